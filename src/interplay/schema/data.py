@@ -1,0 +1,101 @@
+"""Problem sets, tokenizers and packed corpora."""
+
+from typing import Literal
+
+from pydantic import field_validator, model_validator
+
+from interplay.schema.base import Model
+from interplay.schema.task import Task, check_mix
+
+
+class SourceSpec(Model):
+    """A pretrained model that enters the graph from outside: a Hugging Face folder, or a hub id at a pinned revision."""
+
+    path: str | None = None
+    """Folder with config.json, safetensors and tokenizer.json; must exist when the study is planned."""
+    sha256: str | None = None
+    """Checksum over the folder's weight files; computed when the study is planned, so that identity is content, not place."""
+    hub_id: str | None = None
+    """Hub repository, such as Qwen/Qwen2.5-0.5B."""
+    revision: str | None = None
+    """Commit of the hub repository, 40 hex digits: a branch name is refused, since it moves."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "SourceSpec":
+        if (self.path is None) == (self.hub_id is None):
+            raise ValueError("give either path or hub_id")
+        if self.hub_id and not (self.revision and len(self.revision) == 40):
+            raise ValueError("a hub_id needs revision: a 40-digit commit")
+        return self
+
+
+class ProblemsSpec(Model):
+    """A set of generated problems, a pure function of (task, seed, index) less the problems of the excluded sets."""
+
+    task: Task
+    """The family and its knobs."""
+    bands: dict[str, dict[int, float]]
+    """Per band the share of each op; each band's shares sum to 1."""
+    shares: dict[str, float]
+    """Share of each band in the set; sums to 1."""
+    size: int
+    """Number of problems."""
+    seed: int
+    """Key of the generator. Splits have different seeds."""
+    unique: bool = True
+    """Drop structural duplicates (equal up to renaming of letters and reordering of definitions) within the set."""
+
+    @field_validator("bands")
+    @classmethod
+    def _bands(cls, value: dict) -> dict:
+        for band, ops in value.items():
+            check_mix(ops, f"the op shares of band '{band}'")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ProblemsSpec":
+        check_mix(self.shares, "shares")
+        if set(self.shares) != set(self.bands):
+            raise ValueError(f"shares name {sorted(self.shares)} but bands name {sorted(self.bands)}")
+        low, high = self.task.ops()
+        outside = [op for ops in self.bands.values() for op in ops if not low <= op <= high]
+        if outside:
+            raise ValueError(f"op {outside[0]} lies outside the task's range {low}..{high}")
+        if self.size < 1:
+            raise ValueError(f"size must be at least 1, not {self.size}")
+        return self
+
+
+class TokenizerSpec(Model):
+    """A tokenizer in Hugging Face's format, trained or tabulated for a task."""
+
+    task: Task
+    """Whose alphabet it must cover."""
+    algorithm: Literal["characters", "bpe"] = "characters"
+    """One token per character of the task's alphabet, or byte-level BPE trained on the `data` role."""
+    vocab_size: int = 2200
+    """Size of the BPE vocabulary (arXiv:2512.07783 uses 2,200)."""
+
+
+class CorpusSpec(Model):
+    """Problem sets mixed, tokenised and packed into rows of equal length."""
+
+    mix: list[float]
+    """Share of each `data.<i>` role, in order; sums to 1."""
+    by: Literal["tokens", "problems"] = "tokens"
+    """Whether shares count tokens (as published for pre-training) or problems (as published for RL)."""
+    sequence_length: int = 256
+    """Tokens per row."""
+    packing: Literal["isolated", "causal"] = "isolated"
+    """Problems in a row do not see each other and each starts at position 0 (isolated), or plain causal attention runs across
+    them (the published way)."""
+    loss_on: Literal["solution", "all"] = "solution"
+    """Which tokens bear loss."""
+    seed: int = 0
+    """Order of the problems."""
+
+    @field_validator("mix")
+    @classmethod
+    def _sums(cls, value: list[float]) -> list[float]:
+        check_mix(dict(enumerate(value)), "a mix")
+        return value

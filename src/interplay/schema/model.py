@@ -1,0 +1,63 @@
+"""Model shapes and optimisation."""
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from interplay.schema.base import Model
+
+
+class Shape(Model):
+    """A decoder built from scratch, with Hugging Face's names. Written as a `save_pretrained` folder of that architecture."""
+
+    architecture: Literal["llama", "qwen2", "qwen3"] = "qwen3"
+    """llama: no biases; qwen2: bias on q, k, v; qwen3: RMS norm on each head's q and k."""
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    intermediate_size: int
+    max_position_embeddings: int = 1024
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-6
+    tie_word_embeddings: bool = True
+    initializer_range: float = 0.02
+
+    @model_validator(mode="after")
+    def _divides(self) -> "Shape":
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError("num_attention_heads must be a multiple of num_key_value_heads")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim must be even (rotary embedding), not {self.head_dim}")
+        return self
+
+
+class Optimizer(Model):
+    """AdamW for all parameters, or Muon for the matrices of the layers (torch.optim.Muon) and AdamW for the rest."""
+
+    VERSION = 1
+    name: Literal["adamw", "muon"] = "muon"
+    learning_rate: float = 4e-3
+    """Peak rate of AdamW."""
+    muon_learning_rate: float = 0.02
+    """Peak rate of Muon."""
+    weight_decay: float = 0.01
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.95
+    muon_momentum: float = 0.95
+    max_grad_norm: float = 1.0
+    """Gradient norm is clipped to this; 0 leaves it alone."""
+
+
+class Schedule(Model):
+    """Learning rate over the run, as a factor on the peak: linear warm-up, then hold and decay."""
+
+    name: Literal["constant", "linear", "cosine"] = "linear"
+    """Shape of the decay."""
+    warmup_ratio: float = 0.02
+    """Share of steps spent warming up."""
+    decay_ratio: float = 0.4
+    """Share of steps, at the end, spent decaying (1.0: decay from the end of the warm-up on)."""
+    min_ratio: float = 0.0
+    """Factor at the last step."""

@@ -1,0 +1,117 @@
+"""Tables, figures and claims: what a study answers with."""
+
+from typing import Literal
+
+from pydantic import field_validator, model_validator
+
+from interplay.schema.base import Model
+
+METRIC = r"^(strict|answer)_pass@[1-9][0-9]*$"
+
+
+def check_metric(value: str) -> str:
+    """`strict_pass@k` (every step and the answer right) or `answer_pass@k` (the answer right)."""
+    import re
+
+    if not re.match(METRIC, value):
+        raise ValueError(f"'{value}' is not a metric; write strict_pass@K or answer_pass@K")
+    return value
+
+
+class Table(Model):
+    """Rows are arms; columns are bands (or single ops) by cells."""
+
+    rows: Literal["arm"] = "arm"
+    columns: list[str]
+    """Bands, or `op` for one column per op."""
+    cells: list[str]
+    """Metrics, such as strict_pass@1."""
+
+    @field_validator("cells")
+    @classmethod
+    def _cells(cls, value: list[str]) -> list[str]:
+        return [check_metric(item) for item in value]
+
+
+class Figure(Model):
+    """pass@k curves (x: k), bars per op (x: op), or training curves (x: step)."""
+
+    x: Literal["k", "op", "step"]
+    y: str
+    """For k: strict_pass or answer_pass; for op: a metric; for step: a key of metrics.jsonl, such as reward or loss."""
+    by: Literal["arm"] = "arm"
+    panel: Literal["band", "none"] = "none"
+
+
+class Test(Model):
+    """What a claim asserts. Either `value` within a range, or `difference` of two arms on one side of a bound."""
+
+    value: str | None = None
+    """Metric of `arm` on `band`, to lie `within` [low, high]."""
+    difference: str | None = None
+    """Metric of `arm` minus that of `against`, on `band`."""
+    band: str
+    """A band, or `op:N` for a single op."""
+    arm: str
+    against: str | None = None
+    within: tuple[float, float] | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "Test":
+        if (self.value is None) == (self.difference is None):
+            raise ValueError("give either value or difference")
+        if self.value is not None:
+            check_metric(self.value)
+            if self.within is None or self.against or self.at_least is not None or self.at_most is not None:
+                raise ValueError("value takes within: [low, high] and no other bound")
+        else:
+            check_metric(str(self.difference))
+            if self.against is None or self.within is not None or (self.at_least is None) == (self.at_most is None):
+                raise ValueError("difference takes against and one of at_least, at_most")
+        return self
+
+
+class Claim(Model):
+    """A sentence with a source and a statistical test."""
+
+    says: str
+    source: str = ""
+    test: Test
+
+
+class ReportStage(Model):
+    """One stage on an arm's path."""
+
+    name: str
+    kind: str
+    digest: str
+
+
+class ReportArm(Model):
+    """One arm at one seed: its path and its evaluations."""
+
+    arm: str
+    seed: int
+    control: str | None = None
+    path: list[ReportStage]
+    evaluations: dict[str, str]
+    """Evaluation name -> digest."""
+
+
+class ReportSpec(Model):
+    """All that the report shows. Roles: every stage it reads, named by its digest."""
+
+    study: str
+    scale: str
+    question: str
+    source: str = ""
+    arms: list[ReportArm]
+    bands: dict[str, list[int]]
+    """Ops of each band."""
+    trained_ops: dict[str, list[int]]
+    """Per arm, the ops in the data of any stage of its path."""
+    tables: dict[str, Table]
+    figures: dict[str, Figure]
+    claims: list[Claim]

@@ -1,0 +1,50 @@
+"""The LM trainer: pre-training, mid-training and SFT differ in data, init and loss mask only."""
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from interplay.schema.base import Model
+from interplay.schema.model import Optimizer, Schedule, Shape
+
+
+class TrainSpec(Model):
+    """Next-token training on a corpus. Roles: `corpus`; `init` (a model) unless `model` is given; `tokenizer` when it is;
+    `validation` (a problem set) for the loss by band."""
+
+    model: Shape | None = None
+    """Shape of a fresh model (pretrain); null to start from the `init` role (midtrain, sft)."""
+    tokens: int
+    """Training budget in tokens, padding not counted. The corpus is repeated when it is shorter."""
+    batch_tokens: int = 4096
+    """Tokens per optimiser step, padding included; a whole number of rows."""
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """Arithmetic of the matrix products; weights and optimiser state stay float32."""
+    eval_every: int = 0
+    """Steps between losses on the validation set; 0: at the end only."""
+    checkpoints: list[int] = []
+    """Steps whose weights are kept in checkpoints/<step>/ as part of the artifact."""
+    seed: int = 0
+    """Initial weights and data order."""
+
+    @model_validator(mode="after")
+    def _positive(self) -> "TrainSpec":
+        if self.tokens < self.batch_tokens:
+            raise ValueError(f"tokens ({self.tokens}) is less than one batch_tokens ({self.batch_tokens})")
+        return self
+
+
+class PretrainSpec(TrainSpec):
+    """Training from a fresh model."""
+
+    model: Shape
+
+
+class MidtrainSpec(TrainSpec):
+    """Continued training on a mixture, from the model before it."""
+
+
+class SftSpec(TrainSpec):
+    """Supervised fine-tuning on gold solutions, from the model before it."""

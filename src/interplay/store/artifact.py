@@ -1,0 +1,105 @@
+"""Artifacts: `results/<kind>/<digest>/`. `stage.json` says what shall be made; `record.json`, written last and atomically,
+says that it was made; `telemetry.json` holds what the digest does not determine (time, host, attempt, throughput).
+
+`resume/` lies beside the record while a stage is unfinished and is deleted once the record stands. A stage holds the folder's
+lease (flock) while it works, so the same stage started twice is computed once, and a killed process leaves no lock behind."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from interplay.schema.base import UserError
+
+NOT_PAYLOAD = {"record.json", "telemetry.json", "stage.json", "failure.json", "lease", ".snakemake_timestamp"}
+
+
+def folder(results: Path, kind: str, digest: str) -> Path:
+    """Where a stage's artifact lies."""
+    return results / kind / digest
+
+
+def find(results: Path, digest: str) -> Path:
+    """The artifact folder of a digest, or the only one that starts with it. Raises UserError when none or several match."""
+    found = sorted({path.parent for path in results.glob(f"*/{digest}*/stage.json")})
+    if len(found) == 1:
+        return found[0]
+    several = f"is ambiguous: {', '.join(path.name for path in found)}" if found else "names no stage there"
+    raise UserError(f"{results}: digest {digest!r} {several}")
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write `data` so that a reader sees the old file or the new one and never a part; survives power loss."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with open(part, "wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(part, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Atomic, sorted, indented JSON."""
+    write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Parsed JSON. Raises UserError naming the file when it is damaged or absent."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, json.JSONDecodeError) as error:
+        raise UserError(f"{path}: not readable as JSON ({error})") from None
+
+
+@contextlib.contextmanager
+def lease(out: Path) -> Iterator[None]:
+    """Hold the folder alone; waits for whoever has it. The kernel frees it when the holder dies, however it dies."""
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / "lease", "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def payload(out: Path) -> list[Path]:
+    """The files that belong to the result, sorted by name."""
+    files = (path for path in out.rglob("*") if path.is_file())
+    return sorted(p for p in files if p.name not in NOT_PAYLOAD and not p.name.endswith(".part") and p.relative_to(out).parts[0] != "resume")
+
+
+def checksum(path: Path) -> str:
+    """sha256 of a file, in hex."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def finish(out: Path, stage: dict, metrics: dict) -> None:
+    """Write the record (manifest included) and remove `resume/`: from here on the stage is done."""
+    files = {str(path.relative_to(out)): [path.stat().st_size, checksum(path)] for path in payload(out)}
+    write_json(out / "record.json", {**stage, "metrics": metrics, "files": files})
+    shutil.rmtree(out / "resume", ignore_errors=True)
+
+
+def record(out: Path) -> dict:
+    """The record of a finished artifact."""
+    return read_json(out / "record.json")
+
+
+def done(out: Path) -> bool:
+    """Whether the stage succeeded."""
+    return (out / "record.json").exists()
+
+
+def check(out: Path) -> None:
+    """Raise UserError unless every file of the record is there with its size and checksum."""
+    for name, (size, digest) in record(out)["files"].items():
+        path = out / name
+        if not path.exists():
+            raise UserError(f"{path}: missing, though {out / 'record.json'} lists it; restore it, or remove {out} to make it again")
+        if path.stat().st_size != size or checksum(path) != digest:
+            raise UserError(f"{path}: corrupted (checksum differs from {out / 'record.json'}); remove {out} to make it again")

@@ -1,0 +1,69 @@
+"""What a stage tells while it works: `metrics.jsonl` (values that the digest determines, one line a step) and progress lines
+(rate and ETA; for people, never part of a result)."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from interplay.store.artifact import read_json, write_json
+
+
+class Metrics:
+    """Appends to `metrics.jsonl`. After a resume, lines past the resumed step are dropped, so no step stands twice."""
+
+    def __init__(self, out: Path, resumed_step: int = 0) -> None:
+        self.path = out / "metrics.jsonl"
+        kept = [line for line in self._lines() if json.loads(line)["step"] <= resumed_step]
+        self.path.write_text("".join(f"{line}\n" for line in kept))
+
+    def _lines(self) -> list[str]:
+        """Whole lines only: a kill may leave the last one torn."""
+        if not self.path.exists():
+            return []
+        return [line for line in self.path.read_text().split("\n")[:-1] if line.endswith("}")]
+
+    def write(self, step: int, **values: float) -> None:
+        """One line for a step, rounded to 7 significant digits. Values are floats that a rerun would give again."""
+        rounded = {key: float(f"{value:.7g}") for key, value in values.items()}
+        with open(self.path, "a") as handle:
+            handle.write(json.dumps({"step": step, **rounded}) + "\n")
+
+    def sync(self) -> None:
+        """Make all lines so far durable; called before the resume state that refers to them is written."""
+        with open(self.path, "a") as handle:
+            os.fsync(handle.fileno())
+
+
+def read(out: Path) -> list[dict]:
+    """The lines of an artifact's `metrics.jsonl`; [] when it has none."""
+    path = out / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def telemetry(out: Path, **values: float | int | str) -> None:
+    """Merge what the digest does not determine (throughput, peak memory, host) into `telemetry.json`."""
+    path = out / "telemetry.json"
+    known = read_json(path) if path.exists() else {}
+    write_json(path, {**known, **values})
+
+
+class Progress:
+    """Progress lines on standard error: every 10 s on a terminal, once a minute in a log, and at the end."""
+
+    def __init__(self, total: int, unit: str, done: int = 0) -> None:
+        self.total, self.unit, self.start_done = total, unit, done
+        self.started = self.last = time.monotonic()
+        self.every = 10.0 if sys.stderr.isatty() else 60.0
+
+    def update(self, done: int, force: bool = False, **shown: float) -> None:
+        """`done` of `total` units are finished; `shown` are values worth seeing on the line."""
+        now = time.monotonic()
+        if not force and done < self.total and now - self.last < self.every:
+            return
+        self.last = now
+        rate = (done - self.start_done) / max(now - self.started, 1e-9)
+        left = (self.total - done) / rate if rate > 0 else 0.0
+        values = "".join(f" {key} {value:.4g}" for key, value in shown.items())
+        print(f"{done}/{self.total} {self.unit}, {rate:.3g}/s, {left:.0f} s left{values}", file=sys.stderr, flush=True)
