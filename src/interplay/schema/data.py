@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import field_validator, model_validator
 
 from interplay.schema.base import Model
+from interplay.schema.custom import Custom
 from interplay.schema.task import Task, check_mix
 
 
@@ -29,8 +30,13 @@ class SourceSpec(Model):
         return self
 
 
+SPLITS = {"test": range(0, 5), "validation": range(5, 10), "rl": range(10, 30), "train": range(30, 100)}
+"""A problem belongs to the split whose range holds its structural key modulo 100. Structure ignores the names of letters and the order
+of definitions, so two splits never share a problem, in any study, and no set needs to know the others."""
+
+
 class ProblemsSpec(Model):
-    """A set of generated problems, a pure function of (task, seed, index) less the problems of the excluded sets."""
+    """A set of generated problems: those of the stream (task, seed, 0), (task, seed, 1), ... whose structure falls in the split."""
 
     task: Task
     """The family and its knobs."""
@@ -40,8 +46,12 @@ class ProblemsSpec(Model):
     """Share of each band in the set; sums to 1."""
     size: int
     """Number of problems."""
-    seed: int
-    """Key of the generator. Splits have different seeds."""
+    split: Literal["train", "rl", "validation", "test"]
+    """Part of the space of structures to draw from."""
+    seed: int = 0
+    """Key of the generator."""
+    transform: Custom | None = None
+    """A function of the study's own, `function(rows, **options) -> rows`, over the finished rows (dicts of the columns)."""
     unique: bool = True
     """Drop structural duplicates (equal up to renaming of letters and reordering of definitions) within the set."""
 

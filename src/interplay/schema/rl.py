@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from interplay.schema.base import Model
+from interplay.schema.custom import Custom
 from interplay.schema.model import Optimizer, Schedule
 
 
@@ -16,18 +17,6 @@ class Verify(Model):
     extra_nodes: Literal["free", "penalised"] = "free"
     """Whether steps for nodes that the goal does not need forfeit strictness (the published evaluator forgives them, the released
     reward does not)."""
-
-
-class Custom(Model):
-    """A function of the user's: `file.py:function`, the file lying beside the study's YAML."""
-
-    name: Literal["custom"] = "custom"
-    function: str
-    """`file.py:function`, relative to the study's folder."""
-    source: str = ""
-    """Full source of the file; filled in when the study is planned, so that its content is part of the identity."""
-    options: dict[str, float | int | str | bool] = {}
-    """Passed to the function as keyword arguments."""
 
 
 class OutcomeReward(Model):

@@ -1,0 +1,95 @@
+"""The study: the one file that a researcher edits; and the scale: models, budgets and band edges, by kind."""
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from interplay.schema.base import Model
+from interplay.schema.report import Claim, Figure, Table
+
+Split = Literal["train", "rl", "validation", "test"]
+
+
+class DataSet(Model):
+    """A problem set of the study. Its ops come from the scale's bands; splits never share a problem."""
+
+    band: str | None = None
+    """One band of the scale."""
+    bands: list[str] | None = None
+    """Several bands, in equal shares."""
+    split: Split
+    """Which part of the space of problems it is drawn from."""
+    size: int | None = None
+    """Number of problems; null: the scale's size for the split (times the number of bands)."""
+    op_shares: dict[int, float] | None = None
+    """Share of each op, for a single band; null: uniform."""
+    transform: dict[str, Any] | None = None
+    """A function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
+
+    @model_validator(mode="after")
+    def _one(self) -> "DataSet":
+        if (self.band is None) == (self.bands is None):
+            raise ValueError("give either band or bands")
+        if self.op_shares is not None and self.band is None:
+            raise ValueError("op_shares needs a single band")
+        return self
+
+    def names(self) -> list[str]:
+        """The bands, whichever way they were given."""
+        return [self.band] if self.band is not None else list(self.bands or [])
+
+
+class Arm(Model):
+    """A path through the named stages, each starting from the one before it."""
+
+    path: list[str]
+    """Stages in order; the first is a pretrain or a source."""
+    control: str | None = None
+    """The arm that this one is to be compared with."""
+    set: dict[str, Any] = {}
+    """`stage.key: value`; the value replaces what stands there and is never merged."""
+    grid: dict[str, list[Any]] = {}
+    """`stage.key: [values]`; the arm is multiplied by every combination."""
+
+
+class Seeds(Model):
+    """Repetitions. Stages not named in `vary` are made once, at the first value, and shared."""
+
+    values: list[int]
+    vary: list[str]
+    """Stages that are repeated at every seed (and with them all that follows)."""
+
+
+class Study(Model):
+    """A question, the stages that may answer it, the arms that combine them, and what is shown and claimed."""
+
+    question: str
+    source: str = ""
+    """Paper and figure."""
+    task: dict[str, Any]
+    """Keys of the task family; they stand above the scale's."""
+    data: dict[str, DataSet]
+    stages: dict[str, dict[str, Any]]
+    """Name -> {kind, data, run, ...keys of the kind's spec}."""
+    arms: dict[str, Arm]
+    evaluate: list[str]
+    """Evaluate stages run at the end of every path."""
+    seeds: Seeds | None = None
+    """Null: the scale's."""
+    tables: dict[str, Table] = {}
+    figures: dict[str, Figure] = {}
+    claims: list[Claim] = []
+
+
+class Scale(Model):
+    """How large a study is run. It never changes the question."""
+
+    task: dict[str, Any] = {}
+    bands: dict[str, list[int]]
+    """Ops of each band; `interplay calibrate` pins all but id from the base alone."""
+    sizes: dict[Split, int]
+    """Problems per band of each split."""
+    seeds: list[int] = [0]
+    """Seed values of studies that vary their seeds without listing values."""
+    kinds: dict[str, dict[str, Any]]
+    """Per kind: keys of its spec, and `run`."""
