@@ -10,6 +10,10 @@ class UserError(Exception):
     """Something the user can mend. The message is one line: file, key, value, what would be right. Exit code 2."""
 
 
+class PermanentError(Exception):
+    """A failure that a retry would meet again, such as a loss that is not finite. The message is one line and names the step."""
+
+
 class Model(BaseModel):
     """Base of every YAML key. `VERSION` enters the digest: raise it when the same spec would now give another result."""
 

@@ -1,8 +1,10 @@
 """Functions of the user's own, named in a study."""
 
-from typing import Literal
+import types
+from collections.abc import Callable
+from typing import Any, Literal
 
-from interplay.schema.base import Model
+from interplay.schema.base import Model, UserError
 
 
 class Custom(Model):
@@ -15,3 +17,19 @@ class Custom(Model):
     """Full source of the file; filled in when the study is planned, so that its content is part of the identity."""
     options: dict[str, float | int | str | bool] = {}
     """Passed to the function as keyword arguments."""
+
+
+def load(spec: Custom) -> Callable[..., Any]:
+    """The function that `spec` names, made from the source it carries: the file may have changed or be on another machine.
+
+    Raises UserError when the source does not run or does not define the function."""
+    file, _, name = spec.function.rpartition(":")
+    module = types.ModuleType(file.removesuffix(".py").replace("/", "."))
+    try:
+        exec(compile(spec.source, file, "exec"), module.__dict__)
+    except Exception as error:
+        raise UserError(f"{spec.function}: {file} does not run ({type(error).__name__}: {error})") from error
+    function = module.__dict__.get(name)
+    if not callable(function):
+        raise UserError(f"{spec.function}: {file} defines no function '{name}'; give file.py:function")
+    return function

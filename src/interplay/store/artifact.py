@@ -78,6 +78,14 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def weights_checksum(model: Path) -> str:
+    """sha256 over the names and contents of a model folder's safetensors files: what identifies a model from outside."""
+    total = hashlib.sha256()
+    for path in sorted(model.glob("*.safetensors")):
+        total.update(f"{path.name} {checksum(path)}\n".encode())
+    return total.hexdigest()
+
+
 def finish(out: Path, stage: dict, metrics: dict) -> None:
     """Write the record (manifest included) and remove `resume/`: from here on the stage is done."""
     files = {str(path.relative_to(out)): [path.stat().st_size, checksum(path)] for path in payload(out)}

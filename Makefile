@@ -1,0 +1,40 @@
+# `make demo` runs the quickstart study and names its report; `make test` passes the tests. Each sets itself up on a bare machine.
+PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+VENV := .venv
+ACTIVATE := . $(VENV)/bin/activate &&
+
+.PHONY: setup demo test lint locks bench clean
+.DELETE_ON_ERROR:
+
+setup: $(VENV)/ready
+
+# torch goes first and pinned, so that the build that the machine's package index offers for it is taken as it is.
+$(VENV)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Interplay needs Python 3.11 or newer; set PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	grep -q SNAKEMAKE_PROFILE $(VENV)/bin/activate || echo 'export SNAKEMAKE_PROFILE=local' >> $(VENV)/bin/activate
+	touch $@
+
+demo: setup
+	@$(ACTIVATE) snakemake all
+	@$(ACTIVATE) interplay report quickstart
+
+test: setup
+	@$(ACTIVATE) $(MAKE) --no-print-directory lint
+	@$(ACTIVATE) pytest -n 2 --dist worksteal
+
+lint: setup
+	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check --quiet Snakefile rules
+	@$(ACTIVATE) snakemake --lint 2>&1 | grep -v '^Using profile'
+	@$(ACTIVATE) interplay plan --all --check
+
+locks: setup
+	@$(ACTIVATE) interplay plan --all --write
+
+bench: setup
+	@$(ACTIVATE) for script in bench/*.py; do echo "== python $$script"; python $$script; done
+
+clean:
+	rm -rf $(VENV) results logs benchmarks .snakemake

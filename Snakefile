@@ -1,0 +1,44 @@
+# Asks the plan, includes the rules, names the targets. Everything about studies lies in configs/, everything about stages in src/.
+from pathlib import Path
+
+from snakemake.utils import min_version
+
+from interplay.study.graph import open_graph
+
+min_version("9.20")
+
+
+container: "docker://python:3.11-slim"
+
+
+GRAPH = open_graph(Path(workflow.basedir), config, workflow.is_main_process)
+
+
+wildcard_constraints:
+    digest="[0-9a-f]{12}",
+
+
+localrules:
+    all,
+
+
+include: "rules/data.smk"
+include: "rules/train.smk"
+include: "rules/rl.smk"
+include: "rules/evaluate.smk"
+include: "rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        GRAPH.targets(),
+
+
+onstart:
+    GRAPH.write_stages()
+
+
+onsuccess:
+    for page in GRAPH.link():
+        print(f"report: {page}")

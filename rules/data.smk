@@ -1,0 +1,69 @@
+# Models from outside, problem sets, tokenizers and packed corpora.
+
+
+rule source:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/source/{digest}/record.json"),
+    log:
+        "logs/source/{digest}.log",
+    benchmark:
+        "benchmarks/source/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule problems:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/problems/{digest}/record.json"),
+    log:
+        "logs/problems/{digest}.log",
+    benchmark:
+        "benchmarks/problems/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule tokenizer:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/tokenizer/{digest}/record.json"),
+    log:
+        "logs/tokenizer/{digest}.log",
+    benchmark:
+        "benchmarks/tokenizer/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule corpus:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/corpus/{digest}/record.json"),
+    log:
+        "logs/corpus/{digest}.log",
+    benchmark:
+        "benchmarks/corpus/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "python -m interplay.stage run {wildcards.digest} --log {log}"

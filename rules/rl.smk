@@ -1,0 +1,18 @@
+# Reinforcement learning.
+
+
+rule rl:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/rl/{digest}/record.json"),
+    log:
+        "logs/rl/{digest}.log",
+    benchmark:
+        "benchmarks/rl/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "python -m interplay.stage run {wildcards.digest} --log {log}"

@@ -1,0 +1,52 @@
+# The one LM trainer, under its three names.
+
+
+rule pretrain:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/pretrain/{digest}/record.json"),
+    log:
+        "logs/pretrain/{digest}.log",
+    benchmark:
+        "benchmarks/pretrain/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule midtrain:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/midtrain/{digest}/record.json"),
+    log:
+        "logs/midtrain/{digest}.log",
+    benchmark:
+        "benchmarks/midtrain/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule sft:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/sft/{digest}/record.json"),
+    log:
+        "logs/sft/{digest}.log",
+    benchmark:
+        "benchmarks/sft/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "python -m interplay.stage run {wildcards.digest} --log {log}"

@@ -1,0 +1,142 @@
+"""Tokenizers: Hugging Face folders, used through the `tokenizers` library alone (transformers takes two seconds to import)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from interplay.data import problems
+from interplay.schema.base import UserError
+from interplay.schema.data import TokenizerSpec
+from interplay.schema.run import Run
+from interplay.store.artifact import read_json, write_json
+from interplay.tasks.table import family
+
+PAD, EOS = "<pad>", "<eos>"
+
+
+class Special(NamedTuple):
+    """Ids of the special tokens."""
+
+    pad: int
+    eos: int
+
+
+def run(spec: TokenizerSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+    """Make `tokenizer/`: one token per character of the task's alphabet, or byte-level BPE trained on the `data.<i>` problems."""
+    if spec.algorithm == "characters":
+        tokenizer = characters(family(spec.task).alphabet(spec.task))
+    else:
+        sets = [path for role, path in sorted(inputs.items()) if role.startswith("data")]
+        if not sets:
+            raise UserError("tokenizer: algorithm = 'bpe': needs problem sets to learn from; give the role data")
+        tokenizer = byte_pairs(_texts(sets), spec.vocab_size)
+    save(tokenizer, out / "tokenizer")
+    return {"vocab_size": tokenizer.get_vocab_size()}
+
+
+def _texts(sets: list[Path]) -> Iterator[str]:
+    for path in sets:
+        table = problems.load(path, ["prompt", "solution"])
+        for prompt, solution in zip(table["prompt"].to_pylist(), table["solution"].to_pylist(), strict=True):
+            yield prompt
+            yield solution
+
+
+def characters(alphabet: str) -> Tokenizer:
+    """<pad> 0, <eos> 1, then the alphabet in order. Encoding a character outside it is an error, never a silent unknown."""
+    vocabulary = {PAD: 0, EOS: 1} | {character: index for index, character in enumerate(alphabet, start=2)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in (PAD, EOS)])
+    return tokenizer
+
+
+def byte_pairs(texts: Iterator[str], vocab_size: int) -> Tokenizer:
+    """Byte-level BPE over all 256 bytes (so nothing is unknown) with <pad> 0 and <eos> 1."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[AddedToken(token, special=True, normalized=False) for token in (PAD, EOS)],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def save(tokenizer: Tokenizer, folder: Path) -> None:
+    """A folder that transformers.AutoTokenizer loads as it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    special = {"eos_token": EOS, "pad_token": PAD}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, "model_max_length": 2**31 - 1}
+    write_json(folder / "tokenizer_config.json", {**settings, **special})
+    write_json(folder / "special_tokens_map.json", special)
+
+
+def tokenizer_folder(path: Path) -> Path:
+    """Where an artifact (tokenizer or model) or a plain Hugging Face folder keeps its tokenizer. Raises UserError when it has none."""
+    for folder in (path / "tokenizer", path / "model", path):
+        if (folder / "tokenizer.json").exists():
+            return folder
+    raise UserError(f"{path}: no tokenizer.json in it, in its tokenizer/ or in its model/; give a tokenizer or a model")
+
+
+def load(path: Path) -> Tokenizer:
+    """The tokenizer of an artifact or folder."""
+    return Tokenizer.from_file(str(tokenizer_folder(path) / "tokenizer.json"))
+
+
+def special(path: Path) -> Special:
+    """Ids of padding and end of sequence; a tokenizer without padding pads with its end of sequence (padding is always masked)."""
+    tokenizer, config_file = load(path), tokenizer_folder(path) / "tokenizer_config.json"
+    config = read_json(config_file)
+    eos, pad = (_token_id(tokenizer, config.get(name)) for name in ("eos_token", "pad_token"))
+    if eos is None:
+        raise UserError(f"{config_file}: eos_token: missing or unknown to tokenizer.json; name its token")
+    return Special(eos if pad is None else pad, eos)
+
+
+def _token_id(tokenizer: Tokenizer, token: str | dict[str, Any] | None) -> int | None:
+    """Id of a special token as tokenizer_config.json writes it: its text, or an object with `content`."""
+    text = token["content"] if isinstance(token, dict) else token
+    return tokenizer.token_to_id(text) if text else None
+
+
+def encode_all(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids of all texts end to end (total,) uint32, and the length of each (N,) int64. No special tokens are added.
+
+    Raises UserError when a character-level tokenizer meets a character outside its alphabet."""
+    table = _character_ids(tokenizer)
+    if table is None:
+        encoded = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        lengths = np.array([len(ids) for ids in encoded], np.int64)
+        return np.fromiter((i for ids in encoded for i in ids), np.uint32, int(lengths.sum())), lengths
+    joined = "".join(texts)
+    points = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
+    ids = table[np.minimum(points, len(table) - 1)]
+    if len(ids) and ids.max() == UNKNOWN:
+        raise UserError(f"tokenizer: it has no token for {joined[int(ids.argmax())]!r}; make the tokenizer from the task of the data")
+    return ids, np.array([len(text) for text in texts], np.int64)
+
+
+UNKNOWN = np.iinfo(np.uint32).max
+
+
+def _character_ids(tokenizer: Tokenizer) -> np.ndarray | None:
+    """Id by code point, the last entry standing for all beyond, when every token is one character: a look-up is 50 times faster
+    than the library's splitting by a pattern. None for other tokenizers."""
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    singles = {token: index for token, index in vocabulary.items() if len(token) == 1}
+    if not isinstance(tokenizer.model, models.WordLevel) or len(singles) + 2 != len(vocabulary):
+        return None
+    table = np.full(max(ord(token) for token in singles) + 2, UNKNOWN, np.uint32)
+    for token, index in singles.items():
+        table[ord(token)] = index
+    return table

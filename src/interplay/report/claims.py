@@ -1,0 +1,79 @@
+"""Claims judged from the records: supported, refuted, inconclusive, or not judged and why."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from interplay.report.estimate import Estimate, difference, plain, value
+from interplay.report.frame import Results
+from interplay.schema.report import Claim, Test
+
+LEAST_SEEDS = 3
+
+
+class Judged(NamedTuple):
+    """A claim, its verdict (supported, refuted, inconclusive, not judged), the reason in words, and the estimate behind it."""
+
+    claim: Claim
+    verdict: str
+    reason: str
+    estimate: Estimate
+
+
+def judge(results: Results, claim: Claim) -> Judged:
+    """Judge one claim by where its 95 % interval lies.
+
+    Three seeds at least are asked for. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts."""
+    test = claim.test
+    if test.difference is not None:
+        estimate = difference(results, test.arm, str(test.against), test.band, test.difference)
+    else:
+        estimate = value(results, test.arm, test.band, str(test.value))
+    obstacle = _obstacle(estimate)
+    if obstacle:
+        return Judged(claim, "not judged", obstacle, estimate)
+    low, high = bounds(test)
+    verdict = side(estimate.low, estimate.high, low, high)
+    where = {"supported": "lies inside", "refuted": "lies outside", "inconclusive": "reaches across the edge of"}[verdict]
+    return Judged(claim, verdict, f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}", estimate)
+
+
+def bounds(test: Test) -> tuple[float, float]:
+    """The range that the test claims; open sides are infinite."""
+    if test.within is not None:
+        return test.within
+    return (-np.inf if test.at_least is None else test.at_least, np.inf if test.at_most is None else test.at_most)
+
+
+def side(low: float, high: float, claimed_low: float, claimed_high: float) -> str:
+    """Where the interval [low, high] lies: wholly inside the claimed range, wholly outside, or neither."""
+    if claimed_low <= low and high <= claimed_high:
+        return "supported"
+    return "refuted" if high < claimed_low or low > claimed_high else "inconclusive"
+
+
+def _obstacle(estimate: Estimate) -> str:
+    """Why a verdict may not be given; empty when it may."""
+    if estimate.missing:
+        return f"missing: {'; '.join(estimate.missing)}"
+    if len(estimate.seeds) < LEAST_SEEDS:
+        count = f"{len(estimate.seeds)} seed{'s' if len(estimate.seeds) > 1 else ''}"
+        return f"{count}, and a verdict needs {LEAST_SEEDS}; the interval is over {estimate.over}"
+    if 1 < estimate.models < LEAST_SEEDS:
+        return f"{len(estimate.seeds)} seeds share {estimate.models} models, and a verdict over seeds needs {LEAST_SEEDS}"
+    return ""
+
+
+def as_json(judged: list[Judged]) -> list[dict]:
+    """The content of claims.json."""
+    return [
+        {
+            "says": item.claim.says,
+            "source": item.claim.source,
+            "test": item.claim.test.model_dump(mode="json", exclude_none=True),
+            "verdict": item.verdict,
+            "reason": item.reason,
+            "estimate": plain(item.estimate),
+        }
+        for item in judged
+    ]

@@ -1,0 +1,154 @@
+"""One number with its interval, and what that interval is uncertain over."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from interplay.report import stats
+from interplay.report.frame import Results, of_column, scores, seeds, split_metric
+
+AGREE = 1e-12
+"""Means of seeds that differ by less are equal but for rounding."""
+
+
+class Estimate(NamedTuple):
+    """A value or a difference, as fractions (not percent); NaN where there is nothing to estimate it from."""
+
+    value: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    over: str = ""
+    """What the interval is uncertain over, such as `3 seeds` or `200 prompts (1 seed)`."""
+    n_prompts: int = 0
+    n_samples: int = 0
+    """Samples per prompt (the least)."""
+    seeds: tuple[int, ...] = ()
+    per_seed: tuple[float, ...] = ()
+    models: int = 0
+    """Distinct evaluations (or pairs of them) among the seeds; 1 for a base that all seeds share."""
+    digests: tuple[str, ...] = ()
+    """Evaluations it was computed from."""
+    deviation: float = np.nan
+    """Standard deviation over the distinct models, where the interval is over seeds."""
+    detectable: float = np.nan
+    """Minimum detectable effect of a difference over seeds."""
+    missing: tuple[str, ...] = ()
+    """Why seeds that the study plans are not in it."""
+
+
+class _Part(NamedTuple):
+    """What one seed contributes: score per prompt, and the evaluations behind it."""
+
+    scores: pd.Series
+    digests: tuple[str, ...]
+    n_samples: int
+    data: str
+    """Digest of the problem set."""
+
+
+def value(results: Results, arm: str, column: str | None, metric: str) -> Estimate:
+    """`metric` of an arm on a column.
+
+    With two or more distinct models: mean over them with Student's interval over seeds (the prompts are held fixed). With one
+    model: mean over prompts with the bootstrap interval over prompts."""
+    parts: dict[int, _Part] = {}
+    missing: list[str] = []
+    for seed in seeds(results.spec, arm):
+        part = _part(results, arm, seed, column, metric)
+        if isinstance(part, str):
+            missing.append(part)
+        else:
+            parts[seed] = part
+    return _estimate(parts, missing, (0.0, 1.0))
+
+
+def difference(results: Results, arm: str, against: str, column: str | None, metric: str) -> Estimate:
+    """`metric` of `arm` minus that of `against`, paired by seed: the paired t interval over seeds, or with one distinct pair of
+    models the bootstrap over prompts paired by prompt. An `against` that all seeds share is the same model in each pair, so the
+    interval is then uncertain over the seeds of `arm` alone."""
+    parts: dict[int, _Part] = {}
+    missing: list[str] = []
+    for seed in seeds(results.spec, arm):
+        one, other = _part(results, arm, seed, column, metric), _part(results, against, seed, column, metric)
+        gaps = [part for part in (one, other) if isinstance(part, str)]
+        if isinstance(one, str) or isinstance(other, str):
+            missing += gaps
+        elif one.data != other.data:
+            missing.append(f"{arm} and {against} at seed {seed} were evaluated on different problem sets")
+        else:
+            parts[seed] = _Part(one.scores - other.scores, one.digests + other.digests, min(one.n_samples, other.n_samples), one.data)
+    found = _estimate(parts, missing, (-1.0, 1.0))
+    if np.isnan(found.deviation):
+        return found
+    shared = len({part.digests[1] for part in parts.values()}) == 1
+    over = f"{found.over} of {arm}, one {against}" if shared else found.over
+    return found._replace(over=over, detectable=stats.detectable(found.deviation, found.models))
+
+
+def _part(results: Results, arm: str, seed: int, column: str | None, metric: str) -> _Part | str:
+    """One seed's scores from the first evaluation (by name) that holds the column, or why there are none."""
+    planned = [item for item in results.spec.arms if item.arm == arm and item.seed == seed]
+    if not planned:
+        return f"the study plans no {arm} at seed {seed}"
+    evaluations = [digest for _, digest in sorted(planned[0].evaluations.items())]
+    gaps = [digest for digest in evaluations if digest not in results.prompts]
+    for digest in evaluations:
+        if digest in gaps:
+            continue
+        rows = of_column(results.prompts[digest], column, results.spec.bands)
+        if len(rows):
+            least, (_, k) = int(rows["n"].min()), split_metric(metric)
+            if k > least:
+                return f"evaluation {digest} of {arm} at seed {seed} has {least} samples per prompt, {metric} needs {k}"
+            return _Part(scores(rows, metric), (digest,), least, results.records[digest]["deps"]["data"])
+    if gaps or not evaluations:
+        return f"evaluation {', '.join(gaps) or 'at all'} of {arm} at seed {seed} is not there"
+    return f"no prompt of {column} in evaluation {', '.join(evaluations)} of {arm} at seed {seed}"
+
+
+def _estimate(parts: dict[int, _Part], missing: list[str], support: tuple[float, float]) -> Estimate:
+    if not parts:
+        return Estimate(missing=tuple(missing) or ("the study has no such arm",))
+    distinct = {part.digests: part.scores for part in parts.values()}
+    means = np.array([scores.mean() for scores in distinct.values()])
+    deviation = np.nan
+    if np.ptp(means) > AGREE:
+        deviation = float(means.std(ddof=1))
+        low, high = stats.t_interval(means, support)
+        over = f"{len(means)} seeds"
+    else:
+        pooled = pd.concat(distinct.values()).groupby(level=[0, 1]).mean()
+        low, high = stats.bootstrap(pooled.to_numpy(), support)
+        over = f"{len(pooled)} prompts ({_why_prompts(len(distinct), len(parts))})"
+    return Estimate(
+        value=float(means.mean()),
+        low=low,
+        high=high,
+        over=over,
+        n_prompts=min(len(part.scores) for part in parts.values()),
+        n_samples=min(part.n_samples for part in parts.values()),
+        seeds=tuple(parts),
+        per_seed=tuple(float(part.scores.mean()) for part in parts.values()),
+        models=len(distinct),
+        digests=tuple(dict.fromkeys(digest for part in parts.values() for digest in part.digests)),
+        deviation=deviation,
+        missing=tuple(missing),
+    )
+
+
+def _why_prompts(models: int, seeds_present: int) -> str:
+    if seeds_present == 1:
+        return "1 seed"
+    return f"one model, shared by {seeds_present} seeds" if models == 1 else f"all {seeds_present} seeds agree"
+
+
+def plain(estimate: Estimate) -> dict:
+    """JSON data: fractions to 7 significant digits, null for NaN."""
+    return {key: _plain(item) for key, item in estimate._asdict().items()}
+
+
+def _plain(item: object) -> object:
+    if isinstance(item, float):
+        return None if np.isnan(item) else float(f"{item:.7g}")
+    return [_plain(part) for part in item] if isinstance(item, tuple) else item

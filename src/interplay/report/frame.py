@@ -1,0 +1,89 @@
+"""What the report reads: the evaluations' samples, counted per prompt, and the records of all stages."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from interplay.schema.base import UserError
+from interplay.schema.report import ReportSpec
+from interplay.store.artifact import done, record
+from interplay.tasks.score import pass_at_k
+
+
+class Results(NamedTuple):
+    """All that tables, figures and claims are made from."""
+
+    spec: ReportSpec
+    prompts: dict[str, pd.DataFrame]
+    """Evaluation digest -> one row per prompt, indexed by (index, op): band, mode, n samples, of which strict and answer right."""
+    records: dict[str, dict]
+    """Digest -> record of every finished stage."""
+    folders: dict[str, Path]
+    """Digest -> its artifact."""
+
+
+def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
+    """Read every finished input. An unfinished or absent one is left out: what would need it says that it is missing."""
+    folders = {digest: path for digest, path in inputs.items() if done(path)}
+    wanted = {digest for arm in spec.arms for digest in arm.evaluations.values()}
+    prompts = {digest: count(folders[digest]) for digest in sorted(wanted & folders.keys())}
+    return Results(spec, prompts, {digest: record(path) for digest, path in folders.items()}, folders)
+
+
+def count(folder: Path) -> pd.DataFrame:
+    """Samples of one evaluation, counted per prompt (see `Results.prompts`). Raises UserError when samples.parquet is unreadable."""
+    path = folder / "samples.parquet"
+    try:
+        samples = pd.read_parquet(path, columns=["index", "op", "band", "mode", "strict", "answer"])
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable as samples ({error}); remove {folder} to make it again") from None
+    grouped = samples.groupby(["index", "op"], sort=True)
+    return grouped.agg(
+        band=("band", "first"), mode=("mode", "first"), n=("strict", "size"), strict=("strict", "sum"), answer=("answer", "sum")
+    )
+
+
+def of_column(prompts: pd.DataFrame, column: str | None, bands: dict[str, list[int]]) -> pd.DataFrame:
+    """The rows of a column: `op:N`, a band of the problem set, or else a band of the study, known by its ops; None: all rows."""
+    if column is None:
+        return prompts
+    ops = prompts.index.get_level_values("op")
+    if column.startswith("op:"):
+        return prompts[ops == int(column.removeprefix("op:"))]
+    named = prompts[prompts["band"] == column]
+    return named if len(named) else prompts[ops.isin(bands.get(column, []))]
+
+
+def split_metric(metric: str) -> tuple[str, int]:
+    """`strict_pass@8` -> ("strict", 8)."""
+    kind, k = metric.split("_pass@")
+    return kind, int(k)
+
+
+def scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
+    """Unbiased pass@k of each prompt, in [0, 1]; k must not exceed any prompt's n."""
+    kind, k = split_metric(metric)
+    return pd.Series(pass_at_k(prompts["n"].to_numpy(), prompts[kind].to_numpy(), k), index=prompts.index, dtype=np.float64)
+
+
+def arms(spec: ReportSpec) -> list[str]:
+    """Names of the arms, in the study's order."""
+    return list(dict.fromkeys(arm.arm for arm in spec.arms))
+
+
+def seeds(spec: ReportSpec, arm: str) -> list[int]:
+    """Seeds that the study plans for an arm."""
+    return sorted({item.seed for item in spec.arms if item.arm == arm})
+
+
+def ops(results: Results) -> list[int]:
+    """Every op that some evaluation holds."""
+    return sorted({int(op) for table in results.prompts.values() for op in table.index.get_level_values("op")})
+
+
+def bands(results: Results) -> list[str]:
+    """Bands that some evaluation holds, easiest first."""
+    found = {str(band) for table in results.prompts.values() for band in table["band"]}
+    return sorted(found, key=lambda band: (min(results.spec.bands.get(band, [0])), band))

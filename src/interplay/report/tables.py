@@ -1,0 +1,136 @@
+"""Tables: rows are arms, columns are bands or ops by metrics. One grid of cells gives CSV, Markdown, LaTeX and the page."""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from interplay.report import frame
+from interplay.report.estimate import Estimate, difference, value
+from interplay.report.frame import Results
+from interplay.schema.report import Table
+
+WIDEST = 12
+"""Columns that stand side by side; a wider grid is shown as one block per metric."""
+UNTRAINED, PARTLY = "†", "‡"
+MARKS = {
+    UNTRAINED: "no op of this column is in the data of any stage of this arm",
+    PARTLY: "only some ops of this column are in the data of the stages of this arm",
+}
+
+
+class Cell(NamedTuple):
+    """One estimate and where it stands. `against` is empty in a table of values."""
+
+    arm: str
+    against: str
+    column: str
+    metric: str
+    estimate: Estimate
+    mark: str
+
+    @property
+    def row(self) -> str:
+        """Label of the row."""
+        return f"{self.arm} − {self.against}" if self.against else self.arm
+
+
+class Grid(NamedTuple):
+    """A table's cells with the order of its rows, columns and metrics."""
+
+    rows: list[str]
+    columns: list[str]
+    metrics: list[str]
+    cells: dict[tuple[str, str, str], Cell]
+    """By (row, column, metric)."""
+    prior: dict[tuple[str, str], float]
+    """By (column, metric): the score of answers drawn from the prior; only answer metrics have one."""
+
+
+def values(results: Results, table: Table) -> Grid:
+    """One row per arm."""
+    return _grid(results, table, [(arm, "") for arm in frame.arms(results.spec)])
+
+
+def differences(results: Results, table: Table) -> Grid:
+    """One row per arm and what it is to be compared with: its control, and the model it started from where that is an arm."""
+    return _grid(results, table, contrasts(results))
+
+
+def contrasts(results: Results) -> list[tuple[str, str]]:
+    """(arm, against) for each arm's control and for the arm with the longest path that its own path continues."""
+    paths = {item.arm: [stage.name for stage in item.path] for item in results.spec.arms}
+    controls = {item.arm: item.control for item in results.spec.arms}
+    pairs = []
+    for arm, path in paths.items():
+        starts = [other for other, head in paths.items() if len(head) < len(path) and _continues(results, arm, other)]
+        start = max(starts, key=lambda other: len(paths[other]), default=None)
+        pairs += [(arm, against) for against in dict.fromkeys([start, controls[arm]]) if against]
+    return pairs
+
+
+def _continues(results: Results, arm: str, other: str) -> bool:
+    """Whether at every seed the path of `arm` starts with that of `other`, stage for stage."""
+    digests = {(item.arm, item.seed): [stage.digest for stage in item.path] for item in results.spec.arms}
+    heads = [(digests[arm, seed], digests.get((other, seed))) for seed in frame.seeds(results.spec, arm)]
+    return all(head is not None and path[: len(head)] == head for path, head in heads)
+
+
+def _grid(results: Results, table: Table, rows: list[tuple[str, str]]) -> Grid:
+    columns = expand_columns(results, table.columns)
+    metrics = side_by_side(table.cells)
+    cells = {}
+    for (arm, against), column, metric in itertools.product(rows, columns, metrics):
+        found = difference(results, arm, against, column, metric) if against else value(results, arm, column, metric)
+        cell = Cell(arm, against, column, metric, found, trained_mark(results, arm, column))
+        cells[cell.row, column, metric] = cell
+    prior = {(column, metric): answer_prior(results, column, metric) for column in columns for metric in metrics}
+    order = list(dict.fromkeys(key[0] for key in cells))
+    return Grid(order, columns, metrics, cells, {key: score for key, score in prior.items() if not np.isnan(score)})
+
+
+def expand_columns(results: Results, columns: list[str]) -> list[str]:
+    """`op` becomes one column per op that was evaluated."""
+    every = [f"op:{op}" for op in frame.ops(results)]
+    return list(dict.fromkeys(itertools.chain.from_iterable(every if column == "op" else [column] for column in columns)))
+
+
+def side_by_side(metrics: list[str]) -> list[str]:
+    """Each strict metric with its answer-only twin beside it, whichever of the two was asked for."""
+    ks = dict.fromkeys(frame.split_metric(metric)[1] for metric in metrics)
+    return [f"{kind}_pass@{k}" for k in ks for kind in ("strict", "answer")]
+
+
+def column_ops(results: Results, column: str) -> set[int]:
+    """Ops of the prompts of a column."""
+    tables = (frame.of_column(table, column, results.spec.bands) for table in results.prompts.values())
+    return {int(op) for table in tables for op in table.index.get_level_values("op")}
+
+
+def trained_mark(results: Results, arm: str, column: str) -> str:
+    """The mark of a column that the arm was not, or only partly, trained on."""
+    ops, trained = column_ops(results, column), set(results.spec.trained_ops.get(arm, []))
+    if not ops or ops <= trained:
+        return ""
+    return PARTLY if ops & trained else UNTRAINED
+
+
+def label(column: str, metric: str = "") -> str:
+    """`op:9` reads `op 9`, `strict_pass@8` reads `strict pass@8`."""
+    return f"{column.replace(':', ' ')} {metric.replace('_', ' ')}".strip()
+
+
+def blocks(grid: Grid) -> list[list[tuple[str, str]]]:
+    """(column, metric) of the columns side by side: all in one block, or one block per metric when that would be too wide."""
+    if len(grid.columns) * len(grid.metrics) <= WIDEST:
+        return [[(column, metric) for column in grid.columns for metric in grid.metrics]]
+    return [[(column, metric) for column in grid.columns] for metric in grid.metrics]
+
+
+def answer_prior(results: Results, column: str, metric: str) -> float:
+    """Mean over the evaluations of the answer-prior baseline that their records hold; NaN for strict metrics or where none does."""
+    kind, k = frame.split_metric(metric)
+    group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
+    found = [results.records[digest]["metrics"].get(group, {}).get(name, {}) for digest in results.prompts]
+    scores = [entry[f"prior_pass@{k}"] for entry in found if f"prior_pass@{k}" in entry]
+    return float(np.mean(scores)) if scores and kind == "answer" else np.nan

@@ -1,0 +1,159 @@
+"""A grid as text: CSV in long form, Markdown and LaTeX for reading, all from the same cells."""
+
+import csv
+import io
+
+import numpy as np
+
+from interplay.report.estimate import Estimate
+from interplay.report.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, blocks, label
+
+FIELDS = ["arm", "against", "column", "cell", "estimate", "low", "high", "over", "n_prompts", "n_samples", "seeds", "per_seed"]
+FIELDS += ["deviation", "detectable", "trained", "evaluations", "missing"]
+PRIOR = "answer prior"
+LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "−": "$-$", "–": "--", "·": r"$\cdot$"}
+
+
+def percent(number: float, signed: bool = False) -> str:
+    """A fraction as percent with one decimal; a dash for NaN. Never `-0.0`."""
+    if np.isnan(number):
+        return "–"
+    rounded = round(100 * number, 1) + 0.0
+    return f"{rounded:+.1f}" if signed and rounded else f"{rounded:.1f}"
+
+
+def interval(estimate: Estimate, signed: bool = False) -> str:
+    """`[38.0, 44.4]` in percent."""
+    return f"[{percent(estimate.low, signed)}, {percent(estimate.high, signed)}]"
+
+
+def per_seed(estimate: Estimate, signed: bool = False) -> str:
+    """Each seed's value in percent; empty where one model stands for all seeds, since it would repeat the estimate."""
+    if estimate.models < 2:
+        return ""
+    return " · ".join(percent(number, signed) for number in estimate.per_seed)
+
+
+def as_csv(grid: Grid) -> str:
+    """Long form, one line per cell, fractions to 7 significant digits; the prior is the arm `answer prior`."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, FIELDS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_csv_row(cell) for cell in grid.cells.values())
+    for (column, metric), score in grid.prior.items():
+        writer.writerow({"arm": PRIOR, "column": column, "cell": metric, "estimate": _digits(score)})
+    return text.getvalue()
+
+
+def _csv_row(cell: Cell) -> dict[str, str | int]:
+    found = cell.estimate
+    return {
+        "arm": cell.arm,
+        "against": cell.against,
+        "column": cell.column,
+        "cell": cell.metric,
+        "estimate": _digits(found.value),
+        "low": _digits(found.low),
+        "high": _digits(found.high),
+        "over": found.over,
+        "n_prompts": found.n_prompts,
+        "n_samples": found.n_samples,
+        "seeds": ";".join(str(seed) for seed in found.seeds),
+        "per_seed": ";".join(_digits(number) for number in found.per_seed),
+        "deviation": _digits(found.deviation),
+        "detectable": _digits(found.detectable),
+        "trained": {UNTRAINED: "none", PARTLY: "some"}.get(cell.mark, "all"),
+        "evaluations": ";".join(found.digests),
+        "missing": "; ".join(found.missing),
+    }
+
+
+def _digits(number: float) -> str:
+    return "" if np.isnan(number) else f"{number:.7g}"
+
+
+def prior_row(grid: Grid, block: list[tuple[str, str]]) -> list[str]:
+    """The answer-prior baseline of a block's columns, a dash where it has none; empty when it has none at all."""
+    found = [percent(grid.prior.get(key, np.nan)) for key in block]
+    return found if set(found) != {"–"} else []
+
+
+def lines(cell: Cell) -> list[str]:
+    """What a cell shows, a line each: estimate, interval, values per seed, and for differences the detectable effect."""
+    found, signed = cell.estimate, bool(cell.against)
+    if np.isnan(found.value):
+        return ["missing"]
+    shown = [percent(found.value, signed) + cell.mark, interval(found, signed), per_seed(found, signed)]
+    if not np.isnan(found.detectable):
+        shown.append(f"MDE {percent(found.detectable)}")
+    return [line for line in shown if line]
+
+
+def notes(grid: Grid) -> list[str]:
+    """What must be known to read the numbers: unit, n, what intervals are uncertain over, marks, what is missing."""
+    cells = list(grid.cells.values())
+    said = ["Percent, with the 95 % interval in brackets and under it the value at each seed."]
+    if grid.prior:
+        said.append("Strict: every step and the answer are right. Answer: the final answer is right, however it was reached.")
+        said.append("Answer prior: what drawing answers from their distribution, without reading the problem, would score.")
+    if any(not np.isnan(cell.estimate.detectable) for cell in cells):
+        said.append("MDE: the smallest true difference that this number of seeds would find with 80 % power at the 5 % level.")
+    said += [f"{mark}: {MARKS[mark]}." for mark in MARKS if any(cell.mark == mark for cell in cells)]
+    said.append(f"Intervals are uncertain over: {_grouped({cell.row: [] for cell in cells}, cells)}.")
+    counts = {label(cell.column): cell.estimate.n_prompts for cell in cells if cell.estimate.n_prompts}
+    samples = sorted({cell.estimate.n_samples for cell in cells if cell.estimate.n_samples})
+    said.append(f"Prompts: {', '.join(f'{column} {count}' for column, count in counts.items())}; samples per prompt: {samples}.")
+    gaps = dict.fromkeys(reason for cell in cells for reason in cell.estimate.missing)
+    return said + [f"Missing: {reason}." for reason in gaps]
+
+
+def _grouped(overs: dict[str, list[str]], cells: list[Cell]) -> str:
+    """`3 seeds (rl_edge, rl_hard); prompts (base)`: rows by what their intervals are uncertain over."""
+    for cell in cells:
+        kind = "prompts" if "prompts" in cell.estimate.over else cell.estimate.over
+        if kind and kind not in overs[cell.row]:
+            overs[cell.row].append(kind)
+    rows: dict[str, list[str]] = {}
+    for row, kinds in overs.items():
+        rows.setdefault(" or ".join(sorted(kinds)) or "nothing", []).append(row)
+    return "; ".join(f"{kinds} ({', '.join(names)})" for kinds, names in rows.items())
+
+
+def as_markdown(grid: Grid, title: str) -> str:
+    """One Markdown table per block, with the notes beneath."""
+    parts = [f"# {title}", ""]
+    for block in blocks(grid):
+        parts.append(f"| | {' | '.join(label(*key) for key in block)} |")
+        parts.append("|---|" + "---|" * len(block))
+        for row in grid.rows:
+            shown = ("<br>".join(lines(grid.cells[row, *key])) for key in block)
+            parts.append(f"| {row} | {' | '.join(shown)} |")
+        if prior := prior_row(grid, block):
+            parts.append(f"| {PRIOR} | {' | '.join(prior)} |")
+        parts.append("")
+    return "\n".join(parts + [f"- {note}" for note in notes(grid)]) + "\n"
+
+
+def as_latex(grid: Grid, title: str) -> str:
+    """One tabular per block (booktabs), with the notes as comments."""
+    parts = [f"% {title}. Needs \\usepackage{{booktabs}}.", *(f"% {note}" for note in notes(grid))]
+    for block in blocks(grid):
+        parts += [rf"\begin{{tabular}}{{l{'r' * len(block)}}}", r"\toprule"]
+        parts.append(" & ".join(["", *(_stack(label(column), label(metric)) for column, metric in block)]) + r" \\")
+        parts.append(r"\midrule")
+        for row in grid.rows:
+            parts.append(" & ".join([_tex(row), *(_stack(*lines(grid.cells[row, *key])) for key in block)]) + r" \\")
+        if prior := prior_row(grid, block):
+            parts += [r"\midrule", " & ".join([PRIOR, *(_tex(item) for item in prior)]) + r" \\"]
+        parts += [r"\bottomrule", r"\end{tabular}", ""]
+    return "\n".join(parts)
+
+
+def _stack(*shown: str) -> str:
+    first, *rest = (_tex(line) for line in shown)
+    small = [rf"{{\scriptsize {line}}}" for line in rest]
+    return rf"\shortstack[r]{{{r' \\ '.join([first, *small])}}}"
+
+
+def _tex(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in text)

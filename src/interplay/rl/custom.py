@@ -1,0 +1,58 @@
+"""A study's own functions: the `custom` members of the reward and the sampler seam. This page is their contract.
+
+Reward: `function(problems, completions, verdicts, **options) -> list[float]`
+    problems: N rows of the problem sets (attributes index, band, op, mode, prompt, solution, answer, graph), one per completion;
+    completions: N texts; verdicts: N Verdicts (strict, answer, score, error, ...). Returns one finite number for each.
+
+Sampler: `function(m, step, seed, tries, passes, **options) -> list[int]`
+    m prompts are wanted at `step` (from 1) of a run with this seed; tries, passes: int arrays (P,), completions so far per prompt
+    and the strictly right ones among them. Returns m ids in [0, P): rows of the problem sets joined in the order of their roles.
+
+Both must be pure: the same arguments give the same result, else a resumed run would not repeat an uninterrupted one."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from interplay.schema.base import UserError
+from interplay.schema.custom import Custom, load
+from interplay.tasks.op_dag import Verdict
+
+
+def reward(spec: Custom, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> list[float]:
+    """N floats from the study's function. Raises UserError when they are not N finite numbers."""
+    values = [float(v) for v in load(spec)(list(problems), list(completions), list(verdicts), **spec.options)]
+    if len(values) != len(completions) or not all(map(math.isfinite, values)):
+        raise UserError(f"{spec.function}: must return {len(completions)} finite floats, not {len(values)}: {str(values)[:60]}")
+    return values
+
+
+class Sampler:
+    """Asks the study's function, which sees the success history of every prompt."""
+
+    def __init__(self, spec: Custom, sizes: list[int], mix: list[float], seed: int) -> None:
+        self.spec, self.seed, self.function = spec, seed, load(spec)
+        self.tries = np.zeros(sum(sizes), dtype=np.int64)
+        self.passes = np.zeros(sum(sizes), dtype=np.int64)
+
+    def select(self, m: int, step: int) -> list[int]:
+        """The ids that the function chooses. Raises UserError when they are not m ids of the sets."""
+        ids = [int(i) for i in self.function(m, step, self.seed, self.tries.copy(), self.passes.copy(), **self.spec.options)]
+        if len(ids) != m or not all(0 <= i < len(self.tries) for i in ids):
+            raise UserError(f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {str(ids)[:60]}")
+        return ids
+
+    def observe(self, ids: Sequence[int], tries: Sequence[int], passes: Sequence[int]) -> None:
+        """Add a step's completions and strictly right completions per id (an id may occur twice)."""
+        np.add.at(self.tries, ids, tries)
+        np.add.at(self.passes, ids, passes)
+
+    def state_dict(self) -> dict:
+        """JSON data."""
+        return {"tries": self.tries.tolist(), "passes": self.passes.tolist()}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on where `state_dict` was taken."""
+        self.tries = np.array(state["tries"], dtype=np.int64)
+        self.passes = np.array(state["passes"], dtype=np.int64)

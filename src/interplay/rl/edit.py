@@ -1,0 +1,44 @@
+"""Edit seam: `(spec, batch, draw) -> batch`. An edit may drop rows, and add rows with `draw(m)`, which samples and scores the groups of
+m fresh prompts."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from interplay.rl.batch import Batch, join, take
+from interplay.schema.rl import DynamicSampling, Edit
+
+Draw = Callable[[int], Batch]
+
+
+def informative(rewards: Tensor, groups: Tensor) -> Tensor:
+    """(N,) bool: rows whose group holds at least two different rewards."""
+    _, member, size = torch.unique(groups, return_inverse=True, return_counts=True)
+    low = torch.full((len(size),), torch.inf, dtype=rewards.dtype).scatter_reduce_(0, member, rewards, "amin")
+    high = torch.full((len(size),), -torch.inf, dtype=rewards.dtype).scatter_reduce_(0, member, rewards, "amax")
+    return (low < high)[member]
+
+
+def dynamic_sampling(spec: DynamicSampling, batch: Batch, draw: Draw, pad_token: int) -> Batch:
+    """Keep informative groups only and draw as many fresh prompts as groups were lost, until the batch is full again or
+    `max_num_gen_batches` rounds (the first one included) are spent (DAPO, arXiv:2503.14476, section 3.2)."""
+    wanted = len(batch.groups.unique())
+    kept = take(batch, informative(batch.rewards, batch.groups).nonzero()[:, 0])
+    for _ in range(spec.max_num_gen_batches - 1):
+        missing = wanted - len(kept.groups.unique())
+        if missing == 0:
+            break
+        fresh = draw(missing)
+        kept = join([kept, take(fresh, informative(fresh.rewards, fresh.groups).nonzero()[:, 0])], pad_token)
+    return kept
+
+
+MEMBERS: dict[str, Callable[..., Batch]] = {"dynamic_sampling": dynamic_sampling}
+
+
+def edit(specs: Sequence[Edit], batch: Batch, draw: Draw, pad_token: int) -> Batch:
+    """All edits of the method, in order."""
+    for spec in specs:
+        batch = MEMBERS[spec.name](spec, batch, draw, pad_token)
+    return batch

@@ -1,0 +1,144 @@
+"""The runner: `python -m interplay.stage run DIGEST` makes one stage, from its `stage.json` and its inputs' artifacts alone.
+
+Exit codes: 0 the record stands; 2 something the user can mend; 3 a failure that a retry would repeat; 1 anything else."""
+
+import argparse
+import contextlib
+import importlib
+import json
+import os
+import platform
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from interplay.schema.base import PermanentError, UserError, parse
+from interplay.schema.kinds import KINDS
+from interplay.schema.run import Run
+from interplay.store import artifact, metrics
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line of the runner."""
+    parser = argparse.ArgumentParser(prog="python -m interplay.stage", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="make one stage")
+    run.add_argument("digest")
+    run.add_argument("--results", type=Path, default=Path("results"))
+    run.add_argument("--log", type=Path, help="also write everything said to this file")
+    args = parser.parse_args(argv)
+    with _log(args.log):
+        return _guarded(args.results, args.digest)
+
+
+def _guarded(results: Path, digest: str) -> int:
+    """Run the stage and turn what goes wrong into one line and an exit code."""
+    try:
+        run_stage(artifact.find(results, digest))
+        return 0
+    except UserError as error:
+        return _say(2, str(error))
+    except PermanentError as error:
+        artifact.write_json(artifact.find(results, digest) / "failure.json", {"message": str(error)})
+        return _say(3, str(error))
+    except OSError as error:
+        return _say(1, f"{error.filename or results}: {error.strerror or error}; the stage goes on from its last save when started again")
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+def _say(code: int, message: str) -> int:
+    print(f"interplay: {message}", file=sys.stderr, flush=True)
+    return code
+
+
+def run_stage(out: Path) -> None:
+    """Make the stage of this folder unless its record stands; waits while another process makes it."""
+    with artifact.lease(out):
+        if artifact.done(out):
+            return
+        stage = artifact.read_json(out / "stage.json")
+        _refuse_known_failure(out)
+        how = parse(Run, stage["run"], f"{out / 'stage.json'}: run")
+        inputs = {role: _checked_input(out.parent.parent, digest) for role, digest in stage["deps"].items()}
+        _limit_threads(how.threads)
+        print(f"{stage['label']} [{stage['kind']} {stage['digest']}]", file=sys.stderr, flush=True)
+        started = time.time()
+        spec = parse(KINDS[stage["kind"]].spec, stage["spec"], f"{out / 'stage.json'}: spec")
+        values = _function(stage["kind"])(spec, inputs, out, how)
+        metrics.telemetry(out, **_telemetry(started, how))
+        identity = {key: stage[key] for key in ("kind", "digest", "versions", "spec", "deps")}
+        artifact.finish(out, identity, values)
+
+
+def _refuse_known_failure(out: Path) -> None:
+    if (out / "failure.json").exists():
+        raise PermanentError(artifact.read_json(out / "failure.json")["message"])
+
+
+def _checked_input(results: Path, digest: str) -> Path:
+    folder = artifact.find(results, digest)
+    artifact.check(folder)
+    return folder
+
+
+def _limit_threads(threads: int) -> None:
+    """Before torch is imported: two jobs that each take all cores run many times slower than side by side."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def _function(kind: str) -> Callable[..., dict[str, Any]]:
+    module, name = KINDS[kind].function.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _telemetry(started: float, how: Run) -> dict[str, Any]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "seconds_wall": round(time.time() - started, 3),
+        "seconds_cpu": round(usage.ru_utime + usage.ru_stime, 3),
+        "peak_memory_mb": round(usage.ru_maxrss / 1024, 1),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "threads": how.threads,
+        "host": platform.node(),
+        "python": platform.python_version(),
+    }
+
+
+class _Tee:
+    """Standard error that also goes to a log: the terminal shows progress while the log keeps everything."""
+
+    def __init__(self, terminal: TextIO, log: TextIO) -> None:
+        self.terminal, self.log = terminal, log
+
+    def write(self, text: str) -> int:
+        self.log.write(text)
+        return self.terminal.write(text)
+
+    def flush(self) -> None:
+        self.log.flush()
+        self.terminal.flush()
+
+    def isatty(self) -> bool:
+        return self.terminal.isatty()
+
+
+@contextlib.contextmanager
+def _log(path: Path | None) -> Iterator[None]:
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as log, contextlib.redirect_stderr(_Tee(sys.stderr, log)):  # type: ignore[type-var]
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Snakemake's view of the plan. What exists leaves the graph: targets and inputs name only records that are missing.
+
+The main process plans; a job, which parses the Snakefile again, reads its own `stage.json` and nothing else, so that editing a
+study while a cluster run is in flight harms nothing."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from interplay.schema.base import UserError
+from interplay.store import artifact
+from interplay.study import compose
+from interplay.study.expand import expand
+from interplay.study.plan import Plan, Stage
+
+
+def plan_study(configs: Path, study: str, scale: str) -> Plan:
+    """Compose, validate and expand one study."""
+    return expand(study, scale, *compose.load(configs, study, scale), configs)
+
+
+class Graph:
+    """The plans of this run (main process), or nothing but a results folder (job)."""
+
+    def __init__(self, results: Path, plans: list[Plan]) -> None:
+        self.results, self.plans = results, plans
+        self.stages: dict[str, Stage] = {digest: stage for plan in plans for digest, stage in plan.stages.items()}
+
+    def missing(self, digests: list[str]) -> list[str]:
+        """Records of these stages that are not there yet."""
+        folders = [artifact.folder(self.results, self.stages[digest].kind, digest) for digest in digests]
+        return [str(folder / "record.json") for folder in folders if not artifact.done(folder)]
+
+    def targets(self) -> list[str]:
+        """What `all` still has to make."""
+        return self.missing([plan.report for plan in self.plans])
+
+    def inputs(self, wildcards: Any) -> list[str]:
+        """Dependencies of a stage that are still missing. In a job there are none: its inputs exist by then."""
+        if not self.plans:
+            return []
+        return self.missing(list(self.stages[wildcards.digest].deps.values()))
+
+    def threads(self, wildcards: Any) -> int:
+        """CPU threads of a stage."""
+        return int(self._run(wildcards.digest)["threads"])
+
+    def memory_mb(self, wildcards: Any) -> int:
+        """Memory that a cluster reserves, in MiB."""
+        return int(self._run(wildcards.digest)["memory_mb"])
+
+    def runtime(self, wildcards: Any) -> int:
+        """Minutes that a cluster grants."""
+        return int(self._run(wildcards.digest)["runtime"])
+
+    def _run(self, digest: str) -> dict[str, Any]:
+        if digest in self.stages:
+            return self.stages[digest].run.model_dump()
+        return artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"]
+
+    def write_stages(self) -> None:
+        """Write `stage.json` for every stage that is not done, and forget failures that a new start may mend."""
+        for stage in self.stages.values():
+            folder = artifact.folder(self.results, stage.kind, stage.digest)
+            if not artifact.done(folder):
+                (folder / "failure.json").unlink(missing_ok=True)
+                artifact.write_json(folder / "stage.json", stage.as_json())
+
+    def link(self) -> list[Path]:
+        """Readable links: `by-name/<study>.<scale>/report` and `.../<arm>/seed<n>/<stage>`; returns the reports."""
+        return [_link_study(self.results, plan) for plan in self.plans if not self.missing([plan.report])]
+
+
+def _link_study(results: Path, plan: Plan) -> Path:
+    top = results / "by-name" / f"{plan.study.replace('/', '.')}.{plan.scale}"
+    links = {"report": plan.report}
+    for arm in plan.stages[plan.report].spec.arms:  # type: ignore[attr-defined]
+        steps = [(stage.name, stage.digest) for stage in arm.path]
+        for name, digest in [*steps, *arm.evaluations.items()]:
+            links[f"{arm.arm}/seed{arm.seed}/{name}"] = digest
+    for name, digest in links.items():
+        link = top / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        target = os.path.relpath(artifact.folder(results, plan.stages[digest].kind, digest), link.parent)
+        part = link.with_name(f".{link.name}.part")
+        part.unlink(missing_ok=True)
+        part.symlink_to(target)
+        os.replace(part, link)
+    return top / "report" / "report.html"
+
+
+def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
+    """What the Snakefile calls. Whatever is wrong with the studies leaves by one line and exit code 2, before any job."""
+    results = Path("results")
+    if not main_process:
+        return Graph(results, [])
+    try:
+        _writable(results)
+        names, scale = compose.chosen(root / "configs", config)
+        return Graph(results, [plan_study(root / "configs", name, scale) for name in names])
+    except UserError as error:
+        print(f"interplay: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _writable(results: Path) -> None:
+    existing = next(path for path in (results, *results.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
+        raise UserError(f"{results}: not writable; free it with chmod, or run from a folder that is yours")
