@@ -1,4 +1,4 @@
-"""The order of rows in training, and rows as tensors."""
+"""The order of rows in training, and sequences as tensors."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -7,8 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interplay.data.packing import Rows
+from interplay.data.packing import Rows, spans
 from interplay.store.random import key
+
+MIN_BUCKET = 512
+"""Tokens that a bucket holds at least, the last one excepted."""
 
 
 @lru_cache(maxsize=2)
@@ -20,7 +23,9 @@ def epoch_order(rows: int, seed: int, epoch: int) -> np.ndarray:
 def rows_between(rows: int, seed: int, start: int, end: int) -> np.ndarray:
     """Places start..end-1 of the endless sequence of epochs, as row numbers (end - start,)."""
     places = np.arange(start, end)
-    return np.concatenate([epoch_order(rows, seed, epoch)[places[places // rows == epoch] % rows] for epoch in np.unique(places // rows)])
+    return np.concatenate(
+        [epoch_order(rows, seed, epoch)[places[places // rows == epoch] % rows] for epoch in np.unique(places // rows)]
+    )
 
 
 def tokens_per_row(corpus: Rows) -> np.ndarray:
@@ -37,30 +42,59 @@ def steps_for(tokens: int, per_row: np.ndarray, rows_per_step: int, seed: int) -
 
 
 class Batch(NamedTuple):
-    """Rows for one forward-backward pass. B rows, T columns, M tokens that bear loss."""
+    """Sequences for one forward-backward pass, laid end to end in buckets of similar length. N tokens, padding included; M bear loss."""
 
     ids: Tensor
-    """(B, T) int64."""
+    """(N,) int64."""
     positions: Tensor
-    """(B, T) int64: distance from the start of the segment."""
-    segments: Tensor | None
-    """(B, T) int64; None where no row holds more than one segment: causal attention then suffices, as padding comes last."""
+    """(N,) int64: distance from the start of the sequence."""
+    buckets: list[tuple[int, int]]
+    """(sequences, length) of each bucket, in order: sequences * length tokens, shorter sequences padded at their end."""
     before: Tensor
-    """(M,) int64: flat places (b * T + t) whose next token bears loss."""
+    """(M,) int64: places in 0..N-1 whose next token bears loss."""
     targets: Tensor
     """(M,) int64: those next tokens."""
+    sequence: np.ndarray
+    """(M,) int64: the sequence each target belongs to, numbered as given to `layout`."""
 
 
-def batch(corpus: Rows, rows: np.ndarray, device: torch.device) -> Batch:
-    """The given rows, without the columns that are padding in all of them."""
-    segments = corpus.segments[rows].astype(np.int64)
-    width = int((segments != 0).sum(1).max())
-    segments, ids, loss = segments[:, :width], corpus.tokens[rows, :width].astype(np.int64), corpus.loss[rows, :width]
-    column = np.arange(width)
-    starts = np.zeros_like(segments)
-    starts[:, 1:] = np.where(segments[:, 1:] != segments[:, :-1], column[1:], 0)
-    positions = column - np.maximum.accumulate(starts, axis=1)
-    targets = np.flatnonzero(loss)
-    several = segments.max() > 1
-    arrays = (ids, positions, segments if several else None, targets - 1, ids.reshape(-1)[targets])
-    return Batch(*(None if array is None else torch.from_numpy(array).to(device) for array in arrays))  # type: ignore[arg-type]
+def of_rows(corpus: Rows, rows: np.ndarray, device: torch.device) -> Batch:
+    """The given rows, each run of equal segment numbers as a sequence of its own: with isolated packing nothing joins the problems
+    of a row, so that attention, whose cost grows with the square of the length, need not span the row."""
+    segments = corpus.segments[rows]
+    real = segments != 0
+    starts = real.copy()
+    starts[:, 1:] &= segments[:, 1:] != segments[:, :-1]
+    first = np.flatnonzero(starts[real])
+    lengths = np.diff(first, append=real.sum())
+    return layout(corpus.tokens[rows][real], lengths, corpus.loss[rows][real] != 0, device)
+
+
+def layout(tokens: np.ndarray, lengths: np.ndarray, bears: np.ndarray, device: torch.device) -> Batch:
+    """Sequences of the given lengths, whose tokens and loss flags stand end to end (sum of lengths,), as a batch."""
+    order = np.argsort(-lengths, kind="stable")
+    buckets = bucket(lengths[order].tolist())
+    widths = np.repeat([length for _, length in buckets], [count for count, _ in buckets])
+    source = spans((np.cumsum(lengths) - lengths)[order], lengths[order])
+    place = spans(np.cumsum(widths) - widths, lengths[order])
+    ids = np.zeros(int(widths.sum()), np.int64)
+    ids[place] = tokens[source]
+    targets = place[bears[source]]
+    sequence = np.repeat(order, lengths[order])[bears[source]]
+    positions = spans(np.zeros_like(widths), widths)
+    before, following = targets - 1, ids[targets]
+    flat = [torch.from_numpy(array).to(device) for array in (ids, positions, before, following)]
+    return Batch(flat[0], flat[1], buckets, flat[2], flat[3], sequence)
+
+
+def bucket(lengths: list[int]) -> list[tuple[int, int]]:
+    """Cut descending lengths into buckets of (sequences, longest length).
+
+    A bucket ends where padding would pass an eighth of a sequence, once it holds MIN_BUCKET tokens: small ones cost more than they save."""
+    buckets, count, longest = [], 0, lengths[0]
+    for length in lengths:
+        if 8 * length < 7 * longest and count * longest >= MIN_BUCKET:
+            buckets.append((count, longest))
+            count, longest = 0, length
+        count += 1
+    return [*buckets, (count, longest)]

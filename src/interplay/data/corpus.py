@@ -66,7 +66,10 @@ def mix(sets: list[Encoded], spec: CorpusSpec, rng: np.random.Generator) -> list
     """Indices taken from each set: a random order of it, cut so that the shares hold. The set that is smallest for its share is used
     up, and no problem is used twice."""
     orders = [rng.permutation(len(each.lengths)) for each in sets]
-    sizes = [np.cumsum(each.lengths[order] if spec.by == "tokens" else np.ones(len(order))) for each, order in zip(sets, orders, strict=True)]
+    sizes = [
+        np.cumsum(each.lengths[order] if spec.by == "tokens" else np.ones(len(order)))
+        for each, order in zip(sets, orders, strict=True)
+    ]
     total = min(size[-1] / share for size, share in zip(sizes, spec.mix, strict=True) if share > 0)
     cuts = [np.searchsorted(size, total * share * (1 + 1e-9), side="right") for size, share in zip(sizes, spec.mix, strict=True)]
     return [order[:cut] for order, cut in zip(orders, cuts, strict=True)]

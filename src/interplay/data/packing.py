@@ -49,7 +49,9 @@ def best_fit(lengths: np.ndarray, sequence_length: int) -> Placement:
 
     A bit mask over rooms finds that row in constant time. Raises UserError when a problem is longer than a row."""
     if len(lengths) and lengths.max() > sequence_length:
-        raise UserError(f"corpus: sequence_length = {sequence_length}: the longest problem needs {lengths.max()} tokens; raise it")
+        raise UserError(
+            f"corpus: sequence_length = {sequence_length}: the longest problem needs {lengths.max()} tokens; raise it"
+        )
     row, offset, segment = (np.zeros(len(lengths), np.int64) for _ in range(3))
     open_rows: list[list[int]] = [[] for _ in range(sequence_length + 1)]
     """Rows by room left."""

@@ -1,10 +1,9 @@
-"""Problem sets. The problem at (seed, index, op) is a pure function; which indices enter a set is decided in index order, so the
-result does not depend on how many processes generated them.
+"""Problem sets. The problem at (seed, index, op) is a pure function, and a split owns a part of the space of structures (schema.data.SPLITS).
 
-Every gold answer is checked by a solver that reads nothing but the prompt. Problems equal to one of an excluded set, or to an
-earlier one of this set, up to renaming and reordering are replaced by problems at further indices. An op may have too few distinct
-problems for that: after PATIENCE candidates in vain an op is allowed repeats within the set, and after as many more also problems
-of the excluded sets. Both are counted in the metrics."""
+Place j of a set of n draws from its own stream of indices j, j + n, j + 2n, ... and takes the first problem that falls in the split.
+Which ones repeat an earlier problem is then decided in order of places, so the result does not depend on how many processes did
+the work. A repeat (equal up to renaming and reordering) is replaced by the next problem of its stream; an op that has too few
+distinct problems may repeat after PATIENCE replacements in vain. Every gold answer is checked by a solver that reads the prompt only."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,16 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from interplay.schema import custom
 from interplay.schema.base import UserError
-from interplay.schema.data import ProblemsSpec
+from interplay.schema.data import SPLITS, ProblemsSpec
 from interplay.schema.run import Run
-from interplay.schema.task import Task
 from interplay.store.metrics import Progress
 from interplay.store.random import key
 from interplay.tasks.table import family
 
 PATIENCE = 20
-"""Candidates rejected in a row before an op is given more room."""
+"""Candidates in a row that repeat earlier ones before an op may keep repeats."""
+TRIES = 100
+"""Times the expected number of candidates after which an op counts as having no problem in the split."""
 CHUNK = 1000
 """Problems per message to a process."""
 COLUMNS = pa.schema(
@@ -46,15 +47,15 @@ COLUMNS = pa.schema(
 )
 
 
-class Slot(NamedTuple):
+class Place(NamedTuple):
     """A place in the set: its band and op are fixed before any problem is drawn."""
 
     band: str
     op: int
 
 
-class Candidate(NamedTuple):
-    """A generated problem, rendered and checked."""
+class Made(NamedTuple):
+    """A generated problem, rendered and checked: the columns that a place does not fix."""
 
     index: int
     mode: str
@@ -66,17 +67,17 @@ class Candidate(NamedTuple):
 
 
 def run(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Write `problems.parquet`. Roles `exclude.<i>`: problem sets whose problems must not occur. See the module's docstring."""
-    excluded: set[str] = set()
-    for role, path in inputs.items():
-        if role.startswith("exclude"):
-            excluded.update(load(path, ["key"])["key"].to_pylist())
-    slots = plan(spec)
+    """Write `problems.parquet` (COLUMNS). Metrics by op: problems, repeats that were replaced and repeats that had to be kept."""
+    places = plan(spec)
     workers = min(how.threads, -(-spec.size // (4 * CHUNK)))
     with ProcessPoolExecutor(workers, get_context("spawn")) if workers > 1 else nullcontext() as pool:
-        chosen, counts = choose(spec, slots, excluded, pool)
-    write(out / "problems.parquet", slots, chosen)
-    return {"size": spec.size, **{name: {str(op): n for op, n in sorted(by_op.items())} for name, by_op in counts.items()}}
+        made, counts = choose(spec, places, pool)
+    rows = _columns(places, made)
+    if spec.transform:
+        rows = _transformed(rows, spec.transform)
+    out.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, out / "problems.parquet", compression="zstd", row_group_size=1 << 16)
+    return {"size": rows.num_rows, **{name: {str(op): n for op, n in sorted(by_op.items())} for name, by_op in counts.items()}}
 
 
 def load(path: Path, columns: list[str] | None = None) -> pa.Table:
@@ -88,11 +89,11 @@ def load(path: Path, columns: list[str] | None = None) -> pa.Table:
         raise UserError(f"{file}: not readable as a problem set ({str(error).splitlines()[0]}); make the stage again") from None
 
 
-def plan(spec: ProblemsSpec) -> list[Slot]:
+def plan(spec: ProblemsSpec) -> list[Place]:
     """Band and op of every place: counts by largest remainder of share * op share * size, order shuffled by the seed."""
-    shares = {Slot(band, op): spec.shares[band] * share for band, ops in spec.bands.items() for op, share in ops.items()}
+    shares = {Place(band, op): spec.shares[band] * share for band, ops in spec.bands.items() for op, share in ops.items()}
     counts = largest_remainder(list(shares.values()), spec.size)
-    cells = [slot for slot, count in zip(shares, counts, strict=True) for _ in range(count)]
+    cells = [place for place, count in zip(shares, counts, strict=True) for _ in range(count)]
     order = np.random.default_rng(key("problems", "order", spec.seed)).permutation(len(cells))
     return [cells[i] for i in order]
 
@@ -107,71 +108,79 @@ def largest_remainder(shares: list[float], total: int) -> list[int]:
     return counts
 
 
-def choose(
-    spec: ProblemsSpec, slots: list[Slot], excluded: set[str], pool: Executor | None
-) -> tuple[list[Candidate], dict[str, Counter[int]]]:
-    """The problem of every slot, and counts by op: `ops`, candidates `dropped`, `duplicates` and `overlap` kept."""
-    chosen: list[Candidate | None] = [None] * len(slots)
-    counts: dict[str, Counter[int]] = {name: Counter() for name in ("ops", "dropped", "duplicates", "overlap")}
+def choose(spec: ProblemsSpec, places: list[Place], pool: Executor | None) -> tuple[list[Made], dict[str, Counter[int]]]:
+    """The problem of every place, and counts by op: `ops`, repeats `dropped`, and `duplicates` kept."""
+    chosen: dict[int, Made] = {}
+    counts: dict[str, Counter[int]] = {name: Counter() for name in ("ops", "dropped", "duplicates")}
     seen: set[str] = set()
-    room = {slot.op: 0 if spec.unique else 1 for slot in slots}
-    """Per op what may be kept: 0 only fresh problems, 1 also repeats within the set, 2 anything."""
     vain: Counter[int] = Counter()
-    open_slots, next_index = list(range(len(slots))), len(slots)
-    wanted = [(slot, slots[slot].op) for slot in open_slots]
-    progress, finished = Progress(len(slots), "problems"), 0
-    while open_slots:
-        rejected = []
-        for slot, candidate in zip(open_slots, _candidates(spec.task, spec.seed, wanted, pool), strict=True):
-            op, repeat, overlap = slots[slot].op, candidate.key in seen, candidate.key in excluded
-            if (repeat and room[op] < 1) or (overlap and room[op] < 2):
+    progress = Progress(len(places), "problems")
+    wanted = [(number, place.op) for number, place in enumerate(places)]
+    while wanted:
+        again = []
+        for (index, op), made in zip(wanted, _make_all(spec, wanted, pool), strict=True):
+            repeat = made.key in seen
+            vain[op] = vain[op] + 1 if repeat else 0
+            if repeat and spec.unique and vain[op] <= PATIENCE:
                 counts["dropped"][op] += 1
-                vain[op] += 1
-                if vain[op] == PATIENCE:
-                    room[op], vain[op] = room[op] + 1, 0
-                rejected.append(slot)
+                again.append((made.index + len(places), op))
                 continue
-            vain[op] = 0
-            seen.add(candidate.key)
-            chosen[slot] = candidate
+            vain[op] = PATIENCE if repeat else 0
+            seen.add(made.key)
+            chosen[index % len(places)] = made
             counts["ops"][op] += 1
             counts["duplicates"][op] += repeat
-            counts["overlap"][op] += overlap
-            finished += 1
-            progress.update(finished)
-        open_slots = rejected
-        wanted = [(next_index + i, slots[slot].op) for i, slot in enumerate(rejected)]
-        next_index += len(rejected)
-    return [candidate for candidate in chosen if candidate is not None], {name: +by_op for name, by_op in counts.items()}
+            progress.update(len(chosen))
+        wanted = again
+    return [chosen[number] for number in range(len(places))], {name: +by_op for name, by_op in counts.items()}
 
 
-def _candidates(task: Task, seed: int, wanted: list[tuple[int, int]], pool: Executor | None) -> Iterator[Candidate]:
-    """One candidate per wanted (index, op), in order."""
+def _make_all(spec: ProblemsSpec, wanted: list[tuple[int, int]], pool: Executor | None) -> Iterator[Made]:
     chunks = [wanted[i : i + CHUNK] for i in range(0, len(wanted), CHUNK)]
-    make = partial(make_all, task, seed)
-    for made in pool.map(make, chunks) if pool else map(make, chunks):
+    for made in pool.map(partial(make, spec), chunks) if pool else map(partial(make, spec), chunks):
         yield from made
 
 
-def make_all(task: Task, seed: int, wanted: list[tuple[int, int]]) -> list[Candidate]:
-    """Generate, render and check the problems at (index, op). Raises RuntimeError where solver and gold disagree."""
-    module = family(task)
+def make(spec: ProblemsSpec, wanted: list[tuple[int, int]]) -> list[Made]:
+    """For each (first index, op) the first problem of the stream that falls in the split.
+
+    Raises UserError where the split holds none, and RuntimeError where solver and gold disagree."""
+    task, module, split = spec.task, family(spec.task), SPLITS[spec.split]
     made = []
-    for index, op in wanted:
-        problem = module.generate(task, seed, index, op)
+    for first, op in wanted:
+        for index in range(first, first + spec.size * TRIES * 100 // len(split), spec.size):
+            problem = module.generate(task, spec.seed, index, op)
+            structure = module.structure(problem)
+            if int(structure, 16) % 100 in split:
+                break
+        else:
+            raise UserError(
+                f"problems: op {op} has no problem in split '{spec.split}'; allow more distractors or constants, or drop the op"
+            )
         prompt, solution, answer = module.render(problem, task)
         solved = module.solve(prompt, task)
         if solved != answer:
-            raise RuntimeError(f"problem (seed {seed}, index {index}, op {op}): gold answer {answer}, but its prompt gives {solved}")
-        graph, structure = module.dumps(problem), module.structure(problem)
-        made.append(Candidate(index, problem.mode, prompt, solution, answer, graph, structure))
+            raise RuntimeError(
+                f"problem (seed {spec.seed}, index {index}, op {op}): gold answer {answer}, but its prompt gives {solved}"
+            )
+        made.append(Made(index, problem.mode, prompt, solution, answer, module.dumps(problem), structure))
     return made
 
 
-def write(path: Path, slots: list[Slot], chosen: list[Candidate]) -> None:
-    """zstd Parquet; equal problems give equal bytes."""
-    columns = list(zip(*slots, strict=True)), list(zip(*chosen, strict=True))
-    (bands, ops), (indices, *rest) = columns
-    arrays = [pa.array(values, field.type) for values, field in zip([indices, bands, ops, *rest], COLUMNS, strict=True)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(arrays, schema=COLUMNS), path, compression="zstd", row_group_size=1 << 16)
+def _columns(places: list[Place], made: list[Made]) -> pa.Table:
+    bands, ops = zip(*places, strict=True)
+    indices, *rest = zip(*made, strict=True)
+    columns = [indices, bands, ops, *rest]
+    return pa.table([pa.array(values, field.type) for values, field in zip(columns, COLUMNS, strict=True)], schema=COLUMNS)
+
+
+def _transformed(rows: pa.Table, transform: custom.Custom) -> pa.Table:
+    """The rows after the study's own function. Raises UserError when it returns something else than rows with these columns."""
+    result = custom.load(transform)(rows.to_pylist(), **transform.options)
+    try:
+        table = pa.Table.from_pylist(result, schema=COLUMNS)
+    except (TypeError, AttributeError, pa.ArrowException) as error:
+        raise UserError(f"{transform.function}: must return rows with the columns {', '.join(COLUMNS.names)} ({error})") from None
+    if not table.num_rows or any(column.null_count for column in table.columns):
+        raise UserError(f"{transform.function}: must return at least one row, each with the columns {', '.join(COLUMNS.names)}")
+    return table

@@ -75,7 +75,11 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     special = {"eos_token": EOS, "pad_token": PAD}
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, "model_max_length": 2**31 - 1}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 2**31 - 1,
+    }
     write_json(folder / "tokenizer_config.json", {**settings, **special})
     write_json(folder / "special_tokens_map.json", special)
 
@@ -122,7 +126,9 @@ def encode_all(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.n
     points = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
     ids = table[np.minimum(points, len(table) - 1)]
     if len(ids) and ids.max() == UNKNOWN:
-        raise UserError(f"tokenizer: it has no token for {joined[int(ids.argmax())]!r}; make the tokenizer from the task of the data")
+        raise UserError(
+            f"tokenizer: it has no token for {joined[int(ids.argmax())]!r}; make the tokenizer from the task of the data"
+        )
     return ids, np.array([len(text) for text in texts], np.int64)
 
 

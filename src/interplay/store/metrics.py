@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from interplay.store.artifact import read_json, write_json
+from interplay.store.artifact import read_json, write_atomic, write_json
 
 
 class Metrics:
@@ -16,7 +16,7 @@ class Metrics:
     def __init__(self, out: Path, resumed_step: int = 0) -> None:
         self.path = out / "metrics.jsonl"
         kept = [line for line in self._lines() if json.loads(line)["step"] <= resumed_step]
-        self.path.write_text("".join(f"{line}\n" for line in kept))
+        write_atomic(self.path, "".join(f"{line}\n" for line in kept).encode())
 
     def _lines(self) -> list[str]:
         """Whole lines only: a kill may leave the last one torn."""

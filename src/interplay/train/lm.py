@@ -1,13 +1,13 @@
 """THE language-model trainer: pre-training, mid-training and SFT. They differ in data, init and loss mask, which are all spec.
 
-A step sees `batch_tokens` of rows (whole rows, in an order drawn from the seed) in passes of `micro_batch_tokens`; the loss is the mean
-over all tokens of the step that bear loss, whatever the passes. Nothing random happens after the init, so that data order, weights
-and optimiser state make a resumed run give the bytes of an uninterrupted one."""
+A step sees `batch_tokens` of rows (whole rows, in an order drawn from the seed) in passes of `micro_batch_tokens`; its loss is the
+mean over all its tokens that bear loss, whatever the passes. Nothing is random after the init, so weights and optimiser state
+are all that a resumed run needs to end with the bytes of an uninterrupted one."""
 
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,84 +28,129 @@ LINES = 200
 """About so many lines of metrics.jsonl per run."""
 
 
+class Course(NamedTuple):
+    """What is fixed before the first step."""
+
+    corpus: Rows
+    per_row: np.ndarray
+    """(rows,) tokens of each row without padding."""
+    rows_per_step: int
+    rows_per_pass: int
+    steps: int
+    dtype: torch.dtype
+    device: torch.device
+    tokenizer: Path
+    """The tokenizer's folder, copied into every model that is saved."""
+
+
 def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`. Roles: see TrainSpec.
+    """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, going on from `out/resume` where there is one.
 
-    Goes on from `out/resume` where there is one. Raises PermanentError at the first loss or gradient that is not finite."""
+    Roles: see TrainSpec. Raises UserError where batch or checkpoints do not fit the corpus, PermanentError at the first loss or
+    gradient that is not finite."""
     torch.set_num_threads(how.threads)
-    device = torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu")
-    dtype = getattr(torch, spec.dtype)
-    corpus = packing.load(inputs["corpus"])
-    per_row, rows_per_step = batches.tokens_per_row(corpus), rows_in(spec.batch_tokens, corpus)
-    steps = batches.steps_for(spec.tokens, per_row, rows_per_step, spec.seed)
-    if late := [step for step in spec.checkpoints if not 1 <= step <= steps]:
-        raise UserError(f"train: checkpoints: step {late[0]} is not among the steps 1..{steps} of this run")
-    rows_per_pass = max(1, how.micro_batch_tokens // corpus.tokens.shape[1])
-
-    tokenizer_of = inputs["tokenizer"] if spec.model else inputs["init"]
-    if spec.model:
-        model = folder.init(spec.model, tokenizer.load(tokenizer_of).get_vocab_size(), spec.seed)
-    else:
-        model = folder.load(inputs["init"] / "model")
-    model = model.to(device)
+    course = plan(spec, inputs, how)
+    model = initial(spec, inputs).to(course.device)
     optimizers = optimizer.build(spec.optimizer, model.named_parameters())
-    parameters = list(model.parameters())
-    held_out = None
-    if "validation" in inputs:
-        held_out = validation.load(inputs["validation"], tokenizer_of, corpus.tokens.shape[1])
-
-    done, seen, losses = 0, 0, {}
+    held_out = validation.load(inputs["validation"], course.tokenizer) if "validation" in inputs else None
+    done, seen = 0, 0
     if saved := checkpoint.load(out / "resume"):
         done, tensors, state = saved
         checkpoint.restore_training(tensors, model, optimizers)
-        seen, losses = state["tokens"], state["losses"]
-    metrics, progress = Metrics(out, done), Progress(steps, "steps", done)
-    started, seen_before, saved_at = time.monotonic(), seen, time.monotonic()
-    for step in range(done + 1, steps + 1):
-        rows = batches.rows_between(len(per_row), spec.seed, (step - 1) * rows_per_step, step * rows_per_step)
-        factor = schedule.factor(spec.schedule, step, steps)
-        optimizer.set_lr(optimizers, factor)
-        loss = backward(model, corpus, rows, rows_per_pass, dtype, device)
-        norm = optimizer.step(optimizers, parameters, spec.optimizer.max_grad_norm).item()
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise PermanentError(f"step {step} of {steps}: loss {loss}, gradient norm {norm}; lower the learning rate or use float32")
-        seen += int(per_row[rows].sum())
-        if step % max(1, steps // LINES) == 0 or step == steps:
-            metrics.write(step, loss=loss, lr_factor=factor, grad_norm=norm, tokens=seen)
-        if held_out and (step == steps or (spec.eval_every and step % spec.eval_every == 0)):
-            losses = validation.loss_by_band(model, held_out, rows_per_pass, dtype, device)
+        seen = state["tokens"]
+    metrics, progress = Metrics(out, done), Progress(course.steps, "steps", done)
+    seconds, seen_before, saved_at, losses = 0.0, seen, time.monotonic(), {}
+    for step in range(done + 1, course.steps + 1):
+        started = time.monotonic()
+        line = train_step(spec, course, model, optimizers, step)
+        seconds += time.monotonic() - started
+        seen = line["tokens"] = seen + int(line["tokens"])
+        last = step == course.steps
+        if last or step % max(1, course.steps // LINES) == 0:
+            metrics.write(step, **line)
+        if held_out and (last or (spec.eval_every and step % spec.eval_every == 0)):
+            losses = validation.loss_by_band(model, held_out, how.micro_batch_tokens, course.dtype, course.device)
             metrics.write(step, **{f"eval_loss/{band}": value for band, value in losses.items()})
         if step in spec.checkpoints:
-            folder.save(model, out / "checkpoints" / str(step), tokenizer.tokenizer_folder(tokenizer_of))
-        if step < steps and time.monotonic() - saved_at >= how.save_minutes * 60:
+            folder.save(model, out / "checkpoints" / str(step), course.tokenizer)
+        if not last and time.monotonic() - saved_at >= how.save_minutes * 60:
             metrics.sync()
-            tensors = checkpoint.training_tensors(model, optimizers)
-            checkpoint.save(out / "resume", step, tensors, {"tokens": seen, "losses": losses})
+            checkpoint.save(out / "resume", step, checkpoint.training_tensors(model, optimizers), {"tokens": seen})
             saved_at = time.monotonic()
-        rate = (seen - seen_before) / (time.monotonic() - started)
-        progress.update(step, loss=loss, tok_per_s=rate)
+        progress.update(step, loss=line["loss"], tokens_per_second=(seen - seen_before) / seconds)
+    folder.save(model, out / "model", course.tokenizer)
+    _tell_speed(out, model, course, seen - seen_before, seconds)
+    rounded = {band: float(f"{loss:.7g}") for band, loss in losses.items()}
+    return {"steps": course.steps, "tokens": seen, "parameters": sum(p.numel() for p in model.parameters()), "eval_loss": rounded}
 
-    folder.save(model, out / "model", tokenizer.tokenizer_folder(tokenizer_of))
-    return {"steps": steps, "tokens": seen}
 
-
-def rows_in(batch_tokens: int, corpus: Rows) -> int:
-    """Rows of a batch. Raises UserError unless they are whole."""
+def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
+    """Rows and steps. The budget is met by the first step after which at least `tokens` tokens, padding apart, were seen."""
+    corpus = packing.load(inputs["corpus"])
     width = corpus.tokens.shape[1]
-    if batch_tokens % width:
-        raise UserError(f"train: batch_tokens = {batch_tokens}: must be a multiple of the corpus' sequence_length, {width}")
-    return batch_tokens // width
+    if spec.batch_tokens % width:
+        raise UserError(f"train: batch_tokens = {spec.batch_tokens}: must be a multiple of the corpus' sequence_length, {width}")
+    per_row, rows_per_step = batches.tokens_per_row(corpus), spec.batch_tokens // width
+    steps = batches.steps_for(spec.tokens, per_row, rows_per_step, spec.seed)
+    if outside := [step for step in spec.checkpoints if not 1 <= step <= steps]:
+        raise UserError(f"train: checkpoints: {outside[0]} is not among the steps 1..{steps} of this run")
+    return Course(
+        corpus=corpus,
+        per_row=per_row,
+        rows_per_step=rows_per_step,
+        rows_per_pass=max(1, how.micro_batch_tokens // width),
+        steps=steps,
+        dtype=torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32,
+        device=torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu"),
+        tokenizer=tokenizer.tokenizer_folder(inputs["tokenizer"] if spec.model else inputs["init"]),
+    )
 
 
-def backward(
-    model: Decoder, corpus: Rows, rows: np.ndarray, rows_per_pass: int, dtype: torch.dtype, device: torch.device
-) -> float:
-    """Accumulate the gradient of the mean loss over all tokens of `rows` that bear loss, and return that loss (nats per token)."""
-    passes = [batches.batch(corpus, rows[i : i + rows_per_pass], device) for i in range(0, len(rows), rows_per_pass)]
-    count = sum(len(one.targets) for one in passes)
-    total = torch.zeros((), device=device)
-    for one in passes:
-        loss = token_losses(model, one, dtype).sum() / count
+def initial(spec: TrainSpec, inputs: dict[str, Path]) -> Decoder:
+    """A fresh model of the spec's shape, or the one of the `init` role."""
+    if spec.model is None:
+        return folder.load(inputs["init"] / "model")
+    return folder.init(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed)
+
+
+def train_step(
+    spec: TrainSpec, course: Course, model: Decoder, optimizers: list[torch.optim.Optimizer], step: int
+) -> dict[str, float]:
+    """Step `step` of 1..steps. Returns loss (nats per token), lr_factor, grad_norm before clipping, and tokens seen in this step."""
+    per_step = course.rows_per_step
+    rows = batches.rows_between(len(course.per_row), spec.seed, (step - 1) * per_step, step * per_step)
+    factor = schedule.factor(spec.schedule, step, course.steps)
+    optimizer.set_lr(optimizers, factor)
+    loss = backward(model, course, rows)
+    norm = optimizer.step(optimizers, list(model.parameters()), spec.optimizer.max_grad_norm).item()
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise PermanentError(f"step {step} of {course.steps}: loss {loss}, gradient norm {norm}; lower the learning rate")
+    return {"loss": loss, "lr_factor": factor, "grad_norm": norm, "tokens": int(course.per_row[rows].sum())}
+
+
+def backward(model: Decoder, course: Course, rows: np.ndarray) -> float:
+    """Add up the gradient of the mean loss over all tokens of `rows` that bear loss, and return that loss."""
+    size = course.rows_per_pass
+    passes = [batches.of_rows(course.corpus, rows[i : i + size], course.device) for i in range(0, len(rows), size)]
+    count = max(1, sum(len(batch.targets) for batch in passes))
+    total = torch.zeros((), device=course.device)
+    for batch in passes:
+        loss = token_losses(model, batch, course.dtype).sum() / count
         loss.backward()
         total += loss.detach()
     return total.item()
+
+
+def _tell_speed(out: Path, model: Decoder, course: Course, tokens: int, seconds: float) -> None:
+    """Speed of the steps alone, without validation and saves; nothing where a resume left no step to do."""
+    if not seconds:
+        return
+    rate, peak = tokens / seconds, throughput.peak_flops(course.dtype, course.device)
+    used = throughput.model_flops_utilisation(throughput.matrix_parameters(model), rate, peak)
+    telemetry(
+        out,
+        tokens_per_second=round(rate, 1),
+        mfu=round(used, 4),
+        measured_peak_gflops=round(peak / 1e9, 1),
+        train_seconds=round(seconds, 3),
+    )

@@ -5,10 +5,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.data.batches import Batch
-from interplay.model.decoder import Decoder
+from interplay.model.decoder import Decoder, attention, forward, rotary, visible_blocks
 
 
 def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
-    """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats. Logits are made for those places only."""
-    hidden = model.hidden(batch.ids, batch.positions, batch.segments, dtype)
-    return F.cross_entropy(model.logits(hidden.flatten(0, 1).index_select(0, batch.before)), batch.targets, reduction="none")
+    """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats.
+
+    Matrix products run over all tokens at once and attention bucket by bucket; logits are made only where there is loss."""
+    blocks = {length: visible_blocks(None, length, batch.ids.device, dtype) for _, length in batch.buckets}
+    sizes = [count * length for count, length in batch.buckets]
+
+    def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        mixed = []
+        for (count, length), *parts in zip(batch.buckets, q.split(sizes), k.split(sizes), v.split(sizes), strict=True):
+            mixed.append(attention(*(part.unflatten(0, (count, length)) for part in parts), blocks[length]).flatten(0, 1))
+        return torch.cat(mixed)
+
+    rope = rotary(model.shape, batch.positions, dtype)
+    hidden = forward(model.shape, model.weights(dtype), batch.ids, rope, attend)
+    return F.cross_entropy(model.logits(hidden.index_select(0, batch.before)), batch.targets, reduction="none")

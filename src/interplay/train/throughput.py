@@ -3,13 +3,14 @@
 import time
 
 import torch
-from torch import nn
+
+from interplay.model.decoder import Decoder
 
 
-def matrix_parameters(model: nn.Module, tied: bool) -> int:
-    """Parameters that multiply each token: all but norms and an input embedding that is not also the output head."""
-    tables = {name: p.numel() for name, p in model.named_parameters() if p.ndim == 2}
-    return sum(n for name, n in tables.items() if tied or "embed_tokens" not in name)
+def matrix_parameters(model: Decoder) -> int:
+    """Parameters that multiply each token: the matrices, less an input embedding that is not the output head as well."""
+    looked_up = 0 if model.shape.tie_word_embeddings else model.model.embed_tokens.weight.numel()
+    return sum(p.numel() for p in model.parameters() if p.ndim == 2) - looked_up
 
 
 def peak_flops(dtype: torch.dtype, device: torch.device) -> float:
