@@ -1,0 +1,1 @@
+"""Task families and the arithmetic of their scores. Nothing here needs torch."""

@@ -1,0 +1,147 @@
+"""Names of the completion's own. A name that is no node of the problem may stand for an intermediate result (`qa+b,dq+c` for
+`da+b+c`): what reads it reads what it reads. A use means the binding in force there, which is the last one before it (or, where a
+solution unfolds from the goal down, the first after it), so that a name may be bound again later."""
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from interplay.tasks.op_dag.graph import Form
+from interplay.tasks.op_dag.judge import BAD_PARENTS, BAD_VALUE, EXTRA, UNREADABLE, Effect, Layout, agrees, judge, judge_scoped
+from interplay.tasks.op_dag.parse import Step, evaluate
+
+_DEEPEST = 30
+"""Intermediates of intermediates are followed so far; a longer chain counts as unbound."""
+
+
+class Reach(NamedTuple):
+    """What a definition comes down to."""
+
+    names: frozenset[str]
+    """Nodes of the problem that it reads, and names that are bound to nothing."""
+    operators: frozenset[str]
+    values: dict[str, Form]
+    """Forms of the letters it mentions."""
+    form: Form | None
+    """Its own form."""
+    through: frozenset[int]
+    """The bindings it goes through."""
+
+
+class Scope(NamedTuple):
+    """The steps of a completion and where its own names are bound."""
+
+    truth: Layout
+    steps: list[Step | None]
+    bindings: dict[str, list[int]]
+    """Name -> the steps that bind it, in order."""
+    reached: dict[int, Reach]
+    """What each step that was followed comes down to."""
+
+
+def scoped_effects(truth: Layout, steps: list[Step | None]) -> list[Effect]:
+    """The effects of all steps, in order. A wrong step about an intermediate is charged to the nodes whose definitions go
+    through it; an intermediate that none goes through is an extra node."""
+    scope = Scope(truth, steps, _bindings(truth, steps), {})
+    users = _users(scope)
+    effects: list[Effect] = []
+    valued: set[str] = set()
+    for at, step in enumerate(steps):
+        if step is None:
+            effects.append((truth.problem.necessary, UNREADABLE))
+        elif step.name and step.name not in truth.places:
+            effects += _intermediate(scope, at, step, users, valued)
+        elif step.letters <= truth.places.keys() or not step.name or truth.places[step.name] >= truth.problem.necessary:
+            effects.append(judge(truth, step))
+        else:
+            reach = _reach(scope, at)
+            effects.append(judge_scoped(truth, step, reach.names, reach.operators, reach.values))
+        if step is not None and step.value is not None:
+            valued.add(step.name)
+    return effects
+
+
+def _bindings(truth: Layout, steps: list[Step | None]) -> dict[str, list[int]]:
+    """Where each name is bound: by the steps that define it, else by the first that gives it a number."""
+    bindings: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
+    for at, step in enumerate(steps):
+        if step is not None and step.name and step.name not in truth.places:
+            if step.named:
+                bindings.setdefault(step.name, []).append(at)
+            elif step.value is not None:
+                numbers.setdefault(step.name, [at])
+    return numbers | bindings
+
+
+def _in_force(scope: Scope, name: str, at: int) -> int | None:
+    """The last binding of a name before `at`, else the first from there on, else None."""
+    places = scope.bindings.get(name)
+    if not places:
+        return None
+    return places[max(0, bisect_left(places, at) - 1)]
+
+
+def _reach(scope: Scope, at: int, depth: int = 0) -> Reach:
+    """What the step `at` comes down to, following intermediates."""
+    if at in scope.reached:
+        return scope.reached[at]
+    step = scope.steps[at]
+    assert step is not None
+    # Entered before it is complete, so that a name bound through itself ends here, as one bound to nothing.
+    scope.reached[at] = Reach(frozenset(step.name), frozenset(), {}, None, frozenset())
+    names: set[str] = set()
+    through: set[int] = set()
+    operators = set(step.named.operators if step.named else ())
+    values: dict[str, Form] = {}
+    for letter in sorted(step.letters):
+        place = scope.truth.places.get(letter)
+        binding = _in_force(scope, letter, at) if place is None else None
+        if place is not None:
+            names.add(letter)
+            if place < scope.truth.problem.necessary:
+                values[letter] = scope.truth.forms[place]
+        elif binding is None or depth == _DEEPEST:
+            names.add(letter)
+        else:
+            below = _reach(scope, binding, depth + 1)
+            names |= below.names
+            operators |= below.operators
+            through |= below.through | {binding}
+            if below.form is not None:
+                values[letter] = below.form
+    form = evaluate(step.named.expression, values, scope.truth.problem.modulus) if step.named else step.value
+    scope.reached[at] = Reach(frozenset(names), frozenset(operators), values, form, frozenset(through))
+    return scope.reached[at]
+
+
+def _users(scope: Scope) -> dict[int, set[int]]:
+    """Binding -> the necessary nodes whose definitions go through it."""
+    users: dict[int, set[int]] = {}
+    for at, step in enumerate(scope.steps):
+        place = (
+            scope.truth.places.get(step.name, scope.truth.problem.necessary)
+            if step and step.named
+            else scope.truth.problem.necessary
+        )
+        if place < scope.truth.problem.necessary:
+            for binding in _reach(scope, at).through:
+                users.setdefault(binding, set()).add(place)
+    return users
+
+
+def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]], valued: set[str]) -> list[Effect]:
+    """Effects of a step about an intermediate: none where it is right."""
+    bindings = scope.bindings.get(step.name, [])
+    if not any(binding in users for binding in bindings):
+        return [(len(scope.truth.problem.nodes) + ord(step.name), EXTRA)]
+    binding = at if at in bindings else _in_force(scope, step.name, at)
+    charged = sorted(users.get(binding, set())) if binding is not None else []
+    if not charged or binding is None:
+        return []
+    reach = _reach(scope, binding)
+    bits = 0
+    if not step.sound or (step.value is not None and step.value != reach.form) or not agrees(scope.truth, step, reach.values):
+        bits |= BAD_VALUE
+    if step.value is not None and not (reach.names & scope.truth.places.keys()) <= valued:
+        bits |= BAD_PARENTS
+    return [(place, bits) for place in charged] if bits else []

@@ -1,0 +1,164 @@
+"""Judges a completion step by step against the gold graph (arXiv:2512.07783, section 2, made scope-aware and symbolic).
+
+A necessary node is right when some step states its value, its parents are named somewhere, and nothing said about it is wrong:
+- parents: the set of nodes that its definition names, in the unfolding or in the evaluation, equals the gold set. Intermediate
+  names of the completion's own are followed (scope.py). A value whose operands are named nowhere is a dependency mismatch.
+- order: its first value comes after the first values of all its parents; otherwise, too, a dependency mismatch.
+- value: the number (in reverse mode the linear form) equals the gold one. The numbers put into the definition must be the
+  parents' values and its constant, and everything in a chain of equals must be equal; with a modulus a value is a residue. A
+  node said to be two things is wrong, since one of them is. An equation must hold at the unknown's true value; a wrong one is
+  charged to the goal.
+- operator (an option): every expression uses the gold operator, and a difference names its operands in the gold order. Without
+  the option the operator of a definition is not looked at, as published; but numbers put in must still give the value that is
+  stated.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from interplay.schema.rl import Verify
+from interplay.tasks.op_dag.graph import Problem
+from interplay.tasks.op_dag.judge import (
+    BAD_OPERATOR,
+    BAD_PARENTS,
+    BAD_VALUE,
+    EXTRA,
+    NAMED,
+    UNREADABLE,
+    VALUED,
+    Effect,
+    judge,
+    layout,
+)
+from interplay.tasks.op_dag.parse import parse, split
+from interplay.tasks.op_dag.render import sentences
+from interplay.tasks.op_dag.scope import scoped_effects
+
+_OPERATOR_FREE = ~BAD_OPERATOR
+
+
+class Verdict(NamedTuple):
+    """What a completion is worth."""
+
+    strict: bool
+    """Every necessary node and the answer are right, and nothing is unreadable (nor, by option, extra)."""
+    answer: bool
+    """The answer is right, whatever the steps."""
+    score: float
+    """Share of necessary nodes that are right."""
+    error: str
+    """`none` if strict, else the first that applies: truncated (no answer mark), parse, missing_node, dependency, operator,
+    value, extra_node, answer."""
+    value_mismatches: int
+    """Necessary nodes with a wrong value; a node may count here and under dependency_mismatches."""
+    dependency_mismatches: int
+    """Necessary nodes whose parents are wrong, unnamed, or valued later than they are."""
+    missing: int
+    """Necessary nodes that no step gives a value."""
+    extra: int
+    """Other names about which there are steps and that no necessary node goes through."""
+    nodes: int
+    """Necessary nodes."""
+
+
+class Gold(NamedTuple):
+    """What right solutions of a problem say; lists hold one entry per necessary node."""
+
+    problem: Problem
+    needs: list[int]
+    """The parents, as bits."""
+    expected: list[int]
+    """Bits of a node that is right."""
+    effects: dict[str, Effect]
+    """Step text -> effect: at first the gold sentences, then whatever was judged, since the completions of a prompt are much
+    alike."""
+
+
+@lru_cache(maxsize=1024)
+def gold(problem: Problem) -> Gold:
+    """The gold of a problem, before any step was judged."""
+    nodes = problem.nodes[: problem.necessary]
+    texts = sentences(problem)
+    effects: dict[str, Effect] = {}
+    for place, node in enumerate(nodes):
+        effects[texts.evaluations[place]] = (place, VALUED)
+        effects[texts.definitions[place]] = (place, NAMED if node.parents else VALUED)
+        effects[texts.whole[place]] = (place, NAMED | VALUED if node.parents else VALUED)
+    for text in texts.equations:
+        effects[text] = (problem.goal, 0)
+    needs = [sum([1 << parent for parent in node.parents]) for node in nodes]
+    return Gold(problem, needs, [VALUED | NAMED if node.parents else VALUED for node in nodes], effects)
+
+
+def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+    """Judge any text as a solution of the problem, in either trace order. Never raises on account of the text."""
+    truth = gold(problem)
+    texts, answer = split(completion)
+    state = [0] * problem.necessary
+    valued = 0
+    extras: set[int] = set()
+    readable = True
+    for place, bits in _effects(truth, texts):
+        if place >= problem.necessary:
+            if bits & EXTRA:
+                extras.add(place)
+            else:
+                readable = False
+        elif bits & VALUED:
+            early = truth.needs[place] & ~valued
+            valued |= 1 << place
+            state[place] |= bits | BAD_PARENTS if early else bits
+        else:
+            state[place] |= bits
+    return _verdict(truth, state, options, readable, len(extras), answer)
+
+
+def _effects(truth: Gold, texts: list[str]) -> list[Effect]:
+    """The effects of the steps, in order; an empty text is no step."""
+    known = truth.effects
+    effects = []
+    for text in texts:
+        effect = known.get(text)
+        if effect is None and text:
+            step = parse(text, truth.problem.modulus)
+            if step is None:
+                effect = known[text] = (truth.problem.necessary, UNREADABLE)
+            elif not step.letters.union(step.name) <= layout(truth.problem).places.keys():
+                return scoped_effects(layout(truth.problem), [parse(other, truth.problem.modulus) for other in texts if other])
+            else:
+                effect = known[text] = judge(layout(truth.problem), step)
+        if effect is not None:
+            effects.append(effect)
+    return effects
+
+
+def _verdict(truth: Gold, state: list[int], options: Verify, readable: bool, extra: int, answer: str | None) -> Verdict:
+    problem = truth.problem
+    nodes = problem.necessary
+    if not options.operator:
+        state = [bits & _OPERATOR_FREE for bits in state]
+    right = answer == str(problem.answer)
+    penalised = extra > 0 and options.extra_nodes == "penalised"
+    if state == truth.expected and readable and right and not penalised:
+        return Verdict(True, True, 1.0, "none", 0, 0, 0, extra, nodes)
+    missing = value = dependency = operator = correct = 0
+    for bits, expected in zip(state, truth.expected, strict=True):
+        if bits == expected:
+            correct += 1
+        elif not bits & VALUED:
+            missing += 1
+        else:
+            value += bool(bits & BAD_VALUE)
+            dependency += bool(bits & BAD_PARENTS or expected & NAMED & ~bits)
+            operator += bool(bits & BAD_OPERATOR)
+    error = (
+        "truncated" if answer is None
+        else "parse" if not readable
+        else "missing_node" if missing
+        else "dependency" if dependency
+        else "operator" if operator
+        else "value" if value
+        else "extra_node" if penalised
+        else "answer"
+    )  # fmt: skip
+    return Verdict(False, right, correct / nodes, error, value, dependency, missing, extra, nodes)
