@@ -1,7 +1,8 @@
-"""Problem sets as those see them who sample and judge completions (rl, evaluate): rows joined in the order of the sets, each with its
-family's verifier at hand. An id is the number of a row."""
+"""Problem sets as those see them who sample and judge completions (rl, evaluate): rows joined in the order of the sets, each
+with its family's verifier at hand. An id is the number of a row."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,7 +19,8 @@ from interplay.tasks.op_dag import Verdict
 from interplay.tasks.table import family
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Row:
     """One problem. `set`: number of its problem set; the rest as in problems.parquet."""
 
     set: int
@@ -44,7 +46,7 @@ def load(folders: Sequence[Path]) -> Pool:
     """Read problem artifacts. Raises UserError when one is damaged."""
     rows: list[Row] = []
     sizes, families = [], []
-    columns = list(Row._fields[1:])
+    columns = [field.name for field in fields(Row)][1:]
     for number, folder in enumerate(folders):
         table = problems.load(folder, columns)
         values = [table[name].to_pylist() for name in columns]
@@ -67,14 +69,13 @@ def noise_key(row: Row) -> int:
     return key("prompt", row.prompt)
 
 
-def verify(pool: Pool, ids: Sequence[int], completions: Sequence[str], truncated: Sequence[bool], options: Verify) -> list[Verdict]:
-    """Judge each completion against the gold graph of its id. A wrong one that hit the length limit has error "truncated"."""
-    problem: dict[int, Any] = {}
+def verify(pool: Pool, ids: Sequence[int], completions: Sequence[str], options: Verify) -> list[Verdict]:
+    """Judge each completion against the gold graph of its id."""
+    problems_of: dict[int, Any] = {}
     verdicts = []
-    for i, completion, cut in zip(ids, completions, truncated, strict=True):
+    for i, completion in zip(ids, completions, strict=True):
         module = pool.families[pool.rows[i].set]
-        if i not in problem:
-            problem[i] = module.loads(pool.rows[i].graph)
-        verdict = module.verify(problem[i], completion, options)
-        verdicts.append(verdict._replace(error="truncated") if cut and not verdict.strict else verdict)
+        if i not in problems_of:
+            problems_of[i] = module.loads(pool.rows[i].graph)
+        verdicts.append(module.verify(problems_of[i], completion, options))
     return verdicts

@@ -1,0 +1,1 @@
+"""The only place where a model runs over a problem set."""

@@ -1,0 +1,1 @@
+"""The RL loop and its seams: sampler, planner, episode, reward, edit, advantage, policy loss."""

@@ -17,8 +17,8 @@ def group(spec: GroupAdvantage, rewards: Tensor, groups: Tensor, mask: Tensor) -
     """Reward less its group's mean, over a standard deviation (GRPO, arXiv:2402.03300, eq. 3; "batch": arXiv:2508.08221;
     "none": arXiv:2503.20783). Deviations are Bessel-corrected, as in TRL.
 
-    A group of equal rewards gets exactly zero: in floating point its mean may miss the common value by a rounding error, which the
-    division by EPSILON would blow up."""
+    A group of equal rewards gets exactly zero: in floating point its mean may miss the common value by a rounding error, which
+    the division by EPSILON would blow up."""
     rewards = rewards.double()
     _, member, size = torch.unique(groups, return_inverse=True, return_counts=True)
     mean = torch.zeros(len(size), dtype=torch.float64).index_add_(0, member, rewards) / size

@@ -1,7 +1,7 @@
 """What one step works on: N completions in groups, with their verdicts and rewards, as arrays over rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -46,22 +46,22 @@ class Batch:
         """(N,T) bool: the places that hold a token of a completion."""
         return torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
 
-    def answer_rate(self) -> float:
-        """Share of completions whose answer is right."""
-        return sum(v.answer for v in self.verdicts) / max(len(self), 1)
-
-    def strict_rate(self) -> float:
-        """Share of completions with every step and the answer right."""
-        return sum(v.strict for v in self.verdicts) / max(len(self), 1)
-
 
 def take(batch: Batch, rows: Tensor) -> Batch:
     """The given rows (M,) int64, in that order."""
     chosen = rows.tolist()
-    return replace(
-        batch,
-        **{name: getattr(batch, name)[rows] for name in ("row", "ids", "groups", "tokens", "lengths", "logprobs", "truncated", "rewards")},
-        **{name: [getattr(batch, name)[i] for i in chosen] for name in ("prompts", "completions", "verdicts")},
+    return Batch(
+        row=batch.row[rows],
+        ids=batch.ids[rows],
+        groups=batch.groups[rows],
+        prompts=[batch.prompts[i] for i in chosen],
+        tokens=batch.tokens[rows],
+        lengths=batch.lengths[rows],
+        logprobs=batch.logprobs[rows],
+        truncated=batch.truncated[rows],
+        completions=[batch.completions[i] for i in chosen],
+        verdicts=[batch.verdicts[i] for i in chosen],
+        rewards=batch.rewards[rows],
         parts={name: values[rows] for name, values in batch.parts.items()},
     )
 
@@ -72,10 +72,16 @@ def join(batches: Sequence[Batch], pad_token: int) -> Batch:
     room = [longest - batch.tokens.shape[1] for batch in batches]
     starts = torch.tensor([0] + [int(batch.groups.max()) + 1 if len(batch) else 0 for batch in batches[:-1]]).cumsum(0)
     return Batch(
+        row=torch.cat([batch.row for batch in batches]),
+        ids=torch.cat([batch.ids for batch in batches]),
         groups=torch.cat([batch.groups + start for batch, start in zip(batches, starts, strict=True)]),
+        prompts=[prompt for batch in batches for prompt in batch.prompts],
         tokens=torch.cat([pad(batch.tokens, (0, r), value=pad_token) for batch, r in zip(batches, room, strict=True)]),
+        lengths=torch.cat([batch.lengths for batch in batches]),
         logprobs=torch.cat([pad(batch.logprobs, (0, r)) for batch, r in zip(batches, room, strict=True)]),
-        **{name: torch.cat([getattr(b, name) for b in batches]) for name in ("row", "ids", "lengths", "truncated", "rewards")},
-        **{name: [x for b in batches for x in getattr(b, name)] for name in ("prompts", "completions", "verdicts")},
-        parts={name: torch.cat([b.parts[name] for b in batches]) for name in batches[0].parts},
+        truncated=torch.cat([batch.truncated for batch in batches]),
+        completions=[completion for batch in batches for completion in batch.completions],
+        verdicts=[verdict for batch in batches for verdict in batch.verdicts],
+        rewards=torch.cat([batch.rewards for batch in batches]),
+        parts={name: torch.cat([batch.parts[name] for batch in batches]) for name in batches[0].parts},
     )

@@ -1,5 +1,5 @@
-"""Edit seam: `(spec, batch, draw) -> batch`. An edit may drop rows, and add rows with `draw(m)`, which samples and scores the groups of
-m fresh prompts."""
+"""Edit seam: `(spec, batch, draw) -> batch`. An edit may drop rows, and add rows with `draw(m)`, which samples and scores the
+groups of m fresh prompts."""
 
 from collections.abc import Callable, Sequence
 

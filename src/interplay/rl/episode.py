@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from interplay.rollout.engine import Request, Rollouts, Sampling
+from interplay.rollout.engine import Engine
+from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.schema.rl import CompletionEpisode
 
 
@@ -19,7 +19,7 @@ def requests(prompts: Sequence[list[int]], keys: Sequence[int], counts: Sequence
     return made
 
 
-def completion(spec: CompletionEpisode, engine: Any, asked: list[Request], sampling: Sampling) -> Rollouts:
+def completion(spec: CompletionEpisode, engine: Engine, asked: list[Request], sampling: Sampling) -> Rollouts:
     """One completion per sample, one turn."""
     return engine.generate(asked, sampling)
 
@@ -27,6 +27,6 @@ def completion(spec: CompletionEpisode, engine: Any, asked: list[Request], sampl
 MEMBERS: dict[str, Callable[..., Rollouts]] = {"completion": completion}
 
 
-def episode(spec: CompletionEpisode, engine: Any, asked: list[Request], sampling: Sampling) -> Rollouts:
+def episode(spec: CompletionEpisode, engine: Engine, asked: list[Request], sampling: Sampling) -> Rollouts:
     """The member that `spec` names."""
     return MEMBERS[spec.name](spec, engine, asked, sampling)

@@ -1,7 +1,7 @@
 """PolicyLoss seam: per-token weights, then a weighted sum over tokens.
 
-Each of TRL's loss types is one choice of weights, fixed for a whole optimiser step before it is cut into micro-batches. So the gradient
-does not depend on how the step is cut, but for rounding."""
+Each of TRL's loss types is one choice of weights, fixed for a whole optimiser step before it is cut into micro-batches. So the
+gradient does not depend on how the step is cut, but for rounding."""
 
 from collections.abc import Callable
 
@@ -40,13 +40,19 @@ def k3(log_ratio: Tensor) -> Tensor:
 
 
 def clipped(
-    spec: ClippedLoss, logp: Tensor, old_logp: Tensor, reference_logp: Tensor | None, advantage: Tensor, mask: Tensor, weights: Tensor
+    spec: ClippedLoss,
+    logp: Tensor,
+    old_logp: Tensor,
+    reference_logp: Tensor | None,
+    advantage: Tensor,
+    mask: Tensor,
+    weights: Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The clipped surrogate (PPO, arXiv:1707.06347, eq. 7; DAPO, arXiv:2503.14476, eq. 8; CISPO, arXiv:2506.13585, eq. 4), with
     `beta` times the k3 estimate of the KL divergence from the reference.
 
-    All of (N,T). Returns the scalar loss, summed with `weights`, and sums over the masked tokens of: `clip_fraction` (tokens whose
-    gradient the clip removes) and, when there is a reference, `kl`."""
+    All of (N,T). Returns the scalar loss, summed with `weights`, and sums over the masked tokens of: `clip_fraction` (tokens
+    whose gradient the clip removes) and, when there is a reference, `kl`."""
     log_ratio = log_ratios(spec, logp, old_logp, mask)
     ratio = log_ratio.exp()
     high = spec.epsilon if spec.epsilon_high is None else spec.epsilon_high
@@ -69,7 +75,13 @@ MEMBERS: dict[str, Callable[..., tuple[Tensor, dict[str, Tensor]]]] = {"clipped"
 
 
 def policy_loss(
-    spec: ClippedLoss, logp: Tensor, old_logp: Tensor, reference_logp: Tensor | None, advantage: Tensor, mask: Tensor, weights: Tensor
+    spec: ClippedLoss,
+    logp: Tensor,
+    old_logp: Tensor,
+    reference_logp: Tensor | None,
+    advantage: Tensor,
+    mask: Tensor,
+    weights: Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The member that `spec` names."""
     return MEMBERS[spec.name](spec, logp, old_logp, reference_logp, advantage, mask, weights)

@@ -1,4 +1,5 @@
-"""Sampler seam: which prompts a step draws. `select(m, step) -> ids`, `observe(ids, tries, passes)`, `state_dict`, `load_state_dict`.
+"""Sampler seam: which prompts a step draws. `select(m, step) -> ids`, `observe(ids, tries, passes)`, `state_dict`,
+`load_state_dict`.
 
 An id is a row of the problem sets joined in the order of their roles."""
 
@@ -12,7 +13,8 @@ from interplay.store.random import key
 
 
 class Uniform:
-    """Every prompt of a set once per epoch, in an order drawn from (seed, set, epoch); sets interleave by their shares of the mix."""
+    """Every prompt of a set once per epoch, in an order drawn from (seed, set, epoch); sets interleave by their shares of the
+    mix."""
 
     def __init__(self, spec: UniformSampler, sizes: list[int], mix: list[float], seed: int) -> None:
         self.sizes, self.mix, self.seed = sizes, mix, seed

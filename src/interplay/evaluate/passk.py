@@ -1,0 +1,71 @@
+"""From samples to numbers: pass@k, the answer-prior baseline, error classes. P problems, n samples each."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from interplay.data.pool import Row
+from interplay.tasks.score import pass_at_k
+
+
+class Samples(NamedTuple):
+    """Judged samples, each array (P,n)."""
+
+    strict: np.ndarray
+    answer: np.ndarray
+    truncated: np.ndarray
+    length: np.ndarray
+    error: np.ndarray
+    """Error class of each, str."""
+
+
+def powers(n: int) -> list[int]:
+    """1, 2, 4, ... up to n."""
+    return [1 << i for i in range(n.bit_length()) if 1 << i <= n]
+
+
+def prior(rows: Sequence[Row]) -> np.ndarray:
+    """For each problem the chance (P,) that an answer drawn from the gold answers of the other problems of its op and mode is
+    right: what a model earns that knows how answers are distributed and does no arithmetic. 0 where there is no other
+    problem."""
+    count: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        count[row.op, row.mode][row.answer] += 1
+    same = np.array([count[row.op, row.mode][row.answer] for row in rows])
+    total = np.array([count[row.op, row.mode].total() for row in rows])
+    return (same - 1) / np.maximum(total - 1, 1)
+
+
+def summarise(rows: Sequence[Row], samples: Samples) -> dict[str, Any]:
+    """The record's metrics: n_prompts, n_samples, and one `cell` for all problems (`all`) and for each band, op and mode."""
+    guess = prior(rows)
+    result: dict[str, Any] = {"n_prompts": len(rows), "n_samples": samples.strict.shape[1]}
+    result["all"] = cell(samples, guess, np.ones(len(rows), dtype=bool))
+    for axis in ("band", "op", "mode"):
+        values = np.array([str(getattr(row, axis)) for row in rows])
+        names = sorted(set(values), key=lambda name: (len(name), name) if axis == "op" else (0, name))
+        result[axis] = {str(name): cell(samples, guess, values == name) for name in names}
+    return result
+
+
+def cell(samples: Samples, guess: np.ndarray, chosen: np.ndarray) -> dict[str, Any]:
+    """Numbers over the `chosen` (P,) problems: strict_pass@k, answer_pass@k (unbiased, arXiv:2107.03374, eq. 1, mean over
+    problems), prior_pass@k (k draws from the answer prior), shares of error classes, share truncated, mean length in tokens."""
+    n = samples.strict.shape[1]
+    values: dict[str, Any] = {"n": int(chosen.sum())}
+    for k in powers(n):
+        values[f"strict_pass@{k}"] = _round(pass_at_k(n, samples.strict[chosen].sum(1), k).mean())
+        values[f"answer_pass@{k}"] = _round(pass_at_k(n, samples.answer[chosen].sum(1), k).mean())
+        values[f"prior_pass@{k}"] = _round((1 - (1 - guess[chosen]) ** k).mean())
+    errors = Counter(samples.error[chosen].ravel().tolist())
+    values["errors"] = {name: _round(count / errors.total()) for name, count in sorted(errors.items())}
+    values["truncated"] = _round(samples.truncated[chosen].mean())
+    values["length"] = _round(samples.length[chosen].mean())
+    return values
+
+
+def _round(value: float) -> float:
+    """7 significant digits: the last bits of a mean depend on the order of summation."""
+    return float(f"{value:.7g}")

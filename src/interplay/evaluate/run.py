@@ -1,0 +1,118 @@
+"""Run a model over a problem set: n samples per problem, each judged, in shards that a killed evaluation does not do again."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from interplay.data import pool as pools
+from interplay.data import tokenizer as text
+from interplay.evaluate.passk import Samples, summarise
+from interplay.model import folder
+from interplay.rollout.engine import engine
+from interplay.rollout.request import Request, Rollouts, Sampling
+from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.run import Run
+from interplay.store.artifact import write_atomic
+from interplay.store.metrics import Progress, telemetry
+
+SHARD_BATCHES = 4
+"""A shard holds whole problems with about so many engine batches of samples: enough for the engine to keep its rows filled, few
+enough seconds to lose."""
+COLUMNS = pa.schema(
+    [
+        ("index", pa.int64()),
+        ("sample", pa.int32()),
+        ("band", pa.string()),
+        ("op", pa.int32()),
+        ("mode", pa.string()),
+        ("strict", pa.bool_()),
+        ("answer", pa.bool_()),
+        ("score", pa.float32()),
+        ("error", pa.string()),
+        ("length", pa.int32()),
+        ("truncated", pa.bool_()),
+        ("completion", pa.string()),
+    ]
+)
+
+
+def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+    """Write `samples.parquet` (one row per sample, problems in their order) and return the metrics of `passk.summarise`.
+
+    Roles: `model`, `data`. Finished shards in `out/resume/shards` are kept."""
+    torch.set_num_threads(how.threads)
+    pool = pools.load([inputs["data"]])
+    ids = list(range(len(pool.rows)))
+    size = max(1, how.engine_batch // spec.num_samples) * SHARD_BATCHES
+    shards = [ids[start : start + size] for start in range(0, len(ids), size)]
+    files = [out / "resume" / "shards" / f"{number}.parquet" for number in range(len(shards))]
+    missing = [number for number, file in enumerate(files) if not file.exists()]
+    if missing:
+        _sample(spec, inputs["model"], pool, [(shards[number], files[number]) for number in missing], len(files), out, how)
+    table = pa.concat_tables([pq.read_table(file) for file in files]).combine_chunks()
+    pq.write_table(table, out / "samples.parquet", compression="zstd")
+    return summarise(pool.rows, arrays(table, spec.num_samples))
+
+
+def arrays(table: pa.Table, num_samples: int) -> Samples:
+    """The columns of `samples.parquet` as (P,n)."""
+
+    def column(name: str) -> np.ndarray:
+        return table[name].to_numpy().reshape(-1, num_samples)
+
+    return Samples(*(column(name) for name in Samples._fields))
+
+
+def _sample(
+    spec: EvaluateSpec, model: Path, pool: pools.Pool, shards: list[tuple[list[int], Path]], total: int, out: Path, how: Run
+) -> None:
+    """Sample and judge each shard (ids of problems) and write its file."""
+    device = torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu")
+    tokenizer, special = text.load(model), text.special(model)
+    sampler = engine(spec.engine, folder.load(model / "model").to(device), how, getattr(torch, spec.dtype))
+    sampling = Sampling(
+        temperature=spec.temperature,
+        top_p=spec.top_p,
+        top_k=spec.top_k,
+        max_completion_length=spec.max_completion_length,
+        seed=spec.seed,
+        eos=special.eos,
+        pad=special.pad,
+    )
+    done, tokens, started = total - len(shards), 0, time.monotonic()
+    progress = Progress(total, "shards", done)
+    for ids, file in shards:
+        rows = [pool.rows[i] for i in ids]
+        prompts = pools.encode(tokenizer, [row.prompt for row in rows])
+        asked = [Request(p, pools.noise_key(row), 0, spec.num_samples) for p, row in zip(prompts, rows, strict=True)]
+        rollouts = sampler.generate(asked, sampling)
+        table = judge(spec, pool, ids, rollouts, tokenizer)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        write_atomic(file, sink.getvalue().to_pybytes())
+        done, tokens = done + 1, tokens + int(rollouts.lengths.sum())
+        progress.update(done, strict=float(np.mean(table["strict"].to_numpy())), tok_per_s=tokens / (time.monotonic() - started))
+    telemetry(out, completion_tokens_per_second=tokens / (time.monotonic() - started))
+
+
+def judge(spec: EvaluateSpec, pool: pools.Pool, ids: list[int], rollouts: Rollouts, tokenizer: text.Tokenizer) -> pa.Table:
+    """Rows of `samples.parquet` for the rollouts of the problems `ids`, by problem and then by sample."""
+    of_row = [ids[request] for request in rollouts.request.tolist()]
+    lengths = rollouts.lengths.tolist()
+    completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
+    verdicts = pools.verify(pool, of_row, completions, spec.verify)
+    rows = [pool.rows[i] for i in of_row]
+    columns = {
+        **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
+        "sample": rollouts.sample.tolist(),
+        **{name: [getattr(verdict, name) for verdict in verdicts] for name in ("strict", "answer", "score", "error")},
+        "length": lengths,
+        "truncated": rollouts.truncated.tolist(),
+        "completion": completions,
+    }
+    return pa.table(columns, schema=COLUMNS)

@@ -1,0 +1,180 @@
+"""The RL loop: sampler -> planner -> episode -> reward -> edits -> advantage -> policy loss, once per step.
+
+All randomness is keyed: prompts by (seed, set, epoch), sampling noise by (seed, step, prompt, sample, position). So a step is a
+function of the weights, the optimiser state and the sampler state before it, which are what a resume restores."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from interplay.data import pool as pools
+from interplay.data import tokenizer as text
+from interplay.data.pool import Pool
+from interplay.model import folder
+from interplay.optim import checkpoint, optimizer, schedule
+from interplay.rl import custom, records
+from interplay.rl.advantage import advantages
+from interplay.rl.batch import Batch, join
+from interplay.rl.edit import edit
+from interplay.rl.episode import episode, requests
+from interplay.rl.measure import measure, summary
+from interplay.rl.planner import context, plan
+from interplay.rl.reward import score
+from interplay.rl.sampler import Uniform, sampler
+from interplay.rl.update import Learner, update
+from interplay.rollout.engine import Engine, engine
+from interplay.rollout.request import Sampling
+from interplay.schema.rl import ProcessReward, RLSpec, Verify
+from interplay.schema.run import Run
+from interplay.store.metrics import Metrics, Progress, read, telemetry
+from interplay.store.random import key
+
+
+@dataclass
+class World:
+    """What the steps of a run share. `engine` and `sampler` are the members of their seams; they alone have state of their
+    own."""
+
+    spec: RLSpec
+    pool: Pool
+    tokenizer: Tokenizer
+    special: text.Special
+    engine: Engine
+    sampler: Uniform | custom.Sampler
+
+
+def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+    """Train and write `model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`. Roles: see RLSpec.
+
+    Goes on from `out/resume` where there is one. Raises PermanentError at the first loss that is not finite."""
+    torch.set_num_threads(how.threads)
+    device = torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu")
+    policy = folder.load(inputs["init"] / "model").to(device)
+    reference = folder.load(inputs["init"] / "model").to(device).requires_grad_(False) if spec.method.loss.beta else None
+    optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
+    learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens)
+    pool = pools.load([inputs[f"data.{i}"] for i in range(len(spec.mix))])
+    world = World(
+        spec=spec,
+        pool=pool,
+        tokenizer=text.load(inputs["init"]),
+        special=text.special(inputs["init"]),
+        engine=engine(spec.engine, policy, how, getattr(torch, spec.dtype)),
+        sampler=sampler(spec.method.sampler, pool.sizes, spec.mix, spec.seed),
+    )
+    done = 0
+    if saved := checkpoint.load(out / "resume" / "state"):
+        done, tensors, state = saved
+        checkpoint.restore_training(tensors, policy, optimizers)
+        world.sampler.load_state_dict(state["sampler"])
+    train(world, learner, out, how, done)
+    folder.save(policy, out / "model", text.tokenizer_folder(inputs["init"]))
+    records.finish(out, spec.steps)
+    return summary(read(out))
+
+
+def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> None:
+    """Steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
+    spec = world.spec
+    metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
+    clock = saved_at = time.monotonic()
+    tokens, seconds = 0.0, {"rollout": 0.0, "update": 0.0}
+    for step in range(done + 1, spec.steps + 1):
+        factor = schedule.factor(spec.schedule, step, spec.steps)
+        optimizer.set_lr(learner.optimizers, factor)
+        values = one_step(world, learner, out, step, seconds)
+        metrics.write(step, **values, lr=factor * spec.optimizer.learning_rate)
+        tokens += values["completion_tokens"]
+        if step < spec.steps and time.monotonic() - saved_at >= how.save_minutes * 60:
+            metrics.sync()
+            state = {"sampler": world.sampler.state_dict()}
+            checkpoint.save(
+                out / "resume" / "state", step, checkpoint.training_tensors(learner.policy, learner.optimizers), state
+            )
+            saved_at = time.monotonic()
+        progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
+    if spec.steps > done:
+        per_step = (time.monotonic() - clock) / (spec.steps - done)
+        telemetry(out, seconds_per_step=per_step, completion_tokens_per_second=tokens / seconds["rollout"], **_shares(seconds))
+
+
+def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
+    """Draw, edit, learn and record. Adds to `seconds` what rollouts and updates took; returns the step's metrics."""
+    spec, seen = world.spec, Counter[int]()
+    drawn: list[Batch] = []
+    started = time.monotonic()
+
+    def draw_more(m: int) -> Batch:
+        fresh = draw(world, m, step, seen)
+        fresh = replace(fresh, row=fresh.row + sum(len(batch) for batch in drawn))
+        drawn.append(fresh)
+        return fresh
+
+    batch = edit(spec.method.edits, draw_more(spec.prompts_per_step), draw_more, world.special.pad)
+    everything = join(drawn, world.special.pad)
+    advantage = advantages(spec.method.advantage, batch.rewards, batch.groups, batch.mask())
+    seconds["rollout"] += (rolled := time.monotonic()) - started
+    values = update(learner, batch, advantage, step)
+    seconds["update"] += time.monotonic() - rolled
+    per_row = torch.zeros(len(everything)).index_copy_(0, batch.row, advantage.sum(1) / batch.lengths.clamp(min=1))
+    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, everything, per_row)
+    return {**measure(everything, per_row), **values}
+
+
+def draw(world: World, m: int, step: int, seen: Counter[int]) -> Batch:
+    """The groups of m further prompts, sampled and scored. `seen` counts this step's samples by noise key."""
+    spec, method, pool = world.spec, world.spec.method, world.pool
+    ids = world.sampler.select(m, step)
+    counts = plan(method.planner, ids, step)
+    contexts = [context(method.planner, pool.rows[i].prompt, step) for i in ids]
+    keys = [pools.noise_key(pool.rows[i]) for i in ids]
+    asked = requests(pools.encode(world.tokenizer, [c.sampling for c in contexts]), keys, counts, seen)
+    rollouts = episode(method.episode, world.engine, asked, sampling(spec, step, world.special))
+    prompts = pools.encode(world.tokenizer, [c.training for c in contexts])
+    groups, longest = rollouts.request, int(rollouts.lengths.max())
+    row_ids = [ids[group] for group in groups.tolist()]
+    completions = world.tokenizer.decode_batch(
+        [t[:n] for t, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
+    )
+    options = spec.reward.verify if isinstance(spec.reward, ProcessReward) else Verify()
+    verdicts = pools.verify(pool, row_ids, completions, options)
+    rewards = score(spec.reward, [pool.rows[i] for i in row_ids], completions, verdicts)
+    passes = Counter(group for group, v in zip(groups.tolist(), verdicts, strict=True) if v.strict)
+    world.sampler.observe(ids, counts, [passes[group] for group in range(len(ids))])
+    return Batch(
+        row=torch.arange(len(groups)),
+        ids=torch.tensor(row_ids),
+        groups=groups,
+        prompts=[prompts[group] for group in groups.tolist()],
+        tokens=rollouts.tokens[:, :longest],
+        lengths=rollouts.lengths,
+        logprobs=rollouts.logprobs[:, :longest],
+        truncated=rollouts.truncated,
+        completions=completions,
+        verdicts=verdicts,
+        rewards=torch.tensor(rewards.sequence, dtype=torch.float64),
+        parts={name: torch.tensor(values, dtype=torch.float64) for name, values in rewards.parts.items()},
+    )
+
+
+def sampling(spec: RLSpec, step: int, special: text.Special) -> Sampling:
+    """The policy itself at the method's temperature: RL's gradient is of the distribution that was sampled, so nothing is cut
+    off."""
+    return Sampling(
+        temperature=spec.temperature,
+        top_p=1.0,
+        top_k=0,
+        max_completion_length=spec.max_completion_length,
+        seed=key(spec.seed, "rollout", step),
+        eos=special.eos,
+        pad=special.pad,
+    )
+
+
+def _shares(seconds: dict[str, float]) -> dict[str, float]:
+    return {f"seconds_{name}": round(value, 3) for name, value in seconds.items()}

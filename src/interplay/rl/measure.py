@@ -1,0 +1,48 @@
+"""What every RL run logs, whatever its method."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interplay.rl.batch import Batch
+
+
+def measure(drawn: Batch, advantage: Tensor) -> dict[str, float]:
+    """Values of one step over all that it drew; `advantage` (N,): mean per row, 0 for rows that an edit dropped.
+
+    frac_all_pass, frac_all_fail: share of groups whose every reward is 1 or more, or 0 or less; effective_ratio: share of rows
+    with an advantage (arXiv:2510.01135); entropy: mean of -log p over the sampled tokens, an unbiased estimate of the policy's
+    entropy per token in nats; length: mean tokens of a completion; truncated: share that the limit cut."""
+    rewards, mask = drawn.rewards, drawn.mask()
+    _, member, size = torch.unique(drawn.groups, return_inverse=True, return_counts=True)
+    passes = torch.zeros(len(size)).index_add_(0, member, (rewards >= 1).float())
+    fails = torch.zeros(len(size)).index_add_(0, member, (rewards <= 0).float())
+    return {
+        "reward": float(rewards.mean()),
+        "strict": sum(v.strict for v in drawn.verdicts) / len(drawn),
+        "answer": sum(v.answer for v in drawn.verdicts) / len(drawn),
+        "score": sum(v.score for v in drawn.verdicts) / len(drawn),
+        **{f"reward/{name}": float(values.mean()) for name, values in drawn.parts.items()},
+        "frac_all_pass": float((passes == size).float().mean()),
+        "frac_all_fail": float((fails == size).float().mean()),
+        "effective_ratio": float((advantage != 0).float().mean()),
+        "entropy": float(-(drawn.logprobs * mask).sum(dtype=torch.float64) / mask.sum()),
+        "length": float(drawn.lengths.double().mean()),
+        "truncated": float(drawn.truncated.double().mean()),
+        "groups": float(len(size)),
+        "completions": float(len(drawn)),
+        "prompt_tokens": float(sum(map(len, drawn.prompts))),
+        "completion_tokens": float(drawn.lengths.sum()),
+    }
+
+
+def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record's metrics from the lines of metrics.jsonl: totals over the run, and means over its first and its last tenth."""
+    totals = {name: int(sum(line[name] for line in lines)) for name in ("completions", "prompt_tokens", "completion_tokens")}
+    tenth = max(1, len(lines) // 10)
+    ends = {"first": lines[:tenth], "last": lines[-tenth:]}
+    names = ("reward", "strict", "answer", "frac_all_pass", "frac_all_fail", "effective_ratio", "entropy", "length", "truncated")
+    means = {f"{name}_{end}": sum(line[name] for line in some) / len(some) for end, some in ends.items() for name in names}
+    updates = int(sum(line["optimizer_steps"] for line in lines))
+    return {"steps": len(lines), "optimizer_steps": updates, **totals, **{k: float(f"{v:.7g}") for k, v in means.items()}}

@@ -1,0 +1,187 @@
+"""Evaluation: its arithmetic on hand-worked samples, its judgement of gold and spoilt solutions, and its shards under SIGKILL."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import world
+
+from interplay.data import pool as pools
+from interplay.data import tokenizer
+from interplay.data.pool import Row
+from interplay.evaluate import run as evaluate
+from interplay.evaluate.passk import Samples, powers, prior, summarise
+from interplay.rl.show import show
+from interplay.rollout.request import Rollouts
+from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.run import Run
+from interplay.store.artifact import write_json
+
+# --- arithmetic ---
+
+
+def row(op: int, mode: str, answer: str, band: str = "b") -> Row:
+    return Row(set=0, index=0, band=band, op=op, mode=mode, prompt="", solution="", answer=answer, graph="")
+
+
+def samples_of(strict: list[list[int]], answer: list[list[int]]) -> Samples:
+    passes = np.array(strict, dtype=bool)
+    return Samples(passes, np.array(answer, dtype=bool), ~passes, np.full(passes.shape, 10), np.where(passes, "none", "value"))
+
+
+def test_k_runs_over_the_powers_of_two_up_to_n() -> None:
+    assert (powers(1), powers(6), powers(32)) == ([1], [1, 2, 4], [1, 2, 4, 8, 16, 32])
+
+
+def test_pass_at_k_of_each_cell_is_the_mean_over_its_problems() -> None:
+    rows = [row(2, "forward", "1"), row(2, "forward", "2"), row(10, "reverse", "1", band="hard")]
+    got = summarise(rows, samples_of([[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]], [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 1]]))
+    assert (got["n_prompts"], got["n_samples"], got["op"]["2"]["n"]) == (3, 4, 2)
+    assert got["op"]["2"]["strict_pass@1"] == pytest.approx((1 / 4 + 2 / 4) / 2)
+    # One right of four: half of all pairs hold it. Two of four: one pair of six misses both.
+    assert got["op"]["2"]["strict_pass@2"] == pytest.approx((1 / 2 + 5 / 6) / 2)
+    assert got["band"]["hard"]["strict_pass@4"] == 0
+    assert got["mode"]["reverse"]["answer_pass@4"] == 1
+    assert got["all"]["strict_pass@1"] == pytest.approx(3 / 12)
+    assert list(got["op"]) == ["2", "10"]
+
+
+def test_pass_at_k_is_the_share_of_all_choices_of_k_samples_that_hold_a_pass() -> None:
+    passes = [[1, 0, 0, 1, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 0]]
+    got = summarise([row(1, "forward", "1")] * 4, samples_of(passes, passes))["all"]
+    for k in (1, 2, 4):
+        choices = [np.mean([any(choice) for choice in itertools.combinations(p, k)]) for p in passes]
+        assert got[f"strict_pass@{k}"] == pytest.approx(np.mean(choices))
+
+
+def test_the_answer_prior_guesses_from_the_other_problems_of_the_same_op_and_mode() -> None:
+    rows = [row(2, "forward", a) for a in "1123"] + [row(2, "reverse", "1"), row(3, "forward", "1")]
+    assert prior(rows).tolist() == pytest.approx([1 / 3, 1 / 3, 0, 0, 0, 0])
+    got = summarise(rows, samples_of([[0, 0]] * 6, [[0, 0]] * 6))["all"]
+    assert got["prior_pass@1"] == pytest.approx(2 / 3 / 6)
+    assert got["prior_pass@2"] == pytest.approx(2 * (1 - (2 / 3) ** 2) / 6)
+
+
+def test_error_truncation_and_length_are_means_over_samples() -> None:
+    got = summarise([row(1, "forward", "1")], samples_of([[1, 0, 0, 0]], [[1, 0, 0, 0]]))["all"]
+    assert (got["errors"], got["truncated"], got["length"]) == ({"none": 0.25, "value": 0.75}, 0.75, 10)
+
+
+# --- the stage ---
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    results = tmp_path_factory.mktemp("results")
+    return {"model": world.model(results, "m" * 12), "data": world.problem_set(results, "d" * 12, 41, split="test")}
+
+
+SPEC = EvaluateSpec(num_samples=4, max_completion_length=10, seed=5)
+HOW = Run(engine_batch=4)
+"""One problem's samples decode side by side: 41 problems in 11 shards of 4."""
+
+
+def test_gold_solutions_pass_and_spoilt_ones_fail_and_each_lands_in_its_problems_row(inputs: dict[str, Path]) -> None:
+    pool, text = pools.load([inputs["data"]]), tokenizer.load(inputs["model"])
+    ids = [3, 17, 40]
+    gold = [pool.rows[i].solution for i in ids]
+    encoded = [[*text.encode(written).ids, 1] for solution in gold for written in (solution, solution[:-1] + "_")]
+    width = max(map(len, encoded))
+    rollouts = Rollouts(
+        request=torch.tensor([0, 0, 1, 1, 2, 2]),
+        sample=torch.tensor([0, 1] * 3),
+        tokens=torch.tensor([tokens + [0] * (width - len(tokens)) for tokens in encoded]),
+        lengths=torch.tensor([len(tokens) for tokens in encoded]),
+        logprobs=torch.zeros(6, width),
+        truncated=torch.zeros(6, dtype=torch.bool),
+    )
+    table = evaluate.judge(SPEC, pool, ids, rollouts, text).to_pylist()
+    assert [r["strict"] for r in table] == [True, False] * 3
+    assert [r["index"] for r in table] == [pool.rows[i].index for i in ids for _ in range(2)]
+    assert [r["op"] for r in table] == [pool.rows[i].op for i in ids for _ in range(2)]
+    assert [r["completion"] for r in table[::2]] == gold
+    assert {r["error"] for r in table[::2]} == {"none"}
+
+
+def test_every_problem_has_its_samples_in_order_and_the_metrics_follow_from_them(inputs: dict[str, Path], tmp_path: Path) -> None:
+    metrics = evaluate.run(SPEC, inputs, tmp_path, HOW)
+    table = pq.read_table(tmp_path / "samples.parquet")
+    problems = pq.read_table(inputs["data"] / "problems.parquet")
+    assert table["index"].to_pylist() == [i for i in problems["index"].to_pylist() for _ in range(4)]
+    assert table["sample"].to_pylist() == [0, 1, 2, 3] * 41
+    assert (metrics["n_prompts"], metrics["n_samples"]) == (41, 4)
+    assert sum(cell["n"] for cell in metrics["op"].values()) == 41
+    assert metrics["all"]["answer_pass@1"] == pytest.approx(np.mean(table["answer"].to_pylist()))
+    assert metrics["all"]["truncated"] == pytest.approx(np.mean(table["truncated"].to_pylist()))
+    assert len(set(table["completion"].to_pylist())) > 100, "samples of one prompt, or prompts, share their noise"
+
+
+def test_samples_do_not_depend_on_which_other_problems_are_evaluated(inputs: dict[str, Path], tmp_path: Path) -> None:
+    evaluate.run(SPEC, inputs, tmp_path / "all", HOW)
+    few = tmp_path / "results" / "problems" / "few"
+    few.mkdir(parents=True)
+    pq.write_table(pq.read_table(inputs["data"] / "problems.parquet").slice(11, 5), few / "problems.parquet")
+    (few / "stage.json").write_bytes((inputs["data"] / "stage.json").read_bytes())
+    evaluate.run(SPEC, {**inputs, "data": few}, tmp_path / "few", HOW)
+    every, some = (pq.read_table(tmp_path / name / "samples.parquet")["completion"].to_pylist() for name in ("all", "few"))
+    same = np.mean([a == b for a, b in zip(every[44:64], some, strict=True)])
+    assert same >= 0.95  # another batch may round a tie the other way, but the noise is each problem's own
+
+
+def test_another_seed_gives_other_samples(inputs: dict[str, Path], tmp_path: Path) -> None:
+    evaluate.run(SPEC, inputs, tmp_path / "a", HOW)
+    evaluate.run(SPEC.model_copy(update={"seed": 6}), inputs, tmp_path / "b", HOW)
+    assert (tmp_path / "a" / "samples.parquet").read_bytes() != (tmp_path / "b" / "samples.parquet").read_bytes()
+
+
+RUNNER = """
+import json, sys
+from pathlib import Path
+from interplay.evaluate import run
+from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.run import Run
+spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
+print(json.dumps(run.run(EvaluateSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))))
+"""
+
+
+def test_a_killed_evaluation_goes_on_from_its_shards_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
+    expected = evaluate.run(SPEC, inputs, tmp_path / "whole", HOW)
+    out = tmp_path / "killed"
+    arguments: list[Any] = [SPEC.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
+    command = [sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    while process.poll() is None and len(list(out.glob("resume/shards/*.parquet"))) < 2:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    first = sorted(out.glob("resume/shards/*.parquet"))
+    stamps = {file: file.stat().st_mtime_ns for file in first}
+    assert 2 <= len(first) < 11
+    again = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert json.loads(again.stdout) == expected
+    assert (out / "samples.parquet").read_bytes() == (tmp_path / "whole" / "samples.parquet").read_bytes()
+    assert {file: file.stat().st_mtime_ns for file in first} == stamps, "a finished shard was done again"
+
+
+def test_samples_are_shown_with_their_problem(inputs: dict[str, Path], tmp_path: Path) -> None:
+    out = inputs["data"].parent.parent / "evaluate" / ("e" * 12)
+    out.mkdir(parents=True)
+    evaluate.run(SPEC, inputs, out, HOW)
+    write_json(out / "stage.json", {"deps": {"model": "m" * 12, "data": "d" * 12}})
+    text = show(out, failed=True, limit=4)
+    first = pools.load([inputs["data"]]).rows[0]
+    assert text.count("problem ") == 4
+    assert f"  prompt {first.prompt}\n" in text
+    assert f"  gold   {first.solution}\n" in text

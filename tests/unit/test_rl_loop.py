@@ -1,0 +1,194 @@
+"""The whole loop on an untrained toy model: it learns what it is paid for, records what it did, and survives SIGKILL bit by
+bit."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import world
+
+from interplay.model import folder
+from interplay.rl import loop
+from interplay.rl.show import show
+from interplay.schema.base import UserError
+from interplay.schema.custom import Custom
+from interplay.schema.model import Optimizer
+from interplay.schema.rl import ClippedLoss, DynamicSampling, FixedPlanner, Method, RLSpec
+from interplay.schema.run import Run
+from interplay.store.artifact import write_json
+from interplay.store.metrics import read
+
+REWARDS = """
+def commas(problems, completions, verdicts, character=","):
+    return [c.count(character) / max(len(c), 1) for c in completions]
+
+def half(problems, completions, verdicts):
+    return [float(p.index % 2 == 0 and c[:1] < "5") for p, c in zip(problems, completions)]
+
+def never(problems, completions, verdicts):
+    return [0.0] * len(completions)
+"""
+
+
+def spec_of(function: str = "commas", steps: int = 6, method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
+    values: dict[str, Any] = {
+        "method": Method(paper="test", planner=FixedPlanner(num_generations=4), **(method or {})),
+        "reward": Custom(function=f"mine.py:{function}", source=REWARDS),
+        "mix": [0.75, 0.25],
+        "steps": steps,
+        "prompts_per_step": 8,
+        "max_completion_length": 12,
+        "optimizer": Optimizer(name="adamw", learning_rate=5e-3, weight_decay=0.0),
+        "keep_rollouts": 5,
+    }
+    return RLSpec(**{**values, **more})
+
+
+HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    results = tmp_path_factory.mktemp("results")
+    return {
+        "init": world.model(results, "m" * 12),
+        "data.0": world.problem_set(results, "a" * 12, 30),
+        "data.1": world.problem_set(results, "b" * 12, 7, seed=1),
+    }
+
+
+def payload(out: Path) -> dict[str, str]:
+    names = ["model/model.safetensors", "metrics.jsonl", "rollouts.parquet", "history.parquet"]
+    return {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in names}
+
+
+def test_the_policy_learns_what_it_is_paid_for(inputs: dict[str, Path], tmp_path: Path) -> None:
+    record = loop.run(spec_of(steps=20), inputs, tmp_path, HOW)
+    lines = read(tmp_path)
+    assert [line["step"] for line in lines] == list(range(1, 21))
+    assert record["reward_last"] > 3 * record["reward_first"]
+    assert record["optimizer_steps"] == 20
+    assert record["completions"] == 20 * 8 * 4
+    assert lines[-1]["entropy"] < lines[0]["entropy"]
+    assert all(abs(line["kl_old"]) < 1e-6 for line in lines), "engine and training disagree on log-probabilities"
+    folder.load(tmp_path / "model")
+
+
+def test_records_show_what_was_sampled_and_how_often_each_prompt_passed(inputs: dict[str, Path], tmp_path: Path) -> None:
+    loop.run(spec_of(steps=4), inputs, tmp_path, HOW)
+    rollouts = pq.read_table(tmp_path / "rollouts.parquet").to_pylist()
+    assert [row["step"] for row in rollouts] == [step for step in range(1, 5) for _ in range(5)]
+    for row in rollouts:
+        text = row["completion"]
+        assert row["reward"] == pytest.approx(text.count(",") / max(len(text), 1))
+        assert row["length"] == 12 if row["truncated"] else row["length"] <= 12
+        assert row["prompt"].endswith("|")
+    history = pq.read_table(tmp_path / "history.parquet").to_pylist()
+    assert len(history) == 4 * 8
+    assert {row["n"] for row in history} == {4}
+    assert sum(row["set"] == 0 for row in history) == 24  # three quarters of the prompts
+    assert sum(row["passes"] for row in history) == sum(round(line["strict"] * 32) for line in read(tmp_path))
+
+
+def test_the_same_run_twice_gives_the_same_bytes_and_another_seed_does_not(inputs: dict[str, Path], tmp_path: Path) -> None:
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        loop.run(spec_of(steps=3, seed=seed), inputs, tmp_path / name, HOW)
+    assert payload(tmp_path / "one") == payload(tmp_path / "two")
+    assert payload(tmp_path / "one")["model/model.safetensors"] != payload(tmp_path / "three")["model/model.safetensors"]
+
+
+def test_without_a_reward_the_model_does_not_move(inputs: dict[str, Path], tmp_path: Path) -> None:
+    record = loop.run(spec_of("never", steps=2, method={"loss": ClippedLoss(beta=0.1)}), inputs, tmp_path, HOW)
+    before = (inputs["init"] / "model" / "model.safetensors").read_bytes()
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
+    assert (record["steps"], record["optimizer_steps"]) == (2, 0)
+    assert [line["frac_all_fail"] for line in read(tmp_path)] == [1, 1]
+    assert [line["effective_ratio"] for line in read(tmp_path)] == [0, 0]
+
+
+def test_learning_rate_zero_leaves_the_model_as_it_was(inputs: dict[str, Path], tmp_path: Path) -> None:
+    still = Optimizer(name="adamw", learning_rate=0.0, weight_decay=0.0)
+    loop.run(spec_of(steps=2, optimizer=still), inputs, tmp_path, HOW)
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == (
+        inputs["init"] / "model" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_dynamic_sampling_draws_again_and_counts_what_it_drew(inputs: dict[str, Path], tmp_path: Path) -> None:
+    method = {"edits": [DynamicSampling(max_num_gen_batches=3)]}
+    loop.run(spec_of("never", steps=1, method=method), inputs, tmp_path / "never", HOW)
+    assert read(tmp_path / "never")[0]["groups"] == 3 * 8
+    loop.run(spec_of("half", steps=1, method=method), inputs, tmp_path / "half", HOW)
+    (line,) = read(tmp_path / "half")
+    learnt_from = round(line["effective_ratio"] * line["completions"])
+    assert line["completions"] > 32 >= learnt_from > 0
+    assert learnt_from % 4 == 0, "of a kept group every row has an advantage, of a dropped one none"
+
+
+def test_several_updates_per_batch_with_a_reference_report_their_clip_fraction_and_kl(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    method = {"loss": ClippedLoss(num_iterations=2, beta=0.02, entropy_coef=0.001)}
+    record = loop.run(spec_of(steps=3, method=method, minibatches=2), inputs, tmp_path, HOW)
+    lines = read(tmp_path)
+    assert record["optimizer_steps"] == 12
+    assert lines[-1]["kl"] > lines[0]["kl"] > 0
+    assert max(line["clip_fraction"] for line in lines) > 0
+
+
+RUNNER = """
+import json, sys
+from pathlib import Path
+from interplay.rl import loop
+from interplay.schema.rl import RLSpec
+from interplay.schema.run import Run
+spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
+loop.run(RLSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))
+"""
+
+
+def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_that_was_not(inputs: dict[str, Path], tmp_path: Path) -> None:
+    spec = spec_of(steps=8, method={"loss": ClippedLoss(num_iterations=2), "edits": [DynamicSampling()]}, minibatches=2)
+    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    out = tmp_path / "killed"
+    arguments = [spec.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
+    command = [sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for step, delay in ((2, 0.0), (4, 0.03), (6, 0.08)):
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        pointer = out / "resume" / "state" / "state.json"
+        while process.poll() is None and not (pointer.exists() and json.loads(pointer.read_text())["step"] >= step):
+            time.sleep(0.005)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, process.stderr.read().decode() if process.stderr else ""
+        assert not (out / "model").exists()
+    subprocess.run(command, env=environment, check=True)
+    assert payload(out) == payload(tmp_path / "whole")
+
+
+def test_rollouts_are_shown_with_their_judgement_and_the_gold_solution(inputs: dict[str, Path], tmp_path: Path) -> None:
+    loop.run(spec_of(steps=2), inputs, tmp_path, HOW)
+    results = inputs["data.0"].parent.parent
+    out = results / "rl" / ("c" * 12)
+    out.mkdir(parents=True)
+    (tmp_path / "rollouts.parquet").rename(out / "rollouts.parquet")
+    write_json(out / "stage.json", {"deps": {"init": "m" * 12, "data.0": "a" * 12, "data.1": "b" * 12}})
+    text = show(out, failed=True, limit=3)
+    last = pq.read_table(out / "rollouts.parquet").to_pylist()[-1]
+    gold = pq.read_table(inputs[f"data.{last['set']}"] / "problems.parquet").to_pylist()
+    solution = next(row["solution"] for row in gold if row["index"] == last["index"])
+    assert text.count("problem ") == 3
+    assert last["prompt"] in text
+    assert solution in text
+    assert show(out, failed=False, limit=3).strip() == ""
+    with pytest.raises(UserError, match=r"no rollouts\.parquet or samples\.parquet"):
+        show(tmp_path, failed=None, limit=1)

@@ -1,0 +1,256 @@
+"""Sampler, planner, episode, reward and edit: the members of the loop's seams."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from interplay.rl.batch import Batch, join, take
+from interplay.rl.edit import edit, informative
+from interplay.rl.episode import requests
+from interplay.rl.planner import context, plan
+from interplay.rl.reward import score
+from interplay.rl.sampler import sampler
+from interplay.schema.base import UserError
+from interplay.schema.custom import Custom
+from interplay.schema.rl import DynamicSampling, FixedPlanner, OutcomeReward, ProcessReward, UniformSampler
+from interplay.tasks.op_dag import Verdict
+
+# --- sampler ---
+
+
+def test_the_uniform_sampler_draws_every_prompt_once_per_epoch_in_another_order_each_time() -> None:
+    draws = sampler(UniformSampler(), [12], [1.0], seed=3)
+    epochs = [[i for step in range(3) for i in draws.select(4, step)] for _ in range(2)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(12))] * 2
+    assert epochs[0] != epochs[1]
+
+
+def test_the_uniform_sampler_keeps_the_mix_to_within_one_prompt_at_any_time() -> None:
+    draws = sampler(UniformSampler(), [50, 20, 5], [0.5, 0.3, 0.2], seed=0)
+    taken = np.zeros(3)
+    for drawn in range(1, 200):
+        (one,) = draws.select(1, drawn)
+        taken[np.searchsorted([50, 70], one, side="right")] += 1
+        assert np.abs(taken - drawn * np.array([0.5, 0.3, 0.2])).max() <= 1
+
+
+def test_a_set_with_share_zero_is_never_drawn() -> None:
+    assert max(sampler(UniformSampler(), [3, 3], [1.0, 0.0], seed=0).select(30, 1)) < 3
+
+
+def test_the_seed_decides_the_order() -> None:
+    first, again, other = (sampler(UniformSampler(), [40], [1.0], seed=s).select(20, 1) for s in (1, 1, 2))
+    assert first == again != other
+
+
+FREQUENT = """
+def least_tried(m, step, seed, tries, passes, floor=0):
+    return sorted(range(len(tries)), key=lambda i: (tries[i], i))[:m]
+"""
+
+
+@pytest.mark.parametrize(
+    "spec", [UniformSampler(), Custom(function="mine.py:least_tried", source=FREQUENT)], ids=["uniform", "custom"]
+)
+def test_a_sampler_goes_on_from_its_state_as_if_it_had_never_stopped(spec: UniformSampler | Custom) -> None:
+    whole, first = (sampler(spec, [7, 5], [0.6, 0.4], seed=9) for _ in range(2))
+
+    def steps(draws, numbers: range) -> list[list[int]]:
+        seen = []
+        for step in numbers:
+            seen.append(draws.select(3, step))
+            draws.observe(seen[-1], [4] * 3, [step % 2] * 3)
+        return seen
+
+    expected = steps(whole, range(1, 9))
+    steps(first, range(1, 5))
+    second = sampler(spec, [7, 5], [0.6, 0.4], seed=9)
+    second.load_state_dict(first.state_dict())
+    assert steps(second, range(5, 9)) == expected[4:]
+
+
+def test_a_custom_sampler_sees_the_success_history_of_each_prompt() -> None:
+    source = (
+        "def f(m, step, seed, tries, passes, bonus):\n    assert tries.tolist() == [8, 4, 0] and passes.tolist() == [3, 1, 0]\n"
+    )
+    draws = sampler(
+        Custom(function="s.py:f", source=source + "    return [bonus] * m\n", options={"bonus": 2}), [3], [1.0], seed=0
+    )
+    draws.observe([0, 1, 0], [4, 4, 4], [1, 1, 2])
+    assert draws.select(2, 1) == [2, 2]
+
+
+@pytest.mark.parametrize("body", ["return [0]", "return [0, 3]", "return [0, -1]"])
+def test_a_custom_sampler_that_does_not_return_m_ids_is_refused(body: str) -> None:
+    spec = Custom(function="s.py:f", source=f"def f(m, step, seed, tries, passes):\n    {body}\n")
+    with pytest.raises(UserError, match=r"s\.py:f: must return 2 ids in \[0, 3\)"):
+        sampler(spec, [3], [1.0], seed=0).select(2, 1)
+
+
+# --- planner and episode ---
+
+
+def test_the_fixed_planner_gives_every_prompt_the_same_number_and_its_own_text() -> None:
+    spec = FixedPlanner(num_generations=6)
+    assert plan(spec, [4, 9], step=1) == [6, 6]
+    assert context(spec, "a3?a|", step=1) == ("a3?a|", "a3?a|")
+
+
+def test_a_prompt_drawn_twice_in_a_step_gets_new_samples() -> None:
+    seen: Counter[int] = Counter()
+    first = requests([[1], [2], [1]], [11, 12, 11], [4, 4, 4], seen)
+    later = requests([[2]], [12], [4], seen)
+    assert [(r.key, r.first, r.count) for r in first + later] == [(11, 0, 4), (12, 0, 4), (11, 4, 4), (12, 4, 4)]
+
+
+# --- reward ---
+
+
+def verdict(
+    strict: bool, answer: bool, right: float, value: int = 0, dependency: int = 0, missing: int = 0, extra: int = 0
+) -> Verdict:
+    return Verdict(
+        strict=strict,
+        answer=answer,
+        score=right,
+        error="none" if strict else "value",
+        value_mismatches=value,
+        dependency_mismatches=dependency,
+        missing=missing,
+        extra=extra,
+        nodes=4,
+    )
+
+
+RIGHT = verdict(True, True, 1.0)
+LUCKY = verdict(False, True, 0.5, value=1, dependency=2)
+"""Two of four steps right; one of the others is charged twice by the released code; the answer is right all the same."""
+WRONG = verdict(False, False, 0.75, value=1, extra=1)
+HOPELESS = verdict(False, False, 0.0, value=4, dependency=4, extra=9)
+
+
+def rewards(spec) -> list[float]:
+    return score(spec, [None] * 4, [""] * 4, [RIGHT, LUCKY, WRONG, HOPELESS]).sequence
+
+
+def test_outcome_reads_the_answer_and_strict_every_step() -> None:
+    assert rewards(OutcomeReward()) == [1, 1, 0, 0]
+    assert rewards(ProcessReward(form="strict")) == [1, 0, 0, 0]
+
+
+def test_the_published_blend_is_alpha_outcome_plus_the_rest_step_accuracy() -> None:
+    assert rewards(ProcessReward(form="blend", alpha=0.2)) == pytest.approx([1, 0.2 + 0.8 * 0.5, 0.8 * 0.75, 0])
+
+
+def test_the_released_blend_charges_a_node_twice_and_extras_and_gives_nothing_for_a_wrong_answer() -> None:
+    # LUCKY: 1 - (1 + 2) / 4 = 1/4.
+    assert rewards(ProcessReward(form="blend_released", alpha=0.2)) == pytest.approx([1, 0.2 + 0.8 * 0.25, 0, 0])
+
+
+def test_the_dense_reward_is_the_released_step_score_without_the_gate() -> None:
+    # WRONG: 1 - (1 value + 1 extra + 1 answer) / 4 = 1/4; HOPELESS: clipped at 0.
+    assert rewards(ProcessReward(form="dense")) == pytest.approx([1, 0.25, 0.25, 0])
+
+
+def test_the_parts_of_a_reward_are_kept() -> None:
+    parts = score(ProcessReward(form="blend"), [None], [""], [LUCKY]).parts
+    assert parts == {"outcome": [1.0], "steps": [0.5]}
+
+
+def test_a_custom_reward_gets_problems_completions_verdicts_and_its_options() -> None:
+    source = "def f(problems, completions, verdicts, bonus):\n"
+    source += "    return [p + len(c) + v.score + bonus for p, c, v in zip(problems, completions, verdicts)]\n"
+    spec = Custom(function="mine.py:f", source=source, options={"bonus": 100})
+    assert score(spec, [10, 20], ["a", "bcd"], [RIGHT, LUCKY]).sequence == [112.0, 123.5]
+
+
+@pytest.mark.parametrize("body", ["return [1.0]", "return [float('nan')] * 2"])
+def test_a_custom_reward_that_does_not_return_finite_numbers_is_refused(body: str) -> None:
+    spec = Custom(function="mine.py:f", source=f"def f(problems, completions, verdicts):\n    {body}\n")
+    with pytest.raises(UserError, match=r"mine\.py:f: must return 2 finite floats"):
+        score(spec, [None] * 2, [""] * 2, [RIGHT, LUCKY])
+
+
+def test_a_custom_source_that_fails_or_lacks_the_function_is_one_line() -> None:
+    for source, message in [
+        ("def g(): pass", "defines no function 'f'"),
+        ("1/0", "ZeroDivisionError"),
+        ("def f(:", "SyntaxError"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            score(Custom(function="mine.py:f", source=source), [None], [""], [RIGHT])
+
+
+# --- batch and edits ---
+
+
+def groups_of(*rewards: list[float], first_row: int = 0, width: int = 3) -> Batch:
+    flat = [r for group in rewards for r in group]
+    n = len(flat)
+    return Batch(
+        row=torch.arange(first_row, first_row + n),
+        ids=torch.tensor([10 * g for g, group in enumerate(rewards) for _ in group]),
+        groups=torch.tensor([g for g, group in enumerate(rewards) for _ in group]),
+        prompts=[[i] for i in range(n)],
+        tokens=torch.arange(n * width).view(n, width),
+        lengths=torch.full((n,), width),
+        logprobs=-torch.ones(n, width),
+        truncated=torch.zeros(n, dtype=torch.bool),
+        completions=[str(r) for r in flat],
+        verdicts=[RIGHT if r >= 1 else WRONG for r in flat],
+        rewards=torch.tensor(flat, dtype=torch.float64),
+        parts={"steps": torch.tensor(flat, dtype=torch.float64)},
+    )
+
+
+def test_rows_keep_together_what_belongs_together() -> None:
+    batch = take(groups_of([0, 1], [0.5, 0.5]), torch.tensor([3, 1]))
+    assert (batch.row.tolist(), batch.groups.tolist(), batch.prompts, batch.completions) == (
+        [3, 1],
+        [1, 0],
+        [[3], [1]],
+        ["0.5", "1"],
+    )
+    assert batch.tokens.tolist() == [[9, 10, 11], [3, 4, 5]]
+    assert batch.parts["steps"].tolist() == [0.5, 1.0]
+
+
+def test_joined_batches_keep_their_groups_apart_and_are_padded_to_the_longest() -> None:
+    joined = join([groups_of([0, 1]), groups_of([1, 0], [0, 0], width=4)], pad_token=99)
+    assert joined.groups.tolist() == [0, 0, 1, 1, 2, 2]
+    assert joined.tokens[:2].tolist() == [[0, 1, 2, 99], [3, 4, 5, 99]]
+    assert joined.mask().sum(1).tolist() == [3, 3, 4, 4, 4, 4]
+
+
+def test_only_groups_with_two_different_rewards_inform() -> None:
+    batch = groups_of([0, 0], [0.1, 0.1], [1, 0], [0.3, 0.2])
+    assert informative(batch.rewards, batch.groups).tolist() == [False] * 4 + [True] * 4
+
+
+def test_dynamic_sampling_draws_as_many_fresh_groups_as_it_lost_until_full() -> None:
+    asked: list[int] = []
+    fresh = [groups_of([1, 1], [0, 1], [1, 1], first_row=8), groups_of([0, 1], [1, 0], first_row=14)]
+
+    def draw(m: int) -> Batch:
+        asked.append(m)
+        return fresh[len(asked) - 1]
+
+    batch = edit([DynamicSampling(max_num_gen_batches=5)], groups_of([0, 0], [0, 1], [1, 1], [0, 0]), draw, 0)
+    assert asked == [3, 2]
+    assert batch.row.tolist() == [2, 3, 10, 11, 14, 15, 16, 17]
+    assert batch.rewards.view(4, 2).sum(1).tolist() == [1, 1, 1, 1]
+
+
+def test_dynamic_sampling_stops_after_its_rounds_and_may_leave_nothing() -> None:
+    asked: list[int] = []
+
+    def draw(m: int) -> Batch:
+        asked.append(m)
+        return groups_of([0, 0])
+
+    nothing = edit([DynamicSampling(max_num_gen_batches=3)], groups_of([0, 0]), draw, 0)
+    assert (len(nothing), asked) == (0, [1, 1])
+    edit([DynamicSampling(max_num_gen_batches=1)], groups_of([0, 0], [0, 1]), draw, 0)
+    assert asked == [1, 1]
