@@ -53,7 +53,7 @@ def value(results: Results, arm: str, column: str | None, metric: str) -> Estima
     With two or more distinct models: mean over them with Student's interval over seeds (the prompts are held fixed). With one
     model: mean over prompts with the bootstrap interval over prompts."""
     parts: dict[int, _Part] = {}
-    missing: list[str] = []
+    missing = _absent(results, arm)
     for seed in seeds(results.spec, arm):
         part = _part(results, arm, seed, column, metric)
         if isinstance(part, str):
@@ -68,7 +68,7 @@ def difference(results: Results, arm: str, against: str, column: str | None, met
     models the bootstrap over prompts paired by prompt. An `against` that all seeds share is the same model in each pair, so the
     interval is then uncertain over the seeds of `arm` alone."""
     parts: dict[int, _Part] = {}
-    missing: list[str] = []
+    missing = _absent(results, arm)
     for seed in seeds(results.spec, arm):
         one, other = _part(results, arm, seed, column, metric), _part(results, against, seed, column, metric)
         gaps = [part for part in (one, other) if isinstance(part, str)]
@@ -77,13 +77,18 @@ def difference(results: Results, arm: str, against: str, column: str | None, met
         elif one.data != other.data:
             missing.append(f"{arm} and {against} at seed {seed} were evaluated on different problem sets")
         else:
-            parts[seed] = _Part(one.scores - other.scores, one.digests + other.digests, min(one.n_samples, other.n_samples), one.data)
+            least = min(one.n_samples, other.n_samples)
+            parts[seed] = _Part(one.scores - other.scores, one.digests + other.digests, least, one.data)
     found = _estimate(parts, missing, (-1.0, 1.0))
     if np.isnan(found.deviation):
         return found
     shared = len({part.digests[1] for part in parts.values()}) == 1
-    over = f"{found.over} of {arm}, one {against}" if shared else found.over
+    over = f"{found.over}, one {against}" if shared else found.over
     return found._replace(over=over, detectable=stats.detectable(found.deviation, found.models))
+
+
+def _absent(results: Results, arm: str) -> list[str]:
+    return [] if seeds(results.spec, arm) else [f"the study has no arm '{arm}'"]
 
 
 def _part(results: Results, arm: str, seed: int, column: str | None, metric: str) -> _Part | str:
@@ -109,7 +114,7 @@ def _part(results: Results, arm: str, seed: int, column: str | None, metric: str
 
 def _estimate(parts: dict[int, _Part], missing: list[str], support: tuple[float, float]) -> Estimate:
     if not parts:
-        return Estimate(missing=tuple(missing) or ("the study has no such arm",))
+        return Estimate(missing=tuple(missing))
     distinct = {part.digests: part.scores for part in parts.values()}
     means = np.array([scores.mean() for scores in distinct.values()])
     deviation = np.nan
@@ -118,7 +123,7 @@ def _estimate(parts: dict[int, _Part], missing: list[str], support: tuple[float,
         low, high = stats.t_interval(means, support)
         over = f"{len(means)} seeds"
     else:
-        pooled = pd.concat(distinct.values()).groupby(level=[0, 1]).mean()
+        pooled = pd.concat(distinct.values()).groupby(level=0).mean()
         low, high = stats.bootstrap(pooled.to_numpy(), support)
         over = f"{len(pooled)} prompts ({_why_prompts(len(distinct), len(parts))})"
     return Estimate(
@@ -141,6 +146,18 @@ def _why_prompts(models: int, seeds_present: int) -> str:
     if seeds_present == 1:
         return "1 seed"
     return f"one model, shared by {seeds_present} seeds" if models == 1 else f"all {seeds_present} seeds agree"
+
+
+def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
+    """`3 seeds (rl_edge, rl_hard); prompts (base)`: what the intervals of each name are uncertain over."""
+    kinds: dict[str, set[str]] = {}
+    for name, found in named:
+        if found.over:
+            kinds.setdefault(name, set()).add("prompts" if "prompts" in found.over else found.over)
+    names: dict[str, list[str]] = {}
+    for name, kind in kinds.items():
+        names.setdefault(" or ".join(sorted(kind)), []).append(name)
+    return "; ".join(f"{kind} ({', '.join(of)})" for kind, of in names.items()) or "nothing"
 
 
 def plain(estimate: Estimate) -> dict:

@@ -1,7 +1,7 @@
 """Figures: pass@k curves, scores per op, training curves. PNG and SVG whose bytes depend on the numbers alone."""
 
 import io
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -9,16 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from interplay.report import frame
-from interplay.report.estimate import Estimate, value
+from interplay.report.estimate import Estimate, uncertain_over, value
 from interplay.report.frame import Results
-from interplay.report.tables import label
 from interplay.schema.report import Figure
 from interplay.store import metrics
 
 PALETTE = ["#4d4d4d", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D"]
 """Grey, then Okabe and Ito's colours, which stay apart for colour-blind readers, the hardest to see on white last."""
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.hashsalt": "interplay",
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -61,10 +60,10 @@ def _bytes(canvas: Canvas, form: str, metadata: dict[str, None]) -> bytes:
     return buffer.getvalue()
 
 
-def look(results: Results, arm: str) -> dict[str, str]:
+def look(results: Results, arm: str) -> tuple[str, str]:
     """Colour and marker of an arm: the same in every figure."""
     place = frame.arms(results.spec).index(arm)
-    return {"color": PALETTE[place % len(PALETTE)], "marker": MARKERS[place % len(MARKERS)]}
+    return PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
 
 
 def _by_k(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
@@ -78,8 +77,9 @@ def _by_k(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     rows = -(-len(panels) // columns)
     canvas = Canvas(figsize=(WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
     axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    shown: list[tuple[str, Estimate]] = []
     for axis, band in zip(axes, panels, strict=False):
-        _curves(results, axis, band, ks, figure.y)
+        shown += _curves(results, axis, band, ks, figure.y)
         axis.set_title(_band_title(results, band))
         axis.set_xlabel("k (samples per problem)")
     for axis in axes[len(panels) :]:
@@ -87,21 +87,29 @@ def _by_k(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     for axis in axes[::columns]:
         axis.set_ylabel(f"{figure.y.replace('_', ' ')}@k (%)")
     _legend(canvas, axes[0])
-    return canvas, f"{label(figure.y)}@k (unbiased) against k. Shaded: 95 % intervals; uncertain over {_overs(results, panels[0], figure.y)}."
+    return (
+        canvas,
+        f"{figure.y.replace('_', ' ')}@k (unbiased) against k. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}.",
+    )
 
 
-def _curves(results: Results, axis: Axes, band: str | None, ks: list[int], y: str) -> None:
+def _curves(results: Results, axis: Axes, band: str | None, ks: list[int], y: str) -> list[tuple[str, Estimate]]:
+    """Draw one panel; returns what it drew, by arm."""
+    shown: list[tuple[str, Estimate]] = []
     for arm in frame.arms(results.spec):
         found = [value(results, arm, band, f"{y}@{k}") for k in ks]
         middle, low, high = (100 * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))
         if np.isnan(middle).all():
             continue
-        axis.fill_between(ks, low, high, color=look(results, arm)["color"], alpha=0.15, linewidth=0)
-        axis.plot(ks, middle, label=arm, linewidth=1.8, markersize=4, **look(results, arm))
+        color, marker = look(results, arm)
+        axis.fill_between(ks, low, high, color=color, alpha=0.15, linewidth=0)
+        axis.plot(ks, middle, label=arm, linewidth=1.8, markersize=4, color=color, marker=marker)
+        shown += [(arm, item) for item in found]
     axis.set_xscale("log", base=2)
     axis.set_xticks(ks, [str(k) for k in ks])
     axis.set_ylim(-2, 102)
     axis.grid(axis="y")
+    return shown
 
 
 def _band_title(results: Results, band: str | None) -> str:
@@ -111,37 +119,30 @@ def _band_title(results: Results, band: str | None) -> str:
     return f"{band} (op {min(numbers)}–{max(numbers)})" if numbers else band
 
 
-def _overs(results: Results, column: str | None, y: str) -> str:
-    """What the intervals of the arms are uncertain over, as in a table's note."""
-    said: dict[str, list[str]] = {}
-    for arm in frame.arms(results.spec):
-        over = value(results, arm, column, y if "@" in y else f"{y}@1").over
-        said.setdefault("prompts" if "prompts" in over else over, []).append(arm)
-    return "; ".join(f"{over} ({', '.join(names)})" for over, names in said.items() if over)
-
-
 def _by_op(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     """A bar per arm and op with its interval; the bands are shaded by turns."""
-    ops, arms = frame.ops(results), frame.arms(results.spec)
+    ops, arms, name = frame.ops(results), frame.arms(results.spec), figure.y.replace("_", " ")
     if not ops:
         return None, "Not drawn: no evaluation is there."
     canvas = Canvas(figsize=(WIDTH, 3.9), layout="constrained")
     axis = canvas.subplots()
     width = 0.84 / len(arms)
+    shown: list[tuple[str, Estimate]] = []
     for place, arm in enumerate(arms):
         found = [value(results, arm, f"op:{op}", figure.y) for op in ops]
         at = np.arange(len(ops)) + (place - (len(arms) - 1) / 2) * width
-        _bars(axis, at, width, found, arm, look(results, arm)["color"])
+        _bars(axis, at, width, found, arm, look(results, arm)[0])
+        shown += [(arm, item) for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
     axis.set_ylim(0, 104)
     axis.set_xlabel("op (operations that the answer needs)")
-    axis.set_ylabel(f"{label(figure.y)} (%)")
+    axis.set_ylabel(f"{name} (%)")
     axis.grid(axis="y")
     axis.set_axisbelow(True)
     _shade_bands(results, axis, ops)
     _legend(canvas, axis)
-    return canvas, f"{label(figure.y)} per op. Whiskers: 95 % intervals; uncertain over {_overs(results, f'op:{ops[0]}', figure.y)}."
+    return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}."
 
 
 def _bars(axis: Axes, at: np.ndarray, width: float, found: list[Estimate], arm: str, color: str) -> None:
@@ -169,12 +170,12 @@ def _by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     if len(without) == len(frame.arms(results.spec)):
         return None, f"Not drawn: no arm's last stage logs {figure.y}."
     axis.set_xlabel("step")
-    axis.set_ylabel(figure.y.replace("_", " "))
+    axis.set_ylabel(figure.y)
     axis.grid(axis="y")
     axis.margins(x=0.01)
     _legend(canvas, axis)
     absent = f" Without it in their last stage: {', '.join(without)}." if without else ""
-    return canvas, f"{label(figure.y)} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{absent}"
+    return canvas, f"{figure.y} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{absent}"
 
 
 def _run_curves(results: Results, axis: Axes, arm: str, key: str) -> bool:
@@ -185,7 +186,7 @@ def _run_curves(results: Results, axis: Axes, arm: str, key: str) -> bool:
     runs = [run for run in runs if run]
     if not runs:
         return False
-    color = look(results, arm)["color"]
+    color, _ = look(results, arm)
     for run in runs if len(runs) > 1 else []:
         axis.plot(list(run), list(run.values()), color=color, linewidth=0.7, alpha=0.45)
     steps = sorted(set.intersection(*(set(run) for run in runs)))
@@ -196,7 +197,4 @@ def _run_curves(results: Results, axis: Axes, arm: str, key: str) -> bool:
 def _legend(canvas: Canvas, axis: Axes) -> None:
     """One row (or more, when the arms are many) of names in their colours above the panels."""
     handles, names = axis.get_legend_handles_labels()
-    legend = canvas.legend(handles, names, loc="outside upper left", ncols=min(len(names), 6), handlelength=1.4, columnspacing=1.4)
-    for text, handle in zip(legend.get_texts(), handles, strict=True):
-        color = handle.get_color() if hasattr(handle, "get_color") else handle.patches[0].get_facecolor()
-        text.set_color(color)
+    canvas.legend(handles, names, loc="outside upper left", ncols=min(len(names), 6), handlelength=1.4, columnspacing=1.4)

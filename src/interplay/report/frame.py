@@ -17,7 +17,7 @@ class Results(NamedTuple):
 
     spec: ReportSpec
     prompts: dict[str, pd.DataFrame]
-    """Evaluation digest -> one row per prompt, indexed by (index, op): band, mode, n samples, of which strict and answer right."""
+    """Evaluation digest -> one row per prompt, by its index: band, op, mode, n samples, of which strict and answer right."""
     records: dict[str, dict]
     """Digest -> record of every finished stage."""
     folders: dict[str, Path]
@@ -33,27 +33,26 @@ def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
 
 
 def count(folder: Path) -> pd.DataFrame:
-    """Samples of one evaluation, counted per prompt (see `Results.prompts`). Raises UserError when samples.parquet is unreadable."""
+    """Samples of one evaluation counted per prompt (see `Results.prompts`). UserError when samples.parquet is unreadable."""
     path = folder / "samples.parquet"
     try:
         samples = pd.read_parquet(path, columns=["index", "op", "band", "mode", "strict", "answer"])
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not readable as samples ({error}); remove {folder} to make it again") from None
-    grouped = samples.groupby(["index", "op"], sort=True)
-    return grouped.agg(
-        band=("band", "first"), mode=("mode", "first"), n=("strict", "size"), strict=("strict", "sum"), answer=("answer", "sum")
-    )
+    samples["band"] = samples["band"].astype("category")
+    grouped = samples.groupby("index", sort=True)
+    fixed = grouped[["band", "op", "mode"]].first()
+    return fixed.assign(n=grouped.size(), strict=grouped["strict"].sum(), answer=grouped["answer"].sum())
 
 
 def of_column(prompts: pd.DataFrame, column: str | None, bands: dict[str, list[int]]) -> pd.DataFrame:
     """The rows of a column: `op:N`, a band of the problem set, or else a band of the study, known by its ops; None: all rows."""
     if column is None:
         return prompts
-    ops = prompts.index.get_level_values("op")
     if column.startswith("op:"):
-        return prompts[ops == int(column.removeprefix("op:"))]
+        return prompts[prompts["op"] == int(column.removeprefix("op:"))]
     named = prompts[prompts["band"] == column]
-    return named if len(named) else prompts[ops.isin(bands.get(column, []))]
+    return named if len(named) else prompts[prompts["op"].isin(bands.get(column, []))]
 
 
 def split_metric(metric: str) -> tuple[str, int]:
@@ -80,10 +79,10 @@ def seeds(spec: ReportSpec, arm: str) -> list[int]:
 
 def ops(results: Results) -> list[int]:
     """Every op that some evaluation holds."""
-    return sorted({int(op) for table in results.prompts.values() for op in table.index.get_level_values("op")})
+    return sorted({int(op) for table in results.prompts.values() for op in table["op"].unique()})
 
 
 def bands(results: Results) -> list[str]:
     """Bands that some evaluation holds, easiest first."""
-    found = {str(band) for table in results.prompts.values() for band in table["band"]}
+    found = {str(band) for table in results.prompts.values() for band in table["band"].unique()}
     return sorted(found, key=lambda band: (min(results.spec.bands.get(band, [0])), band))

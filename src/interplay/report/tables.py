@@ -10,8 +10,8 @@ from interplay.report.estimate import Estimate, difference, value
 from interplay.report.frame import Results
 from interplay.schema.report import Table
 
-WIDEST = 12
-"""Columns that stand side by side; a wider grid is shown as one block per metric."""
+WIDEST = 8
+"""Columns that stand side by side; a wider grid is shown in blocks."""
 UNTRAINED, PARTLY = "†", "‡"
 MARKS = {
     UNTRAINED: "no op of this column is in the data of any stage of this arm",
@@ -54,7 +54,7 @@ def values(results: Results, table: Table) -> Grid:
 
 def differences(results: Results, table: Table) -> Grid:
     """One row per arm and what it is to be compared with: its control, and the model it started from where that is an arm."""
-    return _grid(results, table, contrasts(results))
+    return _grid(results, table, contrasts(results))._replace(prior={})
 
 
 def contrasts(results: Results) -> list[tuple[str, str]]:
@@ -80,9 +80,10 @@ def _grid(results: Results, table: Table, rows: list[tuple[str, str]]) -> Grid:
     columns = expand_columns(results, table.columns)
     metrics = side_by_side(table.cells)
     cells = {}
+    held = {column: column_ops(results, column) for column in columns}
     for (arm, against), column, metric in itertools.product(rows, columns, metrics):
         found = difference(results, arm, against, column, metric) if against else value(results, arm, column, metric)
-        cell = Cell(arm, against, column, metric, found, trained_mark(results, arm, column))
+        cell = Cell(arm, against, column, metric, found, trained_mark(held[column], results.spec.trained_ops.get(arm, [])))
         cells[cell.row, column, metric] = cell
     prior = {(column, metric): answer_prior(results, column, metric) for column in columns for metric in metrics}
     order = list(dict.fromkeys(key[0] for key in cells))
@@ -104,15 +105,14 @@ def side_by_side(metrics: list[str]) -> list[str]:
 def column_ops(results: Results, column: str) -> set[int]:
     """Ops of the prompts of a column."""
     tables = (frame.of_column(table, column, results.spec.bands) for table in results.prompts.values())
-    return {int(op) for table in tables for op in table.index.get_level_values("op")}
+    return {int(op) for table in tables for op in table["op"].unique()}
 
 
-def trained_mark(results: Results, arm: str, column: str) -> str:
-    """The mark of a column that the arm was not, or only partly, trained on."""
-    ops, trained = column_ops(results, column), set(results.spec.trained_ops.get(arm, []))
-    if not ops or ops <= trained:
+def trained_mark(ops: set[int], trained: list[int]) -> str:
+    """The mark of a column with these ops for an arm that was trained on none, or only some, of them."""
+    if ops <= set(trained):
         return ""
-    return PARTLY if ops & trained else UNTRAINED
+    return PARTLY if ops & set(trained) else UNTRAINED
 
 
 def label(column: str, metric: str = "") -> str:
@@ -121,14 +121,19 @@ def label(column: str, metric: str = "") -> str:
 
 
 def blocks(grid: Grid) -> list[list[tuple[str, str]]]:
-    """(column, metric) of the columns side by side: all in one block, or one block per metric when that would be too wide."""
-    if len(grid.columns) * len(grid.metrics) <= WIDEST:
-        return [[(column, metric) for column in grid.columns for metric in grid.metrics]]
-    return [[(column, metric) for column in grid.columns] for metric in grid.metrics]
+    """(column, metric) of the columns side by side: all in one block when that is not too wide, else a block per k, with strict
+    beside answer, else a block per metric."""
+    pairs = [grid.metrics[at : at + 2] for at in range(0, len(grid.metrics), 2)]
+    for groups in ([grid.metrics], pairs):
+        if len(grid.columns) * max(map(len, groups)) <= WIDEST:
+            break
+    else:
+        groups = [[metric] for metric in grid.metrics]
+    return [[(column, metric) for column in grid.columns for metric in group] for group in groups]
 
 
 def answer_prior(results: Results, column: str, metric: str) -> float:
-    """Mean over the evaluations of the answer-prior baseline that their records hold; NaN for strict metrics or where none does."""
+    """Mean over the evaluations of the answer-prior baseline in their records; NaN for strict metrics or where none has it."""
     kind, k = frame.split_metric(metric)
     group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
     found = [results.records[digest]["metrics"].get(group, {}).get(name, {}) for digest in results.prompts]

@@ -11,7 +11,9 @@ from interplay.report.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, blocks
 FIELDS = ["arm", "against", "column", "cell", "estimate", "low", "high", "over", "n_prompts", "n_samples", "seeds", "per_seed"]
 FIELDS += ["deviation", "detectable", "trained", "evaluations", "missing"]
 PRIOR = "answer prior"
-LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "−": "$-$", "–": "--", "·": r"$\cdot$"}
+OVER_PROMPTS = "ᵖ"
+LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"}
+LATEX |= {"−": "$-$", "–": "--", "·": r"$\cdot$", OVER_PROMPTS: "$^p$"}
 
 
 def percent(number: float, signed: bool = False) -> str:
@@ -23,8 +25,13 @@ def percent(number: float, signed: bool = False) -> str:
 
 
 def interval(estimate: Estimate, signed: bool = False) -> str:
-    """`[38.0, 44.4]` in percent."""
-    return f"[{percent(estimate.low, signed)}, {percent(estimate.high, signed)}]"
+    """`[38.0, 44.4]` in percent, marked where it is uncertain over prompts and not over seeds."""
+    return f"[{percent(estimate.low, signed)}, {percent(estimate.high, signed)}]{OVER_PROMPTS if over_prompts(estimate) else ''}"
+
+
+def over_prompts(estimate: Estimate) -> bool:
+    """Whether the interval is a bootstrap over prompts."""
+    return "prompts" in estimate.over
 
 
 def per_seed(estimate: Estimate, signed: bool = False) -> str:
@@ -99,24 +106,17 @@ def notes(grid: Grid) -> list[str]:
     if any(not np.isnan(cell.estimate.detectable) for cell in cells):
         said.append("MDE: the smallest true difference that this number of seeds would find with 80 % power at the 5 % level.")
     said += [f"{mark}: {MARKS[mark]}." for mark in MARKS if any(cell.mark == mark for cell in cells)]
-    said.append(f"Intervals are uncertain over: {_grouped({cell.row: [] for cell in cells}, cells)}.")
+    over = dict.fromkeys(cell.estimate.over for cell in cells if cell.estimate.over and not over_prompts(cell.estimate))
+    if over:
+        said.append(f"Intervals are uncertain over {' or '.join(over)}, with the test prompts held fixed.")
+    if any(over_prompts(cell.estimate) for cell in cells):
+        said.append(f"{OVER_PROMPTS}: uncertain over prompts alone, since there is one model or all seeds agree exactly.")
     counts = {label(cell.column): cell.estimate.n_prompts for cell in cells if cell.estimate.n_prompts}
     samples = sorted({cell.estimate.n_samples for cell in cells if cell.estimate.n_samples})
-    said.append(f"Prompts: {', '.join(f'{column} {count}' for column, count in counts.items())}; samples per prompt: {samples}.")
+    said.append(f"Prompts: {', '.join(f'{count} in {column}' for column, count in counts.items())}.")
+    said.append(f"Samples per prompt: {', '.join(map(str, samples))}.")
     gaps = dict.fromkeys(reason for cell in cells for reason in cell.estimate.missing)
     return said + [f"Missing: {reason}." for reason in gaps]
-
-
-def _grouped(overs: dict[str, list[str]], cells: list[Cell]) -> str:
-    """`3 seeds (rl_edge, rl_hard); prompts (base)`: rows by what their intervals are uncertain over."""
-    for cell in cells:
-        kind = "prompts" if "prompts" in cell.estimate.over else cell.estimate.over
-        if kind and kind not in overs[cell.row]:
-            overs[cell.row].append(kind)
-    rows: dict[str, list[str]] = {}
-    for row, kinds in overs.items():
-        rows.setdefault(" or ".join(sorted(kinds)) or "nothing", []).append(row)
-    return "; ".join(f"{kinds} ({', '.join(names)})" for kinds, names in rows.items())
 
 
 def as_markdown(grid: Grid, title: str) -> str:
@@ -139,7 +139,7 @@ def as_latex(grid: Grid, title: str) -> str:
     parts = [f"% {title}. Needs \\usepackage{{booktabs}}.", *(f"% {note}" for note in notes(grid))]
     for block in blocks(grid):
         parts += [rf"\begin{{tabular}}{{l{'r' * len(block)}}}", r"\toprule"]
-        parts.append(" & ".join(["", *(_stack(label(column), label(metric)) for column, metric in block)]) + r" \\")
+        parts.append(" & ".join(["", *(_stack(label(column), label("", metric)) for column, metric in block)]) + r" \\")
         parts.append(r"\midrule")
         for row in grid.rows:
             parts.append(" & ".join([_tex(row), *(_stack(*lines(grid.cells[row, *key])) for key in block)]) + r" \\")
@@ -151,8 +151,8 @@ def as_latex(grid: Grid, title: str) -> str:
 
 def _stack(*shown: str) -> str:
     first, *rest = (_tex(line) for line in shown)
-    small = [rf"{{\scriptsize {line}}}" for line in rest]
-    return rf"\shortstack[r]{{{r' \\ '.join([first, *small])}}}"
+    stacked = r" \\ ".join([first, *(rf"{{\scriptsize {line}}}" for line in rest)])
+    return rf"\shortstack[r]{{{stacked}}}"
 
 
 def _tex(text: str) -> str:

@@ -9,6 +9,13 @@ from interplay.schema.base import Model
 METRIC = r"^(strict|answer)_pass@[1-9][0-9]*$"
 
 
+def check_column(value: str) -> str:
+    """A band, or `op:N` for a single op."""
+    if value.startswith("op:") and not value.removeprefix("op:").isdecimal():
+        raise ValueError(f"'{value}' is not a column; write a band or op:N with N a number")
+    return value
+
+
 def check_metric(value: str) -> str:
     """`strict_pass@k` (every step and the answer right) or `answer_pass@k` (the answer right)."""
     import re
@@ -23,9 +30,14 @@ class Table(Model):
 
     rows: Literal["arm"] = "arm"
     columns: list[str]
-    """Bands, or `op` for one column per op."""
+    """Bands, single ops as `op:N`, or `op` for one column per op."""
     cells: list[str]
     """Metrics, such as strict_pass@1."""
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, value: list[str]) -> list[str]:
+        return [check_column(item) for item in value]
 
     @field_validator("cells")
     @classmethod
@@ -42,6 +54,14 @@ class Figure(Model):
     by: Literal["arm"] = "arm"
     panel: Literal["band", "none"] = "none"
 
+    @model_validator(mode="after")
+    def _y_fits_x(self) -> "Figure":
+        if self.x == "k" and self.y not in ("strict_pass", "answer_pass"):
+            raise ValueError(f"'{self.y}' cannot be drawn against k; write strict_pass or answer_pass")
+        if self.x == "op":
+            check_metric(self.y)
+        return self
+
 
 class Test(Model):
     """What a claim asserts. Either `value` within a range, or `difference` of two arms on one side of a bound."""
@@ -57,6 +77,11 @@ class Test(Model):
     within: tuple[float, float] | None = None
     at_least: float | None = None
     at_most: float | None = None
+
+    @field_validator("band")
+    @classmethod
+    def _band(cls, value: str) -> str:
+        return check_column(value)
 
     @model_validator(mode="after")
     def _one_form(self) -> "Test":

@@ -1,0 +1,65 @@
+"""Artifacts with known numbers, written as the stages write them, for the tests of the report."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from interplay.schema.report import ReportSpec
+
+Counts = dict[int, list[int]]
+"""Op -> number of strictly right samples of each of its prompts."""
+
+BANDS = {"id": [2, 3], "edge": [4]}
+
+
+def write_evaluation(root: Path, digest: str, counts: Counts, n: int = 4, extra_answers: int = 0, data: str = "test") -> Path:
+    """An evaluation whose prompts have the given strict counts; `extra_answers` more samples have only the answer right."""
+    rows = []
+    prompts = [(op, right) for op, rights in counts.items() for right in rights]
+    for index, (op, right) in enumerate(prompts):
+        band = next(name for name, ops in BANDS.items() if op in ops)
+        for sample in range(n):
+            strict, answer = sample < right, sample < right + extra_answers
+            rows.append(
+                {"index": index, "sample": sample, "band": band, "op": op, "mode": "forward", "strict": strict, "answer": answer}
+            )
+    out = write_record(root, digest, "evaluate", {"num_samples": n}, {}, {"model": "m", "data": data})
+    pd.DataFrame(rows).to_parquet(out / "samples.parquet")
+    return out
+
+
+def write_record(root: Path, digest: str, kind: str, spec: dict, metrics: dict, deps: dict[str, str] | None = None) -> Path:
+    """A finished artifact with nothing but its record."""
+    out = root / kind / digest
+    out.mkdir(parents=True)
+    record = {"kind": kind, "digest": digest, "versions": {}, "spec": spec, "deps": deps or {}, "metrics": metrics, "files": {}}
+    (out / "record.json").write_text(json.dumps(record))
+    return out
+
+
+def write_steps(folder: Path, **values: list[float]) -> None:
+    """`metrics.jsonl` with one line per step."""
+    length = len(next(iter(values.values())))
+    lines = [json.dumps({"step": step + 1, **{key: series[step] for key, series in values.items()}}) for step in range(length)]
+    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def arm(name: str, seed: int, path: list[str], evaluation: str, control: str | None = None) -> dict:
+    """One arm at one seed; path entries are `name:kind:digest`."""
+    stages = [dict(zip(("name", "kind", "digest"), entry.split(":"), strict=True)) for entry in path]
+    return {"arm": name, "seed": seed, "control": control, "path": stages, "evaluations": {"eval": evaluation}}
+
+
+def spec(arms: list[dict], **given: object) -> ReportSpec:
+    """A report's spec over `BANDS`."""
+    plain = {"study": "toy", "scale": "smoke", "question": "Does it add up?", "source": "by hand", "arms": arms, "bands": BANDS}
+    plain |= {"trained_ops": {item["arm"]: [2, 3] for item in arms}, "tables": {}, "figures": {}, "claims": []}
+    return ReportSpec.model_validate({**plain, **given})
+
+
+def write_problems(root: Path, digest: str, ops: list[int], keys: list[str]) -> Path:
+    """A problem set with these ops and structural keys."""
+    out = write_record(root, digest, "problems", {}, {"size": len(ops)})
+    pd.DataFrame({"op": ops, "key": keys}).to_parquet(out / "problems.parquet")
+    return out

@@ -1,0 +1,140 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import report_study as study
+from scipy import stats
+
+from interplay.report import frame
+from interplay.report.estimate import difference, value
+from interplay.report.frame import Results
+from interplay.schema.base import UserError
+
+BASE = {2: [4, 4], 3: [4, 2], 4: [1, 0, 2, 1]}
+TUNED = [
+    {2: [4, 4], 3: [4, 4], 4: [3, 2, 4, 1]},
+    {2: [4, 4], 3: [4, 4], 4: [2, 2, 4, 3]},
+    {2: [4, 3], 3: [4, 4], 4: [4, 4, 4, 2]},
+]
+
+
+def results(root: Path, seeds: int = 3, absent: tuple[str, ...] = ()) -> Results:
+    """A base that all seeds share, and an RL arm with one model per seed; four samples per prompt."""
+    inputs = {"b": study.write_evaluation(root, "b", BASE, extra_answers=1)}
+    for seed in range(seeds):
+        inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", TUNED[seed])
+    arms = [study.arm("base", seed, ["base:pretrain:m"], "b") for seed in range(seeds)]
+    arms += [study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}", "base") for seed in range(seeds)]
+    return frame.read(study.spec(arms), {digest: path for digest, path in inputs.items() if digest not in absent})
+
+
+def test_a_value_over_seeds_is_their_mean_with_students_interval(tmp_path: Path) -> None:
+    found = value(results(tmp_path), "rl", "edge", "strict_pass@1")
+    seeds = [10 / 16, 11 / 16, 14 / 16]
+    assert found.per_seed == pytest.approx(seeds)
+    assert found.value == pytest.approx(35 / 48)
+    oracle = stats.ttest_1samp(seeds, 0.0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((oracle.low, 1.0)), "the upper end is cut at 100 %"
+    assert (found.over, found.n_prompts, found.n_samples, found.seeds, found.models) == ("3 seeds", 4, 4, (0, 1, 2), 3)
+    assert found.digests == ("r0", "r1", "r2")
+
+
+def test_pass_at_k_is_the_unbiased_estimate_averaged_over_prompts(tmp_path: Path) -> None:
+    # 1 - C(4-c, 2) / C(4, 2) for c = 1, 0, 2, 1: 1/2, 0, 5/6, 1/2.
+    assert value(results(tmp_path), "base", "edge", "strict_pass@2").value == pytest.approx((1 / 2 + 0 + 5 / 6 + 1 / 2) / 4)
+
+
+def test_answers_that_are_right_by_a_wrong_way_count_for_the_answer_metric_alone(tmp_path: Path) -> None:
+    found = results(tmp_path)
+    assert value(found, "base", "edge", "strict_pass@1").value == pytest.approx(4 / 16)
+    assert value(found, "base", "edge", "answer_pass@1").value == pytest.approx(8 / 16)
+
+
+def test_a_shared_base_is_uncertain_over_prompts_and_says_so(tmp_path: Path) -> None:
+    found = value(results(tmp_path), "base", "edge", "strict_pass@1")
+    assert found.over == "4 prompts (one model, shared by 3 seeds)"
+    assert found.models == 1
+    assert found.low < 0.25 < found.high
+
+
+def test_one_seed_is_uncertain_over_prompts_and_says_so(tmp_path: Path) -> None:
+    found = difference(results(tmp_path, seeds=1), "rl", "base", "edge", "strict_pass@1")
+    assert found.value == pytest.approx(6 / 16)
+    assert found.over == "4 prompts (1 seed)"
+    assert np.isnan(found.detectable)
+
+
+def test_a_difference_is_paired_by_seed_against_the_shared_base(tmp_path: Path) -> None:
+    found = difference(results(tmp_path), "rl", "base", "edge", "strict_pass@1")
+    seeds = np.array([6 / 16, 7 / 16, 10 / 16])
+    oracle = stats.ttest_rel(seeds + 4 / 16, [4 / 16] * 3).confidence_interval(0.95)
+    assert found.per_seed == pytest.approx(seeds)
+    assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high))
+    assert found.over == "3 seeds, one base"
+    assert found.deviation == pytest.approx(seeds.std(ddof=1))
+    assert found.detectable > found.deviation
+
+
+def test_seeds_that_agree_exactly_are_uncertain_over_prompts(tmp_path: Path) -> None:
+    inputs = {f"r{seed}": study.write_evaluation(tmp_path, f"r{seed}", {4: [0, 0, 0, 0]}) for seed in range(3)}
+    arms = [study.arm("rl", seed, [f"rl:rl:m{seed}"], f"r{seed}") for seed in range(3)]
+    found = value(frame.read(study.spec(arms), inputs), "rl", "edge", "strict_pass@1")
+    assert (found.value, found.low, found.models) == (0, 0, 3)
+    assert found.high == pytest.approx(1 - 0.025 ** (1 / 4))
+    assert found.over == "4 prompts (all 3 seeds agree)"
+
+
+@pytest.mark.parametrize(("column", "expected"), [("op:3", 6 / 8), ("id", 14 / 16), (None, 18 / 32)])
+def test_a_column_is_an_op_a_band_or_all_prompts(tmp_path: Path, column: str | None, expected: float) -> None:
+    assert value(results(tmp_path), "base", column, "strict_pass@1").value == pytest.approx(expected)
+
+
+def test_a_band_that_the_problem_set_does_not_name_is_known_by_its_ops(tmp_path: Path) -> None:
+    prompts = results(tmp_path).prompts["b"]
+    assert frame.of_column(prompts, "id_top", {"id_top": [3]})["op"].tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("arm", "column", "metric", "says"),
+    [
+        ("rl", "edge", "strict_pass@1", "evaluation r1 of rl at seed 1 is not there"),
+        ("rl", "edge", "strict_pass@8", "has 4 samples per prompt, strict_pass@8 needs 8"),
+        ("rl", "far", "strict_pass@1", "no prompt of far in evaluation r0"),
+        ("sft", "edge", "strict_pass@1", "the study has no arm 'sft'"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, arm: str, column: str, metric: str, says: str) -> None:
+    found = value(results(tmp_path, absent=("r1",)), arm, column, metric)
+    assert any(says in reason for reason in found.missing)
+
+
+def test_the_seeds_that_are_there_are_still_estimated(tmp_path: Path) -> None:
+    found = value(results(tmp_path, absent=("r1",)), "rl", "edge", "strict_pass@1")
+    assert found.seeds == (0, 2)
+    assert found.value == pytest.approx((10 + 14) / 32)
+
+
+def test_arms_evaluated_on_different_problem_sets_are_not_subtracted(tmp_path: Path) -> None:
+    inputs = {
+        "a": study.write_evaluation(tmp_path, "a", {4: [1]}),
+        "b": study.write_evaluation(tmp_path, "b", {4: [2]}, data="other"),
+    }
+    arms = [study.arm(name, 0, [f"x:rl:{name}"], name) for name in "ab"]
+    found = difference(frame.read(study.spec(arms), inputs), "a", "b", "edge", "strict_pass@1")
+    assert np.isnan(found.value)
+    assert found.missing == ("a and b at seed 0 were evaluated on different problem sets",)
+
+
+def test_damaged_samples_are_one_line_that_names_the_file(tmp_path: Path) -> None:
+    out = study.write_evaluation(tmp_path, "a", {4: [1]})
+    (out / "samples.parquet").write_bytes(b"torn")
+    with pytest.raises(UserError, match=r"samples\.parquet: not readable"):
+        frame.count(out)
+
+
+def test_counts_do_not_depend_on_the_order_of_the_samples(tmp_path: Path) -> None:
+    out = study.write_evaluation(tmp_path, "a", BASE)
+    before = frame.count(out)
+    pd.read_parquet(out / "samples.parquet").sample(frac=1, random_state=0).to_parquet(out / "samples.parquet")
+    pd.testing.assert_frame_equal(frame.count(out), before)

@@ -1,0 +1,162 @@
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import report_study as study
+
+from interplay.report import figures, frame, page
+from interplay.schema.base import UserError, parse
+from interplay.schema.report import Figure, ReportSpec, Table
+from interplay.schema.run import Run
+
+QUESTION = "Is 1 < 2 & <script>alert(1)</script>?"
+
+
+def write(root: Path) -> tuple[ReportSpec, dict[str, Path]]:
+    """A study of two arms at three seeds with every kind of output."""
+    inputs = {"b": study.write_evaluation(root, "b", {2: [4, 4], 4: [1, 0, 2]})}
+    arms = [study.arm("base", seed, ["base:pretrain:m"], "b") for seed in range(3)]
+    for seed in range(3):
+        inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {2: [4, 4], 4: [3, 4, 2 + seed]})
+        inputs[f"m{seed}"] = study.write_record(root, f"m{seed}", "rl", {"steps": 3, "temperature": 1.0}, {"completions": 96})
+        study.write_steps(inputs[f"m{seed}"], reward=[0.1, 0.2 + seed / 10, 0.5])
+        arms.append(study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}", control="base"))
+    spec = study.spec(
+        arms,
+        question=QUESTION,
+        tables={"main": {"columns": ["id", "edge"], "cells": ["strict_pass@1"]}},
+        figures={
+            "curves": {"x": "k", "y": "strict_pass", "panel": "band"},
+            "ops": {"x": "op", "y": "strict_pass@1"},
+            "reward": {"x": "step", "y": "reward"},
+            "entropy": {"x": "step", "y": "entropy"},
+        },
+        claims=[
+            {
+                "says": "It lifts",
+                "test": {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base", "at_least": 0.1},
+            }
+        ],
+    )
+    return spec, inputs
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    root = tmp_path_factory.mktemp("report")
+    spec, inputs = write(root)
+    out = root / "out"
+    return out, page.run(spec, inputs, out, Run())
+
+
+def checksums(out: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(out.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_a_report_is_tables_figures_claims_and_a_page(report: tuple[Path, dict]) -> None:
+    assert set(checksums(report[0])) == {
+        "report.html",
+        "claims.json",
+        *(f"tables/{name}.{form}" for name in ("main", "main_differences") for form in ("csv", "md", "tex")),
+        *(f"figures/{name}.{form}" for name in ("curves", "ops", "reward") for form in ("png", "svg")),
+    }
+
+
+def test_the_metrics_hold_verdicts_and_numbers(report: tuple[Path, dict]) -> None:
+    metrics = json.loads(json.dumps(report[1], allow_nan=False))
+    assert metrics["claims"][0]["verdict"] == "supported"
+    assert metrics["tables"]["main"]["base/edge/strict_pass@1"][0] == 0.25
+    assert metrics["tables"]["main_differences"]["rl − base/edge/strict_pass@1"][0] == pytest.approx(10 / 12 - 0.25, abs=1e-6)
+
+
+def test_the_same_records_give_the_same_bytes_at_another_path(report: tuple[Path, dict], tmp_path: Path) -> None:
+    spec, inputs = write(tmp_path)
+    backwards = dict(reversed(inputs.items()))
+    metrics = page.run(spec, backwards, tmp_path / "elsewhere", Run())
+    assert metrics == report[1]
+    assert checksums(tmp_path / "elsewhere") == checksums(report[0])
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and whether every element is closed in order."""
+
+    VOID = {"meta", "img", "br", "link", "hr", "input"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def parsed(report: tuple[Path, dict]) -> Page:
+    found = Page()
+    found.feed((report[0] / "report.html").read_text())
+    assert found.open == []
+    return found
+
+
+def test_the_page_asks_nothing_of_the_network_and_runs_nothing(report: tuple[Path, dict]) -> None:
+    tags = parsed(report).tags
+    assert not [tag for tag, _ in tags if tag in {"script", "link", "iframe", "object"}]
+    sources = [attrs["src"] for tag, attrs in tags if "src" in attrs]
+    assert len(sources) == 3
+    assert all(str(source).startswith("data:image/svg+xml;base64,") for source in sources)
+    style = (report[0] / "report.html").read_text().split("</style>")[0]
+    assert not re.search(r"url\(|@import|http", style)
+
+
+def test_the_page_says_the_question_the_verdict_and_the_digests(report: tuple[Path, dict]) -> None:
+    written = (report[0] / "report.html").read_text()
+    assert "Is 1 &lt; 2 &amp; &lt;script&gt;" in written
+    assert "Of 1 claim 1 is supported. 2 arms, 3 seeds, study toy at scale smoke." in written
+    assert "96 completions" in written
+    assert "Not drawn: no arm&#39;s last stage logs entropy." in written
+    assert all(digest in written for digest in ("r0", "r1", "r2", "m0", "m1", "m2"))
+
+
+def test_a_study_without_any_finished_input_still_makes_a_page(tmp_path: Path) -> None:
+    spec, _ = write(tmp_path)
+    metrics = page.run(spec, {}, tmp_path / "out", Run())
+    assert metrics["claims"][0]["verdict"] == "not judged"
+    assert "missing" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_an_arm_has_one_colour_in_every_figure_and_no_two_of_eight_share_one(tmp_path: Path) -> None:
+    inputs = {"b": study.write_evaluation(tmp_path, "b", {2: [1]})}
+    results = frame.read(study.spec([study.arm(f"a{i}", 0, ["x:rl:m"], "b") for i in range(8)]), inputs)
+    looks = [figures.look(results, f"a{i}") for i in range(8)]
+    assert len(set(looks)) == 8
+    drawn = [figures.draw(results, Figure(x=x, y=y)) for x, y in (("k", "strict_pass"), ("op", "strict_pass@1"))]
+    assert all(color.lower().encode() in item.svg.lower() for item in drawn for color, _ in looks)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"x": "k", "y": "strict_pass@1"}, "write strict_pass or answer_pass"),
+        ({"x": "op", "y": "strict_pass"}, "write strict_pass@K or answer_pass@K"),
+    ],
+)
+def test_a_figure_that_could_not_be_drawn_is_refused_when_the_study_is_read(given: dict, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        parse(Figure, given, "study.yaml")
+
+
+def test_a_column_that_names_no_op_is_refused_when_the_study_is_read() -> None:
+    with pytest.raises(UserError, match="op:x' is not a column"):
+        parse(Table, {"columns": ["op:x"], "cells": ["strict_pass@1"]}, "study.yaml")

@@ -1,0 +1,148 @@
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+import report_study as study
+
+from interplay.report import frame, lineage, tables, text
+from interplay.report.frame import Results
+from interplay.schema.report import Table
+
+BASE = {2: [4, 4], 3: [4, 2], 4: [1, 0, 2, 1]}
+TUNED = [{2: [4, 4], 3: [4, 4], 4: [3, 2, 4, right]} for right in (1, 2, 3)]
+TABLE = Table(columns=["id", "edge"], cells=["strict_pass@1"])
+
+
+def results(root: Path) -> Results:
+    inputs = {"b": study.write_evaluation(root, "b", BASE)}
+    add_metrics(inputs["b"], {"band": {"edge": {"prior_pass@1": 0.05, "errors": {"none": 0.5, "value": 0.3, "parse": 0.2}}}})
+    arms = [study.arm("base", seed, ["base:pretrain:m"], "b") for seed in range(3)]
+    for seed in range(3):
+        inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", TUNED[seed])
+        arms.append(study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}"))
+        arms.append(study.arm("far", seed, ["base:pretrain:m", f"rl:rl:f{seed}"], "absent", control="rl"))
+    trained = {"base": [2, 3], "rl": [2, 3, 4], "far": [2]}
+    return frame.read(study.spec(arms, trained_ops=trained), inputs)
+
+
+def add_metrics(out: Path, metrics: dict) -> None:
+    record = json.loads((out / "record.json").read_text())
+    (out / "record.json").write_text(json.dumps({**record, "metrics": metrics}))
+
+
+def test_a_csv_line_holds_everything_a_cell_must_say(tmp_path: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(text.as_csv(tables.values(results(tmp_path), TABLE)))))
+    cell = next(row for row in rows if (row["arm"], row["column"], row["cell"]) == ("rl", "edge", "strict_pass@1"))
+    assert float(cell["estimate"]) == 11 / 16
+    assert float(cell["low"]) == pytest.approx(11 / 16 - 4.302653 / 16 / 3**0.5, abs=1e-6)
+    assert (cell["over"], cell["n_prompts"], cell["n_samples"], cell["seeds"]) == ("3 seeds", "4", "4", "0;1;2")
+    assert (cell["per_seed"], cell["evaluations"]) == ("0.625;0.6875;0.75", "r0;r1;r2")
+
+
+def test_strict_and_answer_stand_side_by_side_whichever_was_asked_for() -> None:
+    assert tables.side_by_side(["answer_pass@1", "strict_pass@8"]) == [
+        "strict_pass@1",
+        "answer_pass@1",
+        "strict_pass@8",
+        "answer_pass@8",
+    ]
+
+
+def test_the_answer_prior_stands_under_the_answer_columns_alone(tmp_path: Path) -> None:
+    grid = tables.values(results(tmp_path), TABLE)
+    assert grid.prior == {("edge", "answer_pass@1"): 0.05}
+    assert "| answer prior | – | – | – | 5.0 |" in text.as_markdown(grid, "title")
+
+
+def test_ops_that_no_stage_of_an_arm_was_trained_on_are_marked(tmp_path: Path) -> None:
+    grid = tables.values(results(tmp_path), TABLE)
+    marks = {(arm, column): grid.cells[arm, column, "strict_pass@1"].mark for arm in grid.rows for column in grid.columns}
+    assert marks == {
+        ("base", "id"): "",
+        ("base", "edge"): tables.UNTRAINED,
+        ("rl", "id"): "",
+        ("rl", "edge"): "",
+        ("far", "id"): tables.PARTLY,
+        ("far", "edge"): tables.UNTRAINED,
+    }
+    assert any(note.startswith("†: no op of this column") for note in text.notes(grid))
+
+
+def test_op_becomes_one_column_per_op(tmp_path: Path) -> None:
+    grid = tables.values(results(tmp_path), Table(columns=["op"], cells=["strict_pass@1"]))
+    assert grid.columns == ["op:2", "op:3", "op:4"]
+    assert [grid.cells["base", column, "strict_pass@1"].estimate.value for column in grid.columns] == [1.0, 0.75, 0.25]
+
+
+def test_an_arm_is_compared_with_the_model_it_started_from_and_with_its_control(tmp_path: Path) -> None:
+    assert tables.contrasts(results(tmp_path)) == [("rl", "base"), ("far", "base"), ("far", "rl")]
+
+
+def test_an_arm_whose_path_begins_with_other_models_is_not_compared_with_them(tmp_path: Path) -> None:
+    arms = [study.arm("base", 0, ["base:pretrain:m"], "b"), study.arm("rl", 0, ["base:pretrain:other", "rl:rl:r"], "b")]
+    inputs = {"b": study.write_evaluation(tmp_path, "b", BASE)}
+    assert tables.contrasts(frame.read(study.spec(arms), inputs)) == []
+
+
+def test_a_difference_shows_the_minimum_detectable_effect(tmp_path: Path) -> None:
+    grid = tables.differences(results(tmp_path), TABLE)
+    cell = grid.cells["rl − base", "edge", "strict_pass@1"]
+    assert cell.estimate.value == pytest.approx(7 / 16)
+    # sd 1/16 over 3 pairs: noncentrality 5.6535 has 80 % power at t_crit 4.3027, and 5.6535 / 16 / sqrt(3) = 0.2040.
+    assert text.lines(cell) == ["+43.8", "[+28.2, +59.3]", "+37.5 · +43.8 · +50.0", "MDE 20.4"]
+    assert any(note.startswith("MDE") for note in text.notes(grid))
+
+
+def test_a_missing_evaluation_is_shown_as_missing_with_its_reason(tmp_path: Path) -> None:
+    grid = tables.values(results(tmp_path), TABLE)
+    assert text.lines(grid.cells["far", "edge", "strict_pass@1"]) == ["missing"]
+    assert "Missing: evaluation absent of far at seed 1 is not there." in text.notes(grid)
+
+
+def test_an_interval_over_prompts_is_marked_and_explained(tmp_path: Path) -> None:
+    grid = tables.values(results(tmp_path), TABLE)
+    assert text.lines(grid.cells["base", "edge", "strict_pass@1"])[1].endswith("]ᵖ")
+    assert text.lines(grid.cells["rl", "edge", "strict_pass@1"])[1].endswith("]")
+    assert any(note.startswith("ᵖ: uncertain over prompts alone") for note in text.notes(grid))
+
+
+def test_a_wide_table_is_shown_in_blocks_that_keep_strict_beside_answer(tmp_path: Path) -> None:
+    wide = Table(columns=["id", "edge", "op:4"], cells=["strict_pass@1", "strict_pass@4"])
+    shown = tables.blocks(tables.values(results(tmp_path), wide))
+    assert [len(block) for block in shown] == [6, 6]
+    assert shown[1][:2] == [("id", "strict_pass@4"), ("id", "answer_pass@4")]
+
+
+@pytest.mark.parametrize(
+    ("number", "signed", "shown"),
+    [(0.4126, False, "41.3"), (0.05, True, "+5.0"), (-0.0001, True, "0.0"), (float("nan"), True, "–")],
+)
+def test_percent_has_one_decimal_and_no_minus_zero(number: float, signed: bool, shown: str) -> None:
+    assert text.percent(number, signed) == shown
+
+
+def test_latex_escapes_names_and_closes_what_it_opens(tmp_path: Path) -> None:
+    written = text.as_latex(tables.values(results(tmp_path), Table(columns=["id"], cells=["strict_pass@1"])), "title")
+    assert written.count(r"\begin{tabular}") == written.count(r"\end{tabular}") == 1
+    assert written.count("{") - written.count(r"\{") == written.count("}") - written.count(r"\}")
+    body = written[written.index(r"\toprule") :]
+    assert "_" not in body.replace(r"\_", "")
+    assert "†" not in body
+
+
+def test_overlap_of_a_test_set_with_the_other_sets_is_counted_by_structural_key(tmp_path: Path) -> None:
+    found = results(tmp_path)
+    keys = {"test": ([2, 2, 3], ["a", "a", "b"]), "train": ([2, 3], ["c", "b"])}
+    inputs = dict(found.folders)
+    for digest, (ops, of_op) in keys.items():
+        inputs[digest] = study.write_problems(tmp_path, digest, ops, of_op)
+    (entry,) = lineage.overlaps(frame.read(found.spec, inputs))
+    assert entry == lineage.Overlap("test", 3, repeats={2: 1}, shared={3: 1}, against=["train"])
+
+
+def test_errors_are_the_mean_over_evaluations_most_frequent_first(tmp_path: Path) -> None:
+    entry = next(arm for arm in lineage.arms(results(tmp_path)) if arm["name"] == "base")
+    assert entry["errors"] == {"edge": "value 30.0 %, parse 20.0 %"}
+    assert entry["trained"] == "2–3"
