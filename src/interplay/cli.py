@@ -89,7 +89,7 @@ def _print_plan(plan: Plan) -> None:
 
 
 def _calibrate(args: argparse.Namespace) -> int:
-    from interplay.evaluate.calibrate import calibrate
+    from interplay.study.calibrate import calibrate
 
     plan = plan_study(CONFIGS, args.study, args.scale)
     print(calibrate(plan, CONFIGS, RESULTS, args.prompts, args.max_op, args.write))

@@ -139,8 +139,9 @@ class Expansion:
         return self.plan
 
     def _report(self, rows: list[ReportArm]) -> None:
-        used = {digest for row in rows for digest in [*(s.digest for s in row.path), *row.evaluations.values()]}
-        used |= {dep for digest in used for role, dep in self.plan.stages[digest].deps.items() if role.startswith("data")}
+        shown = {digest for row in rows for digest in [*(s.digest for s in row.path), *row.evaluations.values()]}
+        corpora = {self.plan.stages[digest].deps[role] for digest in shown for role in self.plan.stages[digest].deps if role == "corpus"}
+        used = shown | {dep for digest in shown | corpora for role, dep in self.plan.stages[digest].deps.items() if role.startswith("data")}
         trained = {row.arm: sorted(self.trained.get(row.path[-1].digest, set())) for row in rows}
         spec = {
             "study": self.plan.study,

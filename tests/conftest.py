@@ -1,0 +1,83 @@
+"""A laboratory of one's own: a copy of the project's workflow in a temporary folder, run with the real Snakemake."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+class Laboratory:
+    """Snakefile, rules and configs in a folder; studies may be edited there without touching the project's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("rules", "configs", "workflows"):
+            shutil.copytree(ROOT / name, folder / name, symlinks=True)
+        shutil.copy(ROOT / "Snakefile", folder)
+        for name in ("local", "slurm"):
+            (folder / name).symlink_to(f"workflows/profiles/{name}")
+        self.env = {key: value for key, value in os.environ.items() if key != "SNAKEMAKE_PROFILE"}
+        self.env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self.env['PATH']}"
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        """Replace text in a file of the laboratory; the text must be there."""
+        path = self.folder / file
+        text = path.read_text()
+        assert old in text, f"{file} does not contain {old!r}"
+        path.write_text(text.replace(old, new))
+
+    def command(self, *config: str, flags: tuple[str, ...] = ()) -> list[str]:
+        return ["snakemake", "all", "--profile", "local", "--cores", "2", *flags, *(("--config", *config) if config else ())]
+
+    def snakemake(self, *config: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+        return self.run(*self.command(*config, flags=flags))
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=600, check=False)
+
+    def start(self, *config: str) -> subprocess.Popen[str]:
+        """Snakemake in the background, in a process group of its own."""
+        return subprocess.Popen(
+            self.command(*config), cwd=self.folder, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        )
+
+    def records(self) -> dict[str, bytes]:
+        """Every record by its path below results."""
+        return {str(p.relative_to(self.folder)): p.read_bytes() for p in sorted(self.folder.glob("results/*/*/record.json"))}
+
+
+@pytest.fixture()
+def laboratory(tmp_path: Path) -> Laboratory:
+    return Laboratory(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    """A laboratory in which the quickstart study ran at smoke scale. Tests that change it work on a copy."""
+    laboratory = Laboratory(tmp_path_factory.mktemp("finished"))
+    result = laboratory.snakemake("study=quickstart", "scale=smoke")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return laboratory
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait until the condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to a process and all that it started."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

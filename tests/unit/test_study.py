@@ -1,0 +1,110 @@
+"""From YAML to plan: sharing, replacing, axes and seeds."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from interplay.schema.base import UserError
+from interplay.schema.study import Arm
+from interplay.study.expand import expand_grid, replaced
+from interplay.study.graph import plan_study
+from interplay.study.plan import Plan
+
+CONFIGS = ROOT / "configs"
+
+
+@pytest.fixture()
+def configs(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(CONFIGS, tmp_path / "configs"))
+
+
+def write(configs: Path, name: str, old: str, new: str) -> None:
+    path = configs / "study" / f"{name}.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def models(plan: Plan, kind: str) -> list[str]:
+    return [digest for digest, stage in plan.stages.items() if stage.kind == kind]
+
+
+def test_edge_shares_all_of_quickstarts_stages_but_the_report() -> None:
+    quickstart, edge = plan_study(CONFIGS, "quickstart", "laptop"), plan_study(CONFIGS, "edge", "laptop")
+    assert set(quickstart.stages) - set(edge.stages) == {quickstart.report}
+
+
+def test_every_distinct_stage_is_planned_once_and_after_what_it_needs() -> None:
+    plan = plan_study(CONFIGS, "edge", "laptop")
+    seen: set[str] = set()
+    for digest, stage in plan.stages.items():
+        assert set(stage.deps.values()) <= seen
+        seen.add(digest)
+
+
+def test_seeds_repeat_only_the_stages_that_vary(configs: Path) -> None:
+    assert len(models(plan_study(configs, "edge", "smoke"), "pretrain")) == 3
+    write(configs, "edge", "vary: [base, mid, gold, rl]", "vary: [mid, gold, rl]")
+    plan = plan_study(configs, "edge", "smoke")
+    assert len(models(plan, "pretrain")) == 1
+    assert len(models(plan, "sft")) == 3
+
+
+def test_calibrating_the_edge_leaves_the_base_alone(configs: Path) -> None:
+    before = models(plan_study(configs, "edge", "smoke"), "pretrain")
+    scale = configs / "scale/smoke.yaml"
+    scale.write_text(scale.read_text().replace("edge: [3]", "edge: [5]"))
+    assert models(plan_study(configs, "edge", "smoke"), "pretrain") == before
+
+
+def test_a_comment_changes_no_digest(configs: Path) -> None:
+    before = set(plan_study(configs, "edge", "smoke").stages)
+    for path in configs.rglob("*.yaml"):
+        path.write_text(path.read_text() + "\n# a thought\n")
+    assert set(plan_study(configs, "edge", "smoke").stages) == before
+
+
+def test_renaming_a_problem_set_changes_no_model(configs: Path) -> None:
+    before = plan_study(configs, "quickstart", "smoke")
+    write(configs, "quickstart", "edge: {band: edge, split: rl}", "frontier: {band: edge, split: rl}")
+    write(configs, "quickstart", "rl: {kind: rl, data: {edge: 1.0}}", "rl: {kind: rl, data: {frontier: 1.0}}")
+    after = plan_study(configs, "quickstart", "smoke")
+    assert set(before.stages) - {before.report} == set(after.stages) - {after.report}
+
+
+def test_set_replaces_a_mix_and_never_merges_it() -> None:
+    stages = {"rl": {"data": {"edge": 1.0}, "reward": {"name": "process", "form": "strict"}}}
+    changed = replaced(stages, {"rl.data": {"hard": 1.0}, "rl.reward.form": "dense"}, "here")
+    assert changed == {"rl": {"data": {"hard": 1.0}, "reward": {"name": "process", "form": "dense"}}}
+    assert stages["rl"]["data"] == {"edge": 1.0}
+
+
+def test_set_on_a_stage_that_is_not_there_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'base'"):
+        replaced({"base": {}}, {"bsae.data": 1}, "here")
+
+
+def test_a_grid_makes_an_arm_of_every_combination() -> None:
+    arms = expand_grid({"rl": Arm(path=["base", "rl"], grid={"rl.optimizer.learning_rate": [1e-4, 1e-3], "rl.steps": [1, 2, 3]})})
+    assert len(arms) == 6
+    assert arms["rl[learning_rate=0.0001,steps=3]"].set == {"rl.optimizer.learning_rate": 1e-4, "rl.steps": 3}
+
+
+def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:
+    write(configs, "quickstart", "rl: {kind: rl, data: {edge: 1.0}}", "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: 'mine.py:score'}}")
+    (configs / "study/mine.py").write_text("def score(rows, completions, verdicts):\n    return [1.0] * len(completions)\n")
+    first = models(plan_study(configs, "quickstart", "smoke"), "rl")
+    (configs / "study/mine.py").write_text("def score(rows, completions, verdicts):\n    return [0.0] * len(completions)\n")
+    assert set(first).isdisjoint(models(plan_study(configs, "quickstart", "smoke"), "rl"))
+
+
+def test_a_custom_function_outside_the_studys_folder_is_refused(configs: Path) -> None:
+    write(configs, "quickstart", "rl: {kind: rl, data: {edge: 1.0}}", "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: '../../x.py:score'}}")
+    with pytest.raises(UserError, match="beside the study"):
+        plan_study(configs, "quickstart", "smoke")
+
+
+def test_every_committed_lock_is_what_the_configs_say() -> None:
+    for path in (CONFIGS / "plans").rglob("*.lock.json"):
+        study, scale = str(path.relative_to(CONFIGS / "plans")).removesuffix(".lock.json").rsplit(".", 1)
+        assert plan_study(CONFIGS, study, scale).locked(CONFIGS), path

@@ -1,0 +1,88 @@
+"""Bad input: one line naming file, key, value and remedy; exit code 2; no traceback, no job, nothing left behind."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Laboratory
+from interplay.cli import main
+
+QUICKSTART = "configs/study/quickstart.yaml"
+SMOKE_SCALE = "configs/scale/smoke.yaml"
+
+
+def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    lines = [line for line in result.stderr.splitlines() if line.startswith("interplay: ")]
+    assert result.returncode == 2, result.stderr
+    assert len(lines) == 1
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in lines[0], lines[0]
+
+
+CASES = {
+    "an unknown key": (QUICKSTART, "validation: held_out}", "validation: held_out, tokns: 3}", ("quickstart.yaml", "tokns", "tokens")),
+    "an unknown study key": (QUICKSTART, "question:", "qestion:", ("quickstart.yaml", "qestion", "question")),
+    "a mix that sums to 1.8": (QUICKSTART, "data: {corpus: 1.0}", "data: {corpus: 1.0, edge: 0.8}", ("stages.base.data", "1.8")),
+    "an op outside the task": (SMOKE_SCALE, "hard: [6]", "hard: [60]", ("op 60", "outside the task's range")),
+    "a band that is not there": (QUICKSTART, "edge: {band: edge, split: rl}", "edge: {band: egde, split: rl}", ("egde", "did you mean 'edge'")),
+    "an arm with an unknown stage": (QUICKSTART, "base: {path: [base]}", "base: {path: [bsae]}", ("arms.base.path", "bsae", "did you mean 'base'")),
+    "an unknown metric": (QUICKSTART, "cells: [strict_pass@1, answer", "cells: [strict@1, answer", ("strict@1", "strict_pass@K")),
+    "a missing model folder": (
+        QUICKSTART,
+        "base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out}",
+        "base: {kind: source, path: nowhere/model}",
+        ("nowhere/model", "no model there"),
+    ),
+    "a custom reward without its file": (
+        QUICKSTART,
+        "rl: {kind: rl, data: {edge: 1.0}}",
+        "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: 'mine.py:score'}}",
+        ("mine.py:score", "no file mine.py"),
+    ),
+    "YAML that does not parse": (QUICKSTART, "evaluate: [eval]", "evaluate: [eval", ("quickstart.yaml",)),
+    "a number that is none": (SMOKE_SCALE, "steps: 4", "steps: many", ("steps", "'many'")),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_study_is_refused_in_one_line_for(
+    case: str, laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command line plans by the same call as the Snakefile."""
+    file, old, new, words = CASES[case]
+    laboratory.edit(file, old, new)
+    monkeypatch.chdir(laboratory.folder)
+    code = main(["plan", "quickstart", "--scale", "smoke"])
+    refused(subprocess.CompletedProcess("", code, "", capsys.readouterr().err), *words)
+
+
+@pytest.mark.parametrize("case", ["an unknown key", "a mix that sums to 1.8", "an op outside the task", "a missing model folder"])
+def test_snakemake_starts_no_job_and_leaves_nothing_behind_for(case: str, laboratory: Laboratory) -> None:
+    file, old, new, words = CASES[case]
+    laboratory.edit(file, old, new)
+    refused(laboratory.snakemake("study=quickstart", "scale=smoke"), *words)
+    assert not (laboratory.folder / "results").exists()
+    assert not (laboratory.folder / "logs").exists()
+
+
+def test_an_unknown_study_or_scale_is_refused_with_the_nearest_name(laboratory: Laboratory) -> None:
+    refused(laboratory.snakemake("study=quickstrat"), "did you mean 'quickstart'")
+    refused(laboratory.snakemake("scale=labtop"), "did you mean 'laptop'")
+
+
+def test_results_that_cannot_be_written_are_refused(laboratory: Laboratory) -> None:
+    (laboratory.folder / "results").write_text("in the way")
+    refused(laboratory.snakemake("scale=smoke"), "results", "not writable")
+
+
+def test_a_corrupted_payload_is_named_and_its_user_does_not_start(finished: Laboratory, tmp_path: Path) -> None:
+    copy = Laboratory(tmp_path / "copy")
+    subprocess.run(["cp", "-r", str(finished.folder / "results"), str(copy.folder)], check=True)
+    report = (copy.folder / "results/by-name/quickstart.smoke/report").resolve()
+    (report / "record.json").unlink()
+    damaged = next(copy.folder.glob("results/evaluate/*/samples.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-7])
+    result = copy.run("python", "-m", "interplay.stage", "run", report.name)
+    refused(result, "samples.parquet", "corrupted")
+    assert not (report / "record.json").exists()

@@ -1,0 +1,98 @@
+"""Law 2: what exists leaves the graph."""
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+from conftest import Laboratory, kill_group, wait_for
+
+SMOKE = ("study=quickstart", "scale=smoke")
+
+
+def test_the_smoke_study_ends_with_a_report_its_tables_and_figures(finished: Laboratory) -> None:
+    report = finished.folder / "results/by-name/quickstart.smoke/report"
+    assert (report / "report.html").stat().st_size > 10_000
+    assert {p.suffix for p in (report / "tables").iterdir()} == {".csv", ".md", ".tex"}
+    assert {p.suffix for p in (report / "figures").iterdir()} == {".png", ".svg"}
+
+
+def test_a_second_run_and_a_forced_one_do_nothing(finished: Laboratory) -> None:
+    before = {name: (finished.folder / name).stat().st_mtime_ns for name in finished.records()}
+    assert len(before) == 14
+    for flags in ((), ("-F",), ("--forcerun", "pretrain")):
+        result = finished.snakemake(*SMOKE, flags=flags)
+        assert result.returncode == 0, result.stderr
+    assert {name: (finished.folder / name).stat().st_mtime_ns for name in finished.records()} == before
+
+
+def test_nothing_is_redone_after_a_clone_without_snakemakes_memory(finished: Laboratory, tmp_path: Path) -> None:
+    copy = Laboratory(tmp_path)
+    shutil.copytree(finished.folder / "results", tmp_path / "results", symlinks=True)
+    for path in tmp_path.rglob("*.parquet"):
+        os.utime(path)
+    result = copy.snakemake(*SMOKE)
+    assert result.returncode == 0
+    assert "python -m interplay.stage" not in result.stderr
+    assert copy.records() == finished.records()
+
+
+def test_the_same_study_in_two_places_gives_the_same_bytes(finished: Laboratory, laboratory: Laboratory) -> None:
+    result = laboratory.snakemake(*SMOKE)
+    assert result.returncode == 0, result.stderr
+    assert laboratory.records() == finished.records()
+    tables = "results/by-name/quickstart.smoke/report/tables/main.csv"
+    assert (laboratory.folder / tables).read_bytes() == (finished.folder / tables).read_bytes()
+
+
+def test_killing_snakemake_with_its_children_needs_no_unlock_and_loses_nothing(finished: Laboratory, laboratory: Laboratory) -> None:
+    for kind in ("pretrain", "rl", "evaluate"):
+        process = laboratory.start(*SMOKE)
+        wait_for(lambda kind=kind: any(laboratory.folder.glob(f"results/{kind}/*/lease")))
+        kill_group(process)
+    done = laboratory.records()
+    result = laboratory.snakemake(*SMOKE)
+    assert result.returncode == 0, result.stderr
+    assert laboratory.records() == finished.records()
+    assert done.items() <= finished.records().items()
+
+
+def test_an_orphan_of_a_killed_snakemake_is_waited_for_and_not_doubled(finished: Laboratory, laboratory: Laboratory) -> None:
+    process = laboratory.start(*SMOKE)
+    wait_for(lambda: any(laboratory.folder.glob("results/pretrain/*/metrics.jsonl")))
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    result = laboratory.snakemake(*SMOKE)
+    assert result.returncode == 0, result.stderr
+    assert laboratory.records() == finished.records()
+    started = next(laboratory.folder.glob("logs/pretrain/*.log")).read_text().count("[pretrain ")
+    assert started == 1
+
+
+def test_two_snakemakes_at_once_compute_each_stage_once(finished: Laboratory, laboratory: Laboratory) -> None:
+    processes = [laboratory.start(*SMOKE), laboratory.start(*SMOKE)]
+    assert [process.wait(timeout=600) for process in processes] == [0, 0]
+    assert laboratory.records() == finished.records()
+    for log in laboratory.folder.glob("logs/*/*.log"):
+        assert log.read_text().count(f"[{log.parent.name} ") == 1
+
+
+def test_the_slurm_profile_plans_as_typed_and_writes_nothing(laboratory: Laboratory) -> None:
+    result = laboratory.run("snakemake", "--profile", "slurm", "-n", "all")
+    assert result.returncode == 0, result.stderr
+    assert not (laboratory.folder / "results").exists()
+
+
+def test_snakemakes_linter_has_nothing_to_say(laboratory: Laboratory) -> None:
+    result = laboratory.run("snakemake", "--lint")
+    assert result.returncode == 0
+    assert "good condition" in result.stderr
+
+
+def test_planning_imports_no_torch(laboratory: Laboratory) -> None:
+    code = (
+        "import sys; from pathlib import Path; from interplay.study.graph import plan_study; "
+        "plan_study(Path('configs'), 'edge', 'laptop'); sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'pandas')))"
+    )
+    assert subprocess.run(["python", "-c", code], cwd=laboratory.folder, env=laboratory.env, check=False).returncode == 0
