@@ -72,6 +72,11 @@ class OpDag(Model):
             low, high = getattr(self, name)
             if not 0 <= low <= high:
                 raise ValueError(f"{name} must be [low, high] with 0 <= low <= high, not {[low, high]}")
+        low, high = self.constants
+        if self.modulus is not None and high >= self.modulus:
+            raise ValueError(f"constants must be residues below the modulus {self.modulus}, not up to {high}")
+        if self.modulus is None and low > self.max_value:
+            raise ValueError(f"constants start at {low}, above max_value {self.max_value}")
         if not 0 <= self.branching <= 1:
             raise ValueError(f"branching must lie in [0, 1], not {self.branching}")
         if not 1 <= self.letters <= 52:

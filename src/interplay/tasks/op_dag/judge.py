@@ -80,7 +80,9 @@ def judge_scoped(
     bits = _value(truth, place, step) | NAMED
     if reached != truth.parents[place]:
         bits |= BAD_PARENTS
-    if operators != truth.named[place].operators:
+    if operators != truth.named[place].operators or (
+        step.worked and step.named and step.worked.operators != step.named.operators
+    ):
         bits |= BAD_OPERATOR
     if not agrees(truth, step, values):
         bits |= BAD_VALUE

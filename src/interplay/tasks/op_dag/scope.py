@@ -42,22 +42,46 @@ def scoped_effects(truth: Layout, steps: list[Step | None]) -> list[Effect]:
     """The effects of all steps, in order. A wrong step about an intermediate is charged to the nodes whose definitions go
     through it; an intermediate that none goes through is an extra node."""
     scope = Scope(truth, steps, _bindings(truth, steps), {})
-    users = _users(scope)
+    definitions = _definitions(scope)
+    first = dict(reversed(definitions))
+    users = _users(scope, definitions)
     effects: list[Effect] = []
     valued: set[str] = set()
     for at, step in enumerate(steps):
         if step is None:
             effects.append((truth.problem.necessary, UNREADABLE))
-        elif step.name and step.name not in truth.places:
+            continue
+        own = not step.letters <= truth.places.keys()
+        # A step without letters works out what the node's definition says, wherever that stands.
+        source = at if own else None if step.letters else first.get(step.name)
+        if step.name and step.name not in truth.places:
             effects += _intermediate(scope, at, step, users, valued)
-        elif step.letters <= truth.places.keys() or not step.name or truth.places[step.name] >= truth.problem.necessary:
-            effects.append(judge(truth, step))
+        elif source is not None and step.name in first:
+            effects.append(_through(scope, step, source))
         else:
-            reach = _reach(scope, at)
-            effects.append(judge_scoped(truth, step, reach.names, reach.operators, reach.values))
-        if step is not None and step.value is not None:
+            effects.append(judge(truth, step))
+        if step.value is not None:
             valued.add(step.name)
     return effects
+
+
+def _definitions(scope: Scope) -> list[tuple[str, int]]:
+    """The necessary nodes that are defined through names of the completion's own, and the steps that do so, in order."""
+    places, necessary = scope.truth.places, scope.truth.problem.necessary
+    return [
+        (step.name, at)
+        for at, step in enumerate(scope.steps)
+        if step and places.get(step.name, necessary) < necessary and not step.letters <= places.keys()
+    ]
+
+
+def _users(scope: Scope, definitions: list[tuple[str, int]]) -> dict[int, set[int]]:
+    """Binding -> the necessary nodes whose definitions go through it."""
+    users: dict[int, set[int]] = {}
+    for name, at in definitions:
+        for binding in _reach(scope, at).through:
+            users.setdefault(binding, set()).add(scope.truth.places[name])
+    return users
 
 
 def _bindings(truth: Layout, steps: list[Step | None]) -> dict[str, list[int]]:
@@ -114,34 +138,25 @@ def _reach(scope: Scope, at: int, depth: int = 0) -> Reach:
     return scope.reached[at]
 
 
-def _users(scope: Scope) -> dict[int, set[int]]:
-    """Binding -> the necessary nodes whose definitions go through it."""
-    users: dict[int, set[int]] = {}
-    for at, step in enumerate(scope.steps):
-        place = (
-            scope.truth.places.get(step.name, scope.truth.problem.necessary)
-            if step and step.named
-            else scope.truth.problem.necessary
-        )
-        if place < scope.truth.problem.necessary:
-            for binding in _reach(scope, at).through:
-                users.setdefault(binding, set()).add(place)
-    return users
+def _through(scope: Scope, step: Step, source: int) -> Effect:
+    """The effect of a step about a node that the step `source` defines through names of the completion's own."""
+    reach, defining = _reach(scope, source), scope.steps[source]
+    assert defining is not None
+    return judge_scoped(scope.truth, step._replace(named=defining.named), reach.names, reach.operators, reach.values)
 
 
 def _intermediate(scope: Scope, at: int, step: Step, users: dict[int, set[int]], valued: set[str]) -> list[Effect]:
     """Effects of a step about an intermediate: none where it is right."""
-    bindings = scope.bindings.get(step.name, [])
-    if not any(binding in users for binding in bindings):
-        return [(len(scope.truth.problem.nodes) + ord(step.name), EXTRA)]
-    binding = at if at in bindings else _in_force(scope, step.name, at)
-    charged = sorted(users.get(binding, set())) if binding is not None else []
-    if not charged or binding is None:
-        return []
-    reach = _reach(scope, binding)
+    binding = at if step.named else _in_force(scope, step.name, at)
+    if binding not in users:
+        used = any(other.name == step.name for place in users if (other := scope.steps[place]))
+        return [] if used else [(len(scope.truth.problem.nodes) + ord(step.name), EXTRA)]
+    reach, bound = _reach(scope, binding), scope.steps[binding]
+    assert bound is not None
+    worked = step._replace(named=bound.named)
     bits = 0
-    if not step.sound or (step.value is not None and step.value != reach.form) or not agrees(scope.truth, step, reach.values):
+    if not step.sound or (step.value is not None and step.value != reach.form) or not agrees(scope.truth, worked, reach.values):
         bits |= BAD_VALUE
     if step.value is not None and not (reach.names & scope.truth.places.keys()) <= valued:
         bits |= BAD_PARENTS
-    return [(place, bits) for place in charged] if bits else []
+    return [(place, bits) for place in sorted(users[binding])] if bits else []
