@@ -24,6 +24,7 @@ def tasks(draw: st.DrawFn) -> OpDag:
             "modes": draw(st.sampled_from([{"forward": 1.0}, {"reverse": 1.0}, {"forward": 0.5, "reverse": 0.5}])),
             "max_parents": draw(st.integers(1, 4)),
             "branching": draw(st.sampled_from([0.0, 0.3, 0.7, 1.0])),
+            "copies": draw(st.sampled_from([0.0, 0.15, 1.0])),
             "constants": (low, high),
             "max_value": draw(st.sampled_from([9, 30, 1000])),
             "distractors": (0, few),

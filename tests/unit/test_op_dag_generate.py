@@ -188,9 +188,9 @@ def test_an_op_outside_the_range_is_refused_in_one_line():
         generate(OpDag(), 0, 0, 23)
 
 
-def test_a_copy_stands_only_where_the_count_needs_it():
+def test_where_copies_are_not_wanted_one_stands_only_where_the_count_needs_it():
     def copies(op: int, **knobs: object) -> int:
-        problems = [case(op, index, **knobs)[1] for index in range(100)]
+        problems = [case(op, index, copies=0.0, **knobs)[1] for index in range(100)]
         return sum(not n.operator and bool(n.parents) for p in problems for n in p.nodes[: p.necessary])
 
     assert [copies(op) for op in (1, 3, 4, 5, 6, 9, 14)] == [0] * 7

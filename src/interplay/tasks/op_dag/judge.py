@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.tasks.op_dag.graph import REVERSE, Form, Problem, forms
-from interplay.tasks.op_dag.parse import Part, Step, reduce
+from interplay.tasks.op_dag.parse import Step, reduce
 
 VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = (1 << bit for bit in range(7))
 """Bits of an effect: states a value; names parents; and what is wrong with it."""
@@ -14,37 +14,19 @@ Effect = tuple[int, int]
 
 
 class Layout(NamedTuple):
-    """The gold graph laid out for judging; lists hold one entry per necessary node."""
+    """A problem at hand for judging."""
 
     problem: Problem
     places: dict[str, int]
     """Name -> place, of all nodes."""
-    parents: list[frozenset[str]]
-    named: list[Part]
-    """The definition as `parse` would read it, without expression and form."""
     forms: list[Form]
-    operands: list[tuple[Form, ...]]
-    """Values of the parents, and the constant, sorted."""
+    """The linear form of each necessary node."""
 
 
 @lru_cache(maxsize=1024)
 def layout(problem: Problem) -> Layout:
     """The layout of a problem."""
-    nodes, values = problem.nodes[: problem.necessary], forms(problem)
-    letters = [tuple(problem.nodes[parent].name for parent in node.parents) for node in nodes]
-    constants: list[tuple[Form, ...]] = [() if node.constant is None else ((0, node.constant),) for node in nodes]
-    operands = [[values[parent] for parent in node.parents] for node in nodes]
-    return Layout(
-        problem=problem,
-        places={node.name: place for place, node in enumerate(problem.nodes)},
-        parents=[frozenset(names) for names in letters],
-        named=[
-            Part((), names, own, frozenset(node.operator), None, False, True)
-            for names, own, node in zip(letters, constants, nodes, strict=True)
-        ],
-        forms=values,
-        operands=[tuple(sorted([*own, *constant])) for own, constant in zip(operands, constants, strict=True)],
-    )
+    return Layout(problem, {node.name: place for place, node in enumerate(problem.nodes)}, forms(problem))
 
 
 def judge(truth: Layout, step: Step) -> Effect:
@@ -54,20 +36,23 @@ def judge(truth: Layout, step: Step) -> Effect:
     place = truth.places[step.name]
     if place >= truth.problem.necessary:
         return place, EXTRA
-    named, worked = truth.named[place], step.worked
+    node, named, worked = truth.problem.nodes[place], step.named, step.worked
+    letters = tuple([truth.problem.nodes[parent].name for parent in node.parents])
+    constant: tuple[Form, ...] = () if node.constant is None else ((0, node.constant),)
     bits = _value(truth, place, step)
-    if step.named:
+    if named:
         bits |= NAMED
-        if step.letters != truth.parents[place]:
+        if step.letters != set(letters):
             bits |= BAD_PARENTS
-        elif step.named.operands != named.operands or len(step.named.letters) != len(named.letters):
+        elif named.operands != constant or len(named.letters) != len(letters):
             bits |= BAD_VALUE
-        if step.named.operators != named.operators or ("-" in named.operators and step.named.letters != named.letters):
+        if named.operators != set(node.operator) or (node.operator == "-" and named.letters != letters):
             bits |= BAD_OPERATOR
-    if worked and worked.operands != truth.operands[place]:
-        bits |= BAD_VALUE
-    if worked and worked.operators != named.operators:
-        bits |= BAD_OPERATOR
+    if worked:
+        if worked.operands != tuple(sorted([truth.forms[parent] for parent in node.parents] + list(constant))):
+            bits |= BAD_VALUE
+        if worked.operators != set(node.operator):
+            bits |= BAD_OPERATOR
     return place, bits
 
 
@@ -77,12 +62,11 @@ def judge_scoped(
     """The effect of a step about a necessary node whose definition goes through names of the completion's own: `reached` are
     the nodes and `operators` the signs found by following them, `values` the forms of all names it mentions."""
     place = truth.places[step.name]
+    node = truth.problem.nodes[place]
     bits = _value(truth, place, step) | NAMED
-    if reached != truth.parents[place]:
+    if reached != {truth.problem.nodes[parent].name for parent in node.parents}:
         bits |= BAD_PARENTS
-    if operators != truth.named[place].operators or (
-        step.worked and step.named and step.worked.operators != step.named.operators
-    ):
+    if operators != set(node.operator) or (step.worked and step.named and step.worked.operators != step.named.operators):
         bits |= BAD_OPERATOR
     if not agrees(truth, step, values):
         bits |= BAD_VALUE

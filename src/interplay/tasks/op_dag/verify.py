@@ -94,53 +94,53 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
     """Judge any text as a solution of the problem, in either trace order. Never raises on account of the text."""
     truth = gold(problem)
     texts, answer = split(completion)
-    state = [0] * problem.necessary
+    necessary, needs = problem.necessary, truth.needs
+    state = [0] * necessary
     valued = 0
     extras: set[int] = set()
     readable = True
     for place, bits in _effects(truth, texts):
-        if place >= problem.necessary:
-            if bits & EXTRA:
-                extras.add(place)
-            else:
-                readable = False
-        elif bits & VALUED:
-            early = truth.needs[place] & ~valued
-            valued |= 1 << place
-            state[place] |= bits | BAD_PARENTS if early else bits
-        else:
+        if place < necessary:
+            if bits & VALUED:
+                if needs[place] & ~valued:
+                    bits |= BAD_PARENTS
+                valued |= 1 << place
             state[place] |= bits
+        elif bits & EXTRA:
+            extras.add(place)
+        else:
+            readable = False
     return _verdict(truth, state, options, readable, len(extras), answer)
 
 
 def _effects(truth: Gold, texts: list[str]) -> list[Effect]:
     """The effects of the steps, in order; an empty text is no step."""
     known = truth.effects
-    effects = []
-    for text in texts:
-        effect = known.get(text)
-        if effect is None and text:
-            step = parse(text, truth.problem.modulus)
+    effects = [known[text] for text in texts if text in known]
+    if len(effects) == len(texts):
+        return effects
+    plan, modulus = layout(truth.problem), truth.problem.modulus
+    for text in filter(None, texts):
+        if text not in known:
+            step = parse(text, modulus)
             if step is None:
-                effect = known[text] = (truth.problem.necessary, UNREADABLE)
-            elif not step.letters.union(step.name) <= layout(truth.problem).places.keys():
-                return scoped_effects(layout(truth.problem), [parse(other, truth.problem.modulus) for other in texts if other])
+                known[text] = (truth.problem.necessary, UNREADABLE)
+            elif step.letters.union(step.name) <= plan.places.keys():
+                known[text] = judge(plan, step)
             else:
-                effect = known[text] = judge(layout(truth.problem), step)
-        if effect is not None:
-            effects.append(effect)
-    return effects
+                return scoped_effects(plan, [parse(other, modulus) for other in texts if other])
+    return [known[text] for text in texts if text]
 
 
 def _verdict(truth: Gold, state: list[int], options: Verify, readable: bool, extra: int, answer: str | None) -> Verdict:
     problem = truth.problem
     nodes = problem.necessary
-    if not options.operator:
-        state = [bits & _OPERATOR_FREE for bits in state]
     right = answer == str(problem.answer)
     penalised = extra > 0 and options.extra_nodes == "penalised"
     if state == truth.expected and readable and right and not penalised:
         return Verdict(True, True, 1.0, "none", 0, 0, 0, extra, nodes)
+    if not options.operator:
+        state = [bits & _OPERATOR_FREE for bits in state]
     missing = value = dependency = operator = correct = 0
     for bits, expected in zip(state, truth.expected, strict=True):
         if bits == expected:
@@ -159,6 +159,7 @@ def _verdict(truth: Gold, state: list[int], options: Verify, readable: bool, ext
         else "operator" if operator
         else "value" if value
         else "extra_node" if penalised
-        else "answer"
+        else "answer" if not right
+        else "none"
     )  # fmt: skip
-    return Verdict(False, right, correct / nodes, error, value, dependency, missing, extra, nodes)
+    return Verdict(error == "none", right, correct / nodes, error, value, dependency, missing, extra, nodes)
