@@ -182,6 +182,7 @@ def test_nothing_cheap_is_strict(knobs):
         ("a6,b6+3=2,c6*2=5,d5-2=3#3", "dependency"),  # parents named nowhere
         ("dc-b,ca*b,ba+3,a6|a6,c6*2=5,b6+3=2,d5-2=3#3", "dependency"),  # c before b, which it reads
         ("a6,ba+3=9,ca*b=5,dc-b=3#3", "value"),  # 9 is no residue
+        ("a6,ba+3=02,ca*b=5,dc-b=3#3", "parse"),  # numbers are written without leading zeros
         ("a6,ba+3=5+4=2,ca*b=5,dc-b=3#3", "value"),  # right value from numbers that are not the parents'
         ("a6,ba+3=6+3=2,ca*b=6*2=4=5,dc-b=3#3", "value"),  # 12 is not 4
         ("a6,ba+4=2,ca*b=5,dc-b=3#3", "value"),  # the constant misread
