@@ -42,7 +42,7 @@ def steps_for(tokens: int, per_row: np.ndarray, rows_per_step: int, seed: int) -
 
 
 class Batch(NamedTuple):
-    """Sequences for one forward-backward pass, laid end to end in buckets of similar length. N tokens, padding included; M bear loss."""
+    """Sequences for one pass, laid end to end in buckets of similar length. N tokens, padding included; M of them bear loss."""
 
     ids: Tensor
     """(N,) int64."""
@@ -58,20 +58,25 @@ class Batch(NamedTuple):
     """(M,) int64: the sequence each target belongs to, numbered as given to `layout`."""
 
 
-def of_rows(corpus: Rows, rows: np.ndarray, device: torch.device) -> Batch:
-    """The given rows, each run of equal segment numbers as a sequence of its own: with isolated packing nothing joins the problems
-    of a row, so that attention, whose cost grows with the square of the length, need not span the row."""
+def of_rows(corpus: Rows, rows: np.ndarray, device: torch.device, jumps: np.ndarray | None = None) -> Batch:
+    """The given rows, each run of equal segment numbers as a sequence of its own: with isolated packing nothing joins the
+    problems of a row, so that attention, whose cost grows with the square of the length, need not span the row. Positions from a
+    token on are raised by its entry in jumps (rows, T)."""
     segments = corpus.segments[rows]
     real = segments != 0
     starts = real.copy()
     starts[:, 1:] &= segments[:, 1:] != segments[:, :-1]
     first = np.flatnonzero(starts[real])
     lengths = np.diff(first, append=real.sum())
-    return layout(corpus.tokens[rows][real], lengths, corpus.loss[rows][real] != 0, device)
+    return layout(
+        corpus.tokens[rows][real], lengths, corpus.loss[rows][real] != 0, device, None if jumps is None else jumps[real]
+    )
 
 
-def layout(tokens: np.ndarray, lengths: np.ndarray, bears: np.ndarray, device: torch.device) -> Batch:
-    """Sequences of the given lengths, whose tokens and loss flags stand end to end (sum of lengths,), as a batch."""
+def layout(
+    tokens: np.ndarray, lengths: np.ndarray, bears: np.ndarray, device: torch.device, jumps: np.ndarray | None = None
+) -> Batch:
+    """Sequences of the given lengths, whose tokens, loss flags and jumps stand end to end (sum of lengths,), as a batch."""
     order = np.argsort(-lengths, kind="stable")
     buckets = bucket(lengths[order].tolist())
     widths = np.repeat([length for _, length in buckets], [count for count, _ in buckets])
@@ -82,15 +87,24 @@ def layout(tokens: np.ndarray, lengths: np.ndarray, bears: np.ndarray, device: t
     targets = place[bears[source]]
     sequence = np.repeat(order, lengths[order])[bears[source]]
     positions = spans(np.zeros_like(widths), widths)
+    if jumps is not None:
+        positions[place] += _since_start(jumps, lengths)[source]
     before, following = targets - 1, ids[targets]
     flat = [torch.from_numpy(array).to(device) for array in (ids, positions, before, following)]
     return Batch(flat[0], flat[1], buckets, flat[2], flat[3], sequence)
 
 
+def _since_start(jumps: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Running sum of jumps (sum of lengths,) within each sequence."""
+    total = np.cumsum(jumps)
+    starts = np.cumsum(lengths) - lengths
+    return total - np.repeat((total - jumps)[starts], lengths)
+
+
 def bucket(lengths: list[int]) -> list[tuple[int, int]]:
     """Cut descending lengths into buckets of (sequences, longest length).
 
-    A bucket ends where padding would pass an eighth of a sequence, once it holds MIN_BUCKET tokens: small ones cost more than they save."""
+    A bucket ends where padding would pass an eighth of a sequence, once it holds MIN_BUCKET tokens: small ones save nothing."""
     buckets, count, longest = [], 0, lengths[0]
     for length in lengths:
         if 8 * length < 7 * longest and count * longest >= MIN_BUCKET:

@@ -41,7 +41,8 @@ def parse(cls: type[M], value: Any, where: str) -> M:
 
 
 def _one_line(cls: type[Model], error: ValidationError, where: str) -> str:
-    first = error.errors()[0]
+    # A misspelt key also leaves its right name missing; the misspelling is what helps.
+    first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
     names = [str(part) for part in first["loc"]]
     key = ".".join(names) or "(top level)"
     if first["type"] == "extra_forbidden":

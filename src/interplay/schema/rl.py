@@ -89,8 +89,8 @@ class ClippedLoss(Model):
     name: Literal["clipped"] = "clipped"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo"] = "dapo"
     """grpo: mean over rows of each one's token mean; bnpo: mean over the tokens of an optimiser step; dr_grpo: sum over rows *
-    max_completion_length; dapo: sum over the tokens that an optimiser step of this batch has on average (the mean over the batch when
-    there is one step); cispo: as dapo, of the clipped detached ratio times the log-probability."""
+    max_completion_length; dapo: sum over the tokens that an optimiser step of this batch has on average (the mean over the
+    batch when there is one step); cispo: as dapo, of the clipped detached ratio times the log-probability."""
     epsilon: float = 0.2
     """Lower clip of the ratio."""
     epsilon_high: float | None = None

@@ -37,6 +37,9 @@ class OpDag(Model):
     """Most parents that one definition reads."""
     branching: float = 0.3
     """Tendency to open a new leaf rather than extend a chain, in [0, 1]: 0 gives chains, 1 wide trees."""
+    copies: float = 0.15
+    """Tendency of a bare copy (one edge, no operator), in [0, 1]: with copies, the number of nodes and the depth vary at equal op.
+    At 0 one stands only where the exact op needs it."""
     constants: Range = (1, 4)
     """Constants are drawn uniformly from this closed range (leaf values, addends, factors)."""
     max_value: int = 1000
@@ -77,8 +80,9 @@ class OpDag(Model):
             raise ValueError(f"constants must be residues below the modulus {self.modulus}, not up to {high}")
         if self.modulus is None and low > self.max_value:
             raise ValueError(f"constants start at {low}, above max_value {self.max_value}")
-        if not 0 <= self.branching <= 1:
-            raise ValueError(f"branching must lie in [0, 1], not {self.branching}")
+        for name in ("branching", "copies"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], not {getattr(self, name)}")
         if not 1 <= self.letters <= 52:
             raise ValueError(f"letters must lie in 1..52, not {self.letters}")
         if self.max_parents < 1:

@@ -8,6 +8,21 @@ from interplay.schema.base import Model
 from interplay.schema.model import Optimizer, Schedule, Shape
 
 
+class PositionJumps(Model):
+    """Randomised positions (after Ruoss et al., arXiv:2305.16843): at each of some characters, position ids jump ahead with a
+    probability, so that the position does not tell how long a trace will be. Without it a small model ends every trace where
+    the longest trained one ended, and fails at the first op beyond (docs/log.md). Inference uses plain positions."""
+
+    characters: str = ",|?"
+    """Tokens with this text may come with a jump."""
+    probability: float = 0.0
+    """Chance of a jump at each; 0: plain positions."""
+    largest: int = 16
+    """Jumps are uniform in 1..largest."""
+    start: float = 0.4
+    """Share of the steps before the first jump: look-ups form faster on plain positions."""
+
+
 class TrainSpec(Model):
     """Next-token training on a corpus. Roles: `corpus`; `init` (a model) unless `model` is given; `tokenizer` when it is;
     `validation` (a problem set) for the loss by band."""
@@ -22,6 +37,7 @@ class TrainSpec(Model):
     schedule: Schedule = Schedule()
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Arithmetic of the matrix products; weights and optimiser state stay float32."""
+    position_jumps: PositionJumps = PositionJumps()
     eval_every: int = 0
     """Steps between losses on the validation set; 0: at the end only."""
     checkpoints: list[int] = []

@@ -1,8 +1,8 @@
 """THE language-model trainer: pre-training, mid-training and SFT. They differ in data, init and loss mask, which are all spec.
 
-A step sees `batch_tokens` of rows (whole rows, in an order drawn from the seed) in passes of `micro_batch_tokens`; its loss is the
-mean over all its tokens that bear loss, whatever the passes. Nothing is random after the init, so weights and optimiser state
-are all that a resumed run needs to end with the bytes of an uninterrupted one."""
+A step sees `batch_tokens` of rows (whole rows, in an order drawn from the seed) in passes of `micro_batch_tokens`; its loss is
+the mean over all its tokens that bear loss, whatever the passes. Nothing is random after the init, so weights and optimiser
+state are all that a resumed run needs to end with the bytes of an uninterrupted one."""
 
 import math
 import time
@@ -22,6 +22,7 @@ from interplay.schema.run import Run
 from interplay.schema.train import TrainSpec
 from interplay.store.metrics import Metrics, Progress, telemetry
 from interplay.train import throughput, validation
+from interplay.train.jumps import jumping_tokens, jumps
 from interplay.train.loss import token_losses
 
 LINES = 200
@@ -41,6 +42,8 @@ class Course(NamedTuple):
     device: torch.device
     tokenizer: Path
     """The tokenizer's folder, copied into every model that is saved."""
+    jumping: np.ndarray
+    """Ids of the tokens at which positions may jump."""
 
 
 def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -94,6 +97,7 @@ def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
     steps = batches.steps_for(spec.tokens, per_row, rows_per_step, spec.seed)
     if outside := [step for step in spec.checkpoints if not 1 <= step <= steps]:
         raise UserError(f"train: checkpoints: {outside[0]} is not among the steps 1..{steps} of this run")
+    source = inputs["tokenizer"] if spec.model else inputs["init"]
     return Course(
         corpus=corpus,
         per_row=per_row,
@@ -102,7 +106,8 @@ def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
         steps=steps,
         dtype=torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32,
         device=torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu"),
-        tokenizer=tokenizer.tokenizer_folder(inputs["tokenizer"] if spec.model else inputs["init"]),
+        tokenizer=tokenizer.tokenizer_folder(source),
+        jumping=jumping_tokens(spec.position_jumps, tokenizer.load(source)),
     )
 
 
@@ -116,22 +121,28 @@ def initial(spec: TrainSpec, inputs: dict[str, Path]) -> Decoder:
 def train_step(
     spec: TrainSpec, course: Course, model: Decoder, optimizers: list[torch.optim.Optimizer], step: int
 ) -> dict[str, float]:
-    """Step `step` of 1..steps. Returns loss (nats per token), lr_factor, grad_norm before clipping, and tokens seen in this step."""
+    """Step `step` of 1..steps. Returns loss (nats per token), lr_factor, grad_norm before clipping, tokens of this step."""
     per_step = course.rows_per_step
     rows = batches.rows_between(len(course.per_row), spec.seed, (step - 1) * per_step, step * per_step)
     factor = schedule.factor(spec.schedule, step, course.steps)
     optimizer.set_lr(optimizers, factor)
-    loss = backward(model, course, rows)
+    leaps = jumps(spec.position_jumps, course.corpus.tokens[rows], course.jumping, spec.seed, step, course.steps)
+    loss = backward(model, course, rows, leaps)
     norm = optimizer.step(optimizers, list(model.parameters()), spec.optimizer.max_grad_norm).item()
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise PermanentError(f"step {step} of {course.steps}: loss {loss}, gradient norm {norm}; lower the learning rate")
     return {"loss": loss, "lr_factor": factor, "grad_norm": norm, "tokens": int(course.per_row[rows].sum())}
 
 
-def backward(model: Decoder, course: Course, rows: np.ndarray) -> float:
-    """Add up the gradient of the mean loss over all tokens of `rows` that bear loss, and return that loss."""
+def backward(model: Decoder, course: Course, rows: np.ndarray, leaps: np.ndarray | None = None) -> float:
+    """Add up the gradient of the mean loss over all tokens of `rows` that bear loss, and return that loss.
+
+    Positions jump by `leaps` (rows, T)."""
     size = course.rows_per_pass
-    passes = [batches.of_rows(course.corpus, rows[i : i + size], course.device) for i in range(0, len(rows), size)]
+    passes = [
+        batches.of_rows(course.corpus, rows[i : i + size], course.device, None if leaps is None else leaps[i : i + size])
+        for i in range(0, len(rows), size)
+    ]
     count = max(1, sum(len(batch.targets) for batch in passes))
     total = torch.zeros((), device=course.device)
     for batch in passes:

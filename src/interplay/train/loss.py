@@ -12,13 +12,14 @@ def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
     """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats.
 
     Matrix products run over all tokens at once and attention bucket by bucket; logits are made only where there is loss."""
-    blocks = {length: visible_blocks(None, length, batch.ids.device, dtype) for _, length in batch.buckets}
+    blocks = [visible_blocks(None, length, batch.ids.device, dtype) for _, length in batch.buckets]
     sizes = [count * length for count, length in batch.buckets]
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         mixed = []
-        for (count, length), *parts in zip(batch.buckets, q.split(sizes), k.split(sizes), v.split(sizes), strict=True):
-            mixed.append(attention(*(part.unflatten(0, (count, length)) for part in parts), blocks[length]).flatten(0, 1))
+        for shape, seen, *parts in zip(batch.buckets, blocks, q.split(sizes), k.split(sizes), v.split(sizes), strict=True):
+            queries, keys, values = (part.unflatten(0, shape) for part in parts)
+            mixed.append(attention(queries, keys, values, seen).flatten(0, 1))
         return torch.cat(mixed)
 
     rope = rotary(model.shape, batch.positions, dtype)

@@ -64,13 +64,15 @@ def _strew(draw: Draw, dots: int, gaps: int) -> tuple[int, ...]:
 
 
 def _distract(task: OpDag, parents: list, constants: list, operators: list, draw: Draw) -> None:
-    """Append a definition that no necessary one reads: a leaf, or one or two earlier definitions under an operator. Nothing
-    evaluates it, so it needs no value."""
+    """Append a definition that no necessary one reads: a leaf, a copy, or one or two earlier definitions under an operator.
+    Nothing evaluates it, so it needs no value."""
     shape = draw() % 3
     here = len(parents)
     first = draw() % here
     operator = task.operators[draw() % len(task.operators)]
-    if shape == 2 and here > 1 and task.max_parents > 1:
+    if draw() < task.copies * 2**32:
+        _append(parents, (first,), constants, None, operators, "")
+    elif shape == 2 and here > 1 and task.max_parents > 1:
         second = (first + 1 + draw() % (here - 1)) % here
         _append(parents, (first, second), constants, None, operators, operator)
     elif shape:

@@ -70,18 +70,22 @@ def forms(problem: Problem) -> list[Form]:
 
 
 def unfolding(problem: Problem) -> list[int]:
-    """Necessary nodes from the goal down, each once and after all the necessary nodes that read it (Kahn's order, first in first
-    out). Reversed, it is an order of evaluation."""
+    """Necessary nodes from the goal down, each once and after all the necessary nodes that read it (Kahn's order, last in first out:
+    an operand is followed to its leaves before the next one, the left one first, so that the next line follows from the one
+    before). Reversed, it is an order of evaluation."""
     readers = [0] * problem.necessary
     for node in problem.nodes[: problem.necessary]:
         for parent in node.parents:
             readers[parent] += 1
-    order = [problem.goal]
-    for place in order:
-        for parent in problem.nodes[place].parents:
+    order = []
+    stack = [problem.goal]
+    while stack:
+        place = stack.pop()
+        order.append(place)
+        for parent in reversed(problem.nodes[place].parents):
             readers[parent] -= 1
             if not readers[parent]:
-                order.append(parent)
+                stack.append(parent)
     return order
 
 

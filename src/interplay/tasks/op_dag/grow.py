@@ -36,7 +36,7 @@ def grow(task: OpDag, op: int, reverse: bool, draw: Draw) -> Growth:
     while left:
         opened = len(growth.opened)
         slack = left - 2 * (opened - 1)
-        options = choice(slack, opened, len(growth.plain), task.branching, task.max_parents, most)
+        options = choice(slack, opened, len(growth.plain), task.branching, task.copies, task.max_parents, most)
         move = options.pick(draw() / 2**32)
         if not _add(growth, task, move, draw):
             move = _add_instead(growth, task, slack, draw)

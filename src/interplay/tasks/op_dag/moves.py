@@ -47,18 +47,18 @@ class Choice(NamedTuple):
 
 
 @cache
-def choice(slack: int, opened: int, spare: int, branching: float, max_parents: int, most: int) -> Choice:
+def choice(slack: int, opened: int, spare: int, branching: float, copies: float, max_parents: int, most: int) -> Choice:
     """The moves at hand with so much slack, so many open nodes and so many other nodes to reuse; at most `most` operands.
 
-    A copy (one edge) stands only where nothing else reaches the exact count, and a move that leaves a slack of 1, which only a
-    copy could use up, only where there is no other.
+    Where copies (one edge) are not wanted, one stands only where nothing else reaches the exact count, and a move that leaves a
+    slack of 1, which only a copy could use up, only where there is no other.
     """
     known = [
         (move, weight)
         for move in _shapes(min(opened, max_parents), min(spare, max_parents - 1), max_parents, most)
-        if move.spends() <= slack and (weight := _weight(move, branching)) > 0
+        if move.spends() <= slack and (weight := _weight(move, branching, copies)) > 0
     ]
-    best = [(move, weight) for move, weight in known if move != COPY and slack - move.spends() != 1]
+    best = known if copies else [(move, weight) for move, weight in known if move != COPY and slack - move.spends() != 1]
     moves, weights = zip(*(best or known), strict=True)
     return Choice(moves, tuple(accumulate(weights)))
 
@@ -71,11 +71,13 @@ def _shapes(fresh: int, reused: int, max_parents: int, most: int) -> list[Move]:
     return shapes
 
 
-def _weight(move: Move, branching: float) -> float:
-    """Tendency of a move: `branching` opens leaves, its complement extends chains; joins come as often as leaves do, and half
+def _weight(move: Move, branching: float, copies: float) -> float:
+    """Tendency of a move: `branching` opens leaves, its complement extends chains, `copies` copies; joins come as often as leaves do, and half
     as often for each further operand and each node read again."""
     if move == LEAF:
         return branching
-    if move in (CHAIN, COPY):
+    if move == COPY:
+        return max(copies, 0.01)
+    if move == CHAIN:
         return max(1.0 - branching, 0.01)
     return branching * 0.5 ** (move.edges() - 2 + move.reused)
