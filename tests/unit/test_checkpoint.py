@@ -9,7 +9,7 @@ from interplay.optim import checkpoint, optimizer
 from interplay.schema.model import Optimizer
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Stands for SIGKILL at a chosen moment."""
 
 
@@ -34,14 +34,16 @@ def test_equal_states_give_equal_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", range(4))
-def test_a_kill_at_any_moment_of_a_save_leaves_the_old_state_or_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
+def test_a_kill_at_any_moment_of_a_save_leaves_the_old_state_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
     checkpoint.save(tmp_path, 1, {"a": torch.ones(1)}, {})
     moments = iter(range(100))
 
-    def dying(function):  # noqa: ANN001, ANN202
-        def call(*args, **kwargs):  # noqa: ANN002, ANN003, ANN202
+    def dying(function):
+        def call(*args, **kwargs):
             if next(moments) == moment:
-                raise Killed
+                raise KilledError
             return function(*args, **kwargs)
 
         return call
@@ -49,7 +51,7 @@ def test_a_kill_at_any_moment_of_a_save_leaves_the_old_state_or_the_new(tmp_path
     # A save is: sync and rename the tensors, sync and rename the pointer, delete the old tensors.
     monkeypatch.setattr(os, "fsync", dying(os.fsync))
     monkeypatch.setattr(os, "replace", dying(os.replace))
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         checkpoint.save(tmp_path, 2, {"a": torch.full((1,), 2.0)}, {})
     monkeypatch.undo()
     saved = checkpoint.load(tmp_path)

@@ -63,7 +63,9 @@ def test_loss_is_on_the_solution_and_its_end_only(inputs: dict[str, Path], tmp_p
 
 
 @pytest.mark.parametrize(("packing_mode", "firsts"), [("isolated", "segments"), ("causal", "rows")])
-def test_loss_on_all_leaves_out_only_what_nothing_predicts(inputs: dict[str, Path], tmp_path: Path, packing_mode: str, firsts: str) -> None:
+def test_loss_on_all_leaves_out_only_what_nothing_predicts(
+    inputs: dict[str, Path], tmp_path: Path, packing_mode: str, firsts: str
+) -> None:
     spec = CorpusSpec(mix=[1.0, 0.0], sequence_length=96, loss_on="all", packing=packing_mode)
     metrics = corpus.run(spec, inputs, tmp_path, Run())
     rows = packing.load(tmp_path)
@@ -120,7 +122,7 @@ def test_best_fit_never_overlaps_and_wastes_little() -> None:
 
 
 def small_rows() -> Rows:
-    """Three rows of 8: problems of 5 and 3 tokens; of 4; of 2, 2 and 3. Tokens are numbered from 1; loss from each third token on."""
+    """Three rows of 8: problems of 5 and 3 tokens; of 4; of 2, 2 and 3. Tokens count from 1; loss from each third token on."""
     lengths = np.array([5, 3, 4, 2, 2, 3])
     encoded = Encoded(np.arange(1, lengths.sum() + 1).astype(np.uint32), lengths, np.full(6, 2))
     placed = packing.Placement(np.array([0, 0, 1, 2, 2, 2]), np.array([0, 5, 0, 0, 2, 4]), np.array([1, 2, 1, 1, 2, 3]), 3)

@@ -12,9 +12,16 @@ from interplay.schema.model import Optimizer
 def tiny_model() -> nn.Module:
     """Named as Hugging Face names things: two layers with a square, a tall and a wide matrix, an embedding and norms."""
     torch.manual_seed(0)
-    layer = lambda: nn.ModuleDict({"q": nn.Linear(6, 6, bias=True), "up": nn.Linear(6, 12, bias=False), "down": nn.Linear(12, 6, bias=False)})  # noqa: E731
+
+    def layer() -> nn.ModuleDict:
+        return nn.ModuleDict(
+            {"q": nn.Linear(6, 6, bias=True), "up": nn.Linear(6, 12, bias=False), "down": nn.Linear(12, 6, bias=False)}
+        )
+
     layers = nn.ModuleList([layer(), layer()])
-    return nn.ModuleDict({"model": nn.ModuleDict({"embed_tokens": nn.Embedding(9, 6), "layers": layers, "norm": nn.LayerNorm(6, bias=False)})})
+    return nn.ModuleDict(
+        {"model": nn.ModuleDict({"embed_tokens": nn.Embedding(9, 6), "layers": layers, "norm": nn.LayerNorm(6, bias=False)})}
+    )
 
 
 def give_gradients(model: nn.Module, seed: int) -> None:
@@ -27,7 +34,10 @@ def test_muon_takes_the_path_of_torch_muon() -> None:
     torch.manual_seed(0)
     own = [nn.Parameter(torch.randn(shape)) for shape in [(8, 8), (24, 8), (8, 24), (8, 8), (24, 8)]]
     theirs = copy.deepcopy(own)
-    optimizers = [Muon(own, lr=0.02, weight_decay=0.1, momentum=0.9), torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=0.9)]
+    optimizers = [
+        Muon(own, lr=0.02, weight_decay=0.1, momentum=0.9),
+        torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=0.9),
+    ]
     start = [p.detach().clone() for p in own]
     for step in range(5):
         for mine, other in zip(own, theirs, strict=True):
@@ -75,7 +85,9 @@ def test_learning_rate_zero_leaves_every_weight_as_it_was(name: str) -> None:
 
 
 def test_set_lr_scales_each_peak() -> None:
-    optimizers = optimizer.build(Optimizer(name="muon", learning_rate=0.004, muon_learning_rate=0.02), tiny_model().named_parameters())
+    optimizers = optimizer.build(
+        Optimizer(name="muon", learning_rate=0.004, muon_learning_rate=0.02), tiny_model().named_parameters()
+    )
     optimizer.set_lr(optimizers, 0.5)
     optimizer.set_lr(optimizers, 0.25)
     rates = {type(o).__name__: o.param_groups[0]["lr"] for o in optimizers}

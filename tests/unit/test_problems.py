@@ -13,7 +13,7 @@ from interplay.schema.task import OpDag
 from interplay.tasks import op_dag
 
 
-def make_spec(**changes) -> ProblemsSpec:  # noqa: ANN003
+def make_spec(**changes) -> ProblemsSpec:
     default = {
         "task": OpDag(),
         "bands": {"id": {2: 0.5, 3: 0.5}, "edge": {6: 1.0}},
@@ -114,7 +114,7 @@ def test_a_transform_that_returns_no_rows_is_refused_in_one_line(tmp_path: Path,
 
 
 def test_largest_remainder_on_hand_numbers() -> None:
-    # 10 seats over 0.47, 0.16, 0.158, 0.12, 0.061, 0.031: floors 4, 1, 1, 1, 0, 0; the three largest remainders are .7, .61 and .6.
+    # 10 seats over 0.47, 0.16, 0.158, 0.12, 0.061, 0.031: floors 4, 1, 1, 1, 0, 0; largest remainders .7, .61, .6.
     assert problems.largest_remainder([0.47, 0.16, 0.158, 0.12, 0.061, 0.031], 10) == [5, 2, 1, 1, 1, 0]
     assert problems.largest_remainder([1 / 3, 1 / 3, 1 / 3], 10) == [4, 3, 3]
 

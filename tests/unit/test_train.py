@@ -31,7 +31,7 @@ SHAPE = Shape(
 CPU = torch.device("cpu")
 
 
-def spec_of(**changes) -> PretrainSpec:  # noqa: ANN003
+def spec_of(**changes) -> PretrainSpec:
     return PretrainSpec(**{"model": SHAPE, "tokens": 12 * 480, "batch_tokens": 512, "dtype": "float32", **changes})
 
 
@@ -41,7 +41,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     task = OpDag(distractors=(0, 1), operators="+", constants=(1, 2))
     tokenizer.run(TokenizerSpec(task=task), {}, out / "tokenizer", Run())
     for split, size in (("train", 120), ("validation", 16)):
-        spec = ProblemsSpec(task=task, bands={"id": {3: 1.0}, "edge": {5: 1.0}}, shares={"id": 0.5, "edge": 0.5}, size=size, split=split)
+        spec = ProblemsSpec(
+            task=task, bands={"id": {3: 1.0}, "edge": {5: 1.0}}, shares={"id": 0.5, "edge": 0.5}, size=size, split=split
+        )
         problems.run(spec, {}, out / split, Run())
     roles = {"tokenizer": out / "tokenizer", "data.0": out / "train"}
     corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), roles, out / "corpus", Run())
@@ -79,8 +81,8 @@ def test_the_run_ends_at_the_first_step_that_meets_the_budget(inputs: dict[str, 
 
 def test_speed_is_told_beside_the_record(inputs: dict[str, Path], tmp_path: Path) -> None:
     lm.run(spec_of(), inputs, tmp_path, Run())
-    told = read_json(tmp_path / "telemetry.json")
-    assert told["tokens_per_second"] == pytest.approx(read(tmp_path)[-1]["step"] and told["tokens_per_second"])
+    told, seen = read_json(tmp_path / "telemetry.json"), max(line.get("tokens", 0) for line in read(tmp_path))
+    assert told["tokens_per_second"] * told["train_seconds"] == pytest.approx(seen, rel=0.01)
     assert 0 < told["mfu"] < 1
 
 
@@ -148,7 +150,7 @@ def test_loss_by_band_is_the_mean_over_the_bands_solution_tokens(inputs: dict[st
             losses = []
             for row in problems.load(inputs["validation"]).to_pylist():
                 if row["band"] == band:
-                    ids = torch.tensor([encoder.encode(row["prompt"] + row["solution"]).ids + [1]])
+                    ids = torch.tensor([[*encoder.encode(row["prompt"] + row["solution"]).ids, 1]])
                     logits = model.logits(model.hidden(ids, torch.arange(ids.shape[1])[None]))[0, :-1]
                     losses.append(F.cross_entropy(logits, ids[0, 1:], reduction="none")[len(row["prompt"]) - 1 :])
             assert found[band] == pytest.approx(torch.cat(losses).mean().item(), rel=1e-4)
@@ -173,7 +175,7 @@ def test_declared_checkpoints_are_kept_and_the_last_equals_the_model(inputs: dic
 def test_a_loss_that_is_not_finite_fails_for_good_and_names_the_step(inputs: dict[str, Path], tmp_path: Path) -> None:
     wild = Optimizer(name="adamw", learning_rate=1e30, max_grad_norm=0.0)
     schedule = Schedule(name="constant", warmup_ratio=0.0)
-    with pytest.raises(PermanentError, match=r"^step [2-9] of \d+: loss (nan|inf), [^\n]*$"):
+    with pytest.raises(PermanentError, match=r"^step [2-9] of \d+: loss [^\n]* gradient norm (nan|inf); [^\n]*$"):
         lm.run(spec_of(optimizer=wild, schedule=schedule), inputs, tmp_path, Run())
 
 
@@ -209,12 +211,13 @@ lm.run(spec, {role: Path(path) for role, path in inputs.items()}, out, Run(save_
 def start(spec: PretrainSpec, inputs: dict[str, Path], out: Path) -> subprocess.Popen[bytes]:
     roles = json.dumps({role: str(path) for role, path in inputs.items()})
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-c", STAGE, spec.model_dump_json(), roles, str(out)], env=env, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", STAGE, spec.model_dump_json(), roles, str(out)], env=env, stderr=subprocess.PIPE
+    )
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_killed_and_started_again_the_bytes_are_those_of_an_uninterrupted_run(inputs: dict[str, Path], tmp_path: Path, name: str) -> None:
-    spec = spec_of(tokens=60 * 480, eval_every=7, checkpoints=[5, 40], optimizer=Optimizer(name=name), dtype="bfloat16")
+def test_killed_and_started_again_the_bytes_are_those_of_an_uninterrupted_run(inputs: dict[str, Path], tmp_path: Path) -> None:
+    spec = spec_of(tokens=40 * 480, eval_every=7, checkpoints=[5, 20], dtype="bfloat16")
     lm.run(spec, inputs, tmp_path / "whole", Run())
     steps = lm.plan(spec, inputs, Run()).steps
     saved = []
@@ -222,7 +225,7 @@ def test_killed_and_started_again_the_bytes_are_those_of_an_uninterrupted_run(in
         process = start(spec, inputs, tmp_path / "killed")
         pointer, before = tmp_path / "killed/resume/state.json", saved[-1] if saved else 0
         end = time.monotonic() + 120
-        while not (pointer.exists() and read_json(pointer)["step"] >= before + 8):
+        while not (pointer.exists() and read_json(pointer)["step"] >= before + 6):
             assert process.poll() is None, process.stderr and process.stderr.read().decode()
             assert time.monotonic() < end
             time.sleep(0.005)
@@ -234,6 +237,6 @@ def test_killed_and_started_again_the_bytes_are_those_of_an_uninterrupted_run(in
     _, errors = process.communicate()
     assert process.returncode == 0, errors.decode()
     assert same(tmp_path / "whole", tmp_path / "killed")
-    for step in (5, 40):
+    for step in (5, 20):
         both = [tmp_path / run / f"checkpoints/{step}/model.safetensors" for run in ("whole", "killed")]
         assert both[0].read_bytes() == both[1].read_bytes()

@@ -1,0 +1,1 @@
+"""Problems, tokenizers, corpora and batches."""

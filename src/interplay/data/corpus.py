@@ -15,8 +15,9 @@ from interplay.store.random import key
 
 
 def run(spec: CorpusSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Write `tokens.npy`, `segments.npy` and `loss.npy`, each (rows, sequence_length). Roles: `tokenizer` (or a model that carries
-    one) and `data.<i>`, one per share of the mix."""
+    """Write `tokens.npy`, `segments.npy` and `loss.npy`, each (rows, sequence_length).
+
+    Roles: `tokenizer` (or a model that carries one) and `data.<i>`, one per share of the mix."""
     roles = [f"data.{i}" for i in range(len(spec.mix))]
     if missing := [role for role in roles if role not in inputs]:
         raise UserError(f"corpus: mix has {len(spec.mix)} shares, but there is no {missing[0]}; give one problem set per share")
@@ -63,8 +64,8 @@ def encode(data: Path, tokenizer_of: Path) -> Encoded:
 
 
 def mix(sets: list[Encoded], spec: CorpusSpec, rng: np.random.Generator) -> list[np.ndarray]:
-    """Indices taken from each set: a random order of it, cut so that the shares hold. The set that is smallest for its share is used
-    up, and no problem is used twice."""
+    """Indices taken from each set: a random order of it, cut so that the shares hold. The set that is smallest for its share is
+    used up, and no problem is used twice."""
     orders = [rng.permutation(len(each.lengths)) for each in sets]
     sizes = [
         np.cumsum(each.lengths[order] if spec.by == "tokens" else np.ones(len(order)))

@@ -1,9 +1,10 @@
-"""Problem sets. The problem at (seed, index, op) is a pure function, and a split owns a part of the space of structures (schema.data.SPLITS).
+"""Problem sets. The problem at (seed, index, op) is a pure function; a split owns a part of the space of structures.
 
-Place j of a set of n draws from its own stream of indices j, j + n, j + 2n, ... and takes the first problem that falls in the split.
-Which ones repeat an earlier problem is then decided in order of places, so the result does not depend on how many processes did
-the work. A repeat (equal up to renaming and reordering) is replaced by the next problem of its stream; an op that has too few
-distinct problems may repeat after PATIENCE replacements in vain. Every gold answer is checked by a solver that reads the prompt only."""
+Place j of a set of n draws from its own stream of indices j, j + n, j + 2n, ... and takes the first problem that falls in the
+split (schema.data.SPLITS). Which of them repeat an earlier one is then decided in order of places, so the result does not depend
+on how many processes did the work. A repeat (equal up to renaming and reordering) is replaced by the next problem of its stream;
+an op that has too few distinct problems may repeat after PATIENCE replacements in vain. Every gold answer is checked by a solver
+that reads nothing but the prompt."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -57,7 +58,8 @@ class Place(NamedTuple):
 class Made(NamedTuple):
     """A generated problem, rendered and checked: the columns that a place does not fix."""
 
-    index: int
+    number: int
+    """Column `index`."""
     mode: str
     prompt: str
     solution: str
@@ -123,7 +125,7 @@ def choose(spec: ProblemsSpec, places: list[Place], pool: Executor | None) -> tu
             vain[op] = vain[op] + 1 if repeat else 0
             if repeat and spec.unique and vain[op] <= PATIENCE:
                 counts["dropped"][op] += 1
-                again.append((made.index + len(places), op))
+                again.append((made.number + len(places), op))
                 continue
             vain[op] = PATIENCE if repeat else 0
             seen.add(made.key)
@@ -154,9 +156,8 @@ def make(spec: ProblemsSpec, wanted: list[tuple[int, int]]) -> list[Made]:
             if int(structure, 16) % 100 in split:
                 break
         else:
-            raise UserError(
-                f"problems: op {op} has no problem in split '{spec.split}'; allow more distractors or constants, or drop the op"
-            )
+            remedy = "allow more distractors or constants, or drop the op"
+            raise UserError(f"problems: op {op} has too few structures for split '{spec.split}', which holds none; {remedy}")
         prompt, solution, answer = module.render(problem, task)
         solved = module.solve(prompt, task)
         if solved != answer:

@@ -85,7 +85,7 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def tokenizer_folder(path: Path) -> Path:
-    """Where an artifact (tokenizer or model) or a plain Hugging Face folder keeps its tokenizer. Raises UserError when it has none."""
+    """Where an artifact (tokenizer or model) or a plain Hugging Face folder keeps its tokenizer. UserError when it has none."""
     for folder in (path / "tokenizer", path / "model", path):
         if (folder / "tokenizer.json").exists():
             return folder
@@ -98,7 +98,7 @@ def load(path: Path) -> Tokenizer:
 
 
 def special(path: Path) -> Special:
-    """Ids of padding and end of sequence; a tokenizer without padding pads with its end of sequence (padding is always masked)."""
+    """Ids of padding and end of sequence. Without a padding token it is the end of sequence: padding is always masked."""
     tokenizer, config_file = load(path), tokenizer_folder(path) / "tokenizer_config.json"
     config = read_json(config_file)
     eos, pad = (_token_id(tokenizer, config.get(name)) for name in ("eos_token", "pad_token"))

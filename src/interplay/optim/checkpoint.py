@@ -35,7 +35,7 @@ def load(resume: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
 
 
 def training_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Everything that changes while a model trains: parameters, optimiser state with its step counts, and torch's CPU generator."""
+    """All that changes while a model trains: parameters, optimiser state with its step counts, and torch's CPU generator."""
     tensors = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
     for number, optimizer in enumerate(optimizers):
         for index, state in optimizer.state_dict()["state"].items():

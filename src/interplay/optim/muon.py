@@ -1,4 +1,4 @@
-"""Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/): momentum whose matrix is replaced by its nearest orthogonal one.
+"""Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/): steps along the orthogonal matrix nearest to the momentum.
 
 The same equations as `torch.optim.Muon` with its defaults (nesterov, 5 Newton-Schulz steps in bfloat16, learning rate scaled by
 sqrt(max(1, rows / columns))). That class iterates matrix by matrix, which for a model of 64 to 128 channels costs as much as
@@ -64,7 +64,7 @@ class Muon(torch.optim.Optimizer):
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
         buffers = [self.state[p]["momentum_buffer"] for p in params]
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
-        updates = orthogonalise_all(torch._foreach_lerp(grads, buffers, group["momentum"]))
+        updates = orthogonalise_all(list(torch._foreach_lerp(grads, buffers, group["momentum"])))
         scaled = [max(1.0, p.size(0) / p.size(1)) ** 0.5 * -group["lr"] for p in params]
         torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         for p, update, factor in zip(params, updates, scaled, strict=True):

@@ -14,7 +14,9 @@ def build(spec: Optimizer, named_parameters: Iterable[tuple[str, Tensor]]) -> li
 
     adamw: all parameters. muon: Muon on the matrices of the layers, AdamW on the rest (embeddings, output head, norms, biases).
     Weight decay pulls on matrices only, never on norms and biases. Each group keeps its peak rate as `initial_lr`."""
-    matrices, tables, vectors = [], [], []
+    matrices: list[Tensor] = []
+    tables: list[Tensor] = []
+    vectors: list[Tensor] = []
     for name, parameter in named_parameters:
         inside = ".layers." in name and parameter.ndim == 2
         (matrices if inside else tables if parameter.ndim == 2 else vectors).append(parameter)
@@ -45,7 +47,7 @@ def set_lr(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
 
 
 def step(optimizers: list[torch.optim.Optimizer], parameters: list[Tensor], max_grad_norm: float) -> Tensor:
-    """Clip the gradients to `max_grad_norm` (0: leave them), update, and clear them. The norm before clipping, as a scalar tensor."""
+    """Clip the gradients to `max_grad_norm` (0: leave them), update, and clear them. Returns the norm before clipping."""
     norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or float("inf"))
     for optimizer in optimizers:
         optimizer.step()
