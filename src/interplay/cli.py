@@ -25,7 +25,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="interplay", description="Plan studies and look at what they left. `snakemake all` runs them.")
+    parser = argparse.ArgumentParser(
+        prog="interplay", description="Plan studies and look at what they left. `snakemake all` runs them."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
     plan = commands.add_parser("plan", help="what a study consists of, and what of it is still to be made")

@@ -5,7 +5,6 @@ Exit codes: 0 the record stands; 2 something the user can mend; 3 a failure that
 import argparse
 import contextlib
 import importlib
-import json
 import os
 import platform
 import resource
@@ -46,7 +45,9 @@ def _guarded(results: Path, digest: str) -> int:
         artifact.write_json(artifact.find(results, digest) / "failure.json", {"message": str(error)})
         return _say(3, str(error))
     except OSError as error:
-        return _say(1, f"{error.filename or results}: {error.strerror or error}; the stage goes on from its last save when started again")
+        return _say(
+            1, f"{error.filename or results}: {error.strerror or error}; the stage goes on from its last save when started again"
+        )
     except Exception:
         traceback.print_exc()
         return 1

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Laboratory
+
 from interplay.cli import main
 
 QUICKSTART = "configs/study/quickstart.yaml"
@@ -21,12 +22,27 @@ def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 CASES = {
-    "an unknown key": (QUICKSTART, "validation: held_out}", "validation: held_out, tokns: 3}", ("quickstart.yaml", "tokns", "tokens")),
+    "an unknown key": (
+        QUICKSTART,
+        "validation: held_out}",
+        "validation: held_out, tokns: 3}",
+        ("quickstart.yaml", "tokns", "tokens"),
+    ),
     "an unknown study key": (QUICKSTART, "question:", "qestion:", ("quickstart.yaml", "qestion", "question")),
     "a mix that sums to 1.8": (QUICKSTART, "data: {corpus: 1.0}", "data: {corpus: 1.0, edge: 0.8}", ("stages.base.data", "1.8")),
     "an op outside the task": (SMOKE_SCALE, "hard: [6]", "hard: [60]", ("op 60", "outside the task's range")),
-    "a band that is not there": (QUICKSTART, "edge: {band: edge, split: rl}", "edge: {band: egde, split: rl}", ("egde", "did you mean 'edge'")),
-    "an arm with an unknown stage": (QUICKSTART, "base: {path: [base]}", "base: {path: [bsae]}", ("arms.base.path", "bsae", "did you mean 'base'")),
+    "a band that is not there": (
+        QUICKSTART,
+        "edge: {band: edge, split: rl}",
+        "edge: {band: egde, split: rl}",
+        ("egde", "did you mean 'edge'"),
+    ),
+    "an arm with an unknown stage": (
+        QUICKSTART,
+        "base: {path: [base]}",
+        "base: {path: [bsae]}",
+        ("arms.base.path", "bsae", "did you mean 'base'"),
+    ),
     "an unknown metric": (QUICKSTART, "cells: [strict_pass@1, answer", "cells: [strict@1, answer", ("strict@1", "strict_pass@K")),
     "a missing model folder": (
         QUICKSTART,

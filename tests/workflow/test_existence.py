@@ -46,7 +46,9 @@ def test_the_same_study_in_two_places_gives_the_same_bytes(finished: Laboratory,
     assert (laboratory.folder / tables).read_bytes() == (finished.folder / tables).read_bytes()
 
 
-def test_killing_snakemake_with_its_children_needs_no_unlock_and_loses_nothing(finished: Laboratory, laboratory: Laboratory) -> None:
+def test_killing_snakemake_with_its_children_needs_no_unlock_and_loses_nothing(
+    finished: Laboratory, laboratory: Laboratory
+) -> None:
     for kind in ("pretrain", "rl", "evaluate"):
         process = laboratory.start(*SMOKE)
         wait_for(lambda kind=kind: any(laboratory.folder.glob(f"results/{kind}/*/lease")))

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from interplay.model.decoder import Decoder
+from interplay.model.shared import hidden
 from interplay.rl.batch import Batch
 
 
@@ -19,16 +20,25 @@ class Scores(NamedTuple):
 
 
 def micro_batches(batch: Batch, rows: Tensor, tokens: int) -> list[Tensor]:
-    """Cut `rows` (M,) int64 into pieces of at most `tokens` tokens, padding counted (a row longer than that stands alone).
-    Long rows come first, so that the rows of a piece have about one length and little is padded."""
-    length = torch.tensor([len(p) for p in batch.prompts])[rows] + batch.lengths[rows]
-    order = torch.argsort(length, descending=True, stable=True)
-    pieces, start = [], 0
-    while start < len(rows):
-        size = max(1, tokens // int(length[order[start]]))
-        pieces.append(rows[order[start : start + size]])
-        start += size
-    return pieces
+    """Cut `rows` (M,) int64 into pieces of at most `tokens` tokens, padding counted and shared prompts once (a row that exceeds
+    that by itself stands alone). Groups stay together as far as they can and those of about one length meet, so that little is
+    padded."""
+    lengths, groups = batch.lengths.tolist(), batch.groups.tolist()
+    longest: dict[int, int] = {}
+    for i in rows.tolist():
+        longest[groups[i]] = max(longest.get(groups[i], 0), lengths[i])
+    pieces: list[list[int]] = []
+    prompts: set[tuple[int, ...]] = set()
+    wide = high = 0
+    for i in sorted(rows.tolist(), key=lambda i: (-longest[groups[i]], groups[i], -lengths[i])):
+        with_it = prompts | {tuple(batch.prompts[i])}
+        wide, high = max(wide, lengths[i]), max(high, len(batch.prompts[i]))
+        if not pieces or (len(pieces[-1]) + 1) * wide + len(with_it) * high > tokens:
+            pieces.append([])
+            with_it, wide, high = {tuple(batch.prompts[i])}, lengths[i], len(batch.prompts[i])
+        pieces[-1].append(i)
+        prompts = with_it
+    return [torch.tensor(piece) for piece in pieces]
 
 
 def scores(
@@ -36,33 +46,25 @@ def scores(
 ) -> Scores:
     """Score the completions of `rows` (n,) int64 at the sampling temperature, on the CPU. T is the batch's.
 
-    Logits are made at the completions' places only: of the rest, prompt and padding, nobody asks for a distribution."""
-    ids, positions, source, where = _inputs(batch, rows)
+    Logits are made where a token of a completion is predicted only: nobody asks about the rest."""
     device = decoder.head().device
-    hidden = decoder.hidden(ids.to(device), positions.to(device), None, dtype)
-    logits = decoder.logits(hidden.flatten(0, 1)[source.to(device)])
-    logs = log_softmax(logits / temperature, dim=-1)
-    tokens = batch.tokens[rows]
-    chosen = logs.gather(1, tokens[where][:, None].to(device))[:, 0]
-    logp = torch.zeros(tokens.shape).masked_scatter(where, chosen.cpu())
-    if not with_entropy:
-        return Scores(logp, None)
-    return Scores(logp, torch.zeros(tokens.shape).masked_scatter(where, -(logs.exp() * logs).sum(1).cpu()))
+    prompts, lengths, group = _prompts([batch.prompts[i] for i in rows.tolist()])
+    width = int(batch.lengths[rows].max())
+    tokens = batch.tokens[rows, :width].to(device)
+    where = torch.arange(width) < batch.lengths[rows][:, None]
+    states = hidden(decoder, prompts.to(device), lengths.to(device), group.to(device), tokens, dtype)
+    logs = log_softmax(decoder.logits(states[where.to(device)]) / temperature, dim=-1)
+    chosen = logs.gather(1, tokens[where.to(device)][:, None])[:, 0]
+    room = torch.zeros(len(rows), batch.tokens.shape[1])
+    placed = torch.nn.functional.pad(where, (0, room.shape[1] - width))
+    logp = room.masked_scatter(placed, chosen.cpu())
+    return Scores(logp, room.masked_scatter(placed, -(logs.exp() * logs).sum(1).cpu()) if with_entropy else None)
 
 
-def _inputs(batch: Batch, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Token ids (n,L) and positions (1,L) of prompt + completion padded on the right (causal attention never looks there); for
-    each token of a completion, row by row, the flat place (M,) in (n,L) whose output predicts it; and which of (n,T) hold such
-    tokens."""
-    prompts = [batch.prompts[i] for i in rows.tolist()]
-    starts = torch.tensor([len(p) for p in prompts])
-    lengths = batch.lengths[rows]
-    width = int((starts + lengths).max())
-    where = torch.arange(batch.tokens.shape[1]) < lengths[:, None]
-    places = (starts[:, None] + torch.arange(batch.tokens.shape[1]))[where]
-    of_row = torch.arange(len(rows)).repeat_interleave(lengths)
-    ids = torch.zeros(len(rows), width, dtype=torch.int64)
-    for i, prompt in enumerate(prompts):
-        ids[i, : len(prompt)] = torch.tensor(prompt)
-    ids[of_row, places] = batch.tokens[rows][where]
-    return ids, torch.arange(width)[None], of_row * width + places - 1, where
+def _prompts(prompts: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
+    """The distinct prompts (G,P) int64 padded with 0, their lengths (G,), and which of them each of the n prompts is, (n,)."""
+    number: dict[tuple[int, ...], int] = {}
+    group = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts]
+    longest = max(map(len, number))
+    padded = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in number])
+    return padded, torch.tensor([len(prompt) for prompt in number]), torch.tensor(group)

@@ -31,12 +31,13 @@ class SourceSpec(Model):
 
 
 SPLITS = {"test": range(0, 5), "validation": range(5, 10), "rl": range(10, 30), "train": range(30, 100)}
-"""A problem belongs to the split whose range holds its structural key modulo 100. Structure ignores the names of letters and the order
-of definitions, so two splits never share a problem, in any study, and no set needs to know the others."""
+"""A problem belongs to the split whose range holds its structural key modulo 100. Structure ignores the names of letters and
+the order of definitions, so two splits never share a problem, in any study, and no set needs to know the others."""
 
 
 class ProblemsSpec(Model):
-    """A set of generated problems: those of the stream (task, seed, 0), (task, seed, 1), ... whose structure falls in the split."""
+    """A set of generated problems: those of the stream (task, seed, 0), (task, seed, 1), ... whose structure falls in the
+    split."""
 
     task: Task
     """The family and its knobs."""

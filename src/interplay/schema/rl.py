@@ -122,6 +122,21 @@ class Method(Model):
     loss: ClippedLoss = ClippedLoss()
 
 
+class RLOptimizer(Optimizer):
+    """AdamW at a small rate and without decay, unless said otherwise."""
+
+    name: Literal["adamw", "muon"] = "adamw"
+    learning_rate: float = 1e-4
+    weight_decay: float = 0.0
+
+
+class RLSchedule(Schedule):
+    """A constant rate, unless said otherwise."""
+
+    name: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_ratio: float = 0.0
+
+
 class RLSpec(Model):
     """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0) and `data.<i>`."""
 
@@ -140,8 +155,8 @@ class RLSpec(Model):
     temperature: float = 1.0
     engine: Literal["native", "hf"] = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity."""
-    optimizer: Optimizer = Optimizer(name="adamw", learning_rate=1e-4, weight_decay=0.0)
-    schedule: Schedule = Schedule(name="constant", warmup_ratio=0.0)
+    optimizer: RLOptimizer = RLOptimizer()
+    schedule: RLSchedule = RLSchedule()
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of rollouts and updates."""
     keep_rollouts: int = 16

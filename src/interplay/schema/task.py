@@ -38,8 +38,8 @@ class OpDag(Model):
     branching: float = 0.3
     """Tendency to open a new leaf rather than extend a chain, in [0, 1]: 0 gives chains, 1 wide trees."""
     copies: float = 0.15
-    """Tendency of a bare copy (one edge, no operator), in [0, 1]: with copies, the number of nodes and the depth vary at equal op.
-    At 0 one stands only where the exact op needs it."""
+    """Tendency of a bare copy (one edge, no operator), in [0, 1]: with copies, the number of nodes and the depth vary at equal
+    op. At 0 one stands only where the exact op needs it."""
     constants: Range = (1, 4)
     """Constants are drawn uniformly from this closed range (leaf values, addends, factors)."""
     max_value: int = 1000

@@ -1,0 +1,1 @@
+"""Artifact folders, atomic writes, manifests, leases, metrics files."""

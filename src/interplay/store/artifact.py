@@ -69,7 +69,9 @@ def lease(out: Path) -> Iterator[None]:
 def payload(out: Path) -> list[Path]:
     """The files that belong to the result, sorted by name."""
     files = (path for path in out.rglob("*") if path.is_file())
-    return sorted(p for p in files if p.name not in NOT_PAYLOAD and not p.name.endswith(".part") and p.relative_to(out).parts[0] != "resume")
+    return sorted(
+        p for p in files if p.name not in NOT_PAYLOAD and not p.name.endswith(".part") and p.relative_to(out).parts[0] != "resume"
+    )
 
 
 def checksum(path: Path) -> str:
@@ -108,6 +110,8 @@ def check(out: Path) -> None:
     for name, (size, digest) in record(out)["files"].items():
         path = out / name
         if not path.exists():
-            raise UserError(f"{path}: missing, though {out / 'record.json'} lists it; restore it, or remove {out} to make it again")
+            raise UserError(
+                f"{path}: missing, though {out / 'record.json'} lists it; restore it, or remove {out} to make it again"
+            )
         if path.stat().st_size != size or checksum(path) != digest:
             raise UserError(f"{path}: corrupted (checksum differs from {out / 'record.json'}); remove {out} to make it again")

@@ -56,6 +56,8 @@ class Progress:
         self.total, self.unit, self.start_done = total, unit, done
         self.started = self.last = time.monotonic()
         self.every = 10.0 if sys.stderr.isatty() else 60.0
+        if done:
+            print(f"going on from {done}/{total} {unit}", file=sys.stderr, flush=True)
 
     def update(self, done: int, force: bool = False, **shown: float) -> None:
         """`done` of `total` units are finished; `shown` are values worth seeing on the line."""

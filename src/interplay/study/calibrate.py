@@ -42,7 +42,11 @@ def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -
     corpus = _problems(plan, base)
     ops = list(range(1, min(max_op, corpus.task.ops()[1]) + 1))
     spec = ProblemsSpec(
-        task=corpus.task, bands={"all": {op: 1 / len(ops) for op in ops}}, shares={"all": 1.0}, size=prompts * len(ops), split="validation"
+        task=corpus.task,
+        bands={"all": {op: 1 / len(ops) for op in ops}},
+        shares={"all": 1.0},
+        size=prompts * len(ops),
+        split="validation",
     )
     asked = next(stage.spec for stage in plan.stages.values() if stage.kind == "evaluate")
     how = Run(threads=1)
@@ -50,7 +54,9 @@ def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -
     out.mkdir(parents=True, exist_ok=True)
     problems.run(spec, {}, _folder(out / "problems"), how)
     inputs = {"model": artifact.folder(results, base.kind, base.digest), "data": out / "problems"}
-    measured = evaluate.run(cast(EvaluateSpec, asked).model_copy(update={"num_samples": 16}), inputs, _folder(out / "evaluate"), how)
+    measured = evaluate.run(
+        cast(EvaluateSpec, asked).model_copy(update={"num_samples": 16}), inputs, _folder(out / "evaluate"), how
+    )
     return {op: float(measured["op"][str(op)]["strict_pass@1"]) for op in ops}
 
 
@@ -62,7 +68,9 @@ def pin(rates: dict[int, float], trained: list[int]) -> dict[str, list[int]]:
     edge = [op for op in after if EDGE[0] <= rates[op] <= EDGE[1]]
     if not edge:
         shown = ", ".join(f"op {op}: {rates[op]:.3f}" for op in after)
-        raise UserError(f"calibrate: no op after {max(trained)} has a pass rate within {list(EDGE)} ({shown}); train the base differently")
+        raise UserError(
+            f"calibrate: no op after {max(trained)} has a pass rate within {list(EDGE)} ({shown}); train the base differently"
+        )
     beyond = [op for op in after if op > max(edge)][:2]
     hard = [op for op in after if op > max([*edge, *beyond]) and all(rates[later] < HARD for later in rates if later >= op)][:2]
     if not hard:

@@ -35,7 +35,9 @@ def names(study: Study, scale: Scale, where: str) -> None:
     for name in study.evaluate:
         _known(name, study.stages, f"{where}: evaluate", "stage")
         if not isinstance(study.stages[name].get("data"), str):
-            raise UserError(f"{where}: stages.{name}.data = {study.stages[name].get('data')!r}: must be the name of one problem set")
+            raise UserError(
+                f"{where}: stages.{name}.data = {study.stages[name].get('data')!r}: must be the name of one problem set"
+            )
         _known(study.stages[name]["data"], study.data, f"{where}: stages.{name}.data", "problem set")
     for name in study.seeds.vary if study.seeds else []:
         _known(name, study.stages, f"{where}: seeds.vary", "stage")

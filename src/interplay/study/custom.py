@@ -41,5 +41,7 @@ def _source(function: str, folder: Path, where: str) -> str:
 
 def _checksum(path: Path, where: str) -> str:
     if not (path / "config.json").exists():
-        raise UserError(f"{where}.path = '{path}': no model there; it must be a folder with config.json, safetensors and tokenizer.json")
+        raise UserError(
+            f"{where}.path = '{path}': no model there; it must be a folder with config.json, safetensors and tokenizer.json"
+        )
     return weights_checksum(path)

@@ -8,7 +8,7 @@ from typing import Any
 from interplay.schema.base import UserError, nearest, parse
 from interplay.schema.data import ProblemsSpec
 from interplay.schema.kinds import KINDS
-from interplay.schema.report import ReportArm, ReportSpec, ReportStage
+from interplay.schema.report import ReportArm, ReportStage
 from interplay.schema.run import Run
 from interplay.schema.study import Arm, DataSet, Scale, Study
 from interplay.study import check, custom
@@ -140,8 +140,12 @@ class Expansion:
 
     def _report(self, rows: list[ReportArm]) -> None:
         shown = {digest for row in rows for digest in [*(s.digest for s in row.path), *row.evaluations.values()]}
-        corpora = {self.plan.stages[digest].deps[role] for digest in shown for role in self.plan.stages[digest].deps if role == "corpus"}
-        used = shown | {dep for digest in shown | corpora for role, dep in self.plan.stages[digest].deps.items() if role.startswith("data")}
+        corpora = {
+            self.plan.stages[digest].deps[role] for digest in shown for role in self.plan.stages[digest].deps if role == "corpus"
+        }
+        used = shown | {
+            dep for digest in shown | corpora for role, dep in self.plan.stages[digest].deps.items() if role.startswith("data")
+        }
         trained = {row.arm: sorted(self.trained.get(row.path[-1].digest, set())) for row in rows}
         spec = {
             "study": self.plan.study,

@@ -70,9 +70,10 @@ def forms(problem: Problem) -> list[Form]:
 
 
 def unfolding(problem: Problem) -> list[int]:
-    """Necessary nodes from the goal down, each once and after all the necessary nodes that read it (Kahn's order, last in first out:
-    an operand is followed to its leaves before the next one, the left one first, so that the next line follows from the one
-    before). Reversed, it is an order of evaluation."""
+    """Necessary nodes from the goal down, each once and after all the necessary nodes that read it.
+
+    Kahn's order, last in first out: an operand is followed to its leaves before the next one, the left one first, so that a
+    line mostly follows from the line before. Reversed, it is an order of evaluation."""
     readers = [0] * problem.necessary
     for node in problem.nodes[: problem.necessary]:
         for parent in node.parents:

@@ -72,8 +72,8 @@ def _shapes(fresh: int, reused: int, max_parents: int, most: int) -> list[Move]:
 
 
 def _weight(move: Move, branching: float, copies: float) -> float:
-    """Tendency of a move: `branching` opens leaves, its complement extends chains, `copies` copies; joins come as often as leaves do, and half
-    as often for each further operand and each node read again."""
+    """Tendency of a move: `branching` opens leaves, its complement extends chains, `copies` copies; joins come as often as
+    leaves do, and half as often for each further operand and each node read again."""
     if move == LEAF:
         return branching
     if move == COPY:

@@ -1,0 +1,92 @@
+"""Keys and values of groups that decode side by side: one prompt per group, shared by all its samples, and each sample's own tokens.
+
+The samples of a group query the prompt's keys in one matrix product, so the prompt is neither copied nor read once per sample: at
+small sizes decoding is bound by reading the cache. Rows are grouped as (groups, samples); within a product the order is (groups,
+kv heads, samples), in which the queries of both halves lie together.
+"""
+
+import torch
+from torch import Tensor
+
+from interplay.model.decoder import Weights, attention, forward, rotary, visible_blocks
+from interplay.schema.model import Shape
+
+BLOCK = 16
+"""Steps after which the cache grows and finished rows leave it."""
+
+
+class Cache:
+    """Prompt and completion keys and values of `groups` groups with `samples` samples each."""
+
+    def __init__(self, shape: Shape, samples: int, lengths: Tensor, dtype: torch.dtype) -> None:
+        self.shape, self.samples, self.lengths, self.dtype = shape, samples, lengths, dtype
+        self.steps = 0
+        self.prompt_keys: list[Tensor] = []
+        """Per layer (groups * kv heads, head_dim, prompt length)."""
+        self.prompt_values: list[Tensor] = []
+        """Per layer (groups * kv heads, prompt length, head_dim)."""
+        self.keys: list[Tensor] = []
+        """Per layer (groups * kv heads * samples, capacity, head_dim)."""
+        self.values: list[Tensor] = []
+        longest = int(lengths.max())
+        outside = torch.arange(longest, device=lengths.device) >= lengths[:, None]
+        self.mask = torch.zeros(outside.shape, dtype=dtype, device=lengths.device).masked_fill_(outside, float("-inf"))[:, None]
+        """(groups, 1, prompt length), added to the scores of the prompt's keys."""
+
+    def prefill(self, weights: Weights, ids: Tensor) -> Tensor:
+        """Final hidden state (groups, D) at the end of each prompt of ids (groups, prompt length), padded on the right."""
+        positions = torch.arange(ids.shape[1], device=ids.device)[None]
+        compute = weights.norm.dtype
+        blocks = visible_blocks(None, ids.shape[1], ids.device, compute)
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            self.prompt_keys.append(k.to(self.dtype).permute(0, 2, 3, 1).flatten(0, 1).contiguous())
+            self.prompt_values.append(v.to(self.dtype).transpose(1, 2).flatten(0, 1).contiguous())
+            rows = len(self.lengths) * k.shape[2] * self.samples
+            for own in (self.keys, self.values):
+                own.append(torch.zeros(rows, BLOCK, k.shape[3], dtype=self.dtype, device=k.device))
+            return attention(q, k, v, blocks)
+
+        hidden = forward(self.shape, weights, ids, rotary(self.shape, positions, compute), attend)
+        return hidden[torch.arange(len(ids), device=ids.device), self.lengths - 1]
+
+    def decode(self, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
+        """Final hidden states (groups, samples, D) of the next tokens ids (groups, samples); rope is that of their positions."""
+        self.steps += 1
+        return forward(self.shape, weights, ids, rope, self._attend)
+
+    def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        groups, samples, heads, size = q.shape
+        shared, steps = k.shape[2], self.steps
+        for own, new in ((self.keys[layer], k), (self.values[layer], v)):
+            own.view(groups, shared, samples, -1, size)[:, :, :, steps - 1].copy_(new.transpose(1, 2))
+        queries = torch.empty(groups, shared, samples, heads // shared, size, dtype=self.dtype, device=q.device)
+        torch.mul(q.unflatten(2, (shared, -1)).permute(0, 2, 1, 3, 4), size**-0.5, out=queries)
+        before = torch.bmm(queries.view(groups * shared, -1, size), self.prompt_keys[layer])
+        before.view(groups, -1, before.shape[-1]).add_(self.mask)
+        # The whole capacity, its empty end masked: a contiguous operand is worth more than the few columns saved.
+        after = torch.bmm(queries.view(-1, heads // shared, size), self.keys[layer].transpose(1, 2))
+        after[..., steps:].fill_(float("-inf"))
+        weights = torch.cat((before.view(-1, before.shape[-1]), after.view(-1, after.shape[-1])), -1).softmax(-1)
+        before, after = weights.split((before.shape[-1], after.shape[-1]), -1)
+        mixed = torch.bmm(before.unflatten(0, (groups * shared, -1)), self.prompt_values[layer]).view(-1, heads // shared, size)
+        mixed.baddbmm_(after.unflatten(0, (-1, heads // shared)), self.values[layer])
+        return mixed.view(groups, shared, samples, -1, size).permute(0, 2, 1, 3, 4).to(k.dtype).reshape(groups, samples, -1)
+
+    def keep(self, groups: Tensor, samples: Tensor) -> None:
+        """Keep these groups (G',) and of each these samples (G', S'), and make room for BLOCK more steps."""
+        shared = self.shape.num_key_value_heads
+        heads = groups[:, None] * shared + torch.arange(shared, device=groups.device)
+        rows = (heads[:, :, None] * self.samples + samples[:, None]).flatten()
+        if len(groups) < len(self.lengths):
+            self.lengths, self.mask = self.lengths[groups], self.mask[groups]
+            self.prompt_keys = [keys[heads.flatten()] for keys in self.prompt_keys]
+            self.prompt_values = [values[heads.flatten()] for values in self.prompt_values]
+        self.samples = samples.shape[1]
+        self.keys = [self._grown(own, rows) for own in self.keys]
+        self.values = [self._grown(own, rows) for own in self.values]
+
+    def _grown(self, own: Tensor, rows: Tensor) -> Tensor:
+        grown = own.new_zeros(len(rows), self.steps + BLOCK, own.shape[2])
+        grown[:, : self.steps] = own[rows, : self.steps]
+        return grown
