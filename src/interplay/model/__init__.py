@@ -1,0 +1,1 @@
+"""The decoder, its Hugging Face folders, and pretrained models from outside."""

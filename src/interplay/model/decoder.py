@@ -6,7 +6,7 @@ tokens then pass. Small models spend their time in the overhead of operators, he
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +43,8 @@ class Weights(NamedTuple):
 
 class _Affine(nn.Module):
     """A holder of `weight` and, where asked for, `bias`; left empty, since init and load fill every value."""
+
+    bias: nn.Parameter
 
     def __init__(self, *size: int, bias: bool = False) -> None:
         super().__init__()
@@ -117,7 +119,7 @@ class Decoder(nn.Module):
 
     def weights(self, dtype: torch.dtype) -> Weights:
         """Fused weights in `dtype`, differentiable with respect to the parameters."""
-        layers = [_fuse(layer, self.shape, dtype) for layer in self.model.layers]
+        layers = [_fuse(cast(_Layer, layer), self.shape, dtype) for layer in self.model.layers]
         head = self.head().to(dtype)
         embedding = head if self.shape.tie_word_embeddings else self.model.embed_tokens.weight.to(dtype)
         return Weights(embedding, layers, self.model.norm.weight.to(dtype), head)

@@ -52,8 +52,8 @@ def init(shape: Shape, vocab_size: int, seed: int) -> Decoder:
 
 
 def save(decoder: Decoder, folder: Path, tokenizer_folder: Path) -> None:
-    """Write `decoder` with the tokenizer's files as a folder that AutoModelForCausalLM and AutoTokenizer load. Bytes depend on the
-    values alone. Each file appears whole, the weights last."""
+    """Write `decoder` with the tokenizer's files as a folder that AutoModelForCausalLM and AutoTokenizer load. Bytes depend on
+    the values alone. Each file appears whole, the weights last."""
     folder.mkdir(parents=True, exist_ok=True)
     copy_files(tokenizer_folder, folder, TOKENIZER_FILES)
     special = special_tokens(tokenizer_folder)

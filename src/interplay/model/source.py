@@ -14,7 +14,7 @@ MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors.index
 
 
 def weights_checksum(folder: Path) -> str:
-    """sha256, in hex, over names and contents of config.json, tokenizer.json and the weight files: what a source is, not where."""
+    """sha256, in hex, over names and contents of config.json, tokenizer.json and the weight files: what it is, not where."""
     files = [folder / "config.json", folder / "tokenizer.json", *weight_files(folder)]
     for path in files:
         if not path.exists():

@@ -1,4 +1,4 @@
-"""Keys and values of groups that decode side by side: one prompt per group, shared by all its samples, and each sample's own tokens.
+"""Keys and values of groups that decode side by side: one prompt per group, shared by its samples, and each sample's own tokens.
 
 The samples of a group query the prompt's keys in one matrix product, so the prompt is neither copied nor read once per sample: at
 small sizes decoding is bound by reading the cache. Rows are grouped as (groups, samples); within a product the order is (groups,

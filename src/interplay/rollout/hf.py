@@ -30,7 +30,7 @@ class HuggingFace:
 
     def __init__(self, decoder: Decoder, how: Run, dtype: torch.dtype) -> None:
         self.decoder, self.rows = decoder, how.engine_batch
-        none = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+        none: dict[str, int | None] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
         settings = config(decoder, none)
         self.model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**settings)).to(decoder.head().device, dtype).eval()
 

@@ -1,12 +1,14 @@
 """What an engine is asked for and what it gives back."""
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-class Request(NamedTuple):
+@dataclass(frozen=True)
+class Request:
     """Samples first .. first + count - 1 of one prompt. `key` names the prompt in the noise: equal keys, equal noise."""
 
     prompt: list[int]
@@ -42,7 +44,7 @@ class Rollouts(NamedTuple):
     lengths: Tensor
     """(N,) int64: tokens of the completion, its end token included."""
     logprobs: Tensor
-    """(N, T) float32: log-probability of each token under the temperature-scaled model, before top-p and top-k; 0 after the end."""
+    """(N, T) float32: log-probabilities under the temperature-scaled model, before top-p and top-k; 0 after the end."""
     truncated: Tensor
     """(N,) bool: ended by the length limit."""
 
@@ -56,7 +58,7 @@ def split(requests: list[Request], rows: int) -> list[list[tuple[int, Request]]]
     widest = 0
     for index, request in enumerate(requests):
         for first in range(0, request.count, rows):
-            part = request._replace(first=request.first + first, count=min(rows, request.count - first))
+            part = replace(request, first=request.first + first, count=min(rows, request.count - first))
             widest = max(widest, part.count)
             if (len(batches[-1]) + 1) * widest > rows:
                 batches.append([])
