@@ -20,8 +20,7 @@ from interplay.rl import loop
 from interplay.rl.show import show
 from interplay.schema.base import UserError
 from interplay.schema.custom import Custom
-from interplay.schema.model import Optimizer
-from interplay.schema.rl import ClippedLoss, DynamicSampling, FixedPlanner, Method, RLSpec
+from interplay.schema.rl import ClippedLoss, DynamicSampling, FixedPlanner, Method, RLOptimizer, RLSpec
 from interplay.schema.run import Run
 from interplay.store.artifact import write_json
 from interplay.store.metrics import read
@@ -46,7 +45,7 @@ def spec_of(function: str = "commas", steps: int = 6, method: dict[str, Any] | N
         "steps": steps,
         "prompts_per_step": 8,
         "max_completion_length": 12,
-        "optimizer": Optimizer(name="adamw", learning_rate=5e-3, weight_decay=0.0),
+        "optimizer": RLOptimizer(learning_rate=5e-3),
         "keep_rollouts": 5,
     }
     return RLSpec(**{**values, **more})
@@ -115,7 +114,7 @@ def test_without_a_reward_the_model_does_not_move(inputs: dict[str, Path], tmp_p
 
 
 def test_learning_rate_zero_leaves_the_model_as_it_was(inputs: dict[str, Path], tmp_path: Path) -> None:
-    still = Optimizer(name="adamw", learning_rate=0.0, weight_decay=0.0)
+    still = RLOptimizer(learning_rate=0.0)
     loop.run(spec_of(steps=2, optimizer=still), inputs, tmp_path, HOW)
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == (
         inputs["init"] / "model" / "model.safetensors"

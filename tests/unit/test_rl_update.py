@@ -106,12 +106,17 @@ def test_temperature_divides_the_logits() -> None:
 
 def test_micro_batches_hold_every_row_once_within_their_tokens() -> None:
     batch = batch_of(REWARDS)
-    rows = torch.tensor([0, 3, 4, 7, 9, 12])
-    pieces = micro_batches(batch, rows, tokens=24)
-    length = [len(p) + int(n) for p, n in zip(batch.prompts, batch.lengths, strict=True)]
-    assert sorted(torch.cat(pieces).tolist()) == rows.tolist()
-    assert all(len(piece) * max(length[i] for i in piece.tolist()) <= 24 for piece in pieces)
-    assert len(micro_batches(batch, rows, tokens=1)) == 6
+    rows = torch.tensor([0, 1, 3, 4, 7, 9, 12, 13])
+
+    def cost(piece: list[int]) -> int:
+        prompts = {tuple(batch.prompts[i]) for i in piece}
+        return len(prompts) * max(map(len, prompts)) + len(piece) * max(int(batch.lengths[i]) for i in piece)
+
+    for tokens, pieces in ((10**6, 1), (40, None), (1, 8)):
+        cut = [piece.tolist() for piece in micro_batches(batch, rows, tokens)]
+        assert sorted(i for piece in cut for i in piece) == rows.tolist()
+        assert pieces in (None, len(cut))
+        assert all(cost(piece) <= tokens or len(piece) == 1 for piece in cut)
 
 
 def test_one_step_is_the_gradient_of_the_advantage_weighted_log_likelihood() -> None:
