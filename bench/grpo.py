@@ -105,7 +105,7 @@ def trl(inputs: dict[str, Path], out: Path, setting: dict[str, Any], steps: int)
         def on_step_end(self, *_: Any, **__: Any) -> None:
             times[-1] = time.process_time() - times[-1]
 
-    def letters(completions: list[str], **_: Any) -> list[float]:
+    def letters(completions: list[str], **_: Any) -> list[float | None]:
         return [sum(map(str.isalpha, c)) / 64 for c in completions]
 
     config = GRPOConfig(

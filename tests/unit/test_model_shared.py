@@ -1,0 +1,46 @@
+"""Prompts that pass once: the states and gradients of a pass over every prompt + completion."""
+
+import pytest
+import torch
+
+from interplay.model.folder import init
+from interplay.model.shared import hidden
+from interplay.schema.model import Shape
+
+PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
+COMPLETIONS = [[1, 2, 3, 4], [5, 6], [7], [8, 9, 7, 9], [3, 2, 3]]
+GROUP = [0, 2, 0, 1, 1]
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_states_and_gradients_are_those_of_each_prompt_with_its_completion(architecture: str, kv_heads: int) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8, "intermediate_size": 40}
+    shape = Shape(architecture=architecture, num_key_value_heads=kv_heads, initializer_range=0.3, **sizes)
+    decoder = init(shape, 12, seed=0)
+    prompts = torch.tensor([prompt + [0] * (5 - len(prompt)) for prompt in PROMPTS])
+    completions = torch.tensor([completion + [0] * (4 - len(completion)) for completion in COMPLETIONS])
+    lengths = torch.tensor([len(prompt) for prompt in PROMPTS])
+    got = hidden(decoder, prompts, lengths, torch.tensor(GROUP), completions, torch.float32)
+    weights = torch.randn(got.shape, generator=torch.Generator().manual_seed(1))
+    expected_sum = torch.zeros(())
+    for row, (group, completion) in enumerate(zip(GROUP, COMPLETIONS, strict=True)):
+        ids, n = torch.tensor([PROMPTS[group] + completion]), len(completion)
+        expected = decoder.hidden(ids, torch.arange(ids.shape[1])[None])[0, len(PROMPTS[group]) - 1 : -1]
+        torch.testing.assert_close(got[row, :n], expected, atol=1e-5, rtol=1e-4)
+        expected_sum = expected_sum + (expected * weights[row, :n]).sum()
+    real = torch.arange(4) < torch.tensor([len(completion) for completion in COMPLETIONS])[:, None]
+    gradients = torch.autograd.grad((got * weights)[real].sum(), list(decoder.parameters()))
+    for mine, theirs in zip(gradients, torch.autograd.grad(expected_sum, list(decoder.parameters())), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-3)
+
+
+def test_completions_of_one_token_need_no_pass_of_their_own() -> None:
+    shape = Shape(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24
+    )
+    decoder = init(shape, 12, seed=0)
+    prompt = torch.tensor([[3, 1, 4]])
+    got = hidden(decoder, prompt, torch.tensor([3]), torch.tensor([0, 0]), torch.tensor([[5], [6]]), torch.float32)
+    expected = decoder.hidden(prompt, torch.arange(3)[None])[0, -1]
+    torch.testing.assert_close(got, expected.expand(2, 1, -1))
