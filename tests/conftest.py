@@ -47,7 +47,13 @@ class Laboratory:
     def start(self, *config: str) -> subprocess.Popen[str]:
         """Snakemake in the background, in a process group of its own."""
         return subprocess.Popen(
-            self.command(*config), cwd=self.folder, env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+            self.command(*config),
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
         )
 
     def records(self) -> dict[str, bytes]:
@@ -55,7 +61,7 @@ class Laboratory:
         return {str(p.relative_to(self.folder)): p.read_bytes() for p in sorted(self.folder.glob("results/*/*/record.json"))}
 
 
-@pytest.fixture()
+@pytest.fixture
 def laboratory(tmp_path: Path) -> Laboratory:
     return Laboratory(tmp_path)
 

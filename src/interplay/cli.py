@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     calibrate.add_argument("study")
     calibrate.add_argument("--scale", default="laptop")
     calibrate.add_argument("--prompts", type=int, default=100, help="held-out prompts per op (default 100)")
-    calibrate.add_argument("--max-op", type=int, default=16, help="largest op measured (default 16)")
+    calibrate.add_argument("--max-op", type=int, default=14, help="largest op measured (default 16)")
     calibrate.add_argument("--write", action="store_true", help="pin the bands in configs/scale/<scale>.yaml")
     calibrate.set_defaults(function=_calibrate)
 
@@ -91,7 +91,7 @@ def _print_plan(plan: Plan) -> None:
 
 
 def _calibrate(args: argparse.Namespace) -> int:
-    from interplay.study.calibrate import calibrate
+    from interplay.calibrate import calibrate
 
     plan = plan_study(CONFIGS, args.study, args.scale)
     print(calibrate(plan, CONFIGS, RESULTS, args.prompts, args.max_op, args.write))

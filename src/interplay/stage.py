@@ -137,7 +137,7 @@ def _log(path: Path | None) -> Iterator[None]:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as log, contextlib.redirect_stderr(_Tee(sys.stderr, log)):  # type: ignore[type-var]
+    with open(path, "a") as log, contextlib.redirect_stderr(_Tee(sys.stderr, log)):
         yield
 
 

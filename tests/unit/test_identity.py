@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from interplay.schema.base import Model
 from interplay.schema.digest import canonical_json, digest, versions
 from interplay.schema.evaluate import EvaluateSpec
@@ -89,6 +90,7 @@ def test_every_field_of_a_spec_enters_the_digest() -> None:
 
 def test_the_lock_holds_one_stage_a_line(tmp_path: Path) -> None:
     from conftest import ROOT
+
     from interplay.study.graph import plan_study
 
     plan = plan_study(ROOT / "configs", "quickstart", "smoke")

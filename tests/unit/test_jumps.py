@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+
 from interplay.data import batches
 from interplay.data.packing import Rows
 from interplay.schema.train import PositionJumps

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+
 from interplay.schema.base import UserError
 from interplay.schema.study import Arm
 from interplay.study.expand import expand_grid, replaced
@@ -14,7 +15,7 @@ from interplay.study.plan import Plan
 CONFIGS = ROOT / "configs"
 
 
-@pytest.fixture()
+@pytest.fixture
 def configs(tmp_path: Path) -> Path:
     return Path(shutil.copytree(CONFIGS, tmp_path / "configs"))
 
@@ -91,7 +92,12 @@ def test_a_grid_makes_an_arm_of_every_combination() -> None:
 
 
 def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:
-    write(configs, "quickstart", "rl: {kind: rl, data: {edge: 1.0}}", "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: 'mine.py:score'}}")
+    write(
+        configs,
+        "quickstart",
+        "rl: {kind: rl, data: {edge: 1.0}}",
+        "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: 'mine.py:score'}}",
+    )
     (configs / "study/mine.py").write_text("def score(rows, completions, verdicts):\n    return [1.0] * len(completions)\n")
     first = models(plan_study(configs, "quickstart", "smoke"), "rl")
     (configs / "study/mine.py").write_text("def score(rows, completions, verdicts):\n    return [0.0] * len(completions)\n")
@@ -99,7 +105,12 @@ def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:
 
 
 def test_a_custom_function_outside_the_studys_folder_is_refused(configs: Path) -> None:
-    write(configs, "quickstart", "rl: {kind: rl, data: {edge: 1.0}}", "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: '../../x.py:score'}}")
+    write(
+        configs,
+        "quickstart",
+        "rl: {kind: rl, data: {edge: 1.0}}",
+        "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: '../../x.py:score'}}",
+    )
     with pytest.raises(UserError, match="beside the study"):
         plan_study(configs, "quickstart", "smoke")
 

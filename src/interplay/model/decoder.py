@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from interplay.model.norm import rms_norm, rotate
 from interplay.schema.model import Shape
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -145,22 +146,29 @@ def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype) -> LayerWeights:
     )
 
 
-def forward(shape: Shape, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
-    """Final hidden states (..., D) of ids (...). `attend` decides who sees whom and where keys and values are kept."""
+def forward(
+    shape: Shape, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor], attend: Attend, wanted: Tensor | None = None
+) -> Tensor:
+    """Final hidden states (..., D) of ids (...). `attend` decides who sees whom and where keys and values are kept.
+
+    With `wanted` (M,), places in ids (N,), only their states (M, D): the last layer then spares the others its MLP."""
     queries, rotated = shape.num_attention_heads, shape.num_attention_heads + shape.num_key_value_heads
     x = F.embedding(ids, weights.embedding)
     for index, layer in enumerate(weights.layers):
-        h = F.rms_norm(x, x.shape[-1:], layer.attention_norm, shape.rms_norm_eps)
+        h = rms_norm(x, layer.attention_norm, shape.rms_norm_eps)
         heads = F.linear(h, layer.qkv, layer.qkv_bias).unflatten(-1, (-1, shape.head_dim))
         qk, v = heads[..., :rotated, :], heads[..., rotated:, :]
         if layer.qk_norm is not None:
-            qk = F.rms_norm(qk, qk.shape[-1:], None, shape.rms_norm_eps) * layer.qk_norm
+            qk = rms_norm(qk, layer.qk_norm, shape.rms_norm_eps)
         qk = rotate(qk, rope)
-        x = x + F.linear(attend(index, qk[..., :queries, :], qk[..., queries:, :], v), layer.out)
-        h = F.rms_norm(x, x.shape[-1:], layer.mlp_norm, shape.rms_norm_eps)
+        mixed = attend(index, qk[..., :queries, :], qk[..., queries:, :], v)
+        if wanted is not None and index == len(weights.layers) - 1:
+            x, mixed = x.index_select(0, wanted), mixed.index_select(0, wanted)
+        x = x + F.linear(mixed, layer.out)
+        h = rms_norm(x, layer.mlp_norm, shape.rms_norm_eps)
         gate, up = F.linear(h, layer.gate_up).chunk(2, -1)
         x = x + F.linear(F.silu(gate) * up, layer.down)
-    return F.rms_norm(x, x.shape[-1:], weights.norm, shape.rms_norm_eps)
+    return rms_norm(x, weights.norm, shape.rms_norm_eps)
 
 
 def rotary(shape: Shape, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -169,12 +177,6 @@ def rotary(shape: Shape, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor,
     angles = positions[..., None, None].float() / shape.rope_theta**steps
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((cos, cos), -1).to(dtype), torch.cat((-sin, sin), -1).to(dtype)
-
-
-def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate head vectors (..., heads, head_dim) in Hugging Face's layout: dimension i is paired with i + head_dim / 2."""
-    first, second = x.chunk(2, -1)
-    return torch.addcmul(x * rope[0], torch.cat((second, first), -1), rope[1])
 
 
 class Block(NamedTuple):

@@ -6,6 +6,7 @@ kv heads, samples), in which the queries of both halves lie together.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.model.decoder import Weights, attention, forward, rotary, visible_blocks
@@ -82,11 +83,9 @@ class Cache:
             self.lengths, self.mask = self.lengths[groups], self.mask[groups]
             self.prompt_keys = [keys[heads.flatten()] for keys in self.prompt_keys]
             self.prompt_values = [values[heads.flatten()] for values in self.prompt_values]
+        if len(rows) < len(self.keys[0]):
+            self.keys = [keys.index_select(0, rows) for keys in self.keys]
+            self.values = [values.index_select(0, rows) for values in self.values]
         self.samples = samples.shape[1]
-        self.keys = [self._grown(own, rows) for own in self.keys]
-        self.values = [self._grown(own, rows) for own in self.values]
-
-    def _grown(self, own: Tensor, rows: Tensor) -> Tensor:
-        grown = own.new_zeros(len(rows), self.steps + BLOCK, own.shape[2])
-        grown[:, : self.steps] = own[rows, : self.steps]
-        return grown
+        self.keys = [F.pad(keys, (0, 0, 0, BLOCK)) for keys in self.keys]
+        self.values = [F.pad(values, (0, 0, 0, BLOCK)) for values in self.values]

@@ -11,7 +11,8 @@ from interplay.model.decoder import Decoder, attention, forward, rotary, visible
 def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
     """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats.
 
-    Matrix products run over all tokens at once and attention bucket by bucket; logits are made only where there is loss."""
+    Matrix products run over all tokens at once and attention bucket by bucket; the last MLP and the logits only see places
+    that bear loss."""
     blocks = [visible_blocks(None, length, batch.ids.device, dtype) for _, length in batch.buckets]
     sizes = [count * length for count, length in batch.buckets]
 
@@ -23,5 +24,5 @@ def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
         return torch.cat(mixed)
 
     rope = rotary(model.shape, batch.positions, dtype)
-    hidden = forward(model.shape, model.weights(dtype), batch.ids, rope, attend)
-    return F.cross_entropy(model.logits(hidden.index_select(0, batch.before)), batch.targets, reduction="none")
+    hidden = forward(model.shape, model.weights(dtype), batch.ids, rope, attend, batch.before)
+    return F.cross_entropy(model.logits(hidden), batch.targets, reduction="none")

@@ -7,13 +7,15 @@ from ruamel.yaml import YAML
 
 from interplay.schema.base import UserError
 from interplay.schema.data import ProblemsSpec
-from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.run import Run
+from interplay.stage import run_stage
 from interplay.store import artifact
 from interplay.study.plan import Plan, Stage
 
 EDGE = (0.05, 0.50)
 """Strict pass@1 of the base on an op of the edge."""
+SAMPLES = 16
+"""Completions per held-out prompt."""
 HARD = 0.005
 """Strict pass@1 of the base that an op of the hard band stays below."""
 
@@ -35,29 +37,25 @@ def calibrate(plan: Plan, configs: Path, results: Path, prompts: int, max_op: in
 
 
 def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -> dict[int, float]:
-    """Strict pass@1 per op on the validation split, which no stage trains on and no table shows."""
-    from interplay.data import problems
-    from interplay.evaluate import run as evaluate
-
+    """Strict pass@1 per op on the validation split, which no stage trains on and no table shows: two ordinary stages."""
     corpus = _problems(plan, base)
-    ops = list(range(1, min(max_op, corpus.task.ops()[1]) + 1))
-    spec = ProblemsSpec(
-        task=corpus.task,
-        bands={"all": {op: 1 / len(ops) for op in ops}},
-        shares={"all": 1.0},
-        size=prompts * len(ops),
-        split="validation",
-    )
-    asked = next(stage.spec for stage in plan.stages.values() if stage.kind == "evaluate")
-    how = Run(threads=1)
-    out = results / "calibrate" / base.digest
-    out.mkdir(parents=True, exist_ok=True)
-    problems.run(spec, {}, _folder(out / "problems"), how)
-    inputs = {"model": artifact.folder(results, base.kind, base.digest), "data": out / "problems"}
-    measured = evaluate.run(
-        cast(EvaluateSpec, asked).model_copy(update={"num_samples": 16}), inputs, _folder(out / "evaluate"), how
-    )
-    return {op: float(measured["op"][str(op)]["strict_pass@1"]) for op in ops}
+    ops = range(1, min(max_op, corpus.task.ops()[1]) + 1)
+    update = {
+        "bands": {"all": {op: 1 / len(ops) for op in ops}},
+        "shares": {"all": 1.0},
+        "size": prompts * len(ops),
+        "split": "validation",
+    }
+    problems = Stage.make("problems", corpus.model_copy(update=update), {}, Run(), "calibrate/problems")
+    asked = next(stage for stage in plan.stages.values() if stage.kind == "evaluate")
+    spec = asked.spec.model_copy(update={"num_samples": SAMPLES})
+    evaluate = Stage.make("evaluate", spec, {"model": base.digest, "data": problems.digest}, asked.run, "calibrate/evaluate")
+    for stage in (problems, evaluate):
+        out = artifact.folder(results, stage.kind, stage.digest)
+        artifact.write_json(out / "stage.json", stage.as_json())
+        run_stage(out)
+    measured = artifact.record(artifact.folder(results, "evaluate", evaluate.digest))["metrics"]["op"]
+    return {op: float(measured[str(op)]["strict_pass@1"]) for op in ops}
 
 
 def pin(rates: dict[int, float], trained: list[int]) -> dict[str, list[int]]:
@@ -87,11 +85,6 @@ def _problems(plan: Plan, base: Stage) -> ProblemsSpec:
 
 def _trained(plan: Plan, base: Stage) -> list[int]:
     return sorted(op for ops in _problems(plan, base).bands.values() for op in ops)
-
-
-def _folder(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def _write(path: Path, bands: dict[str, list[int]]) -> None:
