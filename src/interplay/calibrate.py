@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedSeq
 
 from interplay.schema.base import UserError
 from interplay.schema.data import ProblemsSpec
@@ -92,7 +93,9 @@ def _write(path: Path, bands: dict[str, list[int]]) -> None:
     yaml.width = 130
     tree: Any = yaml.load(path.read_text())
     for band, ops in bands.items():
-        tree["bands"].setdefault(band, yaml.load("[]"))
+        if band not in tree["bands"]:
+            tree["bands"][band] = CommentedSeq()
+            tree["bands"][band].fa.set_flow_style()
         tree["bands"][band][:] = ops
     with open(path.with_suffix(".part"), "w") as handle:
         yaml.dump(tree, handle)

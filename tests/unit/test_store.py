@@ -1,0 +1,85 @@
+"""Artifacts: atomic, checked, leased; metrics that no resume doubles."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from interplay.schema.base import UserError
+from interplay.store import artifact
+from interplay.store.metrics import Metrics, read
+
+
+def finished(out: Path) -> Path:
+    out.mkdir(parents=True)
+    (out / "resume").mkdir()
+    (out / "resume" / "state.json").write_text("{}")
+    (out / "weights.bin").write_bytes(b"weights")
+    artifact.finish(out, {"kind": "rl", "digest": out.name}, {"steps": 3})
+    return out
+
+
+def test_a_record_lists_the_payload_and_ends_the_resume_state(tmp_path: Path) -> None:
+    out = finished(tmp_path / "rl" / "abc")
+    assert set(artifact.record(out)["files"]) == {"weights.bin"}
+    assert not (out / "resume").exists()
+    artifact.check(out)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
+def test_damage_to_a_payload_is_named(tmp_path: Path, damage: str) -> None:
+    out = finished(tmp_path / "rl" / "abc")
+    file = out / "weights.bin"
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(b"weight" if damage == "cut" else b"wEights")
+    with pytest.raises(UserError, match=r"weights\.bin: (missing|corrupted)"):
+        artifact.check(out)
+
+
+def test_a_digest_may_be_shortened_while_it_names_one_stage(tmp_path: Path) -> None:
+    for name in ("abc123", "abd456"):
+        artifact.write_json(tmp_path / "rl" / name / "stage.json", {})
+    assert artifact.find(tmp_path, "abc").name == "abc123"
+    with pytest.raises(UserError, match="ambiguous"):
+        artifact.find(tmp_path, "ab")
+    with pytest.raises(UserError, match="names no stage"):
+        artifact.find(tmp_path, "f")
+
+
+def test_the_lease_is_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
+    code = "import sys, time; from pathlib import Path; from interplay.store.artifact import lease\nwith lease(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    waiting = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    assert waiting.poll() is None
+    holder.kill()
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == "held\n"
+    waiting.kill()
+    holder.wait()
+    waiting.wait()
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for text in ("one", "another"):
+        artifact.write_atomic(path, text.encode())
+        assert path.read_text() == text
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_lines_past_the_resumed_step_and_torn_lines_are_dropped(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    for step in (1, 2, 3):
+        metrics.write(step, loss=1 / 3)
+    with open(tmp_path / "metrics.jsonl", "a") as handle:
+        handle.write('{"step": 4, "lo')
+    Metrics(tmp_path, resumed_step=2).write(3, loss=0.5)
+    assert [line["step"] for line in read(tmp_path)] == [1, 2, 3]
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])["loss"] == 0.3333333
