@@ -69,7 +69,7 @@ def _retire(cache: Cache, places: Tensor, finished: Tensor, drawn: Tensor) -> tu
     """Drop finished groups, and from the others as many finished samples as leave all groups equally wide."""
     alive = (~finished).sum(1)
     groups = alive.nonzero()[:, 0]
-    samples = finished[groups].int().argsort(dim=1, stable=True)[:, : int(alive.max())]
+    samples = finished[groups].int().argsort(dim=1, stable=True)[:, : int(alive.max())].sort(dim=1).values
     cache.keep(groups, samples)
     kept = [rows.view(finished.shape)[groups].gather(1, samples) for rows in (places, finished, drawn)]
     return kept[0], kept[1], kept[2].flatten()
