@@ -101,8 +101,8 @@ def _calibrate(args: argparse.Namespace) -> int:
 def _rollouts(args: argparse.Namespace) -> int:
     from interplay.rl.show import show
 
-    passed = True if args.passed else False if args.failed else None
-    print(show(artifact.find(RESULTS, args.digest), passed, args.n))
+    failed = True if args.failed else False if args.passed else None
+    print(show(artifact.find(RESULTS, args.digest), failed, args.n))
     return 0
 
 

@@ -1,0 +1,33 @@
+"""The command line over a finished study."""
+
+from conftest import Laboratory
+
+
+def test_rollouts_shows_the_failed_or_the_passed_completions_of_an_evaluation(finished: Laboratory) -> None:
+    digest = next(finished.folder.glob("results/evaluate/*")).name
+    failed = finished.run("interplay", "rollouts", digest[:8], "--failed", "-n", "3")
+    passed = finished.run("interplay", "rollouts", digest[:8], "--passed", "-n", "3")
+    assert failed.returncode == passed.returncode == 0
+    assert "error none" not in failed.stdout
+    assert "error none" in passed.stdout
+
+
+def test_report_names_the_page_and_plan_says_what_is_done(finished: Laboratory) -> None:
+    named = finished.run("interplay", "report", "quickstart", "--scale", "smoke")
+    assert named.returncode == 0
+    assert (finished.folder / named.stdout.removeprefix("report: ").strip()).exists()
+    planned = finished.run("interplay", "plan", "quickstart", "--scale", "smoke")
+    assert planned.stdout.count(" done ") == 14
+    assert " new " not in planned.stdout
+
+
+def test_a_report_that_is_not_there_is_named_with_the_command_that_makes_it(laboratory: Laboratory) -> None:
+    result = laboratory.run("interplay", "report", "quickstart")
+    assert result.returncode == 2
+    assert "snakemake all --config study=quickstart scale=laptop" in result.stderr
+
+
+def test_calibrate_needs_a_trained_base(laboratory: Laboratory) -> None:
+    result = laboratory.run("interplay", "calibrate", "quickstart", "--scale", "smoke")
+    assert result.returncode == 2
+    assert "not trained yet" in result.stderr
