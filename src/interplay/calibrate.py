@@ -91,6 +91,8 @@ def _trained(plan: Plan, base: Stage) -> list[int]:
 def _write(path: Path, bands: dict[str, list[int]]) -> None:
     yaml = YAML()
     yaml.width = 130
+    yaml.preserve_quotes = True
+    yaml.indent(mapping=2, sequence=4, offset=2)
     tree: Any = yaml.load(path.read_text())
     for band, ops in bands.items():
         if band not in tree["bands"]:
