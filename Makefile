@@ -1,5 +1,7 @@
 # `make demo` runs the quickstart study and names its report; `make test` passes the tests. Each sets itself up on a bare machine.
-PYTHON ?= $(shell command -v python3.13 || command -v python3.12 || command -v python3.11 || command -v python3)
+# The first Python that runs and is new enough; a name on the PATH may be a shim of a version manager that leads nowhere.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
@@ -10,7 +12,7 @@ setup: $(VENV)/ready
 
 # torch goes first and pinned, so that the build that the machine's package index offers for it is taken as it is.
 $(VENV)/ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Interplay needs Python 3.11 or newer; set PYTHON=..." >&2; exit 2; }
+	@test -n "$(PYTHON)" || { echo "Interplay needs Python 3.11 or newer on the PATH, or named as PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
