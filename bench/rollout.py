@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/rollout.py
 
 A Qwen3 of 0.8M parameters, prompts of 70 to 90 tokens, 8 samples a prompt, exactly 96 new tokens each at temperature 1. Every
-peer runs at each of its public settings listed below, and the ratio is to its best. Each figure is the best of `--repeats` rounds,
-in which all contestants take turns. tok/s counts new tokens per second of CPU time: wall time on an idle core, and on a shared one
-still a fair comparison."""
+peer runs at each of its public settings listed below, and the ratio is to its best. Each figure is the best of `--repeats`
+rounds, in which all contestants take turns. tok/s counts new tokens per second of CPU time: wall time on an idle core, and on a
+shared one still a fair comparison."""
 
 import argparse
 import importlib.util

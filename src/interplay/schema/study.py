@@ -47,9 +47,9 @@ class Arm(Model):
     control: str | None = None
     """The arm that this one is to be compared with."""
     set: dict[str, Any] = {}
-    """`stage.key: value`; the value replaces what stands there and is never merged."""
+    """`stage.key: value` or `task.key: value`; the value replaces what stands there and is never merged."""
     grid: dict[str, list[Any]] = {}
-    """`stage.key: [values]`; the arm is multiplied by every combination."""
+    """`stage.key: [values]` or `task.key: [values]`; the arm is multiplied by every combination."""
 
 
 class Seeds(Model):

@@ -23,6 +23,8 @@ def names(study: Study, scale: Scale, where: str) -> None:
     """Every stage, arm, band and kind that the study mentions is declared. Raises UserError at the first that is not."""
     for kind in scale.kinds:
         _known(kind, KINDS, f"scale: kinds.{kind}", "kind")
+    if "task" in study.stages:
+        raise UserError(f"{where}: stages.task: choose another name; `task` stands for the task itself in an arm's set")
     for name, entry in study.stages.items():
         _known(entry.get("kind", "(none)"), KINDS, f"{where}: stages.{name}.kind", "kind")
     for name, data in study.data.items():

@@ -26,6 +26,8 @@ class Expansion:
         self.study, self.scale, self.folder = study, scale, (configs / "study" / name).parent
         self.where = f"{configs.name}/study/{name}.yaml"
         self.plan = Plan(name, scale_name)
+        self.task: dict[str, Any] = {}
+        """The task of the arm at hand: the scale's, the study's above it, the arm's above that."""
         self.trained: dict[str, set[int]] = {}
         """Digest of a model -> the ops in the data of every stage that led to it."""
 
@@ -46,7 +48,7 @@ class Expansion:
         """The problem set of that name."""
         data = self._pick(self.study.data, name, "data")
         spec: dict[str, Any] = {
-            "task": self.task(),
+            "task": self.task,
             "bands": {band: self._op_shares(data, band) for band in data.names()},
             "shares": {band: 1 / len(data.names()) for band in data.names()},
             "size": data.size or self.scale.sizes[data.split] * len(data.names()),
@@ -55,10 +57,6 @@ class Expansion:
         if data.transform:
             spec["transform"] = {"name": "custom", **data.transform}
         return self.stage("problems", spec, {}, f"data.{name}")
-
-    def task(self) -> dict[str, Any]:
-        """The scale's task with the study's keys above it."""
-        return {**self.scale.task, **self.study.task}
 
     def _op_shares(self, data: DataSet, band: str) -> dict[int, float]:
         ops = self._pick(self.scale.bands, band, "band")
@@ -112,7 +110,7 @@ class Expansion:
         for step in arm.path:
             entry = stages[step]
             if before is None and entry["kind"] == "pretrain":
-                tokenizer = self.stage("tokenizer", {"task": self.task()}, {}, "tokenizer")
+                tokenizer = self.stage("tokenizer", {"task": self.task}, {}, "tokenizer")
             before = self.model_stage(step, entry, before, tokenizer, seed if step in vary else first, name)
             tokenizer = tokenizer or before
             path.append(ReportStage(name=step, kind=entry["kind"], digest=before))
@@ -132,7 +130,9 @@ class Expansion:
         arms = expand_grid(self.study.arms)
         rows: list[ReportArm] = []
         for name, arm in arms.items():
-            stages = replaced(self.study.stages, arm.set, f"{self.where}: arms.{name}.set")
+            whole = {**self.study.stages, "task": {**self.scale.task, **self.study.task}}
+            stages = replaced(whole, arm.set, f"{self.where}: arms.{name}.set")
+            self.task = stages.pop("task")
             for seed in values:
                 rows.append(self.walk(name, arm, stages, seed, values[0], vary))
         self._report(rows)
