@@ -10,7 +10,8 @@ from tokenizers import Tokenizer, models
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from interplay.model import folder
-from interplay.model.source import run, weights_checksum
+from interplay.model.source import run
+from interplay.store.artifact import model_checksum
 from interplay.schema.base import UserError
 from interplay.schema.data import SourceSpec
 from interplay.schema.model import Shape
@@ -129,12 +130,12 @@ def test_a_source_is_copied_and_checked_by_content(tmp_path: Path, tokenizer: Pa
     origin = tmp_path / "origin"
     folder.save(folder.init(shape(), 10, seed=0), origin, tokenizer)
     shutil.copytree(origin, tmp_path / "elsewhere")
-    digest = weights_checksum(origin)
-    assert digest == weights_checksum(tmp_path / "elsewhere")
+    digest = model_checksum(origin)
+    assert digest == model_checksum(tmp_path / "elsewhere")
     (tmp_path / "out").mkdir()
-    metrics = run(SourceSpec(path=str(origin), sha256=digest), {}, tmp_path / "out", Run())
-    assert metrics["sha256"] == digest == weights_checksum(tmp_path / "out" / "model")
+    metrics = run(SourceSpec(sha256=digest), {}, tmp_path / "out", Run(path=str(origin)))
+    assert metrics["sha256"] == digest == model_checksum(tmp_path / "out" / "model")
     assert AutoTokenizer.from_pretrained(tmp_path / "out" / "model").eos_token_id == 1
     folder.save(folder.init(shape(), 10, seed=1), origin, tokenizer)
     with pytest.raises(UserError, match="restore the folder or plan the study again"):
-        run(SourceSpec(path=str(origin), sha256=digest), {}, tmp_path / "out", Run())
+        run(SourceSpec(sha256=digest), {}, tmp_path / "out", Run(path=str(origin)))

@@ -122,8 +122,15 @@ def test_every_committed_lock_is_what_the_configs_say() -> None:
 
 
 def test_an_arm_may_replace_a_key_of_the_task_for_all_its_data(configs: Path) -> None:
-    write(configs, "quickstart", "rl_hard: {path: [base, rl], control: rl_edge, set: {rl.data: {hard: 1.0}}}", "rl_hard: {path: [base], set: {task.modulus: 11}}")
+    write(
+        configs,
+        "quickstart",
+        "rl_hard: {path: [base, rl], control: rl_edge, set: {rl.data: {hard: 1.0}}}",
+        "rl_hard: {path: [base], set: {task.modulus: 11}}",
+    )
     plan = plan_study(configs, "quickstart", "smoke")
-    moduli = [stage.spec.task.modulus for stage in plan.stages.values() if stage.kind == "problems" and stage.spec.split == "test"]
+    moduli = [
+        stage.spec.task.modulus for stage in plan.stages.values() if stage.kind == "problems" and stage.spec.split == "test"
+    ]
     assert sorted(moduli) == [5, 11]
     assert len(models(plan, "pretrain")) == 2

@@ -10,12 +10,11 @@ from interplay.schema.task import Task, check_mix
 
 
 class SourceSpec(Model):
-    """A pretrained model that enters the graph from outside: a Hugging Face folder, or a hub id at a pinned revision."""
+    """A pretrained model that enters the graph from outside. In a study: `path`, a Hugging Face folder, which the planner turns
+    into its checksum (the place goes to the run block), or a hub id at a pinned revision."""
 
-    path: str | None = None
-    """Folder with config.json, safetensors and tokenizer.json; must exist when the study is planned."""
     sha256: str | None = None
-    """Checksum over the folder's weight files; computed when the study is planned, so that identity is content, not place."""
+    """Checksum over config.json, tokenizer.json and the weight files of a folder: identity is content, not place."""
     hub_id: str | None = None
     """Hub repository, such as Qwen/Qwen2.5-0.5B."""
     revision: str | None = None
@@ -23,7 +22,7 @@ class SourceSpec(Model):
 
     @model_validator(mode="after")
     def _one_source(self) -> "SourceSpec":
-        if (self.path is None) == (self.hub_id is None):
+        if (self.sha256 is None) == (self.hub_id is None):
             raise ValueError("give either path or hub_id")
         if self.hub_id and not (self.revision and len(self.revision) == 40):
             raise ValueError("a hub_id needs revision: a 40-digit commit")

@@ -20,3 +20,5 @@ class Run(Model):
     """Sequences that decode side by side."""
     save_minutes: float = 1.0
     """Minutes between saves to resume/."""
+    path: str | None = None
+    """Folder that a source stage copies its model from."""

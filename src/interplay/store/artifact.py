@@ -80,12 +80,21 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def weights_checksum(model: Path) -> str:
-    """sha256 over the names and contents of a model folder's safetensors files: what identifies a model from outside."""
-    total = hashlib.sha256()
-    for path in sorted(model.glob("*.safetensors")):
-        total.update(f"{path.name} {checksum(path)}\n".encode())
-    return total.hexdigest()
+def model_checksum(model: Path) -> str:
+    """sha256 over names and contents of a model folder's config.json, tokenizer.json and safetensors files: what it is, not where.
+
+    Raises UserError when one of them is missing."""
+    files = [
+        model / "config.json",
+        model / "tokenizer.json",
+        *(sorted(model.glob("*.safetensors")) or [model / "model.safetensors"]),
+    ]
+    for path in files:
+        if not path.exists():
+            raise UserError(
+                f"{path}: no model there; give a Hugging Face folder with config.json, safetensors and tokenizer.json"
+            )
+    return hashlib.sha256("".join(f"{path.name} {checksum(path)}\n" for path in files).encode()).hexdigest()
 
 
 def finish(out: Path, stage: dict, metrics: dict) -> None:

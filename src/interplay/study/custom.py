@@ -1,19 +1,24 @@
-"""Functions of the user's own: `file.py:function` beside the study's YAML. The file's text enters the spec, and so the digest."""
+"""What enters a study from the disk: functions of the user's own, `file.py:function` beside the YAML, and models in folders. Their
+content enters the spec, and so the digest."""
 
 from pathlib import Path
 from typing import Any
 
-from interplay.schema.base import Model, UserError
-from interplay.schema.data import SourceSpec
-from interplay.store.artifact import weights_checksum
+from interplay.schema.base import UserError
+from interplay.store.artifact import model_checksum
 
 
-def fill(cls: type[Model], spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
-    """The spec with what only the disk knows: sources of custom functions, the checksum of a model folder."""
-    filled = {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
-    if cls is SourceSpec and filled.get("path"):
-        filled["sha256"] = filled.get("sha256") or _checksum(Path(str(filled["path"])), where)
-    return filled
+def fill(spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
+    """The spec with the sources of its custom functions, which only the disk knows."""
+    return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
+
+
+def checksum(path: str, where: str) -> str:
+    """Identity of a model folder. Raises UserError when there is none."""
+    try:
+        return model_checksum(Path(path))
+    except UserError as error:
+        raise UserError(f"{where}.path = '{path}': {error}") from None
 
 
 def _filled(value: Any, folder: Path, where: str) -> Any:
@@ -37,11 +42,3 @@ def _source(function: str, folder: Path, where: str) -> str:
     if f"def {name}(" not in text:
         raise UserError(f"{where}.function = {function!r}: {file} defines no function '{name}'")
     return text
-
-
-def _checksum(path: Path, where: str) -> str:
-    if not (path / "config.json").exists():
-        raise UserError(
-            f"{where}.path = '{path}': no model there; it must be a folder with config.json, safetensors and tokenizer.json"
-        )
-    return weights_checksum(path)

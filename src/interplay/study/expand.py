@@ -40,7 +40,10 @@ class Expansion:
         spec = {**defaults, **given}
         run = {**defaults.get("run", {}), **spec.pop("run", {})}
         where = f"{self.where}: {key}"
-        spec = custom.fill(KINDS[kind].spec, spec, self.folder, where)
+        spec = custom.fill(spec, self.folder, where)
+        if kind == "source" and "path" in spec:
+            run["path"] = spec.pop("path")
+            spec["sha256"] = custom.checksum(run["path"], where)
         made = Stage.make(kind, parse(KINDS[kind].spec, spec, where), deps, parse(Run, run, f"{where}: run"), label or key)
         return self.plan.add(made)
 
