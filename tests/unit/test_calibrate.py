@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from interplay.calibrate import _write, pin
 from interplay.schema.base import UserError
 

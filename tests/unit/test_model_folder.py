@@ -11,12 +11,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 
 from interplay.model import folder
 from interplay.model.source import run
-from interplay.store.artifact import model_checksum
 from interplay.schema.base import UserError
 from interplay.schema.data import SourceSpec
 from interplay.schema.model import Shape
 from interplay.schema.run import Run
-from interplay.store.artifact import checksum
+from interplay.store.artifact import checksum, model_checksum
 
 ALPHABET = ["<pad>", "<eos>", *"abcdefgh"]
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from interplay.schema.base import UserError
 from interplay.store import artifact
 from interplay.store.metrics import Metrics, read

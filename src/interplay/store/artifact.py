@@ -81,7 +81,8 @@ def checksum(path: Path) -> str:
 
 
 def model_checksum(model: Path) -> str:
-    """sha256 over names and contents of a model folder's config.json, tokenizer.json and safetensors files: what it is, not where.
+    """sha256 over names and contents of a model folder's config.json, tokenizer.json and safetensors files: what it is,
+    not where it lies.
 
     Raises UserError when one of them is missing."""
     files = [

@@ -1,5 +1,5 @@
-"""What enters a study from the disk: functions of the user's own, `file.py:function` beside the YAML, and models in folders. Their
-content enters the spec, and so the digest."""
+"""What enters a study from the disk: functions of the user's own, `file.py:function` beside the YAML, and models in folders.
+Their content enters the spec, and so the digest."""
 
 from pathlib import Path
 from typing import Any
