@@ -70,11 +70,18 @@ def run_stage(out: Path) -> None:
         _limit_threads(how.threads)
         print(f"{stage['label']} [{stage['kind']} {stage['digest']}]", file=sys.stderr, flush=True)
         started = time.time()
+        metrics.telemetry(out, attempts=_attempts(out) + 1)
         spec = parse(KINDS[stage["kind"]].spec, stage["spec"], f"{out / 'stage.json'}: spec")
         values = _function(stage["kind"])(spec, inputs, out, how)
         metrics.telemetry(out, **_telemetry(started, how))
         identity = {key: stage[key] for key in ("kind", "digest", "versions", "spec", "deps")}
         artifact.finish(out, identity, values)
+
+
+def _attempts(out: Path) -> int:
+    """How often this stage was started before, killed attempts included."""
+    path = out / "telemetry.json"
+    return int(artifact.read_json(path)["attempts"]) if path.exists() else 0
 
 
 def _refuse_known_failure(out: Path) -> None:
