@@ -43,12 +43,10 @@ def test_every_distinct_stage_is_planned_once_and_after_what_it_needs() -> None:
         seen.add(digest)
 
 
-def test_seeds_repeat_only_the_stages_that_vary(configs: Path) -> None:
-    assert len(models(plan_study(configs, "edge", "smoke"), "pretrain")) == 3
-    write(configs, "edge", "vary: [base, mid, gold, rl]", "vary: [mid, gold, rl]")
-    plan = plan_study(configs, "edge", "smoke")
-    assert len(models(plan, "pretrain")) == 1
-    assert len(models(plan, "sft")) == 3
+def test_seeds_repeat_only_the_stages_that_vary() -> None:
+    shared, own = plan_study(CONFIGS, "edge", "smoke"), plan_study(CONFIGS, "edge_bases", "smoke")
+    assert [len(models(shared, kind)) for kind in ("pretrain", "sft", "rl")] == [1, 3, 12]
+    assert [len(models(own, kind)) for kind in ("pretrain", "sft", "rl")] == [3, 3, 12]
 
 
 def test_calibrating_the_edge_leaves_the_base_alone(configs: Path) -> None:
