@@ -28,8 +28,8 @@ test: setup
 	@$(ACTIVATE) pytest -n 2 --dist worksteal
 
 lint: setup
-	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check --quiet Snakefile rules
-	@$(ACTIVATE) snakemake --lint 2>&1 | grep -v '^Using profile'
+	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check Snakefile rules
+	@$(ACTIVATE) snakemake --lint
 	@$(ACTIVATE) interplay plan --all --check
 
 locks: setup
