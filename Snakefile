@@ -8,6 +8,7 @@ from interplay.study.graph import open_graph
 min_version("9.20")
 
 
+# Used only with --software-deployment-method apptainer; all jobs run in the environment that runs Snakemake.
 container: "docker://python:3.11-slim"
 
 

@@ -92,13 +92,15 @@ def test_results_that_cannot_be_written_are_refused(laboratory: Laboratory) -> N
     refused(laboratory.snakemake("scale=smoke"), "results", "not writable")
 
 
-def test_a_corrupted_payload_is_named_and_its_user_does_not_start(finished: Laboratory, tmp_path: Path) -> None:
+def test_a_corrupted_payload_is_named_before_any_job_and_by_the_stage_that_would_read_it(
+    finished: Laboratory, tmp_path: Path
+) -> None:
     copy = Laboratory(tmp_path / "copy")
     subprocess.run(["cp", "-r", str(finished.folder / "results"), str(copy.folder)], check=True)
     report = (copy.folder / "results/by-name/quickstart.smoke/report").resolve()
     (report / "record.json").unlink()
     damaged = next(copy.folder.glob("results/evaluate/*/samples.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-7])
-    result = copy.run("python", "-m", "interplay.stage", "run", report.name)
-    refused(result, "samples.parquet", "corrupted")
+    refused(copy.snakemake("study=quickstart", "scale=smoke"), "samples.parquet", "corrupted")
+    refused(copy.run("python", "-m", "interplay.stage", "run", report.name), "samples.parquet", "corrupted")
     assert not (report / "record.json").exists()

@@ -29,7 +29,7 @@ class Graph:
 
     def missing(self, digests: list[str]) -> list[str]:
         """Records of these stages that are not there yet."""
-        folders = [artifact.folder(self.results, self.stages[digest].kind, digest) for digest in digests]
+        folders = [self._folder(digest) for digest in digests]
         return [str(folder / "record.json") for folder in folders if not artifact.done(folder)]
 
     def targets(self) -> list[str]:
@@ -41,6 +41,25 @@ class Graph:
         if not self.plans:
             return []
         return self.missing(list(self.stages[wildcards.digest].deps.values()))
+
+    def check_payloads(self) -> None:
+        """Verify the payload of every finished stage that a missing one will read. Raises UserError at the first that is damaged,
+        before any job starts."""
+        waiting = [plan.report for plan in self.plans]
+        seen: set[str] = set()
+        while waiting:
+            digest = waiting.pop()
+            if digest in seen or artifact.done(self._folder(digest)):
+                continue
+            seen.add(digest)
+            for dep in self.stages[digest].deps.values():
+                if dep not in seen and artifact.done(self._folder(dep)):
+                    artifact.check(self._folder(dep))
+                    seen.add(dep)
+                waiting.append(dep)
+
+    def _folder(self, digest: str) -> Path:
+        return artifact.folder(self.results, self.stages[digest].kind, digest)
 
     def threads(self, wildcards: Any) -> int:
         """CPU threads of a stage."""
@@ -98,7 +117,9 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
     try:
         _writable(results)
         names, scale = compose.chosen(root / "configs", config)
-        return Graph(results, [plan_study(root / "configs", name, scale) for name in names])
+        graph = Graph(results, [plan_study(root / "configs", name, scale) for name in names])
+        graph.check_payloads()
+        return graph
     except UserError as error:
         print(f"interplay: {error}", file=sys.stderr)
         raise SystemExit(2) from None
