@@ -1,5 +1,6 @@
 """A laboratory of one's own: a copy of the project's workflow in a temporary folder, run with the real Snakemake."""
 
+import json
 import os
 import shutil
 import signal
@@ -87,3 +88,10 @@ def kill_group(process: subprocess.Popen[str]) -> None:
     """SIGKILL to a process and all that it started."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def saves(out: Path) -> int:
+    """How far the saves in resume/ reach: the last step, or the number of finished shards."""
+    for pointer in out.glob("resume/**/state.json"):
+        return int(json.loads(pointer.read_text())["step"])
+    return len(list(out.glob("resume/shards/*.parquet")))

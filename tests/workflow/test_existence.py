@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from conftest import Laboratory, kill_group, wait_for
+from conftest import Laboratory, kill_group, saves, wait_for
 
 SMOKE = ("study=quickstart", "scale=smoke")
 
@@ -55,18 +55,29 @@ def test_the_same_study_in_two_places_gives_the_same_bytes(finished: Laboratory,
     assert (laboratory.folder / tables).read_bytes() == (finished.folder / tables).read_bytes()
 
 
-def test_killing_snakemake_with_its_children_needs_no_unlock_and_loses_nothing(
+def test_killing_snakemake_with_its_children_needs_no_unlock_and_goes_on_from_what_was_saved(
     finished: Laboratory, laboratory: Laboratory
 ) -> None:
-    for kind in ("pretrain", "rl", "evaluate"):
+    scale = laboratory.folder / "configs/scale/smoke.yaml"
+    for kind in ("pretrain: {", "rl: {", "evaluate: {"):
+        scale.write_text(scale.read_text().replace(kind, f"{kind}run: {{save_minutes: 0.0}}, "))
+    reached = {}
+    for kind, least in (("pretrain", 20), ("rl", 1), ("evaluate", 2)):
         process = laboratory.start(*SMOKE)
-        wait_for(lambda kind=kind: any(laboratory.folder.glob(f"results/{kind}/*/lease")))
+        folders = (laboratory.folder / "results" / kind).glob
+        wait_for(lambda folders=folders, least=least: any(saves(out) >= least for out in folders("*")))
         kill_group(process)
+        reached[kind] = {out.name: saves(out) for out in folders("*") if saves(out) >= least}
     done = laboratory.records()
     result = laboratory.snakemake(*SMOKE)
     assert result.returncode == 0, result.stderr
     assert laboratory.records() == finished.records()
     assert done.items() <= finished.records().items()
+    digest, shards = next(iter(reached["evaluate"].items()))
+    log = (laboratory.folder / "logs/evaluate" / f"{digest}.log").read_text()
+    assert any(f"going on from {number}/" in log for number in range(shards, shards + 3))
+    assert reached["pretrain"]
+    assert reached["rl"]
 
 
 def test_an_orphan_of_a_killed_snakemake_is_waited_for_and_not_doubled(finished: Laboratory, laboratory: Laboratory) -> None:

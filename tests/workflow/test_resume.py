@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Laboratory, wait_for
+from conftest import Laboratory, saves, wait_for
 
 
 def unfinish(laboratory: Laboratory, kind: str) -> Path:
@@ -19,13 +19,6 @@ def unfinish(laboratory: Laboratory, kind: str) -> Path:
     stage["run"]["save_minutes"] = 0.0
     (out / "stage.json").write_text(json.dumps(stage))
     return out
-
-
-def saves(out: Path) -> int:
-    """How far the saves in resume/ reach: the last step, or the number of finished shards."""
-    for pointer in out.glob("resume/**/state.json"):
-        return int(json.loads(pointer.read_text())["step"])
-    return len(list(out.glob("resume/shards/*.parquet")))
 
 
 @pytest.mark.parametrize(("kind", "first", "second"), [("pretrain", 20, 60), ("rl", 1, 2), ("evaluate", 1, 3)])
