@@ -6,9 +6,10 @@ study while a cluster run is in flight harms nothing."""
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from interplay.schema.base import UserError
+from interplay.schema.report import ReportSpec
 from interplay.store import artifact
 from interplay.study import compose
 from interplay.study.expand import expand
@@ -81,7 +82,7 @@ class Graph:
     def write_stages(self) -> None:
         """Write `stage.json` for every stage that is not done, and forget failures that a new start may mend."""
         for stage in self.stages.values():
-            folder = artifact.folder(self.results, stage.kind, stage.digest)
+            folder = self._folder(stage.digest)
             if not artifact.done(folder):
                 (folder / "failure.json").unlink(missing_ok=True)
                 artifact.write_json(folder / "stage.json", stage.as_json())
@@ -94,7 +95,7 @@ class Graph:
 def _link_study(results: Path, plan: Plan) -> Path:
     top = results / "by-name" / f"{plan.study.replace('/', '.')}.{plan.scale}"
     links = {"report": plan.report}
-    for arm in plan.stages[plan.report].spec.arms:  # type: ignore[attr-defined]
+    for arm in cast(ReportSpec, plan.stages[plan.report].spec).arms:
         steps = [(stage.name, stage.digest) for stage in arm.path]
         for name, digest in [*steps, *arm.evaluations.items()]:
             links[f"{arm.arm}/seed{arm.seed}/{name}"] = digest
