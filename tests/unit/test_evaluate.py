@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import world
+from conftest import BEHIND
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer
@@ -156,10 +157,11 @@ print(json.dumps(run.run(EvaluateSpec(**spec), {k: Path(v) for k, v in inputs.it
 
 
 def test_a_killed_evaluation_goes_on_from_its_shards_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
-    expected = evaluate.run(SPEC, inputs, tmp_path / "whole", HOW)
+    spec = SPEC.model_copy(update={"max_completion_length": 60})
+    expected = evaluate.run(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
-    arguments: list[Any] = [SPEC.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
-    command = [sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
+    arguments: list[Any] = [spec.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
+    command = [*BEHIND, sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     while process.poll() is None and len(list(out.glob("resume/shards/*.parquet"))) < 2:

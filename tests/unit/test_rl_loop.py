@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import world
+from conftest import BEHIND
 
 from interplay.model import folder
 from interplay.rl import loop
@@ -155,13 +156,13 @@ loop.run(RLSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run
 
 
 def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_that_was_not(inputs: dict[str, Path], tmp_path: Path) -> None:
-    spec = spec_of(steps=8, method={"loss": ClippedLoss(num_iterations=2), "edits": [DynamicSampling()]}, minibatches=2)
+    spec = spec_of(steps=30, method={"loss": ClippedLoss(num_iterations=2), "edits": [DynamicSampling()]}, minibatches=2)
     loop.run(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
     arguments = [spec.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
-    command = [sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
+    command = [*BEHIND, sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for step, delay in ((2, 0.0), (4, 0.03), (6, 0.08)):
+    for step, delay in ((2, 0.0), (7, 0.03), (12, 0.08)):
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
         pointer = out / "resume" / "state" / "state.json"
         while process.poll() is None and not (pointer.exists() and json.loads(pointer.read_text())["step"] >= step):

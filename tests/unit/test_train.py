@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import BEHIND
 
 from interplay.data import batches, corpus, packing, problems, tokenizer
 from interplay.model import folder
@@ -212,7 +213,7 @@ def start(spec: PretrainSpec, inputs: dict[str, Path], out: Path) -> subprocess.
     roles = json.dumps({role: str(path) for role, path in inputs.items()})
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-c", STAGE, spec.model_dump_json(), roles, str(out)], env=env, stderr=subprocess.PIPE
+        [*BEHIND, sys.executable, "-c", STAGE, spec.model_dump_json(), roles, str(out)], env=env, stderr=subprocess.PIPE
     )
 
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Laboratory, saves, wait_for
+from conftest import BEHIND, Laboratory, saves, wait_for
 
 
 def unfinish(laboratory: Laboratory, kind: str) -> Path:
@@ -29,7 +29,7 @@ def test_a_stage_killed_twice_ends_with_the_same_bytes(
     subprocess.run(["cp", "-r", str(finished.folder / "results"), str(copy.folder)], check=True)
     whole = {p.name: p.read_bytes() for p in sorted(copy.folder.glob(f"results/{kind}/*"))[0].rglob("*") if p.is_file()}
     out = unfinish(copy, kind)
-    command = ["python", "-m", "interplay.stage", "run", out.name, "--log", "log"]
+    command = [*BEHIND, "python", "-m", "interplay.stage", "run", out.name, "--log", "log"]
     for saved in (first, second):
         process = subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.DEVNULL)
         wait_for(lambda saved=saved: saves(out) >= saved)
