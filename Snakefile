@@ -3,6 +3,7 @@ from pathlib import Path
 
 from snakemake.utils import min_version
 
+from interplay import hooks
 from interplay.study.graph import open_graph
 
 min_version("9.20")
@@ -37,9 +38,12 @@ rule all:
 
 
 onstart:
-    GRAPH.write_stages()
+    hooks.start(GRAPH)
 
 
 onsuccess:
-    for page in GRAPH.link():
-        print(f"report: {page}")
+    hooks.succeed(GRAPH)
+
+
+onerror:
+    hooks.fail(GRAPH)

@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
-from interplay.schema.base import Model
+from interplay.schema.base import Model, Since
 from interplay.schema.digest import canonical_json, digest, versions
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.run import Run
@@ -85,3 +86,22 @@ def test_the_lock_holds_one_stage_a_line(tmp_path: Path) -> None:
     assert len(lines) == len(plan.stages) + 2
     assert json.loads(plan.lock())["report"] == plan.report
     assert all(json.loads(line.rstrip(","))["digest"] for line in lines[1:-1])
+
+
+def test_a_field_that_joined_later_leaves_old_digests_alone_until_it_is_used() -> None:
+    class Old(Model):
+        name: str = "old"
+
+    class Part(Model):
+        weight: float = 0.5
+
+    class New(Model):
+        name: str = "old"
+        extra: Annotated[int, Since(0)] = 0
+        part: Annotated[Part | None, Since(None)] = None
+        """As any addition: what older specs did stands in `Since`, whatever the default is today."""
+
+    assert digest("k", New(), {}) == digest("k", Old(), {})
+    assert versions(New()) == versions(Old())
+    found = {digest("k", New(**given), {}) for given in ({"extra": 1}, {"part": Part()}, {"part": Part(weight=0.1)})}
+    assert len(found | {digest("k", Old(), {})}) == 4

@@ -1,7 +1,7 @@
 """What every schema shares: frozen models that refuse unknown keys, and errors a person can act on in one line."""
 
 import difflib
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -19,6 +19,13 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
     VERSION: ClassVar[int] = 1
+
+
+class Since(NamedTuple):
+    """Marks a field that joined a schema later, as `Annotated[int, Since(0)]`: where it holds `value`, which is what older specs
+    did, it stays out of the digest, so that nothing made before has to be made again."""
+
+    value: Any
 
 
 M = TypeVar("M", bound=Model)

@@ -5,7 +5,7 @@ import json
 import math
 from typing import Any
 
-from interplay.schema.base import Model
+from interplay.schema.base import Model, Since
 
 
 def canonical(value: Any) -> Any:
@@ -33,6 +33,22 @@ def canonical_json(value: Any) -> str:
     return json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+def hashed(value: Any) -> Any:
+    """`value` without the fields that joined its schema later and hold what older specs did (`Since`)."""
+    if isinstance(value, Model):
+        return {name: hashed(getattr(value, name)) for name in _hashed_fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [hashed(item) for item in value]
+    return {key: hashed(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _hashed_fields(model: Model) -> list[str]:
+    def old(name: str, marks: list[Any]) -> bool:
+        return any(isinstance(mark, Since) and canonical(mark.value) == canonical(getattr(model, name)) for mark in marks)
+
+    return [name for name, field in type(model).model_fields.items() if not old(name, field.metadata)]
+
+
 def versions(spec: Model) -> dict[str, int]:
     """The version of the spec ('') and of every model inside it, by dotted path, so that only users of a mended part rerun."""
     found = {"": spec.VERSION}
@@ -40,7 +56,7 @@ def versions(spec: Model) -> dict[str, int]:
     def walk(value: Any, path: str) -> None:
         if isinstance(value, Model):
             found[path] = value.VERSION
-            for name in type(value).model_fields:
+            for name in _hashed_fields(value):
                 walk(getattr(value, name), f"{path}.{name}" if path else name)
         elif isinstance(value, dict):
             for key, item in value.items():
@@ -55,5 +71,5 @@ def versions(spec: Model) -> dict[str, int]:
 
 def digest(kind: str, spec: Model, deps: dict[str, str]) -> str:
     """Identity of a stage. `deps` maps each role to the digest of the stage that fills it."""
-    payload = canonical_json([kind, versions(spec), spec, deps])
+    payload = canonical_json([kind, versions(spec), hashed(spec), deps])
     return hashlib.sha256(payload.encode()).hexdigest()[:12]

@@ -1,0 +1,7 @@
+"""`python -m interplay.cli`."""
+
+import sys
+
+from interplay.cli import main
+
+sys.exit(main())

@@ -1,0 +1,24 @@
+"""`interplay rollouts`."""
+
+import argparse
+
+from interplay.cli.common import RESULTS
+from interplay.store import artifact
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("digest", help="digest of the stage, or its beginning")
+    side = parser.add_mutually_exclusive_group()
+    side.add_argument("--failed", action="store_true", help="only completions that were not strictly right")
+    side.add_argument("--passed", action="store_true", help="only completions that were")
+    parser.add_argument("-n", type=int, default=10, help="how many (default 10)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print completions with their problems and gold solutions."""
+    from interplay.rl.show import show
+
+    failed = True if args.failed else False if args.passed else None
+    print(show(artifact.find(RESULTS, args.digest), failed, args.n))
+    return 0
