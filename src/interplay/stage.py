@@ -66,7 +66,7 @@ def run_stage(out: Path) -> None:
         stage = artifact.read_json(out / "stage.json")
         _refuse_known_failure(out)
         how = parse(Run, stage["run"], f"{out / 'stage.json'}: run")
-        inputs = {role: _checked_input(out.parent.parent, digest) for role, digest in stage["deps"].items()}
+        inputs = {role: _checked_input(out.parent.parent, ref) for role, ref in stage["deps"].items()}
         _limit_threads(how.threads)
         print(f"{stage['label']} [{stage['kind']} {stage['digest']}]", file=sys.stderr, flush=True)
         started = time.time()
@@ -89,10 +89,11 @@ def _refuse_known_failure(out: Path) -> None:
         raise PermanentError(artifact.read_json(out / "failure.json")["message"])
 
 
-def _checked_input(results: Path, digest: str) -> Path:
+def _checked_input(results: Path, ref: str) -> Path:
+    digest, step = artifact.split_ref(ref)
     folder = artifact.find(results, digest)
     artifact.check(folder)
-    return folder
+    return artifact.at_step(folder, step)
 
 
 def _limit_threads(threads: int) -> None:

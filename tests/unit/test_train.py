@@ -169,7 +169,7 @@ def test_sft_starts_from_the_init_and_keeps_its_tokenizer(inputs: dict[str, Path
 def test_declared_checkpoints_are_kept_and_the_last_equals_the_model(inputs: dict[str, Path], tmp_path: Path) -> None:
     steps = lm.plan(spec_of(), inputs, Run()).steps
     lm.run(spec_of(checkpoints=[2, steps]), inputs, tmp_path, Run())
-    early, last, final = (tmp_path / part / "model.safetensors" for part in ("checkpoints/2", f"checkpoints/{steps}", "model"))
+    early, last, final = (tmp_path / part / "model.safetensors" for part in ("checkpoints/2/model", f"checkpoints/{steps}/model", "model"))
     assert last.read_bytes() == final.read_bytes() != early.read_bytes()
 
 
@@ -239,5 +239,5 @@ def test_killed_and_started_again_the_bytes_are_those_of_an_uninterrupted_run(in
     assert process.returncode == 0, errors.decode()
     assert same(tmp_path / "whole", tmp_path / "killed")
     for step in (5, 20):
-        both = [tmp_path / run / f"checkpoints/{step}/model.safetensors" for run in ("whole", "killed")]
+        both = [tmp_path / run / f"checkpoints/{step}/model/model.safetensors" for run in ("whole", "killed")]
         assert both[0].read_bytes() == both[1].read_bytes()

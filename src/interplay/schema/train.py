@@ -41,7 +41,7 @@ class TrainSpec(Model):
     eval_every: int = 0
     """Steps between losses on the validation set; 0: at the end only."""
     checkpoints: list[int] = []
-    """Steps whose weights are kept in checkpoints/<step>/ as part of the artifact."""
+    """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     seed: int = 0
     """Initial weights and data order."""
 

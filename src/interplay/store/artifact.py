@@ -24,6 +24,12 @@ def folder(results: Path, kind: str, digest: str) -> Path:
     return results / kind / digest
 
 
+def split_ref(ref: str) -> tuple[str, int | None]:
+    """A dependency as (digest, step): `digest` is the stage's result, `digest@step` a checkpoint that it keeps."""
+    digest, _, step = ref.partition("@")
+    return digest, int(step) if step else None
+
+
 def find(results: Path, digest: str) -> Path:
     """The artifact folder of a digest, or the only one that starts with it. Raises UserError when none or several match."""
     found = sorted({path.parent for path in results.glob(f"*/{digest}*/stage.json")})
@@ -125,3 +131,20 @@ def check(out: Path) -> None:
             )
         if path.stat().st_size != size or checksum(path) != digest:
             raise UserError(f"{path}: corrupted (checksum differs from {out / 'record.json'}); remove {out} to make it again")
+
+
+def kept_steps(out: Path) -> list[int]:
+    """Steps whose models a finished stage keeps in `checkpoints/<step>/model/`, by its manifest."""
+    parts = [name.split("/") for name in record(out)["files"]]
+    return sorted({int(part[1]) for part in parts if part[0] == "checkpoints" and part[2:3] == ["model"]})
+
+
+def at_step(out: Path, step: int | None) -> Path:
+    """What a dependency on a finished stage reads: its folder, or the folder of a kept checkpoint, which looks alike (`model/`).
+
+    Raises UserError when that step is not kept."""
+    if step is None:
+        return out
+    if step not in (kept := kept_steps(out)):
+        raise UserError(f"{out}: keeps no checkpoint of step {step}; kept: {', '.join(map(str, kept)) or 'none'}")
+    return out / "checkpoints" / str(step)

@@ -29,8 +29,8 @@ class Graph:
         self.stages: dict[str, Stage] = {digest: stage for plan in plans for digest, stage in plan.stages.items()}
 
     def missing(self, digests: list[str]) -> list[str]:
-        """Records of these stages that are not there yet."""
-        folders = [self._folder(digest) for digest in digests]
+        """Records of these stages (or of those whose checkpoints these are) that are not there yet."""
+        folders = dict.fromkeys(self._folder(artifact.split_ref(digest)[0]) for digest in digests)
         return [str(folder / "record.json") for folder in folders if not artifact.done(folder)]
 
     def targets(self) -> list[str]:
@@ -53,7 +53,9 @@ class Graph:
             if digest in seen or artifact.done(self._folder(digest)):
                 continue
             seen.add(digest)
-            for dep in self.stages[digest].deps.values():
+            for dep, step in map(artifact.split_ref, self.stages[digest].deps.values()):
+                if artifact.done(self._folder(dep)):
+                    artifact.at_step(self._folder(dep), step)
                 if dep not in seen and artifact.done(self._folder(dep)):
                     artifact.check(self._folder(dep))
                     seen.add(dep)

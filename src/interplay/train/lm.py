@@ -75,7 +75,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
             losses = validation.loss_by_band(model, held_out, how.micro_batch_tokens, course.dtype, course.device)
             metrics.write(step, **{f"eval_loss/{band}": value for band, value in losses.items()})
         if step in spec.checkpoints:
-            folder.save(model, out / "checkpoints" / str(step), course.tokenizer)
+            folder.save(model, out / "checkpoints" / str(step) / "model", course.tokenizer)
         if not last and time.monotonic() - saved_at >= how.save_minutes * 60:
             metrics.sync()
             checkpoint.save(out / "resume", step, checkpoint.training_tensors(model, optimizers), {"tokens": seen})
