@@ -1,0 +1,120 @@
+"""What a stage costs, in tokens, rollouts and floating-point operations: as planned, from its spec, or realised, from its record.
+
+FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference or by the policy before its update
+(arXiv:2001.08361; the `paper` accounting of arXiv:2512.07783). N is the number of parameters. Attention and the prompts' passes
+are left out: prompts are short and pass once for a whole group."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+TRAINERS = ("pretrain", "midtrain", "sft")
+NOT_LETTERS = 24
+"""Tokens of op_dag's character vocabulary beside its letters: two special ones, ten digits, three operators, nine signs."""
+
+
+class Cost(NamedTuple):
+    """One stage's cost. What holds no model costs nothing here and has 0 parameters."""
+
+    tokens: int = 0
+    """Tokens trained on, once per pass over them; padding and prompts of RL not counted."""
+    sampled: int = 0
+    """Completion tokens sampled. Planned: every completion as long as it may be, so an upper bound."""
+    rollouts: int = 0
+    """Completions sampled. Planned: one round of generation per step, though dynamic sampling may draw more."""
+    flops: int | None = 0
+    """None where the parameters are unknown."""
+    parameters: int | None = 0
+    """Of the model that the stage trains, samples from or passes on; None: unknown, such as a source model not yet read."""
+
+
+def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
+    """Planned cost by digest of stages in JSON (`kind`, `spec`, `deps`; dependencies first): lines of a lock, stage.json, or records,
+    of which a source's tells its parameters. A dependency that is not among them is unknown."""
+    found: dict[str, Cost] = {}
+    for digest, stage in stages.items():
+        found[digest] = _cost(stage, _parameters(stage, stages, found), stages)
+    return found
+
+
+def realised(record: Mapping[str, Any], parameters: int | None) -> Cost:
+    """Cost of a finished stage from its record's metrics; `parameters` are those of its planned cost."""
+    kind, metrics = record["kind"], record["metrics"]
+    parameters = metrics.get("parameters", parameters)
+    if kind in TRAINERS:
+        return _with_flops(Cost(tokens=metrics["tokens"], parameters=parameters), 0)
+    if kind == "rl":
+        sampled = metrics["completion_tokens"]
+        return _rl(record["spec"], metrics["completions"], sampled, parameters)
+    if kind == "evaluate":
+        rollouts = metrics["all"]["n"] * record["spec"]["num_samples"]
+        return _with_flops(Cost(sampled=round(rollouts * metrics["all"]["length"]), rollouts=rollouts, parameters=parameters), 0)
+    return Cost(parameters=parameters)
+
+
+def paper_tokens(kind: str, spec: Mapping[str, Any]) -> int:
+    """Training tokens as arXiv:2512.07783 (section 5) charges them: a trainer's budget, and for RL (5/3) N r L, the pre-training
+    tokens whose FLOPs equal rolling out, scoring by a reference and updating on N prompts with r completions, each charged at the
+    cap L and not at its realised length. 0 for kinds that do not train."""
+    if kind == "rl":
+        return round(5 * _rollouts(spec) * spec["max_completion_length"] / 3)
+    return spec["tokens"] if kind in TRAINERS else 0
+
+
+def shape_parameters(shape: Mapping[str, Any], vocab_size: int) -> int:
+    """Parameters of a decoder of that shape (`schema.model.Shape` as JSON)."""
+    width, layers, size = shape["hidden_size"], shape["num_hidden_layers"], shape["head_dim"]
+    queries, keys = shape["num_attention_heads"] * size, shape["num_key_value_heads"] * size
+    layer = width * (2 * queries + 2 * keys) + 3 * width * shape["intermediate_size"] + 2 * width
+    layer += {"llama": 0, "qwen2": queries + 2 * keys, "qwen3": 2 * size}[shape["architecture"]]
+    embeddings = vocab_size * width * (1 if shape["tie_word_embeddings"] else 2)
+    return layers * layer + width + embeddings
+
+
+def vocabulary(tokenizer: Mapping[str, Any]) -> int:
+    """Tokens of a tokenizer, from its spec."""
+    return tokenizer["task"]["letters"] + NOT_LETTERS if tokenizer["algorithm"] == "characters" else tokenizer["vocab_size"]
+
+
+def _parameters(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], found: Mapping[str, Cost]) -> int | None:
+    deps = {role: dep.partition("@")[0] for role, dep in stage["deps"].items()}
+    known = stage.get("metrics", {}).get("parameters")
+    if known is not None or stage["kind"] == "source":
+        return known
+    if stage["spec"].get("model") and stage["kind"] in TRAINERS:
+        tokenizer = stages.get(deps.get("tokenizer", ""))
+        return shape_parameters(stage["spec"]["model"], vocabulary(tokenizer["spec"])) if tokenizer else None
+    origin = next((deps[role] for role in ("init", "model") if role in deps), None)
+    if origin is None:
+        return 0
+    return found[origin].parameters if origin in found else None
+
+
+def _cost(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[str, Mapping[str, Any]]) -> Cost:
+    kind, spec = stage["kind"], stage["spec"]
+    if kind in TRAINERS:
+        return _with_flops(Cost(tokens=spec["tokens"], parameters=parameters), 0)
+    if kind == "rl":
+        rollouts = _rollouts(spec)
+        return _rl(spec, rollouts, rollouts * spec["max_completion_length"], parameters)
+    if kind == "evaluate":
+        problems = stages.get(stage["deps"]["data"], {"spec": {"size": 0}})["spec"]["size"]
+        rollouts = problems * spec["num_samples"]
+        return _with_flops(Cost(sampled=rollouts * spec["max_completion_length"], rollouts=rollouts, parameters=parameters), 0)
+    return Cost(parameters=parameters)
+
+
+def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, parameters: int | None) -> Cost:
+    loss = spec["method"]["loss"]
+    scored = (sampled if loss["num_iterations"] * spec["minibatches"] > 1 else 0) + (sampled if loss["beta"] else 0)
+    trained = sampled * loss["num_iterations"]
+    return _with_flops(Cost(tokens=trained, sampled=sampled, rollouts=rollouts, parameters=parameters), scored)
+
+
+def _rollouts(spec: Mapping[str, Any]) -> int:
+    return spec["steps"] * spec["prompts_per_step"] * spec["method"]["planner"]["num_generations"]
+
+
+def _with_flops(cost: Cost, scored: int) -> Cost:
+    if cost.parameters is None:
+        return cost._replace(flops=None)
+    return cost._replace(flops=cost.parameters * (6 * cost.tokens + 2 * (cost.sampled + scored)))
