@@ -1,0 +1,211 @@
+"""A layered picture of a graph as SVG, from top to bottom, without Graphviz and without a network.
+
+    nodes = {"a": Node("edge", "problems"), "b": Node("rl_edge/rl", "rl", "failed", times=3, note="1 of 3 done")}
+    svg(nodes, [Edge("a", "b", "data.0")])              # for a desktop: at most 8 boxes side by side
+    svg(nodes, [Edge("a", "b", "data.0")], across=3)    # for a phone: about 400 px wide
+
+Longest-path layers, of which wide ones are broken into several; order within a layer by barycentres (Sugiyama, Tagawa and Toda,
+1981), the order with fewest crossings wins; x by least squares to the neighbours, boxes keeping their distance. An edge that
+passes a layer goes through a bend there; the edges of one source share their bends, so a problem set that feeds ten stages is one
+line that branches. Equal input gives equal bytes. `report.collapse` makes a study's nodes and edges."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import NamedTuple
+
+WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 118.0, 40.0, 12.0, 16.0, 34.0, 8.0
+"""Pixels: a box, the space beside it, the room that a bend takes, the space between layers, the frame."""
+SWEEPS = 12
+LONGEST = 19
+"""Characters of a label that fit in a box."""
+MODEL_ROLES = ("init", "model", "reference")
+HUES = {"problems": 205, "curate": 205, "corpus": 190, "tokenizer": 175, "source": 265, "pretrain": 265, "midtrain": 285}
+HUES |= {"sft": 310, "rl": 25, "select": 45, "evaluate": 140, "report": 220}
+STYLE = """<style>
+.diagram text{font:600 12px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}
+.diagram .small{font-weight:400;font-size:10.5px;fill:#566071}
+.diagram .new rect,.diagram .missing rect{stroke-dasharray:4 3;fill-opacity:.35}
+.diagram .failed rect{stroke:#c0262d;stroke-width:2.5}.diagram .failed .small{fill:#c0262d}
+.diagram .unfinished rect{stroke-dasharray:9 3}
+.diagram path{fill:none;stroke:#b3bcc9;stroke-width:1.2}.diagram path.model{stroke:#5b6675;stroke-width:2.2}
+.diagram a:hover rect{stroke-width:2.5}
+</style>"""
+
+
+class Node(NamedTuple):
+    """A box: `label` in bold, beneath it kind, count and note."""
+
+    label: str
+    kind: str
+    state: str = "done"
+    """done, new, unfinished, failed or missing; only done is drawn with a whole line."""
+    digest: str = ""
+    href: str = ""
+    """Where a click leads; empty: nowhere."""
+    note: str = ""
+    times: int = 1
+    """Stages that the box stands for."""
+
+
+class Edge(NamedTuple):
+    """`target` depends on `source` in the `role`; the roles of models are drawn bold."""
+
+    source: str
+    target: str
+    role: str = ""
+
+
+Point = tuple[str, int]
+"""A node at its layer, or the bend of its edges at a layer below its own."""
+
+
+def svg(nodes: Mapping[str, Node], edges: Sequence[Edge], across: int = 8) -> str:
+    """The picture. `nodes` by any key; edges name keys and form no circle; at most `across` boxes stand side by side."""
+    layer = layers(list(nodes), edges, across)
+    links = _links(layer, edges)
+    rows = _ordered(layer, links)
+    xs = _places(rows, links, layer)
+    left = min((xs[point] - _room(point, layer) / 2 for row in rows for point in row), default=0.0) - MARGIN
+    right = max((xs[point] + _room(point, layer) / 2 for row in rows for point in row), default=WIDTH) + MARGIN
+    height = len(rows) * (HEIGHT + RISE) - RISE + 2 * MARGIN
+    body = [_curve(xs[a] - left, xs[b] - left, a, b, layer, bold) for (a, b), bold in links.items()]
+    body += [_box(node, xs[key, layer[key]] - left, _top(layer[key])) for key, node in nodes.items()]
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="diagram" viewBox="0 0 {right - left:.0f} {height:.0f}"'
+    return f'{head} width="{right - left:.0f}" height="{height:.0f}" role="img">\n{STYLE}\n' + "\n".join(body) + "\n</svg>\n"
+
+
+def layers(keys: Sequence[str], edges: Sequence[Edge], across: int) -> dict[str, int]:
+    """Layer of each node, 0 on top: below all it depends on, and with at most `across` others. What depends on nothing stands
+    right above what first needs it."""
+    before: dict[str, set[str]] = {key: set() for key in keys}
+    after: dict[str, set[str]] = {key: set() for key in keys}
+    for edge in edges:
+        before[edge.target].add(edge.source)
+        after[edge.source].add(edge.target)
+    depth: dict[str, int] = {}
+    while len(depth) < len(keys):
+        ready = [key for key in keys if key not in depth and before[key] <= depth.keys()]
+        if not ready:
+            raise ValueError(f"the edges form a circle among {sorted(set(keys) - depth.keys())}")
+        depth |= {key: 1 + max((depth[other] for other in before[key]), default=-1) for key in ready}
+    depth |= {key: min(depth[other] for other in after[key]) - 1 for key in keys if after[key] and not before[key]}
+    rows: dict[int, list[str]] = defaultdict(list)
+    for key in keys:
+        rows[depth[key]].append(key)
+    found: dict[str, int] = {}
+    number = 0
+    for _, row in sorted(rows.items()):
+        parts = -(-len(row) // across)
+        for part in range(parts):  # as even as can be
+            found |= dict.fromkeys(row[len(row) * part // parts : len(row) * (part + 1) // parts], number)
+            number += 1
+    return found
+
+
+def _links(layer: dict[str, int], edges: Iterable[Edge]) -> dict[tuple[Point, Point], bool]:
+    """Pairs of points in neighbouring layers -> whether an edge between models runs there."""
+    links: dict[tuple[Point, Point], bool] = {}
+    for edge in edges:
+        bends = [(edge.source, number) for number in range(layer[edge.source], layer[edge.target])]
+        for pair in itertools.pairwise([*bends, (edge.target, layer[edge.target])]):
+            links[pair] = links.get(pair, False) or edge.role.split(".")[0] in MODEL_ROLES
+    return links
+
+
+def _ordered(layer: dict[str, int], links: Iterable[tuple[Point, Point]]) -> list[list[Point]]:
+    """The points of each layer from left to right."""
+    pairs = list(links)
+    points = dict.fromkeys([*((key, number) for key, number in layer.items()), *itertools.chain.from_iterable(pairs)])
+    rows: list[list[Point]] = [[] for _ in range(1 + max(layer.values(), default=0))]
+    for point in points:
+        rows[point[1]].append(point)
+    best, fewest = [list(row) for row in rows], _crossings(rows, pairs)
+    for sweep in range(SWEEPS):
+        up = sweep % 2
+        near = _neighbours(pairs, up)
+        for row in reversed(rows) if up else rows:
+            place = {point: index for line in rows for index, point in enumerate(line)}
+            row.sort(key=lambda p: sum(map(place.__getitem__, near[p])) / len(near[p]) if near[p] else place[p])
+        if (crossings := _crossings(rows, pairs)) < fewest:
+            best, fewest = [list(row) for row in rows], crossings
+    return best
+
+
+def _neighbours(pairs: Iterable[tuple[Point, Point]], up: int) -> dict[Point, list[Point]]:
+    """Point -> those linked to it in the layer above it, or `up` from it: in the layer below."""
+    near: dict[Point, list[Point]] = defaultdict(list)
+    for pair in pairs:
+        near[pair[1 - up]].append(pair[up])
+    return near
+
+
+def _crossings(rows: list[list[Point]], pairs: Iterable[tuple[Point, Point]]) -> int:
+    place = {point: index for row in rows for index, point in enumerate(row)}
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for a, b in pairs:
+        spans[a[1]].append((place[a], place[b]))
+    return sum((a - c) * (b - d) < 0 for row in spans.values() for (a, b), (c, d) in itertools.combinations(row, 2))
+
+
+def _room(point: Point, layer: dict[str, int]) -> float:
+    return WIDTH + GAP if layer[point[0]] == point[1] else BEND
+
+
+def _places(rows: list[list[Point]], links: Iterable[tuple[Point, Point]], layer: dict[str, int]) -> dict[Point, float]:
+    """x of each point: each row in turn moves as near to its neighbours above (every other time: below) as distances allow, and
+    no further out than the widest row reaches."""
+    rooms = [[_room(point, layer) for point in row] for row in rows]
+    widest = max(map(sum, rooms), default=0.0)
+    xs = {point: widest / 2 for row in rows for point in row}
+    for sweep in range(SWEEPS):
+        up = sweep % 2
+        near = _neighbours(links, up)
+        for row, room in reversed([*zip(rows, rooms, strict=True)]) if up else zip(rows, rooms, strict=True):
+            wanted = [sum(xs[other] for other in near[point]) / len(near[point]) if near[point] else xs[point] for point in row]
+            xs |= dict(zip(row, _spread(wanted, room, widest), strict=True))
+    return xs
+
+
+def _spread(wanted: list[float], rooms: list[float], widest: float) -> list[float]:
+    """The places in 0..widest nearest to `wanted` in least squares that keep order and `rooms` (pool adjacent violators)."""
+    offsets = [sum(rooms[:index]) + room / 2 for index, room in enumerate(rooms)]
+    blocks: list[tuple[float, int]] = []
+    for want, offset in zip(wanted, offsets, strict=True):
+        mean, size = want - offset, 1
+        while blocks and blocks[-1][0] >= mean:
+            other, count = blocks.pop()
+            mean, size = (mean * size + other * count) / (size + count), size + count
+        blocks.append((mean, size))
+    starts = [min(max(mean, 0.0), widest - sum(rooms)) for mean, size in blocks for _ in range(size)]
+    return [start + offset for start, offset in zip(starts, offsets, strict=True)]
+
+
+def _top(number: int) -> float:
+    return MARGIN + number * (HEIGHT + RISE)
+
+
+def _curve(x: float, end: float, a: Point, b: Point, layer: dict[str, int], bold: bool) -> str:
+    """A link; at a bend it goes straight down through the layer."""
+    y, low = _top(a[1]) + HEIGHT, _top(b[1])
+    through = "" if layer[b[0]] == b[1] else f"V{low + HEIGHT:.1f}"
+    middle = (y + low) / 2
+    path = f"M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {end:.1f} {middle:.1f} {end:.1f} {low:.1f}{through}"
+    kind = "model" if bold else "data"
+    return f'<path class="{kind}" d="{path}"/>'
+
+
+def _box(node: Node, x: float, y: float) -> str:
+    hue = HUES.get(node.kind, 0)
+    shown = node.label if len(node.label) <= LONGEST else f"{node.label[: LONGEST - 1]}…"
+    below = " ".join(
+        filter(None, [node.kind if node.kind != node.label else "", f"×{node.times}" if node.times > 1 else "", node.note])
+    )
+    drawn = f'<rect x="{x - WIDTH / 2:.1f}" y="{y:.1f}" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" rx="7"'
+    drawn += f' fill="hsl({hue} 70% 93%)" stroke="hsl({hue} 45% 55%)"/>'
+    drawn += f'<text x="{x:.1f}" y="{y + (17 if below else 24):.1f}">{escape(shown)}</text>'
+    drawn += f'<text class="small" x="{x:.1f}" y="{y + 32:.1f}">{escape(below)}</text>' if below else ""
+    title = " ".join(filter(None, [node.label, node.kind, node.digest, node.state]))
+    drawn = f'<g class="{escape(node.state)}"><title>{escape(title)}</title>{drawn}</g>'
+    return f'<a href="{escape(node.href)}">{drawn}</a>' if node.href else drawn
