@@ -86,7 +86,9 @@ def test_lines_past_the_resumed_step_and_torn_lines_are_dropped(tmp_path: Path) 
     assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])["loss"] == 0.3333333
 
 
-def test_a_kept_checkpoint_is_addressed_as_digest_at_step_and_another_step_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+def test_a_kept_checkpoint_is_addressed_as_digest_at_step_and_another_step_is_refused_with_those_that_there_are(
+    tmp_path: Path,
+) -> None:
     assert artifact.split_ref("a" * 12) == ("a" * 12, None)
     assert artifact.split_ref("a" * 12 + "@200") == ("a" * 12, 200)
     for step in (20, 100):
@@ -94,5 +96,5 @@ def test_a_kept_checkpoint_is_addressed_as_digest_at_step_and_another_step_is_re
     artifact.finish(tmp_path, {}, {})
     assert artifact.at_step(tmp_path, None) == tmp_path
     assert artifact.at_step(tmp_path, 100) == tmp_path / "checkpoints/100"
-    with pytest.raises(UserError, match="keeps no checkpoint of step 7; kept: 20, 100$"):
+    with pytest.raises(UserError, match=r"keeps no checkpoint of step 7; kept: 20, 100$"):
         artifact.at_step(tmp_path, 7)

@@ -169,7 +169,9 @@ def test_sft_starts_from_the_init_and_keeps_its_tokenizer(inputs: dict[str, Path
 def test_declared_checkpoints_are_kept_and_the_last_equals_the_model(inputs: dict[str, Path], tmp_path: Path) -> None:
     steps = lm.plan(spec_of(), inputs, Run()).steps
     lm.run(spec_of(checkpoints=[2, steps]), inputs, tmp_path, Run())
-    early, last, final = (tmp_path / part / "model.safetensors" for part in ("checkpoints/2/model", f"checkpoints/{steps}/model", "model"))
+    early, last, final = (
+        tmp_path / part / "model.safetensors" for part in ("checkpoints/2/model", f"checkpoints/{steps}/model", "model")
+    )
     assert last.read_bytes() == final.read_bytes() != early.read_bytes()
 
 
