@@ -1,0 +1,25 @@
+"""`interplay show`."""
+
+import argparse
+from pathlib import Path
+
+from interplay.cli.common import CONFIGS, RESULTS, default_scale
+
+LOGS = Path("logs")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("stage", help="a digest's beginning, DIGEST@STEP, or STUDY/ARM/seedN/STAGE")
+    parser.add_argument("--full", action="store_true", help="the whole spec, defaults included")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the stage."""
+    from interplay.report.show import card
+    from interplay.study import catalog
+
+    known = catalog.read(CONFIGS, RESULTS)
+    ref = catalog.resolve(args.stage, known, CONFIGS, default_scale())
+    print(card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, args.full), end="")
+    return 0

@@ -1,0 +1,125 @@
+"""Every stage that this project knows of, by digest: from the committed locks, and from what lies in results/. And the names by
+which people ask for one: a digest's beginning, `digest@step`, or a path such as `edge/rl_edge/seed0/rl`."""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interplay.schema.base import UserError, nearest
+from interplay.schema.report import ReportSpec
+from interplay.store import artifact
+from interplay.study import compose
+from interplay.study.graph import plan_study
+from interplay.study.plan import Plan
+
+Stages = dict[str, dict[str, Any]]
+FEW = 8
+"""Candidates that a message lists."""
+
+
+class Catalog(NamedTuple):
+    """What is known of all stages."""
+
+    stages: Stages
+    """By digest: kind, spec, deps, versions, and label and run where known."""
+    locks: dict[str, list[str]]
+    """Digest -> the locks (`study.scale`) that contain it."""
+
+
+class Ref(NamedTuple):
+    """A stage, or with `step` a checkpoint that it keeps."""
+
+    digest: str
+    step: int | None = None
+
+    def __str__(self) -> str:
+        return self.digest if self.step is None else f"{self.digest}@{self.step}"
+
+
+def read(configs: Path, results: Path) -> Catalog:
+    """Read every lock and every stage.json; a record stands in where there is no stage.json."""
+    stages: Stages = {}
+    locks: dict[str, list[str]] = {}
+    for path in sorted((configs / "plans").rglob("*.lock.json")):
+        lock = artifact.read_json(path)
+        for stage in lock["stages"]:
+            stages.setdefault(stage["digest"], stage)
+            locks.setdefault(stage["digest"], []).append(f"{lock['study']}.{lock['scale']}")
+    for name in ("stage.json", "record.json"):
+        for path in sorted(results.glob(f"*/*/{name}")):
+            if path.parent.name not in stages:
+                stage = artifact.read_json(path)
+                stages[stage["digest"]] = {"label": "", **stage}
+    return Catalog(stages, locks)
+
+
+def resolve(text: str, catalog: Catalog, configs: Path, scale: str) -> Ref:
+    """The stage that `text` names; `scale` is that of a path that names none. A study named so joins the catalog, locked or not.
+
+    Raises UserError when none or several match."""
+    name = text.strip().removeprefix("results/").removeprefix("by-name/").rstrip("/")
+    digest = re.fullmatch(r"(?:[a-z]+/)?([0-9a-f]{2,12})(?:@(\d+))?", name)
+    found = [known for known in catalog.stages if digest and known.startswith(digest[1])]
+    if digest and len(found) == 1:
+        return Ref(found[0], int(digest[2]) if digest[2] else None)
+    if found:
+        listed = ", ".join(f"{known} ({catalog.stages[known]['label']})" for known in sorted(found)[:FEW])
+        raise UserError(f"digest {text!r} is ambiguous: {listed}{', ...' if len(found) > FEW else ''}; give more of it")
+    study, rest = split_study(name, configs, scale)
+    if study is None:
+        if digest:
+            raise UserError(f"digest {text!r} names no stage in results/ or configs/plans")
+        hint = nearest(name.split("/")[0], compose.studies(configs))
+        raise UserError(f"{text!r} is neither a digest nor STUDY/ARM/seedN/STAGE{hint}")
+    path, _, step = rest.partition("@")
+    plan = plan_study(configs, *study)
+    catalog.stages.update({key: stage for key, stage in as_json(plan).items() if key not in catalog.stages})
+    return Ref(_named(plan, path, text), int(step) if step.isdecimal() else None)
+
+
+def split_study(name: str, configs: Path, scale: str) -> tuple[tuple[str, str] | None, str]:
+    """`edge/rl_edge/seed0/rl` or `edge.laptop/...` -> (("edge", "laptop"), "rl_edge/seed0/rl"); (None, name) when no study is
+    named. A study in a folder is written as its path or, as in by-name/, with dots."""
+    known = {
+        spelt: (study, given)
+        for study in compose.studies(configs)
+        for form in (study, study.replace("/", "."))
+        for spelt, given in [(form, scale), *((f"{form}.{other}", other) for other in compose.scales(configs))]
+    }
+    heads = [head for head in known if name == head or name.startswith(f"{head}/")]
+    head = max(heads, key=len, default="")
+    return (known[head], name[len(head) + 1 :]) if head else (None, name)
+
+
+def report_spec(plan: Plan) -> ReportSpec:
+    """The plan's arms, evaluations and tables."""
+    spec = plan.stages[plan.report].spec
+    assert isinstance(spec, ReportSpec)
+    return spec
+
+
+def as_json(plan: Plan) -> Stages:
+    """The plan's stages as plain JSON, dependencies first."""
+    return {digest: stage.as_json() for digest, stage in plan.stages.items()}
+
+
+def names(plan: Plan) -> dict[str, str]:
+    """Every name of a stage below its study: `report`, `<arm>/seed<n>/<stage>`, and labels such as `data.edge`."""
+    found = {"report": plan.report}
+    for arm in report_spec(plan).arms:
+        steps = [*((stage.name, stage.digest) for stage in arm.path), *arm.evaluations.items()]
+        found |= {f"{arm.arm}/seed{arm.seed}/{name}": digest for name, digest in steps}
+    return found | {stage.label: digest for digest, stage in plan.stages.items() if "/" not in stage.label}
+
+
+def _named(plan: Plan, path: str, text: str) -> str:
+    known = names(plan)
+    if path in known:
+        return known[path]
+    found = {digest for name, digest in known.items() if re.sub(r"/seed\d+/", "/", name) == path}
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        arm, _, stage = path.rpartition("/")
+        raise UserError(f"{text!r} has several seeds; write {arm}/seedN/{stage}")
+    raise UserError(f"{text!r}: study {plan.study} at scale {plan.scale} has no stage {path!r}{nearest(path, known)}")
