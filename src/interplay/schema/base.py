@@ -1,13 +1,26 @@
 """What every schema shares: frozen models that refuse unknown keys, and errors a person can act on in one line."""
 
 import difflib
+import re
+from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+LONGEST_VALUE = 80
+"""Characters of a value that a message shows."""
+MOST_NAMED = 20
+"""Known names that a message lists."""
+
 
 class UserError(Exception):
-    """Something the user can mend. The message is one line: file, key, value, what would be right. Exit code 2."""
+    """Something the user can mend. The message is one line: file, key, value, what would be right. Exit code 2.
+
+    About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/locate.py puts the line of
+    the key behind the file."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
 
 
 class PermanentError(Exception):
@@ -17,7 +30,9 @@ class PermanentError(Exception):
 class Model(BaseModel):
     """Base of every YAML key. `VERSION` enters the digest: raise it when the same spec would now give another result."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
     VERSION: ClassVar[int] = 1
 
 
@@ -31,44 +46,78 @@ class Since(NamedTuple):
 M = TypeVar("M", bound=Model)
 
 
-def nearest(word: str, known: list[str] | set[str] | dict[str, Any]) -> str:
+def nearest(word: str, known: Iterable[Any]) -> str:
     """`; did you mean 'x'?` for the closest known word, else the list of what is known."""
-    close = difflib.get_close_matches(str(word), [str(k) for k in known], n=1)
+    words = sorted({str(item) for item in known})
+    close = difflib.get_close_matches(str(word)[:100], words, n=1)
     if close:
         return f"; did you mean '{close[0]}'?"
-    return f"; known: {', '.join(sorted(str(k) for k in known))}"
+    more = f" and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
+    return f"; known: {', '.join(words[:MOST_NAMED])}{more}" if words else ""
 
 
 def parse(cls: type[M], value: Any, where: str) -> M:
-    """Validate `value` as `cls`. Raises UserError naming `where`, the first offending key, its value and the remedy."""
+    """Validate `value` as `cls`. Raises UserError naming `where` (`FILE` or `FILE: key`), the first offending key, its value and
+    the remedy."""
     try:
         return cls.model_validate(value)
     except ValidationError as error:
-        raise UserError(_one_line(cls, error, where)) from None
+        # A misspelt key also leaves its right name missing; the misspelling is what helps.
+        first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+        raise UserError(_one_line(cls, value, first, where)) from None
 
 
-def _one_line(cls: type[Model], error: ValidationError, where: str) -> str:
-    # A misspelt key also leaves its right name missing; the misspelling is what helps.
-    first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
-    names = [str(part) for part in first["loc"]]
-    key = ".".join(names) or "(top level)"
-    if first["type"] == "extra_forbidden":
-        known = _fields_at(cls, names[:-1])
-        return f"{where}: {key}: unknown key '{names[-1]}'{nearest(names[-1], known) if known else ''}"
-    if first["type"] == "missing":
-        return f"{where}: {key}: missing; give it a value"
-    message = first["msg"].removeprefix("Value error, ")
-    given = "" if first["type"] == "value_error" and len(repr(first["input"])) > 60 else f" = {first['input']!r}"
-    return f"{where}: {key}{given[:120]}: {message[0].lower()}{message[1:]}"
+def shown(value: Any) -> str:
+    """A value as a message shows it: one line, not too long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
+def _one_line(cls: type[Model], value: Any, error: Any, where: str) -> str:
+    names = _keys(value, error)
+    key = ".".join(names)
+    spot = f"{where}{'.' if ': ' in where else ': '}{key}" if key else where
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"{spot}: unknown key '{names[-1]}'{nearest(names[-1], _fields_at(cls, names[:-1]))}"
+    if kind == "missing":
+        return f"{spot}: missing; give it a value"
+    if kind == "union_tag_invalid":
+        members = context["expected_tags"].replace("'", "").split(", ")
+        return f"{spot}.name = {shown(context['tag'])}: no such member{nearest(context['tag'], members)}"
+    given = "" if kind == "value_error" and len(repr(error["input"])) > 60 else f" = {shown(error['input'])}"
+    if kind == "literal_error":
+        members = re.findall(r"'([^']*)'", context["expected"])
+        close = nearest(error["input"], members) if isinstance(error["input"], str) and len(members) > 1 else ""
+        return f"{spot}{given}: should be {context['expected']}{close if 'did you mean' in close else ''}"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{spot}{given}: {message[0].lower()}{message[1:]}"
+
+
+def _keys(value: Any, error: Any) -> list[str]:
+    """The place of an error as keys of the YAML: without pydantic's names for members of unions, which are in no file."""
+    found: list[str] = []
+    here = value
+    for number, part in enumerate(error["loc"]):
+        if isinstance(here, dict) and (same := [key for key in here if str(key) == str(part)]):
+            here = here[same[0]]
+        elif isinstance(here, (list, tuple)) and isinstance(part, int) and part < len(here):
+            here = here[part]
+        elif isinstance(here, Model) and hasattr(here, str(part)):
+            here = getattr(here, str(part))
+        elif not (error["type"] == "missing" and number == len(error["loc"]) - 1):
+            continue
+        found.append(str(part))
+    return found
 
 
 def _fields_at(cls: type[Model], path: list[str]) -> list[str]:
-    """Field names of the model reached by `path`; union tags and container keys on the way are passed over."""
+    """Field names of the model reached by `path`; keys of containers on the way are passed over."""
     here: list[type[Model]] = [cls]
     for part in path:
-        found = [m for model in here if part in model.model_fields for m in _models_in(model.model_fields[part].annotation)]
-        tagged = [m for m in here if "name" in m.model_fields and m.model_fields["name"].default == part]
-        here = found or tagged or here
+        here = [
+            m for model in here if part in model.model_fields for m in _models_in(model.model_fields[part].annotation)
+        ] or here
     return sorted({name for model in here for name in model.model_fields})
 
 

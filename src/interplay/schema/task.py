@@ -12,7 +12,7 @@ Range = tuple[int, int]
 def check_mix(mix: dict, what: str) -> dict:
     """A mix names shares that are not negative and sum to one; nothing is normalised in silence."""
     total = sum(mix.values())
-    if not mix or min(mix.values()) < 0 or abs(total - 1) > 1e-6:
+    if not mix or min(mix.values()) < 0 or not abs(total - 1) <= 1e-6:  # also refuses NaN
         raise ValueError(f"{what} must be shares that sum to 1; these sum to {total:g}")
     return mix
 

@@ -1,5 +1,6 @@
 """Hydra composes one study at one scale, once; pydantic makes it typed. Everything after works on the typed study."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,27 @@ def scales(configs: Path) -> list[str]:
     return sorted(p.stem for p in (configs / "scale").glob("*.yaml"))
 
 
-def chosen(configs: Path, config: dict[str, Any]) -> tuple[list[str], str]:
+def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
     """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
-    defaults = _compose(configs, [])
-    names = str(config["study"]).split(",") if "study" in config else list(defaults["studies"])
-    scale = str(config.get("scale", _default_scale(configs)))
     unknown = sorted(set(config) - {"study", "scale"})
     if unknown:
-        raise UserError(f"--config: unknown key '{unknown[0]}'{nearest(unknown[0], ['study', 'scale'])}")
-    return names, scale
+        raise UserError(f"--config: {unknown[0]}: unknown key '{unknown[0]}'{nearest(unknown[0], ['study', 'scale'])}")
+    if {"study", "scale"} <= set(config):
+        return str(config["study"]).split(","), str(config["scale"])
+    studies, scale = _defaults(configs)
+    return str(config["study"]).split(",") if "study" in config else studies, str(config.get("scale", scale))
 
 
 def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
     """Compose and validate. Raises UserError in one line for anything that is not as the schema says."""
     _known(configs / "study", study)
     _known(configs / "scale", scale)
-    tree = _compose(configs, [f"study={study}", f"scale={scale}"])
-    where = f"{configs.name}/study/{study}.yaml"
-    return parse(Study, tree["study"], where), parse(Scale, tree["scale"], f"{configs.name}/scale/{scale}.yaml")
+    tree = _compose(configs, study, scale)
+    files = {"study": f"{configs.name}/study/{study}.yaml", "scale": f"{configs.name}/scale/{scale}.yaml"}
+    for group, file in files.items():
+        if not isinstance(tree.get(group), dict):
+            raise UserError(f"{file}: must hold keys and values, such as `question: ...`, and no `# @package` line")
+    return parse(Study, tree["study"], files["study"]), parse(Scale, tree["scale"], files["scale"])
 
 
 def _known(folder: Path, name: str) -> None:
@@ -43,25 +47,33 @@ def _known(folder: Path, name: str) -> None:
         raise UserError(f"{folder.name}={name}: no file {folder.parent.name}/{folder.name}/{name}.yaml{nearest(name, known)}")
 
 
-def _compose(configs: Path, overrides: list[str]) -> dict[str, Any]:
+def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
     # Imported here: Hydra costs 0.1 s that a job, which never composes, need not pay.
     from hydra import compose, initialize_config_dir
-    from hydra.errors import HydraException
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
 
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(configs.resolve())):
-            tree = OmegaConf.to_container(compose("config", overrides=overrides), resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        raise UserError(f"{configs.name}: {' '.join(str(error).split())}") from None
-    assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}
+            tree = OmegaConf.to_container(
+                compose("config", overrides=[f"study={study}", f"scale={scale}"]), resolve=True, throw_on_missing=True
+            )
+    except Exception as error:  # Hydra and OmegaConf answer a broken file with whatever exception it leads to
+        from interplay.study.locate import diagnosed
+
+        raise diagnosed(error, configs, study, scale) from None
+    return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
 
 
-def _default_scale(configs: Path) -> str:
-    from omegaconf import OmegaConf
+def _defaults(configs: Path) -> tuple[list[str], str]:
+    """Studies and scale of `configs/config.yaml`."""
+    import yaml
 
-    defaults = OmegaConf.load(configs / "config.yaml").defaults
-    return next(str(item["scale"]) for item in defaults if hasattr(item, "get") and "scale" in item)
+    path, shown = configs / "config.yaml", f"{configs.name}/config.yaml"
+    try:
+        tree = yaml.safe_load(path.read_text())
+        scale = next(str(item["scale"]) for item in tree["defaults"] if isinstance(item, dict) and "scale" in item)
+        return [str(name) for name in tree["studies"]], scale
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"{shown}: not readable: {error}") from None
+    except (KeyError, TypeError, StopIteration):
+        raise UserError(f"{shown}: must hold studies: [name, ...] and, in its defaults, scale: name") from None

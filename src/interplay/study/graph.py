@@ -17,8 +17,13 @@ from interplay.study.plan import Plan, Stage
 
 
 def plan_study(configs: Path, study: str, scale: str) -> Plan:
-    """Compose, validate and expand one study."""
-    return expand(study, scale, *compose.load(configs, study, scale), configs)
+    """Compose, validate and expand one study. Raises UserError with file and line of the key that is wrong."""
+    try:
+        return expand(study, scale, *compose.load(configs, study, scale), configs)
+    except UserError as error:
+        from interplay.study.locate import located  # reads every YAML file again, with lines: only when one is wrong
+
+        raise located(error, configs, study, scale) from None
 
 
 class Graph:
@@ -91,11 +96,14 @@ class Graph:
 
     def link(self) -> list[Path]:
         """Readable links: `by-name/<study>.<scale>/report` and `.../<arm>/seed<n>/<stage>`; returns the reports."""
-        return [_link_study(self.results, plan) for plan in self.plans if not self.missing([plan.report])]
+        return [_link_study(self.results, plan, self.by_name(plan)) for plan in self.plans if not self.missing([plan.report])]
+
+    def by_name(self, plan: Plan) -> Path:
+        """The folder of a study's readable links."""
+        return self.results / "by-name" / f"{plan.study.replace('/', '.')}.{plan.scale}"
 
 
-def _link_study(results: Path, plan: Plan) -> Path:
-    top = results / "by-name" / f"{plan.study.replace('/', '.')}.{plan.scale}"
+def _link_study(results: Path, plan: Plan, top: Path) -> Path:
     links = {"report": plan.report}
     for arm in cast(ReportSpec, plan.stages[plan.report].spec).arms:
         steps = [(stage.name, stage.digest) for stage in arm.path]

@@ -1,0 +1,181 @@
+"""The YAML files that make up a study at a scale, as Hydra merges them, with the line of every key.
+
+Read only when something is wrong: Hydra forgets where a value came from, and says of most broken files only that they are."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from interplay.schema.base import UserError, nearest
+
+
+class Source(NamedTuple):
+    """One file and the place where its keys stand in the composed study."""
+
+    file: str
+    """As messages show it: `configs/study/edge.yaml`."""
+    package: tuple[str, ...]
+    """`("study", "stages", "rl", "method")` for a method chosen in a study."""
+    root: yaml.Node
+
+
+def sources(configs: Path, chosen: dict[str, str]) -> list[Source]:
+    """All files of `chosen` (`{"study": "edge", "scale": "smoke"}`), later ones overriding earlier ones.
+
+    Raises UserError with file and line at the first that does not parse, repeats a key, or names a file that is not there."""
+    return [source for group, name in chosen.items() for source in _with_defaults(configs, group, name, (group,), ())]
+
+
+def read(configs: Path, path: Path) -> yaml.Node:
+    """The file's nodes, with their lines. Raises UserError when it is not one mapping with distinct string keys."""
+    shown = name_of(configs, path)
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        raise not_yaml(error, shown) from None
+    except yaml.reader.ReaderError as error:
+        line = str(path.read_bytes()[: error.position], "utf-8", "replace").count("\n") + 1
+        raise UserError(f"{shown}:{line}: not YAML: {error.reason}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{shown}:{error.object[: error.start].count(10) + 1}: not UTF-8 text: {error.reason}") from None
+    except RecursionError:
+        raise UserError(f"{shown}: nested too deeply to read") from None
+    except OSError as error:
+        raise UserError(f"{shown}: {error.strerror}") from None
+    root = root or yaml.MappingNode("tag:yaml.org,2002:map", [])
+    if not isinstance(root, yaml.MappingNode):
+        raise UserError(f"{shown}:1: must hold keys and values, such as `question: ...`")
+    _distinct(root, shown, set())
+    return root
+
+
+def not_yaml(error: yaml.MarkedYAMLError, shown: str) -> UserError:
+    """A parser's complaint with its line."""
+    mark = error.problem_mark or error.context_mark
+    reason = ", ".join(part for part in (error.context, error.problem) if part)
+    return UserError(f"{shown}:{mark.line + 1 if mark else 1}: not YAML: {reason}")
+
+
+def name_of(configs: Path, path: Path) -> str:
+    """The file as messages show it."""
+    return f"{configs.name}/{path.relative_to(configs)}"
+
+
+def line(node: yaml.Node) -> int:
+    """Line of a node, from 1."""
+    return node.start_mark.line + 1 if node.start_mark else 1
+
+
+def item(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    """The value of a key of a mapping node."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return next((value for name, value in reversed(pairs) if name.value == key), None)
+
+
+def _distinct(node: yaml.Node, shown: str, open_nodes: set[int]) -> None:
+    if id(node) in open_nodes:
+        raise UserError(f"{shown}:{line(node)}: an anchor that contains itself")
+    if isinstance(node, yaml.ScalarNode):
+        return
+    open_nodes = open_nodes | {id(node)}
+    if isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _distinct(value, shown, open_nodes)
+        return
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode) or key.tag.endswith(":null"):
+            raise UserError(f"{shown}:{line(key)}: a key must be a word, not empty, a list or a mapping")
+        if key.value in seen:
+            raise UserError(f"{shown}:{line(key)}: '{key.value}' stands twice; it stood in line {seen[key.value]} already")
+        seen[key.value] = line(key)
+        _distinct(value, shown, open_nodes)
+
+
+# -- Hydra's defaults lists --------------------------------------------------------------------------------------------
+
+
+class _Wanted(NamedTuple):
+    """One file that a defaults list asks for."""
+
+    group: str
+    name: str
+    package: tuple[str, ...]
+    at: str
+    """File, line and text of the item, for errors."""
+    optional: bool
+
+
+def _with_defaults(configs: Path, group: str, name: str, package: tuple[str, ...], outer: tuple[str, ...]) -> list[Source]:
+    path = configs / group / f"{name}.yaml"
+    own = Source(name_of(configs, path), package, read(configs, path))
+    found: list[Source] = []
+    for wanted in _defaults(own, group):
+        if wanted is None:
+            found.append(own)
+            continue
+        if not (configs / wanted.group / f"{wanted.name}.yaml").is_file():
+            if wanted.optional:
+                continue
+            raise UserError(f"{wanted.at}: {_no_file(configs, wanted)}")
+        inner = f"{configs.name}/{wanted.group}/{wanted.name}.yaml"
+        if inner in (*outer, own.file):
+            raise UserError(f"{wanted.at}: files that include each other in a circle")
+        found += _with_defaults(configs, wanted.group, wanted.name, wanted.package, (*outer, own.file))
+    return found if own in found else [*found, own]
+
+
+def _no_file(configs: Path, wanted: _Wanted) -> str:
+    folder = configs / wanted.group
+    if not folder.is_dir():
+        groups = [path.name for path in configs.iterdir() if path.is_dir() and path.name != "plans"]
+        return f"no folder {configs.name}/{wanted.group}{nearest(wanted.group, groups)}"
+    known = [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
+    return f"no file {configs.name}/{wanted.group}/{wanted.name}.yaml{nearest(wanted.name, known)}"
+
+
+def _defaults(source: Source, group: str) -> Iterator[_Wanted | None]:
+    """What the defaults list asks for, in order; None where the file's own keys come."""
+    node = item(source.root, "defaults")
+    if node is None:
+        return
+    if not isinstance(node, yaml.SequenceNode):
+        raise UserError(f"{source.file}:{line(node)}: defaults: must be a list, such as [/task@task: op_dag, _self_]")
+    placed = False
+    for entry in node.value:
+        at = f"{source.file}:{line(entry)}: defaults"
+        if isinstance(entry, yaml.ScalarNode) and entry.value == "_self_":
+            if placed:
+                raise UserError(f"{at}: _self_ stands twice")
+            placed = True
+            yield None
+        elif isinstance(entry, yaml.ScalarNode) and entry.tag.endswith(":str"):
+            inner, _, name = entry.value.partition("@")[0].rpartition("/")
+            place = f"{inner}@{entry.value.partition('@')[2]}" if "@" in entry.value else inner
+            yield _wanted(place, name, source, group, at)
+        elif isinstance(entry, yaml.MappingNode) and len(entry.value) == 1:
+            key, value = entry.value[0]
+            for option in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if not isinstance(option, yaml.ScalarNode):
+                    raise UserError(f"{at}.{key.value}: must be the name of a file")
+                if option.value not in ("", "null", "~"):
+                    yield _wanted(key.value, option.value, source, group, f"{at}.{key.value} = {option.value}")
+        else:
+            raise UserError(f"{at}: an item is a file's name, `group: name`, or _self_")
+
+
+def _wanted(place: str, name: str, source: Source, group: str, at: str) -> _Wanted:
+    *words, place = place.split(" ")
+    if "override" in words:
+        raise UserError(f"{at}: a study cannot override the choice of another file; name what it wants instead")
+    folder, _, package = place.partition("@")
+    inner = folder.strip("/") if folder.startswith("/") else f"{group}/{folder}".strip("/")
+    if package.startswith("_global_"):
+        where = tuple(part for part in package.split(".")[1:] if part)
+    elif package == "_here_":
+        where = source.package
+    else:
+        where = (*source.package, *(part for part in (package or folder.strip("/").replace("/", ".")).split(".") if part))
+    return _Wanted(inner, name.removesuffix(".yaml"), where, at, "optional" in words)

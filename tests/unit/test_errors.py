@@ -1,0 +1,213 @@
+"""A refusal names the file and the line where the key stands, whichever file that is, and the nearest right name."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from interplay.cli import main
+from interplay.schema.base import UserError, nearest
+from interplay.study import compose
+from interplay.study.graph import plan_study
+
+STUDY, EDGE, BASES = "configs/study/quickstart.yaml", "configs/study/edge.yaml", "configs/study/edge_bases.yaml"
+SCALE, METHOD, TASK = "configs/scale/smoke.yaml", "configs/method/grpo.yaml", "configs/task/op_dag.yaml"
+RL = "rl: {kind: rl, data: {edge: 1.0}}"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def edit(root: Path, file: str, old: str, new: str) -> int:
+    """Replace text in a file and return the line at which the new text ends, from 1."""
+    path = root / file
+    text = path.read_text()
+    assert text.count(old) == 1, f"{file}: {old!r}"
+    path.write_text(text.replace(old, new))
+    return text[: text.index(old)].count("\n") + new.count("\n") + 1
+
+
+def refusal(capsys: pytest.CaptureFixture[str], study: str = "quickstart") -> str:
+    """The one line with which the study is refused, without the program's name."""
+    assert main(["plan", study, "--scale", "smoke"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("interplay: ")
+    assert said.err.count("\n") == 1
+    return said.err.removeprefix("interplay: ").rstrip("\n")
+
+
+CASES: dict[str, tuple[str, str, str, str, str]] = {
+    # what: (study, file, old, new, the message behind `file:line: `)
+    "a misspelt key of a stage": (
+        "quickstart",
+        STUDY,
+        RL,
+        "rl: {kind: rl, data: {edge: 1.0}, stpes: 3}",
+        "stages.rl.stpes: unknown key 'stpes'; did you mean 'steps'?",
+    ),
+    "a key in a file that the study inherits from": (
+        "edge_bases",
+        EDGE,
+        RL,
+        "rl: {kind: rl, data: {edge: 1.0}, stpes: 3}",
+        "stages.rl.stpes: unknown key 'stpes'; did you mean 'steps'? (stages.rl.stpes of study edge_bases)",
+    ),
+    "a key of the scale's defaults for a kind": (
+        "quickstart",
+        SCALE,
+        "steps: 4,",
+        "stpes: 4,",
+        "kinds.rl.stpes: unknown key 'stpes'; did you mean 'steps'? (stages.rl.stpes of study quickstart)",
+    ),
+    "a value of the scale": (
+        "quickstart",
+        SCALE,
+        "id: [1, 2]",
+        "id: [1, two]",
+        "bands.id.1 = 'two': input should be a valid integer, unable to parse string as an integer",
+    ),
+    "a key of a method's file": (
+        "quickstart",
+        METHOD,
+        "epsilon: 0.2",
+        "epsilonn: 0.2",
+        "loss.epsilonn: unknown key 'epsilonn'; did you mean 'epsilon'? (stages.rl.method.loss.epsilonn of study quickstart)",
+    ),
+    "a value of the task's file": (
+        "quickstart",
+        TASK,
+        "name: op_dag",
+        "name: op_dga",
+        "name = 'op_dga': should be 'op_dag' (tokenizer.task.name of study quickstart)",
+    ),
+    "a value that an arm sets": (
+        "quickstart",
+        STUDY,
+        "set: {rl.data: {hard: 1.0}}",
+        "set: {rl.data: {hard: 1.0}, rl.steps: many}",
+        "arms.rl_hard.set.rl.steps = 'many': input should be a valid integer, unable to parse string as an integer "
+        "(stages.rl.steps of study quickstart)",
+    ),
+    "a member of a union": (
+        "quickstart",
+        STUDY,
+        RL,
+        "rl: {kind: rl, data: {edge: 1.0}, reward: {name: procss}}",
+        "stages.rl.reward.name = 'procss': no such member; did you mean 'process'?",
+    ),
+    "one of several words": (
+        "quickstart",
+        STUDY,
+        RL,
+        "rl:\n    kind: rl\n    data: {edge: 1.0}\n    dtype: bflaot16",
+        "stages.rl.dtype = 'bflaot16': should be 'float32' or 'bfloat16'; did you mean 'bfloat16'?",
+    ),
+    "a key that stands twice": (
+        "quickstart",
+        STUDY,
+        RL,
+        "rl: {kind: rl, data: {edge: 1.0}, kind: sft}",
+        "'kind' stands twice; it stood in line 18 already",
+    ),
+    "a file of the defaults list": (
+        "quickstart",
+        STUDY,
+        "/method@stages.rl.method: grpo",
+        "/method@stages.rl.method: gpro",
+        "defaults./method@stages.rl.method = gpro: no file configs/method/gpro.yaml; did you mean 'grpo'?",
+    ),
+    "a folder of the defaults list": (
+        "quickstart",
+        STUDY,
+        "/method@stages.rl.method: grpo",
+        "/metod@stages.rl.method: grpo",
+        "defaults./metod@stages.rl.method = grpo: no folder configs/metod; did you mean 'method'?",
+    ),
+    "a study that includes itself": (
+        "edge_bases",
+        EDGE,
+        "  - _self_",
+        "  - _self_\n  - edge_bases",
+        "defaults: files that include each other in a circle",
+    ),
+    "an item of the defaults list that is none": (
+        "quickstart",
+        STUDY,
+        "  - _self_",
+        "  - _self_\n  - 3",
+        "defaults: an item is a file's name, `group: name`, or _self_",
+    ),
+    "a reference to a key that is not there": (
+        "quickstart",
+        STUDY,
+        "source: arXiv:2512.07783, Figures 1 and 3",
+        "source: ${nope.x}",
+        "source: Interpolation key 'nope.x' not found",
+    ),
+    "a metric": (
+        "quickstart",
+        STUDY,
+        "cells: [strict_pass@1]}",
+        "cells: [strct_pass@1]}",
+        "tables.ops.cells = ['strct_pass@1']: 'strct_pass@1' is not a metric; write strict_pass@K or answer_pass@K",
+    ),
+    "a number that is not finite": (
+        "quickstart",
+        STUDY,
+        RL,
+        "rl: {kind: rl, data: {edge: 1.0}, temperature: .nan}",
+        "stages.rl.temperature = nan: input should be a finite number",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_file_and_line_are_named_for(case: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study, file, old, new, message = CASES[case]
+    line = edit(root, file, old, new)
+    assert refusal(capsys, study) == f"{file}:{line}: {message}"
+
+
+def test_a_missing_value_is_named_at_the_stage_that_lacks_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(root, SCALE, "steps: 4, ", "")
+    assert refusal(capsys) == f"{STUDY}:18: stages.rl.steps: missing; give it a value"
+
+
+def test_broken_yaml_is_named_with_the_line_at_which_reading_stopped(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(root, STUDY, "evaluate: [eval]", "evaluate: [eval")
+    assert refusal(capsys).startswith(f"{STUDY}:27: not YAML: while parsing a flow sequence, expected ',' or ']'")
+
+
+def test_a_broken_default_study_does_not_stop_another(root: Path) -> None:
+    (root / STUDY).write_text("question: [")
+    assert compose.chosen(root / "configs", {"study": "edge"}) == (["edge"], "laptop")
+    assert plan_study(root / "configs", "edge", "smoke").stages
+
+
+def test_a_key_of_the_snakemake_command_line_is_refused_with_the_nearest(root: Path) -> None:
+    with pytest.raises(UserError, match=r"--config: stuyd: unknown key 'stuyd'; did you mean 'study'\?"):
+        compose.chosen(root / "configs", {"stuyd": "edge"})
+
+
+def test_a_message_is_one_short_line_whatever_the_value_holds(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(root, STUDY, RL, f'rl: {{kind: rl, data: {{edge: 1.0}}, "a\\nb{"x" * 40}": 1, dtype: "{"y" * 5000}"}}')
+    assert len(refusal(capsys)) < 1000
+
+
+def test_many_known_names_are_not_all_listed() -> None:
+    assert nearest("zzzz", [f"arm_{i:03}" for i in range(500)]).endswith("and 480 more")
+
+
+def test_a_right_study_never_pays_for_reading_lines(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("read with lines although nothing was wrong")
+
+    monkeypatch.setattr("interplay.study.files.sources", fail)
+    monkeypatch.setattr("interplay.study.locate.sources", fail)
+    assert plan_study(root / "configs", "quickstart", "smoke").report
