@@ -111,14 +111,14 @@ def _node(
     state = next((name for name in STATES if name in found), found[0])
     done = found.count("done")
     note = f"{done} of {len(digests)} done" if 0 < done < len(digests) else state if state not in ("done", "new") else ""
-    names = list(dict.fromkeys(_name(stages[digest]) for digest in digests))
+    names = list(dict.fromkeys(stage_name(stages[digest]) for digest in digests))
     shorts = list(dict.fromkeys(_short(stages[digest]) for digest in digests))
     label = names[0] if len(names) == 1 else shorts[0] if len(shorts) == 1 else f"{shorts[0]} …"
     href = next((hrefs[digest] for digest in digests if digest in hrefs), "")
     return Node(label, stages[digests[0]]["kind"], state, ", ".join(digests), href, note, len(digests))
 
 
-def _name(stage: Mapping[str, Any]) -> str:
+def stage_name(stage: Mapping[str, Any]) -> str:
     """`rl_edge/rl/seed0` -> `rl_edge/rl`, `base/base/seed0` -> `base`, `data.edge` -> `edge`, `stages.base.corpus` ->
     `base corpus`; a digest where there is no label."""
     parts = str(stage.get("label") or stage["digest"]).split("/")
@@ -130,4 +130,4 @@ def _name(stage: Mapping[str, Any]) -> str:
 
 def _short(stage: Mapping[str, Any]) -> str:
     """The name without the arm."""
-    return _name(stage).rsplit("/", 1)[-1]
+    return stage_name(stage).rsplit("/", 1)[-1]

@@ -1,0 +1,203 @@
+"""A table's cell, from its value down to the data: what it is uncertain over, and every stage behind it, each once.
+
+Works from records alone where payloads are not here: then the interval is that of the report's record, and what needs samples or
+problems says so."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from interplay.report import estimate, frame, stats, tables, text
+from interplay.report.chain import stages_of
+from interplay.report.estimate import Estimate
+from interplay.report.frame import Results
+from interplay.report.plain import aligned
+from interplay.schema.base import UserError, nearest
+from interplay.schema.report import ReportSpec, check_metric
+from interplay.store import artifact
+
+DIFFERENCES = "_differences"
+
+Stages = Mapping[str, Mapping[str, Any]]
+
+
+class Asked(NamedTuple):
+    """A cell, by the names that the table uses. `against` is empty in a table of values."""
+
+    table: str
+    arm: str
+    against: str
+    column: str
+    metric: str
+
+
+def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, asked: Asked, seed: int | None) -> str:
+    """The cell in words. `stages`: the study's plan as JSON, dependencies first; `report`: the digest of its report; `seed`: tell
+    of one seed alone."""
+    spec = spec.model_copy(update={"arms": [row for row in spec.arms if row.arm in (asked.arm, asked.against)]})
+    found, notes = value(spec, report, results, asked)
+    rows = [row for row in spec.arms if seed is None or row.seed == seed]
+    if not rows:
+        raise UserError(f"--seed {seed}: the study plans {asked.arm} at seeds {_listed(row.seed for row in spec.arms)}")
+    chain, absent = stages_of(
+        spec.model_copy(update={"arms": rows}), stages, results, lambda digest: _holds(stages, digest, asked, spec)
+    )
+    blocks = [_head(spec, report, found, asked), *chain]
+    if notes or absent:
+        blocks.append(["not here", *(f"  {line}" for line in [*notes, *absent])])
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def match(spec: ReportSpec, stages: Stages, table: str, row: str, column: str, metric: str | None) -> Asked:
+    """The cell that is meant: case, spaces, `:` and kinds of dashes do not matter; `column/metric` is one way to name the metric.
+
+    Raises UserError with the nearest name for whatever the table does not have."""
+    where = f"study {spec.study}"
+    name = _pick(table, [*spec.tables, *(f"{known}{DIFFERENCES}" for known in spec.tables)], where, "table")
+    shown = spec.tables[name.removesuffix(DIFFERENCES)]
+    pairs = {f"{arm} − {against}": (arm, against) for arm, against in tables.contrasts(Results(spec, {}, {}, {}))}
+    values = {arm: (arm, "") for arm in frame.arms(spec)}
+    known = pairs if name.endswith(DIFFERENCES) else values | pairs
+    arm, against = known[_pick(row, list(known), f"table {name}", "row")]
+    table = f"{name.removesuffix(DIFFERENCES)}{DIFFERENCES if against else ''}"
+    column, _, behind = column.partition("/")
+    ops = sorted({int(op) for row in spec.arms for op in _ops(stages, row.evaluations.values())})
+    columns = [part for item in shown.columns for part in ([f"op:{op}" for op in ops] if item == "op" else [item])]
+    column = _pick(column, columns, f"table {name}", "column")
+    metrics = tables.side_by_side(shown.cells)
+    metric = _pick(metric or behind or metrics[0], metrics, f"table {name}", "metric", is_metric)
+    return Asked(table, arm, against, column, metric)
+
+
+def is_metric(word: str) -> bool:
+    """Whether it can be computed, though the table may not show it."""
+    try:
+        return bool(check_metric(word))
+    except ValueError:
+        return False
+
+
+def _pick(word: str, known: list[str], where: str, what: str, allowed: Callable[[str], bool] = lambda word: False) -> str:
+    by_plain = {_plain(name): name for name in reversed(known)}
+    if _plain(word) in by_plain:
+        return by_plain[_plain(word)]
+    if allowed(word):
+        return word
+    raise UserError(f"{where}: no {what} {word!r}{nearest(word, known)}")
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[\s_:–—−-]+", " ", word.strip().lower())
+
+
+def _ops(stages: Stages, evaluations: Iterable[str]) -> set[str]:
+    """Ops of the evaluations' problem sets, by their specs."""
+    sets = [stages[stages[digest]["deps"]["data"]]["spec"] for digest in evaluations]
+    return {str(op) for spec in sets for ops in spec["bands"].values() for op in ops}
+
+
+def _holds(stages: Stages, digest: str, asked: Asked, spec: ReportSpec) -> bool:
+    """Whether an evaluation's problem set has the column, by the spec."""
+    bands = stages[stages[digest]["deps"]["data"]]["spec"]["bands"]
+    if asked.column in bands:
+        return True
+    wanted = (
+        {asked.column.removeprefix("op:")}
+        if asked.column.startswith("op:")
+        else {str(op) for op in spec.bands.get(asked.column, [])}
+    )
+    return bool(wanted & {str(op) for ops in bands.values() for op in ops})
+
+
+def value(spec: ReportSpec, report: str, results: Path, asked: Asked) -> tuple[Estimate, list[str]]:
+    """The cell's estimate, and what kept it from being computed afresh: from samples where all are here, else from records."""
+    folders = {digest: artifact.folder(results, "evaluate", digest) for row in spec.arms for digest in row.evaluations.values()}
+    absent = [d for d, path in folders.items() if artifact.done(path) and not (path / "samples.parquet").exists()]
+    if not absent:
+        read = frame.read(spec, folders)
+        if asked.against:
+            return estimate.difference(read, asked.arm, asked.against, asked.column, asked.metric), []
+        return estimate.value(read, asked.arm, asked.column, asked.metric), []
+    shown = _shown(report, results, asked)
+    notes = [f"samples of evaluation {digest}: `interplay store pull` gets them" for digest in absent]
+    found = _from_records(spec, folders, asked, shown)
+    return found, notes if shown else [*notes, "the interval: it needs samples, or the report's record"]
+
+
+def _shown(report: str, results: Path, asked: Asked) -> list[float] | None:
+    """[estimate, low, high] in the report's record."""
+    out = artifact.folder(results, "report", report)
+    if not artifact.done(out):
+        return None
+    row = f"{asked.arm} − {asked.against}" if asked.against else asked.arm
+    return artifact.record(out)["metrics"]["tables"].get(asked.table, {}).get(f"{row}/{asked.column}/{asked.metric}")
+
+
+def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, shown: list[float] | None) -> Estimate:
+    """Means per seed from the evaluations' records; the interval over seeds from them, else that which the report shows."""
+    parts: dict[int, tuple[float, tuple[str, ...]]] = {}
+    counts: list[tuple[int, int]] = []
+    for row in spec.arms:
+        if row.arm != asked.arm:
+            continue
+        others = [other for other in spec.arms if (other.arm, other.seed) == (asked.against, row.seed)]
+        cells = [_cell(item.evaluations.values(), folders, asked) for item in [row, *others]]
+        if all(cells) and len(cells) == (2 if asked.against else 1):
+            known = [cell for cell in cells if cell]
+            parts[row.seed] = (known[0][1] - (known[1][1] if asked.against else 0.0), tuple(cell[0] for cell in known))
+            counts += [cell[2] for cell in known]
+    if not parts:
+        return Estimate(missing=(f"no record here holds {asked.metric} of {asked.column}; any k needs the samples",))
+    distinct = {digests: mean for mean, digests in parts.values()}
+    means = np.array([*distinct.values()])
+    low, high = (shown[1], shown[2]) if shown else (np.nan, np.nan)
+    over = f"{min(count for count, _ in counts)} prompts"
+    if len(means) > 1 and np.ptp(means) > estimate.AGREE:
+        low, high = stats.t_interval(means, (-1.0, 1.0) if asked.against else (0.0, 1.0))
+        over = f"{len(means)} seeds"
+    prompts, samples = (min(number) for number in zip(*counts, strict=True))
+    per_seed = tuple(mean for mean, _ in parts.values())
+    digests = tuple(dict.fromkeys(digest for _, pair in parts.values() for digest in pair))
+    return Estimate(float(means.mean()), low, high, over, prompts, samples, tuple(parts), per_seed, len(means), digests)
+
+
+def _cell(evaluations: Iterable[str], folders: dict[str, Path], asked: Asked) -> tuple[str, float, tuple[int, int]] | None:
+    """(digest, mean, (prompts, samples)) of the first evaluation, by digest, whose record holds the column."""
+    axis, name = ("op", asked.column.removeprefix("op:")) if asked.column.startswith("op:") else ("band", asked.column)
+    for digest in evaluations:
+        metrics = artifact.record(folders[digest])["metrics"] if artifact.done(folders[digest]) else {}
+        cell = metrics.get(axis, {}).get(name, {})
+        if asked.metric in cell:
+            return digest, cell[asked.metric], (cell["n"], metrics["n_samples"])
+    return None
+
+
+def _head(spec: ReportSpec, report: str, found: Estimate, asked: Asked) -> list[str]:
+    signed = bool(asked.against)
+    row = f"{asked.arm} − {asked.against}" if signed else asked.arm
+    unit = "points" if signed else "%"
+    lines = [f"{row}, {tables.label(asked.column, asked.metric)}: "]
+    if found.seeds:
+        interval = "" if np.isnan(found.low) else f" {text.interval(found, signed).removesuffix(text.OVER_PROMPTS)}"
+        lines[0] += f"{text.percent(found.value, signed)} {unit}{interval}"
+        lines.append(f"  uncertain over {found.over}; {found.n_prompts} prompts, {found.n_samples} samples each")
+    else:
+        lines[0] += "missing"
+    lines.append(f"  table {asked.table} of study {spec.study} at scale {spec.scale}, report {report}")
+    if not np.isnan(found.detectable):
+        lines.append(
+            f"  smallest true difference that these seeds would find (80 % power): {text.percent(found.detectable)} points"
+        )
+    seeds: dict[int, list[str]] = {}
+    for item in sorted(spec.arms, key=lambda item: item.arm != asked.arm):
+        seeds.setdefault(item.seed, []).extend(digest for digest in item.evaluations.values() if digest in found.digests)
+    shown = zip(found.seeds, found.per_seed, strict=True)
+    lines += aligned([[f"seed {seed}", f"{text.percent(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
+    return lines + [f"  missing: {reason}" for reason in found.missing]
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(str(number) for number in sorted(set(numbers)))
