@@ -7,8 +7,7 @@ import pytest
 from conftest import ROOT
 
 from interplay.schema.base import UserError
-from interplay.schema.study import Arm
-from interplay.study.expand import expand_grid, replaced
+from interplay.study.arms import replaced
 from interplay.study.graph import plan_study
 from interplay.study.plan import Plan
 
@@ -81,12 +80,6 @@ def test_set_replaces_a_mix_and_never_merges_it() -> None:
 def test_set_on_a_stage_that_is_not_there_names_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'base'"):
         replaced({"base": {}}, {"bsae.data": 1}, "here")
-
-
-def test_a_grid_makes_an_arm_of_every_combination() -> None:
-    arms = expand_grid({"rl": Arm(path=["base", "rl"], grid={"rl.optimizer.learning_rate": [1e-4, 1e-3], "rl.steps": [1, 2, 3]})})
-    assert len(arms) == 6
-    assert arms["rl[learning_rate=0.0001,steps=3]"].set == {"rl.optimizer.learning_rate": 1e-4, "rl.steps": 3}
 
 
 def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:

@@ -1,8 +1,8 @@
-"""What a stage costs, in tokens, rollouts and floating-point operations: as planned, from its spec, or realised, from its record.
+"""What a stage costs, in tokens, rollouts and floating-point operations: planned, from its spec, or realised, from its record.
 
-FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference or by the policy before its update
-(arXiv:2001.08361; the `paper` accounting of arXiv:2512.07783). N is the number of parameters. Attention and the prompts' passes
-are left out: prompts are short and pass once for a whole group."""
+FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference or by the policy before its
+update (arXiv:2001.08361), N being the number of parameters. Attention and the prompts' passes are left out: prompts are short
+and pass once for a whole group."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -28,8 +28,8 @@ class Cost(NamedTuple):
 
 
 def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
-    """Planned cost by digest of stages in JSON (`kind`, `spec`, `deps`; dependencies first): lines of a lock, stage.json, or records,
-    of which a source's tells its parameters. A dependency that is not among them is unknown."""
+    """Planned cost by digest of stages in JSON (`kind`, `spec`, `deps`; dependencies first): lines of a lock, stage.json, or
+    records, of which a source's tells its parameters. A dependency that is not among them is unknown."""
     found: dict[str, Cost] = {}
     for digest, stage in stages.items():
         found[digest] = _cost(stage, _parameters(stage, stages, found), stages)

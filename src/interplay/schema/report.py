@@ -1,10 +1,10 @@
 """Tables, figures and claims: what a study answers with."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import field_validator, model_validator
 
-from interplay.schema.base import Model
+from interplay.schema.base import Model, Since
 
 METRIC = r"^(strict|answer)_pass@[1-9][0-9]*$"
 
@@ -106,6 +106,31 @@ class Claim(Model):
     test: Test
 
 
+class Match(Model):
+    """Arms that are to be compared at equal budgets. With `paper` accounting a plan that breaks it is refused; `realised` is
+    judged from the records, and claims that compare arms of a match that failed are not judged."""
+
+    budget: Literal["tokens", "flops", "rollouts"]
+    """tokens: trained on; flops: of training, with sampling and scoring in RL; rollouts: completions sampled by RL."""
+    accounting: Literal["paper", "realised"] = "realised"
+    """paper: as planned, RL charged as (5/3) N r L training tokens at the length cap L (arXiv:2512.07783, section 5), and 6
+    FLOPs per parameter and token of these; realised: what the records say was trained on and sampled."""
+    tolerance: float = 0.05
+    """Most that the smallest budget may lie below the largest, as a share of it; of the means over seeds."""
+    among: list[str]
+    """Arms, two at least."""
+    stages: list[str] | None = None
+    """Stages that count, by name; null: those of the paths but for what all these arms share."""
+
+    @model_validator(mode="after")
+    def _several(self) -> "Match":
+        if len(set(self.among)) < 2 or len(set(self.among)) < len(self.among):
+            raise ValueError(f"among must name two different arms at least, each once, not {self.among}")
+        if not 0 <= self.tolerance < 1:
+            raise ValueError(f"tolerance must lie in [0, 1), not {self.tolerance}")
+        return self
+
+
 class ReportStage(Model):
     """One stage on an arm's path."""
 
@@ -140,3 +165,5 @@ class ReportSpec(Model):
     tables: dict[str, Table]
     figures: dict[str, Figure]
     claims: list[Claim]
+    match: Annotated[list[Match], Since([])] = []
+    """Budgets that arms share."""

@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from interplay.schema.base import Model
-from interplay.schema.report import Claim, Figure, Table
+from interplay.schema.report import Claim, Figure, Match, Table
 
 Split = Literal["train", "rl", "validation", "test"]
 
@@ -39,17 +39,42 @@ class DataSet(Model):
         return [self.band] if self.band is not None else list(self.bands or [])
 
 
+class Nested(Model):
+    """An axis that exists only where another key has certain values."""
+
+    under: dict[str, list[Any]]
+    """`stage.key: [values]`: the axis is active where each of these keys has one of its values."""
+    values: list[Any]
+    """What the axis' own key takes there; elsewhere it stays as it is."""
+
+
 class Arm(Model):
-    """A path through the named stages, each starting from the one before it."""
+    """A path through the named stages, each starting from the one before it; with axes, one arm per combination of values,
+    named `arm[key=value,...]`. Such a name can stand wherever an arm is named: in `control`, `match` and claims.
+
+    An arm differs from its control in its path, in what it sets, in what `differs` names, and in nothing else: that is checked.
+    Keys of axes are `stage.key`, or `task.key` for the task of all the arm's data; they are applied above `set`."""
 
     path: list[str]
     """Stages in order; the first is a pretrain or a source."""
     control: str | None = None
-    """The arm that this one is to be compared with."""
+    """The arm that this one is to be compared with. Where that arm has axes, give one of its combinations, or its plain name for
+    the one with the same values in brackets. A combination that is itself the control of its siblings has none."""
     set: dict[str, Any] = {}
     """`stage.key: value` or `task.key: value`; the value replaces what stands there and is never merged."""
+    differs: list[str] = []
+    """Further keys in which the arm differs from its control, such as one that the control sets and this arm does not."""
     grid: dict[str, list[Any]] = {}
-    """`stage.key: [values]` or `task.key: [values]`; the arm is multiplied by every combination."""
+    """`stage.key: [values]`; every combination of the values of all keys."""
+    zip: dict[str, list[Any]] = {}
+    """`stage.key: [values]`; lists of equal length walked in step: the first values together, then the second ones."""
+    one_at_a_time: dict[str, list[Any]] = {}
+    """`stage.key: [values]`; the arm as it stands, and one arm for each other value of each key, whose control it is. Further
+    axes multiply all of them."""
+    nested: dict[str, Nested] = {}
+    """`stage.key: {under: {stage.key: [values]}, values: [values]}`; an axis that is active only under values of another key."""
+    exclude: list[dict[str, Any]] = []
+    """Combinations to leave out, each given by some of its keys and values; each must leave out something."""
 
 
 class Seeds(Model):
@@ -76,9 +101,16 @@ class Study(Model):
     """Evaluate stages run at the end of every path."""
     seeds: Seeds | None = None
     """Null: the scale's."""
+    match: list[Match] = []
+    """Budgets that arms share; one or a list of them."""
     tables: dict[str, Table] = {}
     figures: dict[str, Figure] = {}
     claims: list[Claim] = []
+
+    @field_validator("match", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return [value] if isinstance(value, dict) else value
 
 
 class Scale(Model):

@@ -4,8 +4,10 @@ from typing import Any
 
 from interplay.schema.base import UserError, nearest
 from interplay.schema.kinds import KINDS
-from interplay.schema.study import Scale, Study
+from interplay.schema.report import ReportArm
+from interplay.schema.study import Arm, Scale, Study
 from interplay.schema.task import check_mix
+from interplay.study.arms import Combination
 
 FIRST = ("pretrain", "source")
 MODELS = (*FIRST, "midtrain", "sft", "rl")
@@ -32,8 +34,7 @@ def names(study: Study, scale: Scale, where: str) -> None:
             _known(band, scale.bands, f"{where}: data.{name}.band", "band")
     for name, arm in study.arms.items():
         _path(study, arm.path, f"{where}: arms.{name}.path")
-        if arm.control is not None:
-            _known(arm.control, study.arms, f"{where}: arms.{name}.control", "arm")
+        _keys(study, arm, f"{where}: arms.{name}")
     for name in study.evaluate:
         _known(name, study.stages, f"{where}: evaluate", "stage")
         if not isinstance(study.stages[name].get("data"), str):
@@ -46,10 +47,44 @@ def names(study: Study, scale: Scale, where: str) -> None:
     _shown(study, where)
 
 
+def combinations(study: Study, made: dict[str, Combination], where: str) -> None:
+    """Every arm that a claim names is there."""
+    for number, claim in enumerate(study.claims):
+        for key, arm in (("arm", claim.test.arm), ("against", claim.test.against)):
+            if arm is not None:
+                _known(arm, made, f"{where}: claims.{number}.test.{key}", "arm")
+
+
+def different(rows: list[ReportArm], made: dict[str, Combination], where: str) -> None:
+    """No two combinations of an arm, and no two arms that set the same, consist of the same stages. Arms that set different
+    things may coincide: at one scale a value is the usual one, at another it is not."""
+    seen: dict[tuple[Any, ...], list[str]] = {}
+    for row in rows:
+        stages = (row.seed, *(stage.digest for stage in row.path), *row.evaluations.values())
+        one = made[row.arm]
+        for name in seen.setdefault(stages, []):
+            if made[name].group == one.group or made[name].set == one.set:
+                same = f"{row.arm} is the same as {name}, stage for stage"
+                raise UserError(f"{where}: arms.{one.group}: {same}; take one away, or let it differ")
+        seen[stages].append(row.arm)
+
+
 def tested_bands(study: Study) -> list[str]:
     """The bands of the evaluations' problem sets, in order of mention."""
     found = [band for name in study.evaluate for band in study.data[study.stages[name]["data"]].names()]
     return list(dict.fromkeys(found))
+
+
+def _keys(study: Study, arm: Arm, where: str) -> None:
+    """What the arm sets, and what its axes choose, belongs to a stage that it has."""
+    reached = ["task", *arm.path, *study.evaluate]
+    for part in ("set", "grid", "zip", "one_at_a_time", "nested"):
+        for key in getattr(arm, part):
+            stage, _, rest = key.partition(".")
+            if stage not in study.stages and stage != "task":
+                raise UserError(f"{where}.{part}.{key}: must be stage.key{nearest(stage, study.stages)}")
+            if stage not in reached or not rest:
+                raise UserError(f"{where}.{part}.{key}: must be stage.key of a stage of this arm: {', '.join(reached)}")
 
 
 def _path(study: Study, path: list[str], where: str) -> None:
@@ -68,14 +103,10 @@ def _shown(study: Study, where: str) -> None:
     for name, table in study.tables.items():
         for column in table.columns:
             _known(column, [*bands, "op"], f"{where}: tables.{name}.columns", "band of the evaluations")
-    grids = [name for name, arm in study.arms.items() if arm.grid]
     for number, claim in enumerate(study.claims):
         spot = f"{where}: claims.{number}.test"
         if not claim.test.band.startswith("op:"):
             _known(claim.test.band, bands, f"{spot}.band", "band of the evaluations")
-        for arm in [claim.test.arm, *([claim.test.against] if claim.test.against else [])]:
-            if arm.split("[")[0] not in grids:
-                _known(arm, study.arms, f"{spot}.arm", "arm")
 
 
 def _known(name: Any, table: Any, where: str, what: str) -> None:

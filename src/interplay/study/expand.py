@@ -1,7 +1,5 @@
 """From a typed study to its plan: arms x seeds walk their paths, and every distinct stage is made once."""
 
-import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +8,14 @@ from interplay.schema.data import ProblemsSpec
 from interplay.schema.kinds import KINDS
 from interplay.schema.report import ReportArm, ReportStage
 from interplay.schema.run import Run
-from interplay.schema.study import Arm, DataSet, Scale, Study
-from interplay.study import check, custom
+from interplay.schema.study import DataSet, Scale, Study
+from interplay.schema.task import Task
+from interplay.study import arms, budget, check, contrast, custom
+from interplay.study.arms import Combination, Tree
 from interplay.study.plan import Plan, Stage
+from interplay.study.resolve import OWN_KEYS, own_values, whole
 
 TRAINERS = ("pretrain", "midtrain", "sft")
-OWN_KEYS = {"kind", "data", "validation", "corpus"}
-"""Keys of a study's stage that are not keys of its kind's spec or its run block."""
 
 
 class Expansion:
@@ -105,7 +104,7 @@ class Expansion:
         self.trained[digest] = self.trained.get(before or "", set()) | self.ops_of(list(roles.values()))
         return digest
 
-    def walk(self, name: str, arm: Arm, stages: dict[str, dict[str, Any]], seed: int, first: int, vary: list[str]) -> ReportArm:
+    def walk(self, name: str, arm: Combination, stages: Tree, seed: int, first: int, vary: list[str]) -> ReportArm:
         """One arm at one seed: its models in order, then its evaluations."""
         path: list[ReportStage] = []
         before: str | None = None
@@ -130,14 +129,19 @@ class Expansion:
         seeds = self.study.seeds
         values = seeds.values if seeds else self.scale.seeds
         vary = seeds.vary if seeds else []
-        arms = expand_grid(self.study.arms)
-        rows: list[ReportArm] = []
-        for name, arm in arms.items():
-            whole = {**self.study.stages, "task": {**self.scale.task, **self.study.task}}
-            stages = replaced(whole, arm.set, f"{self.where}: arms.{name}.set")
-            self.task = stages.pop("task")
-            for seed in values:
-                rows.append(self.walk(name, arm, stages, seed, values[0], vary))
+        combinations = arms.expand(self.study.arms, own_values(self.study, self.scale, self.where), self.where)
+        check.combinations(self.study, combinations, self.where)
+        everything, rows = whole(self.study, self.scale), []
+        resolved: dict[str, contrast.Resolved] = {}
+        for name, made in combinations.items():
+            stages = arms.replaced(everything, made.set, f"{self.where}: arms.{made.group}.set")
+            self.task = stages["task"]
+            task = parse(Task, self.task, f"{self.where}: task")
+            rows += [self.walk(name, made, stages, seed, values[0], vary) for seed in values]
+            resolved[name] = contrast.resolved(self.plan, rows[-1], stages, task)
+        check.different(rows, combinations, self.where)
+        contrast.check(combinations, resolved, self.where)
+        budget.check(self.study.match, rows, self.plan, self.where)
         self._report(rows)
         return self.plan
 
@@ -161,6 +165,7 @@ class Expansion:
             "tables": self.study.tables,
             "figures": self.study.figures,
             "claims": self.study.claims,
+            "match": self.study.match,
         }
         self.plan.report = self.stage("report", spec, {digest: digest for digest in sorted(used)}, "report")
 
@@ -173,35 +178,3 @@ class Expansion:
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
     """The plan of a study at a scale. Raises UserError before anything is written."""
     return Expansion(name, scale_name, study, scale, configs).run()
-
-
-def expand_grid(arms: dict[str, Arm]) -> dict[str, Arm]:
-    """Arms with a grid become one arm per combination, named `arm[key=value,...]` after the last part of each key."""
-    found: dict[str, Arm] = {}
-    for name, arm in arms.items():
-        keys = list(arm.grid)
-        for values in itertools.product(*arm.grid.values()):
-            pairs = dict(zip(keys, values, strict=True))
-            tag = ",".join(f"{key.rsplit('.', 1)[-1]}={_short(value)}" for key, value in pairs.items())
-            found[f"{name}[{tag}]" if tag else name] = arm.model_copy(update={"set": {**arm.set, **pairs}, "grid": {}})
-    return found
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-
-
-def replaced(stages: dict[str, dict[str, Any]], changes: dict[str, Any], where: str) -> dict[str, dict[str, Any]]:
-    """The stages with `stage.key...: value` put in place; a value replaces what stood there, mixes included."""
-    result = json.loads(json.dumps(stages))
-    for dotted, value in changes.items():
-        stage, *keys = dotted.split(".")
-        if stage not in result or not keys:
-            raise UserError(f"{where}: {dotted}: must be stage.key{nearest(stage, result)}")
-        here = result[stage]
-        for key in keys[:-1]:
-            here = here.setdefault(key, {})
-            if not isinstance(here, dict):
-                raise UserError(f"{where}: {dotted}: '{key}' holds a value, not keys")
-        here[keys[-1]] = value
-    return result

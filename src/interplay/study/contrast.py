@@ -1,0 +1,97 @@
+"""Clean contrasts: an arm differs from its control in what it declares, and in nothing else.
+
+Declared are its path, the keys that it sets or that its axes choose, and its `differs`. Stages of one path only are declared by
+the path; the others are compared as they were planned, by name, with the task and the data that they name."""
+
+from typing import Any
+
+from interplay.schema.base import Model, UserError, shown
+from interplay.schema.report import ReportArm
+from interplay.schema.task import Task
+from interplay.study.arms import Combination
+from interplay.study.plan import Plan
+from interplay.study.resolve import OWN_KEYS, at
+
+Resolved = dict[str, dict[str, Any]]
+"""Stage name, or `task`, -> its keys with models, mappings and values as they were planned."""
+FROM_DATA = ("mix", "seed")
+"""Keys of specs that the planner fills in."""
+
+
+def resolved(plan: Plan, row: ReportArm, entries: dict[str, dict[str, Any]], task: Task) -> Resolved:
+    """All that an arm consists of at one seed. `entries` are its stages in the study's words, with `set` and axes in place."""
+    digests = {**{stage.name: stage.digest for stage in row.path}, **row.evaluations}
+    found: Resolved = {"task": {name: getattr(task, name) for name in type(task).model_fields}}
+    for name, digest in digests.items():
+        stage = plan.stages[digest]
+        spec = {field: getattr(stage.spec, field) for field in type(stage.spec).model_fields if field not in FROM_DATA}
+        own = {key: value for key, value in entries.get(name, {}).items() if key in OWN_KEYS and key != "corpus"}
+        corpus = plan.stages[stage.deps["corpus"]].spec if "corpus" in stage.deps else None
+        found[name] = {**spec, **own, "corpus": corpus}
+    return found
+
+
+def check(combinations: dict[str, Combination], arms: dict[str, Resolved], where: str) -> None:
+    """Raises UserError at the first arm that differs from its control in more or less than it declares."""
+    for name, made in combinations.items():
+        if made.control is not None:
+            _nothing_beside(name, made, arms[name], arms[made.control], where)
+            _all_that_is_declared(name, made, combinations[made.control], arms[name], arms[made.control], where)
+
+
+def _nothing_beside(name: str, made: Combination, arm: Resolved, control: Resolved, where: str) -> None:
+    declared = [*made.set, *made.differs]
+    for stage in [name for name in arm if name in control]:
+        for key in differing(arm[stage], control[stage], stage):
+            if any(key == one or key.startswith(f"{one}.") for one in declared):
+                continue
+            here, there = shown(_value(arm, key)), shown(_value(control, key))
+            raise UserError(
+                f"{where}: arms.{made.group}.control = {made.control!r}: {name} has {key} = {here} and its control {there}, "
+                f"which it does not declare; give both the same, or put {key} into set or differs"
+            )
+
+
+def _all_that_is_declared(name: str, made: Combination, other: Combination, arm: Resolved, control: Resolved, where: str) -> None:
+    def alike(key: str) -> bool:
+        """Whether both arms hold the key and the same value of it."""
+        stage, *keys = key.split(".")
+        both = stage in arm and stage in control and keys[0] != "run"
+        return both and not differing(at(arm[stage], keys), at(control[stage], keys), key)
+
+    spot = f"{where}: arms.{made.group}"
+    for part, declared in (("set", made.set), ("differs", made.differs)):
+        for key in declared:
+            if key in made.axes or (part == "set" and key in other.set) or not alike(key):
+                continue
+            raise UserError(
+                f"{spot}.{part}: {key}: its control '{made.control}' has {shown(_value(control, key))} too; take it away, or "
+                "give another value"
+            )
+    if made.axes and made.path == other.path and all(alike(key) for key in made.axes):
+        raise UserError(f"{spot}.control = {made.control!r}: {name} does not differ from it; exclude this combination")
+
+
+def differing(one: Any, other: Any, path: str) -> list[str]:
+    """Dotted keys below `path` at which two models, mappings or values differ; of two members of a union, the name alone."""
+    if isinstance(one, Model) and isinstance(other, Model):
+        if type(one) is not type(other):
+            return [f"{path}.name"]
+        fields = type(one).model_fields
+        return (
+            []
+            if one == other
+            else [key for name in fields for key in _below(getattr(one, name), getattr(other, name), path, name)]
+        )
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [key for name in {**one, **other} for key in _below(one.get(name), other.get(name), path, name)]
+    return [] if one == other else [path]
+
+
+def _below(one: Any, other: Any, path: str, name: Any) -> list[str]:
+    return [] if one is other else differing(one, other, f"{path}.{name}")
+
+
+def _value(arm: Resolved, key: str) -> Any:
+    value = at(arm, key.split("."))
+    return {name: getattr(value, name) for name in type(value).model_fields} if isinstance(value, Model) else value

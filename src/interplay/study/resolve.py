@@ -1,0 +1,60 @@
+"""What a stage of the study holds before its axes: the value of any key, whether it comes from arm, study, scale or schema."""
+
+from typing import Any
+
+from interplay.schema.base import Model, UserError, nearest, parse
+from interplay.schema.data import CorpusSpec
+from interplay.schema.kinds import KINDS
+from interplay.schema.study import Arm, Scale, Study
+from interplay.schema.task import Task
+from interplay.study.arms import Own, Tree, replaced
+
+OWN_KEYS = {"kind", "data", "validation", "corpus"}
+"""Keys of a study's stage that are not keys of its kind's spec or its run block."""
+
+
+def whole(study: Study, scale: Scale) -> Tree:
+    """The study's stages, and the task beside them under the name `task`: what the keys of an arm lead into."""
+    return {**study.stages, "task": {**scale.task, **study.task}}
+
+
+def own_values(study: Study, scale: Scale, where: str) -> Own:
+    """The look-up that arms are expanded with. Stages are resolved once per arm, and only those that axes ask for."""
+    known: dict[tuple[int, str], Any] = {}
+
+    def own(arm: Arm, dotted: str) -> Any:
+        stage, *keys = dotted.split(".")
+        if (id(arm), stage) not in known:
+            known[id(arm), stage] = _resolved(scale, replaced(whole(study, scale), arm.set, where), stage, where)
+        return at(known[id(arm), stage], keys)
+
+    return own
+
+
+def at(tree: Any, keys: list[str]) -> Any:
+    """The value that `keys` lead to in models and mappings; None where they lead nowhere."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else getattr(tree, key, None) if isinstance(tree, Model) else None
+    return tree
+
+
+def _resolved(scale: Scale, stages: Tree, name: str, where: str) -> Any:
+    if name not in stages:
+        raise UserError(f"{where}: stages.{name}: no such stage{nearest(name, stages)}")
+    entry = stages[name]
+    if name == "task":
+        return parse(Task, entry, f"{where}: task")
+    kind = entry["kind"]
+    corpus = _spec(CorpusSpec, {**scale.kinds.get("corpus", {}), **entry.get("corpus", {})}, f"{where}: stages.{name}.corpus")
+    own = {key: value for key, value in entry.items() if key in OWN_KEYS}
+    if kind == "source":
+        return entry
+    given = {**scale.kinds.get(kind, {}), **{key: value for key, value in entry.items() if key not in OWN_KEYS}}
+    spec = _spec(KINDS[kind].spec, given, f"{where}: stages.{name}")
+    return {**{field: getattr(spec, field) for field in type(spec).model_fields}, **own, "corpus": corpus}
+
+
+def _spec(cls: type[Model], given: dict[str, Any], where: str) -> Model:
+    """The spec, but for the mix, which the stage's data decide later."""
+    mix = {"mix": [1.0]} if "mix" in cls.model_fields else {}
+    return parse(cls, {key: value for key, value in {**given, **mix}.items() if key != "run"}, where)
