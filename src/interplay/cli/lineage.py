@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--across = {args.across}: must be at least 1")
     stages = behind(args.what, CONFIGS, RESULTS, args.scale or default_scale())
     states = {digest: state.of(artifact.folder(RESULTS, stage["kind"], digest)).name for digest, stage in stages.items()}
-    nodes, edges = picture(stages, states)
+    nodes, edges = picture(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
     form = args.format or (FORMATS.get(args.output.suffix, "mermaid") if args.output else "mermaid")
     drawn = svg(nodes, edges, args.across) if form == "svg" else mermaid(nodes, edges)
     if args.output is None:

@@ -12,7 +12,7 @@ from interplay.report.diagram import Edge, Node
 MOST = 40
 """Boxes that one screen shows. When more remain, stages of one name and kind with alike inputs are one box, whatever their
 specs."""
-STATES = ("failed", "unfinished", "missing", "new", "done")
+STATES = ("failed", "unfinished", "running", "missing", "new", "done")
 """A box has the first state that any of its stages has."""
 ROLES = {"corpus": "corpus", "tokenizer": "tokenizer", "data": "problems", "validation": "problems", "model": "model"}
 """The kind of a stage that is known by its role alone, since its record is not at hand."""

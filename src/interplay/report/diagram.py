@@ -28,7 +28,7 @@ STYLE = """<style>
 .diagram .small{font-weight:400;font-size:10.5px;fill:#566071}
 .diagram .new rect,.diagram .missing rect{stroke-dasharray:4 3;fill-opacity:.35}
 .diagram .failed rect{stroke:#c0262d;stroke-width:2.5}.diagram .failed .small{fill:#c0262d}
-.diagram .unfinished rect{stroke-dasharray:9 3}
+.diagram .unfinished rect,.diagram .running rect{stroke-dasharray:9 3}
 .diagram path{fill:none;stroke:#b3bcc9;stroke-width:1.2}.diagram path.model{stroke:#5b6675;stroke-width:2.2}
 .diagram a:hover rect{stroke-width:2.5}
 </style>"""
@@ -40,7 +40,7 @@ class Node(NamedTuple):
     label: str
     kind: str
     state: str = "done"
-    """done, new, unfinished, failed or missing; only done is drawn with a whole line."""
+    """done, running, unfinished, failed, new or missing; only done is drawn with a whole line."""
     digest: str = ""
     href: str = ""
     """Where a click leads; empty: nowhere."""

@@ -7,6 +7,7 @@ from typing import Any
 from interplay.report.plain import aligned, pairs, short, size
 from interplay.report.units import clock, quantity
 from interplay.schema.leaves import departures, leaves
+from interplay.schema.run import Run
 from interplay.store import artifact, state
 from interplay.store.artifact import split_ref
 
@@ -53,7 +54,8 @@ def _head(stage: Mapping[str, Any], now: state.State, locks: list[str], step: in
         ("plans", ", ".join(locks) or "in no committed lock"),
         ("versions", f"1 throughout, but {', '.join(raised)}" if raised else "1 throughout"),
     ]
-    run = {key: value for key, value in stage.get("run", {}).items() if value is not None}
+    usual = Run().model_dump()
+    run = {key: value for key, value in stage.get("run", {}).items() if usual.get(key) != value}
     if run:
         rows.append(("run", ", ".join(f"{key} {short(value)}" for key, value in run.items())))
     return [f"{stage['kind']} {stage['digest']}{at}  {stage.get('label', '')}".rstrip(), *aligned(rows)]
@@ -76,8 +78,8 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
         other = split_ref(ref)[0]
         known = stages.get(other)
         if known is None:
-            return (role, ref, "", "", "in no lock and not in results/")
-        return (role, ref, known["kind"], known.get("label", ""), state.of(artifact.folder(results, known["kind"], other)).name)
+            return (ref, role, "", "", "in no lock and not in results/")
+        return (ref, role, known["kind"], known.get("label", ""), state.of(artifact.folder(results, known["kind"], other)).name)
 
     needs = [row(role if role != ref else "", ref) for role, ref in stages[digest]["deps"].items()]
     users = [
@@ -108,7 +110,8 @@ def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:
         elif key.endswith("_last") and f"{key[:-5]}_first" in metrics:
             continue
         elif isinstance(value, dict) and all(not isinstance(item, dict) for item in value.values()):
-            rows.append((key, ", ".join(f"{name}: {short(item)}" for name, item in value.items()) or "none"))
+            named = sorted(value.items(), key=lambda item: (len(item[0]), item[0]) if item[0].isdecimal() else (0, ""))
+            rows.append((key, ", ".join(f"{name}: {short(item)}" for name, item in named) or "none"))
         else:
             rows += [(leaf, short(item)) for leaf, item in leaves({key: value}).items()]
     return aligned(rows)
@@ -120,7 +123,11 @@ def scores(metrics: Mapping[str, Any]) -> list[str]:
     ks = sorted({1, max(k for k in (1 << i for i in range(20)) if k <= largest)})
     columns = [f"{kind}_pass@{k}" for k in ks for kind in ("strict", "answer")] + ["prior_pass@1"]
     rows = [["", "prompts", *(name.replace("_pass", "") for name in columns), "truncated", "tokens", "errors"]]
-    cells = {"all": metrics["all"], **metrics.get("band", {}), **{f"op {op}": cell for op, cell in metrics.get("op", {}).items()}}
+    cells = {
+        "all": metrics["all"],
+        **metrics.get("band", {}),
+        **{f"op {op}": metrics["op"][op] for op in sorted(metrics.get("op", {}), key=int)},
+    }
     for name, cell in cells.items():
         wrong = sorted(((share, kind) for kind, share in cell["errors"].items() if kind != "none"), reverse=True)
         errors = ", ".join(f"{kind} {100 * share:.0f}" for share, kind in wrong[:3] if share >= 0.005)
@@ -142,10 +149,13 @@ def telemetry(known: Mapping[str, Any]) -> list[str]:
         f"{attempts} attempt{'' if attempts == 1 else 's'}" if attempts else "",
     ]
     rest = {key: value for key, value in known.items() if key not in ASIDE}
-    figures = ", ".join(
-        f"{key} {quantity(item) if isinstance(item, (int, float)) else short(item)}" for key, item in rest.items()
-    )
+    figures = ", ".join(f"{key} {_figure(item)}" for key, item in rest.items() if not isinstance(item, (dict, list)))
     return [f"  {line}" for line in (", ".join(filter(None, said)), figures) if line]
+
+
+def _figure(item: Any) -> str:
+    """Nobody needs the decimals of what is above a hundred."""
+    return quantity(round(item) if item >= 100 else item) if isinstance(item, (int, float)) else short(item)
 
 
 def _files(out: Path, files: Mapping[str, Any], below: str) -> list[str]:
