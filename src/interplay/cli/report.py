@@ -1,10 +1,14 @@
 """`interplay report`."""
 
 import argparse
+from typing import cast
 
 from interplay.cli.common import RESULTS, plan_of, study_arguments
 from interplay.schema.base import UserError
+from interplay.schema.report import ReportSpec
 from interplay.store import artifact
+from interplay.study.graph import Graph
+from interplay.study.plan import Plan
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,10 +17,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say where the page is."""
+    """Say where the page is. One that is not there is made from the records: the page of an unfinished study says that it is
+    partial, and what is missing and why."""
     plan = plan_of(args)
     folder = artifact.folder(RESULTS, "report", plan.report)
     if not artifact.done(folder):
-        raise UserError(f"{folder}: no report yet; run `snakemake all --config study={args.study} scale={plan.scale}`")
+        print(_partial(plan))
+        return 0
+    if not (folder / "report.html").exists():
+        from interplay.report import page
+
+        stages = plan.stages[plan.report].deps.values()
+        inputs = {digest: artifact.folder(RESULTS, plan.stages[digest].kind, digest) for digest in stages}
+        page.again(cast(ReportSpec, plan.stages[plan.report].spec), inputs, folder)
     print(f"report: {folder / 'report.html'}")
     return 0
+
+
+def _partial(plan: Plan) -> str:
+    if not any(artifact.done(artifact.folder(RESULTS, stage.kind, digest)) for digest, stage in plan.stages.items()):
+        command = f"snakemake all --config study={plan.study} scale={plan.scale}"
+        raise UserError(f"{RESULTS}: nothing of {plan.study} at scale {plan.scale} yet; run `{command}`")
+    from interplay.hooks import partial_page
+
+    return partial_page(Graph(RESULTS, [plan]), plan)

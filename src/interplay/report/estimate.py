@@ -108,7 +108,9 @@ def _part(results: Results, arm: str, seed: int, column: str | None, metric: str
                 return f"evaluation {digest} of {arm} at seed {seed} has {least} samples per prompt, {metric} needs {k}"
             return _Part(scores(rows, metric), (digest,), least, results.records[digest]["deps"]["data"])
     if gaps or not evaluations:
-        return f"evaluation {', '.join(gaps) or 'at all'} of {arm} at seed {seed} is not there"
+        known = dict.fromkeys(results.why[digest] for digest in gaps if digest in results.why)
+        because = f": {'; '.join(known)}" if known else ""
+        return f"evaluation {', '.join(gaps) or 'at all'} of {arm} at seed {seed} is not there{because}"
     return f"no prompt of {column} in evaluation {', '.join(evaluations)} of {arm} at seed {seed}"
 
 

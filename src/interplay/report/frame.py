@@ -1,5 +1,6 @@
 """What the report reads: the evaluations' samples, counted per prompt, and the records of all stages."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ class Results(NamedTuple):
     """Digest -> record of every finished stage."""
     folders: dict[str, Path]
     """Digest -> its artifact."""
+    why: Mapping[str, str] = {}
+    """Digest of a stage that is not there -> why; known where a page is drawn of an unfinished study."""
 
 
 def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:

@@ -1,4 +1,4 @@
-"""Where the numbers come from: each arm's path with digests, settings and budgets, and overlaps of its problem sets."""
+"""Where the numbers come from: each arm's path and its errors, and overlaps of the problem sets."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,80 +8,24 @@ import pandas as pd
 
 from interplay.report import frame
 from interplay.report.frame import Results
+from interplay.report.ledger import steps
 from interplay.schema.base import UserError
-from interplay.schema.report import ReportArm
 
-TRAINING = ["optimizer.name", "optimizer.learning_rate", "schedule.name", "batch_tokens", "dtype"]
-SETTINGS = {
-    "source": ["path", "hub_id", "revision"],
-    "pretrain": ["model.architecture", "model.hidden_size", "model.num_hidden_layers", *TRAINING],
-    "midtrain": TRAINING,
-    "sft": TRAINING,
-    "rl": [
-        "method.paper",
-        "reward.name",
-        "reward.form",
-        "method.sampler.name",
-        "method.planner.num_generations",
-        "method.advantage.name",
-        "method.advantage.scale_rewards",
-        "method.loss.loss_type",
-        "method.loss.epsilon",
-        "method.loss.beta",
-        "prompts_per_step",
-        "steps",
-        "temperature",
-        "optimizer.name",
-        "optimizer.learning_rate",
-    ],
-    "evaluate": ["num_samples", "temperature", "top_p", "top_k", "max_completion_length"],
-}
-"""Kind -> the spec's keys worth a reader's glance; the record holds all."""
-BUDGETS = ["tokens", "completions", "prompt_tokens", "completion_tokens", "optimizer_steps"]
-"""Keys of a record's metrics that count what was spent."""
 LEAST_ERROR = 0.0005
 """Share below which an error class is not worth a word: it would read 0.0 %."""
 
 
 def arms(results: Results) -> list[dict[str, Any]]:
-    """One entry per arm: the ops it was trained on, its stages (name, kind, settings, budget) and their digests per seed."""
+    """One entry per arm: its control, the ops it was trained on, its steps as (name, first seed's digest), its errors by band."""
     return [_arm(results, name) for name in frame.arms(results.spec)]
 
 
 def _arm(results: Results, name: str) -> dict[str, Any]:
     rows = [item for item in results.spec.arms if item.arm == name]
-    stages = [_stage(results, [_steps(row)[place] for row in rows]) for place in range(len(_steps(rows[0])))]
     trained = _ranges(results.spec.trained_ops.get(name, []))
     errors = _errors(results, list(dict.fromkeys(digest for row in rows for _, digest in sorted(row.evaluations.items()))))
-    return {"name": name, "control": rows[0].control, "trained": trained, "stages": stages, "errors": errors}
-
-
-def _steps(row: ReportArm) -> list[tuple[str, str, str]]:
-    """(name, kind, digest) along the path, then the evaluations."""
-    path = [(stage.name, stage.kind, stage.digest) for stage in row.path]
-    return path + [(name, "evaluate", digest) for name, digest in sorted(row.evaluations.items())]
-
-
-def _stage(results: Results, steps: list[tuple[str, str, str]]) -> dict[str, Any]:
-    """A stage over the seeds: a digest that all seeds share stands once. Settings and budget are the first finished seed's."""
-    name, kind, _ = steps[0]
-    digests = list(dict.fromkeys(digest for _, _, digest in steps))
-    records = [results.records[digest] for digest in digests if digest in results.records]
-    settings = _settings(kind, records[0]["spec"]) if records else {}
-    budget = {key: records[0]["metrics"][key] for key in BUDGETS if key in records[0]["metrics"]} if records else {}
-    return {"name": name, "kind": kind, "digests": digests, "done": len(records), "settings": settings, "budget": budget}
-
-
-def _settings(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    found = {key: _at(spec, key) for key in SETTINGS.get(kind, [])}
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _at(spec: Any, dotted: str) -> Any:
-    """The value at a dotted key; None where a part of it is absent, as options of another member of a union are."""
-    for key in dotted.split("."):
-        spec = spec.get(key) if isinstance(spec, dict) else None
-    return spec
+    path = [(step, digest) for step, _, digest in steps(rows[0])]
+    return {"name": name, "control": rows[0].control, "trained": trained, "steps": path, "errors": errors}
 
 
 def _errors(results: Results, evaluations: list[str]) -> dict[str, str]:

@@ -1,95 +1,115 @@
-"""The report stage: tables, figures, claims and one self-contained page that shows them."""
+"""The report stage, and its page: one self-contained file that shows the verdicts, the plan, the numbers and what they cost.
+
+The page is a view: it also shows what the digest does not determine (hours, hosts), so it is no payload and can be made again."""
 
 import base64
 import importlib.metadata
-import importlib.resources
 import platform
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 
-from interplay.report import claims, figures, frame, lineage, tables, text
-from interplay.report.estimate import plain
-from interplay.report.frame import Results
-from interplay.schema.report import Figure, ReportSpec
+from interplay.report import behind, claims, collapse, diagram, forest, frame, ledger, lineage, make, provenance, spent, tables
+from interplay.report import text as words
+from interplay.report.behind import Behind
+from interplay.report.make import Answer
+from interplay.schema.report import ReportSpec
 from interplay.schema.run import Run
-from interplay.store.artifact import write_atomic, write_json
+from interplay.store.artifact import write_atomic
 
+PAGE = "report.html"
 LIBRARIES = ["interplay", "torch", "transformers", "numpy", "scipy", "pandas", "pyarrow", "matplotlib"]
 CHIPS = {"supported": "yes", "refuted": "no", "inconclusive": "open", "not judged": "none"}
 """Verdict -> class of its chip."""
+ACROSS, ACROSS_PHONE = 8, 3
+"""Boxes side by side in the picture of the plan."""
+
+
+class Gap(NamedTuple):
+    """A missing stage that waits for no other, and how many wait for it."""
+
+    label: str
+    digest: str
+    kind: str
+    why: str
+    waiting: int
 
 
 def run(spec: ReportSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
     """Write the report of a study. `inputs` maps the digest of every stage it may read to that stage's artifact.
 
     Returns the verdicts and every table's numbers."""
-    results = frame.read(spec, inputs)
-    judged = [claims.judge(results, claim) for claim in spec.claims]
-    grids = {}
-    for name, table in sorted(spec.tables.items(), key=lambda item: ("op" in item[1].columns, item[0])):
-        grids[name] = tables.values(results, table)
-        if tables.contrasts(results):
-            grids[f"{name}_differences"] = tables.differences(results, table)
-    drawings = {name: figures.draw(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
-    write_json(out / "claims.json", claims.as_json(judged))
-    for name, grid in grids.items():
-        write_table(out / "tables", name, grid, f"{name.replace('_', ' ')}: {spec.question}")
-    for name, drawing in drawings.items():
-        if drawing.svg:
-            write_atomic(out / "figures" / f"{name}.png", drawing.png)
-            write_atomic(out / "figures" / f"{name}.svg", drawing.svg)
-    write_atomic(out / "report.html", html(results, judged, grids, drawings).encode())
-    return {
-        "claims": [{"says": item.claim.says, "verdict": item.verdict, "reason": item.reason} for item in judged],
-        "tables": {name: numbers(grid) for name, grid in grids.items()},
-    }
+    made = make.answer(frame.read(spec, inputs))
+    make.write(made, out)
+    view(made, behind.of_inputs(spec, inputs), out)
+    return make.metrics(made)
 
 
-def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:
-    return (["k", "op", "step"].index(item[1].x), item[0])
+def again(spec: ReportSpec, inputs: dict[str, Path], out: Path) -> None:
+    """Make the page of a finished report again, and nothing else of it."""
+    view(make.answer(frame.read(spec, inputs)), behind.of_inputs(spec, inputs), out)
 
 
-def write_table(folder: Path, name: str, grid: tables.Grid, title: str) -> None:
-    """One table in its three forms."""
-    write_atomic(folder / f"{name}.csv", text.as_csv(grid).encode())
-    write_atomic(folder / f"{name}.md", text.as_markdown(grid, title).encode())
-    write_atomic(folder / f"{name}.tex", text.as_latex(grid, title).encode())
+def view(made: Answer, of: Behind, out: Path, gaps: list[Gap] | None = None) -> Path:
+    """Write the page; returns its path. With `gaps` it is one of an unfinished study, and says so at the top."""
+    write_atomic(out / PAGE, html(made, of, gaps or []).encode())
+    return out / PAGE
 
 
-def numbers(grid: tables.Grid) -> dict[str, list[Any]]:
-    """`row/column/metric` -> [estimate, low, high], null where missing."""
-    found = {"/".join(key): plain(cell.estimate) for key, cell in grid.cells.items()}
-    return {key: [item["value"], item["low"], item["high"]] for key, item in found.items()}
-
-
-def html(
-    results: Results, judged: list[claims.Judged], grids: dict[str, tables.Grid], drawings: dict[str, figures.Drawing]
-) -> str:
-    """The page: style and figures inside it, no request to anywhere."""
-    source = importlib.resources.files("interplay.report").joinpath("templates", "page.html.jinja").read_text()
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(source).render(
-        spec=results.spec,
-        summary=summary(results, judged),
-        claims=[_claim(item) for item in judged],
-        tables=[_table(name, grid) for name, grid in grids.items()],
-        figures=[_figure(name, drawing) for name, drawing in drawings.items()],
-        arms=lineage.arms(results),
-        overlaps=lineage.overlaps(results),
+def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
+    """The page: style, script and figures inside it, no request to anywhere."""
+    loader = jinja2.PackageLoader("interplay.report")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    spec = made.results.spec
+    entries = ledger.entries(spec, of)
+    anchors = ledger.anchors(entries)
+    figures = [_figure(name, made) for name in made.drawings]
+    return environment.get_template("page.html.jinja").render(
+        spec=spec,
+        gaps=gaps,
+        summary=summary(made),
+        facts=_facts(made, of),
+        claims=[_claim(item) for item in made.judged],
+        plans=_plans(of, anchors),
+        reuse=ledger.reuse(spec, of),
+        results=[figure for figure in figures if figure["x"] != "step"],
+        curves=[figure for figure in figures if figure["x"] == "step"],
+        tables=[_table(name, grid) for name, grid in made.grids.items()],
+        provenance=provenance.data(spec, made.grids, of, anchors),
+        spent=spent.rows(of),
+        where=spent.where_and_when(of),
+        entries=entries,
+        anchors=anchors,
+        arms=lineage.arms(made.results),
+        overlaps=lineage.overlaps(made.results),
         environment=versions(),
     )
 
 
-def summary(results: Results, judged: list[claims.Judged]) -> str:
-    """`Of 3 claims 2 are supported and 1 is inconclusive. 6 arms, 3 seeds, study edge at scale laptop.`"""
-    spec = results.spec
-    counts = {verdict: sum(item.verdict == verdict for item in judged) for verdict in CHIPS}
+def summary(made: Answer) -> str:
+    """`Of 3 claims 2 are supported and 1 is inconclusive.`"""
+    counts = {verdict: sum(item.verdict == verdict for item in made.judged) for verdict in CHIPS}
     parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items() if count]
-    verdicts = f"Of {_count(len(judged), 'claim')} {_listed(parts)}. " if judged else "The study makes no claim. "
+    return f"Of {_count(len(made.judged), 'claim')} {_listed(parts)}." if made.judged else "The study makes no claim."
+
+
+def _facts(made: Answer, of: Behind) -> Mapping[str, str]:
+    """The line under the title: what this is, how large, how dear."""
+    spec = made.results.spec
     seeds = len({arm.seed for arm in spec.arms})
-    return f"{verdicts}{_count(len(frame.arms(spec)), 'arm')}, {_count(seeds, 'seed')}, study {spec.study} at scale {spec.scale}."
+    done = sum(of.done(digest) for digest in of.stages)
+    stages = f"{done}" if done == len(of.stages) else f"{done} of {len(of.stages)} done"
+    return {
+        "study": spec.study,
+        "scale": spec.scale,
+        "arms": f"{len(frame.arms(spec))} × {_count(seeds, 'seed')}",
+        "stages": stages,
+        "time": f"{spent.total_hours(of)} of work",
+    }
 
 
 def _count(number: int, noun: str) -> str:
@@ -98,6 +118,20 @@ def _count(number: int, noun: str) -> str:
 
 def _listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _plans(of: Behind, anchors: dict[str, str]) -> dict[str, str]:
+    """The picture of the plan as SVG, for a wide and for a narrow page."""
+    states = {digest: _state(of, digest) for digest in of.stages}
+    nodes, edges = collapse.picture(of.stages, states, anchors)
+    return {"wide": diagram.svg(nodes, edges, ACROSS), "narrow": diagram.svg(nodes, edges, ACROSS_PHONE)}
+
+
+def _state(of: Behind, digest: str) -> str:
+    if of.done(digest):
+        return "done"
+    why = of.why.get(digest, "")
+    return "failed" if why.startswith("failed") else "unfinished" if why.startswith("stopped") else "missing"
 
 
 def _claim(item: claims.Judged) -> dict[str, Any]:
@@ -111,11 +145,12 @@ def _claim(item: claims.Judged) -> dict[str, Any]:
         "chip": CHIPS[item.verdict],
         "reason": item.reason,
         "tested": f"{tables.label(test.band, str(test.value or test.difference))} of {subject} {_range(*claims.bounds(test))}",
-        "estimate": text.percent(found.value, signed) if found.seeds else "",
+        "picture": forest.svg(found, claims.bounds(test), signed),
+        "estimate": words.percent(found.value, signed) if found.seeds else "",
         "unit": "points" if signed else "%",
-        "interval": text.interval(found, signed).removesuffix(text.OVER_PROMPTS),
-        "per_seed": text.per_seed(found, signed),
-        "detectable": text.percent(found.detectable),
+        "interval": words.interval(found, signed).removesuffix(words.OVER_PROMPTS),
+        "per_seed": words.per_seed(found, signed),
+        "detectable": words.percent(found.detectable),
         "n": f"{found.n_prompts} prompts, {found.n_samples} samples each",
         "digests": found.digests,
     }
@@ -123,27 +158,33 @@ def _claim(item: claims.Judged) -> dict[str, Any]:
 
 def _range(low: float, high: float) -> str:
     if high == float("inf"):
-        return f"at least {text.percent(low)} points"
+        return f"at least {words.percent(low)} points"
     if low == -float("inf"):
-        return f"at most {text.percent(high)} points"
-    return f"within {text.percent(low)} to {text.percent(high)} %"
+        return f"at most {words.percent(high)} points"
+    return f"within {words.percent(low)} to {words.percent(high)} %"
 
 
 def _table(name: str, grid: tables.Grid) -> dict[str, Any]:
-    """Blocks of (header, rows, prior) with the cells' lines."""
+    """Blocks of (header, rows, prior); a cell is its key for the script, its lines, and why it is missing."""
     shown = []
     for block in tables.blocks(grid):
-        rows = [(row, [text.lines(grid.cells[row, *key]) for key in block]) for row in grid.rows]
+        rows = [(row, [_cell(name, grid.cells[row, *key]) for key in block]) for row in grid.rows]
         head = [(tables.label(column), tables.label("", metric)) for column, metric in block]
-        shown.append({"head": head, "rows": rows, "prior": text.prior_row(grid, block)})
+        shown.append({"head": head, "rows": rows, "prior": words.prior_row(grid, block)})
     wide = len(grid.columns) > tables.WIDEST // 2
-    return {"name": name, "title": name.replace("_", " "), "blocks": shown, "notes": text.notes(grid), "wide": wide}
+    return {"name": name, "title": name.replace("_", " "), "blocks": shown, "notes": words.notes(grid), "wide": wide}
 
 
-def _figure(name: str, drawing: figures.Drawing) -> dict[str, str]:
+def _cell(table: str, cell: tables.Cell) -> dict[str, Any]:
+    key = "/".join((table, cell.row, cell.column, cell.metric))
+    return {"key": key, "lines": words.lines(cell), "why": "; ".join(cell.estimate.missing)}
+
+
+def _figure(name: str, made: Answer) -> dict[str, str]:
     """The SVG as a data URI: inlined as an image, so that the ids inside two figures cannot clash."""
+    drawing, figure = made.drawings[name], made.results.spec.figures[name]
     source = f"data:image/svg+xml;base64,{base64.b64encode(drawing.svg).decode()}" if drawing.svg else ""
-    return {"name": name, "title": name.replace("_", " "), "caption": drawing.caption, "source": source}
+    return {"name": name, "title": name.replace("_", " "), "caption": drawing.caption, "source": source, "x": figure.x}
 
 
 def versions() -> dict[str, str]:
