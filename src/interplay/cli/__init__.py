@@ -3,9 +3,11 @@
 import argparse
 import importlib
 import sys
-from typing import NamedTuple
+import textwrap
+from typing import Any, NamedTuple
 
-from interplay.schema.base import UserError
+from interplay.cli import guide
+from interplay.schema.base import UserError, nearest
 
 
 class Command(NamedTuple):
@@ -37,8 +39,18 @@ COMMANDS: dict[str, Command] = {
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Exit code 2 with one line for whatever the user can mend."""
-    args = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
     try:
+        parser, command = _parsers(words)
+        if not words:
+            parser.print_help()
+            return 2
+        args, more = parser.parse_known_args(words)
+        if more:
+            known = [text for action in command._actions for text in action.option_strings if text.startswith(more[0][:2])]
+            raise UserError(
+                f"{command.prog.removeprefix('interplay ')}: {more[0]}: no such {'option' if known else 'argument'}{nearest(more[0], known)}"
+            )
         return int(args.run(args))
     except UserError as error:
         print(f"interplay: {error}", file=sys.stderr)
@@ -46,17 +58,37 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
         sys.stderr.close()
         return 0
+    except KeyboardInterrupt:
+        return 130
 
 
-def _parser(argv: list[str]) -> argparse.ArgumentParser:
-    """The module of the command at hand alone is imported: the others' imports cost seconds."""
-    parser = argparse.ArgumentParser(prog="interplay", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    chosen = next((word for word in argv if not word.startswith("-")), "")
-    for name, command in COMMANDS.items():
-        sub = commands.add_parser(name, help=command.help, description=command.help)
-        if name == chosen:
-            module = importlib.import_module(f"interplay.cli.{name}")
-            module.arguments(sub)
-            sub.set_defaults(run=module.run)
-    return parser
+def _parsers(words: list[str]) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """The program's parser, and that of the command at hand. Its module alone is imported: the others' imports cost seconds."""
+    chosen = next((word for word in words if not word.startswith("-")), "")
+    if chosen and chosen not in COMMANDS:
+        raise UserError(f"{chosen}: no such command{nearest(chosen, COMMANDS)}")
+    parser = guide.Parser(
+        prog="interplay",
+        usage="interplay COMMAND ...",
+        description=guide.front({name: (row.group, row.help) for name, row in COMMANDS.items()}),
+        formatter_class=guide.layout,
+    )
+    if not chosen:
+        return parser, parser
+    sub = parser.add_subparsers(dest="command", required=True, prog="interplay", help=argparse.SUPPRESS).add_parser(
+        chosen, **_help(chosen)
+    )
+    add_command(chosen, sub)
+    return parser, sub
+
+
+def add_command(name: str, parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of a command and its `run`."""
+    module = importlib.import_module(f"interplay.cli.{name}")
+    module.arguments(parser)
+    parser.set_defaults(run=module.run)
+
+
+def _help(name: str) -> dict[str, Any]:
+    about = "\n".join(textwrap.wrap(guide.PAGES[name].about, guide.width()))
+    return {"description": about, "epilog": guide.examples(name), "formatter_class": guide.layout}
