@@ -47,10 +47,7 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         args, more = parser.parse_known_args(words)
         if more:
-            known = [text for action in command._actions for text in action.option_strings if text.startswith(more[0][:2])]
-            raise UserError(
-                f"{command.prog.removeprefix('interplay ')}: {more[0]}: no such {'option' if known else 'argument'}{nearest(more[0], known)}"
-            )
+            raise UserError(_not_understood(command, more[0]))
         return int(args.run(args))
     except UserError as error:
         print(f"interplay: {error}", file=sys.stderr)
@@ -80,6 +77,12 @@ def _parsers(words: list[str]) -> tuple[argparse.ArgumentParser, argparse.Argume
     )
     add_command(chosen, sub)
     return parser, sub
+
+
+def _not_understood(command: argparse.ArgumentParser, word: str) -> str:
+    options = [text for action in command._actions for text in action.option_strings] if word.startswith("-") else []
+    what = "option" if options else "argument"
+    return f"{command.prog.removeprefix('interplay ')}: {word}: no such {what}{nearest(word, options)}"
 
 
 def add_command(name: str, parser: argparse.ArgumentParser) -> None:
