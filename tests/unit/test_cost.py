@@ -14,9 +14,7 @@ from interplay.schema.task import OpDag
 from interplay.schema.train import MidtrainSpec, PretrainSpec
 from interplay.tasks.table import family
 
-SHAPE = Shape(
-    hidden_size=8, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=4, intermediate_size=12
-)
+SHAPE = Shape(hidden_size=8, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=4, intermediate_size=12)
 N = shape_parameters(canonical(SHAPE), 50)
 
 
@@ -84,8 +82,11 @@ def test_a_source_is_unknown_until_its_record_tells_its_size() -> None:
 def test_realised_costs_are_those_of_the_records() -> None:
     trained = {**PLAN["mid"], "metrics": {"tokens": 6100, "parameters": N}}
     assert realised(trained, None) == Cost(tokens=6100, flops=6 * N * 6100, parameters=N)
-    learned = {**PLAN["rl"], "metrics": {"completions": 160, "completion_tokens": 900}}
-    assert realised(learned, N) == Cost(tokens=900, sampled=900, rollouts=160, flops=8 * N * 900, parameters=N)
+    learned = {**PLAN["rl"], "metrics": {"completions": 160, "completion_tokens": 900, "prompt_tokens": 800}}
+    prompts = 100  # 800 in groups of eight, whose prompt passes once
+    assert realised(learned, N) == Cost(
+        tokens=900 + prompts, sampled=900, rollouts=160, flops=8 * N * (900 + prompts), parameters=N
+    )
     sampled = {**PLAN["eval"], "metrics": {"all": {"n": 7, "length": 5.5}}}
     assert realised(sampled, N) == Cost(sampled=116, rollouts=21, flops=2 * N * 116, parameters=N)
 

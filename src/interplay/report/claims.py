@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from interplay.report import budget
 from interplay.report.estimate import Estimate, difference, plain, value
 from interplay.report.frame import Results
 from interplay.schema.report import Claim, Test
@@ -29,7 +30,7 @@ def judge(results: Results, claim: Claim) -> Judged:
         estimate = difference(results, test.arm, str(test.against), test.band, test.difference)
     else:
         estimate = value(results, test.arm, test.band, str(test.value))
-    obstacle = _obstacle(estimate)
+    obstacle = _obstacle(estimate) or budget.obstacle(results, test)
     if obstacle:
         return Judged(claim, "not judged", obstacle, estimate)
     low, high = bounds(test)

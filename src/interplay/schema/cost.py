@@ -1,8 +1,8 @@
 """What a stage costs, in tokens, rollouts and floating-point operations: planned, from its spec, or realised, from its record.
 
 FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference or by the policy before its
-update (arXiv:2001.08361), N being the number of parameters. Attention and the prompts' passes are left out: prompts are short
-and pass once for a whole group."""
+update (arXiv:2001.08361), N being the number of parameters. Attention is left out. Prompts of RL, which pass once for a whole
+group, count where they are known: in records, not in plans; those of evaluations are left out."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ class Cost(NamedTuple):
     """One stage's cost. What holds no model costs nothing here and has 0 parameters."""
 
     tokens: int = 0
-    """Tokens trained on, once per pass over them; padding and prompts of RL not counted."""
+    """Tokens trained on, once per pass over them, prompts included; padding not counted."""
     sampled: int = 0
     """Completion tokens sampled. Planned: every completion as long as it may be, so an upper bound."""
     rollouts: int = 0
@@ -43,8 +43,8 @@ def realised(record: Mapping[str, Any], parameters: int | None) -> Cost:
     if kind in TRAINERS:
         return _with_flops(Cost(tokens=metrics["tokens"], parameters=parameters), 0)
     if kind == "rl":
-        sampled = metrics["completion_tokens"]
-        return _rl(record["spec"], metrics["completions"], sampled, parameters)
+        prompts = round(metrics["prompt_tokens"] / record["spec"]["method"]["planner"]["num_generations"])
+        return _rl(record["spec"], metrics["completions"], metrics["completion_tokens"], prompts, parameters)
     if kind == "evaluate":
         rollouts = metrics["all"]["n"] * record["spec"]["num_samples"]
         return _with_flops(Cost(sampled=round(rollouts * metrics["all"]["length"]), rollouts=rollouts, parameters=parameters), 0)
@@ -95,7 +95,7 @@ def _cost(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[str,
         return _with_flops(Cost(tokens=spec["tokens"], parameters=parameters), 0)
     if kind == "rl":
         rollouts = _rollouts(spec)
-        return _rl(spec, rollouts, rollouts * spec["max_completion_length"], parameters)
+        return _rl(spec, rollouts, rollouts * spec["max_completion_length"], 0, parameters)
     if kind == "evaluate":
         problems = stages.get(stage["deps"]["data"], {"spec": {"size": 0}})["spec"]["size"]
         rollouts = problems * spec["num_samples"]
@@ -103,11 +103,12 @@ def _cost(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[str,
     return Cost(parameters=parameters)
 
 
-def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, parameters: int | None) -> Cost:
-    loss = spec["method"]["loss"]
-    scored = (sampled if loss["num_iterations"] * spec["minibatches"] > 1 else 0) + (sampled if loss["beta"] else 0)
-    trained = sampled * loss["num_iterations"]
-    return _with_flops(Cost(tokens=trained, sampled=sampled, rollouts=rollouts, parameters=parameters), scored)
+def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
+    """`prompts`: their tokens, each prompt once for its group, as it passes."""
+    loss, passing = spec["method"]["loss"], sampled + prompts
+    scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + bool(loss["beta"])
+    cost = Cost(tokens=passing * loss["num_iterations"], sampled=sampled, rollouts=rollouts, parameters=parameters)
+    return _with_flops(cost, prompts + passing * scorings)
 
 
 def _rollouts(spec: Mapping[str, Any]) -> int:
