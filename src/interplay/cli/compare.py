@@ -1,0 +1,44 @@
+"""`interplay compare`."""
+
+import argparse
+
+from interplay.cli.common import CONFIGS, RESULTS, default_scale
+from interplay.schema.base import UserError
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("a", help="a stage as `interplay show` takes it, or an arm as STUDY:ARM")
+    parser.add_argument("b", help="what to lay beside it, of the same sort")
+    parser.add_argument("--scale", help="a file below configs/scale (default: that of configs/config.yaml)")
+    parser.add_argument("--metric", default="strict_pass@1", help="strict_pass@K or answer_pass@K (default strict_pass@1)")
+    parser.add_argument("--column", help="only prompts of this band, or of `op:N`")
+    parser.add_argument("-n", type=int, default=2, help="flipped items shown in each direction (default 2)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the comparison."""
+    from interplay.report.compare import Side, compare, of_arm, of_stage
+    from interplay.schema.report import check_metric
+    from interplay.study import catalog
+    from interplay.study.graph import plan_study
+
+    scale = args.scale or default_scale()
+    try:
+        metric = check_metric(args.metric)
+    except ValueError as error:
+        raise UserError(f"--metric {error}") from None
+    known = catalog.read(CONFIGS, RESULTS)
+
+    def side(name: str) -> Side:
+        head, colon, arm = name.partition(":")
+        study, rest = catalog.split_study(head, CONFIGS, scale)
+        if colon and study and not rest:
+            plan = plan_study(CONFIGS, *study)
+            known.stages.update(catalog.as_json(plan))
+            return of_arm(name, arm, catalog.report_spec(plan))
+        return of_stage(name, catalog.resolve(name, known, CONFIGS, scale).digest, known.stages)
+
+    column = args.column.replace(" ", ":") if args.column else None
+    print(compare(side(args.a), side(args.b), known.stages, RESULTS, metric, column, args.n), end="")
+    return 0

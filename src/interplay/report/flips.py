@@ -1,0 +1,100 @@
+"""Prompts on which two evaluations part: how many, and the ones that changed most with what both wrote and what was right."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from interplay.report import frame
+from interplay.report.frame import Results
+from interplay.store import artifact
+
+Pairs = list[tuple[int, str, str]]
+"""(seed, evaluation of a, evaluation of b)."""
+
+
+class Flip(NamedTuple):
+    """One prompt at one seed: strictly right samples of a and of b, of n each."""
+
+    seed: int
+    prompt: int
+    """Its index in the problem set."""
+    digests: tuple[str, str]
+    right: tuple[int, int]
+    n: tuple[int, int]
+
+    @property
+    def change(self) -> float:
+        """Rate of b minus that of a."""
+        return self.right[1] / self.n[1] - self.right[0] / self.n[0]
+
+    @property
+    def majority(self) -> bool:
+        """Whether most samples are right on one side and most are wrong on the other."""
+        rates = [right / n for right, n in zip(self.right, self.n, strict=True)]
+        return (rates[0] - 0.5) * (rates[1] - 0.5) < 0
+
+
+def counted(read: Results, pairs: Pairs, column: str | None, metric: str) -> tuple[int, int, int]:
+    """(Prompt, seed) pairs on which b scores better, worse and the same."""
+    better = worse = equal = 0
+    for _, a, b in pairs:
+        one, other = (frame.scores(frame.of_column(read.prompts[d], column, read.spec.bands), metric) for d in (a, b))
+        change = other - one
+        better, worse, equal = better + int((change > 0).sum()), worse + int((change < 0).sum()), equal + int((change == 0).sum())
+    return better, worse, equal
+
+
+def items(
+    read: Results, pairs: Pairs, folders: dict[str, Path], results: Path, column: str | None, number: int
+) -> list[list[str]]:
+    """Blocks of text: the count of flips, then the `number` largest gains and losses, at most one seed of a prompt."""
+    found = [flip for seed, a, b in pairs for flip in _flips(read, seed, a, b, column)]
+    gains, losses = (sum(flip.majority and sign * flip.change > 0 for flip in found) for sign in (1, -1))
+    head = [f"flipped, most samples wrong in a and right in b: {gains}; right in a and wrong in b: {losses}"]
+    blocks = [head]
+    for name, sign in (("gain", 1), ("loss", -1)):
+        ordered = sorted((flip for flip in found if sign * flip.change > 0), key=lambda f: (-sign * f.change, f.prompt, f.seed))
+        largest = list({flip.prompt: flip for flip in reversed(ordered)}.values())[::-1][:number]
+        largest.sort(key=lambda f: (-sign * f.change, f.prompt))
+        blocks += [_told(flip, name, read, folders, results) for flip in largest]
+    return blocks
+
+
+def _flips(read: Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
+    one, other = (frame.of_column(read.prompts[digest], column, read.spec.bands) for digest in (a, b))
+    both = one[["strict", "n"]].join(other[["strict", "n"]], rsuffix="_b", how="inner")
+    return [
+        Flip(seed, int(i), (a, b), (int(s), int(t)), (int(n), int(m))) for i, s, n, t, m in both.itertuples() if s * m != t * n
+    ]
+
+
+def _told(flip: Flip, what: str, read: Results, folders: dict[str, Path], results: Path) -> list[str]:
+    row = read.prompts[flip.digests[0]].loc[flip.prompt]
+    rates = " -> ".join(f"{right} of {n}" for right, n in zip(flip.right, flip.n, strict=True))
+    lines = [f"{what}: problem {flip.prompt}, {row['band']}, op {row['op']}, seed {flip.seed}: {rates} strictly right"]
+    problem = _problem(read.records[flip.digests[0]]["deps"]["data"], flip.prompt, results)
+    lines += [f"  {key:7}{problem[key]}" for key in ("prompt",) if problem]
+    for side, digest in zip("ab", flip.digests, strict=True):
+        completion, count, error = _typical(folders[digest], flip.prompt)
+        judged = "right" if error == "none" else error
+        lines.append(f"  {side:7}{completion}  ({count}x, {judged})")
+    return [*lines, f"  {'gold':7}{problem['solution'] if problem else 'not here: the problem set has no payload'}"]
+
+
+def _problem(digest: str, index: int, results: Path) -> dict[str, Any]:
+    path = artifact.folder(results, "problems", digest) / "problems.parquet"
+    if not path.exists():
+        return {}
+    rows = pq.read_table(path, columns=["index", "prompt", "solution"], filters=[("index", "==", index)]).to_pylist()
+    return rows[0] if rows else {}
+
+
+def _typical(folder: Path, index: int) -> tuple[str, int, str]:
+    """The completion that most samples of the prompt share, how many do, and its error class."""
+    columns = ["index", "completion", "error"]
+    rows: pd.DataFrame = pd.read_parquet(folder / "samples.parquet", columns=columns, filters=[("index", "==", index)])
+    (completion, error), count = Counter(zip(rows["completion"], rows["error"], strict=True)).most_common(1)[0]
+    return str(completion), count, str(error)
