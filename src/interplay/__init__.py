@@ -1,2 +1,30 @@
 """Interplay: what does each training stage of a reasoning language model contribute,
-and how do the stages depend on each other?"""
+and how do the stages depend on each other?
+
+`interplay.load("edge")` gives a study's results as tidy DataFrames."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interplay.frames import Loaded
+
+
+def load(
+    study: str,
+    scale: str | None = None,
+    root: str | os.PathLike[str] = ".",
+    configs: str | os.PathLike[str] = "configs",
+    results: str | os.PathLike[str] = "results",
+) -> Loaded:
+    """Results of a study at a scale (default: that of configs/config.yaml), finished or not.
+
+    `root` is the project's folder, `configs` and `results` lie below it. Raises UserError when there is no such study or it is
+    not valid; what is not made yet is NaN with its state, never an error."""
+    from pathlib import Path
+
+    from interplay.frames import read  # pandas costs 0.5 s, which planning need not pay
+
+    return read(study, scale, Path(root) / configs, Path(root) / results)

@@ -185,19 +185,19 @@ def _short_names(axes: dict[str, list[Any]]) -> dict[str, str]:
     return found
 
 
-def _name(group: str, chosen: dict[str, Any], short: dict[str, str], spot: str) -> str:
-    tag = ",".join(f"{name}={_short(chosen[key])}" for key, name in short.items() if key in chosen)
+def _name(group: str, chosen: dict[str, Any], names: dict[str, str], spot: str) -> str:
+    tag = ",".join(f"{name}={short(chosen[key])}" for key, name in names.items() if key in chosen)
     if len(tag) > LONGEST:
         raise UserError(f"{spot}: [{tag[:40]}...] is too long a name; declare arms of their own, with set")
     return f"{group}[{tag}]" if tag else group
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """A value within a name: `dapo`, `0.01`, `edge:0.5+corpus:0.5`."""
     if isinstance(value, dict):
-        return "+".join(f"{key}:{_short(item)}" for key, item in value.items())
+        return "+".join(f"{key}:{short(item)}" for key, item in value.items())
     if isinstance(value, list):
-        return "+".join(map(_short, value))
+        return "+".join(map(short, value))
     return value.replace("/", "_") if isinstance(value, str) else json.dumps(value, default=str)
 
 

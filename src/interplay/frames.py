@@ -1,0 +1,176 @@
+"""A study's results as tidy DataFrames: one row per arm, seed and metric, what sets the arms apart as columns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from interplay.schema.report import ReportArm, ReportSpec
+from interplay.store import artifact
+from interplay.store import metrics as store_metrics
+from interplay.study import arms, compose
+from interplay.study import state as study_state
+from interplay.study.graph import plan_study
+from interplay.study.plan import Plan
+from interplay.study.resolve import own_values
+
+TELEMETRY = ["started", "seconds_wall", "seconds_cpu", "peak_memory_mb", "attempts", "threads", "host"]
+
+
+class Step(NamedTuple):
+    """One stage of one arm at one seed."""
+
+    arm: str
+    seed: int
+    stage: str
+    kind: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a study left so far. Rows of stages that are not done hold NaN and say how the stage stands."""
+
+    study: str
+    scale: str
+    axes: list[str]
+    """Keys (`stage.key` or `task.key`) that some arm sets or has as an axis: columns of every frame."""
+    metrics: pd.DataFrame = field(repr=False)
+    """Columns: arm, group (the arm before its axes), the axes, seed, stage, kind, digest, state, subset, metric, value. `subset`
+    is `all`, a band, `op:N` or `mode:M`; empty for metrics of training stages that have none."""
+    curves: pd.DataFrame = field(repr=False)
+    """metrics.jsonl of every training stage, unfinished ones too. Columns: as in `metrics` up to state, then step, metric,
+    value."""
+    stages: pd.DataFrame = field(repr=False)
+    """Every stage of the plan once, by digest: kind, label, state, detail (how far, or why it failed) and telemetry."""
+    _folders: dict[str, Path] = field(repr=False)
+
+    def samples(self, arm: str | None = None, seed: int | None = None, stage: str | None = None) -> pd.DataFrame:
+        """One row per sample of the finished evaluations: the columns of `metrics` up to digest, then index (of the prompt),
+        sample, band, op, mode, strict, answer, score, error, length, truncated, completion."""
+        wanted = self.metrics[(self.metrics["kind"] == "evaluate") & (self.metrics["state"] == "done")]
+        for column, value in (("arm", arm), ("seed", seed), ("stage", stage)):
+            wanted = wanted if value is None else wanted[wanted[column] == value]
+        keys = [*_head(self.axes), "digest"]
+        found = []
+        for row in wanted[keys].drop_duplicates(["arm", "seed", "stage"]).to_dict("records"):
+            path = self._folders[row["digest"]] / "samples.parquet"
+            if path.exists():
+                found.append(pd.read_parquet(path).assign(**{str(key): value for key, value in row.items()}))
+        table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=keys)
+        return table[[*keys, *(column for column in table.columns if column not in keys)]]
+
+
+def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
+    """See `interplay.load`."""
+    scale = scale or compose.chosen(configs, {})[1]
+    plan = plan_study(configs, study, scale)
+    axes, apart = _apart(configs, study, scale)
+    found = study_state.scan(results)
+    folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
+    states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
+    steps = list(_steps(plan))
+    heads = {step: {**apart[step.arm], **step._asdict(), "state": states[step.digest]} for step in steps}
+    values = [{**heads[step], **row} for step in steps for row in _values(step.kind, folders[step.digest], states[step.digest])]
+    curves = [{**heads[step], **row} for step in steps for row in _curve(folders[step.digest])]
+    head = [*_head(axes), "digest", "state"]
+    return Loaded(
+        study=study,
+        scale=scale,
+        axes=axes,
+        metrics=pd.DataFrame(values, columns=[*head, "subset", "metric", "value"]).astype({"value": "float64"}),
+        curves=pd.DataFrame(curves, columns=[*head, "step", "metric", "value"]).astype({"value": "float64"}),
+        stages=_stages(plan, folders, states, {digest: one.detail for digest, one in found.items()}),
+        _folders=folders,
+    )
+
+
+def _head(axes: list[str]) -> list[str]:
+    return ["arm", "group", *axes, "seed", "stage", "kind"]
+
+
+def _apart(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """The keys that set arms apart, and their values in each arm: what it sets or chooses, else what the stage holds anyway, None
+    where the arm has no such stage."""
+    typed, scaled = compose.load(configs, study, scale)
+    own = own_values(typed, scaled, study)
+    made = arms.expand(typed.arms, own, study)
+    keys = list(dict.fromkeys(key for one in made.values() for key in one.set))
+    apart: dict[str, dict[str, Any]] = {}
+    for name, one in made.items():
+        reached = ("task", *one.path, *typed.evaluate)
+        values = {
+            key: one.set[key] if key in one.set else own(typed.arms[one.group], key) if key.split(".")[0] in reached else None
+            for key in keys
+        }
+        apart[name] = {"group": one.group, **{key: _plain(value) for key, value in values.items()}}
+    return keys, apart
+
+
+def _plain(value: Any) -> Any:
+    """Something that can be grouped and pivoted by: `{edge: 0.5, corpus: 0.5}` becomes `edge:0.5+corpus:0.5`."""
+    return value if value is None or isinstance(value, (bool, int, float, str)) else arms.short(value)
+
+
+def _steps(plan: Plan) -> Iterator[Step]:
+    spec = plan.stages[plan.report].spec
+    assert isinstance(spec, ReportSpec)
+    for arm in spec.arms:
+        yield from _of_arm(arm)
+
+
+def _of_arm(arm: ReportArm) -> Iterator[Step]:
+    for stage in arm.path:
+        yield Step(arm.arm, arm.seed, stage.name, stage.kind, stage.digest)
+    for name, digest in arm.evaluations.items():
+        yield Step(arm.arm, arm.seed, name, "evaluate", digest)
+
+
+def _values(kind: str, folder: Path, state: str) -> Iterator[dict[str, Any]]:
+    """The record's metrics as rows; one empty row for a stage that has no record."""
+    if state != "done":
+        yield {"subset": "", "metric": None, "value": float("nan")}
+        return
+    for path, value in _leaves(artifact.record(folder)["metrics"], ()):
+        subset, metric = _subset(kind, path)
+        yield {"subset": subset, "metric": metric, "value": value}
+
+
+def _subset(kind: str, path: tuple[str, ...]) -> tuple[str, str]:
+    """`("band", "edge", "strict_pass@1")` -> ("edge", "strict_pass@1"); `("eval_loss", "id")` -> ("id", "eval_loss")."""
+    if kind == "evaluate" and path[0] == "all" and len(path) > 1:
+        return "all", ".".join(path[1:])
+    if kind == "evaluate" and path[0] in ("band", "op", "mode") and len(path) > 2:
+        return path[1] if path[0] == "band" else f"{path[0]}:{path[1]}", ".".join(path[2:])
+    if path[0] == "eval_loss" and len(path) == 2:
+        return path[1], "eval_loss"
+    return "", ".".join(path)
+
+
+def _leaves(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Every number in nested mappings and lists, with the keys that lead to it."""
+    if isinstance(tree, (bool, int, float)):
+        yield path or ("value",), float(tree)
+    elif isinstance(tree, (dict, list)):
+        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _leaves(value, (*path, str(key)))
+
+
+def _curve(folder: Path) -> Iterator[dict[str, Any]]:
+    for line in store_metrics.read(folder):
+        for key, value in line.items():
+            if key != "step":
+                yield {"step": line["step"], "metric": key, "value": value}
+
+
+def _stages(plan: Plan, folders: dict[str, Path], states: dict[str, str], details: dict[str, str]) -> pd.DataFrame:
+    rows = []
+    for digest, stage in plan.stages.items():
+        path = folders[digest] / "telemetry.json"
+        telemetry = artifact.read_json(path) if path.exists() else {}
+        told = {key: telemetry.get(key) for key in TELEMETRY}
+        row = {"digest": digest, "kind": stage.kind, "label": stage.label, "state": states[digest]}
+        rows.append({**row, "detail": details.get(digest, ""), **told})
+    return pd.DataFrame(rows)
