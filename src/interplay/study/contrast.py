@@ -34,42 +34,37 @@ def resolved(plan: Plan, row: ReportArm, entries: dict[str, dict[str, Any]], tas
 def check(combinations: dict[str, Combination], arms: dict[str, Resolved], where: str) -> None:
     """Raises UserError at the first arm that differs from its control in more or less than it declares."""
     for name, made in combinations.items():
-        if made.control is not None:
-            _nothing_beside(name, made, arms[name], arms[made.control], where)
-            _all_that_is_declared(name, made, combinations[made.control], arms[name], arms[made.control], where)
+        if made.control is None:
+            continue
+        arm, control, other = arms[name], arms[made.control], combinations[made.control]
+        keys = [key for stage in arm if stage in control for key in differing(arm[stage], control[stage], stage)]
+        spot = f"{where}: arms.{made.group}"
+        if not keys and made.path == other.path:
+            raise UserError(f"{spot}.control = {made.control!r}: {name} does not differ from it; exclude it, or let it differ")
+        for key in keys:
+            if not any(key == one or key.startswith(f"{one}.") for one in (*made.set, *made.differs)):
+                pair = f"{name} has {key} = {shown(_value(arm, key))} and its control {shown(_value(control, key))}"
+                remedy = f"make them the same, or put {key} into set or differs"
+                raise UserError(f"{spot}.control = {made.control!r}: {pair}, which it does not declare; {remedy}")
+        _all_that_is_declared(made, other, arm, control, spot)
 
 
-def _nothing_beside(name: str, made: Combination, arm: Resolved, control: Resolved, where: str) -> None:
-    declared = [*made.set, *made.differs]
-    for stage in [name for name in arm if name in control]:
-        for key in differing(arm[stage], control[stage], stage):
-            if any(key == one or key.startswith(f"{one}.") for one in declared):
-                continue
-            here, there = shown(_value(arm, key)), shown(_value(control, key))
-            raise UserError(
-                f"{where}: arms.{made.group}.control = {made.control!r}: {name} has {key} = {here} and its control {there}, "
-                f"which it does not declare; give both the same, or put {key} into set or differs"
-            )
+def _all_that_is_declared(made: Combination, other: Combination, arm: Resolved, control: Resolved, spot: str) -> None:
+    """What the arm sets, or says to differ in, differs. What the control sets as well may be the same, and so may an axis be: a
+    grid passes through the control's own values."""
+    set_here = [key for key in made.set if key not in made.axes and key not in other.set]
+    for part, keys in (("set", set_here), ("differs", made.differs)):
+        for key in keys:
+            if _alike(arm, control, key):
+                value = shown(_value(control, key))
+                raise UserError(f"{spot}.{part}: {key}: its control '{made.control}' has {value} too; take it away, or change it")
 
 
-def _all_that_is_declared(name: str, made: Combination, other: Combination, arm: Resolved, control: Resolved, where: str) -> None:
-    def alike(key: str) -> bool:
-        """Whether both arms hold the key and the same value of it."""
-        stage, *keys = key.split(".")
-        both = stage in arm and stage in control and keys[0] != "run"
-        return both and not differing(at(arm[stage], keys), at(control[stage], keys), key)
-
-    spot = f"{where}: arms.{made.group}"
-    for part, declared in (("set", made.set), ("differs", made.differs)):
-        for key in declared:
-            if key in made.axes or (part == "set" and key in other.set) or not alike(key):
-                continue
-            raise UserError(
-                f"{spot}.{part}: {key}: its control '{made.control}' has {shown(_value(control, key))} too; take it away, or "
-                "give another value"
-            )
-    if made.axes and made.path == other.path and all(alike(key) for key in made.axes):
-        raise UserError(f"{spot}.control = {made.control!r}: {name} does not differ from it; exclude this combination")
+def _alike(arm: Resolved, control: Resolved, key: str) -> bool:
+    """Whether both arms have the stage, and the same value of the key."""
+    stage, *keys = key.split(".")
+    both = stage in arm and stage in control and keys[0] != "run"
+    return both and not differing(at(arm[stage], keys), at(control[stage], keys), key)
 
 
 def differing(one: Any, other: Any, path: str) -> list[str]:
