@@ -14,6 +14,10 @@ MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors.index
 
 def run(spec: SourceSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
     """Copy the model into `out/model`. Raises UserError when it has changed since the plan or is one that no stage can run."""
+    if spec.sha256 and not how.path:
+        raise UserError(
+            f"source {spec.sha256[:12]}: not in results/; `interplay adopt FOLDER` takes it in, or give path in the study"
+        )
     origin = Path(how.path) if how.path else _download(str(spec.hub_id), str(spec.revision))
     found = model_checksum(origin)
     if spec.sha256 and found != spec.sha256:

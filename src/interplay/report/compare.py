@@ -113,7 +113,7 @@ def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
 
 
 def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: str) -> list[list[str]]:
-    """[dotted field, old -> new] of two stages and of what they rest on, each role's stage by its name; without roles in `skip`."""
+    """[field, old -> new] of two stages and of what they rest on, each role's stage by its name; without roles in `skip`."""
     one, other = stages[a], stages[b]
     fields = difference(one["spec"], other["spec"])
     rows = [[f"{path}{key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]

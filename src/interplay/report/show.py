@@ -81,14 +81,14 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
             return (ref, role, "", "", "in no lock and not in results/")
         return (ref, role, known["kind"], known.get("label", ""), state.of(artifact.folder(results, known["kind"], other)).name)
 
-    needs = [row(role if role != ref else "", ref) for role, ref in stages[digest]["deps"].items()]
+    needs = [row(role if role != ref else "input", ref) for role, ref in stages[digest]["deps"].items()]
     users = [
         (other, role, ref)
         for other, stage in stages.items()
         for role, ref in stage["deps"].items()
         if split_ref(ref)[0] == digest
     ]
-    needed = [row("" if role == ref else role + ref[len(digest) :], other) for other, role, ref in users]
+    needed = [row("input" if role == ref else role + ref[len(digest) :], other) for other, role, ref in users]
     more = [f"  and {len(needed) - MOST} more"] if len(needed) > MOST else []
     blocks = (
         [["needs", *aligned(needs[:MOST]), *([f"  and {len(needs) - MOST} more"] if len(needs) > MOST else [])]] if needs else []

@@ -1,0 +1,44 @@
+"""`interplay adopt`."""
+
+import argparse
+from pathlib import Path
+
+from interplay.cli.common import CONFIGS, RESULTS
+from interplay.schema.base import UserError, nearest
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument(
+        "folder", type=Path, help="a Hugging Face model folder, or a finished artifact: OTHER/results/KIND/DIGEST"
+    )
+    parser.add_argument("--study", help="the study that is to use the model; names the file in what is printed")
+    parser.add_argument("--stage", default="base", help="the stage's name there (default base)")
+    parser.add_argument("--inputs", action="store_true", help="of an artifact: adopt all that it rests on, too")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Copy it in, and say how a study names it."""
+    from interplay import adopt
+    from interplay.report.units import quantity
+    from interplay.store import artifact
+    from interplay.study import compose
+
+    studies = compose.studies(CONFIGS)
+    if args.study and args.study not in studies:
+        raise UserError(f"--study = {args.study!r}: no such study{nearest(args.study, studies)}")
+    if not args.stage.isidentifier():
+        raise UserError(f"--stage = {args.stage!r}: must be a word, such as base")
+    if (args.folder / "record.json").exists():
+        made = adopt.artifacts(args.folder, RESULTS, args.inputs)
+        print(f"adopted {', '.join(made)}" if made else f"{args.folder.name} was here already, whole")
+        return 0
+    if not (args.folder / "config.json").exists():
+        raise UserError(f"{args.folder}: neither a model (config.json) nor a finished artifact (record.json)")
+    checksum, out, made_now = adopt.model(args.folder, RESULTS, args.stage)
+    parameters = artifact.record(out)["metrics"]["parameters"]
+    print(f"{'adopted' if made_now else 'here already:'} {out}, {quantity(parameters)} parameters")
+    print(f"in {f'{CONFIGS}/study/{args.study}.yaml' if args.study else 'a study'}:\n")
+    print(f"stages:\n  {args.stage}: {{kind: source, sha256: {checksum}}}")
+    print(f"arms:\n  {args.stage}: {{path: [{args.stage}]}}")
+    return 0
