@@ -21,7 +21,7 @@ def write(root: Path) -> tuple[ReportSpec, dict[str, Path]]:
     arms = [study.arm("base", seed, ["base:pretrain:m"], "b") for seed in range(3)]
     for seed in range(3):
         inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {2: [4, 4], 4: [3, 4, 2 + seed]})
-        inputs[f"m{seed}"] = study.write_record(root, f"m{seed}", "rl", {"steps": 3, "temperature": 1.0}, {"completions": 96})
+        inputs[f"m{seed}"] = study.write_record(root, f"m{seed}", "rl", study.RL, {"completions": 96, "completion_tokens": 960})
         study.write_steps(inputs[f"m{seed}"], reward=[0.1, 0.2 + seed / 10, 0.5])
         arms.append(study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}", control="base"))
     spec = study.spec(

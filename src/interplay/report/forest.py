@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from interplay.report.estimate import Estimate
 
-WIDTH, HEIGHT, MIDDLE, ROOM = 260, 34, 10, 26
+WIDTH, HEIGHT, MIDDLE, ROOM = 260, 34, 10, 20
 
 
 def svg(found: Estimate, claimed: tuple[float, float], signed: bool) -> str:
@@ -22,7 +22,7 @@ def svg(found: Estimate, claimed: tuple[float, float], signed: bool) -> str:
         return round(4 + (WIDTH - 8) * (min(max(number, low), high) - low) / (high - low), 1)
 
     left, right = at(claimed[0]), at(claimed[1])
-    marks = sorted({*(number for number in claimed if math.isfinite(number)), *([0.0] if signed else [0.0, 1.0])})
+    marks = list(dict.fromkeys([*(number for number in claimed if math.isfinite(number)), *([0.0] if signed else [0.0, 1.0])]))
     parts = [
         f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="interval">',
         f'<rect class="claimed" x="{left}" y="1" width="{max(right - left, 1.0):.1f}" height="18" rx="2"/>',
@@ -37,10 +37,10 @@ def svg(found: Estimate, claimed: tuple[float, float], signed: bool) -> str:
 
 
 def _apart(marks: list[float], at: Callable[[float], float]) -> list[tuple[float, float]]:
-    """The marks, with where they stand, whose numbers do not run into the one before."""
+    """The marks, with where they stand, whose numbers do not run into those before them in the list."""
     kept: list[tuple[float, float]] = []
     for mark in marks:
-        if not kept or at(mark) - kept[-1][1] > ROOM:
+        if all(abs(at(mark) - x) > ROOM for _, x in kept):
             kept.append((mark, at(mark)))
     return kept
 

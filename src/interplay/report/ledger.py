@@ -77,7 +77,7 @@ def entries(spec: ReportSpec, behind: Behind) -> list[Entry]:
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for digest, stage in behind.stages.items():
         arms = tuple(dict.fromkeys(arm for arm, _ in uses.get(digest, [])))
-        groups.setdefault((stage["kind"], named.get(digest) or _name(stage), arms), []).append(digest)
+        groups.setdefault((stage["kind"], named.get(digest) or name_of(stage), arms), []).append(digest)
     return [
         _entry(name, kind, list(arms), digests, uses, digests[0] in named, behind)
         for (kind, name, arms), digests in groups.items()
@@ -117,7 +117,7 @@ def _uses(spec: ReportSpec, behind: Behind) -> dict[str, list[tuple[str, int]]]:
     return uses
 
 
-def _name(stage: Mapping[str, Any]) -> str:
+def name_of(stage: Mapping[str, Any]) -> str:
     """`data.edge` -> `edge`, `stages.base.corpus` -> `base corpus`; the kind where there is no label."""
     return str(stage.get("label", stage["kind"])).removeprefix("data.").removeprefix("stages.").replace(".", " ")
 

@@ -22,7 +22,7 @@ def arms(results: Results) -> list[dict[str, Any]]:
 
 def _arm(results: Results, name: str) -> dict[str, Any]:
     rows = [item for item in results.spec.arms if item.arm == name]
-    trained = _ranges(results.spec.trained_ops.get(name, []))
+    trained = ranges(results.spec.trained_ops.get(name, []))
     errors = _errors(results, list(dict.fromkeys(digest for row in rows for _, digest in sorted(row.evaluations.items()))))
     path = [(step, digest) for step, _, digest in steps(rows[0])]
     return {"name": name, "control": rows[0].control, "trained": trained, "steps": path, "errors": errors}
@@ -81,7 +81,7 @@ def _per_op(rows: pd.DataFrame) -> dict[int, int]:
     return dict(sorted(Counter(rows["op"].tolist()).items()))
 
 
-def _ranges(numbers: list[int]) -> str:
+def ranges(numbers: list[int]) -> str:
     """[2, 3, 4, 9] -> `2–4, 9`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.report import claims, figures, tables, text
+from interplay.report import budget, claims, figures, tables, text
 from interplay.report.estimate import plain
 from interplay.report.frame import Results
 from interplay.schema.report import Figure
@@ -18,6 +18,7 @@ class Answer(NamedTuple):
     grids: dict[str, tables.Grid]
     """By table; the differences of a table are one of their own."""
     drawings: dict[str, figures.Drawing]
+    budgets: list[budget.Judged]
 
 
 def answer(results: Results) -> Answer:
@@ -29,12 +30,15 @@ def answer(results: Results) -> Answer:
         if tables.contrasts(results):
             grids[f"{name}_differences"] = tables.differences(results, table)
     drawings = {name: figures.draw(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
-    return Answer(results, [claims.judge(results, claim) for claim in spec.claims], grids, drawings)
+    judged = [claims.judge(results, claim) for claim in spec.claims]
+    return Answer(results, judged, grids, drawings, budget.judge_all(results))
 
 
 def write(made: Answer, out: Path) -> None:
-    """`claims.json`, `tables/` and `figures/`: determined by the results alone."""
+    """`claims.json`, `tables/`, `figures/` and, where arms share budgets, `budgets.json`: determined by the results alone."""
     write_json(out / "claims.json", claims.as_json(made.judged))
+    if made.budgets:
+        write_json(out / "budgets.json", budget.as_json(made.budgets))
     for name, grid in made.grids.items():
         title = f"{name.replace('_', ' ')}: {made.results.spec.question}"
         write_atomic(out / "tables" / f"{name}.csv", text.as_csv(grid).encode())

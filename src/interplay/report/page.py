@@ -4,6 +4,7 @@ The page is a view: it also shows what the digest does not determine (hours, hos
 
 import base64
 import importlib.metadata
+import itertools
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,21 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from interplay.report import behind, claims, collapse, diagram, forest, frame, ledger, lineage, make, provenance, spent, tables
+from interplay.report import (
+    behind,
+    claims,
+    collapse,
+    diagram,
+    forest,
+    frame,
+    ledger,
+    lineage,
+    make,
+    per_arm,
+    provenance,
+    spent,
+    tables,
+)
 from interplay.report import text as words
 from interplay.report.behind import Behind
 from interplay.report.make import Answer
@@ -23,8 +38,12 @@ PAGE = "report.html"
 LIBRARIES = ["interplay", "torch", "transformers", "numpy", "scipy", "pandas", "pyarrow", "matplotlib"]
 CHIPS = {"supported": "yes", "refuted": "no", "inconclusive": "open", "not judged": "none"}
 """Verdict -> class of its chip."""
+MATCHES = {"matched": "yes", "not matched": "no", "not judged": "none"}
 ACROSS, ACROSS_PHONE = 8, 3
 """Boxes side by side in the picture of the plan."""
+
+
+NOTE = "Percent, with the 95 % interval in brackets."
 
 
 class Gap(NamedTuple):
@@ -76,6 +95,8 @@ def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
         claims=[_claim(item) for item in made.judged],
         plans=_plans(of, anchors),
         reuse=ledger.reuse(spec, of),
+        budgets=per_arm.rows(spec, of),
+        matches=[{"chip": MATCHES[item.verdict], **item._asdict()} for item in made.budgets],
         results=[figure for figure in figures if figure["x"] != "step"],
         curves=[figure for figure in figures if figure["x"] == "step"],
         tables=[_table(name, grid) for name, grid in made.grids.items()],
@@ -146,10 +167,11 @@ def _claim(item: claims.Judged) -> dict[str, Any]:
         "reason": item.reason,
         "tested": f"{tables.label(test.band, str(test.value or test.difference))} of {subject} {_range(*claims.bounds(test))}",
         "picture": forest.svg(found, claims.bounds(test), signed),
-        "estimate": words.percent(found.value, signed) if found.seeds else "",
+        "estimate": _minus(words.percent(found.value, signed)) if found.seeds else "",
         "unit": "points" if signed else "%",
-        "interval": words.interval(found, signed).removesuffix(words.OVER_PROMPTS),
-        "per_seed": words.per_seed(found, signed),
+        "interval": _minus(words.interval(found, signed).removesuffix(words.OVER_PROMPTS)),
+        "per_seed": _minus(words.per_seed(found, signed)),
+        "over": found.over,
         "detectable": words.percent(found.detectable),
         "n": f"{found.n_prompts} prompts, {found.n_samples} samples each",
         "digests": found.digests,
@@ -158,26 +180,37 @@ def _claim(item: claims.Judged) -> dict[str, Any]:
 
 def _range(low: float, high: float) -> str:
     if high == float("inf"):
-        return f"at least {words.percent(low)} points"
+        return f"at least {_minus(words.percent(low))} points"
     if low == -float("inf"):
-        return f"at most {words.percent(high)} points"
+        return f"at most {_minus(words.percent(high))} points"
     return f"within {words.percent(low)} to {words.percent(high)} %"
 
 
 def _table(name: str, grid: tables.Grid) -> dict[str, Any]:
-    """Blocks of (header, rows, prior); a cell is its key for the script, its lines, and why it is missing."""
+    """Blocks of (bands with their widths, metrics, rows, prior)."""
     shown = []
     for block in tables.blocks(grid):
         rows = [(row, [_cell(name, grid.cells[row, *key]) for key in block]) for row in grid.rows]
-        head = [(tables.label(column), tables.label("", metric)) for column, metric in block]
-        shown.append({"head": head, "rows": rows, "prior": words.prior_row(grid, block)})
+        bands = [(tables.label(column), len(list(of))) for column, of in itertools.groupby(column for column, _ in block)]
+        metrics = [tables.label("", metric) for _, metric in block]
+        shown.append({"bands": bands, "metrics": metrics, "rows": rows, "prior": words.prior_row(grid, block)})
     wide = len(grid.columns) > tables.WIDEST // 2
-    return {"name": name, "title": name.replace("_", " "), "blocks": shown, "notes": words.notes(grid), "wide": wide}
+    # Values per seed and detectable effects are a click away here, and written out in the other forms of the table.
+    notes = [NOTE, *(note for note in words.notes(grid)[1:] if not note.startswith("MDE"))]
+    return {"name": name, "title": name.replace("_", " "), "blocks": shown, "notes": notes, "wide": wide}
 
 
 def _cell(table: str, cell: tables.Cell) -> dict[str, Any]:
+    """Its key for the script, value and interval, and what is missing of it."""
     key = "/".join((table, cell.row, cell.column, cell.metric))
-    return {"key": key, "lines": words.lines(cell), "why": "; ".join(cell.estimate.missing)}
+    lines = [_minus(line) for line in words.lines(cell)[:2]]
+    gaps = cell.estimate.missing if cell.estimate.seeds else ()
+    return {"key": key, "lines": lines, "partly": bool(gaps), "why": "; ".join(cell.estimate.missing)}
+
+
+def _minus(text: str) -> str:
+    """With the sign that is as wide as a plus."""
+    return text.replace("-", "−")
 
 
 def _figure(name: str, made: Answer) -> dict[str, str]:

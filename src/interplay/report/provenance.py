@@ -3,7 +3,7 @@
 import shlex
 from typing import Any
 
-from interplay.report import text
+from interplay.report import ledger, text
 from interplay.report.behind import Behind
 from interplay.report.estimate import Estimate
 from interplay.report.tables import Cell, Grid, label
@@ -41,7 +41,7 @@ def chain(digest: str, behind: Behind) -> list[tuple[int, str, str]]:
 
 def command(spec: ReportSpec, table: str, cell: Cell) -> str:
     """The command line that prints the same chain."""
-    words = [spec.study, table, cell.row, f"{cell.column}/{cell.metric}"]
+    words = [spec.study, table, cell.row.replace("−", "-"), f"{cell.column}/{cell.metric}"]
     return f"interplay explain {shlex.join(words)} --scale {shlex.quote(spec.scale)}"
 
 
@@ -78,4 +78,5 @@ def _evaluations(spec: ReportSpec, cell: Cell, found: Estimate, seed: int) -> li
 def _stage(digest: str, behind: Behind, anchors: dict[str, str]) -> tuple[str, str, str, str]:
     stage = behind.stages.get(digest, {"kind": "unknown"})
     why = "" if behind.done(digest) else behind.why.get(digest, "not at hand")
-    return stage["kind"], str(stage.get("label", "")), anchors.get(digest, ""), why
+    name = ledger.name_of(stage)
+    return stage["kind"], "" if name == stage["kind"] else name, anchors.get(digest, ""), why

@@ -83,7 +83,7 @@ def _summed(seconds: Iterable[float | None]) -> str:
 def _partly(shown: str, known: int, of: int) -> str:
     if not known:
         return ABSENT if of else "–"
-    return shown if known == of else f"{shown} (of {known} of {of})"
+    return shown if known == of else f"{shown} ({known} of {of} stages)"
 
 
 def _rates(known: list[dict[str, Any]]) -> str:

@@ -36,9 +36,11 @@ function show(key) {
   if (cell.missing.length) put(body, "h4", "Missing");
   for (const reason of cell.missing) put(body, "p", reason, "bad");
   for (const [seed, value, evaluations] of cell.seeds) {
-    put(body, "h4", `Seed ${seed}: ${value}`);
+    const section = put(body, "details", "", "plain");
+    section.open = seed === cell.seeds[0][0];
+    put(section, "summary", `Seed ${seed}: ${value}`);
     for (const digest of evaluations) {
-      const chain = put(body, "div", "", "chain");
+      const chain = put(section, "div", "", "chain");
       for (const [depth, role, at] of data.chains[digest]) stageLine(chain, depth, role, at);
     }
   }

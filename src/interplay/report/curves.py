@@ -1,0 +1,99 @@
+"""Training curves: a key of metrics.jsonl against the step, a panel for each kind of stage, since their units differ."""
+
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from interplay.report import frame
+from interplay.report.frame import Results
+from interplay.report.style import WIDTH, legend, look
+from interplay.schema.report import Figure
+from interplay.store import metrics
+from interplay.store.artifact import split_ref
+
+UNITS = {
+    "reward": "reward (mean per completion)",
+    "score": "score (mean per completion)",
+    "strict": "strictly right (share of completions)",
+    "answer": "answer right (share of completions)",
+    "entropy": "entropy (nats per token)",
+    "frac_all_fail": "prompts whose samples all fail (share)",
+    "frac_all_pass": "prompts whose samples all pass (share)",
+    "effective_ratio": "prompts with a gradient (share)",
+    "truncated": "truncated completions (share)",
+    "length": "completion length (tokens)",
+    "grad_norm": "gradient norm",
+    "kl_old": "KL to the sampling policy (nats per token)",
+    "clip_fraction": "clipped tokens (share)",
+}
+"""Key of metrics.jsonl -> what the axis says."""
+LOSSES = {"rl": "policy loss"}
+"""Kind -> what its loss is; elsewhere cross-entropy."""
+STEPS = {"rl": "RL step"}
+WIDE_RANGE = 30.0
+"""A quantity that is positive and spans more than this ratio is drawn on a logarithmic axis."""
+
+
+class Run(NamedTuple):
+    """The last stage of an arm at those seeds that share it: value by step."""
+
+    arm: str
+    kind: str
+    values: dict[int, float]
+
+
+def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """The last stage of each arm, thin per seed and thick in the mean over seeds."""
+    runs = [run for arm in frame.arms(results.spec) for run in _runs(results, arm, figure.y)]
+    kinds = list(dict.fromkeys(run.kind for run in runs))
+    if not runs:
+        return None, f"Not drawn: no arm's last stage logs {figure.y}."
+    canvas = Canvas(figsize=(WIDTH, 3.9 if len(kinds) < 3 else 3.5), layout="constrained")
+    axes = canvas.subplots(1, len(kinds), squeeze=False)[0]
+    for axis, kind in zip(axes, kinds, strict=True):
+        _panel(results, axis, [run for run in runs if run.kind == kind], kind, figure.y)
+        if len(kinds) > 1:
+            axis.set_title(kind)
+    legend(canvas, *axes, order=frame.arms(results.spec))
+    without = [arm for arm in frame.arms(results.spec) if arm not in {run.arm for run in runs}]
+    gone = [arm for arm in without if not _last(results, arm).keys() & results.folders.keys()]
+    without = [arm for arm in without if arm not in gone]
+    absent = f" Without it in their last stage: {', '.join(without)}." if without else ""
+    absent += f" Missing: {', '.join(gone)}." if gone else ""
+    what = UNITS.get(figure.y, figure.y)
+    what = what if what.startswith(figure.y) else f"{figure.y}, {what},"
+    return canvas, f"{what} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{absent}"
+
+
+def _runs(results: Results, arm: str, key: str) -> list[Run]:
+    """One per distinct last stage that logs the key."""
+    found = []
+    for digest, kind in sorted(_last(results, arm).items()):
+        lines = metrics.read(results.folders[digest]) if digest in results.folders else []
+        found.append(Run(arm, kind, {line["step"]: line[key] for line in lines if key in line}))
+    return [run for run in found if run.values]
+
+
+def _last(results: Results, arm: str) -> dict[str, str]:
+    """Digest -> kind of the last stage of an arm at each seed."""
+    ends = [item.path[-1] for item in results.spec.arms if item.arm == arm and item.path]
+    return {split_ref(stage.digest)[0]: stage.kind for stage in ends}
+
+
+def _panel(results: Results, axis: Axes, runs: list[Run], kind: str, key: str) -> None:
+    for arm in dict.fromkeys(run.arm for run in runs):
+        series = [run.values for run in runs if run.arm == arm]
+        color, _ = look(results, arm)
+        for values in series if len(series) > 1 else []:
+            axis.plot(list(values), list(values.values()), color=color, linewidth=0.7, alpha=0.45)
+        steps = sorted(set.intersection(*(set(values) for values in series)))
+        axis.plot(steps, [np.mean([values[step] for values in series]) for step in steps], color=color, linewidth=2.0, label=arm)
+    every = [value for run in runs for value in run.values.values()]
+    if min(every) > 0 and max(every) / min(every) > WIDE_RANGE:
+        axis.set_yscale("log")
+    axis.set_xlabel(STEPS.get(kind, "optimiser step"))
+    axis.set_ylabel(LOSSES.get(kind, "cross-entropy (nats per token)") if key == "loss" else UNITS.get(key, key))
+    axis.grid(axis="y")
+    axis.margins(x=0.01)
