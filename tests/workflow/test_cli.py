@@ -16,9 +16,10 @@ def test_report_names_the_page_and_plan_says_what_is_done(finished: Laboratory) 
     named = finished.run("interplay", "report", "quickstart", "--scale", "smoke")
     assert named.returncode == 0
     assert (finished.folder / named.stdout.removeprefix("report: ").strip()).exists()
-    planned = finished.run("interplay", "plan", "quickstart", "--scale", "smoke")
-    assert planned.stdout.count(" done ") == 14
-    assert " new " not in planned.stdout
+    planned = finished.run("interplay", "plan", "quickstart", "--scale", "smoke", "--stages")
+    assert planned.stdout.count("  done  ") == 14
+    assert "  new  " not in planned.stdout
+    assert "to do: nothing" in planned.stdout
 
 
 def test_a_report_that_is_not_there_is_named_with_the_command_that_makes_it(laboratory: Laboratory) -> None:

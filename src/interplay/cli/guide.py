@@ -41,6 +41,8 @@ PAGES: dict[str, Page] = {
         {
             "interplay plan edge": "the study at the scale of configs/config.yaml",
             "interplay plan edge --scale smoke": "at another scale",
+            "interplay plan edge --against main~3": "beside the lock of another commit",
+            "interplay plan edge --max-gpu-hours 5": "exit code 2 when it needs more",
             "interplay plan --all --write": "renew the locks in configs/plans",
         },
     ),
@@ -96,12 +98,18 @@ PAGES: dict[str, Page] = {
         {"interplay export edge": "to results/studies/edge"},
     ),
     "verify": Page(
-        "Checks that the files of finished stages are there and have the checksums of their records.",
+        "Checks that the files of finished stages are there and have the checksums of their records, that each record lies under "
+        "the digest of its own content, and says which stages were made by sources that read otherwise now.",
         {"interplay verify": "everything in results", "interplay verify edge": "what a study uses"},
     ),
     "gc": Page(
-        "Lists, and when asked removes, results that no committed lock reaches. Without --write nothing is touched.",
-        {"interplay gc": "what would go, and how much room that frees"},
+        "Lists, and when asked removes, results that nothing leads to: no lock in configs/plans, no by-name link of a study that "
+        "has no lock yet, no run in flight. Also links, logs and benchmarks of stages that are gone. Without --delete nothing is "
+        "touched.",
+        {
+            "interplay gc": "what would go, and how much room that frees",
+            "interplay gc --older-than 7 --delete": "remove what was last written to a week ago or more",
+        },
     ),
     "adopt": Page(
         "Takes a model that was made elsewhere into the graph as a stage, so that studies can start from it. Its identity is the "

@@ -1,10 +1,10 @@
 """`interplay plan`."""
 
 import argparse
+import json
 
 from interplay.cli.common import CONFIGS, RESULTS, default_scale
 from interplay.schema.base import UserError
-from interplay.store import artifact
 from interplay.study import compose
 from interplay.study.graph import plan_study
 from interplay.study.plan import Plan
@@ -14,13 +14,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("study", nargs="?", help="a file below configs/study, without .yaml")
     parser.add_argument("--scale", help="a file below configs/scale (default: that of configs/config.yaml)")
-    parser.add_argument("--all", action="store_true", help="every study at every scale that has a lock")
-    parser.add_argument("--write", action="store_true", help="write configs/plans/<study>.<scale>.lock.json")
-    parser.add_argument("--check", action="store_true", help="fail when a lock is not what the configs say")
+    parser.add_argument("--full", action="store_true", help="explain every new stage and name every field that differs")
+    parser.add_argument("--stages", action="store_true", help="list every stage with its state")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.add_argument("--against", metavar="REV", help="compare with the lock of another commit, tag or branch")
+    parser.add_argument("--max-gpu-hours", type=float, metavar="H", help="exit 2 when what is to do needs more GPU-hours")
+    parser.add_argument("--max-hours", type=float, metavar="H", help="exit 2 when it needs more hours, one stage after another")
+    parser.add_argument("--strict-code", action="store_true", help="exit 2 when finished stages were made by other sources")
+    locks = parser.add_argument_group("locks")
+    locks.add_argument("--all", action="store_true", help="every study at every scale")
+    locks.add_argument("--write", action="store_true", help="write configs/plans/<study>.<scale>.lock.json")
+    locks.add_argument("--check", action="store_true", help="fail when a lock is not what the configs say")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print, write or check plans."""
+    """Write or check locks, or show a plan."""
     if args.all:
         pairs = [(s, c) for s in compose.studies(CONFIGS) for c in compose.scales(CONFIGS)]
     elif args.study:
@@ -34,12 +42,25 @@ def run(args: argparse.Namespace) -> int:
     for plan in plans:
         if args.write and plan.write_lock(CONFIGS):
             print(f"wrote {plan.lock_path(CONFIGS)}")
-        if not args.all:
-            _print_plan(plan)
+    if not (args.all or args.check or args.write):
+        _show(plans[0], args)
     return 0
 
 
-def _print_plan(plan: Plan) -> None:
-    for stage in plan.stages.values():
-        state = "done" if artifact.done(artifact.folder(RESULTS, stage.kind, stage.digest)) else "new"
-        print(f"{stage.digest}  {state:4}  {stage.kind:9}  {stage.label}")
+def _show(plan: Plan, args: argparse.Namespace) -> None:
+    """Print the overview (or the comparison), then refuse what exceeds a limit."""
+    from interplay.cli import plan_text
+    from interplay.study import against, estimate, overview
+
+    if args.against:
+        old = against.lock_of(plan, CONFIGS, args.against)
+        found = against.compare(old, {digest: stage.as_json() for digest, stage in plan.stages.items()})
+        print(
+            json.dumps(against.as_json(found), indent=1) if args.json else plan_text.differences(found, args.against, args.full)
+        )
+        return
+    seen = overview.look(plan, CONFIGS, RESULTS, args.full)
+    print(json.dumps(overview.as_json(seen), indent=1) if args.json else plan_text.overview(seen, args.full, args.stages))
+    estimate.refuse(f"plan {plan.study} at scale {plan.scale}", seen.estimate, args.max_gpu_hours, args.max_hours)
+    if args.strict_code and seen.drifted:
+        raise UserError(f"--strict-code: finished stages were made by other sources: {', '.join(seen.drifted)}")

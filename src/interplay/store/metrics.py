@@ -42,7 +42,7 @@ def read(out: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def telemetry(out: Path, **values: float | int | str) -> None:
+def telemetry(out: Path, **values: float | int | str | dict[str, str]) -> None:
     """Merge what the digest does not determine (throughput, peak memory, host) into `telemetry.json`."""
     path = out / "telemetry.json"
     known = read_json(path) if path.exists() else {}

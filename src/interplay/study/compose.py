@@ -7,6 +7,9 @@ from typing import Any
 from interplay.schema.base import UserError, nearest, parse
 from interplay.schema.study import Scale, Study
 
+LIMITS = ("max_gpu_hours", "max_hours")
+"""Keys of `snakemake --config` that refuse a launch which would take longer."""
+
 
 def studies(configs: Path) -> list[str]:
     """Names of all studies: the paths below `configs/study`, without the ending."""
@@ -20,13 +23,28 @@ def scales(configs: Path) -> list[str]:
 
 def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
     """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
-    unknown = sorted(set(config) - {"study", "scale"})
+    unknown = sorted(set(config) - {"study", "scale", *LIMITS})
     if unknown:
-        raise UserError(f"--config: {unknown[0]}: unknown key '{unknown[0]}'{nearest(unknown[0], ['study', 'scale'])}")
+        raise UserError(f"--config: {unknown[0]}: unknown key '{unknown[0]}'{nearest(unknown[0], ['study', 'scale', *LIMITS])}")
     if {"study", "scale"} <= set(config):
         return str(config["study"]).split(","), str(config["scale"])
     studies, scale = _defaults(configs)
     return str(config["study"]).split(",") if "study" in config else studies, str(config.get("scale", scale))
+
+
+def limits(config: Mapping[str, Any]) -> dict[str, float]:
+    """Hours that a launch may need at most, as given on the command line. Raises UserError when one is not a number."""
+    return {key: _hours(key, config[key]) for key in LIMITS if key in config}
+
+
+def _hours(key: str, value: Any) -> float:
+    try:
+        hours = float(value)
+    except (TypeError, ValueError):
+        hours = -1.0
+    if not hours >= 0:
+        raise UserError(f"--config: {key} = {value!r}: must be a number of hours")
+    return hours
 
 
 def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:

@@ -129,6 +129,8 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         _writable(results)
         names, scale = compose.chosen(root / "configs", config)
         graph = Graph(results, [plan_study(root / "configs", name, scale) for name in names])
+        if limits := compose.limits(config):
+            _within(graph, limits)
         graph.check_payloads()
         return graph
     except UserError as error:
@@ -140,3 +142,12 @@ def _writable(results: Path) -> None:
     existing = next(path for path in (results, *results.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
         raise UserError(f"{results}: not writable; free it with chmod, or run from a folder that is yours")
+
+
+def _within(graph: Graph, limits: dict[str, float]) -> None:
+    """Raises UserError when what is left to make would take more hours than allowed."""
+    from interplay.study import estimate, state
+
+    found = state.scan(graph.results)
+    made = estimate.to_make(state.Library(graph.stages, graph.results, found), found)
+    estimate.refuse("--config", made, limits.get("max_gpu_hours"), limits.get("max_hours"))

@@ -1,0 +1,37 @@
+"""Finished stages that were made by sources which read otherwise now. An advisory: whether a result would differ is for a person
+to say, by raising a `VERSION`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from interplay.schema import sources
+from interplay.store import artifact
+
+
+def drifted(results: Path, stages: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """File of the package -> digests of the finished stages, given as (kind, digest), whose maker read it otherwise."""
+    found: dict[str, list[str]] = {}
+    for kind, digest in stages:
+        path = artifact.folder(results, kind, digest) / "telemetry.json"
+        made_by = artifact.read_json(path).get("sources") if path.exists() else None
+        for name in sources.differing(made_by, sources.of_kind(kind)) if made_by else []:
+            found.setdefault(name, []).append(digest)
+    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def advisory(found: dict[str, list[str]]) -> list[str]:
+    """The paragraph and one line a file; empty when there is nothing to say. Nothing reruns because of it."""
+    if not found:
+        return []
+    stages = {digest for digests in found.values() for digest in digests}
+    return [
+        f"advisory: {counted(len(stages), 'finished stage')} stood on sources that read otherwise now (comments and docstrings "
+        f"apart), {counted(len(found), 'file')} in all. They are kept. If the same spec would give another result now, raise "
+        "VERSION of the model in schema/ that it belongs to: that reruns its users.",
+        *(f"  {name}: {counted(len(digests), 'stage')}" for name, digests in found.items()),
+    ]
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 stage`, `3 stages`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

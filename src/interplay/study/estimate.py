@@ -1,0 +1,187 @@
+"""What the stages of a plan will take: from the pace of finished stages of their kind, else from FLOPs at an assumed rate.
+
+Both sides of a pace are planned: seconds of wall clock over the cost that the finished stage's own spec foretold. So completions
+that end long before their cap, and all that surrounds the arithmetic, are in it."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interplay.schema.base import UserError
+from interplay.schema.cost import Cost, costs
+from interplay.store import artifact
+from interplay.store.artifact import split_ref
+from interplay.study.state import Found, Library, share_done
+
+CPU_FLOPS = 30e9
+"""Assumed per CPU thread, where nothing was measured: what one core of a 2-core cloud machine reached in bfloat16 training."""
+GPU_FLOPS = 100e12
+"""Assumed per GPU, where nothing was measured: a quarter of what a data-centre GPU's data sheet promises for dense bfloat16."""
+MOST_RECORDS = 200
+"""Finished stages of a kind whose pace is read, the newest first."""
+
+MEASURED, ASSUMED, NOTHING = "past records", "FLOPs", "no estimate"
+
+
+class Pace(NamedTuple):
+    """How fast a finished stage was."""
+
+    unit: str
+    seconds_per_unit: float
+    parameters: int
+    gpus: int
+    threads: int
+
+
+class Time(NamedTuple):
+    """Estimate for one stage (or what is left of it)."""
+
+    seconds: float
+    gpu_seconds: float
+    source: str
+    """MEASURED, ASSUMED or NOTHING."""
+
+
+class Estimate(NamedTuple):
+    """Costs and times by digest, of the stages asked for."""
+
+    costs: dict[str, Cost]
+    times: dict[str, Time]
+
+    def hours(self) -> float:
+        """Wall-clock hours, one stage after another."""
+        return sum(time.seconds for time in self.times.values()) / 3600
+
+    def gpu_hours(self) -> float:
+        """Hours times GPUs."""
+        return sum(time.gpu_seconds for time in self.times.values()) / 3600
+
+    def sources(self) -> list[str]:
+        """Where the times come from."""
+        return sorted({time.source for time in self.times.values() if time.seconds or time.source == NOTHING})
+
+
+def to_make(library: Library, found: Mapping[str, Found]) -> Estimate:
+    """Costs of the planned stages, and times of what is left to make of them."""
+    left = {}
+    for digest, stage in library.planned.items():
+        one = found.get(digest)
+        if one is None or one.state != "done":
+            left[digest] = 1.0 - share_done(library.results / stage.kind / digest, stage)
+    return estimate(left, library, found)
+
+
+def estimate(wanted: Mapping[str, float], library: Library, found: Mapping[str, Found]) -> Estimate:
+    """Costs and times of stages: `wanted` maps each to the share that is still to be done. All of the plan's stages are
+    costed."""
+    planned = {digest: stage for digest in library.planned if (stage := library.get(digest)) is not None}
+    every = costs(planned)
+    paces = {kind: _paces(kind, library, found) for kind in {planned[digest]["kind"] for digest in wanted}}
+    times = {digest: _time(planned[digest], every[digest], left, paces, planned) for digest, left in wanted.items()}
+    return Estimate(every, times)
+
+
+def refuse(what: str, made: Estimate, max_gpu_hours: float | None = None, max_hours: float | None = None) -> None:
+    """Raises UserError when the estimate exceeds a limit."""
+    for key, limit, hours, unit in (
+        ("max_gpu_hours", max_gpu_hours, made.gpu_hours(), "GPU-hours"),
+        ("max_hours", max_hours, made.hours(), "hours"),
+    ):
+        if limit is not None and hours > limit:
+            raise UserError(
+                f"{what}: {key} = {limit:g}: its new stages need about {hours:.3g} {unit} ({said(made.sources())}); "
+                f"raise {key}, or make the study smaller"
+            )
+
+
+def said(sources: Iterable[str]) -> str:
+    """Where times come from, in words."""
+    words = {
+        MEASURED: "measured on past records",
+        ASSUMED: f"from FLOPs at an assumed {CPU_FLOPS / 1e9:g} GFLOP/s per CPU thread or {GPU_FLOPS / 1e12:g} TFLOP/s per GPU, "
+        "for want of past records",
+        NOTHING: "kinds without past records and without FLOPs left out",
+    }
+    return "; ".join(words[source] for source in (MEASURED, ASSUMED, NOTHING) if source in set(sources)) or "nothing to do"
+
+
+def _work(stage: Mapping[str, Any], cost: Cost, known: Mapping[str, Mapping[str, Any]]) -> tuple[str, float]:
+    """What a stage's time is proportional to, and how much of it: FLOPs (tokens where the model's size is unknown), problems of
+    a set or a corpus, else one stage."""
+    if cost.flops:
+        return "flops", float(cost.flops)
+    if cost.tokens or cost.sampled:
+        return "tokens", float(cost.tokens + cost.sampled)
+    sets = [stage] if stage["kind"] == "problems" else []
+    if stage["kind"] == "corpus":
+        inputs = (known.get(split_ref(ref)[0]) for role, ref in stage["deps"].items() if role.startswith("data."))
+        sets = [one for one in inputs if one is not None]
+    problems = sum(one["spec"].get("size", 0) for one in sets)
+    return ("problems", float(problems)) if problems else ("stages", 1.0)
+
+
+def _paces(kind: str, library: Library, found: Mapping[str, Found]) -> list[Pace]:
+    """The paces of the newest finished stages of a kind."""
+    done = sorted((d for d, one in found.items() if one.kind == kind and one.state == "done"), key=lambda d: -found[d].when)
+    measured = (_pace(digest, library, library.results / kind / digest) for digest in done[:MOST_RECORDS])
+    return [pace for pace in measured if pace is not None]
+
+
+def _pace(digest: str, library: Library, folder: Path) -> Pace | None:
+    """None where the time is not known, or is that of a last attempt only."""
+    known = _with_inputs(digest, library)
+    telemetry = artifact.read_json(folder / "telemetry.json") if (folder / "telemetry.json").exists() else {}
+    seconds = telemetry.get("seconds_wall")
+    if not seconds or digest not in known or int(telemetry.get("attempts", 1)) > 1:
+        return None
+    stage, cost = known[digest], costs(known)[digest]
+    unit, amount = _work(stage, cost, known)
+    gpus, threads = int(stage["run"].get("gpus", 0)), int(telemetry.get("threads", 1))
+    return Pace(unit, seconds / amount, cost.parameters or 0, gpus, threads)
+
+
+def _with_inputs(digest: str, library: Library) -> dict[str, dict[str, Any]]:
+    """A stage and all that it depends on, dependencies first; without those that nothing tells of."""
+    ordered: dict[str, dict[str, Any]] = {}
+
+    def visit(ref: str) -> None:
+        name = split_ref(ref)[0]
+        stage = None if name in ordered else library.get(name)
+        if stage is not None:
+            for dep in stage["deps"].values() if stage["kind"] != "report" else ():
+                visit(dep)
+            ordered[name] = stage
+
+    visit(digest)
+    return ordered
+
+
+def _time(
+    stage: Mapping[str, Any],
+    cost: Cost,
+    left: float,
+    paces: Mapping[str, list[Pace]],
+    planned: Mapping[str, Mapping[str, Any]],
+) -> Time:
+    gpus, threads = int(stage["run"]["gpus"]), int(stage["run"]["threads"])
+    unit, amount = _work(stage, cost, planned)
+    alike = [pace for pace in paces[stage["kind"]] if pace.unit == unit and pace.gpus == gpus]
+    if alike:
+        seconds = left * amount * _nearest(alike, cost.parameters or 0, threads)
+        return Time(seconds, seconds * gpus, MEASURED)
+    if cost.flops:
+        seconds = left * cost.flops / (GPU_FLOPS * gpus if gpus else CPU_FLOPS * threads)
+        return Time(seconds, seconds * gpus, ASSUMED)
+    return Time(0.0, 0.0, NOTHING)
+
+
+def _nearest(paces: list[Pace], parameters: int, threads: int) -> float:
+    """Median seconds per unit of those whose model is nearest in size, and among these in threads."""
+
+    def far(pace: Pace) -> tuple[float, int]:
+        return (abs(math.log((pace.parameters + 1) / (parameters + 1))), abs(pace.threads - threads))
+
+    least = min(far(pace) for pace in paces)
+    return statistics.median(pace.seconds_per_unit for pace in paces if far(pace) == least)
