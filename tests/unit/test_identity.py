@@ -58,7 +58,7 @@ def test_no_field_of_the_run_block_enters_the_digest() -> None:
     plain = Stage.make("evaluate", EvaluateSpec(), {}, Run(), "a")
     changed = {
         "threads": 7, "memory_mb": 1, "runtime": 1, "gpus": 2, "micro_batch_tokens": 64, "engine_batch": 2, "save_minutes": 9.0,
-        "path": "elsewhere",
+        "path": "elsewhere", "keep_state": False,
     }  # fmt: skip
     assert set(changed) == set(Run.model_fields)
     for name, value in changed.items():
@@ -69,7 +69,7 @@ def test_every_field_of_a_spec_enters_the_digest() -> None:
     plain = digest("evaluate", EvaluateSpec(), {})
     changed = {
         "num_samples": 4, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "max_completion_length": 8, "engine": "hf",
-        "dtype": "bfloat16", "verify": {"operator": True}, "seed": 1,
+        "dtype": "bfloat16", "verify": {"operator": True}, "seed": 1, "first_sample": 32,
     }  # fmt: skip
     assert set(changed) == set(EvaluateSpec.model_fields)
     found = {digest("evaluate", EvaluateSpec(**{name: value}), {}) for name, value in changed.items()}

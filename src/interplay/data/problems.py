@@ -6,12 +6,15 @@ on how many processes did the work. A repeat (equal up to renaming and reorderin
 an op that has too few distinct problems may repeat after PATIENCE replacements in vain. Every gold answer is checked by a solver
 that reads nothing but the prompt."""
 
+import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,17 +72,44 @@ class Made(NamedTuple):
 
 
 def run(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Write `problems.parquet` (COLUMNS). Metrics by op: problems, repeats that were replaced and repeats that had to be kept."""
+    """Write `problems.parquet` (COLUMNS) and of it `keys.parquet`, by which a report compares sets. Metrics by op: problems, repeats that were replaced and repeats that had to be kept."""
     places = plan(spec)
     workers = min(how.threads, -(-spec.size // (4 * CHUNK)))
-    with ProcessPoolExecutor(workers, get_context("spawn")) if workers > 1 else nullcontext() as pool:
+    with _processes(workers) as pool:
         made, counts = choose(spec, places, pool)
     rows = _columns(places, made)
     if spec.transform:
         rows = _transformed(rows, spec.transform)
     out.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, out / "problems.parquet", compression="zstd", row_group_size=1 << 16)
+    pq.write_table(rows.select(["op", "key"]), out / "keys.parquet", compression="zstd")
     return {"size": rows.num_rows, **{name: {str(op): n for op, n in sorted(by_op.items())} for name, by_op in counts.items()}}
+
+
+@contextmanager
+def _processes(workers: int) -> Iterator[Executor | None]:
+    """Processes to share the work with, or None for a single one. What still waits is dropped when the stage is stopped."""
+    if workers <= 1:
+        yield None
+        return
+    with ProcessPoolExecutor(workers, get_context("spawn"), _attend) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _attend() -> None:
+    """In a process of the pool: Ctrl-C is the stage's to answer, and when the stage is killed, so is this."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    parent = parent_process()
+    if parent:
+        parent.join()
+        os._exit(1)
 
 
 def load(path: Path, columns: list[str] | None = None) -> pa.Table:

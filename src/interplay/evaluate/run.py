@@ -19,6 +19,7 @@ from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.run import Run
 from interplay.store.artifact import write_atomic
 from interplay.store.metrics import Progress, telemetry
+from interplay.store.stop import saving
 
 SHARD_BATCHES = 4
 """A shard holds whole problems with about so many engine batches of samples: enough for the engine to keep its rows filled, few
@@ -42,7 +43,8 @@ COLUMNS = pa.schema(
 
 
 def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Write `samples.parquet` (one row per sample, problems in their order) and return the metrics of `passk.summarise`.
+    """Write `samples.parquet` (one row per sample, problems in their order) and `prompts.parquet`; return the metrics of
+    `passk.summarise`.
 
     Roles: `model`, `data`. Finished shards in `out/resume/shards` are kept."""
     torch.set_num_threads(how.threads)
@@ -55,8 +57,21 @@ def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dic
     if missing:
         _sample(spec, inputs["model"], pool, [(shards[number], files[number]) for number in missing], len(files), out, how)
     table = pa.concat_tables([pq.read_table(file) for file in files]).combine_chunks()
+    samples = arrays(table, spec.num_samples)
     pq.write_table(table, out / "samples.parquet", compression="zstd")
-    return summarise(pool.rows, arrays(table, spec.num_samples))
+    pq.write_table(per_prompt(table, samples), out / "prompts.parquet", compression="zstd")
+    return summarise(pool.rows, samples)
+
+
+def per_prompt(table: pa.Table, samples: Samples) -> pa.Table:
+    """`prompts.parquet`: one row per prompt with its samples counted, strictly right, and with the right answer. What tables are
+    made from, without the completions."""
+    count = samples.strict.shape[1]
+    first = table.select(["index", "band", "op", "mode"]).take(np.arange(0, len(table), count))
+    counts = {"n": np.full(len(first), count), "strict": samples.strict.sum(axis=1), "answer": samples.answer.sum(axis=1)}
+    for name, values in counts.items():
+        first = first.append_column(name, pa.array(values, pa.int64()))
+    return first
 
 
 def arrays(table: pa.Table, num_samples: int) -> Samples:
@@ -86,18 +101,27 @@ def _sample(
     )
     done, tokens, started = total - len(shards), 0, time.monotonic()
     progress = Progress(total, "shards", done)
-    for ids, file in shards:
-        rows = [pool.rows[i] for i in ids]
-        prompts = pools.encode(tokenizer, [row.prompt for row in rows])
-        asked = [Request(p, pools.noise_key(row), 0, spec.num_samples) for p, row in zip(prompts, rows, strict=True)]
-        rollouts = sampler.generate(asked, sampling)
-        table = judge(spec, pool, ids, rollouts, tokenizer)
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        write_atomic(file, sink.getvalue().to_pybytes())
-        done, tokens = done + 1, tokens + int(rollouts.lengths.sum())
-        progress.update(done, strict=float(np.mean(table["strict"].to_numpy())), tok_per_s=tokens / (time.monotonic() - started))
+    with saving(how.save_minutes) as saves:
+        for ids, file in shards:
+            rows = [pool.rows[i] for i in ids]
+            prompts = pools.encode(tokenizer, [row.prompt for row in rows])
+            keys = [pools.noise_key(row) for row in rows]
+            asked = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
+            rollouts = sampler.generate(asked, sampling)
+            table = judge(spec, pool, ids, rollouts, tokenizer)
+            write_atomic(file, _bytes(table))
+            done, tokens = done + 1, tokens + int(rollouts.lengths.sum())
+            rate = tokens / (time.monotonic() - started)
+            progress.update(done, strict=float(np.mean(table["strict"].to_numpy())), tok_per_s=rate)
+            if done < total:
+                saves.made(f"shard {done} of {total}")
     telemetry(out, completion_tokens_per_second=tokens / (time.monotonic() - started))
+
+
+def _bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return sink.getvalue().to_pybytes()
 
 
 def judge(spec: EvaluateSpec, pool: pools.Pool, ids: list[int], rollouts: Rollouts, tokenizer: text.Tokenizer) -> pa.Table:

@@ -1,7 +1,6 @@
 """Models as Hugging Face folders: `init`, `save` and `load` of config.json, model.safetensors, generation_config.json and the
 tokenizer's files, without importing transformers."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from interplay.model.decoder import Decoder
 from interplay.schema.base import UserError
 from interplay.schema.model import Shape
-from interplay.store.artifact import read_json, write_atomic, write_json
+from interplay.store.artifact import copy_atomic, read_json, write_atomic, write_json
 from interplay.store.random import key
 
 CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -66,10 +65,10 @@ def save(decoder: Decoder, folder: Path, tokenizer_folder: Path) -> None:
 
 
 def copy_files(source: Path, target: Path, names: tuple[str, ...]) -> None:
-    """Copy those of the named files that exist."""
+    """Copy those of the named files that exist; each appears whole."""
     for name in names:
         if (source / name).exists() and source.resolve() != target.resolve():
-            shutil.copyfile(source / name, target / name)
+            copy_atomic(source / name, target / name)
 
 
 def special_tokens(tokenizer_folder: Path) -> dict[str, int | None]:

@@ -1,7 +1,7 @@
 """Resume state of a training stage: `resume/<step>.safetensors` (all tensors) and `resume/state.json`, which points to it.
 
 The pointer is replaced only after the new tensors are on disk and the old tensors are deleted only after that, so a kill at any
-moment leaves the old state or the new one."""
+moment, or a full disk, leaves the old state or the new one."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,11 @@ def save(resume: Path, step: int, tensors: dict[str, Tensor], state: dict[str, A
     """Make (step, tensors, state) the state to go on from. `state` is JSON data."""
     weights = resume / f"{step}.safetensors"
     write_atomic(weights, to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
-    write_json(resume / POINTER, {"step": step, "tensors": weights.name, "state": state})
+    try:
+        write_json(resume / POINTER, {"step": step, "tensors": weights.name, "state": state})
+    except OSError:
+        weights.unlink()
+        raise
     for old in resume.iterdir():
         if old.name not in (POINTER, weights.name):
             old.unlink()

@@ -33,6 +33,7 @@ from interplay.schema.rl import ProcessReward, RLSpec, Verify
 from interplay.schema.run import Run
 from interplay.store.metrics import Metrics, Progress, read, telemetry
 from interplay.store.random import key
+from interplay.store.stop import saving
 
 
 @dataclass
@@ -44,12 +45,15 @@ class World:
     pool: Pool
     tokenizer: Tokenizer
     special: text.Special
+    tokenizer_files: Path
+    """The folder whose files go into every model that is saved."""
     engine: Engine
     sampler: Uniform | custom.Sampler
 
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Train and write `model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`. Roles: see RLSpec.
+    """Train and write `model/`, `checkpoints/<step>/model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`; and
+    `state/` beside them, from which a longer run goes on. Roles: see RLSpec.
 
     Goes on from `out/resume` where there is one. Raises PermanentError at the first loss that is not finite."""
     torch.set_num_threads(how.threads)
@@ -64,6 +68,7 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
         pool=pool,
         tokenizer=text.load(inputs["init"]),
         special=text.special(inputs["init"]),
+        tokenizer_files=text.tokenizer_folder(inputs["init"]),
         engine=engine(spec.engine, policy, how, getattr(torch, spec.dtype)),
         sampler=sampler(spec.method.sampler, pool.sizes, spec.mix, spec.seed),
     )
@@ -73,8 +78,11 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
         checkpoint.restore_training(tensors, policy, optimizers)
         world.sampler.load_state_dict(state["sampler"])
     train(world, learner, out, how, done)
-    folder.save(policy, out / "model", text.tokenizer_folder(inputs["init"]))
+    folder.save(policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
+    if how.keep_state:
+        save(world, learner, out / "state", spec.steps)
+        records.keep(out)
     return summary(read(out))
 
 
@@ -82,25 +90,31 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
     """Steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     spec = world.spec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
-    clock = saved_at = time.monotonic()
+    clock = time.monotonic()
     tokens, seconds = 0.0, {"rollout": 0.0, "update": 0.0}
-    for step in range(done + 1, spec.steps + 1):
-        factor = schedule.factor(spec.schedule, step, spec.steps)
-        optimizer.set_lr(learner.optimizers, factor)
-        values = one_step(world, learner, out, step, seconds)
-        metrics.write(step, **values, lr=factor * spec.optimizer.learning_rate)
-        tokens += values["completion_tokens"]
-        if step < spec.steps and time.monotonic() - saved_at >= how.save_minutes * 60:
-            metrics.sync()
-            state = {"sampler": world.sampler.state_dict()}
-            checkpoint.save(
-                out / "resume" / "state", step, checkpoint.training_tensors(learner.policy, learner.optimizers), state
-            )
-            saved_at = time.monotonic()
-        progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
+    with saving(how.save_minutes) as saves:
+        for step in range(done + 1, spec.steps + 1):
+            factor = schedule.factor(spec.schedule, step, spec.steps)
+            optimizer.set_lr(learner.optimizers, factor)
+            values = one_step(world, learner, out, step, seconds)
+            metrics.write(step, **values, lr=factor * spec.optimizer.learning_rate)
+            tokens += values["completion_tokens"]
+            if step in spec.checkpoints:
+                folder.save(learner.policy, out / "checkpoints" / str(step) / "model", world.tokenizer_files)
+            progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
+            if step < spec.steps and saves.due():
+                metrics.sync()
+                save(world, learner, out / "resume", step)
+                saves.made(f"step {step} of {spec.steps}")
     if spec.steps > done:
         per_step = (time.monotonic() - clock) / (spec.steps - done)
         telemetry(out, seconds_per_step=per_step, completion_tokens_per_second=tokens / seconds["rollout"], **_shares(seconds))
+
+
+def save(world: World, learner: Learner, resume: Path, step: int) -> None:
+    """Make the state after `step` the one to go on from."""
+    state = {"sampler": world.sampler.state_dict()}
+    checkpoint.save(resume / "state", step, checkpoint.training_tensors(learner.policy, learner.optimizers), state)
 
 
 def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:

@@ -4,6 +4,7 @@ Each step writes one small file to `resume/steps/`; at the end they become `roll
 is done again after a kill replaces its file by an equal one."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,8 @@ def finish(out: Path, steps: int) -> None:
     pq.write_table(pa.Table.from_pylist(rollouts, schema=pa.schema(columns)), out / "rollouts.parquet")
     entries = [row for file in files for row in file["history"]]
     pq.write_table(pa.Table.from_pylist(entries, schema=pa.schema(HISTORY)), out / "history.parquet")
+
+
+def keep(out: Path) -> None:
+    """Put the steps' files beside the final state: a longer run's tables begin with them."""
+    shutil.copytree(out / "resume" / "steps", out / "state" / "steps", dirs_exist_ok=True)

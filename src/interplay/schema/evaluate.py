@@ -1,8 +1,8 @@
 """Evaluation: the only place where a model runs over a problem set."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from interplay.schema.base import Model
+from interplay.schema.base import Model, Since
 from interplay.schema.rl import Verify
 
 
@@ -10,7 +10,10 @@ class EvaluateSpec(Model):
     """Samples of one model over one problem set. Roles: `model` and `data`."""
 
     num_samples: int = 32
-    """Completions per prompt (n of the unbiased pass@k)."""
+    """Completions per prompt (n of the unbiased pass@k). Where a study asks for more than 32, the planner makes blocks
+    of 32, a stage each, which the report reads as one, so that more samples repeat none."""
+    first_sample: Annotated[int, Since(0)] = 0
+    """Number of the first completion; the planner sets it for the blocks after the first."""
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0

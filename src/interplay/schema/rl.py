@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.schema.base import Model
+from interplay.schema.base import Model, Since
 from interplay.schema.custom import Custom
 from interplay.schema.model import Optimizer, Schedule
 
@@ -159,6 +159,8 @@ class RLSpec(Model):
     schedule: RLSchedule = RLSchedule()
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of rollouts and updates."""
+    checkpoints: Annotated[list[int], Since([])] = []
+    """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     keep_rollouts: int = 16
     """Rollouts per step kept in rollouts.parquet."""
     seed: int = 0
@@ -167,4 +169,14 @@ class RLSpec(Model):
     def _divides(self) -> "RLSpec":
         if self.prompts_per_step % self.minibatches:
             raise ValueError("prompts_per_step must be a multiple of minibatches")
+        if outside := [step for step in self.checkpoints if not 1 <= step <= self.steps]:
+            raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{self.steps} of this run")
         return self
+
+    def continues(self, shorter: "RLSpec") -> bool:
+        """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
+        differs, the rate does not hang on the length, and all that is to be kept of those steps was kept."""
+        length = {"steps": self.steps, "checkpoints": self.checkpoints}
+        steady = self.schedule.name == "constant" and not self.schedule.warmup_ratio
+        kept = {step for step in self.checkpoints if step <= shorter.steps} <= set(shorter.checkpoints)
+        return steady and kept and shorter.steps < self.steps and shorter.model_copy(update=length) == self

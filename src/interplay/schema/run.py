@@ -20,5 +20,7 @@ class Run(Model):
     """Sequences that decode side by side."""
     save_minutes: float = 1.0
     """Minutes between saves to resume/."""
+    keep_state: bool = True
+    """Keep an RL run's final training state (three times its weights) beside the record, so that a longer run goes on from it."""
     path: str | None = None
     """Folder that a source stage copies its model from."""

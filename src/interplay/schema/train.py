@@ -39,7 +39,7 @@ class TrainSpec(Model):
     """Arithmetic of the matrix products; weights and optimiser state stay float32."""
     position_jumps: PositionJumps = PositionJumps()
     eval_every: int = 0
-    """Steps between losses on the validation set; 0: at the end only."""
+    """Steps between losses on the validation set; 0: only at the end and at the kept checkpoints."""
     checkpoints: list[int] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     seed: int = 0

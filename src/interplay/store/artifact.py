@@ -1,8 +1,9 @@
 """Artifacts: `results/<kind>/<digest>/`. `stage.json` says what shall be made; `record.json`, written last and atomically,
 says that it was made; `telemetry.json` holds what the digest does not determine (time, host, attempt, throughput).
 
-`resume/` lies beside the record while a stage is unfinished and is deleted once the record stands. A stage holds the folder's
-lease (flock) while it works, so the same stage started twice is computed once, and a killed process leaves no lock behind."""
+`resume/` lies beside the record while a stage is unfinished and is deleted once the record stands. `state/` stays: the training
+state of an RL run at its end, from which a longer run of the same kind goes on (store.earlier). A stage holds the folder's lease
+(flock) while it works, so the same stage started twice is computed once, and a killed process leaves no lock behind."""
 
 import contextlib
 import fcntl
@@ -16,7 +17,8 @@ from typing import Any
 
 from interplay.schema.base import UserError
 
-NOT_PAYLOAD = {"record.json", "telemetry.json", "stage.json", "failure.json", "lease", ".snakemake_timestamp"}
+NOT_PAYLOAD = {"record.json", "telemetry.json", "stage.json", "failure.json", "lease", ".snakemake_timestamp", "resume", "state"}
+NOT_PAYLOAD |= {"report.html"}  # a view: it shows hours and hosts, and `interplay report` makes it again
 
 
 def folder(results: Path, kind: str, digest: str) -> Path:
@@ -32,7 +34,7 @@ def split_ref(ref: str) -> tuple[str, int | None]:
 
 def find(results: Path, digest: str) -> Path:
     """The artifact folder of a digest, or the only one that starts with it. Raises UserError when none or several match."""
-    found = sorted({path.parent for path in results.glob(f"*/{digest}*/stage.json")})
+    found = sorted({path.parent for name in ("stage.json", "record.json") for path in results.glob(f"*/{digest}*/{name}")})
     if len(found) == 1:
         return found[0]
     several = f"is ambiguous: {', '.join(path.name for path in found)}" if found else "names no stage there"
@@ -40,14 +42,34 @@ def find(results: Path, digest: str) -> Path:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write `data` so that a reader sees the old file or the new one and never a part; survives power loss."""
+    """Write `data` so that a reader sees the old file or the new one and never a part; survives power loss. Where the disk is
+    full, the OSError names the file and no part of it stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with open(part, "wb") as handle:
+    with _replacing(path) as part, open(part, "wb") as handle:
         handle.write(data)
         handle.flush()
         os.fsync(handle.fileno())
-    os.replace(part, path)
+
+
+def copy_atomic(source: Path, path: Path) -> None:
+    """Copy a file as `write_atomic` writes one."""
+    with _replacing(path) as part:
+        shutil.copyfile(source, part)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Where to write what shall take the place of `path`."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -74,10 +96,24 @@ def lease(out: Path) -> Iterator[None]:
 
 def payload(out: Path) -> list[Path]:
     """The files that belong to the result, sorted by name."""
-    files = (path for path in out.rglob("*") if path.is_file())
-    return sorted(
-        p for p in files if p.name not in NOT_PAYLOAD and not p.name.endswith(".part") and p.relative_to(out).parts[0] != "resume"
-    )
+    files = (path for path in out.rglob("*") if path.is_file() and path.relative_to(out).parts[0] not in NOT_PAYLOAD)
+    return sorted(path for path in files if path.name not in NOT_PAYLOAD and not path.name.endswith(".part"))
+
+
+def sweep(out: Path) -> None:
+    """Remove what a killed process left half-written. For the holder of the lease; `stage.json` is its planner's to write."""
+    shutil.rmtree(out / "resume.part", ignore_errors=True)
+    for part in out.rglob(".*.part"):
+        if not part.name.startswith(".stage.json."):
+            part.unlink(missing_ok=True)
+
+
+def discard(out: Path) -> None:
+    """Remove all that an unfinished stage wrote, unless it goes on from `resume/` later."""
+    if not (out / "resume").exists() and not done(out):
+        shutil.rmtree(out / "resume.part", ignore_errors=True)
+        for path in payload(out):
+            path.unlink()
 
 
 def checksum(path: Path) -> str:
@@ -121,9 +157,16 @@ def done(out: Path) -> bool:
     return (out / "record.json").exists()
 
 
-def check(out: Path) -> None:
-    """Raise UserError unless every file of the record is there with its size and checksum."""
+def absent(out: Path, only: tuple[str, ...] | None = None) -> list[str]:
+    """Files of the record (of `only` these names, where given) that are not there."""
+    return [name for name in record(out)["files"] if (only is None or name in only) and not (out / name).exists()]
+
+
+def check(out: Path, only: tuple[str, ...] | None = None) -> None:
+    """Raise UserError unless every file of the record (of `only` these names, where given) is there with size and checksum."""
     for name, (size, digest) in record(out)["files"].items():
+        if only is not None and name not in only:
+            continue
         path = out / name
         if not path.exists():
             raise UserError(

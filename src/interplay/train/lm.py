@@ -21,6 +21,7 @@ from interplay.schema.base import PermanentError, UserError
 from interplay.schema.run import Run
 from interplay.schema.train import TrainSpec
 from interplay.store.metrics import Metrics, Progress, telemetry
+from interplay.store.stop import saving
 from interplay.train import throughput, validation
 from interplay.train.jumps import jumping_tokens, jumps
 from interplay.train.loss import token_losses
@@ -62,25 +63,26 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         checkpoint.restore_training(tensors, model, optimizers)
         seen = state["tokens"]
     metrics, progress = Metrics(out, done), Progress(course.steps, "steps", done)
-    seconds, seen_before, saved_at, losses = 0.0, seen, time.monotonic(), {}
-    for step in range(done + 1, course.steps + 1):
-        started = time.monotonic()
-        line = train_step(spec, course, model, optimizers, step)
-        seconds += time.monotonic() - started
-        seen = line["tokens"] = seen + int(line["tokens"])
-        last = step == course.steps
-        if last or step % max(1, course.steps // LINES) == 0:
-            metrics.write(step, **line)
-        if held_out and (last or (spec.eval_every and step % spec.eval_every == 0)):
-            losses = validation.loss_by_band(model, held_out, how.micro_batch_tokens, course.dtype, course.device)
-            metrics.write(step, **{f"eval_loss/{band}": value for band, value in losses.items()})
-        if step in spec.checkpoints:
-            folder.save(model, out / "checkpoints" / str(step) / "model", course.tokenizer)
-        if not last and time.monotonic() - saved_at >= how.save_minutes * 60:
-            metrics.sync()
-            checkpoint.save(out / "resume", step, checkpoint.training_tensors(model, optimizers), {"tokens": seen})
-            saved_at = time.monotonic()
-        progress.update(step, loss=line["loss"], tokens_per_second=(seen - seen_before) / seconds)
+    seconds, seen_before, losses = 0.0, seen, {}
+    with saving(how.save_minutes) as saves:
+        for step in range(done + 1, course.steps + 1):
+            started = time.monotonic()
+            line = train_step(spec, course, model, optimizers, step)
+            seconds += time.monotonic() - started
+            seen = line["tokens"] = seen + int(line["tokens"])
+            last, kept = step == course.steps, step in spec.checkpoints
+            if last or kept or step % max(1, course.steps // LINES) == 0:
+                metrics.write(step, **line)
+            if held_out and (last or kept or (spec.eval_every and step % spec.eval_every == 0)):
+                losses = validation.loss_by_band(model, held_out, how.micro_batch_tokens, course.dtype, course.device)
+                metrics.write(step, **{f"eval_loss/{band}": value for band, value in losses.items()})
+            if kept:
+                folder.save(model, out / "checkpoints" / str(step) / "model", course.tokenizer)
+            progress.update(step, loss=line["loss"], tokens_per_second=(seen - seen_before) / seconds)
+            if not last and saves.due():
+                metrics.sync()
+                checkpoint.save(out / "resume", step, checkpoint.training_tensors(model, optimizers), {"tokens": seen})
+                saves.made(f"step {step} of {course.steps}")
     folder.save(model, out / "model", course.tokenizer)
     _tell_speed(out, model, course, seen - seen_before, seconds)
     rounded = {band: float(f"{loss:.7g}") for band, loss in losses.items()}
