@@ -1,6 +1,7 @@
 """The runner: `python -m interplay.stage run DIGEST` makes one stage, from its `stage.json` and its inputs' artifacts alone.
 
-Exit codes: 0 the record stands; 2 something the user can mend; 3 a failure that a retry would repeat; 1 anything else."""
+Exit codes: 0 the record stands; 2 something the user can mend; 3 a failure that a retry would repeat; 75 a signal asked it to
+stop (SIGTERM, SIGUSR1, Ctrl-C) and it goes on when started again; 1 anything else."""
 
 import argparse
 import contextlib
@@ -12,13 +13,16 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
-from interplay.schema.base import PermanentError, UserError, parse
-from interplay.schema.kinds import KINDS
+from interplay.schema import sources
+from interplay.schema.base import Model, PermanentError, UserError, parse
+from interplay.schema.digest import digest
+from interplay.schema.kinds import KINDS, read_by
 from interplay.schema.run import Run
-from interplay.store import artifact, metrics
+from interplay.store import artifact, earlier, metrics, stop
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,8 +41,11 @@ def main(argv: list[str] | None = None) -> int:
 def _guarded(results: Path, digest: str) -> int:
     """Run the stage and turn what goes wrong into one line and an exit code."""
     try:
+        stop.listen()
         run_stage(artifact.find(results, digest))
         return 0
+    except stop.StoppedError as stopped:
+        return _say(stop.EXIT, f"{stopped}; goes on when started again")
     except UserError as error:
         return _say(2, str(error))
     except PermanentError as error:
@@ -54,6 +61,7 @@ def _guarded(results: Path, digest: str) -> int:
 
 
 def _say(code: int, message: str) -> int:
+    stop.deafen()
     print(f"interplay: {message}", file=sys.stderr, flush=True)
     return code
 
@@ -63,19 +71,33 @@ def run_stage(out: Path) -> None:
     with artifact.lease(out):
         if artifact.done(out):
             return
+        artifact.sweep(out)
         stage = artifact.read_json(out / "stage.json")
         _refuse_known_failure(out)
         how = parse(Run, stage["run"], f"{out / 'stage.json'}: run")
-        inputs = {role: _checked_input(out.parent.parent, ref) for role, ref in stage["deps"].items()}
+        inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
         _limit_threads(how.threads)
         print(f"{stage['label']} [{stage['kind']} {stage['digest']}]", file=sys.stderr, flush=True)
         started = time.time()
-        metrics.telemetry(out, attempts=_attempts(out) + 1)
-        spec = parse(KINDS[stage["kind"]].spec, stage["spec"], f"{out / 'stage.json'}: spec")
-        values = _function(stage["kind"])(spec, inputs, out, how)
+        metrics.telemetry(out, attempts=_attempts(out) + 1, sources=sources.of_kind(stage["kind"]))
+        values = _work(stage, inputs, out, how)
+        stop.deafen()
         metrics.telemetry(out, **_telemetry(started, how))
         identity = {key: stage[key] for key in ("kind", "digest", "versions", "spec", "deps")}
         artifact.finish(out, identity, values)
+
+
+def _work(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+    """Call the kind's function; a stage that is stopped or finds the disk full leaves what it can go on from, or nothing."""
+    spec = parse(KINDS[stage["kind"]].spec, stage["spec"], f"{out / 'stage.json'}: spec")
+    _refuse_other_identity(out, stage, spec)
+    try:
+        if shorter := earlier.go_on(out, stage):
+            metrics.telemetry(out, continued_from=shorter)
+        return _function(stage["kind"])(spec, inputs, out, how)
+    except (stop.StoppedError, OSError):
+        artifact.discard(out)
+        raise
 
 
 def _attempts(out: Path) -> int:
@@ -84,15 +106,23 @@ def _attempts(out: Path) -> int:
     return int(artifact.read_json(path)["attempts"]) if path.exists() else 0
 
 
+def _refuse_other_identity(out: Path, stage: dict[str, Any], spec: Model) -> None:
+    """The code may have moved on since the stage was planned, as while a job waited in a queue: what would be made now belongs
+    under another digest."""
+    now = digest(stage["kind"], spec, stage["deps"])
+    if now != stage["digest"]:
+        raise UserError(f"{out / 'stage.json'}: planned by other sources, by which it is {now} now; run snakemake again")
+
+
 def _refuse_known_failure(out: Path) -> None:
     if (out / "failure.json").exists():
         raise PermanentError(artifact.read_json(out / "failure.json")["message"])
 
 
-def _checked_input(results: Path, ref: str) -> Path:
+def _checked_input(results: Path, ref: str, consumer: str) -> Path:
     digest, step = artifact.split_ref(ref)
     folder = artifact.find(results, digest)
-    artifact.check(folder)
+    artifact.check(folder, read_by(consumer, folder.parent.name))
     return artifact.at_step(folder, step)
 
 
@@ -122,17 +152,17 @@ def _telemetry(started: float, how: Run) -> dict[str, Any]:
 
 
 class _Tee:
-    """Standard error that also goes to a log: the terminal shows progress while the log keeps everything."""
+    """Standard error that also goes to a log: the terminal shows progress, the log keeps everything that there is room for."""
 
-    def __init__(self, terminal: TextIO, log: TextIO) -> None:
+    def __init__(self, terminal: TextIO, log: FileIO) -> None:
         self.terminal, self.log = terminal, log
 
     def write(self, text: str) -> int:
-        self.log.write(text)
+        with contextlib.suppress(OSError):
+            self.log.write(text.encode())
         return self.terminal.write(text)
 
     def flush(self) -> None:
-        self.log.flush()
         self.terminal.flush()
 
     def isatty(self) -> bool:
@@ -141,11 +171,16 @@ class _Tee:
 
 @contextlib.contextmanager
 def _log(path: Path | None) -> Iterator[None]:
+    """Snakemake removes a job's log when the job starts, though it may be running under another Snakemake: so the text lies in a
+    hidden file beside, to which the log is a link that may go and come again."""
     if path is None:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as log, contextlib.redirect_stderr(_Tee(sys.stderr, log)):
+    kept = path.with_name(f".{path.name}")
+    with open(kept, "ab", buffering=0) as log, contextlib.redirect_stderr(_Tee(sys.stderr, log)):
+        with contextlib.suppress(FileExistsError):
+            path.symlink_to(kept.name)
         yield
 
 
