@@ -29,12 +29,20 @@ class Expansion:
         """The task of the arm at hand: the scale's, the study's above it, the arm's above that."""
         self.trained: dict[str, set[int]] = {}
         """Digest of a model -> the ops in the data of every stage that led to it."""
+        self.made: dict[str, str] = {}
+        """What a stage was asked for, as text -> its digest: arms ask for the same stages over and over."""
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
     def stage(self, kind: str, given: dict[str, Any], deps: dict[str, str], key: str, label: str = "") -> str:
         """Schema < scale (by kind) < study < arm; then validate, and add to the plan. `key` is its place in the study file,
         `label` what people see of it."""
+        asked = repr((kind, given, deps))
+        if asked not in self.made:
+            self.made[asked] = self._new_stage(kind, given, deps, key, label)
+        return self.made[asked]
+
+    def _new_stage(self, kind: str, given: dict[str, Any], deps: dict[str, str], key: str, label: str) -> str:
         defaults = self.scale.kinds.get(kind, {})
         spec = {**defaults, **given}
         run = {**defaults.get("run", {}), **spec.pop("run", {})}
@@ -167,7 +175,7 @@ class Expansion:
             "claims": self.study.claims,
             "match": self.study.match,
         }
-        self.plan.report = self.stage("report", spec, {digest: digest for digest in sorted(used)}, "report")
+        self.plan.report = self._new_stage("report", spec, {digest: digest for digest in sorted(used)}, "report", "")
 
     def _pick(self, table: dict[str, Any], name: str, what: str) -> Any:
         if name not in table:
