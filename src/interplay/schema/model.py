@@ -26,7 +26,7 @@ class Shape(Model):
 
     @model_validator(mode="after")
     def _divides(self) -> "Shape":
-        if self.num_attention_heads % self.num_key_value_heads:
+        if self.num_key_value_heads < 1 or self.num_attention_heads % self.num_key_value_heads:
             raise ValueError("num_attention_heads must be a multiple of num_key_value_heads")
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even (rotary embedding), not {self.head_dim}")

@@ -167,7 +167,7 @@ class RLSpec(Model):
 
     @model_validator(mode="after")
     def _divides(self) -> "RLSpec":
-        if self.prompts_per_step % self.minibatches:
+        if self.minibatches < 1 or self.prompts_per_step % self.minibatches:
             raise ValueError("prompts_per_step must be a multiple of minibatches")
         if outside := [step for step in self.checkpoints if not 1 <= step <= self.steps]:
             raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{self.steps} of this run")
