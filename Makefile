@@ -39,4 +39,4 @@ bench: setup
 	@$(ACTIVATE) for script in bench/*.py; do echo "== python $$script"; python $$script; done
 
 clean:
-	rm -rf $(VENV) results logs benchmarks .snakemake
+	rm -rf $(VENV) results logs benchmarks .snakemake mlruns mlflow.db .mlflow.db.lock

@@ -29,6 +29,7 @@ class Laboratory:
         for name in ("local", "slurm"):
             (folder / name).symlink_to(f"workflows/profiles/{name}")
         self.env = {key: value for key, value in os.environ.items() if key != "SNAKEMAKE_PROFILE"}
+        self.env["INTERPLAY_TRACK"] = "0"  # MLflow costs seconds of each run; tests of it switch it on
         self.env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self.env['PATH']}"
 
     def edit(self, file: str, old: str, new: str) -> None:

@@ -1,0 +1,125 @@
+"""What MLflow is told of a stage: its name, parameters, tags and metrics. Pure functions of plan and record; no mlflow here."""
+
+import json
+import re
+from typing import Any, NamedTuple, cast
+
+from interplay.schema.digest import canonical
+from interplay.schema.report import ReportSpec
+from interplay.study.plan import Plan, Stage
+
+LONGEST = 300
+"""Characters of a parameter: a longer text, such as a custom function's source, is no column of a table. The artifact has it."""
+PER_OP = "strict_pass@1"
+"""The metric that an evaluation's run has for every op; those of bands and of all problems are complete."""
+
+
+class Place(NamedTuple):
+    """Where a stage stands in its study. A stage that several arms share stands at the first of them."""
+
+    arm: str
+    stage: str
+    seed: int
+    path: str
+    """Names of the stages that led to it, itself included: `base > rl`."""
+    arms: tuple[str, ...]
+    """All arms that it serves."""
+
+
+def places(plan: Plan) -> dict[str, Place]:
+    """Digest -> place, for the models and evaluations of all arms. Data, tokenizers and the report stand in no arm."""
+    found: dict[str, Place] = {}
+    for row in cast(ReportSpec, plan.stages[plan.report].spec).arms:
+        names = [step.name for step in row.path]
+        steps = [(step.name, step.digest, names[: number + 1]) for number, step in enumerate(row.path)]
+        steps += [(name, digest, [*names, name]) for name, digest in row.evaluations.items()]
+        for name, digest, path in steps:
+            known = found.get(digest)
+            arms = tuple(dict.fromkeys([*(known.arms if known else ()), row.arm]))
+            found[digest] = known._replace(arms=arms) if known else Place(row.arm, name, row.seed, " > ".join(path), arms)
+    return found
+
+
+def run_name(stage: Stage, place: Place | None) -> str:
+    """`rl_edge/rl/seed0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for what stands in no arm."""
+    if place is not None:
+        return f"{place.arm}/{place.stage}/seed{place.seed}"
+    own = stage.label.removeprefix("data.").removeprefix("stages.").removesuffix(f".{stage.kind}")
+    return own if own == stage.kind else f"{stage.kind}/{own}"
+
+
+def axes(arm: str) -> dict[str, str]:
+    """Values of an expanded arm's axes: `rl[lr=0.1,mix=[1,2]]` -> {lr: 0.1, mix: [1,2]}."""
+    inside = re.fullmatch(r"[^\[]*\[(.*)\]", arm)
+    pairs = re.split(r",(?=[\w.]+=)", inside[1]) if inside else []
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def params(stage: Stage, place: Place | None) -> dict[str, str]:
+    """Columns to compare by: kind, arm, stage, seed, path and axes, and as `spec.*` the scalar leaves of the spec."""
+    found = {"kind": stage.kind}
+    if place is not None:
+        found |= {"arm": place.arm, "stage": place.stage, "seed": str(place.seed), "path": place.path}
+        found |= {f"axis.{key}": value for key, value in axes(place.arm).items()}
+    leaves = {} if stage.kind == "report" else scalars(canonical(stage.spec), "spec")
+    return {**found, **{key: text for key, text in leaves.items() if len(text) <= LONGEST}}
+
+
+def scalars(value: Any, name: str) -> dict[str, str]:
+    """The leaves of nested mappings by dotted name, as JSON without quotes; lists are left out."""
+    if isinstance(value, dict):
+        return {key: text for part, item in value.items() for key, text in scalars(item, f"{name}.{part}").items()}
+    if isinstance(value, list):
+        return {}
+    return {name: value if isinstance(value, str) else json.dumps(value)}
+
+
+def tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
+    """What finds a run again, and what may change from plan to plan."""
+    found = {
+        "stage.digest": stage.digest,
+        "stage.kind": stage.kind,
+        "study": plan.study,
+        "scale": plan.scale,
+        "plan": plan.report,
+        "mlflow.note.content": f"`interplay show {stage.digest}`, results/{stage.kind}/{stage.digest}",
+    }
+    if place is not None:
+        found["arms"] = ", ".join(place.arms)
+    return found
+
+
+def metrics(kind: str, values: dict[str, Any]) -> dict[str, float]:
+    """A record's numbers by `/`-joined name: of an evaluation `edge/strict_pass@1` for a band, `all/...`, and a few per op."""
+    if kind == "report":
+        return verdicts(values["claims"])
+    if kind != "evaluate":
+        return numbers(values)
+    found = numbers({"all": values.get("all", {})}) | numbers(values.get("band", {}))
+    for op, scores in values.get("op", {}).items():
+        found |= {f"op/{int(op):02d} {PER_OP}": float(scores[PER_OP])} if PER_OP in scores else {}
+    return {key: value for key, value in found.items() if not re.search(r"prior_pass@(?!1$)", key)}
+
+
+def numbers(value: Any, name: str = "") -> dict[str, float]:
+    """The numeric leaves of nested mappings, by `/`-joined name."""
+    if isinstance(value, dict):
+        return {
+            key: number
+            for part, item in value.items()
+            for key, number in numbers(item, f"{name}/{part}" if name else part).items()
+        }
+    return {name: float(value)} if isinstance(value, (int, float)) and not isinstance(value, bool) else {}
+
+
+def verdicts(claims: list[dict[str, str]]) -> dict[str, float]:
+    """How many claims have which verdict."""
+    found = [claim["verdict"] for claim in claims]
+    return {f"claims/{verdict}": float(found.count(verdict)) for verdict in dict.fromkeys(found)}
+
+
+def question(spec: ReportSpec, claims: list[dict[str, str]]) -> str:
+    """The description of a study's parent run, in Markdown."""
+    lines = [f"**{spec.question}**", *([f"Source: {spec.source}"] if spec.source else [])]
+    judged = [f"- {claim['verdict']}: {claim['says']} ({claim['reason']})" for claim in claims]
+    return "\n\n".join([*lines, "\n".join(judged)] if judged else lines)

@@ -1,0 +1,73 @@
+"""What there is of a stage on disk: its state in MLflow's words, its times, its steps. No mlflow here."""
+
+import calendar
+import json
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interplay.store import artifact, state
+
+STATUS = {"done": "FINISHED", "running": "RUNNING", "failed": "FAILED", "unfinished": "KILLED"}
+"""A stage's state -> the status of its run. What is new or missing has no run."""
+STOPPED = "interplay: stopped"
+"""How the runner's last line begins when a signal asked it to stop."""
+
+
+class Found(NamedTuple):
+    """One stage as its folder shows it."""
+
+    status: str
+    """FINISHED with a record and only then; FAILED, RUNNING, KILLED, or empty where it was never started."""
+    message: str = ""
+    """Why it failed or how far it came."""
+
+
+def look(results: Path, kind: str, digest: str) -> Found:
+    """The state of a stage. A failure that the runner could not write down is told by its log."""
+    name, detail = state.of(artifact.folder(results, kind, digest))
+    status = STATUS.get(name, "")
+    if status != "KILLED":
+        return Found(status, detail if status == "FAILED" else "")
+    last = last_words(results.parent / "logs" / kind / f"{digest}.log")
+    failed = last and not last.startswith(STOPPED)
+    return Found("FAILED", last) if failed else Found("KILLED", last.removeprefix("interplay: ") or detail)
+
+
+def last_words(log: Path) -> str:
+    """The last line of a stage's log if that is a failure or a stop and no progress line; else nothing."""
+    if not log.exists():
+        return ""
+    with open(log, "rb") as handle:
+        handle.seek(max(0, log.stat().st_size - 20_000))
+        lines = [line for line in handle.read().decode(errors="replace").splitlines() if line.strip()]
+    latest = [number for number, line in enumerate(lines) if line.endswith("]") and " [" in line] or [0]
+    traced = any(line.startswith("Traceback ") for line in lines[latest[-1] :])
+    return lines[-1].strip() if lines and (traced or lines[-1].startswith("interplay: ")) else ""
+
+
+def telemetry(out: Path) -> dict[str, Any]:
+    """What the runner measured; {} when it did not."""
+    path = out / "telemetry.json"
+    return artifact.read_json(path) if path.exists() else {}
+
+
+def times(out: Path) -> tuple[int, int]:
+    """Start and end of the last attempt, in milliseconds since the epoch. Of an unfinished one both are its last sign of life."""
+    told = telemetry(out)
+    if "started" in told:
+        start = calendar.timegm(time.strptime(told["started"], "%Y-%m-%dT%H:%M:%SZ"))
+        return 1000 * start, round(1000 * (start + float(told.get("seconds_wall", 0))))
+    path = next((path for path in (out / "telemetry.json", out / "stage.json", out) if path.exists()), None)
+    touched = round(1000 * (path.stat().st_mtime if path else time.time()))
+    return touched, touched
+
+
+def steps(out: Path, after: int = 0) -> list[dict[str, float]]:
+    """Lines of `metrics.jsonl` past a step. A line that is being written does not count yet."""
+    path = out / "metrics.jsonl"
+    if not path.exists():
+        return []
+    whole = path.read_bytes().split(b"\n")[:-1]
+    lines = [json.loads(line) for line in whole if line.endswith(b"}")]
+    return [line for line in lines if line["step"] > after]

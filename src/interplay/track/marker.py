@@ -1,0 +1,47 @@
+"""What is mirrored already, so that a run with nothing to do need not import mlflow: `results/.mlflow-mirrored`.
+
+Only a shortcut: where it is lost or wrong for a store, the mirror finds out by searching. Stores are named by a hash: an address
+may hold a password."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from interplay.schema.base import UserError
+from interplay.store import artifact
+from interplay.study.plan import Plan
+from interplay.track import found
+from snakemake_logger_plugin_mlflow.store import sqlite_file
+
+NAME = ".mlflow-mirrored"
+
+
+def settled(plan: Plan, results: Path, uri: str) -> bool:
+    """Whether the store was left with all that is on disk now, and nothing of it can have changed since."""
+    file = sqlite_file(uri)
+    if file is not None and not file.exists():
+        return False
+    left = _read(results).get(_store(uri), {}).get(f"{plan.study}.{plan.scale}", {})
+    if left.get("plan") != plan.report or "RUNNING" in left["stages"].values():
+        return False
+    states = {digest: found.look(results, stage.kind, digest).status for digest, stage in plan.stages.items()}
+    return left["stages"] == {digest: status for digest, status in states.items() if status}
+
+
+def settle(plan: Plan, results: Path, uri: str, states: dict[str, str]) -> None:
+    """Remember what was mirrored."""
+    known = _read(results)
+    known.setdefault(_store(uri), {})[f"{plan.study}.{plan.scale}"] = {"plan": plan.report, "stages": states}
+    artifact.write_json(results / NAME, known)
+
+
+def _read(results: Path) -> dict[str, Any]:
+    try:
+        return artifact.read_json(results / NAME)
+    except UserError:
+        return {}
+
+
+def _store(uri: str) -> str:
+    file = sqlite_file(uri)
+    return hashlib.sha256((str(file.absolute()) if file else uri).encode()).hexdigest()[:12]

@@ -1,0 +1,112 @@
+"""The way to an MLflow store: found quickly or given up quickly, initialised once, and quiet."""
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import socket
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+DEFAULT = "sqlite:///mlflow.db"
+PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
+PATIENCE = 5
+"""Seconds until a server counts as not answering."""
+
+
+def uri_of(setting: str | None = None) -> str:
+    """The tracking URI: what is set, else `MLFLOW_TRACKING_URI`, else a SQLite file in the working directory."""
+    return setting or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
+
+
+def shown(uri: str) -> str:
+    """The URI as it may be printed: without a password."""
+    return re.sub(r"//[^/@]*@", "//", uri)
+
+
+def connect(uri: str) -> "MlflowClient":
+    """A client of a store that answers and has its tables. Raises OSError when none does, at once or after `PATIENCE` seconds.
+
+    Reaches the store before it imports mlflow, which takes seconds."""
+    _reach(uri)
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no requests to anyone but the store
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    import mlflow
+    from mlflow import environment_variables as variables
+
+    # Defaults for this process alone: through os.environ they would reach the jobs.
+    variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.default = 1
+    variables.MLFLOW_HTTP_REQUEST_TIMEOUT.default = PATIENCE
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    with _alone(uri):
+        client = mlflow.MlflowClient(tracking_uri=uri)
+        client.search_experiments(max_results=1)
+    return client
+
+
+def experiment(client: "MlflowClient", uri: str, name: str) -> str:
+    """Id of the experiment of that name, made when it is not there. A SQLite store keeps its artifacts beside it."""
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return found.experiment_id
+    file = sqlite_file(uri)
+    place = str(file.absolute().parent / "mlruns") if file else None
+    # The kind decides which pages MLflow shows: without it, those for traces of chat applications.
+    return client.create_experiment(name, artifact_location=place, tags={"mlflow.experimentKind": "custom_model_development"})
+
+
+def search(client: "MlflowClient", experiment_id: str, wanted: str) -> list[Any]:
+    """All runs of the experiment that the filter fits, oldest first, over as many pages as there are."""
+    runs: list[Any] = []
+    token = None
+    while True:
+        page = client.search_runs([experiment_id], wanted, max_results=500, order_by=["start_time ASC"], page_token=token)
+        runs += page
+        token = page.token
+        if not token:
+            return runs
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """The file of a SQLite URI; None for other stores."""
+    return Path(urllib.parse.unquote(uri.removeprefix("sqlite:///"))) if uri.startswith("sqlite:///") else None
+
+
+def metric_key(text: str) -> str:
+    """A name that MLflow takes: `strict_pass@1` -> `strict_pass_at_1`; other characters it refuses become `_`."""
+    return re.sub(r"[^\w\-./ ]", "_", text.replace("@", "_at_"))[:250]
+
+
+def _reach(uri: str) -> None:
+    file = sqlite_file(uri)
+    if file is not None:
+        if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+            raise OSError(f"{file} cannot be written")
+        return
+    parts = urllib.parse.urlsplit(uri)
+    scheme = parts.scheme.split("+")[0]
+    if not parts.hostname or not (parts.port or scheme in PORTS):
+        return
+    if scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname):
+        return
+    socket.create_connection((parts.hostname, parts.port or PORTS[scheme]), timeout=PATIENCE).close()
+
+
+@contextlib.contextmanager
+def _alone(uri: str) -> Iterator[None]:
+    """Several processes that make the tables of one SQLite file at once crash in its migration: one after the other."""
+    file = sqlite_file(uri)
+    if file is None:
+        yield
+        return
+    with open(file.with_name(f".{file.name}.lock"), "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
