@@ -70,7 +70,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         SCALE,
         "id: [1, 2]",
         "id: [1, two]",
-        "bands.id.1 = 'two': input should be a valid integer, unable to parse string as an integer",
+        "bands.id.1 = 'two': should be a whole number",
     ),
     "a key of a method's file": (
         "quickstart",
@@ -84,15 +84,14 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         TASK,
         "name: op_dag",
         "name: op_dga",
-        "name = 'op_dga': should be 'op_dag' (tokenizer.task.name of study quickstart)",
+        "name = 'op_dga': should be 'op_dag' (task.name of study quickstart)",
     ),
     "a value that an arm sets": (
         "quickstart",
         STUDY,
         "set: {rl.data: {hard: 1.0}}",
         "set: {rl.data: {hard: 1.0}, rl.steps: many}",
-        "arms.rl_hard.set.rl.steps = 'many': input should be a valid integer, unable to parse string as an integer "
-        "(stages.rl.steps of study quickstart)",
+        "arms.rl_hard.set.rl.steps = 'many': should be a whole number (stages.rl.steps of study quickstart)",
     ),
     "a member of a union": (
         "quickstart",
@@ -162,7 +161,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         RL,
         "rl: {kind: rl, data: {edge: 1.0}, temperature: .nan}",
-        "stages.rl.temperature = nan: input should be a finite number",
+        "stages.rl.temperature = nan: should be a finite number",
     ),
 }
 

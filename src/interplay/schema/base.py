@@ -12,6 +12,26 @@ LONGEST_VALUE = 80
 MOST_NAMED = 20
 """Known names that a message lists."""
 
+MESSAGES = {
+    "model_type": "should be keys and values",
+    "model_attributes_type": "should be keys and values",
+    "dict_type": "should be keys and values",
+    "list_type": "should be a list",
+    "tuple_type": "should be a list",
+    "string_type": "should be text",
+    "string_unicode": "should be text",
+    "int_type": "should be a whole number",
+    "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "float_type": "should be a number",
+    "float_parsing": "should be a number",
+    "bool_type": "should be true or false",
+    "bool_parsing": "should be true or false",
+    "finite_number": "should be a finite number",
+    "invalid_key": "a key should be text",
+}
+"""pydantic's kinds of error in the words of YAML."""
+
 
 class UserError(Exception):
     """Something the user can mend. The message is one line: file, key, value, what would be right. Exit code 2.
@@ -90,7 +110,7 @@ def _one_line(cls: type[Model], value: Any, error: Any, where: str) -> str:
         members = re.findall(r"'([^']*)'", context["expected"])
         close = nearest(error["input"], members) if isinstance(error["input"], str) and len(members) > 1 else ""
         return f"{spot}{given}: should be {context['expected']}{close if 'did you mean' in close else ''}"
-    message = error["msg"].removeprefix("Value error, ")
+    message = MESSAGES.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"{spot}{given}: {message[0].lower()}{message[1:]}"
 
 

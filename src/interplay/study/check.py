@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from interplay.schema.base import UserError, nearest
+from interplay.schema.base import UserError, nearest, shown
 from interplay.schema.kinds import KINDS
 from interplay.schema.report import ReportArm
 from interplay.schema.study import Arm, Scale, Study
@@ -18,17 +18,29 @@ def mix(shares: dict[str, float], where: str) -> None:
     try:
         check_mix(shares, "a mix")
     except (TypeError, ValueError) as error:
-        raise UserError(f"{where} = {shares}: {error}") from None
+        raise UserError(f"{where} = {shown(shares)}: {error}") from None
+
+
+def entry(stage: dict[str, Any], where: str) -> None:
+    """What the planner reads of a stage has the right form; its other keys are for the spec of its kind to judge."""
+    if "kind" not in stage:
+        raise UserError(f"{where}.kind: missing; known: {', '.join(sorted(KINDS))}")
+    _known(stage["kind"], KINDS, f"{where}.kind", "kind")
+    for key in ("run", "corpus"):
+        if not isinstance(stage.get(key, {}), dict):
+            raise UserError(f"{where}.{key} = {shown(stage[key])}: must be keys and values")
 
 
 def names(study: Study, scale: Scale, where: str) -> None:
     """Every stage, arm, band and kind that the study mentions is declared. Raises UserError at the first that is not."""
-    for kind in scale.kinds:
-        _known(kind, KINDS, f"scale: kinds.{kind}", "kind")
+    for kind, defaults in scale.kinds.items():
+        _known(kind, KINDS, f"{where}: scale.kinds.{kind}", "kind")
+        if not isinstance(defaults.get("run", {}), dict):
+            raise UserError(f"{where}: scale.kinds.{kind}.run = {shown(defaults['run'])}: must be keys and values")
     if "task" in study.stages:
         raise UserError(f"{where}: stages.task: choose another name; `task` stands for the task itself in an arm's set")
-    for name, entry in study.stages.items():
-        _known(entry.get("kind", "(none)"), KINDS, f"{where}: stages.{name}.kind", "kind")
+    for name, stage in study.stages.items():
+        entry(stage, f"{where}: stages.{name}")
     for name, data in study.data.items():
         for band in data.names():
             _known(band, scale.bands, f"{where}: data.{name}.band", "band")
@@ -110,5 +122,5 @@ def _shown(study: Study, where: str) -> None:
 
 
 def _known(name: Any, table: Any, where: str, what: str) -> None:
-    if name not in table:
-        raise UserError(f"{where} = {name!r}: no such {what}{nearest(str(name), list(table))}")
+    if not isinstance(name, str) or name not in table:
+        raise UserError(f"{where} = {shown(name)}: no such {what}{nearest(str(name), list(table))}")

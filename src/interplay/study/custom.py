@@ -4,7 +4,7 @@ Their content enters the spec, and so the digest."""
 from pathlib import Path
 from typing import Any
 
-from interplay.schema.base import UserError
+from interplay.schema.base import UserError, shown
 from interplay.store.artifact import model_checksum
 
 
@@ -13,12 +13,14 @@ def fill(spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
     return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
 
 
-def checksum(path: str, where: str) -> str:
+def checksum(path: Any, where: str) -> str:
     """Identity of a model folder. Raises UserError when there is none."""
+    if not isinstance(path, str):
+        raise UserError(f"{where}.path = {shown(path)}: must be the path of a model's folder")
     try:
         return model_checksum(Path(path))
-    except UserError as error:
-        raise UserError(f"{where}.path = '{path}': {error}") from None
+    except (UserError, OSError, ValueError) as error:
+        raise UserError(f"{where}.path = {shown(path)}: {error}") from None
 
 
 def _filled(value: Any, folder: Path, where: str) -> Any:
@@ -33,12 +35,17 @@ def _filled(value: Any, folder: Path, where: str) -> Any:
 
 def _source(function: str, folder: Path, where: str) -> str:
     file, _, name = function.partition(":")
-    path = (folder / file).resolve()
-    if not name.isidentifier() or not path.is_relative_to(folder.resolve()):
-        raise UserError(f"{where}.function = {function!r}: must be file.py:function, the file beside the study")
-    if not path.exists():
-        raise UserError(f"{where}.function = {function!r}: no file {file} beside the study")
-    text = path.read_text()
+    spot = f"{where}.function = {shown(function)}"
+    try:
+        path = (folder / file).resolve()
+        inside = path.is_relative_to(folder.resolve())
+        text = path.read_text(encoding="utf-8") if inside and path.is_file() else None
+    except (OSError, ValueError) as error:  # ValueError: no file's name, or no text
+        raise UserError(f"{spot}: not readable: {error}") from None
+    if not name.isidentifier() or not inside:
+        raise UserError(f"{spot}: must be file.py:function, the file beside the study")
+    if text is None:
+        raise UserError(f"{spot}: no file {file} beside the study")
     if f"def {name}(" not in text:
-        raise UserError(f"{where}.function = {function!r}: {file} defines no function '{name}'")
+        raise UserError(f"{spot}: {file} defines no function '{name}'")
     return text

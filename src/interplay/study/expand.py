@@ -1,9 +1,10 @@
 """From a typed study to its plan: arms x seeds walk their paths, and every distinct stage is made once."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.schema.base import UserError, nearest, parse
+from interplay.schema.base import UserError, nearest, parse, shown
 from interplay.schema.data import ProblemsSpec
 from interplay.schema.kinds import KINDS
 from interplay.schema.report import ReportArm, ReportStage
@@ -54,30 +55,34 @@ class Expansion:
         made = Stage.make(kind, parse(KINDS[kind].spec, spec, where), deps, parse(Run, run, f"{where}: run"), label or key)
         return self.plan.add(made)
 
-    def problems(self, name: str) -> str:
-        """The problem set of that name."""
-        data = self._pick(self.study.data, name, "data")
+    def problems(self, name: str, key: str) -> str:
+        """The problem set of that name, for which `key` of the study asks."""
+        data = self._pick(self.study.data, name, key, "problem set")
+        sizes = self.scale.sizes
         spec: dict[str, Any] = {
             "task": self.task,
-            "bands": {band: self._op_shares(data, band) for band in data.names()},
+            "bands": {band: self._op_shares(data, band, f"data.{name}.band") for band in data.names()},
             "shares": {band: 1 / len(data.names()) for band in data.names()},
-            "size": data.size or self.scale.sizes[data.split] * len(data.names()),
+            "size": data.size
+            or self._pick(sizes, data.split, f"data.{name}.split", "split with a size in the scale") * len(data.names()),
             "split": data.split,
         }
         if data.transform:
             spec["transform"] = {"name": "custom", **data.transform}
         return self.stage("problems", spec, {}, f"data.{name}")
 
-    def _op_shares(self, data: DataSet, band: str) -> dict[int, float]:
-        ops = self._pick(self.scale.bands, band, "band")
+    def _op_shares(self, data: DataSet, band: str, key: str) -> dict[int, float]:
+        ops = self._pick(self.scale.bands, band, key, "band")
         return data.op_shares or {op: 1 / len(ops) for op in ops}
 
     def mix(self, shares: dict[str, float], label: str) -> tuple[list[float], dict[str, str]]:
         """Shares and roles of a mix of problem sets, ordered by digest so that names do not enter the identity."""
         if not isinstance(shares, dict):
-            raise UserError(f"{self.where}: {label}.data = {shares!r}: must map problem sets to shares, such as {{edge: 1.0}}")
+            raise UserError(
+                f"{self.where}: {label}.data = {shown(shares)}: must map problem sets to shares, such as {{edge: 1.0}}"
+            )
         check.mix(shares, f"{self.where}: {label}.data")
-        by_digest = sorted((self.problems(name), share) for name, share in shares.items())
+        by_digest = sorted((self.problems(name, f"{label}.data"), share) for name, share in shares.items())
         return [share for _, share in by_digest], {f"data.{i}": digest for i, (digest, _) in enumerate(by_digest)}
 
     def ops_of(self, digests: list[str]) -> set[int]:
@@ -90,6 +95,7 @@ class Expansion:
     def model_stage(self, name: str, entry: dict[str, Any], before: str | None, tokenizer: str, seed: int, arm: str) -> str:
         """One stage of a path. `before` is the digest of the model that it starts from."""
         kind, key = entry["kind"], f"stages.{name}"
+        check.entry(entry, f"{self.where}: {key}")
         given = {key: value for key, value in entry.items() if key not in OWN_KEYS}
         if kind == "source":
             return self.stage(kind, given, {}, key)
@@ -104,7 +110,7 @@ class Expansion:
             if not before:
                 deps["tokenizer"] = tokenizer
             if "validation" in entry:
-                deps["validation"] = self.problems(entry["validation"])
+                deps["validation"] = self.problems(entry["validation"], f"{key}.validation")
         else:
             given["mix"] = shares
             deps |= roles
@@ -126,8 +132,9 @@ class Expansion:
             path.append(ReportStage(name=step, kind=entry["kind"], digest=before))
         evaluations = {}
         for step in self.study.evaluate:
+            check.entry(stages[step], f"{self.where}: stages.{step}")
             entry = {key: value for key, value in stages[step].items() if key not in OWN_KEYS}
-            deps = {"model": str(before), "data": self.problems(stages[step]["data"])}
+            deps = {"model": str(before), "data": self.problems(stages[step]["data"], f"stages.{step}.data")}
             evaluations[step] = self.stage("evaluate", entry, deps, f"stages.{step}", f"{name}/{step}/seed{seed}")
         return ReportArm(arm=name, seed=seed, control=arm.control, path=path, evaluations=evaluations)
 
@@ -177,9 +184,9 @@ class Expansion:
         }
         self.plan.report = self._new_stage("report", spec, {digest: digest for digest in sorted(used)}, "report", "")
 
-    def _pick(self, table: dict[str, Any], name: str, what: str) -> Any:
-        if name not in table:
-            raise UserError(f"{self.where}: {what} '{name}' is not declared{nearest(name, table)}")
+    def _pick(self, table: Mapping[Any, Any], name: Any, key: str, what: str) -> Any:
+        if not isinstance(name, str) or name not in table:
+            raise UserError(f"{self.where}: {key} = {shown(name)}: no such {what}{nearest(name, table)}")
         return table[name]
 
 

@@ -38,7 +38,9 @@ def located(error: UserError, configs: Path, study: str, scale: str) -> UserErro
         return broken
     text = f".{message.removeprefix(head)}"
     best = max(_places(files, heads[head], text), key=_rank, default=None)
-    return UserError(_message(best, head, text, study)) if best else error
+    if best is None:  # about a key that the file should have
+        return UserError(f"{head.removesuffix(': ')}:1: {message.removeprefix(head)}")
+    return UserError(_message(best, head, text, study))
 
 
 def diagnosed(error: Exception, configs: Path, study: str, scale: str) -> UserError:
@@ -93,6 +95,8 @@ def _readings(files: list[Source], group: str, text: str) -> Iterator[tuple[tupl
     yield (group,), text
     if group != "study":
         return
+    if text.startswith(".scale."):
+        yield ("scale",), text.removeprefix(".scale")
     parts = [("study", "arms", arm, part) for arm, part in _arm_parts(files)]
     if stage := re.match(r"\.stages(\.|: )(?P<rest>(?P<name>[^.:]+).*)", text):
         for prefix in parts:
@@ -180,7 +184,7 @@ def _rank(place: Place) -> tuple[int, bool]:
 def _message(place: Place, head: str, text: str, study: str) -> str:
     path = ".".join(place.keys)
     shown = f"{place.source.file}:{line(place.node)}: {path}{place.rest}"
-    passed = text[1 : len(text) - len(place.rest)].replace(": ", ".")
+    passed = text[1 : len(text) - len(place.rest)].replace(": ", ".").removeprefix("scale.")
     if passed == path and head.startswith(f"{place.source.file}:"):
         return shown
-    return f"{shown} ({passed} of {f'study {study}' if '/study/' in head else 'the scale'})"
+    return shown if "/scale/" in place.source.file and passed == path else f"{shown} ({passed} of study {study})"
