@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import field_validator, model_validator
 
-from interplay.schema.base import Model
+from interplay.schema.base import Count, Model, Natural
 from interplay.schema.custom import Custom
 from interplay.schema.task import Task, check_mix
 
@@ -44,11 +44,11 @@ class ProblemsSpec(Model):
     """Per band the share of each op; each band's shares sum to 1."""
     shares: dict[str, float]
     """Share of each band in the set; sums to 1."""
-    size: int
+    size: Count
     """Number of problems."""
     split: Literal["train", "rl", "validation", "test"]
     """Part of the space of structures to draw from."""
-    seed: int = 0
+    seed: Natural = 0
     """Key of the generator."""
     transform: Custom | None = None
     """A function of the study's own, `function(rows, **options) -> rows`, over the finished rows (dicts of the columns)."""
@@ -83,7 +83,7 @@ class TokenizerSpec(Model):
     """Whose alphabet it must cover."""
     algorithm: Literal["characters", "bpe"] = "characters"
     """One token per character of the task's alphabet, or byte-level BPE trained on the `data` role."""
-    vocab_size: int = 2200
+    vocab_size: Count = 2200
     """Size of the BPE vocabulary (arXiv:2512.07783 uses 2,200)."""
 
 
@@ -94,14 +94,14 @@ class CorpusSpec(Model):
     """Share of each `data.<i>` role, in order; sums to 1."""
     by: Literal["tokens", "problems"] = "tokens"
     """Whether shares count tokens (as published for pre-training) or problems (as published for RL)."""
-    sequence_length: int = 256
+    sequence_length: Count = 256
     """Tokens per row."""
     packing: Literal["isolated", "causal"] = "isolated"
     """Problems in a row do not see each other and each starts at position 0 (isolated), or plain causal attention runs across
     them (the published way)."""
     loss_on: Literal["solution", "all"] = "solution"
     """Which tokens bear loss."""
-    seed: int = 0
+    seed: Natural = 0
     """Order of the problems."""
 
     @field_validator("mix")

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from interplay.schema.base import Model
+from interplay.schema.base import Count, Model, NotNegative, Positive, Share
 
 
 class Shape(Model):
@@ -12,17 +12,17 @@ class Shape(Model):
 
     architecture: Literal["llama", "qwen2", "qwen3"] = "qwen3"
     """llama: no biases; qwen2: bias on q, k, v; qwen3: RMS norm on each head's q and k."""
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    intermediate_size: int
-    max_position_embeddings: int = 1024
-    rope_theta: float = 10000.0
-    rms_norm_eps: float = 1e-6
+    hidden_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
+    intermediate_size: Count
+    max_position_embeddings: Count = 1024
+    rope_theta: Positive = 10000.0
+    rms_norm_eps: Positive = 1e-6
     tie_word_embeddings: bool = True
-    initializer_range: float = 0.02
+    initializer_range: Positive = 0.02
 
     @model_validator(mode="after")
     def _divides(self) -> "Shape":
@@ -38,15 +38,15 @@ class Optimizer(Model):
 
     VERSION = 1
     name: Literal["adamw", "muon"] = "muon"
-    learning_rate: float = 4e-3
+    learning_rate: Positive = 4e-3
     """Peak rate of AdamW."""
-    muon_learning_rate: float = 0.02
+    muon_learning_rate: Positive = 0.02
     """Peak rate of Muon."""
-    weight_decay: float = 0.01
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.95
-    muon_momentum: float = 0.95
-    max_grad_norm: float = 1.0
+    weight_decay: NotNegative = 0.01
+    adam_beta1: Share = 0.9
+    adam_beta2: Share = 0.95
+    muon_momentum: Share = 0.95
+    max_grad_norm: NotNegative = 1.0
     """Gradient norm is clipped to this; 0 leaves it alone."""
 
 
@@ -55,9 +55,9 @@ class Schedule(Model):
 
     name: Literal["constant", "linear", "cosine"] = "linear"
     """Shape of the decay."""
-    warmup_ratio: float = 0.02
+    warmup_ratio: Share = 0.02
     """Share of steps spent warming up."""
-    decay_ratio: float = 0.4
+    decay_ratio: Share = 0.4
     """Share of steps, at the end, spent decaying (1.0: decay from the end of the warm-up on)."""
-    min_ratio: float = 0.0
+    min_ratio: Share = 0.0
     """Factor at the last step."""

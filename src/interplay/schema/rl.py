@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.schema.base import Model, Since
+from interplay.schema.base import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.schema.custom import Custom
 from interplay.schema.model import Optimizer, Schedule
 
@@ -33,7 +33,7 @@ class ProcessReward(Model):
     """strict: 1 when every step and the answer are right; blend: alpha * outcome + (1 - alpha) * step accuracy, as published;
     blend_released: the released code, a node may be charged twice, extras cost, and a wrong answer gives 0; dense: released step
     score without that answer gate."""
-    alpha: float = 0.2
+    alpha: Share = 0.2
     """Weight of the outcome in the blends."""
     verify: Verify = Verify()
 
@@ -54,7 +54,7 @@ class FixedPlanner(Model):
     """The same number of completions for every prompt."""
 
     name: Literal["fixed"] = "fixed"
-    num_generations: int = 8
+    num_generations: Count = 8
     """Group size."""
 
 
@@ -68,7 +68,7 @@ class DynamicSampling(Model):
     """Drop groups whose rewards are all equal and draw fresh prompts in their place (DAPO, arXiv:2503.14476)."""
 
     name: Literal["dynamic_sampling"] = "dynamic_sampling"
-    max_num_gen_batches: int = 3
+    max_num_gen_batches: Count = 3
     """Rounds of generation per step at most; 1 only drops."""
 
 
@@ -91,17 +91,17 @@ class ClippedLoss(Model):
     """grpo: mean over rows of each one's token mean; bnpo: mean over the tokens of an optimiser step; dr_grpo: sum over rows *
     max_completion_length; dapo: sum over the tokens that an optimiser step of this batch has on average (the mean over the
     batch when there is one step); cispo: as dapo, of the clipped detached ratio times the log-probability."""
-    epsilon: float = 0.2
+    epsilon: NotNegative = 0.2
     """Lower clip of the ratio."""
-    epsilon_high: float | None = None
+    epsilon_high: NotNegative | None = None
     """Upper clip; null: epsilon. With cispo, the cap of the ratio (5.0 is usual)."""
-    delta: float | None = None
+    delta: Positive | None = None
     """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
-    beta: float = 0.0
+    beta: NotNegative = 0.0
     """Coefficient of the k3 estimate of the KL divergence from the reference; 0 runs without a reference model."""
     importance_sampling_level: Literal["token", "sequence"] = "token"
     """Ratio per token, or the sequence's geometric mean (GSPO, arXiv:2507.18071)."""
-    num_iterations: int = 1
+    num_iterations: Count = 1
     """Passes over each batch of rollouts."""
     mask_truncated_completions: bool = False
     """Leave completions that hit the length limit out of the loss."""
@@ -126,15 +126,15 @@ class RLOptimizer(Optimizer):
     """AdamW at a small rate and without decay, unless said otherwise."""
 
     name: Literal["adamw", "muon"] = "adamw"
-    learning_rate: float = 1e-4
-    weight_decay: float = 0.0
+    learning_rate: Positive = 1e-4
+    weight_decay: NotNegative = 0.0
 
 
 class RLSchedule(Schedule):
     """A constant rate, unless said otherwise."""
 
     name: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_ratio: float = 0.0
+    warmup_ratio: Share = 0.0
 
 
 class RLSpec(Model):
@@ -144,15 +144,15 @@ class RLSpec(Model):
     reward: Reward = ProcessReward()
     mix: list[float]
     """Share of each `data.<i>` role among the prompts; sums to 1."""
-    steps: int
+    steps: Count
     """Rollout steps; each makes num_iterations * minibatches optimiser steps."""
-    prompts_per_step: int = 32
+    prompts_per_step: Count = 32
     """Distinct prompts per step."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """Optimiser steps per pass over a batch of rollouts."""
-    max_completion_length: int = 128
+    max_completion_length: Count = 128
     """Tokens after which a completion is cut."""
-    temperature: float = 1.0
+    temperature: NotNegative = 1.0
     engine: Literal["native", "hf"] = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity."""
     optimizer: RLOptimizer = RLOptimizer()
@@ -161,9 +161,9 @@ class RLSpec(Model):
     """Arithmetic of rollouts and updates."""
     checkpoints: Annotated[list[int], Since([])] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
-    keep_rollouts: int = 16
+    keep_rollouts: Natural = 16
     """Rollouts per step kept in rollouts.parquet."""
-    seed: int = 0
+    seed: Natural = 0
 
     @model_validator(mode="after")
     def _divides(self) -> "RLSpec":

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
-from interplay.schema.base import Model
+from interplay.schema.base import Count, Model, Natural
 from interplay.schema.report import Claim, Figure, Match, Table
 
 Split = Literal["train", "rl", "validation", "test"]
@@ -19,7 +19,7 @@ class DataSet(Model):
     """Several bands, in equal shares."""
     split: Split
     """Which part of the space of problems it is drawn from."""
-    size: int | None = None
+    size: Count | None = None
     """Number of problems; null: the scale's size for the split (times the number of bands)."""
     op_shares: dict[int, float] | None = None
     """Share of each op, for a single band; null: uniform."""
@@ -80,7 +80,7 @@ class Arm(Model):
 class Seeds(Model):
     """Repetitions. Stages not named in `vary` are made once, at the first value, and shared."""
 
-    values: list[int]
+    values: list[Natural]
     vary: list[str]
     """Stages that are repeated at every seed (and with them all that follows)."""
 
@@ -117,11 +117,11 @@ class Scale(Model):
     """How large a study is run. It never changes the question."""
 
     task: dict[str, Any] = {}
-    bands: dict[str, list[int]]
+    bands: dict[str, list[Count]]
     """Ops of each band; `interplay calibrate` pins all but id from the base alone."""
-    sizes: dict[Split, int]
+    sizes: dict[Split, Count]
     """Problems per band of each split."""
-    seeds: list[int] = [0]
+    seeds: list[Natural] = [0]
     """Seed values of studies that vary their seeds without listing values."""
     kinds: dict[str, dict[str, Any]]
     """Per kind: keys of its spec, and `run`."""

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from interplay.schema.base import Model
+from interplay.schema.base import Count, Model, Natural, Share
 from interplay.schema.model import Optimizer, Schedule, Shape
 
 
@@ -15,11 +15,11 @@ class PositionJumps(Model):
 
     characters: str = ",|?"
     """Tokens with this text may come with a jump."""
-    probability: float = 0.0
+    probability: Share = 0.0
     """Chance of a jump at each; 0: plain positions."""
-    largest: int = 16
+    largest: Count = 16
     """Jumps are uniform in 1..largest."""
-    start: float = 0.4
+    start: Share = 0.4
     """Share of the steps before the first jump: look-ups form faster on plain positions."""
 
 
@@ -29,20 +29,20 @@ class TrainSpec(Model):
 
     model: Shape | None = None
     """Shape of a fresh model (pretrain); null to start from the `init` role (midtrain, sft)."""
-    tokens: int
+    tokens: Count
     """Training budget in tokens, padding not counted. The corpus is repeated when it is shorter."""
-    batch_tokens: int = 4096
+    batch_tokens: Count = 4096
     """Tokens per optimiser step, padding included; a whole number of rows."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
     """Arithmetic of the matrix products; weights and optimiser state stay float32."""
     position_jumps: PositionJumps = PositionJumps()
-    eval_every: int = 0
+    eval_every: Natural = 0
     """Steps between losses on the validation set; 0: only at the end and at the kept checkpoints."""
-    checkpoints: list[int] = []
+    checkpoints: list[Count] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
-    seed: int = 0
+    seed: Natural = 0
     """Initial weights and data order."""
 
     @model_validator(mode="after")
