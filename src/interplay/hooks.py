@@ -1,17 +1,23 @@
 """What Snakemake's main process does around the jobs. Never run in a job or a dry run."""
 
 import shutil
+import sys
 from typing import cast
 
 from interplay.schema.base import UserError
 from interplay.schema.report import ReportSpec
+from interplay.store import artifact
+from interplay.study import kept
 from interplay.study.graph import Graph
 from interplay.study.plan import Plan
+from interplay.track import live, payloads
 
 
 def start(graph: Graph) -> None:
-    """Before the first job."""
+    """Before the first job. What DVC has of payloads that are needed and not here is fetched now."""
     graph.write_stages()
+    _fetch(graph)
+    live.begin(graph.plans, graph.results)
 
 
 def succeed(graph: Graph) -> None:
@@ -20,6 +26,14 @@ def succeed(graph: Graph) -> None:
         shutil.rmtree(graph.by_name(plan) / "partial", ignore_errors=True)
     for page in graph.link():
         print(f"report: {page}")
+    graph.write_stages()
+    try:
+        for plan in graph.plans:
+            kept.keep(graph.results, plan)
+        payloads.add(graph.results, graph.plans)
+    except (UserError, OSError) as error:
+        print(f"interplay: not stored: {error}; the study stands, and `interplay store push` tries again", file=sys.stderr)
+    live.finish()
 
 
 def fail(graph: Graph) -> None:
@@ -28,6 +42,21 @@ def fail(graph: Graph) -> None:
     for plan in graph.plans:
         if graph.missing([plan.report]):
             print(partial_page(graph, plan))
+    live.finish()
+
+
+def _fetch(graph: Graph) -> None:
+    """Leaves by one line and exit code 2 when a payload cannot be had, or is not what its record says."""
+    if not graph.partial:
+        return
+    try:
+        count = payloads.fetch(graph.partial)
+        for folder in graph.partial:
+            artifact.check(folder)
+    except UserError as error:
+        print(f"interplay: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    print(f"interplay: {count} files of {len(graph.partial)} stages fetched from DVC", file=sys.stderr)
 
 
 def partial_page(graph: Graph, plan: Plan) -> str:

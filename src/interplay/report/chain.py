@@ -128,7 +128,7 @@ def _overlaps(spec: ReportSpec, behind: Behind, results: Path) -> tuple[dict[str
     """Test set -> how many of its structures the other problem sets of the chain share; and the payloads that this lacks."""
     folders = {d: artifact.folder(results, stage["kind"], d) for d, stage in behind.stages.items() if behind.done(d)}
     sets = [digest for digest in folders if behind.stages[digest]["kind"] == "problems"]
-    absent = [digest for digest in sets if not (folders[digest] / "problems.parquet").exists()]
+    absent = [d for d in sets if not any((folders[d] / name).exists() for name in ("keys.parquet", "problems.parquet"))]
     if absent:
         named = ", ".join(f"{behind.stages[digest].get('label')} [{digest}]" for digest in absent)
         return {}, [f"structural overlap: it needs the problems of {named}; `interplay store pull` gets them"]

@@ -36,9 +36,13 @@ def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
 
 
 def count(folder: Path) -> pd.DataFrame:
-    """Samples of one evaluation counted per prompt (see `Results.prompts`). UserError when samples.parquet is unreadable."""
-    path = folder / "samples.parquet"
+    """Samples of one evaluation counted per prompt (see `Results.prompts`): `prompts.parquet`, else counted here. UserError when
+    neither is readable."""
+    path = folder / "prompts.parquet"
     try:
+        if path.exists():
+            return pd.read_parquet(path).set_index("index").astype({"band": "category"})
+        path = folder / "samples.parquet"
         samples = pd.read_parquet(path, columns=["index", "op", "band", "mode", "strict", "answer"])
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not readable as samples ({error}); remove {folder} to make it again") from None

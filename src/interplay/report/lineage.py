@@ -70,7 +70,8 @@ def overlaps(results: Results) -> list[Overlap]:
 
 
 def _keys(folder: Path) -> pd.DataFrame:
-    path = folder / "problems.parquet"
+    path = folder / "keys.parquet"
+    path = path if path.exists() else folder / "problems.parquet"
     try:
         return pd.read_parquet(path, columns=["op", "key"])
     except (OSError, ValueError) as error:

@@ -15,17 +15,26 @@ class Kind(NamedTuple):
 
     spec: type[Model]
     function: str
+    light: tuple[str, ...] = ()
+    """Files of the artifact that travel with its record in results/studies: all of it that a report reads."""
+    reads_light: bool = False
+    """Whether the function reads nothing of its inputs but their records and light files."""
 
 
 KINDS: dict[str, Kind] = {
     "source": Kind(SourceSpec, "interplay.model.source:run"),
-    "problems": Kind(ProblemsSpec, "interplay.data.problems:run"),
+    "problems": Kind(ProblemsSpec, "interplay.data.problems:run", light=("keys.parquet",)),
     "tokenizer": Kind(TokenizerSpec, "interplay.data.tokenizer:run"),
     "corpus": Kind(CorpusSpec, "interplay.data.corpus:run"),
-    "pretrain": Kind(PretrainSpec, "interplay.train.lm:run"),
-    "midtrain": Kind(MidtrainSpec, "interplay.train.lm:run"),
-    "sft": Kind(SftSpec, "interplay.train.lm:run"),
-    "rl": Kind(RLSpec, "interplay.rl.loop:run"),
-    "evaluate": Kind(EvaluateSpec, "interplay.evaluate.run:run"),
-    "report": Kind(ReportSpec, "interplay.report.page:run"),
+    "pretrain": Kind(PretrainSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
+    "midtrain": Kind(MidtrainSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
+    "sft": Kind(SftSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
+    "rl": Kind(RLSpec, "interplay.rl.loop:run", light=("metrics.jsonl",)),
+    "evaluate": Kind(EvaluateSpec, "interplay.evaluate.run:run", light=("prompts.parquet",)),
+    "report": Kind(ReportSpec, "interplay.report.page:run", reads_light=True),
 }
+
+
+def read_by(consumer: str, kind: str) -> tuple[str, ...] | None:
+    """Files that a stage of kind `consumer` reads of an input of kind `kind`, beside its record; None: any of them."""
+    return KINDS[kind].light if KINDS[consumer].reads_light else None

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from interplay.schema.base import UserError
+from interplay.schema.kinds import read_by
 from interplay.schema.report import ReportSpec
 from interplay.store import artifact
-from interplay.study import compose
+from interplay.study import compose, kept
 from interplay.study.expand import expand
 from interplay.study.plan import Plan, Stage
+from interplay.track import payloads
 
 
 def plan_study(configs: Path, study: str, scale: str) -> Plan:
@@ -31,6 +33,8 @@ class Graph:
 
     def __init__(self, results: Path, plans: list[Plan]) -> None:
         self.results, self.plans = results, plans
+        self.partial: list[Path] = []
+        """Finished stages whose payload some missing stage needs and that is not here; known after `check_payloads`."""
         self.stages: dict[str, Stage] = {digest: stage for plan in plans for digest, stage in plan.stages.items()}
 
     def missing(self, digests: list[str]) -> list[str]:
@@ -49,22 +53,29 @@ class Graph:
         return self.missing(list(self.stages[wildcards.digest].deps.values()))
 
     def check_payloads(self) -> None:
-        """Verify the payload of every finished stage that a missing one will read. Raises UserError at the first that is damaged,
-        before any job starts."""
+        """Verify what missing stages will read of finished ones. Raises UserError at the first file that is damaged, before any
+        job starts. Stages of which there is only the record gather in `self.partial`: their payload has to be fetched first."""
         waiting = [plan.report for plan in self.plans]
-        seen: set[str] = set()
+        seen: set[str | tuple[str, bool]] = set()
         while waiting:
             digest = waiting.pop()
             if digest in seen or artifact.done(self._folder(digest)):
                 continue
             seen.add(digest)
             for dep, step in map(artifact.split_ref, self.stages[digest].deps.values()):
+                only = read_by(self.stages[digest].kind, self.stages[dep].kind)
                 if artifact.done(self._folder(dep)):
                     artifact.at_step(self._folder(dep), step)
-                if dep not in seen and artifact.done(self._folder(dep)):
-                    artifact.check(self._folder(dep))
-                    seen.add(dep)
+                    if (dep, only is None) not in seen:
+                        seen.add((dep, only is None))
+                        self._check(self._folder(dep), only)
                 waiting.append(dep)
+
+    def _check(self, folder: Path, only: tuple[str, ...] | None) -> None:
+        if artifact.absent(folder, only):
+            self.partial.append(folder)
+        else:
+            artifact.check(folder, only)
 
     def _folder(self, digest: str) -> Path:
         return artifact.folder(self.results, self.stages[digest].kind, digest)
@@ -87,11 +98,14 @@ class Graph:
         return artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"]
 
     def write_stages(self) -> None:
-        """Write `stage.json` for every stage that is not done, and forget failures that a new start may mend."""
+        """Write `stage.json` for every stage that is not done, and forget failures that a new start may mend. A stage that came
+        through DVC or from a kept record is done and lacks it too."""
         for stage in self.stages.values():
             folder = self._folder(stage.digest)
             if not artifact.done(folder):
                 (folder / "failure.json").unlink(missing_ok=True)
+                artifact.write_json(folder / "stage.json", stage.as_json())
+            elif not (folder / "stage.json").exists():
                 artifact.write_json(folder / "stage.json", stage.as_json())
 
     def link(self) -> list[Path]:
@@ -129,9 +143,12 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         _writable(results)
         names, scale = compose.chosen(root / "configs", config)
         graph = Graph(results, [plan_study(root / "configs", name, scale) for name in names])
+        kept.restore(results, graph.stages, payloads.kinds(results))
         if limits := compose.limits(config):
             _within(graph, limits)
         graph.check_payloads()
+        for folder in graph.partial:
+            payloads.obtainable(folder)
         return graph
     except UserError as error:
         print(f"interplay: {error}", file=sys.stderr)

@@ -1,0 +1,91 @@
+"""What is kept of a finished study apart from its payloads: small, and the same bytes wherever the study was made.
+
+`results/studies/<study>.<scale>/` holds the lock and, of every stage, the record and the files that a report reads (KINDS:
+light). `results/tables/<study>.<scale>/` holds what was answered: tables, figures, claims. From the first the second can be made
+again where no weights are: a kept record stands in for its stage as long as nobody needs more of it than is kept."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from interplay.schema.kinds import KINDS, read_by
+from interplay.store import artifact
+from interplay.study.plan import Plan, Stage
+
+Content = Path | bytes
+"""A file to copy, or what to write."""
+
+
+def name(plan: Plan) -> str:
+    """`<study>.<scale>`; a study in a folder has dots."""
+    return f"{plan.study.replace('/', '.')}.{plan.scale}"
+
+
+def keep(results: Path, plan: Plan) -> None:
+    """Bring both folders of a finished study up to date. A study of which some record is not here keeps what was kept of it."""
+    if all(artifact.done(artifact.folder(results, stage.kind, digest)) for digest, stage in plan.stages.items()):
+        write_folder(results / "studies" / name(plan), _records(results, plan))
+    report = artifact.folder(results, "report", plan.report)
+    if artifact.done(report) and not artifact.absent(report):
+        write_folder(results / "tables" / name(plan), {file: report / file for file in artifact.record(report)["files"]})
+
+
+def _records(results: Path, plan: Plan) -> dict[str, Content]:
+    found: dict[str, Content] = {"plan.lock.json": plan.lock().encode()}
+    for digest, stage in plan.stages.items():
+        folder = artifact.folder(results, stage.kind, digest)
+        for file in ("record.json", *(KINDS[stage.kind].light if digest != plan.report else ())):
+            if (folder / file).exists():
+                found[f"records/{stage.kind}/{digest}/{file}"] = folder / file
+    return found
+
+
+def write_folder(out: Path, files: Mapping[str, Content]) -> None:
+    """Make `out` hold these files (by relative path) and no others. What is equal is not touched; a file changes atomically."""
+    for relative, content in files.items():
+        path = out / relative
+        new = content if isinstance(content, bytes) else content.read_bytes()
+        if not path.exists() or path.read_bytes() != new:
+            artifact.write_atomic(path, new)
+    for path in sorted(out.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+        elif not path.is_dir() and str(path.relative_to(out)) not in files:
+            path.unlink()
+
+
+def restore(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> list[str]:
+    """Put kept records back in their places, with the files kept beside them; returns the digests.
+
+    `obtainable`: kinds whose payloads can be fetched. A stage that something still to be made reads in full, and whose payload
+    nobody has, is left out: it will be made again. So is every report: it is made from the records in seconds."""
+    places = {path.name: path for path in results.glob("studies/*/records/*/*")}
+    here = {digest for digest, stage in stages.items() if artifact.done(artifact.folder(results, stage.kind, digest))}
+    back = {d for d in stages if d not in here and d in places and not KINDS[stages[d].kind].reads_light and _whole(places[d])}
+    kinds = set(obtainable)
+    while lacking := {
+        dep
+        for digest, stage in stages.items()
+        if digest not in here and digest not in back
+        for dep, _ in map(artifact.split_ref, stage.deps.values())
+        if dep in back and read_by(stage.kind, stages[dep].kind) is None and stages[dep].kind not in kinds
+    }:
+        back -= lacking
+    for digest in sorted(back):
+        _put_back(places[digest], artifact.folder(results, stages[digest].kind, digest), stages[digest])
+    return sorted(back)
+
+
+def _whole(kept: Path) -> bool:
+    """Whether everything that a report may read of the stage was kept."""
+    return (kept / "record.json").exists() and not artifact.absent(kept, KINDS[kept.parent.name].light)
+
+
+def _put_back(kept: Path, folder: Path, stage: Stage) -> None:
+    """The record goes last: with it the stage counts as done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    artifact.write_json(folder / "stage.json", stage.as_json())
+    for file in (*artifact.record(kept)["files"], "record.json"):
+        if (kept / file).exists() and not (folder / file).exists():
+            artifact.copy_atomic(kept / file, folder / file)
+    shutil.rmtree(folder / "resume", ignore_errors=True)
