@@ -16,7 +16,9 @@ RL["method"] = {"planner": {"num_generations": 4}, "loss": {"num_iterations": 1,
 BANDS = {"id": [2, 3], "edge": [4]}
 
 
-def write_evaluation(root: Path, digest: str, counts: Counts, n: int = 4, extra_answers: int = 0, data: str = "test") -> Path:
+def write_evaluation(
+    root: Path, digest: str, counts: Counts, n: int = 4, extra_answers: int = 0, data: str = "test", model: str = "m"
+) -> Path:
     """An evaluation whose prompts have the given strict counts; `extra_answers` more samples have only the answer right."""
     rows = []
     prompts = [(op, right) for op, rights in counts.items() for right in rights]
@@ -27,7 +29,7 @@ def write_evaluation(root: Path, digest: str, counts: Counts, n: int = 4, extra_
             rows.append(
                 {"index": index, "sample": sample, "band": band, "op": op, "mode": "forward", "strict": strict, "answer": answer}
             )
-    out = write_record(root, digest, "evaluate", {"num_samples": n}, {}, {"model": "m", "data": data})
+    out = write_record(root, digest, "evaluate", {"num_samples": n}, {}, {"model": model, "data": data})
     pd.DataFrame(rows).to_parquet(out / "samples.parquet")
     return out
 

@@ -12,6 +12,7 @@ from interplay.schema.base import UserError, parse
 from interplay.schema.report import Figure, ReportSpec, Table
 from interplay.schema.run import Run
 
+METRICS = {"completions": 96, "completion_tokens": 960, "prompt_tokens": 400}
 QUESTION = "Is 1 < 2 & <script>alert(1)</script>?"
 
 
@@ -21,7 +22,7 @@ def write(root: Path) -> tuple[ReportSpec, dict[str, Path]]:
     arms = [study.arm("base", seed, ["base:pretrain:m"], "b") for seed in range(3)]
     for seed in range(3):
         inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {2: [4, 4], 4: [3, 4, 2 + seed]})
-        inputs[f"m{seed}"] = study.write_record(root, f"m{seed}", "rl", study.RL, {"completions": 96, "completion_tokens": 960})
+        inputs[f"m{seed}"] = study.write_record(root, f"m{seed}", "rl", study.RL, METRICS)
         study.write_steps(inputs[f"m{seed}"], reward=[0.1, 0.2 + seed / 10, 0.5])
         arms.append(study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}", control="base"))
     spec = study.spec(
