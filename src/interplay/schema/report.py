@@ -1,10 +1,10 @@
 """Tables, figures and claims: what a study answers with."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
-from interplay.schema.base import Model, Since
+from interplay.schema.base import Model, Share, Since
 
 METRIC = r"^(strict|answer)_pass@[1-9][0-9]*$"
 
@@ -115,7 +115,7 @@ class Match(Model):
     accounting: Literal["paper", "realised"] = "realised"
     """paper: as planned, RL charged as (5/3) N r L training tokens at the length cap L (arXiv:2512.07783, section 5), and 6
     FLOPs per parameter and token of these; realised: what the records say was trained on and sampled."""
-    tolerance: float = 0.05
+    tolerance: Share = 0.05
     """Most that the smallest budget may lie below the largest, as a share of it; of the means over seeds."""
     among: list[str]
     """Arms, two at least."""
@@ -152,6 +152,9 @@ class ReportArm(Model):
 
 class ReportSpec(Model):
     """All that the report shows. Roles: every stage it reads, named by its digest."""
+
+    VERSION: ClassVar[int] = 2
+    """2: curves in panels by kind of stage."""
 
     study: str
     scale: str
