@@ -59,13 +59,14 @@ def differing(made_by: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def _files(module: str, package: Path) -> list[Path]:
-    """The file of a dotted name and the `__init__.py` of each package above it; [] for what lies outside the package.
+    """The file of a dotted name and the `__init__.py` of each package on the way; [] for what lies outside the package.
 
-    A name may end in something that a module defines; then the module before it is meant."""
+    A name may end in something that a module defines; then the module before it is meant. The whole package's own `__init__.py`
+    is left out: it is the door for people in Python, and what that leads to is no part of a stage."""
     first, *parts = module.split(".")
     if first != package.name:
         return []
-    here, found = package, [package / "__init__.py"]
+    here, found = package, []
     for part in parts:
         here = here / part
         found.append(here / "__init__.py" if here.is_dir() else here.with_suffix(".py"))

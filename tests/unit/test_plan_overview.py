@@ -1,0 +1,268 @@
+"""`interplay plan`: how the stages stand, what they will take, and what is refused."""
+
+import fcntl
+import json
+import time
+from pathlib import Path
+
+import pytest
+from lab import Lab, of_kind, telemetry
+
+from interplay import cli
+from interplay.schema.base import UserError
+from interplay.schema.run import Run
+from interplay.store.artifact import write_json
+from interplay.study import compose, estimate, overview, state
+from interplay.study.graph import open_graph
+from interplay.study.plan import Plan, Stage
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.chdir(tmp_path)
+    return Lab(tmp_path)
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.main(["plan", "quickstart", "--scale", "smoke", *words]) == 0
+    return capsys.readouterr().out
+
+
+def row(text: str, kind: str) -> list[str]:
+    return next(line.split() for line in text.splitlines() if line.startswith(f"{kind} "))
+
+
+def test_a_fresh_project_is_all_new_and_its_time_comes_from_flops(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys)
+    assert row(text, "rl")[1:4] == ["2", "-", "2"]
+    assert row(text, "rl")[-1] == "FLOPs"
+    assert "30 GFLOP/s per CPU thread" in " ".join(text.split())
+    assert "why new: nothing of these kinds is finished yet" in text
+    assert not lab.results.exists()
+
+
+def test_a_finished_project_has_nothing_to_do(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = lab.plan()
+    lab.finish_all(plan)
+    text = said(capsys)
+    assert row(text, "all")[1:4] == [str(len(plan.stages)), str(len(plan.stages)), "-"]
+    assert "to do: nothing" in text
+    assert "why new" not in text
+
+
+def test_each_state_is_counted_and_those_in_the_way_say_how_far_they_are_or_why_they_failed(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = lab.plan()
+    lab.finish_all(plan, but=("pretrain", "rl", "evaluate", "report"))
+    pretrain, (failed, running) = of_kind(plan, "pretrain")[0], of_kind(plan, "rl")
+    write_json(lab.start(pretrain) / "resume/state.json", {"step": 50, "tensors": "x", "state": {"tokens": 50_000}})
+    write_json(lab.start(failed) / "failure.json", {"message": "step 3 of 4: loss nan"})
+    with open(lab.start(running) / "lease") as lease:
+        fcntl.flock(lease, fcntl.LOCK_EX)
+        text = said(capsys)
+    assert row(text, "pretrain")[1:6] == ["1", "-", "-", "1", "-"]
+    assert row(text, "rl")[1:6] == ["2", "-", "-", "1", "1"]
+    assert row(text, "evaluate")[1:4] == ["3", "-", "3"]
+    assert f"unfinished: pretrain base/base/seed0 ({pretrain.digest}): goes on from step 50" in text
+    assert f"failed: rl rl_edge/rl/seed0 ({failed.digest}): step 3 of 4: loss nan" in text
+    assert f"running: rl rl_hard/rl/seed0 ({running.digest})" in text
+
+
+def test_a_result_is_orphaned_when_neither_the_plan_nor_a_lock_reaches_it(lab: Lab) -> None:
+    before = lab.plan()
+    lab.finish_all(before)
+    lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 5,")
+    after = overview.look(lab.plan(), lab.configs, lab.results)
+    assert after.orphans == {"rl": 2, "evaluate": 2, "report": 1}
+    before.write_lock(lab.configs)
+    assert overview.look(lab.plan(), lab.configs, lab.results).orphans == {}
+
+
+def test_uses_count_each_arm_and_seed_for_itself(lab: Lab) -> None:
+    plan = lab.plan()
+    base = {"tokenizer", "held_out", "corpus set", "corpus", "base", "test", "eval"}
+    with_rl = base | {"rl", "rl set"}
+    assert overview.uses(plan) == len(base) + 2 * len(with_rl)
+    assert len(plan.stages) - 1 == len(base) + 2 * len({"rl", "rl set", "eval"})
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def made(lab: Lab, plan: Plan) -> estimate.Estimate:
+    found = state.scan(lab.results)
+    return estimate.to_make(state.Library(plan.stages, lab.results, found), found)
+
+
+def test_time_is_the_work_at_the_median_pace_of_finished_stages_of_the_kind(lab: Lab) -> None:
+    three = Lab(lab.folder / "three")
+    three.edit("study/quickstart.yaml", "values: [0]", "values: [0, 1, 2]")
+    for stage, seconds in zip(of_kind(three.plan(), "pretrain"), (10.0, 60.0, 20.0), strict=True):
+        lab.finish(stage, seconds)
+    lab.edit("scale/smoke.yaml", "tokens: 100000", "tokens: 300000")
+    plan = lab.plan()
+    (pretrain,) = of_kind(plan, "pretrain")
+    found = made(lab, plan).times[pretrain.digest]
+    assert found.source == estimate.MEASURED
+    assert found.seconds == pytest.approx(3 * 20.0)
+    assert found.gpu_seconds == 0
+
+
+def test_the_pace_is_that_of_the_nearest_model_size(lab: Lab) -> None:
+    (small,) = of_kind(lab.plan(), "pretrain")
+    lab.finish(small, 10.0)
+    lab.edit("scale/smoke.yaml", "/model@kinds.pretrain.model: pico", "/model@kinds.pretrain.model: nano")
+    (large,) = of_kind(lab.plan(), "pretrain")
+    lab.finish(large, 500.0)
+    lab.edit("scale/smoke.yaml", "tokens: 100000", "tokens: 200000")
+    plan = lab.plan()
+    assert made(lab, plan).times[of_kind(plan, "pretrain")[0].digest].seconds == pytest.approx(1000.0)
+
+
+def test_stages_on_gpus_take_no_pace_from_stages_without(lab: Lab) -> None:
+    (stage,) = of_kind(lab.plan(), "pretrain")
+    lab.finish(stage, 10.0)
+    lab.edit("scale/smoke.yaml", "pretrain: {tokens: 100000,", "pretrain: {run: {gpus: 2}, tokens: 200000,")
+    plan = lab.plan()
+    (other,) = of_kind(plan, "pretrain")
+    found = made(lab, plan)
+    time_of, flops = found.times[other.digest], found.costs[other.digest].flops
+    assert time_of.source == estimate.ASSUMED
+    assert flops
+    assert time_of.seconds == pytest.approx(flops / (2 * estimate.GPU_FLOPS))
+    assert time_of.gpu_seconds == pytest.approx(2 * time_of.seconds)
+
+
+def test_a_stage_that_took_several_attempts_tells_no_pace(lab: Lab) -> None:
+    (stage,) = of_kind(lab.plan(), "pretrain")
+    telemetry(lab.finish(stage), attempts=2)
+    lab.edit("scale/smoke.yaml", "tokens: 100000", "tokens: 200000")
+    plan = lab.plan()
+    assert made(lab, plan).times[of_kind(plan, "pretrain")[0].digest].source == estimate.ASSUMED
+
+
+def test_what_was_saved_is_not_counted_again(lab: Lab) -> None:
+    plan = lab.plan()
+    (stage,) = of_kind(plan, "pretrain")
+    whole = made(lab, plan).times[stage.digest].seconds
+    write_json(lab.start(stage) / "resume/state.json", {"step": 75, "tensors": "x", "state": {"tokens": 75_000}})
+    assert made(lab, plan).times[stage.digest].seconds == pytest.approx(whole / 4)
+
+
+def test_the_longest_chain_runs_through_what_waits_for_each_other(lab: Lab) -> None:
+    plan = lab.plan()
+    found = made(lab, plan)
+    kinds = [of_kind(plan, kind)[0].digest for kind in ("pretrain", "rl", "evaluate")]
+    assert overview.longest_chain(plan, found) * 3600 == pytest.approx(sum(found.times[digest].seconds for digest in kinds))
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_beyond_its_limit_ends_with_exit_code_2_and_one_line_that_says_where_the_estimate_is_from(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.edit("scale/smoke.yaml", "pretrain: {tokens: 100000,", "pretrain: {run: {gpus: 1}, tokens: 100000,")
+    assert cli.main(["plan", "quickstart", "--scale", "smoke", "--max-gpu-hours", "1e-9"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "max_gpu_hours = 1e-09" in error
+    assert "from FLOPs" in error
+    assert cli.main(["plan", "quickstart", "--scale", "smoke", "--max-gpu-hours", "1"]) == 0
+    assert cli.main(["plan", "quickstart", "--scale", "smoke", "--max-hours", "1e-9"]) == 2
+
+
+def test_a_launch_beyond_its_limit_is_refused_before_anything_is_written(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"study": "quickstart", "scale": "smoke"}
+    with pytest.raises(SystemExit) as refused:
+        open_graph(lab.folder, {**config, "max_hours": 1e-9}, True)
+    assert refused.value.code == 2
+    assert "max_hours = 1e-09" in capsys.readouterr().err
+    assert open_graph(lab.folder, {**config, "max_hours": 100, "max_gpu_hours": 0}, True).targets()
+    assert not lab.results.exists()
+
+
+@pytest.mark.parametrize("value", ["five", None, "nan", -1])
+def test_a_limit_that_is_no_number_of_hours_is_refused(value: object) -> None:
+    with pytest.raises(UserError, match="must be a number of hours"):
+        compose.limits({"max_gpu_hours": value})
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_fits_100_columns_and_json_says_the_same(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.finish_all(lab.plan())
+    lab.edit("scale/smoke.yaml", "tokens: 100000", "tokens: 300000")
+    for words in ((), ("--full", "--stages")):
+        text = said(capsys, *words)
+        assert max(len(line) for line in text.splitlines()) <= 100
+    data = json.loads(said(capsys, "--json"))
+    new = [stage for stage in data["stages"] if stage["state"] == "new"]
+    assert [row(text, "all")[i] for i in (1, 2, 3)] == [
+        str(len(data["stages"])),
+        str(len(data["stages"]) - len(new)),
+        str(len(new)),
+    ]
+    assert {stage["kind"] for stage in new} == {"pretrain", "rl", "evaluate", "report"}
+    assert {cause["digest"] for cause in data["causes"]} == {stage["digest"] for stage in new}
+
+
+def test_drift_is_an_advisory_and_with_strict_code_exit_code_2(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = lab.plan()
+    lab.finish_all(plan)
+    (tokenizer,) = of_kind(plan, "tokenizer")
+    telemetry(lab.out(tokenizer), sources={"data/tokenizer.py": "0" * 12})
+    text = said(capsys)
+    assert "advisory: 1 finished stage stood on sources that read otherwise now" in text
+    assert "  data/tokenizer.py: 1 stage" in text
+    assert "to do: nothing" in text
+    assert cli.main(["plan", "quickstart", "--scale", "smoke", "--strict-code"]) == 2
+    assert "data/tokenizer.py" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_ten_thousand_stages_are_looked_at_in_less_than_a_second(lab: Lab) -> None:
+    for number in range(10_000):
+        out = lab.results / "rl" / f"{number:012x}"
+        out.mkdir(parents=True)
+        if number % 2:
+            (out / "lease").touch()
+            (out / "record.json").touch()
+    started = time.process_time()
+    found = state.scan(lab.results)
+    assert time.process_time() - started < 1.0
+    assert [sum(one.state == name for one in found.values()) for name in ("done", "new")] == [5_000, 5_000]
+
+
+def test_a_lock_that_is_none_is_named(lab: Lab) -> None:
+    lab.lock()
+    broken = lab.configs / "plans/broken.lock.json"
+    broken.write_text("[]")
+    with pytest.raises(UserError, match=r"broken\.lock\.json: not a lock"):
+        state.read_locks(lab.configs)
+
+
+def test_stage_is_the_same_whether_planned_locked_or_read_from_results(lab: Lab) -> None:
+    plan = lab.lock()
+    stage = of_kind(plan, "rl")[0]
+    lab.finish(stage)
+    found = state.scan(lab.results)
+    stages = [
+        state.Library(plan.stages, lab.results, found).get(stage.digest),
+        state.Library({}, lab.results, found, state.every_stage(state.read_locks(lab.configs))).get(f"{stage.digest}@3"),
+        state.Library({}, lab.results, found).get(stage.digest),
+    ]
+    assert stages[0] == stages[1] == stages[2] == stage.as_json()
+    (lab.out(stage) / "stage.json").unlink()
+    alone = state.Library({}, lab.results, found).get(stage.digest)
+    assert alone is not None
+    assert alone["spec"] == stage.as_json()["spec"]
+    assert state.Library({}, lab.results, {}).get(stage.digest) is None
+
+
+def test_run_blocks_are_of_no_consequence_for_states(lab: Lab) -> None:
+    stage = of_kind(lab.plan(), "rl")[0]
+    other = Stage.make(stage.kind, stage.spec, stage.deps, Run(threads=2), "elsewhere")
+    lab.finish(other)
+    assert state.scan(lab.results)[stage.digest].state == "done"
