@@ -1,0 +1,208 @@
+import fcntl
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import interplay
+from conftest import ROOT, Laboratory
+
+from interplay.schema.digest import canonical
+from interplay.schema.kinds import KINDS
+from interplay.schema.leaves import ABSENT, departures, difference, leaves
+from interplay.schema.rl import RLSpec
+from interplay.store import state
+
+LOCKS = sorted((ROOT / "configs/plans").glob("*.lock.json"))
+EDGE = json.loads((ROOT / "configs/plans/edge.laptop.lock.json").read_text())["stages"]
+
+
+def stage_of(label: str, stages: list[dict[str, Any]] = EDGE) -> dict[str, Any]:
+    return next(stage for stage in stages if stage["label"] == label)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Configs and locks, and no results."""
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_stage(project: Path, label: str) -> Path:
+    stage = stage_of(label)
+    out = project / "results" / stage["kind"] / stage["digest"]
+    out.mkdir(parents=True)
+    (out / "stage.json").write_text(json.dumps(stage))
+    return out
+
+
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for dotted, value in flat.items():
+        *path, last = dotted.split(".")
+        here = tree
+        for key in path:
+            here = here.setdefault(key, {})
+        here[last] = value
+    return tree
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
+def test_what_differs_from_the_defaults_is_enough_to_make_the_whole_spec_again(lock: Path) -> None:
+    for stage in json.loads(lock.read_text())["stages"]:
+        if stage["kind"] != "report":
+            said = departures(stage["kind"], stage["spec"])
+            assert canonical(KINDS[stage["kind"]].spec.model_validate(nested(said))) == stage["spec"], stage["label"]
+
+
+def test_a_value_at_its_default_is_not_told_and_one_beside_it_is() -> None:
+    method = {"paper": "x", "loss": {"name": "clipped", "epsilon": 0.2, "beta": 0.1}}
+    spec = canonical(RLSpec.model_validate({"method": method, "mix": [1.0], "steps": 4}))
+    assert departures("rl", spec) == {"method.paper": "x", "method.loss.beta": 0.1, "mix": [1.0], "steps": 4}
+
+
+def test_a_spec_that_the_schema_no_longer_knows_is_told_whole() -> None:
+    assert departures("rl", {"steps": 4, "gone": True}) == {"steps": 4, "gone": True}
+    assert departures("retired", {"a": {"b": 1}}) == {"a.b": 1}
+
+
+def test_leaves_keep_lists_of_scalars_whole_and_number_others() -> None:
+    assert leaves({"a": [1, 2], "b": [{"c": 1}], "d": {}, "e": None}) == {"a": [1, 2], "b.0.c": 1, "d": {}, "e": None}
+
+
+def test_a_difference_names_what_one_side_lacks() -> None:
+    assert difference({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"d": 2}}) == {"b.c": (2, ABSENT), "b.d": (ABSENT, 2)}
+
+
+def test_a_stage_is_found_by_the_beginning_of_its_digest_or_by_its_path(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digest = stage_of("rl_edge/rl/seed1")["digest"]
+    names = (digest, digest[:7], "edge/rl_edge/seed1/rl", f"results/rl/{digest}")
+    said = {interplay(capsys, "show", name)[1].split("\nneeded by\n")[0] for name in names}
+    assert len(said) == 1
+    assert said.pop().startswith(f"rl {digest}  rl_edge/rl/seed1\n")
+
+
+def test_a_path_may_name_the_scale_and_leave_out_a_seed_that_does_not_matter(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    smoke = json.loads((ROOT / "configs/plans/edge.smoke.lock.json").read_text())["stages"]
+    digest = stage_of("base/base/seed0", smoke)["digest"]
+    assert interplay(capsys, "show", "edge.smoke/rl_edge/base")[1].startswith(f"pretrain {digest}")
+    code, _, error = interplay(capsys, "show", "edge/rl_edge/rl")
+    assert code == 2
+    assert "has several seeds; write rl_edge/seedN/rl" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fffffffffff", "names no stage in results/ or configs/plans"),
+        ("edge/rl_edg/seed0/rl", "did you mean 'rl_edge/seed0/rl'?"),
+        ("egde/rl_edge/seed0/rl", "did you mean 'edge'?"),
+        ("edge", "has no stage ''"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_refused_with_the_nearest(
+    name: str, message: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, error = interplay(capsys, "show", name)
+    assert (code, out) == (2, "")
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_beginning_that_several_stages_share_lists_them(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first: dict[str, str] = {}
+    for stage in EDGE:
+        if stage["digest"][:2] in first:
+            break
+        first[stage["digest"][:2]] = stage["digest"]
+    code, _, error = interplay(capsys, "show", stage["digest"][:2])
+    assert code == 2
+    assert stage["digest"] in error
+    assert first[stage["digest"][:2]] in error
+
+
+def test_what_a_stage_needs_and_what_needs_it_stand_with_their_states(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_stage(project, "data.edge")
+    _, out, _ = interplay(capsys, "show", "edge/rl_edge/seed0/rl")
+    needs, needed = out.split("\nneeds\n")[1].split("\nneeded by\n")
+    assert f"{stage_of('data.edge')['digest']}  data.0  problems  data.edge        new" in needs
+    assert f"{stage_of('base/base/seed0')['digest']}  init    pretrain  base/base/seed0  missing" in needs
+    assert stage_of("rl_edge/eval/seed0")["digest"] in needed
+    assert "plans     edge.laptop" in out
+
+
+def test_full_adds_the_values_at_their_defaults(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    brief = interplay(capsys, "show", "edge/rl_edge/seed0/rl")[1]
+    full = interplay(capsys, "show", "edge/rl_edge/seed0/rl", "--full")[1]
+    assert "method.loss.epsilon" not in brief
+    assert re.search(r"^  method.loss.epsilon +0\.2$", full, re.MULTILINE)
+    assert "optimizer.learning_rate" in brief
+
+
+def test_a_failed_stage_tells_its_message_and_the_end_of_its_log(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = write_stage(project, "rl_edge/rl/seed0")
+    (out / "failure.json").write_text(json.dumps({"message": "step 7: the loss is not finite"}))
+    log = project / "logs/rl" / f"{out.name}.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"line {number}\n" for number in range(50)))
+    _, said, _ = interplay(capsys, "show", out.name)
+    assert "state     failed: step 7: the loss is not finite" in said
+    assert said.endswith("line 48\n  line 49\n")
+    assert "line 20\n" not in said
+
+
+def test_the_state_of_a_stage_follows_what_lies_in_its_folder(tmp_path: Path) -> None:
+    out = tmp_path / "rl" / "0123456789ab"
+    assert state.of(out).name == "missing"
+    out.mkdir(parents=True)
+    assert state.of(out).name == "new"
+    (out / "telemetry.json").write_text("{}")
+    assert state.of(out) == ("unfinished", "stopped before its first save")
+    (out / "resume").mkdir()
+    (out / "resume/state.json").write_text('{"step": 12}')
+    assert state.of(out) == ("unfinished", "goes on from step 12")
+    with open(out / "lease", "w") as lease:
+        fcntl.flock(lease, fcntl.LOCK_EX)
+        assert state.of(out) == ("running", "step 12")
+    assert state.of(out).name == "unfinished"
+    (out / "record.json").write_text("{}")
+    assert state.of(out) == ("done", "")
+
+
+def test_a_finished_stage_tells_metrics_cost_and_files(
+    finished: Laboratory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(finished.folder)
+    folder = next((finished.folder / "results/rl").iterdir())
+    record = json.loads((folder / "record.json").read_text())
+    code, said, _ = interplay(capsys, "show", folder.name)
+    assert code == 0
+    assert "state     done" in said
+    reward = {end: f"{record['metrics'][f'reward_{end}']:.7g}" for end in ("first", "last")}
+    assert f"{reward['first']} -> {reward['last']}" in said
+    assert "1 attempt" in said
+    assert all(name in said for name in record["files"])
+    assert "not here" not in said
+    code, _, error = interplay(capsys, "show", f"{folder.name}@3")
+    assert code == 2
+    assert "keeps no checkpoint of step 3" in error
+
+
+def test_an_evaluation_stands_as_a_table_with_a_row_per_band_and_op(
+    finished: Laboratory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(finished.folder)
+    folder = next((finished.folder / "results/evaluate").iterdir())
+    metrics = json.loads((folder / "record.json").read_text())["metrics"]
+    _, said, _ = interplay(capsys, "show", folder.name)
+    rows = {line.split()[0]: line.split() for line in said.split("\nmetrics\n")[1].split("\n\n")[0].splitlines()[1:]}
+    for band, cell in metrics["band"].items():
+        assert rows[band][1] == str(cell["n"])
+        assert rows[band][2] == f"{100 * cell['strict_pass@1']:.1f}"
