@@ -52,7 +52,7 @@ def _show(plan: Plan, args: argparse.Namespace) -> None:
     from interplay.cli import plan_text
     from interplay.study import against, estimate, overview
 
-    if args.against:
+    if args.against is not None:
         old = against.lock_of(plan, CONFIGS, args.against)
         found = against.compare(old, {digest: stage.as_json() for digest, stage in plan.stages.items()})
         print(

@@ -39,6 +39,8 @@ class _Two:
 def lock_of(plan: Plan, configs: Path, revision: str) -> dict[str, dict[str, Any]]:
     """Stages by digest of the plan's lock at a commit, tag or branch. Raises UserError when git or the lock is missing."""
     path = plan.lock_path(configs)
+    if not revision:  # git would take it for its index
+        raise UserError("--against: name a commit, a tag or a branch")
     try:
         result = subprocess.run(
             ["git", "show", "--end-of-options", f"{revision}:./{path.as_posix()}"], capture_output=True, text=True, check=False
