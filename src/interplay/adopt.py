@@ -62,8 +62,9 @@ def _check_model(folder: Path) -> None:
 def artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
     """Copy a finished artifact of another results tree, with `inputs` also all that it rests on, from the data up. Returns the
     digests that were not here before. Raises UserError at the first whose identity or payload is not what its record says."""
-    tree = origin.absolute().parent.parent
-    if tree == results.absolute():
+    origin = origin.resolve()
+    tree = origin.parent.parent
+    if tree == results.resolve():
         raise UserError(f"{origin}: already in {results}")
     wanted = [origin, *(_behind(origin, tree) if inputs else [])]
     for folder in wanted:
@@ -91,10 +92,10 @@ def _check_artifact(folder: Path) -> None:
     if record["kind"] not in KINDS:
         raise UserError(f"{folder / 'record.json'}: kind = {record['kind']!r}: no such kind; known: {', '.join(KINDS)}")
     found = rehashed(record)
-    if not found == record["digest"] == folder.resolve().name:
+    if not found == record["digest"] == folder.name:
         raise UserError(
             f"{folder / 'record.json'}: what it says gives digest {found}, but it stands as {record['digest']} in "
-            f"{folder.resolve().name}; it was altered, or written by sources that hash otherwise"
+            f"{folder.name}; it was altered, or written by sources that hash otherwise"
         )
     artifact.check(folder)
 

@@ -36,7 +36,9 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
     behind = of_plan(known, results, missing.reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
-    entries = sorted(reversed(ledger.entries(spec, behind)), key=lambda entry: ORDER.index(entry.kind))
+    entries = sorted(
+        reversed(ledger.entries(spec, behind)), key=lambda entry: ORDER.index(entry.kind) if entry.kind in ORDER else 0
+    )
     planned = costs(stages)
     blocks = [_block(entry, behind, overlap, planned, len({row.arm for row in rows}) > 1) for entry in entries]
     gone = [f"{behind.stages[digest].get('label')} [{digest}]: {why}" for digest, why in behind.why.items()]

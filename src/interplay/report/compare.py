@@ -39,7 +39,7 @@ def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
     rows = [row for row in spec.arms if row.arm == arm]
     if not rows:
         raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest(arm, frame.arms(spec))}")
-    steps = [(stage.name, stage.digest) for stage in rows[0].path]
+    steps = [(stage.name, split_ref(stage.digest)[0]) for stage in rows[0].path]
     return Side(name, [*steps, *rows[0].evaluations.items()], {row.seed: dict(row.evaluations) for row in rows})
 
 

@@ -66,14 +66,14 @@ def svg(nodes: Mapping[str, Node], edges: Sequence[Edge], across: int = 8) -> st
     layer = layers(list(nodes), edges, across)
     links = _links(layer, edges)
     rows = _ordered(layer, links)
-    xs = _places(rows, links, layer)
-    left = min((xs[point] - _room(point, layer) / 2 for row in rows for point in row), default=0.0) - MARGIN
-    right = max((xs[point] + _room(point, layer) / 2 for row in rows for point in row), default=WIDTH) + MARGIN
-    height = len(rows) * (HEIGHT + RISE) - RISE + 2 * MARGIN
-    body = [_curve(xs[a] - left, xs[b] - left, a, b, layer, bold) for (a, b), bold in links.items()]
-    body += [_box(node, xs[key, layer[key]] - left, _top(layer[key])) for key, node in nodes.items()]
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="diagram" viewBox="0 0 {right - left:.0f} {height:.0f}"'
-    return f'{head} width="{right - left:.0f}" height="{height:.0f}" role="img">\n{STYLE}\n' + "\n".join(body) + "\n</svg>\n"
+    rooms = [[WIDTH + GAP if layer[key] == number else BEND for key, number in row] for row in rows]
+    width = max(map(sum, rooms), default=WIDTH)
+    xs = {point: MARGIN + x for point, x in _places(rows, rooms, links, width).items()}
+    body = [_curve(xs[a], xs[b], a, b, layer, bold) for (a, b), bold in links.items()]
+    body += [_box(node, xs[key, layer[key]], _top(layer[key])) for key, node in nodes.items()]
+    size = (f"{width + 2 * MARGIN:.0f}", f"{len(rows) * (HEIGHT + RISE) - RISE + 2 * MARGIN:.0f}")
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="diagram" viewBox="0 0 {" ".join(size)}"'
+    return f'{head} width="{size[0]}" height="{size[1]}" role="img">\n{STYLE}\n' + "\n".join(body) + "\n</svg>\n"
 
 
 def layers(keys: Sequence[str], edges: Sequence[Edge], across: int) -> dict[str, int]:
@@ -149,27 +149,21 @@ def _crossings(rows: list[list[Point]], pairs: Iterable[tuple[Point, Point]]) ->
     return sum((a - c) * (b - d) < 0 for row in spans.values() for (a, b), (c, d) in itertools.combinations(row, 2))
 
 
-def _room(point: Point, layer: dict[str, int]) -> float:
-    return WIDTH + GAP if layer[point[0]] == point[1] else BEND
-
-
-def _places(rows: list[list[Point]], links: Iterable[tuple[Point, Point]], layer: dict[str, int]) -> dict[Point, float]:
-    """x of each point: each row in turn moves as near to its neighbours above (every other time: below) as distances allow, and
-    no further out than the widest row reaches."""
-    rooms = [[_room(point, layer) for point in row] for row in rows]
-    widest = max(map(sum, rooms), default=0.0)
-    xs = {point: widest / 2 for row in rows for point in row}
+def _places(
+    rows: list[list[Point]], rooms: list[list[float]], links: Iterable[tuple[Point, Point]], width: float
+) -> dict[Point, float]:
+    """x of each point in 0..width: each row moves as near to its neighbours above (every other time: below) as `rooms` allow."""
+    xs = {point: width / 2 for row in rows for point in row}
     for sweep in range(SWEEPS):
-        up = sweep % 2
-        near = _neighbours(links, up)
-        for row, room in reversed([*zip(rows, rooms, strict=True)]) if up else zip(rows, rooms, strict=True):
+        near = _neighbours(links, sweep % 2)
+        for row, room in [*zip(rows, rooms, strict=True)][:: -1 if sweep % 2 else 1]:
             wanted = [sum(xs[other] for other in near[point]) / len(near[point]) if near[point] else xs[point] for point in row]
-            xs |= dict(zip(row, _spread(wanted, room, widest), strict=True))
+            xs |= dict(zip(row, _spread(wanted, room, width), strict=True))
     return xs
 
 
-def _spread(wanted: list[float], rooms: list[float], widest: float) -> list[float]:
-    """The places in 0..widest nearest to `wanted` in least squares that keep order and `rooms` (pool adjacent violators)."""
+def _spread(wanted: list[float], rooms: list[float], width: float) -> list[float]:
+    """The places in 0..width nearest to `wanted` in least squares that keep order and `rooms` (pool adjacent violators)."""
     offsets = [sum(rooms[:index]) + room / 2 for index, room in enumerate(rooms)]
     blocks: list[tuple[float, int]] = []
     for want, offset in zip(wanted, offsets, strict=True):
@@ -178,7 +172,7 @@ def _spread(wanted: list[float], rooms: list[float], widest: float) -> list[floa
             other, count = blocks.pop()
             mean, size = (mean * size + other * count) / (size + count), size + count
         blocks.append((mean, size))
-    starts = [min(max(mean, 0.0), widest - sum(rooms)) for mean, size in blocks for _ in range(size)]
+    starts = [min(max(mean, 0.0), width - sum(rooms)) for mean, size in blocks for _ in range(size)]
     return [start + offset for start, offset in zip(starts, offsets, strict=True)]
 
 

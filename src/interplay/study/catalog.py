@@ -108,7 +108,7 @@ def names(plan: Plan) -> dict[str, str]:
     found = {"report": plan.report}
     for arm in report_spec(plan).arms:
         steps = [*((stage.name, stage.digest) for stage in arm.path), *arm.evaluations.items()]
-        found |= {f"{arm.arm}/seed{arm.seed}/{name}": digest for name, digest in steps}
+        found |= {f"{arm.arm}/seed{arm.seed}/{name}": artifact.split_ref(ref)[0] for name, ref in steps}
     return found | {stage.label: digest for digest, stage in plan.stages.items() if "/" not in stage.label}
 
 
