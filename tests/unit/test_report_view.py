@@ -171,5 +171,5 @@ def test_a_claims_picture_shows_the_interval_inside_the_claimed_range_or_not(
 
 
 def test_numbers_read_as_people_write_them() -> None:
-    assert [clock(seconds) for seconds in (42, 89.4, 200, 7200)] == ["42 s", "89 s", "3.3 min", "2.00 h"]
+    assert [clock(seconds) for seconds in (0.2, 42, 89.4, 200, 7200)] == ["under 1 s", "42 s", "89 s", "3.3 min", "2.00 h"]
     assert [quantity(n) for n in (0, 1536, 3.14159, 3_000_258, 26.7e12)] == ["0", "1,536", "3.14", "3.00 M", "26.7 T"]

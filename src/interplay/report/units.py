@@ -2,7 +2,9 @@
 
 
 def clock(seconds: float) -> str:
-    """`42 s`, `3.4 min`, `1.27 h`."""
+    """`under 1 s`, `42 s`, `3.4 min`, `1.27 h`."""
+    if 0 < seconds < 1:
+        return "under 1 s"
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.2f} h"
