@@ -2,9 +2,7 @@
 
 The page is a view: it also shows what the digest does not determine (hours, hosts), so it is no payload and can be made again."""
 
-import base64
 import importlib.metadata
-import itertools
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,22 +10,7 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from interplay.report import (
-    behind,
-    claims,
-    collapse,
-    diagram,
-    forest,
-    frame,
-    ledger,
-    lineage,
-    make,
-    per_arm,
-    provenance,
-    spent,
-    tables,
-)
-from interplay.report import text as words
+from interplay.report import behind, collapse, diagram, frame, ledger, lineage, make, per_arm, present, provenance, spent
 from interplay.report.behind import Behind
 from interplay.report.make import Answer
 from interplay.schema.report import ReportSpec
@@ -36,14 +19,9 @@ from interplay.store.artifact import write_atomic
 
 PAGE = "report.html"
 LIBRARIES = ["interplay", "torch", "transformers", "numpy", "scipy", "pandas", "pyarrow", "matplotlib"]
-CHIPS = {"supported": "yes", "refuted": "no", "inconclusive": "open", "not judged": "none"}
-"""Verdict -> class of its chip."""
 MATCHES = {"matched": "yes", "not matched": "no", "not judged": "none"}
 ACROSS, ACROSS_PHONE = 8, 3
 """Boxes side by side in the picture of the plan."""
-
-
-NOTE = "Percent, with the 95 % interval in brackets."
 
 
 class Gap(NamedTuple):
@@ -86,20 +64,20 @@ def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
     spec = made.results.spec
     entries = ledger.entries(spec, of)
     anchors = ledger.anchors(entries)
-    figures = [_figure(name, made) for name in made.drawings]
+    figures = [present.figure(name, made) for name in made.drawings]
     return environment.get_template("page.html.jinja").render(
         spec=spec,
         gaps=gaps,
         summary=summary(made),
         facts=_facts(made, of),
-        claims=[_claim(item) for item in made.judged],
+        claims=[present.claim(item) for item in made.judged],
         plans=_plans(of, anchors),
         reuse=ledger.reuse(spec, of),
         budgets=per_arm.rows(spec, of),
         matches=[{"chip": MATCHES[item.verdict], **item._asdict()} for item in made.budgets],
         results=[figure for figure in figures if figure["x"] != "step"],
         curves=[figure for figure in figures if figure["x"] == "step"],
-        tables=[_table(name, grid) for name, grid in made.grids.items()],
+        tables=[present.table(name, grid) for name, grid in made.grids.items()],
         provenance=provenance.data(spec, made.grids, of, anchors),
         spent=spent.rows(of),
         where=spent.where_and_when(of),
@@ -113,7 +91,7 @@ def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
 
 def summary(made: Answer) -> str:
     """`Of 3 claims 2 are supported and 1 is inconclusive.`"""
-    counts = {verdict: sum(item.verdict == verdict for item in made.judged) for verdict in CHIPS}
+    counts = {verdict: sum(item.verdict == verdict for item in made.judged) for verdict in present.CHIPS}
     parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items() if count]
     return f"Of {_count(len(made.judged), 'claim')} {_listed(parts)}." if made.judged else "The study makes no claim."
 
@@ -153,71 +131,6 @@ def _state(of: Behind, digest: str) -> str:
         return "done"
     why = of.why.get(digest, "")
     return "failed" if why.startswith("failed") else "unfinished" if why.startswith("stopped") else "missing"
-
-
-def _claim(item: claims.Judged) -> dict[str, Any]:
-    test, found = item.claim.test, item.estimate
-    signed = test.difference is not None
-    subject = f"{test.arm} − {test.against}" if signed else test.arm
-    return {
-        "says": item.claim.says,
-        "source": item.claim.source,
-        "verdict": item.verdict,
-        "chip": CHIPS[item.verdict],
-        "reason": item.reason,
-        "tested": f"{tables.label(test.band, str(test.value or test.difference))} of {subject} {_range(*claims.bounds(test))}",
-        "picture": forest.svg(found, claims.bounds(test), signed),
-        "estimate": _minus(words.percent(found.value, signed)) if found.seeds else "",
-        "unit": "points" if signed else "%",
-        "interval": _minus(words.interval(found, signed).removesuffix(words.OVER_PROMPTS)),
-        "per_seed": _minus(words.per_seed(found, signed)),
-        "over": found.over,
-        "detectable": words.percent(found.detectable),
-        "n": f"{found.n_prompts} prompts, {found.n_samples} samples each",
-        "digests": found.digests,
-    }
-
-
-def _range(low: float, high: float) -> str:
-    if high == float("inf"):
-        return f"at least {_minus(words.percent(low))} points"
-    if low == -float("inf"):
-        return f"at most {_minus(words.percent(high))} points"
-    return f"within {words.percent(low)} to {words.percent(high)} %"
-
-
-def _table(name: str, grid: tables.Grid) -> dict[str, Any]:
-    """Blocks of (bands with their widths, metrics, rows, prior)."""
-    shown = []
-    for block in tables.blocks(grid):
-        rows = [(row, [_cell(name, grid.cells[row, *key]) for key in block]) for row in grid.rows]
-        bands = [(tables.label(column), len(list(of))) for column, of in itertools.groupby(column for column, _ in block)]
-        metrics = [tables.label("", metric) for _, metric in block]
-        shown.append({"bands": bands, "metrics": metrics, "rows": rows, "prior": words.prior_row(grid, block)})
-    wide = len(grid.columns) > tables.WIDEST // 2
-    # Values per seed and detectable effects are a click away here, and written out in the other forms of the table.
-    notes = [NOTE, *(note for note in words.notes(grid)[1:] if not note.startswith("MDE"))]
-    return {"name": name, "title": name.replace("_", " "), "blocks": shown, "notes": notes, "wide": wide}
-
-
-def _cell(table: str, cell: tables.Cell) -> dict[str, Any]:
-    """Its key for the script, value and interval, and what is missing of it."""
-    key = "/".join((table, cell.row, cell.column, cell.metric))
-    lines = [_minus(line) for line in words.lines(cell)[:2]]
-    gaps = cell.estimate.missing if cell.estimate.seeds else ()
-    return {"key": key, "lines": lines, "partly": bool(gaps), "why": "; ".join(cell.estimate.missing)}
-
-
-def _minus(text: str) -> str:
-    """With the sign that is as wide as a plus."""
-    return text.replace("-", "−")
-
-
-def _figure(name: str, made: Answer) -> dict[str, str]:
-    """The SVG as a data URI: inlined as an image, so that the ids inside two figures cannot clash."""
-    drawing, figure = made.drawings[name], made.results.spec.figures[name]
-    source = f"data:image/svg+xml;base64,{base64.b64encode(drawing.svg).decode()}" if drawing.svg else ""
-    return {"name": name, "title": name.replace("_", " "), "caption": drawing.caption, "source": source, "x": figure.x}
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,79 @@
+"""Claims, tables and figures as the page's templates take them: text, already rounded and signed."""
+
+import base64
+import itertools
+from typing import Any
+
+from interplay.report import claims, forest, tables
+from interplay.report import text as words
+from interplay.report.make import Answer
+
+CHIPS = {"supported": "yes", "refuted": "no", "inconclusive": "open", "not judged": "none"}
+"""Verdict -> class of its chip."""
+NOTE = "Percent, with the 95 % interval in brackets."
+
+
+def claim(item: claims.Judged) -> dict[str, Any]:
+    """What it says, its verdict, its number, and the picture of where its interval lies."""
+    test, found = item.claim.test, item.estimate
+    signed = test.difference is not None
+    subject = f"{test.arm} − {test.against}" if signed else test.arm
+    return {
+        "says": item.claim.says,
+        "source": item.claim.source,
+        "verdict": item.verdict,
+        "chip": CHIPS[item.verdict],
+        "reason": item.reason,
+        "tested": f"{tables.label(test.band, str(test.value or test.difference))} of {subject} {_range(*claims.bounds(test))}",
+        "picture": forest.svg(found, claims.bounds(test), signed),
+        "estimate": _minus(words.percent(found.value, signed)) if found.seeds else "",
+        "unit": "points" if signed else "%",
+        "interval": _minus(words.interval(found, signed).removesuffix(words.OVER_PROMPTS)),
+        "per_seed": _minus(words.per_seed(found, signed)),
+        "over": found.over,
+        "detectable": words.percent(found.detectable),
+        "n": f"{found.n_prompts} prompts, {found.n_samples} samples each",
+        "digests": found.digests,
+    }
+
+
+def _range(low: float, high: float) -> str:
+    if high == float("inf"):
+        return f"at least {_minus(words.percent(low))} points"
+    if low == -float("inf"):
+        return f"at most {_minus(words.percent(high))} points"
+    return f"within {words.percent(low)} to {words.percent(high)} %"
+
+
+def table(name: str, grid: tables.Grid) -> dict[str, Any]:
+    """Blocks of (bands with their widths, metrics, rows, prior)."""
+    shown = []
+    for block in tables.blocks(grid):
+        rows = [(row, [_cell(name, grid.cells[row, *key]) for key in block]) for row in grid.rows]
+        bands = [(tables.label(column), len(list(of))) for column, of in itertools.groupby(column for column, _ in block)]
+        metrics = [tables.label("", metric) for _, metric in block]
+        shown.append({"bands": bands, "metrics": metrics, "rows": rows, "prior": words.prior_row(grid, block)})
+    wide = len(grid.columns) > tables.WIDEST // 2
+    # Values per seed and detectable effects are a click away here, and written out in the other forms of the table.
+    notes = [NOTE, *(note for note in words.notes(grid)[1:] if not note.startswith("MDE"))]
+    return {"name": name, "title": name.replace("_", " "), "blocks": shown, "notes": notes, "wide": wide}
+
+
+def _cell(table: str, cell: tables.Cell) -> dict[str, Any]:
+    """Its key for the script, value and interval, and what is missing of it."""
+    key = "/".join((table, cell.row, cell.column, cell.metric))
+    lines = [_minus(line) for line in words.lines(cell)[:2]]
+    gaps = cell.estimate.missing if cell.estimate.seeds else ()
+    return {"key": key, "lines": lines, "partly": bool(gaps), "why": "; ".join(cell.estimate.missing)}
+
+
+def _minus(text: str) -> str:
+    """With the sign that is as wide as a plus."""
+    return text.replace("-", "−")
+
+
+def figure(name: str, made: Answer) -> dict[str, str]:
+    """The SVG as a data URI: inlined as an image, so that the ids inside two figures cannot clash."""
+    drawing, figure = made.drawings[name], made.results.spec.figures[name]
+    source = f"data:image/svg+xml;base64,{base64.b64encode(drawing.svg).decode()}" if drawing.svg else ""
+    return {"name": name, "title": name.replace("_", " "), "caption": drawing.caption, "source": source, "x": figure.x}
