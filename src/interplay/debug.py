@@ -23,9 +23,9 @@ def prepare(stage: Mapping[str, Any], results: Path, scratch: Path) -> Path:
     if out.exists():
         raise UserError(f"{out}: made there before; remove it, or give another folder with --into")
     for role, ref in stage["deps"].items():
-        folder = artifact.find(results, split_ref(ref)[0])
-        if not artifact.done(folder):
-            raise UserError(f"{folder}: not finished, and {stage['digest']} reads it as {role}; make it first")
+        folder = next((path.parent for path in results.glob(f"*/{split_ref(ref)[0]}/record.json")), None)
+        if folder is None:
+            raise UserError(f"{ref}: not finished in {results}, and {stage['digest']} reads it as {role}; make it first")
         link = artifact.folder(scratch / "results", folder.parent.name, folder.name)
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink():

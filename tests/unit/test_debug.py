@@ -87,7 +87,8 @@ def test_an_input_that_is_not_finished_is_named(project: Path, capsys: pytest.Ca
     (data / "record.json").unlink()
     code, _, error = interplay(capsys, "debug", "quickstart.smoke/base/seed0/eval", "--into", "scratch")
     assert code == 2
-    assert f"{Path('results') / 'problems' / data.name}: not finished" in error
+    assert f"{data.name}: not finished in results, and" in error
+    assert "reads it as data; make it first" in error
 
 
 def test_a_stage_that_fails_shows_where_and_keeps_what_it_wrote(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
