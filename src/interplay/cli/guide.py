@@ -95,7 +95,7 @@ PAGES: dict[str, Page] = {
     ),
     "export": Page(
         "Writes one folder that stands for a finished study on its own: page, records, lock and the list of the environment.",
-        {"interplay export edge": "to results/studies/edge"},
+        {"interplay export edge -o edge": "to the folder edge; open edge/index.html"},
     ),
     "verify": Page(
         "Checks that the files of finished stages are there and have the checksums of their records, that each record lies under "

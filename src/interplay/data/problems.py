@@ -72,8 +72,8 @@ class Made(NamedTuple):
 
 
 def run(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Write `problems.parquet` (COLUMNS) and of it `keys.parquet`, by which a report compares sets. Metrics by op: problems, repeats
-    that were replaced and repeats that had to be kept."""
+    """Write `problems.parquet` (COLUMNS) and of it `keys.parquet`, by which a report compares sets. Metrics by op: problems,
+    repeats that were replaced and repeats that had to be kept."""
     places = plan(spec)
     workers = min(how.threads, -(-spec.size // (4 * CHUNK)))
     with _processes(workers) as pool:

@@ -169,9 +169,8 @@ def check(out: Path, only: tuple[str, ...] | None = None) -> None:
             continue
         path = out / name
         if not path.exists():
-            raise UserError(
-                f"{path}: missing, though {out / 'record.json'} lists it; restore it, or remove {out} to make it again"
-            )
+            remedy = f"get it (`interplay store pull`), or remove {out} to make it again"
+            raise UserError(f"{path}: missing, though {out / 'record.json'} lists it; {remedy}")
         if path.stat().st_size != size or checksum(path) != digest:
             raise UserError(f"{path}: corrupted (checksum differs from {out / 'record.json'}); remove {out} to make it again")
 

@@ -24,17 +24,18 @@ def name(plan: Plan) -> str:
 def keep(results: Path, plan: Plan) -> None:
     """Bring both folders of a finished study up to date. A study of which some record is not here keeps what was kept of it."""
     if all(artifact.done(artifact.folder(results, stage.kind, digest)) for digest, stage in plan.stages.items()):
-        write_folder(results / "studies" / name(plan), _records(results, plan))
+        write_folder(results / "studies" / name(plan), records(results, plan))
     report = artifact.folder(results, "report", plan.report)
     if artifact.done(report) and not artifact.absent(report):
         write_folder(results / "tables" / name(plan), {file: report / file for file in artifact.record(report)["files"]})
 
 
-def _records(results: Path, plan: Plan) -> dict[str, Content]:
+def records(results: Path, plan: Plan) -> dict[str, Content]:
+    """The lock, the records and what is kept beside them, by their paths in the folder. The report's files are kept elsewhere."""
     found: dict[str, Content] = {"plan.lock.json": plan.lock().encode()}
     for digest, stage in plan.stages.items():
         folder = artifact.folder(results, stage.kind, digest)
-        for file in ("record.json", *(KINDS[stage.kind].light if digest != plan.report else ())):
+        for file in ("record.json", *KINDS[stage.kind].light):
             if (folder / file).exists():
                 found[f"records/{stage.kind}/{digest}/{file}"] = folder / file
     return found

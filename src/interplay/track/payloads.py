@@ -4,11 +4,12 @@ in a partial clone that would drop what is not there. Only the main process call
 A project without git and DVC is left alone. Nothing of DVC is imported unless there is something to add or to fetch: what was
 added before stands in `results/.stored.json`, which holds as long as the `.dvc` files are those that it knows."""
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,26 +77,36 @@ def fetch(folders: Iterable[Path]) -> int:
     how many files came. Raises UserError when something is stored nowhere.
 
     Read through DVCFileSystem, not `dvc pull`: that one removes a whole kind's folder when a single file of it is nowhere."""
+    with _files() as files:
+        return sum(_fetch(files, folder) for folder in folders)
+
+
+def stored(folders: Iterable[Path]) -> set[Path]:
+    """Which of these folders DVC knows: what the pointers list, wherever the bytes are."""
+    with _files() as files:
+        return {folder for folder in folders if files.exists(folder.as_posix())}
+
+
+@contextlib.contextmanager
+def _files() -> Iterator[Any]:
+    """The project as DVC sees it, a DVCFileSystem. Whatever fails in it becomes a UserError of one line."""
+    if not in_project():
+        raise UserError(".: no git repository with DVC; `git init` and `dvc init` make one")
     from dvc.api import DVCFileSystem
 
-    count = 0
     try:
-        files = DVCFileSystem(".")
-        for folder in folders:
-            count += _fetch(files, folder)
+        yield DVCFileSystem(".")
     except UserError:
         raise
     except Exception as error:  # of DVC, or of whatever library reads the remote
         raise UserError(f"DVC: {' '.join(str(error).split()) or type(error).__name__}") from None
-    return count
 
 
 def _fetch(files: Any, folder: Path) -> int:
-    """`files`: a DVCFileSystem."""
     found = [Path(file) for file in files.find(folder.as_posix())] if files.exists(folder.as_posix()) else []
     if not found:
         where = pointer(folder.parent.parent, folder.parent.name)
-        raise UserError(f"{folder}: not in {where}; push it from where it was made (`interplay store push`), or {_again(folder)}")
+        raise UserError(f"{folder}: not in {where}; {_remedy(folder)}")
     absent = [path for path in found if not path.exists()]
     for path in sorted(absent, key=lambda path: path.name == "record.json"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,15 +115,15 @@ def _fetch(files: Any, folder: Path) -> int:
             files.get_file(path.as_posix(), str(part))
             os.replace(part, path)
         except FileNotFoundError:
-            raise UserError(f"{path}: in neither DVC's cache nor its remote; {_again(folder)}") from None
+            raise UserError(f"{path}: in neither DVC's cache nor its remote; {_remedy(folder)}") from None
         finally:
             part.unlink(missing_ok=True)
     return len(absent)
 
 
-def _again(folder: Path) -> str:
-    place = Path(*folder.parts[-2:])
-    return f"remove {folder} and {folder.parent.parent / STUDIES}/*/records/{place} to make it again"
+def _remedy(folder: Path) -> str:
+    kept_record = folder.parent.parent / STUDIES / "*" / "records" / Path(*folder.parts[-2:])
+    return f"push it where it was made (`interplay store push`), or remove {folder} and {kept_record} to make it again"
 
 
 def _finished(results: Path, plans: Iterable[Plan]) -> dict[str, str]:
