@@ -56,8 +56,10 @@ class Model(BaseModel):
     VERSION: ClassVar[int] = 1
 
 
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
+MOST = 10**15
+"""No number of things is larger: what is, is a slip of the pen, and no float holds it."""
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Natural = Annotated[int, Field(ge=0, le=MOST)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]

@@ -1,8 +1,8 @@
 """The study: the one file that a researcher edits; and the scale: models, budgets and band edges, by kind."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.schema.base import Count, Model, Natural
 from interplay.schema.report import Claim, Figure, Match, Table
@@ -80,7 +80,7 @@ class Arm(Model):
 class Seeds(Model):
     """Repetitions. Stages not named in `vary` are made once, at the first value, and shared."""
 
-    values: list[Natural]
+    values: Annotated[list[Natural], Field(min_length=1)]
     vary: list[str]
     """Stages that are repeated at every seed (and with them all that follows)."""
 
@@ -117,11 +117,11 @@ class Scale(Model):
     """How large a study is run. It never changes the question."""
 
     task: dict[str, Any] = {}
-    bands: dict[str, list[Count]]
+    bands: dict[str, Annotated[list[Count], Field(min_length=1)]]
     """Ops of each band; `interplay calibrate` pins all but id from the base alone."""
     sizes: dict[Split, Count]
     """Problems per band of each split."""
-    seeds: list[Natural] = [0]
+    seeds: Annotated[list[Natural], Field(min_length=1)] = [0]
     """Seed values of studies that vary their seeds without listing values."""
     kinds: dict[str, dict[str, Any]]
     """Per kind: keys of its spec, and `run`."""

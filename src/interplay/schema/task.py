@@ -4,9 +4,10 @@ from typing import Literal
 
 from pydantic import field_validator, model_validator
 
-from interplay.schema.base import Model
+from interplay.schema.base import Count, Model, Natural
 
-Range = tuple[int, int]
+Range = tuple[Natural, Natural]
+LARGEST_PRIME = 1_000_000
 
 
 def check_mix(mix: dict, what: str) -> dict:
@@ -33,7 +34,7 @@ class OpDag(Model):
     (as published)."""
     modes: dict[Literal["forward", "reverse"], float] = {"forward": 1.0}
     """Share of problems that ask the value of the goal (forward) or of an unknown leaf, given the goal's value (reverse)."""
-    max_parents: int = 2
+    max_parents: Count = 2
     """Most parents that one definition reads."""
     branching: float = 0.3
     """Tendency to open a new leaf rather than extend a chain, in [0, 1]: 0 gives chains, 1 wide trees."""
@@ -42,7 +43,7 @@ class OpDag(Model):
     op. At 0 one stands only where the exact op needs it."""
     constants: Range = (1, 4)
     """Constants are drawn uniformly from this closed range (leaf values, addends, factors)."""
-    max_value: int = 1000
+    max_value: Count = 1000
     """Without a modulus, no value of a necessary node leaves [0, max_value]."""
     distractors: Range = (0, 4)
     """Closed range of the number of definitions that the goal does not need, drawn independently of op."""
@@ -53,8 +54,8 @@ class OpDag(Model):
     @field_validator("modulus")
     @classmethod
     def _prime(cls, value: int | None) -> int | None:
-        if value is not None and (value < 2 or any(value % k == 0 for k in range(2, int(value**0.5) + 1))):
-            raise ValueError("must be a prime, or null for integers")
+        if value is not None and (not 2 <= value <= LARGEST_PRIME or any(value % k == 0 for k in range(2, int(value**0.5) + 1))):
+            raise ValueError(f"must be a prime up to {LARGEST_PRIME}, or null for integers")
         return value
 
     @field_validator("operators")
@@ -85,8 +86,6 @@ class OpDag(Model):
                 raise ValueError(f"{name} must lie in [0, 1], not {getattr(self, name)}")
         if not 1 <= self.letters <= 52:
             raise ValueError(f"letters must lie in 1..52, not {self.letters}")
-        if self.max_parents < 1:
-            raise ValueError(f"max_parents must be at least 1, not {self.max_parents}")
         return self
 
     def ops(self) -> Range:
