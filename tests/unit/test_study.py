@@ -1,6 +1,8 @@
 """From YAML to plan: sharing, replacing, axes and seeds."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from conftest import ROOT
 
 from interplay.schema.base import UserError
 from interplay.study.arms import replaced
-from interplay.study.graph import plan_study
+from interplay.study.graph import Graph, plan_study
 from interplay.study.plan import Plan
 
 CONFIGS = ROOT / "configs"
@@ -125,3 +127,33 @@ def test_an_arm_may_replace_a_key_of_the_task_for_all_its_data(configs: Path) ->
     ]
     assert sorted(moduli) == [5, 11]
     assert len(models(plan, "pretrain")) == 2
+
+
+def test_planning_imports_no_torch() -> None:
+    """Nor anything else that takes seconds: a plan of 10,000 stages is made in three (bench/plan.py)."""
+    script = (
+        "import sys, pathlib; from interplay.study.graph import Graph, plan_study; "
+        f"plan = plan_study(pathlib.Path({str(CONFIGS)!r}), 'edge', 'smoke'); "
+        "Graph(pathlib.Path('results'), [plan]).missing(list(plan.stages)); "
+        "print(*sorted(set(sys.modules) & {'torch', 'transformers', 'mlflow', 'pandas', 'dvc', 'snakemake'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_a_readable_link_that_is_right_stays(tmp_path: Path) -> None:
+    """A study of thousands of stages, of which nothing is left to do, would otherwise spend its seconds on them."""
+    plan = plan_study(CONFIGS, "quickstart", "smoke")
+    graph = Graph(tmp_path, [plan])
+    folder = tmp_path / "report" / plan.report
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text("{}")
+    graph.link()
+    links = {path: path.lstat().st_ino for path in tmp_path.glob("by-name/**/*") if path.is_symlink()}
+    wrong = tmp_path / "by-name/quickstart.smoke/base/seed0/base"
+    wrong.unlink()
+    wrong.symlink_to("elsewhere")
+    graph.link()
+    assert wrong.resolve() == (tmp_path / "pretrain" / models(plan, "pretrain")[0]).resolve()
+    assert all(path.lstat().st_ino == inode for path, inode in links.items() if path != wrong)
+    assert len(links) > 5

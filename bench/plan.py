@@ -1,0 +1,158 @@
+"""Seconds to plan a study of 10,000 stages, to dry-run it, and to find that nothing is left to do.
+
+    OMP_NUM_THREADS=1 python bench/plan.py [--stages 10000]
+
+The study is a base, a grid of RL arms over it at five seeds, and an evaluation of each. For the last line every stage gets an
+empty record, made here: a fixture of this bench, in a temporary folder. Beside it stands plain Snakemake: a Snakefile of the same
+shape whose stages are files by wildcard, from a list that is known without planning. Aim: planned in 3 s, without torch.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SEEDS = 5
+STUDY = """defaults:
+  - /task@task: op_dag
+  - /method@stages.rl.method: grpo
+  - _self_
+question: How long does a plan of many stages take?
+data:
+  corpus: {band: id, split: train}
+  edge: {band: edge, split: rl}
+  test: {bands: [id, edge], split: test}
+stages:
+  base: {kind: pretrain, data: {corpus: 1.0}}
+  rl: {kind: rl, data: {edge: 1.0}}
+  eval: {kind: evaluate, data: test}
+arms:
+  base: {path: [base]}
+  rl: {path: [base, rl], control: base, grid: GRID}
+evaluate: [eval]
+seeds: {values: [0, 1, 2, 3, 4], vary: [rl]}
+tables:
+  main: {columns: [id], cells: [strict_pass@1]}
+"""
+PLAIN = """ARMS = range(COUNT)
+SEEDS = range(5)
+rule all:
+    input: "out/report"
+rule report:
+    input: "out/eval/base", expand("out/eval/{arm}-{seed}", arm=ARMS, seed=SEEDS)
+    output: "out/report"
+    shell: "touch {output}"
+rule base:
+    output: "out/base"
+    shell: "touch {output}"
+rule rl:
+    input: "out/base"
+    output: "out/rl/{arm}-{seed}"
+    shell: "touch {output}"
+rule eval_base:
+    input: "out/base"
+    output: "out/eval/base"
+    shell: "touch {output}"
+rule evaluate:
+    input: "out/rl/{arm}-{seed}"
+    output: "out/eval/{arm}-{seed}"
+    shell: "touch {output}"
+"""
+TIMED = """
+import json, sys, time
+clocks = lambda: (time.perf_counter(), time.process_time())
+took = lambda start, end: [b - a for a, b in zip(start, end)]
+started = clocks()
+from pathlib import Path
+from interplay.study import graph
+plan = graph.plan_study(Path("configs"), "many", "smoke")
+planned = clocks()
+missing = graph.Graph(Path("results"), [plan]).missing(list(plan.stages))
+ended = clocks()
+folders = [f"{stage.kind}/{digest}" for digest, stage in plan.stages.items()]
+print(json.dumps({"plan": took(started, planned), "look": took(planned, ended), "missing": len(missing), "folders": folders,
+                  "torch": "torch" in sys.modules}))
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--stages", type=int, default=10_000)
+    arms = parser.parse_args().stages // (2 * SEEDS)
+    with tempfile.TemporaryDirectory() as name:
+        project, plain = Path(name) / "project", Path(name) / "plain"
+        lay_out(project, arms)
+        planned = plan(project)
+        count = len(planned["folders"])
+        print(f"{count} stages of {arms + 1} arms, {SEEDS} seeds; torch imported: {planned['torch']}")
+        show("interplay: compose, check, expand, digests", planned["plan"], count)
+        show("interplay: which records are missing", planned["look"], count)
+        show("interplay: snakemake dry run, nothing done", snakemake(project, "-n", "-q", "all", "--profile", "local"), count)
+        for folder in planned["folders"]:
+            (project / "results" / folder).mkdir(parents=True)
+            for file in ("stage.json", "record.json"):
+                (project / "results" / folder / file).write_text('{"files": {}}\n')
+        show("interplay: which records are missing, all done", plan(project)["look"], count)
+        show("interplay: snakemake, nothing to do, links made", snakemake(project, "all", "--profile", "local"), count)
+        show("interplay: snakemake, nothing to do, again", snakemake(project, "all", "--profile", "local"), count)
+        plain.mkdir()
+        (plain / "Snakefile").write_text(PLAIN.replace("COUNT", str(arms)))
+        show("plain snakemake: dry run, nothing done", snakemake(plain, "-n", "-q", "all"), count)
+        fake(plain, arms)
+        show("plain snakemake: nothing to do", snakemake(plain, "all"), count)
+
+
+def lay_out(project: Path, arms: int) -> None:
+    """A project with the study `many`."""
+    for folder in ("rules", "configs", "workflows"):
+        shutil.copytree(ROOT / folder, project / folder, symlinks=True)
+    shutil.copy(ROOT / "Snakefile", project)
+    (project / "local").symlink_to("workflows/profiles/local")
+    rates = [float(f"{1e-5 * (1 + step / arms):.9g}") for step in range(arms)]
+    grid = json.dumps({"rl.optimizer.learning_rate": rates})
+    (project / "configs/study/many.yaml").write_text(STUDY.replace("GRID", grid))
+
+
+def plan(project: Path) -> dict:
+    """Timings of a fresh process."""
+    return json.loads(subprocess.run([sys.executable, "-c", TIMED], cwd=project, check=True, capture_output=True).stdout)
+
+
+def snakemake(folder: Path, *flags: str) -> list[float]:
+    """Seconds by the clock and of the CPU of a whole Snakemake process."""
+    command = ["snakemake", *flags, "--cores", "2"]
+    if (folder / "configs").exists():
+        command += ["--config", "study=many", "scale=smoke"]
+    environment = {key: value for key, value in os.environ.items() if key != "SNAKEMAKE_PROFILE"}
+    started, before = time.perf_counter(), os.times()
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return [time.perf_counter() - started, cpu]
+
+
+def fake(plain: Path, arms: int) -> None:
+    """The files that the plain Snakefile would have made, inputs older than what is made of them."""
+    names = [f"{arm}-{seed}" for arm in range(arms) for seed in range(SEEDS)]
+    for path in ["base", "eval/base", *(f"rl/{name}" for name in names), *(f"eval/{name}" for name in names), "report"]:
+        (plain / "out" / path).parent.mkdir(parents=True, exist_ok=True)
+        (plain / "out" / path).touch()
+
+
+def show(what: str, seconds: list[float], stages: int) -> None:
+    """One line. On a machine with other work the CPU's seconds are what to compare."""
+    clock, cpu = seconds
+    print(f"{what:48} {clock:8.2f} s  CPU {cpu:7.2f} s  {stages / cpu:9,.0f} stages a CPU second", flush=True)
+
+
+if __name__ == "__main__":
+    main()
