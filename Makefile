@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup demo test lint locks bench clean
+.PHONY: setup demo test test-slow lint locks bench clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/ready
@@ -26,6 +26,9 @@ demo: setup
 test: setup
 	@$(ACTIVATE) $(MAKE) --no-print-directory lint
 	@$(ACTIVATE) pytest -n 2 --dist worksteal
+
+test-slow: setup
+	@$(ACTIVATE) pytest -n 2 --dist worksteal -m slow
 
 lint: setup
 	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check Snakefile rules
