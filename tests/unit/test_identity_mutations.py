@@ -173,7 +173,10 @@ def test_no_change_of_any_field_of_the_run_block_changes_a_digest() -> None:
     run, changed = Run(), set()
     for name, field in Run.model_fields.items():
         for value in guesses(field.annotation, getattr(run, name)):
-            other = Run(**{name: value})
+            try:
+                other = Run(**{name: value})
+            except ValidationError:
+                continue
             assert other != run
             changed.add(name)
             for kind in KINDS:
