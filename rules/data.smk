@@ -15,7 +15,7 @@ rule source:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
     shell:
-        "python -m interplay.stage run {wildcards.digest} --log {log}"
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
 
 rule problems:
@@ -32,7 +32,7 @@ rule problems:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
     shell:
-        "python -m interplay.stage run {wildcards.digest} --log {log}"
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
 
 rule tokenizer:
@@ -49,7 +49,7 @@ rule tokenizer:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
     shell:
-        "python -m interplay.stage run {wildcards.digest} --log {log}"
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
 
 rule corpus:
@@ -66,4 +66,4 @@ rule corpus:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
     shell:
-        "python -m interplay.stage run {wildcards.digest} --log {log}"
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"

@@ -15,4 +15,4 @@ rule rl:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
     shell:
-        "python -m interplay.stage run {wildcards.digest} --log {log}"
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"

@@ -15,7 +15,7 @@ rule pretrain:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
     shell:
-        "python -m interplay.stage run {wildcards.digest} --log {log}"
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
 
 rule midtrain:
@@ -32,7 +32,7 @@ rule midtrain:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
     shell:
-        "python -m interplay.stage run {wildcards.digest} --log {log}"
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
 
 rule sft:
@@ -49,4 +49,4 @@ rule sft:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
     shell:
-        "python -m interplay.stage run {wildcards.digest} --log {log}"
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"

@@ -12,7 +12,7 @@ from interplay.schema.base import UserError
 from interplay.schema.kinds import read_by
 from interplay.schema.report import ReportSpec
 from interplay.store import artifact
-from interplay.study import compose, kept
+from interplay.study import compose, kept, relay
 from interplay.study.expand import expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import payloads
@@ -125,8 +125,10 @@ def _link_study(results: Path, plan: Plan, top: Path) -> Path:
             links[f"{arm.arm}/seed{arm.seed}/{name}"] = digest
     for name, digest in links.items():
         link = top / name
-        link.parent.mkdir(parents=True, exist_ok=True)
         target = os.path.relpath(artifact.folder(results, plan.stages[digest].kind, digest), link.parent)
+        if link.is_symlink() and os.readlink(link) == target:
+            continue
+        link.parent.mkdir(parents=True, exist_ok=True)
         part = link.with_name(f".{link.name}.part")
         part.unlink(missing_ok=True)
         part.symlink_to(target)
@@ -138,6 +140,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
     """What the Snakefile calls. Whatever is wrong with the studies leaves by one line and exit code 2, before any job."""
     results = Path("results")
     if not main_process:
+        relay.pass_on()
         return Graph(results, [])
     try:
         _writable(results)
