@@ -302,3 +302,15 @@ def test_the_planner_refuses(case: str, configs: Path) -> None:
         plan_study(configs, "mine", "smoke")
     assert words in str(caught.value)
     assert "mine.yaml" in str(caught.value)
+
+
+def test_a_table_may_name_combinations_and_no_other_arms(configs: Path) -> None:
+    rl, table = (
+        "rl: {path: [base, rl], grid: {rl.steps: [5, 6]}}",
+        "tables: {main: {columns: [id], cells: [strict_pass@1], arms: ['%s']}}",
+    )
+    study(configs, rl, more=table % "rl[steps=5]")
+    plan_study(configs, "mine", "smoke")
+    study(configs, rl, more=table % "rl[steps=7]")
+    with pytest.raises(UserError, match=r"tables.main.arms = 'rl\[steps=7\]': no such arm; did you mean 'rl\[steps="):
+        plan_study(configs, "mine", "smoke")

@@ -146,3 +146,11 @@ def test_errors_are_the_mean_over_evaluations_most_frequent_first(tmp_path: Path
     entry = next(arm for arm in lineage.arms(results(tmp_path)) if arm["name"] == "base")
     assert entry["errors"] == {"edge": "value 30.0 %, parse 20.0 %"}
     assert entry["trained"] == "2–3"
+
+
+def test_a_table_may_show_some_arms_only(tmp_path: Path) -> None:
+    found = results(tmp_path)
+    some = TABLE.model_copy(update={"arms": ["base", "rl"]})
+    assert tables.values(found, some).rows == ["base", "rl"]
+    assert tables.differences(found, some).rows == ["rl − base"]
+    assert tables.contrasts(found, TABLE.model_copy(update={"arms": ["base"]})) == []

@@ -27,7 +27,7 @@ def answer(results: Results) -> Answer:
     grids = {}
     for name, table in sorted(spec.tables.items(), key=lambda item: ("op" in item[1].columns, item[0])):
         grids[name] = tables.values(results, table)
-        if tables.contrasts(results):
+        if tables.contrasts(results, table):
             grids[f"{name}_differences"] = tables.differences(results, table)
     drawings = {name: figures.draw(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
     judged = [claims.judge(results, claim) for claim in spec.claims]

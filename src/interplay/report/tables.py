@@ -48,21 +48,24 @@ class Grid(NamedTuple):
 
 
 def values(results: Results, table: Table) -> Grid:
-    """One row per arm."""
-    return _grid(results, table, [(arm, "") for arm in frame.arms(results.spec)])
+    """One row per arm of the table."""
+    return _grid(results, table, [(arm, "") for arm in frame.arms(results.spec) if table.arms is None or arm in table.arms])
 
 
 def differences(results: Results, table: Table) -> Grid:
     """One row per arm and what it is to be compared with: its control, and the model it started from where that is an arm."""
-    return _grid(results, table, contrasts(results))._replace(prior={})
+    return _grid(results, table, contrasts(results, table))._replace(prior={})
 
 
-def contrasts(results: Results) -> list[tuple[str, str]]:
-    """(arm, against) for each arm's control and for the arm with the longest path that its own path continues."""
+def contrasts(results: Results, table: Table | None = None) -> list[tuple[str, str]]:
+    """(arm, against) for each arm's control and for the arm with the longest path that its own path continues; of the arms of a
+    table, or of all."""
     paths = {item.arm: [stage.name for stage in item.path] for item in results.spec.arms}
     controls = {item.arm: item.control for item in results.spec.arms}
     pairs = []
     for arm, path in paths.items():
+        if table is not None and table.arms is not None and arm not in table.arms:
+            continue
         starts = [other for other, head in paths.items() if len(head) < len(path) and _continues(results, arm, other)]
         start = max(starts, key=lambda other: len(paths[other]), default=None)
         pairs += [(arm, against) for against in dict.fromkeys([start, controls[arm]]) if against]

@@ -33,6 +33,8 @@ class Table(Model):
     """Bands, single ops as `op:N`, or `op` for one column per op."""
     cells: list[str]
     """Metrics, such as strict_pass@1."""
+    arms: Annotated[list[str] | None, Since(None)] = None
+    """Arms that have a row, such as a few combinations of a grid, in the study's order; null: all."""
 
     @field_validator("columns")
     @classmethod

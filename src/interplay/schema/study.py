@@ -50,7 +50,7 @@ class Nested(Model):
 
 class Arm(Model):
     """A path through the named stages, each starting from the one before it; with axes, one arm per combination of values,
-    named `arm[key=value,...]`. Such a name can stand wherever an arm is named: in `control`, `match` and claims.
+    named `arm[key=value,...]`. Such a name can stand wherever an arm is named: in controls, matches, claims and tables.
 
     An arm differs from its control in its path, in what it sets, in what `differs` names, and in nothing else: that is checked.
     Keys of axes are `stage.key`, or `task.key` for the task of all the arm's data; they are applied above `set`."""
