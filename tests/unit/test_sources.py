@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from interplay.schema import sources
+from interplay.schema.base import UserError
+from interplay.schema.data import TokenizerSpec
 from interplay.schema.kinds import KINDS
+from interplay.schema.run import Run
+from interplay.schema.task import OpDag
+from interplay.stage import run_stage
+from interplay.store.artifact import read_json, write_json
 from interplay.study import drift
+from interplay.study.plan import Stage
 
 CODE = '''"""What it does."""
 import math
@@ -138,3 +145,32 @@ def test_finished_stages_are_listed_by_the_file_that_reads_otherwise_and_never_w
     }
     assert drift.advisory({}) == []
     assert "3 finished stages" in drift.advisory(found)[0]
+
+
+# -- the runner --------------------------------------------------------------------------------------------------------
+
+
+def planned(folder: Path) -> tuple[Path, Stage]:
+    """A tokenizer that is planned and not made."""
+    stage = Stage.make("tokenizer", TokenizerSpec(task=OpDag(letters=10, distractors=(0, 3))), {}, Run(), "tokenizer")
+    out = folder / "results/tokenizer" / stage.digest
+    write_json(out / "stage.json", stage.as_json())
+    return out, stage
+
+
+def test_a_stage_notes_the_sources_that_it_starts_from(tmp_path: Path) -> None:
+    out, _ = planned(tmp_path)
+    run_stage(out)
+    assert read_json(out / "telemetry.json")["sources"] == sources.of_kind("tokenizer")
+    assert "sources" not in read_json(out / "record.json")
+
+
+def test_a_stage_that_the_code_would_file_elsewhere_by_now_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, stage = planned(tmp_path)
+    monkeypatch.setattr(OpDag, "VERSION", OpDag.VERSION + 1)
+    with pytest.raises(UserError, match="planned by other sources"):
+        run_stage(out)
+    assert not (out / "record.json").exists()
+    monkeypatch.undo()
+    run_stage(out)
+    assert read_json(out / "record.json")["digest"] == stage.digest

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import BEHIND, Laboratory, saves, wait_for
 
+from interplay.schema.identity import rehashed
+
 
 def unfinish(laboratory: Laboratory, kind: str) -> Path:
     """Take one stage of the kind back to where only its `stage.json` is there, saving as often as it can from now on."""
@@ -57,6 +59,8 @@ def test_a_loss_that_is_not_finite_is_one_line_and_is_not_retried(finished: Labo
     out = unfinish(copy, "pretrain")
     stage = json.loads((out / "stage.json").read_text())
     stage["spec"]["optimizer"] = {**stage["spec"]["optimizer"], "learning_rate": 1e30, "muon_learning_rate": 1e30}
+    stage["digest"] = rehashed(stage)
+    out = out.rename(out.with_name(stage["digest"]))
     (out / "stage.json").write_text(json.dumps(stage))
     first = copy.run("python", "-m", "interplay.stage", "run", out.name)
     lines = [line for line in first.stderr.splitlines() if line.startswith("interplay: ")]

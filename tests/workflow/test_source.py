@@ -5,6 +5,10 @@ from pathlib import Path
 
 from conftest import Laboratory
 
+from interplay.schema.data import SourceSpec
+from interplay.schema.run import Run
+from interplay.study.plan import Stage
+
 
 def test_a_path_may_start_from_a_model_folder(finished: Laboratory, laboratory: Laboratory) -> None:
     model = next(finished.folder.glob("results/pretrain/*/model"))
@@ -28,13 +32,10 @@ def test_a_path_may_start_from_a_model_folder(finished: Laboratory, laboratory: 
 
 def test_a_model_that_changed_since_the_plan_is_refused(finished: Laboratory, laboratory: Laboratory) -> None:
     origin = next(finished.folder.glob("results/pretrain/*/model"))
-    out = laboratory.folder / "results/source/0123456789ab"
+    stage = Stage.make("source", SourceSpec(sha256="0" * 64), {}, Run(path=str(origin)), "base")
+    out = laboratory.folder / "results/source" / stage.digest
     out.mkdir(parents=True)
-    stage = {
-        "kind": "source", "digest": out.name, "versions": {}, "deps": {}, "run": {"path": str(origin)},
-        "label": "base", "spec": {"sha256": "0" * 64},
-    }  # fmt: skip
-    (out / "stage.json").write_text(json.dumps(stage))
+    (out / "stage.json").write_text(json.dumps(stage.as_json()))
     result = laboratory.run("python", "-m", "interplay.stage", "run", out.name)
     assert result.returncode == 2
     assert "plan the study again" in result.stderr
