@@ -60,18 +60,66 @@ VALUES: list[Callable[[random.Random], Any]] = [
     lambda _: False,
     lambda r: r.choice([0, -1, 1, 2, 7, 10**6, 10**30, -(10**30)]),
     lambda r: r.choice([0.0, -0.0, -0.5, 0.5, 1e308, 1e-308, float("nan"), float("inf"), float("-inf")]),
-    lambda r: r.choice(["", " ", "x", "many", "null", "~", "1e-5", "1.0", "true", "\u00e9\u4e2d\U0001f600", "a\nb", "\t", "a.b.c", "-", "[", "%"]),
-    lambda r: r.choice(["${oops}", "${question}", "${oc.env:HOME}", "???", "${", "x" * 5000, "op:3", "op:", "op:x", "strict_pass@0"]),
+    lambda r: r.choice(
+        ["", " ", "x", "many", "null", "~", "1e-5", "1.0", "true", "\u00e9\u4e2d\U0001f600", "a\nb", "\t", "a.b.c", "-", "[", "%"]
+    ),
+    lambda r: r.choice(
+        ["${oops}", "${question}", "${oc.env:HOME}", "???", "${", "x" * 5000, "op:3", "op:", "op:x", "strict_pass@0"]
+    ),
     lambda r: r.choice([[], {}, [None], {"a": None}, [[]], [{}], {"": 1}, {"a": {"b": {"c": 1}}}, {1: 2}, {None: 1}, {True: 1}]),
-    lambda r: deep(r.choice([5, 50, 150])),
+    lambda r: deep(r.choice([5, 50, 100])),
     lambda r: list(range(r.choice([3, 300]))),
     lambda _: datetime.date(2026, 11, 20),
     lambda _: b"\x00\xff",
     lambda r: {"name": "custom", "function": function(r)},
-    lambda r: r.choice(["base", "rl", "mid", "eval", "edge", "id", "corpus", "test", "task", "pretrain", "source", "evaluate", "report", "select"]),
+    lambda r: r.choice(
+        [
+            "base",
+            "rl",
+            "mid",
+            "eval",
+            "edge",
+            "id",
+            "corpus",
+            "test",
+            "task",
+            "pretrain",
+            "source",
+            "evaluate",
+            "report",
+            "select",
+        ]
+    ),
     lambda r: {r.choice(["base", "rl", "eval", "task", "edge", "data"]): r.choice([1.0, 0.5, None, "x", [1], {}])},
 ]
-KEYS = ["", " ", "a.b", "x", "kind", "data", "name", "run", "task", "set", "\u4e2d", "a\nb", "[0]", "base", "rl", "rl[x=1]", "/", "..", "null", "1", "_self_", "defaults", "seed", "mix", "function", "path"]
+KEYS = [
+    "",
+    " ",
+    "a.b",
+    "x",
+    "kind",
+    "data",
+    "name",
+    "run",
+    "task",
+    "set",
+    "\u4e2d",
+    "a\nb",
+    "[0]",
+    "base",
+    "rl",
+    "rl[x=1]",
+    "/",
+    "..",
+    "null",
+    "1",
+    "_self_",
+    "defaults",
+    "seed",
+    "mix",
+    "function",
+    "path",
+]
 
 
 def deep(levels: int) -> Any:
@@ -85,15 +133,41 @@ def deep(levels: int) -> Any:
 def function(r: random.Random) -> Any:
     """Names of functions, most of them outside the study's folder or not there."""
     return r.choice(
-        ["own.py:score", "own.py:nothing", "../../../etc/passwd:root", "/etc/passwd:root", "own.py", "own.py:", ":", "", ".:f", "..:f", "/dev/zero:f"]
-        + ["own.py:score:score", "own.py:a b", "missing.py:f", "\x00:f", "x" * 400 + ".py:f", "../study/own.py:score", "own.py/x:f", 3, None, [], {}]
+        [
+            "own.py:score",
+            "own.py:nothing",
+            "../../../etc/passwd:root",
+            "/etc/passwd:root",
+            "own.py",
+            "own.py:",
+            ":",
+            "",
+            ".:f",
+            "..:f",
+            "/dev/zero:f",
+            "own.py:score:score",
+            "own.py:a b",
+            "missing.py:f",
+            "\x00:f",
+            "x" * 400 + ".py:f",
+            "../study/own.py:score",
+            "own.py/x:f",
+            3,
+            None,
+            [],
+            {},
+        ]
     )
 
 
-def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Paths of all values below the top."""
-    pairs = list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree)) if isinstance(tree, list) else []
-    return [found for key, value in pairs for found in [(*path, key), *places(value, (*path, key))]]
+def places(tree: Any) -> list[tuple[Any, ...]]:
+    """Paths of all values below the top, but for those inside very deep ones."""
+    found: list[tuple[Any, ...]] = [()]
+    for path in found:
+        here = at(tree, path)
+        pairs = list(here) if isinstance(here, dict) else range(len(here)) if isinstance(here, list) else []
+        found += [(*path, key) for key in pairs if len(path) < 9]
+    return found[1:]
 
 
 def at(tree: Any, path: tuple[Any, ...]) -> Any:
@@ -110,6 +184,9 @@ def hurt_structure(tree: Any, r: random.Random) -> None:
         return
     path = r.choice(here)
     parent, key = at(tree, path[:-1]), path[-1]
+    if r.random() < 0.4:
+        parent[key] = alike(parent[key], [at(tree, place) for place in here], r)
+        return
     match r.randrange(9):
         case 0:
             del parent[key]
@@ -136,11 +213,44 @@ def hurt_structure(tree: Any, r: random.Random) -> None:
             parent[key] = r.choice(VALUES)(r)
 
 
+def alike(value: Any, others: list[Any], r: random.Random) -> Any:
+    """Another value of the same type, so that the damage gets past the checks of types."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return r.choice([0, -1, 1, 2, 3, 5, 64, 1000, 10**12, 10**400, -value, value + 1])
+    if isinstance(value, float):
+        return r.choice([0.0, 1.0, -value, value / 3, value * 10, 1e-300, 1e300, 0.5])
+    if isinstance(value, list):
+        return r.choice(
+            [
+                [],
+                value[:1],
+                value[::-1],
+                value + value,
+                value[1:],
+                [*value, *(other for other in others if isinstance(other, str))][:9],
+            ]
+        )
+    if isinstance(value, dict):
+        dropped = r.choice([*value, None])
+        return r.choice(
+            [
+                {},
+                {key: item for key, item in value.items() if key != dropped},
+                *(other for other in others if isinstance(other, dict)),
+            ]
+        )
+    return copy.deepcopy(r.choice([other for other in others if isinstance(other, type(value))]))
+
+
 def misspelt(word: str, r: random.Random) -> str:
     """A slip of the pen, or another word."""
     if len(word) > 2 and r.random() < 0.6:
         spot = r.randrange(len(word) - 1)
-        return r.choice([word[:spot] + word[spot + 1] + word[spot] + word[spot + 2 :], word[:spot] + word[spot + 1 :], word + word[-1]])
+        return r.choice(
+            [word[:spot] + word[spot + 1] + word[spot] + word[spot + 2 :], word[:spot] + word[spot + 1 :], word + word[-1]]
+        )
     return r.choice(KEYS)
 
 
@@ -166,9 +276,27 @@ def hurt_text(text: str, r: random.Random) -> str:
         case 6:
             return text[:place]
         case 7:
-            lines.insert(spot, r.choice(["---", "...", "<<: *a", "<<: {a: b}", "# @package _global_", "hydra: {run: {dir: /tmp/x}}", "&a [*a]", "  - override /scale: laptop"]))
+            lines.insert(
+                spot,
+                r.choice(
+                    [
+                        "---",
+                        "...",
+                        "<<: *a",
+                        "<<: {a: b}",
+                        "# @package _global_",
+                        "hydra: {run: {dir: /tmp/x}}",
+                        "&a [*a]",
+                        "  - override /scale: laptop",
+                    ]
+                ),
+            )
         case _:
-            return text.replace(": ", ": " + r.choice(["[" * 2000, *("[" * depth + "]" * depth + " #" for depth in (200, 260, 320, 900))]), r.choice([1, 2, 9]))
+            return text.replace(
+                ": ",
+                ": " + r.choice(["[" * 2000, *("[" * depth + "]" * depth + " #" for depth in (200, 260, 320, 900))]),
+                r.choice([1, 2, 9]),
+            )
     return "\n".join(lines)
 
 

@@ -29,6 +29,7 @@ MESSAGES = {
     "bool_parsing": "should be true or false",
     "finite_number": "should be a finite number",
     "invalid_key": "a key should be text",
+    "too_short": "should hold more items",
 }
 """pydantic's kinds of error in the words of YAML."""
 
