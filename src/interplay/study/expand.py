@@ -149,7 +149,7 @@ class Expansion:
         everything, rows = whole(self.study, self.scale), []
         resolved: dict[str, contrast.Resolved] = {}
         for name, made in combinations.items():
-            stages = arms.replaced(everything, made.set, f"{self.where}: arms.{made.group}.set")
+            stages = arms.replaced(everything, made.set, f"{self.where}: stages")
             self.task = stages["task"]
             task = parse(Task, self.task, f"{self.where}: task")
             rows += [self.walk(name, made, stages, seed, values[0], vary) for seed in values]

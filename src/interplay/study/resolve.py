@@ -7,6 +7,7 @@ from interplay.schema.data import CorpusSpec
 from interplay.schema.kinds import KINDS
 from interplay.schema.study import Arm, Scale, Study
 from interplay.schema.task import Task
+from interplay.study import check
 from interplay.study.arms import Own, Tree, replaced
 
 OWN_KEYS = {"kind", "data", "validation", "corpus"}
@@ -25,7 +26,7 @@ def own_values(study: Study, scale: Scale, where: str) -> Own:
     def own(arm: Arm, dotted: str) -> Any:
         stage, *keys = dotted.split(".")
         if (id(arm), stage) not in known:
-            known[id(arm), stage] = _resolved(scale, replaced(whole(study, scale), arm.set, where), stage, where)
+            known[id(arm), stage] = _resolved(scale, replaced(whole(study, scale), arm.set, f"{where}: stages"), stage, where)
         return at(known[id(arm), stage], keys)
 
     return own
@@ -44,6 +45,7 @@ def _resolved(scale: Scale, stages: Tree, name: str, where: str) -> Any:
     entry = stages[name]
     if name == "task":
         return parse(Task, entry, f"{where}: task")
+    check.entry(entry, f"{where}: stages.{name}")
     kind = entry["kind"]
     corpus = _spec(CorpusSpec, {**scale.kinds.get("corpus", {}), **entry.get("corpus", {})}, f"{where}: stages.{name}.corpus")
     own = {key: value for key, value in entry.items() if key in OWN_KEYS}
