@@ -23,7 +23,7 @@ logs of jobs are.
 
 from dataclasses import dataclass, field
 from logging import LogRecord
-from typing import Optional
+from typing import Any, Optional
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
@@ -54,7 +54,7 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         self.reader = Reader()
         self.worker: Worker | None = None
-        self.header: dict[str, str] = {}
+        self.header: dict[str, Any] = {}
 
     def emit(self, record: LogRecord) -> None:
         """Take an event; the first of a job starts the worker."""
@@ -64,7 +64,7 @@ class LogHandler(LogHandlerBase):
         if event is None:
             return
         if event.name == "workflow":
-            self.header = event.facts
+            self.header = {**event.facts, "started": event.time}
             return
         if self.worker is None:
             if event.name != "job":

@@ -44,8 +44,9 @@ class RunSink:
         close_orphans(self.client, self.experiment)
         header = settings["header"]
         tags = {**process_tags(), **{f"snakemake.{key}": value for key, value in _header(header).items()}}
-        name = time.strftime("workflow %Y-%m-%d %H:%M:%S")
-        self.parent = self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
+        started = float(header.get("started", time.time()))
+        name = time.strftime("workflow %Y-%m-%d %H:%M:%S", time.localtime(started))
+        self.parent = self.client.create_run(self.experiment, round(1000 * started), tags, name).info.run_id
 
     def update(self, job: Job) -> None:
         """Bring the job's run to the job's state."""
@@ -148,7 +149,7 @@ def close_orphans(client: Any, experiment: str) -> None:
         client.set_terminated(run.info.run_id, "KILLED", end_time=max(run.info.start_time, seen.get(parent, run.info.start_time)))
 
 
-def _header(header: dict[str, str]) -> dict[str, str]:
+def _header(header: dict[str, Any]) -> dict[str, str]:
     """Version, id and the Snakefile's name; not its folder."""
     shown = {"version": header.get("snakemake_version", ""), "workflow_id": header.get("workflow_id", "")}
     return {**shown, "snakefile": Path(header.get("snakefile_main", "Snakefile")).name}

@@ -25,7 +25,7 @@ class Worker(threading.Thread):
     """Keeps the board of jobs up to date and lets the sink write what changed. What could not be written stays on the board for
     the next attempt."""
 
-    def __init__(self, settings: Any, header: dict[str, str], tick: float = TICK) -> None:
+    def __init__(self, settings: Any, header: dict[str, Any], tick: float = TICK) -> None:
         super().__init__(name="mlflow", daemon=True)
         self.settings, self.header, self.interval = settings, header, tick
         self.events: queue.Queue[Event | None] = queue.Queue()

@@ -11,7 +11,9 @@ from interplay.study.plan import Plan, Stage
 LONGEST = 300
 """Characters of a parameter: a longer text, such as a custom function's source, is no column of a table. The artifact has it."""
 PER_OP = "strict_pass@1"
-"""The metric that an evaluation's run has for every op; those of bands and of all problems are complete."""
+"""The metric that an evaluation's run has for every op; those of bands are complete."""
+OF_ALL = ("n", "length", "truncated", "strict_pass@1", "answer_pass@1")
+"""Metrics over all problems together, whose share of each band is the test set's affair: a few."""
 
 
 class Place(NamedTuple):
@@ -92,10 +94,11 @@ def tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
 def metrics(kind: str, values: dict[str, Any]) -> dict[str, float]:
     """A record's numbers by `/`-joined name: of an evaluation `edge/strict_pass@1` for a band, `all/...`, and a few per op."""
     if kind == "report":
-        return verdicts(values["claims"])
+        return verdicts(values.get("claims", []))
     if kind != "evaluate":
         return numbers(values)
-    found = numbers({"all": values.get("all", {})}) | numbers(values.get("band", {}))
+    found = numbers({"all": {key: value for key, value in values.get("all", {}).items() if key in OF_ALL}})
+    found |= numbers(values.get("band", {}))
     for op, scores in values.get("op", {}).items():
         found |= {f"op/{int(op):02d} {PER_OP}": float(scores[PER_OP])} if PER_OP in scores else {}
     return {key: value for key, value in found.items() if not re.search(r"prior_pass@(?!1$)", key)}

@@ -243,7 +243,7 @@ class Mirror:
         if DONE in self.tags[self.parent.info.run_id]:
             return
         out, run = self._out(stage), self.parent.info.run_id
-        claims = artifact.record(out)["metrics"]["claims"]
+        claims = artifact.record(out)["metrics"].get("claims", [])
         for part in ("tables", "figures"):
             if (out / part).is_dir():
                 self.client.log_artifacts(run, str(out / part), part)

@@ -1,0 +1,222 @@
+"""Studies in MLflow: told from the records, complete, and told only once."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import Lab, of_kind
+from tracking import dump, finish, finish_all, rows, steps, store_in, template
+
+from interplay.cli import main
+from interplay.schema.report import ReportSpec
+from interplay.track import describe, found, live, marker
+from interplay.track.mirror import DONE, Mirror
+
+__all__ = ["template"]
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.chdir(tmp_path)
+    return Lab(tmp_path)
+
+
+@pytest.fixture
+def uri(tmp_path: Path, template: Path) -> str:
+    return store_in(tmp_path, template)
+
+
+def runs(mirror: Mirror) -> dict[str, Any]:
+    """Name -> run, for all runs of the study."""
+    return {run.info.run_name: run for run in mirror.client.search_runs([mirror.experiment])}
+
+
+def test_a_study_is_a_parent_with_a_finished_run_for_every_stage(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    mirror = Mirror(plan, lab.results, uri)
+    assert set(mirror.everything().values()) == {"FINISHED"}
+    told = runs(mirror)
+    parent = told.pop("quickstart at smoke")
+    assert len(told) == len(plan.stages)
+    assert {run.data.tags["mlflow.parentRunId"] for run in told.values()} == {parent.info.run_id}
+    assert {run.info.status for run in [parent, *told.values()]} == {"FINISHED"}
+    evaluation = told["rl_edge/eval/seed0"]
+    assert evaluation.data.params["arm"] == "rl_edge"
+    assert evaluation.data.params["path"] == "base > rl > eval"
+    assert evaluation.data.params["spec.temperature"] == "1.0"
+    assert evaluation.data.metrics["edge/strict_pass_at_8"] == 0.5
+    assert evaluation.info.end_time - evaluation.info.start_time == 60_000
+    assert parent.data.tags["claim.01"] == "supported: It does."
+    assert parent.data.metrics["claims/supported"] == 1
+    assert {item.path for item in mirror.client.list_artifacts(parent.info.run_id)} == {"tables", "plan.json"}
+    assert "spec.json" in {item.path for item in mirror.client.list_artifacts(evaluation.info.run_id)}
+
+
+def test_a_second_sync_changes_nothing_at_all(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    Mirror(plan, lab.results, uri).everything()
+    before = dump(uri)
+    Mirror(plan, lab.results, uri).everything()
+    assert dump(uri) == before
+
+
+def test_a_sync_that_was_killed_is_completed_without_doubling_anything(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    mirror = Mirror(plan, lab.results, uri)
+    mirror.everything()
+    before = rows(uri)
+    for run in mirror.client.search_runs([mirror.experiment]):
+        mirror.client.delete_tag(run.info.run_id, DONE)
+    Mirror(plan, lab.results, uri).everything()
+    assert rows(uri) == before
+
+
+def test_steps_appear_while_a_stage_runs_and_none_twice_after_a_resume(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    [stage] = of_kind(plan, "pretrain")
+    out = lab.start(stage)
+    steps(out, 3)
+    mirror = Mirror(plan, lab.results, uri)
+    run = mirror.stage(stage.digest, found.Found("RUNNING"))
+    assert [point.step for point in mirror.client.get_metric_history(run.info.run_id, "loss")] == [1, 2, 3]
+    steps(out, 2)  # killed and resumed: the third step is made again
+    later = Mirror(plan, lab.results, uri)
+    later.stage(stage.digest, found.Found("RUNNING"))
+    finish(lab, stage)
+    later.stage(stage.digest)
+    history = later.client.get_metric_history(run.info.run_id, "loss")
+    assert [point.step for point in history] == [1, 2, 3, 4]
+    assert [point.value for point in history] == [1, 1 / 2, 1 / 3, 1 / 4]
+    assert sorted(point.timestamp for point in history) == [point.timestamp for point in history]
+
+
+def test_a_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
+    assert found.steps(tmp_path) == [{"step": 1, "loss": 2.0}]
+
+
+def test_the_state_of_a_run_is_that_of_its_stage(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    failing, stopped = of_kind(plan, "rl")
+    out = lab.start(failing)
+    (out / "failure.json").write_text('{"message": "loss is not finite at step 3"}')
+    out = lab.start(stopped)
+    (out / "telemetry.json").write_text('{"attempts": 1}')
+    mirror = Mirror(plan, lab.results, uri)
+    assert mirror.everything() == {failing.digest: "FAILED", stopped.digest: "KILLED"}
+    told = mirror.client.search_runs([mirror.experiment])
+    assert {run.info.run_name: run.info.status for run in told} == {
+        "quickstart at smoke": "FAILED",
+        "rl_edge/rl/seed0": "FAILED",
+        "rl_hard/rl/seed0": "KILLED",
+    }
+    failed = next(run for run in told if run.info.run_name == "rl_edge/rl/seed0")
+    assert failed.data.tags["message"] == "loss is not finite at step 3"
+    (out.parent / failing.digest / "failure.json").unlink()
+    finish_all(lab, plan)
+    mirror.everything()
+    again = mirror.client.get_run(failed.info.run_id)
+    assert (again.info.status, again.data.tags["message"]) == ("FINISHED", "")
+
+
+def test_a_failure_that_only_the_log_tells_is_a_failure_and_a_stop_by_signal_is_none(tmp_path: Path) -> None:
+    out, log = tmp_path / "results" / "rl" / "0", tmp_path / "logs" / "rl" / "0.log"
+    for folder in (out, log.parent):
+        folder.mkdir(parents=True)
+    (out / "telemetry.json").write_text("{}")
+    log.write_text("a/rl/seed0 [rl 0]\nTraceback (most recent call last):\n  File\nValueError: no\n")
+    assert found.look(tmp_path / "results", "rl", "0") == ("FAILED", "ValueError: no")
+    log.write_text(log.read_text() + "a/rl/seed0 [rl 0]\ninterplay: stopped at step 3 of 9; goes on when started again\n")
+    assert found.look(tmp_path / "results", "rl", "0").status == "KILLED"
+    log.write_text(log.read_text() + "a/rl/seed0 [rl 0]\n4/9 steps, 1/s, 5 s left\n")
+    assert found.look(tmp_path / "results", "rl", "0").status == "KILLED"
+
+
+def test_an_evaluation_leads_to_its_model_and_that_to_its_data(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    mirror = Mirror(plan, lab.results, uri)
+    mirror.everything()
+    evaluation = mirror.client.get_run(runs(mirror)["rl_edge/eval/seed0"].info.run_id)
+    [dataset] = evaluation.inputs.dataset_inputs
+    assert (dataset.dataset.name, dataset.tags[0].value) == ("problems/test", "evaluation")
+    [given] = evaluation.inputs.model_inputs
+    model = mirror.client.get_logged_model(given.model_id)
+    assert model.tags["path"].endswith("/model")
+    assert {metric.key: metric.value for metric in model.metrics}["edge/strict_pass_at_1"] == 0.25
+    maker = mirror.client.get_run(model.source_run_id)
+    assert maker.info.run_name == "rl_edge/rl/seed0"
+    assert [item.dataset.name for item in maker.inputs.dataset_inputs] == ["problems/edge"]
+    base = mirror.client.get_run(mirror.client.get_logged_model(maker.inputs.model_inputs[0].model_id).source_run_id)
+    assert base.info.run_name == "base/base/seed0"
+    assert "problems/corpus" in [item.dataset.name for item in base.inputs.dataset_inputs]
+
+
+def test_a_stage_made_by_another_study_stands_in_this_one_too(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    Mirror(plan, lab.results, uri).everything()
+    other = Mirror(dataclasses.replace(plan, study="other"), lab.results, uri)
+    other.everything()
+    assert len(runs(other)) == len(plan.stages) + 1
+
+
+def test_a_changed_plan_takes_over_the_runs_of_the_stages_it_keeps(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    old = Mirror(plan, lab.results, uri)
+    old.everything()
+    spec = plan.stages[plan.report].spec
+    assert isinstance(spec, ReportSpec)
+    lab.edit("study/quickstart.yaml", spec.question, "Is it so?")
+    new = Mirror(lab.plan(), lab.results, uri)
+    new.everything()
+    told = new.client.search_runs([new.experiment])
+    assert len(told) == len(plan.stages) + 2  # another parent; the new report is not made
+    kept = next(run for run in told if run.info.run_name == "base/base/seed0")
+    assert kept.data.tags["mlflow.parentRunId"] == new.parent.info.run_id
+    assert new.client.get_run(old.parent.info.run_id).data.tags["superseded.by"] == new.plan.report
+
+
+def test_what_is_mirrored_is_remembered_until_something_changes(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    assert not marker.settled(plan, lab.results, uri)
+    marker.settle(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
+    assert marker.settled(plan, lab.results, uri)
+    assert not marker.settled(plan, lab.results, "https://user:word@example.org")
+    assert "store.db" not in (lab.results / marker.NAME).read_text()
+    [stage] = of_kind(plan, "pretrain")
+    (lab.out(stage) / "record.json").unlink()
+    assert not marker.settled(plan, lab.results, uri)
+
+
+def test_a_store_out_of_reach_costs_one_line_and_no_time(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    tracking = live.Live([plan, plan], lab.results, "http://me:secret@127.0.0.1:9")
+    tracking.finish()
+    tracking.finish()
+    [line] = capsys.readouterr().err.splitlines()
+    assert "interplay track sync" in line
+    assert "http://127.0.0.1:9" in line
+    assert "secret" not in line
+
+
+def test_sync_says_what_it_told_and_refuses_what_is_not_there(lab: Lab, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["track", "sync", "quickstart", "--scale", "smoke", "--to", uri]) == 2
+    assert "has nothing of study quickstart" in capsys.readouterr().err
+    finish_all(lab, lab.plan())
+    assert main(["track", "sync", "--all", "--to", uri]) == 0
+    assert "quickstart at smoke: 14 FINISHED" in capsys.readouterr().out
+    assert main(["track", "sync", "quickstart", "--scale", "smoke", "--to", "sqlite:////nowhere/at/all.db"]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_axes_of_an_arm_are_read_from_its_name() -> None:
+    assert describe.axes("rl[lr=0.1,mix=[0.5,0.5],name=a b]") == {"lr": "0.1", "mix": "[0.5,0.5]", "name": "a b"}
+    assert describe.axes("rl") == {}
