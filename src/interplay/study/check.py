@@ -62,8 +62,8 @@ def names(study: Study, scale: Scale, where: str) -> None:
 def combinations(study: Study, made: dict[str, Combination], where: str) -> None:
     """Every arm that a claim or a table names is there."""
     for name, table in study.tables.items():
-        for arm in table.arms or []:
-            _known(arm, made, f"{where}: tables.{name}.arms", "arm")
+        for row in table.arms or []:
+            _known(row, made, f"{where}: tables.{name}.arms", "arm")
     for number, claim in enumerate(study.claims):
         for key, arm in (("arm", claim.test.arm), ("against", claim.test.against)):
             if arm is not None:
