@@ -15,10 +15,17 @@ class EvaluateSpec(Model):
     first_sample: Annotated[int, Since(0)] = 0
     """Number of the first completion; the planner sets it for the blocks after the first."""
     temperature: NotNegative = 1.0
+    """Sampling temperature; 0 takes the likeliest token."""
     top_p: Share = 1.0
+    """Least probability mass that sampling is cut to; 1 cuts nothing."""
     top_k: Natural = 0
+    """Number of tokens that sampling is cut to; 0 cuts nothing."""
     max_completion_length: Count = 256
+    """Tokens after which a completion is cut."""
     engine: Literal["native", "hf"] = "native"
+    """Who samples; part of the identity, since engines differ in the last bits."""
     dtype: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the model's matrix products."""
     verify: Verify = Verify()
     seed: Natural = 0
+    """Noise of sampling."""

@@ -13,16 +13,27 @@ class Shape(Model):
     architecture: Literal["llama", "qwen2", "qwen3"] = "qwen3"
     """llama: no biases; qwen2: bias on q, k, v; qwen3: RMS norm on each head's q and k."""
     hidden_size: Count
+    """Width of the residual stream."""
     num_hidden_layers: Count
+    """Layers."""
     num_attention_heads: Count
+    """Query heads; a multiple of num_key_value_heads."""
     num_key_value_heads: Count
+    """Key and value heads."""
     head_dim: Count
+    """Width of a head; even."""
     intermediate_size: Count
+    """Width of the feed-forward layers."""
     max_position_embeddings: Count = 1024
+    """Longest sequence that the model declares."""
     rope_theta: Positive = 10000.0
+    """Base of the rotary embedding."""
     rms_norm_eps: Positive = 1e-6
+    """Added to the mean square before its root is taken."""
     tie_word_embeddings: bool = True
+    """Whether the output layer is the embedding."""
     initializer_range: Positive = 0.02
+    """Standard deviation of the initial weights."""
 
     @model_validator(mode="after")
     def _divides(self) -> "Shape":
@@ -38,14 +49,19 @@ class Optimizer(Model):
 
     VERSION = 1
     name: Literal["adamw", "muon"] = "muon"
+    """adamw: AdamW alone; muon: both."""
     learning_rate: Positive = 4e-3
     """Peak rate of AdamW."""
     muon_learning_rate: Positive = 0.02
     """Peak rate of Muon."""
     weight_decay: NotNegative = 0.01
+    """Decoupled decay of matrices."""
     adam_beta1: Share = 0.9
+    """Decay of the first moment."""
     adam_beta2: Share = 0.95
+    """Decay of the second moment."""
     muon_momentum: Share = 0.95
+    """Momentum of Muon."""
     max_grad_norm: NotNegative = 1.0
     """Gradient norm is clipped to this; 0 leaves it alone."""
 

@@ -29,6 +29,7 @@ class Table(Model):
     """Rows are arms; columns are bands (or single ops) by cells."""
 
     rows: Literal["arm"] = "arm"
+    """What a row is."""
     columns: list[str]
     """Bands, single ops as `op:N`, or `op` for one column per op."""
     cells: list[str]
@@ -48,13 +49,17 @@ class Table(Model):
 
 
 class Figure(Model):
-    """pass@k curves (x: k), bars per op (x: op), or training curves (x: step)."""
+    """pass@k curves (x: k), bars per op (x: op), training curves or evaluations along a training ladder (x: step)."""
 
     x: Literal["k", "op", "step"]
+    """Samples per prompt, op, or training step."""
     y: str
-    """For k: strict_pass or answer_pass; for op: a metric; for step: a key of metrics.jsonl, such as reward or loss."""
+    """For k: strict_pass or answer_pass; for op: a metric; for step: a key of metrics.jsonl, such as reward or loss, or a metric
+    of the evaluations with `along`."""
     by: Literal["arm"] = "arm"
+    """What a line or a bar stands for."""
     panel: Literal["band", "none"] = "none"
+    """Whether each band has a panel of its own (x: k)."""
 
     @model_validator(mode="after")
     def _y_fits_x(self) -> "Figure":
@@ -75,10 +80,15 @@ class Test(Model):
     band: str
     """A band, or `op:N` for a single op."""
     arm: str
+    """The arm that is judged."""
     against: str | None = None
+    """The arm that it is compared with, for `difference`."""
     within: tuple[float, float] | None = None
+    """Range of `value`, ends included."""
     at_least: float | None = None
+    """Least `difference`."""
     at_most: float | None = None
+    """Largest `difference`."""
 
     @field_validator("band")
     @classmethod
@@ -104,7 +114,9 @@ class Claim(Model):
     """A sentence with a source and a statistical test."""
 
     says: str
+    """The sentence."""
     source: str = ""
+    """Paper and figure that it comes from."""
     test: Test
 
 
@@ -139,6 +151,20 @@ class ReportStage(Model):
     name: str
     kind: str
     digest: str
+    step: Annotated[int | None, Since(None)] = None
+    """The kept checkpoint from which the path goes on; null: the end."""
+
+
+class ReportRung(Model):
+    """One evaluation along a training ladder."""
+
+    evaluation: str
+    """Its name in the study."""
+    stage: str
+    """Name of the stage whose models are evaluated."""
+    step: int | None
+    """0: the model it starts from; null: its end, where only its record says which step that is."""
+    digest: str
 
 
 class ReportArm(Model):
@@ -150,6 +176,8 @@ class ReportArm(Model):
     path: list[ReportStage]
     evaluations: dict[str, str]
     """Evaluation name -> digest."""
+    rungs: Annotated[list[ReportRung], Since([])] = []
+    """Evaluations along stages of the path."""
 
 
 class ReportSpec(Model):
@@ -172,3 +200,5 @@ class ReportSpec(Model):
     claims: list[Claim]
     match: Annotated[list[Match], Since([])] = []
     """Budgets that arms share."""
+    blocks: Annotated[dict[str, list[str]], Since({})] = {}
+    """Digest of an evaluation -> digests of the stages with its further samples: they count as one."""

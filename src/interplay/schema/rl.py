@@ -118,6 +118,7 @@ class Method(Model):
     planner: FixedPlanner = FixedPlanner()
     episode: CompletionEpisode = CompletionEpisode()
     edits: list[Edit] = []
+    """What is done to a batch before it is trained on, in order."""
     advantage: GroupAdvantage = GroupAdvantage()
     loss: ClippedLoss = ClippedLoss()
 
@@ -153,6 +154,7 @@ class RLSpec(Model):
     max_completion_length: Count = 128
     """Tokens after which a completion is cut."""
     temperature: NotNegative = 1.0
+    """Of the rollouts; 0 takes the likeliest token."""
     engine: Literal["native", "hf"] = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity."""
     optimizer: RLOptimizer = RLOptimizer()
@@ -164,6 +166,7 @@ class RLSpec(Model):
     keep_rollouts: Natural = 16
     """Rollouts per step kept in rollouts.parquet."""
     seed: Natural = 0
+    """Order of prompts and noise of sampling."""
 
     @model_validator(mode="after")
     def _divides(self) -> "RLSpec":

@@ -81,6 +81,7 @@ class Seeds(Model):
     """Repetitions. Stages not named in `vary` are made once, at the first value, and shared."""
 
     values: Annotated[list[Natural], Field(min_length=1)]
+    """Seed values; the first is that of stages that do not vary."""
     vary: list[str]
     """Stages that are repeated at every seed (and with them all that follows)."""
 
@@ -89,14 +90,17 @@ class Study(Model):
     """A question, the stages that may answer it, the arms that combine them, and what is shown and claimed."""
 
     question: str
+    """What is asked, in a sentence; heads the report."""
     source: str = ""
     """Paper and figure."""
     task: dict[str, Any]
     """Keys of the task family; they stand above the scale's."""
     data: dict[str, DataSet]
+    """Name -> problem set."""
     stages: dict[str, dict[str, Any]]
     """Name -> {kind, data, run, ...keys of the kind's spec}."""
     arms: dict[str, Arm]
+    """Name -> arm. The order is that of tables and figures."""
     evaluate: list[str]
     """Evaluate stages run at the end of every path."""
     seeds: Seeds | None = None
@@ -104,8 +108,11 @@ class Study(Model):
     match: list[Match] = []
     """Budgets that arms share; one or a list of them."""
     tables: dict[str, Table] = {}
+    """Name -> table of the report."""
     figures: dict[str, Figure] = {}
+    """Name -> figure of the report."""
     claims: list[Claim] = []
+    """What is asserted, each with its test."""
 
     @field_validator("match", mode="before")
     @classmethod
@@ -117,6 +124,7 @@ class Scale(Model):
     """How large a study is run. It never changes the question."""
 
     task: dict[str, Any] = {}
+    """Keys of the task; the study's stand above them."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]]
     """Ops of each band; `interplay calibrate` pins all but id from the base alone."""
     sizes: dict[Split, Count]
