@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -134,12 +135,45 @@ def test_stages_on_gpus_take_no_pace_from_stages_without(lab: Lab) -> None:
     assert time_of.gpu_seconds == pytest.approx(2 * time_of.seconds)
 
 
-def test_a_stage_that_took_several_attempts_tells_no_pace(lab: Lab) -> None:
+def test_of_a_stage_that_took_several_attempts_the_rate_counts_and_not_the_last_attempts_time(lab: Lab) -> None:
     (stage,) = of_kind(lab.plan(), "pretrain")
-    telemetry(lab.finish(stage), attempts=2)
+    out = lab.finish(stage)
+    telemetry(out, attempts=2)
     lab.edit("scale/smoke.yaml", "tokens: 100000", "tokens: 200000")
     plan = lab.plan()
-    assert made(lab, plan).times[of_kind(plan, "pretrain")[0].digest].source == estimate.ASSUMED
+    (new,) = of_kind(plan, "pretrain")
+    assert made(lab, plan).times[new.digest].source == estimate.ASSUMED
+    telemetry(out, tokens_per_second=500.0)
+    assert made(lab, plan).times[new.digest].seconds == pytest.approx(400.0)
+
+
+def test_a_longer_rl_run_takes_what_a_shorter_one_did_not_do(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    for stage in of_kind(lab.plan(), "rl"):
+        write_json(lab.finish(stage) / "state/state/state.json", {})
+    lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 16,")
+    plan = lab.plan()
+    times = made(lab, plan).times
+    assert [times[stage.digest].seconds for stage in of_kind(plan, "rl")] == pytest.approx([0.75 * 4 * 10.0] * 2)
+    assert "starts from the end of" in said(capsys)
+    lab.edit("scale/smoke.yaml", "rl: {steps: 16,", "rl: {steps: 16, temperature: 0.5,")
+    plan = lab.plan()
+    times = made(lab, plan).times
+    assert [times[stage.digest].seconds for stage in of_kind(plan, "rl")] == pytest.approx([4 * 10.0] * 2)
+
+
+def test_a_record_that_a_launch_puts_back_is_not_planned_to_be_made(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = lab.plan()
+    lab.finish_all(plan)
+    for stage in plan.stages.values():
+        shutil.copytree(lab.out(stage), lab.results / "studies/quickstart.smoke/records" / stage.kind / stage.digest)
+    for kind in {stage.kind for stage in plan.stages.values()}:
+        shutil.rmtree(lab.results / kind, ignore_errors=True)
+    text = said(capsys)
+    back = open_graph(lab.folder, {"study": "quickstart", "scale": "smoke"}, True)
+    assert f"kept: {len(plan.stages) - 1} records" in text
+    assert row(text, "all")[1:4] == [str(len(plan.stages)), str(len(plan.stages) - 1), "1"]
+    assert back.targets() == back.missing([plan.report])
+    assert back.missing(list(plan.stages)) == back.targets()
 
 
 def test_what_was_saved_is_not_counted_again(lab: Lab) -> None:

@@ -9,6 +9,7 @@ from interplay.study.against import Differences
 from interplay.study.cause import Cause, Change
 from interplay.study.drift import counted
 from interplay.study.overview import TO_DO, Overview
+from interplay.study.state import FINISHED, KEPT
 
 WIDTH = 100
 GROUPS = 12
@@ -57,7 +58,8 @@ def _table(seen: Overview) -> list[str]:
 
 
 def _row(seen: Overview, kind: str, digests: list[str]) -> str:
-    states = Counter("unfinished" if s == "running" else s for s in (seen.states[digest].state for digest in digests))
+    columns = {"running": "unfinished", KEPT: "done"}
+    states = Counter(columns.get(name, name) for name in (seen.states[digest].state for digest in digests))
     left = [digest for digest in digests if seen.states[digest].state in TO_DO]
     costs, times = [seen.estimate.costs[d] for d in left], [seen.estimate.times[d] for d in left]
     flops = [cost.flops for cost in costs]
@@ -83,12 +85,14 @@ def _amount(number: float) -> str:
 
 def _sums(seen: Overview) -> list[str]:
     distinct, made = max(len(seen.plan.stages) - 1, 1), seen.estimate
-    done = sum(seen.states[digest].state == "done" for digest in seen.plan.stages if digest != seen.plan.report)
+    done = len([digest for digest in seen.of_state(*FINISHED) if digest != seen.plan.report])
     left = len(seen.of_state(*TO_DO))
     lines = [
         f"reuse: {seen.uses} stage uses of all arms and seeds are {distinct} stages, {seen.uses / distinct:.1f} uses each; "
         f"{done} of them ({100 * done // distinct}%) are done"
     ]
+    if back := len(seen.of_state(KEPT)):
+        lines.append(f"kept: {counted(back, 'record')} in results/studies, put back at a launch")
     if not left:
         return [*lines, "to do: nothing"]
     lines += [
@@ -120,7 +124,7 @@ def _why(seen: Overview, full: bool) -> list[str]:
         return ["why new: nothing of these kinds is finished yet"]
     lines = ["why new (each stage beside the finished one of its kind that is nearest to it):"]
     for group in groups if full else groups[:GROUPS]:
-        lines += _group(group, full, "nearest")
+        lines += _group(group, full, "nearest") + _goes_on(seen, group)
     hidden = sum(len(group) for group in groups[GROUPS:]) if not full else 0
     hidden += sum(seen.passed_over.values())
     return [*lines, f"  {hidden} more stages; --full shows them"] if hidden else lines
@@ -140,6 +144,15 @@ def _group(group: list[Cause], full: bool, what: str) -> list[str]:
         lines += _change(change)
     more = len(first.changes) - len(changes)
     return [*lines, f"      and {more} more fields"] if more else lines
+
+
+def _goes_on(seen: Overview, group: list[Cause]) -> list[str]:
+    """That stages of the group start from the end of shorter runs, and how much that saves."""
+    began = [seen.goes_on[one.digest] for one in group if one.digest in seen.goes_on]
+    if not began:
+        return []
+    shorter, share = began[0]
+    return [f"      starts from the end of {shorter}{' and others' if len(began) > 1 else ''}: {100 * share:.0f}% is there"]
 
 
 def _change(change: Change) -> list[str]:

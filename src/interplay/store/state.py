@@ -33,9 +33,9 @@ def of(out: Path) -> State:
 
 def _reached(out: Path) -> str:
     """What its last save holds; empty when there is none."""
-    pointer = out / "resume" / "state.json"
-    if pointer.exists():
-        return f"step {artifact.read_json(pointer)['step']}"
+    for pointer in (out / "resume" / "state.json", out / "resume" / "state" / "state.json"):  # the trainer's, RL's
+        if pointer.exists():
+            return f"step {artifact.read_json(pointer)['step']}"
     shards = len(list(out.glob("resume/shards/*.parquet")))
     return f"{shards} finished shard{'' if shards == 1 else 's'}" if shards else ""
 

@@ -3,6 +3,7 @@
 Both sides of a pace are planned: seconds of wall clock over the cost that the finished stage's own spec foretold. So completions
 that end long before their cap, and all that surrounds the arithmetic, are in it."""
 
+import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping
@@ -11,14 +12,17 @@ from typing import Any, NamedTuple
 
 from interplay.schema.base import UserError
 from interplay.schema.cost import Cost, costs
+from interplay.schema.rl import RLSpec
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
-from interplay.study.state import Found, Library, share_done
+from interplay.study.state import FINISHED, Found, Library, share_done
 
 CPU_FLOPS = 30e9
 """Assumed per CPU thread, where nothing was measured: what one core of a 2-core cloud machine reached in bfloat16 training."""
 GPU_FLOPS = 100e12
 """Assumed per GPU, where nothing was measured: a quarter of what a data-centre GPU's data sheet promises for dense bfloat16."""
+MOST_SHORTER = 500
+"""Finished RL runs that a longer one may go on from, the newest first."""
 MOST_RECORDS = 200
 """Finished stages of a kind whose pace is read, the newest first."""
 
@@ -65,12 +69,46 @@ class Estimate(NamedTuple):
 
 def to_make(library: Library, found: Mapping[str, Found]) -> Estimate:
     """Costs of the planned stages, and times of what is left to make of them."""
+    started = goes_on(library, found)
     left = {}
     for digest, stage in library.planned.items():
         one = found.get(digest)
-        if one is None or one.state != "done":
-            left[digest] = 1.0 - share_done(library.results / stage.kind / digest, stage)
+        if one is None or one.state not in FINISHED:
+            before = started[digest][1] if digest in started else 0.0
+            left[digest] = 1.0 - max(before, share_done(library.results / stage.kind / digest, stage))
     return estimate(left, library, found)
+
+
+def goes_on(library: Library, found: Mapping[str, Found]) -> dict[str, tuple[str, float]]:
+    """RL stages still to be made that start from the end of a finished shorter run (store.earlier): its digest and the share of
+    the steps that it holds."""
+    shorter: dict[str, list[str]] = {}
+    for digest in _newest("rl", found, MOST_SHORTER):
+        if (library.results / "rl" / digest / "state").exists() and (stage := library.get(digest)) is not None:
+            shorter.setdefault(_but_length(stage["spec"], stage["deps"]), []).append(digest)
+    began = {}
+    for digest, planned in library.planned.items() if shorter else ():
+        spec, one = planned.spec, found.get(digest)
+        if isinstance(spec, RLSpec) and (one is None or one.state not in FINISHED):
+            stage = library.get(digest)
+            alike = shorter.get(_but_length(stage["spec"], stage["deps"]), []) if stage else []
+            steps = {other: RLSpec.model_validate(known["spec"]) for other in alike if (known := library.get(other))}
+            fitting = {other: shorter_spec.steps for other, shorter_spec in steps.items() if spec.continues(shorter_spec)}
+            if fitting:
+                longest = max(fitting, key=lambda other: fitting[other])
+                began[digest] = (longest, fitting[longest] / spec.steps)
+    return began
+
+
+def _but_length(spec: Mapping[str, Any], deps: Mapping[str, str]) -> str:
+    """What two runs share of which one goes on from the other."""
+    same = {key: value for key, value in spec.items() if key not in ("steps", "checkpoints")}
+    return json.dumps([same, dict(deps)], sort_keys=True)
+
+
+def _newest(kind: str, found: Mapping[str, Found], most: int) -> list[str]:
+    done = (digest for digest, one in found.items() if one.kind == kind and one.state == "done")
+    return sorted(done, key=lambda digest: -found[digest].when)[:most]
 
 
 def estimate(wanted: Mapping[str, float], library: Library, found: Mapping[str, Found]) -> Estimate:
@@ -124,22 +162,33 @@ def _work(stage: Mapping[str, Any], cost: Cost, known: Mapping[str, Mapping[str,
 
 def _paces(kind: str, library: Library, found: Mapping[str, Found]) -> list[Pace]:
     """The paces of the newest finished stages of a kind."""
-    done = sorted((d for d, one in found.items() if one.kind == kind and one.state == "done"), key=lambda d: -found[d].when)
-    measured = (_pace(digest, library, library.results / kind / digest) for digest in done[:MOST_RECORDS])
+    measured = (_pace(digest, library, library.results / kind / digest) for digest in _newest(kind, found, MOST_RECORDS))
     return [pace for pace in measured if pace is not None]
 
 
 def _pace(digest: str, library: Library, folder: Path) -> Pace | None:
-    """None where the time is not known, or is that of a last attempt only."""
+    """None where the time of the whole stage is not known."""
     known = _with_inputs(digest, library)
     telemetry = artifact.read_json(folder / "telemetry.json") if (folder / "telemetry.json").exists() else {}
-    seconds = telemetry.get("seconds_wall")
-    if not seconds or digest not in known or int(telemetry.get("attempts", 1)) > 1:
+    seconds = _seconds(telemetry, known[digest]["spec"]) if digest in known else None
+    if not seconds:
         return None
     stage, cost = known[digest], costs(known)[digest]
     unit, amount = _work(stage, cost, known)
     gpus, threads = int(stage["run"].get("gpus", 0)), int(telemetry.get("threads", 1))
     return Pace(unit, seconds / amount, cost.parameters or 0, gpus, threads)
+
+
+def _seconds(telemetry: Mapping[str, Any], spec: Mapping[str, Any]) -> float | None:
+    """Wall clock of a whole stage. Where that is the last attempt's alone, or a shorter run made the first steps, what its rate
+    makes of its length."""
+    if int(telemetry.get("attempts", 1)) == 1 and "continued_from" not in telemetry:
+        return telemetry.get("seconds_wall")
+    if "seconds_per_step" in telemetry and "steps" in spec:
+        return float(telemetry["seconds_per_step"]) * spec["steps"]
+    if telemetry.get("tokens_per_second") and "tokens" in spec:
+        return spec["tokens"] / float(telemetry["tokens_per_second"])
+    return None
 
 
 def _with_inputs(digest: str, library: Library) -> dict[str, dict[str, Any]]:

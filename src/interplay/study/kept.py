@@ -56,11 +56,21 @@ def write_folder(out: Path, files: Mapping[str, Content]) -> None:
 
 
 def restore(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> list[str]:
-    """Put kept records back in their places, with the files kept beside them; returns the digests.
+    """Put kept records back in their places, with the files kept beside them; returns the digests."""
+    back = restorable(results, stages, obtainable)
+    for digest, place in sorted(back.items()):
+        _put_back(place, artifact.folder(results, stages[digest].kind, digest), stages[digest])
+    return sorted(back)
+
+
+def restorable(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> dict[str, Path]:
+    """Digest -> kept record, of the stages that `restore` would put back.
 
     `obtainable`: kinds whose payloads can be fetched. A stage that something still to be made reads in full, and whose payload
     nobody has, is left out: it will be made again. So is every report: it is made from the records in seconds."""
     places = {path.name: path for path in results.glob("studies/*/records/*/*")}
+    if not places:
+        return {}
     here = {digest for digest, stage in stages.items() if artifact.done(artifact.folder(results, stage.kind, digest))}
     back = {d for d in stages if d not in here and d in places and not KINDS[stages[d].kind].reads_light and _whole(places[d])}
     kinds = set(obtainable)
@@ -72,9 +82,7 @@ def restore(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str
         if dep in back and read_by(stage.kind, stages[dep].kind) is None and stages[dep].kind not in kinds
     }:
         back -= lacking
-    for digest in sorted(back):
-        _put_back(places[digest], artifact.folder(results, stages[digest].kind, digest), stages[digest])
-    return sorted(back)
+    return {digest: places[digest] for digest in back}
 
 
 def _whole(kept: Path) -> bool:

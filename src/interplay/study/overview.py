@@ -7,11 +7,12 @@ from typing import Any, NamedTuple, cast
 from interplay.schema.cost import Cost
 from interplay.schema.report import ReportSpec
 from interplay.store.artifact import split_ref
-from interplay.study import cause, drift, estimate, state
+from interplay.study import cause, drift, estimate, kept, state
 from interplay.study.cause import Cause
 from interplay.study.estimate import Estimate
 from interplay.study.plan import Plan
 from interplay.study.state import Found, Library
+from interplay.track import payloads
 
 EXPLAINED = 100
 """New stages of a kind whose cause is looked for, unless all are asked for."""
@@ -23,7 +24,7 @@ class Overview(NamedTuple):
 
     plan: Plan
     states: dict[str, Found]
-    """By digest, of the plan's stages."""
+    """By digest, of the plan's stages; `kept`: a record in results/studies that a launch puts back."""
     orphans: dict[str, int]
     """Kind -> finished results that neither this plan nor any lock reaches."""
     estimate: Estimate
@@ -36,6 +37,8 @@ class Overview(NamedTuple):
     passed_over: dict[str, int]
     """Kind -> new stages whose cause was not looked for."""
     drifted: dict[str, list[str]]
+    goes_on: dict[str, tuple[str, float]]
+    """RL stages that start from the end of a finished shorter run: its digest, and its share of the steps."""
 
     def of_state(self, *names: str) -> list[str]:
         """The plan's stages in one of these states, in its order."""
@@ -47,6 +50,8 @@ def look(plan: Plan, configs: Path, results: Path, full: bool = False) -> Overvi
     found = state.scan(results)
     locked = state.every_stage(state.read_locks(configs))
     library = Library(plan.stages, results, found, locked)
+    back = kept.restorable(results, plan.stages, payloads.kinds(results))
+    found |= {digest: Found(plan.stages[digest].kind, state.KEPT) for digest in back}
     states = {digest: found.get(digest, Found(stage.kind, state.NEW)) for digest, stage in plan.stages.items()}
     made = estimate.to_make(library, found)
     new = [digest for digest, one in states.items() if one.state == state.NEW]
@@ -64,6 +69,7 @@ def look(plan: Plan, configs: Path, results: Path, full: bool = False) -> Overvi
         causes=causes,
         passed_over=passed_over,
         drifted=drift.drifted(results, done),
+        goes_on=estimate.goes_on(library, found),
     )
 
 
@@ -117,6 +123,7 @@ def as_json(seen: Overview) -> dict[str, Any]:
         "causes": [cause.as_json(one) for one in seen.causes],
         "unexplained": seen.passed_over,
         "drifted": seen.drifted,
+        "goes_on": {digest: {"from": shorter, "share": share} for digest, (shorter, share) in seen.goes_on.items()},
     }
 
 

@@ -10,7 +10,8 @@ from interplay.schema.kinds import KINDS
 from interplay.store import artifact, state
 from interplay.study.plan import Stage
 
-NEW = "new"
+NEW, KEPT = "new", "kept"
+FINISHED = ("done", KEPT)
 
 
 class Found(NamedTuple):
