@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup demo test test-slow lint locks bench clean
+.PHONY: setup demo test test-slow lint locks docs bench clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/ready
@@ -37,6 +37,9 @@ lint: setup
 
 locks: setup
 	@$(ACTIVATE) interplay plan --all --write
+
+docs: setup
+	@$(ACTIVATE) python -m interplay.reference docs/reference.md
 
 bench: setup
 	@$(ACTIVATE) for script in bench/*.py; do echo "== python $$script"; python $$script; done

@@ -28,8 +28,8 @@ DAY = {
     "interplay watch edge": "look on, from another terminal",
     "interplay report edge": "where the page with tables, figures and verdicts lies",
     "interplay explain edge main rl_edge edge": "one cell of a table, down to the data",
-    "interplay compare rl_edge rl_hard --study edge": "two arms: settings, metrics, and the items that flipped",
-    "interplay gc": "what could be removed; `--write` removes it",
+    "interplay compare edge:rl_edge edge:rl_hard": "two arms: settings, metrics, and the items that flipped",
+    "interplay gc": "what could be removed; `--delete` removes it",
 }
 """A day with Interplay: command -> what it is for, in the order of use."""
 
@@ -85,13 +85,13 @@ PAGES: dict[str, Page] = {
         "Draws the graph behind a study or a stage, from the data on, as Mermaid text or as SVG.",
         {
             "interplay lineage edge > edge.mmd": "the whole study",
-            "interplay lineage 3f2a --svg stage.svg": "one stage, as a picture",
+            "interplay lineage 3f2a --output stage.svg": "one stage, as a picture",
         },
     ),
     "compare": Page(
         "Compares two stages or two arms: the settings that differ, the metrics of both with the difference paired by prompt and "
         "seed, and the items on which they disagree, with both completions.",
-        {"interplay compare 3f2a 77c0": "two stages", "interplay compare rl_edge rl_hard --study edge": "two arms of a study"},
+        {"interplay compare 3f2a 77c0": "two stages", "interplay compare edge:rl_edge edge:rl_hard": "two arms of a study"},
     ),
     "export": Page(
         "Writes one folder that stands for a finished study on its own: page, records, lock and the list of the environment.",
@@ -138,8 +138,8 @@ def front(commands: dict[str, tuple[str, str]]) -> str:
         lines += ["", f"{heading}:"]
         for name, (group, purpose) in commands.items():
             if group == heading:
-                lines += _row(name, purpose, column)
-    lines += ["", "a day with Interplay:", *_listed(DAY)]
+                lines += _row(name, purpose, column, width())
+    lines += ["", "a day with Interplay:", *listed(DAY)]
     more = "`interplay COMMAND --help` says more. Studies lie in configs/study; docs/reference.md explains every key of them."
     return "\n".join([*lines, "", *textwrap.wrap(more, width())])
 
@@ -147,7 +147,7 @@ def front(commands: dict[str, tuple[str, str]]) -> str:
 def examples(command: str) -> str:
     """The last part of a command's page."""
     shown = PAGES[command].examples
-    return "\n".join(["example:" if len(shown) == 1 else "examples:", *_listed(shown)])
+    return "\n".join(["example:" if len(shown) == 1 else "examples:", *listed(shown)])
 
 
 def width() -> int:
@@ -155,16 +155,17 @@ def width() -> int:
     return max(40, min(WIDEST, shutil.get_terminal_size().columns) - 2)
 
 
-def _listed(rows: dict[str, str]) -> list[str]:
+def listed(rows: dict[str, str], columns: int | None = None) -> list[str]:
+    """Lines of two columns: what is typed, and what for."""
     column = max(len(row) for row in rows) + 4
-    return [line for left, right in rows.items() for line in _row(left, right, column)]
+    return [line for left, right in rows.items() for line in _row(left, right, column, columns or width())]
 
 
-def _row(left: str, right: str, column: int) -> list[str]:
+def _row(left: str, right: str, column: int, columns: int) -> list[str]:
     """Two columns; where the terminal is too narrow for both, the right one goes below."""
-    room = width() - column
+    room = columns - column
     if room < 30:
-        return [f"  {left}", *textwrap.wrap(right, width(), initial_indent="      ", subsequent_indent="      ")]
+        return [f"  {left}", *textwrap.wrap(right, columns, initial_indent="      ", subsequent_indent="      ")]
     first, *more = textwrap.wrap(right, room)
     return [f"  {left:<{column - 2}}{first}", *(f"{'':<{column}}{line}" for line in more)]
 

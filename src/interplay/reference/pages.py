@@ -1,0 +1,128 @@
+"""What docs/reference.md consists of: its headings, and the models whose keys stand below each."""
+
+from interplay.schema import data, evaluate, model, report, rl, run, select, study, task, train
+from interplay.schema.base import Model
+from interplay.schema.custom import Custom
+
+Page = list[tuple[str, str, list[type[Model]]]]
+
+PAGE: Page = [
+    (
+        "A study",
+        "`configs/study/<name>.yaml`, the one file that an ablation edits. Its `defaults` list names the files that it takes "
+        "in: a task, an RL method, another study to start from. Precedence: schema, then scale (by kind), then study, then arm; "
+        "a value that is `set` replaces what stood there and is never merged.",
+        [study.Study, study.DataSet, study.Arm, study.Nested, study.Seeds, report.Match],
+    ),
+    (
+        "What a study shows and claims",
+        "Tables, figures and claims are judged from the records of finished stages; what is missing is named.",
+        [report.Table, report.Figure, report.Claim, report.Test],
+    ),
+    (
+        "A scale",
+        "`configs/scale/<name>.yaml`: how large a study is run. `--config study=edge scale=smoke` chooses it; "
+        "`configs/config.yaml` names the usual one (`defaults`) and the studies that `snakemake all` builds (`studies`).",
+        [study.Scale],
+    ),
+    (
+        "The task",
+        "`configs/task/<name>.yaml`, taken in as `/task@task: <name>`. The scale and the study set its knobs, an "
+        "arm as `task.key`.",
+        [task.OpDag],
+    ),
+    (
+        "Data stages",
+        "Problem sets come from `data` of the study; tokenizer and corpora are planned with the stages that need them. Under "
+        "`kinds` of a scale, and under `corpus` of a stage, stand the keys below.",
+        [data.SourceSpec, data.ProblemsSpec, data.TokenizerSpec, data.CorpusSpec],
+    ),
+    (
+        "Training stages",
+        "A stage of a study has, beside the keys of its kind: `kind`; `data`, problem sets with shares that sum to 1; "
+        "`validation`, a problem set for the loss by band; `corpus`, keys of how the data are packed; `run`, how it is "
+        "executed. `pretrain`, `midtrain` and `sft` take the same keys; only `pretrain` has a `model`.",
+        [train.TrainSpec, model.Shape, model.Optimizer, model.Schedule, train.PositionJumps],
+    ),
+    (
+        "Reinforcement learning",
+        "A stage of kind `rl`. Its `method` is usually a file, `configs/method/<name>.yaml`, taken in as "
+        "`/method@stages.<stage>.method: <name>`. Option names are TRL's.",
+        [rl.RLSpec, rl.RLOptimizer, rl.RLSchedule, rl.Method],
+    ),
+    (
+        "Members of the seams",
+        "Each is chosen by its `name`. `custom` is a function of the study's own.",
+        [
+            rl.OutcomeReward,
+            rl.ProcessReward,
+            rl.UniformSampler,
+            rl.FixedPlanner,
+            rl.CompletionEpisode,
+            rl.DynamicSampling,
+            rl.GroupAdvantage,
+            rl.ClippedLoss,
+            Custom,
+            rl.Verify,
+        ],
+    ),
+    (
+        "Selection",
+        "A stage of kind `select` on a path, after a stage that keeps checkpoints: what follows starts from the best of them.",
+        [select.SelectSpec],
+    ),
+    ("Evaluation", "A stage of kind `evaluate`, whose `data` is the name of one problem set.", [evaluate.EvaluateSpec]),
+    ("The run block", "`run` of a stage or of a kind in a scale.", [run.Run]),
+]
+"""Heading, what it is about, and the models whose keys it lists."""
+
+TITLES: dict[type[Model], str] = {
+    study.Study: "The study's keys",
+    study.DataSet: "data.<name>",
+    study.Arm: "arms.<name>",
+    study.Nested: "arms.<name>.nested.<key>",
+    study.Seeds: "seeds",
+    report.Match: "match",
+    report.Table: "tables.<name>",
+    report.Figure: "figures.<name>",
+    report.Claim: "claims",
+    report.Test: "claims.test",
+    study.Scale: "The scale's keys",
+    task.OpDag: "op_dag",
+    data.SourceSpec: "kind: source",
+    data.ProblemsSpec: "kind: problems",
+    data.TokenizerSpec: "kind: tokenizer",
+    data.CorpusSpec: "kind: corpus",
+    train.TrainSpec: "kind: pretrain, midtrain, sft",
+    model.Shape: "model",
+    model.Optimizer: "optimizer",
+    model.Schedule: "schedule",
+    train.PositionJumps: "position_jumps",
+    rl.RLSpec: "kind: rl",
+    rl.RLOptimizer: "optimizer of rl",
+    rl.RLSchedule: "schedule of rl",
+    rl.Method: "method",
+    rl.OutcomeReward: "reward: outcome",
+    rl.ProcessReward: "reward: process",
+    rl.UniformSampler: "sampler: uniform",
+    rl.FixedPlanner: "planner: fixed",
+    rl.CompletionEpisode: "episode: completion",
+    rl.DynamicSampling: "edit: dynamic_sampling",
+    rl.GroupAdvantage: "advantage: group",
+    rl.ClippedLoss: "loss: clipped",
+    Custom: "custom",
+    rl.Verify: "verify",
+    select.SelectSpec: "kind: select",
+    evaluate.EvaluateSpec: "kind: evaluate",
+    run.Run: "run",
+}
+PLANNED = {
+    data.SourceSpec: {"sha256"},
+    data.CorpusSpec: {"mix"},
+    train.TrainSpec: {"seed"},
+    rl.RLSpec: {"mix", "seed"},
+    evaluate.EvaluateSpec: {"first_sample"},
+    select.SelectSpec: {"candidates"},
+    Custom: {"source"},
+}
+"""Keys that the planner fills in from other parts of the study."""
