@@ -1,5 +1,6 @@
 """What Snakemake's main process does around the jobs. Never run in a job or a dry run."""
 
+import os
 import shutil
 import sys
 from typing import cast
@@ -30,7 +31,8 @@ def succeed(graph: Graph) -> None:
     try:
         for plan in graph.plans:
             kept.keep(graph.results, plan)
-        payloads.add(graph.results, graph.plans)
+        if os.environ.get(payloads.SWITCH) != "0":
+            payloads.add(graph.results, graph.plans)
     except (UserError, OSError) as error:
         print(f"interplay: not stored: {error}; the study stands, and `interplay store push` tries again", file=sys.stderr)
     live.finish()

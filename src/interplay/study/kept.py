@@ -72,7 +72,7 @@ def restorable(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[
     if not places:
         return {}
     here = {digest for digest, stage in stages.items() if artifact.done(artifact.folder(results, stage.kind, digest))}
-    back = {d for d in stages if d not in here and d in places and not KINDS[stages[d].kind].reads_light and _whole(places[d])}
+    back = {d for d in stages if d not in here and d in places and stages[d].kind != "report" and _whole(places[d])}
     kinds = set(obtainable)
     while lacking := {
         dep

@@ -20,6 +20,8 @@ from interplay.study import kept
 from interplay.study.plan import Plan
 
 STUDIES = "studies"
+SWITCH = "INTERPLAY_STORE"
+"""Environment variable: 0 keeps what studies finish out of DVC until `interplay store push`."""
 
 
 def in_project() -> bool:

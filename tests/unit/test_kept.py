@@ -1,0 +1,114 @@
+"""What is kept of a finished study, and when it may stand in for the stages themselves."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import ROOT
+from lab import Lab, of_kind
+
+from interplay.store import artifact
+from interplay.study import compose, kept
+from interplay.study.plan import Plan
+from interplay.track import payloads
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def finish_and_keep(lab: Lab) -> Plan:
+    """All stages finished and kept, then lost but for what was kept."""
+    plan = lab.plan()
+    lab.finish_all(plan)
+    kept.keep(lab.results, plan)
+    for kind in {stage.kind for stage in plan.stages.values()}:
+        shutil.rmtree(lab.results / kind)
+    return plan
+
+
+def test_a_kept_folder_holds_what_it_should_and_what_is_equal_is_not_touched(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text("one")
+    out = tmp_path / "out"
+    kept.write_folder(out, {"a/b": source, "c/d": b"two"})
+    before = (out / "a/b").stat()
+    kept.write_folder(out, {"a/b": source, "e": b"three"})
+    assert {str(p.relative_to(out)): p.read_text() for p in out.rglob("*") if p.is_file()} == {"a/b": "one", "e": "three"}
+    assert not (out / "c").exists()
+    assert ((out / "a/b").stat().st_ino, (out / "a/b").stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_a_study_of_which_a_record_is_not_here_keeps_what_was_kept_of_it(lab: Lab) -> None:
+    plan = lab.plan()
+    lab.finish_all(plan)
+    kept.keep(lab.results, plan)
+    before = sorted(lab.results.glob("studies/*/records/*/*"))
+    assert len(before) == len(plan.stages)
+    shutil.rmtree(lab.results / "rl")
+    kept.keep(lab.results, plan)
+    assert sorted(lab.results.glob("studies/*/records/*/*")) == before
+
+
+def test_kept_records_stand_in_for_all_stages_but_the_report(lab: Lab) -> None:
+    plan = finish_and_keep(lab)
+    back = kept.restore(lab.results, plan.stages, [])
+    assert set(back) == set(plan.stages) - {plan.report}
+    folders = [lab.out(plan.stages[digest]) for digest in back]
+    assert all(artifact.done(folder) and artifact.absent(folder) == ["payload.bin"] for folder in folders)
+
+
+def test_a_record_does_not_stand_in_where_the_payload_itself_is_needed_and_cannot_be_had(lab: Lab) -> None:
+    plan = finish_and_keep(lab)
+    base, lost = of_kind(plan, "pretrain")[0], of_kind(plan, "rl")[0]
+    shutil.rmtree(lab.results / "studies" / "quickstart.smoke" / "records" / "rl" / lost.digest)
+    back = kept.restore(lab.results, plan.stages, [])
+    assert base.digest not in back  # the rl stage starts from its weights: both are made again
+    assert base.deps["corpus"] not in back
+    other = next(stage for stage in of_kind(plan, "rl") if stage.digest != lost.digest)
+    assert other.digest in back
+
+
+def test_a_record_stands_in_where_dvc_may_have_the_payload(lab: Lab) -> None:
+    plan = finish_and_keep(lab)
+    lost = of_kind(plan, "rl")[0]
+    shutil.rmtree(lab.results / "studies" / "quickstart.smoke" / "records" / "rl" / lost.digest)
+    back = kept.restore(lab.results, plan.stages, ["pretrain", "problems"])
+    assert of_kind(plan, "pretrain")[0].digest in back
+
+
+def test_the_dvc_file_names_studies_as_they_are_and_those_that_are_built_by_default() -> None:
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    scale = "${defaults[1].scale}"
+    plan = stages.pop("plan")
+    assert {next(iter(out)) for out in plan["outs"]} == {f"configs/plans/{name}.{scale}.lock.json" for name in stages}
+    assert set(stages) <= set(compose.studies(ROOT / "configs"))
+    assert set(compose.chosen(ROOT / "configs", {})[0]) <= set(stages)
+    for name, stage in stages.items():
+        assert f" --config study={name} scale={scale}" in stage["cmd"]
+        assert stage["deps"] == [f"configs/plans/{name}.{scale}.lock.json"]
+        assert stage["outs"] == [{f"results/tables/{name}.{scale}": {"cache": False, "persist": True}}]
+    defaults = yaml.safe_load((ROOT / "configs/config.yaml").read_text())["defaults"]
+    assert defaults[1]["scale"] == compose.chosen(ROOT / "configs", {})[1]
+
+
+def test_an_artifact_of_which_there_is_only_the_record_is_not_taken_for_its_payload(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = lab.plan()
+    lab.finish_all(plan)
+    base = of_kind(plan, "pretrain")[0]
+    (lab.out(base) / "payload.bin").unlink()
+    monkeypatch.chdir(lab.folder)
+    for name in (".dvc/config", ".git"):
+        artifact.write_atomic(lab.folder / name, b"")
+    asked: list[str] = []
+    monkeypatch.setattr(payloads, "dvc", lambda *arguments: asked.extend(arguments))
+    added = payloads.add(Path("results"), [plan])
+    assert len(added) == len(plan.stages) - 1
+    assert f"results/pretrain/{base.digest}" not in asked
+    assert payloads.add(Path("results"), [plan]) == []
+    (lab.results / "rl.dvc").write_text("outs: []  # as after git pull")
+    assert {Path(path).parent.name for path in payloads.add(Path("results"), [plan])} == {"rl"}

@@ -1,0 +1,196 @@
+"""DVC beside Snakemake, with the real tools: what git and a remote hold between them is enough for another clone."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Laboratory
+
+SMOKE = ("study=quickstart", "scale=smoke")
+
+
+class Clone:
+    """A checkout of the project with its own results."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self.folder = folder
+        self.env = env | {"INTERPLAY_TRACK": "0", "SNAKEMAKE_PROFILE": "local"}
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300, check=False)
+
+    def must(self, *command: str) -> str:
+        result = self.run(*command)
+        assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
+        return result.stdout + result.stderr
+
+    def snakemake(self, *flags: str) -> subprocess.CompletedProcess[str]:
+        return self.run("snakemake", "all", *flags, "--config", *SMOKE)
+
+    def changed(self) -> list[str]:
+        """What git sees changed."""
+        return [line[3:] for line in self.must("git", "status", "--short").splitlines()]
+
+
+def jobs(said: str) -> list[str]:
+    """Kinds of the stages in Snakemake's job table."""
+    kinds = [line.split()[0] for line in said.splitlines() if len(line.split()) == 2 and line.split()[1].isdecimal()]
+    return [kind for kind in kinds if kind not in ("all", "total")]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def origin(finished: Laboratory, tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A project in git whose finished study was reproduced by DVC and pushed to the remote of `.dvc/config`, then committed."""
+    folder = tmp_path_factory.mktemp("origin")
+    laboratory = Laboratory(folder)
+    shutil.copytree(finished.folder / "results", folder / "results", symlinks=True)
+    for name in (".gitignore", ".dvcignore", "dvc.yaml"):
+        shutil.copy(ROOT / name, folder)
+    (folder / ".dvc").mkdir()
+    for name in ("config", ".gitignore"):
+        shutil.copy(ROOT / ".dvc" / name, folder / ".dvc")
+    laboratory.edit("configs/config.yaml", "scale: laptop", "scale: smoke")
+    clone = Clone(folder, laboratory.env)
+    clone.must("git", "init", "-q")
+    for key, value in (("user.name", "a"), ("user.email", "a@b"), ("commit.gpgsign", "false")):
+        clone.must("git", "config", key, value)
+    clone.must("git", "add", "-A")
+    clone.must("git", "commit", "-qm", "before")
+    assert jobs(clone.must("dvc", "repro", "quickstart")) == []
+    clone.must("interplay", "store", "push", "quickstart")
+    clone.must("git", "add", "-A")
+    clone.must("git", "commit", "-qm", "after")
+    return clone
+
+
+@pytest.fixture
+def clone(origin: Clone, tmp_path: Path) -> Clone:
+    """A fresh clone that knows the remote."""
+    origin.must("git", "clone", "-q", ".", str(tmp_path / "clone"))
+    made = Clone(tmp_path / "clone", origin.env)
+    made.must("dvc", "remote", "modify", "--local", "local", "url", str(origin.folder / "dvc-store"))
+    return made
+
+
+def test_what_is_deleted_of_the_tables_comes_back_and_what_is_there_is_left_alone(origin: Clone) -> None:
+    tables = origin.folder / "results/tables/quickstart.smoke"
+    before = contents(tables)
+    assert "tables/main.csv" in before
+    assert "didn't change" in origin.must("dvc", "repro", "quickstart")
+    shutil.rmtree(tables / "tables")
+    assert jobs(origin.must("dvc", "repro", "quickstart")) == []
+    assert contents(tables) == before
+    assert origin.changed() == []
+
+
+def test_after_clone_and_pull_there_is_nothing_to_do_and_a_missing_payload_is_named_before_any_job(
+    clone: Clone, origin: Clone
+) -> None:
+    clone.must("dvc", "pull")
+    plan = clone.snakemake("-n")
+    assert plan.returncode == 0
+    assert jobs(plan.stdout + plan.stderr) == []
+    base = next(clone.folder.glob("results/pretrain/*"))
+    lose_an_evaluation_and(base / "model", clone.folder)
+    shutil.rmtree(clone.folder / ".dvc/cache")
+    clone.must("dvc", "remote", "modify", "--local", "local", "url", str(clone.folder / "nowhere"))
+    result = clone.snakemake()
+    assert result.returncode == 2
+    line = next(line for line in result.stderr.splitlines() if line.startswith("interplay: "))
+    assert f"results/pretrain/{base.name}/model" in line
+    assert "interplay store push" in line
+    assert "Traceback" not in result.stderr
+    assert not list(clone.folder.glob("results/*/*/telemetry.json"))
+
+
+@pytest.mark.slow
+def test_a_missing_payload_that_the_remote_has_is_fetched_before_the_first_job(clone: Clone, origin: Clone) -> None:
+    clone.must("dvc", "pull")
+    base = next(clone.folder.glob("results/pretrain/*"))
+    lost = lose_an_evaluation_and(base / "model", clone.folder)
+    result = clone.snakemake()
+    assert result.returncode == 0, result.stderr
+    assert sorted(jobs(result.stdout + result.stderr)) == ["evaluate", "report"]
+    assert contents(base / "model") == contents(origin.folder / base.relative_to(clone.folder) / "model")
+    assert (lost / "record.json").read_bytes() == (origin.folder / lost.relative_to(clone.folder) / "record.json").read_bytes()
+    assert clone.changed() == []
+
+
+def lose_an_evaluation_and(payload: Path, project: Path) -> Path:
+    """Remove a payload, one evaluation of its model with the report, and the records kept of the study."""
+    records = [path for path in project.glob("results/evaluate/*/record.json")]
+    lost = next(p.parent for p in records if json.loads(p.read_text())["deps"]["model"] == payload.parent.name)
+    for folder in (payload, lost, *project.glob("results/report/*"), project / "results/studies"):
+        shutil.rmtree(folder)
+    return lost
+
+
+def test_from_the_small_records_alone_every_table_is_made_again_and_no_weights_are_there(clone: Clone, origin: Clone) -> None:
+    clone.must("dvc", "pull", "results/studies.dvc")
+    said = clone.must("dvc", "repro", "quickstart")
+    assert jobs(said) == ["report"]
+    for part in ("tables", "studies"):
+        assert contents(clone.folder / "results" / part) == contents(origin.folder / "results" / part)
+    names = {path.name for path in clone.folder.glob("results/*/*/**/*")}
+    assert not names & {"model.safetensors", "samples.parquet", "problems.parquet", "tokens.npy"}
+    assert clone.changed() == []  # what was not there was not dropped from the pointers
+
+
+def test_a_dvc_that_fails_leaves_the_study_standing_with_one_line(origin: Clone) -> None:
+    pointer = origin.folder / "results/rl.dvc"
+    text = pointer.read_text()
+    pointer.write_text("outs: [damaged")
+    try:
+        result = origin.snakemake()
+    finally:
+        pointer.write_text(text)
+    assert result.returncode == 0
+    lines = [line for line in result.stderr.splitlines() if line.startswith("interplay: ")]
+    assert len(lines) == 1
+    assert "not stored: dvc add" in lines[0]
+    assert "Traceback" not in result.stderr
+
+
+def test_what_is_stored_already_costs_no_dvc(origin: Clone, tmp_path: Path) -> None:
+    (tmp_path / "dvc.py").write_text("raise SystemExit('dvc was imported')")
+    blind = Clone(origin.folder, origin.env | {"PYTHONPATH": str(tmp_path)})
+    result = blind.snakemake()
+    assert result.returncode == 0
+    assert "interplay: " not in result.stderr
+    assert "dvc was imported" in blind.run("dvc", "status").stderr
+
+
+def test_a_project_without_dvc_gets_no_pointers(finished: Laboratory) -> None:
+    assert (finished.folder / "results/studies/quickstart.smoke/plan.lock.json").exists()
+    assert not list(finished.folder.glob("results/*.dvc"))
+    refused = finished.run("interplay", "store", "push", "quickstart")
+    assert refused.returncode == 2
+    assert "git init && dvc init" in refused.stderr
+
+
+def test_an_export_stands_alone_and_takes_the_place_of_an_older_export_only(finished: Laboratory, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    export = ("interplay", "export", "quickstart", "--scale", "smoke", "-o")
+    refused = finished.run(*export, str(tmp_path))
+    assert refused.returncode == 2
+    assert "not an export" in refused.stderr
+    out = tmp_path / "quickstart"
+    out.mkdir()
+    for name in ("export.json", "stale.txt"):
+        (out / name).touch()
+    assert finished.run(*export, str(out)).returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "quickstart"}
+    assert subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=out, check=False).returncode == 0
+    listed = {line.split()[0].rstrip("/") for line in (out / "README.txt").read_text().splitlines() if "  " in line.strip()}
+    assert {path.name for path in out.iterdir()} == listed | {"README.txt"}
+    page = (out / "index.html").read_text()
+    assert not any(text in page for text in ('src="http', 'href="http', os.uname().nodename))
+    records = {path.parent.name for path in out.glob("records/*/*/record.json")}
+    assert records == {stage["digest"] for stage in json.loads((out / "plan.lock.json").read_text())["stages"]}
