@@ -188,9 +188,7 @@ def explain(new: list[str], found: Mapping[str, Found], library: Library, most: 
     causes: list[Cause] = []
     looked_at, passed_over = Counter[str](), Counter[str]()
     for digest in new:
-        stage = library.get(digest)
-        assert stage is not None
-        kind, label = stage["kind"], stage["label"]
+        kind, label = library.planned[digest].kind, library.planned[digest].label
         if most is not None and looked_at[kind] >= most:
             passed_over[kind] += 1
             continue
