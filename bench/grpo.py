@@ -79,7 +79,8 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
     learner = Learner(spec, policy, None, optimizer.build(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens)
     never = text.Special(pad=0, eos=-1)
     draws = sampler(spec.method.sampler, pool.sizes, spec.mix, spec.seed)
-    world = World(spec, pool, text.load(inputs["init"]), never, engine("native", policy, how, getattr(torch, dtype)), draws)
+    files, sampled_by = text.tokenizer_folder(inputs["init"]), engine("native", policy, how, getattr(torch, dtype))
+    world = World(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws)
     times = []
     for step in range(1, steps + 1):
         started = time.process_time()

@@ -1,4 +1,4 @@
-# Samples of a model over a problem set.
+# Samples of a model over a problem set; the best of a stage's checkpoints.
 
 
 rule evaluate:
@@ -10,6 +10,23 @@ rule evaluate:
         "logs/evaluate/{digest}.log",
     benchmark:
         "benchmarks/evaluate/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule select:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/select/{digest}/record.json"),
+    log:
+        "logs/select/{digest}.log",
+    benchmark:
+        "benchmarks/select/{digest}.tsv"
     threads: GRAPH.threads
     resources:
         mem_mb=GRAPH.memory_mb,

@@ -37,6 +37,17 @@ REPORT = {
     ],
     "match": [{"budget": "tokens", "among": ["rl", "base"]}],
 }  # fmt: skip
+LADDER = {
+    **REPORT,
+    "arms": [
+        {
+            "arm": "rl", "seed": 0, "path": [{"name": "base", "kind": "pretrain", "digest": "a" * 12, "step": 20}],
+            "evaluations": {"eval": "b" * 12},
+            "rungs": [{"evaluation": "along", "stage": "base", "step": 10, "digest": "c" * 12}],
+        }
+    ],
+    "blocks": {"b" * 12: ["d" * 12]},
+}  # fmt: skip
 
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
@@ -52,7 +63,8 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"method": {"paper": "p"}, "reward": {"name": "outcome"}, "mix": [1.0], "steps": 10},
     ],
     "evaluate": [{}],
-    "report": [REPORT],
+    "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}],
+    "report": [REPORT, LADDER],
 }
 """Per kind JSON specs, the usual one first."""
 
@@ -63,6 +75,7 @@ DEPS: dict[str, dict[str, str]] = {
     "sft": {"corpus": "a" * 12, "init": "b" * 12},
     "rl": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
     "evaluate": {"model": "a" * 12, "data": "b" * 12},
+    "select": {"init": "a" * 12},
     "report": {"a" * 12: "a" * 12},
 }
 """Dependencies that go with the first spec of a kind."""

@@ -21,6 +21,7 @@ GOLDEN = {
     "sft": "bcc3eb11512e",
     "rl": "48c8dc251a70",
     "evaluate": "0d60b11f9b05",
+    "select": "ea09631f9408",
     "report": "8b4323f2f4fc",
 }
 """Pinned by hand. They change only when a default, a field without `Since` or a version changes; then say so in docs/log.md."""

@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from interplay.report import curves, frame, lineage
+from interplay.report import curves, frame, ladder, lineage
 from interplay.report.estimate import Estimate, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.style import STYLE, WIDTH, legend, look
-from interplay.schema.report import Figure
+from interplay.schema.report import Figure, is_metric
 
 
 class Drawing(NamedTuple):
@@ -26,7 +26,8 @@ class Drawing(NamedTuple):
 def draw(results: Results, figure: Figure) -> Drawing:
     """Draw one declared figure."""
     with matplotlib.rc_context(STYLE):
-        canvas, caption = {"k": _by_k, "op": _by_op, "step": curves.by_step}[figure.x](results, figure)
+        by_step = ladder.by_step if is_metric(figure.y) else curves.by_step
+        canvas, caption = {"k": _by_k, "op": _by_op, "step": by_step}[figure.x](results, figure)
         if canvas is None:
             return Drawing(b"", b"", caption)
         return Drawing(_bytes(canvas, "png", {"Software": None}), _bytes(canvas, "svg", {"Date": None, "Creator": None}), caption)

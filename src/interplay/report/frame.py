@@ -30,9 +30,17 @@ class Results(NamedTuple):
 def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
     """Read every finished input. An unfinished or absent one is left out: what would need it says that it is missing."""
     folders = {digest: path for digest, path in inputs.items() if done(path)}
-    wanted = {digest for arm in spec.arms for digest in arm.evaluations.values()}
-    prompts = {digest: count(folders[digest]) for digest in sorted(wanted & folders.keys())}
+    wanted = {digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]}
+    blocks = {digest: [digest, *spec.blocks.get(digest, [])] for digest in sorted(wanted)}
+    prompts = {
+        digest: merged([count(folders[block]) for block in of]) for digest, of in blocks.items() if set(of) <= folders.keys()
+    }
     return Results(spec, prompts, {digest: record(path) for digest, path in folders.items()}, folders)
+
+
+def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
+    """Counts of blocks of samples of the same prompts, added up."""
+    return blocks[0].assign(**{name: sum(block[name] for block in blocks) for name in ("n", "strict", "answer")})
 
 
 def count(folder: Path) -> pd.DataFrame:

@@ -12,7 +12,7 @@ class EvaluateSpec(Model):
     num_samples: Count = 32
     """Completions per prompt (n of the unbiased pass@k). Where a study asks for more than 32, the planner makes blocks
     of 32, a stage each, which the report reads as one, so that more samples repeat none."""
-    first_sample: Annotated[int, Since(0)] = 0
+    first_sample: Annotated[Natural, Since(0)] = 0
     """Number of the first completion; the planner sets it for the blocks after the first."""
     temperature: NotNegative = 1.0
     """Sampling temperature; 0 takes the likeliest token."""

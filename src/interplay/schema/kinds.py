@@ -7,6 +7,7 @@ from interplay.schema.data import CorpusSpec, ProblemsSpec, SourceSpec, Tokenize
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.report import ReportSpec
 from interplay.schema.rl import RLSpec
+from interplay.schema.select import SelectSpec
 from interplay.schema.train import MidtrainSpec, PretrainSpec, SftSpec
 
 
@@ -31,6 +32,7 @@ KINDS: dict[str, Kind] = {
     "sft": Kind(SftSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
     "rl": Kind(RLSpec, "interplay.rl.loop:run", light=("metrics.jsonl",)),
     "evaluate": Kind(EvaluateSpec, "interplay.evaluate.run:run", light=("prompts.parquet",)),
+    "select": Kind(SelectSpec, "interplay.evaluate.select:run"),
     "report": Kind(ReportSpec, "interplay.report.page:run", reads_light=True),
 }
 

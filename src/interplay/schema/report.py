@@ -1,5 +1,6 @@
 """Tables, figures and claims: what a study answers with."""
 
+import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
@@ -16,11 +17,14 @@ def check_column(value: str) -> str:
     return value
 
 
+def is_metric(value: str) -> bool:
+    """Whether this names a pass rate, `strict_pass@k` or `answer_pass@k`."""
+    return re.match(METRIC, value) is not None
+
+
 def check_metric(value: str) -> str:
     """`strict_pass@k` (every step and the answer right) or `answer_pass@k` (the answer right)."""
-    import re
-
-    if not re.match(METRIC, value):
+    if not is_metric(value):
         raise ValueError(f"'{value}' is not a metric; write strict_pass@K or answer_pass@K")
     return value
 

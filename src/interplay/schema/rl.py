@@ -161,7 +161,7 @@ class RLSpec(Model):
     schedule: RLSchedule = RLSchedule()
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of rollouts and updates."""
-    checkpoints: Annotated[list[int], Since([])] = []
+    checkpoints: Annotated[list[Count], Since([])] = []
     """Steps whose weights are kept in checkpoints/<step>/model/ as part of the artifact."""
     keep_rollouts: Natural = 16
     """Rollouts per step kept in rollouts.parquet."""

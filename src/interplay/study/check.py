@@ -8,9 +8,10 @@ from interplay.schema.report import ReportArm
 from interplay.schema.study import Arm, Scale, Study
 from interplay.schema.task import check_mix
 from interplay.study.arms import Combination
+from interplay.study.ladder import split_name
 
 FIRST = ("pretrain", "source")
-MODELS = (*FIRST, "midtrain", "sft", "rl")
+MODELS = (*FIRST, "midtrain", "sft", "rl", "select")
 
 
 def mix(shares: dict[str, float], where: str) -> None:
@@ -47,13 +48,18 @@ def names(study: Study, scale: Scale, where: str) -> None:
     for name, arm in study.arms.items():
         _path(study, arm.path, f"{where}: arms.{name}.path")
         _keys(study, arm, f"{where}: arms.{name}")
-    for name in study.evaluate:
+    chosen_by = {name: stage["evaluate"] for name, stage in study.stages.items() if "evaluate" in stage}
+    for name in chosen_by:
+        _known(chosen_by[name], study.stages, f"{where}: stages.{name}.evaluate", "stage")
+    for name in dict.fromkeys([*study.evaluate, *chosen_by.values()]):
         _known(name, study.stages, f"{where}: evaluate", "stage")
         if not isinstance(study.stages[name].get("data"), str):
             raise UserError(
                 f"{where}: stages.{name}.data = {study.stages[name].get('data')!r}: must be the name of one problem set"
             )
         _known(study.stages[name]["data"], study.data, f"{where}: stages.{name}.data", "problem set")
+        if "along" in study.stages[name]:
+            _known(study.stages[name]["along"], study.stages, f"{where}: stages.{name}.along", "stage")
     for name in study.seeds.vary if study.seeds else []:
         _known(name, study.stages, f"{where}: seeds.vary", "stage")
     _shown(study, where)
@@ -92,7 +98,7 @@ def tested_bands(study: Study) -> list[str]:
 
 def _keys(study: Study, arm: Arm, where: str) -> None:
     """What the arm sets, and what its axes choose, belongs to a stage that it has."""
-    reached = ["task", *arm.path, *study.evaluate]
+    reached = ["task", *(split_name(part)[0] for part in arm.path), *study.evaluate]
     for part in ("set", "grid", "zip", "one_at_a_time", "nested"):
         for key in getattr(arm, part):
             stage, _, rest = key.partition(".")
@@ -105,7 +111,10 @@ def _keys(study: Study, arm: Arm, where: str) -> None:
 def _path(study: Study, path: list[str], where: str) -> None:
     if not path:
         raise UserError(f"{where}: empty; name at least one stage")
-    for position, name in enumerate(path):
+    for position, part in enumerate(path):
+        name, step = split_name(part)
+        if "@" in part and step is None:
+            raise UserError(f"{where} = {shown(part)}: must be stage@step, with the step of a checkpoint that the stage keeps")
         _known(name, study.stages, where, "stage")
         kind = study.stages[name]["kind"]
         allowed = FIRST if position == 0 else MODELS[len(FIRST) :]

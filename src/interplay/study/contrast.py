@@ -14,7 +14,7 @@ from interplay.study.resolve import OWN_KEYS, at
 
 Resolved = dict[str, dict[str, Any]]
 """Stage name, or `task`, -> its keys with models, mappings and values as they were planned."""
-FROM_DATA = ("mix", "seed")
+FROM_DATA = ("mix", "seed", "candidates")
 """Keys of specs that the planner fills in."""
 
 

@@ -1,6 +1,7 @@
 """From a typed study to its plan: arms x seeds walk their paths, and every distinct stage is made once."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from interplay.schema.report import ReportArm, ReportStage
 from interplay.schema.run import Run
 from interplay.schema.study import DataSet, Scale, Study
 from interplay.schema.task import Task
-from interplay.study import arms, budget, check, contrast, custom
+from interplay.store.artifact import split_ref
+from interplay.study import arms, budget, check, contrast, custom, ladder
 from interplay.study.arms import Combination, Tree
+from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
 from interplay.study.resolve import OWN_KEYS, own_values, whole
 
@@ -30,6 +33,8 @@ class Expansion:
         """The task of the arm at hand: the scale's, the study's above it, the arm's above that."""
         self.trained: dict[str, set[int]] = {}
         """Digest of a model -> the ops in the data of every stage that led to it."""
+        self.blocks: dict[str, list[str]] = {}
+        """Digest of an evaluation -> digests of the stages with its further samples."""
         self.made: dict[str, str] = {}
         """What a stage was asked for, as text -> its digest: arms ask for the same stages over and over."""
 
@@ -115,28 +120,58 @@ class Expansion:
             given["mix"] = shares
             deps |= roles
         digest = self.stage(kind, given, deps, key, f"{arm}/{name}/seed{seed}")
-        self.trained[digest] = self.trained.get(before or "", set()) | self.ops_of(list(roles.values()))
+        self.trained[digest] = self.trained.get(split_ref(before or "")[0], set()) | self.ops_of(list(roles.values()))
         return digest
+
+    def selected(self, name: str, before: str, stages: Tree, label: str) -> str:
+        """The select stage of a path: the best model of the stage `before` it."""
+        evaluate = partial(self.evaluation, stages)
+        where = f"{self.where}: stages.{name}"
+        given, deps = ladder.selection(stages[name], before, self.plan.stages, label, evaluate, where)
+        own = {key: value for key, value in stages[name].items() if key not in OWN_KEYS}
+        digest = self.stage("select", {**own, **given}, deps, f"stages.{name}", label)
+        self.trained[digest] = self.trained[before]
+        return digest
+
+    def evaluation(self, stages: Tree, name: str, model: str, label: str) -> list[str]:
+        """The stages that evaluate a model, one for each block of samples."""
+        key = f"stages.{name}"
+        check.entry(stages[name], f"{self.where}: {key}")
+        entry = {key: value for key, value in stages[name].items() if key not in OWN_KEYS}
+        deps = {"model": model, "data": self.problems(stages[name]["data"], f"{key}.data")}
+        asked = {"num_samples": BLOCK, "first_sample": 0, **self.scale.kinds.get("evaluate", {}), **entry}
+        parts = ladder.blocks(asked["num_samples"], asked["first_sample"])
+        made = [self.stage("evaluate", {**entry, **part}, deps, key, label) for part in parts]
+        if len(made) > 1:
+            self.blocks[made[0]] = made[1:]
+        return made
 
     def walk(self, name: str, arm: Combination, stages: Tree, seed: int, first: int, vary: list[str]) -> ReportArm:
         """One arm at one seed: its models in order, then its evaluations."""
         path: list[ReportStage] = []
         before: str | None = None
         tokenizer = ""
-        for step in arm.path:
+        for part in arm.path:
+            step, at = ladder.split_name(part)
             entry = stages[step]
             if before is None and entry["kind"] == "pretrain":
                 tokenizer = self.stage("tokenizer", {"task": self.task}, {}, "tokenizer")
-            before = self.model_stage(step, entry, before, tokenizer, seed if step in vary else first, name)
-            tokenizer = tokenizer or before
-            path.append(ReportStage(name=step, kind=entry["kind"], digest=before))
-        evaluations = {}
+            if entry["kind"] == "select":
+                digest = self.selected(step, str(before), stages, f"{name}/{step}/seed{seed}")
+            else:
+                digest = self.model_stage(step, entry, before, tokenizer, seed if step in vary else first, name)
+            tokenizer = tokenizer or digest
+            path.append(ReportStage(name=step, kind=entry["kind"], digest=digest, step=at))
+            before = ladder.reference(self.plan.stages[digest], at, f"{self.where}: arms.{arm.group}.path = {part!r}")
+        evaluations, rungs = {}, []
+        evaluate = partial(self.evaluation, stages)
         for step in self.study.evaluate:
-            check.entry(stages[step], f"{self.where}: stages.{step}")
-            entry = {key: value for key, value in stages[step].items() if key not in OWN_KEYS}
-            deps = {"model": str(before), "data": self.problems(stages[step]["data"], f"stages.{step}.data")}
-            evaluations[step] = self.stage("evaluate", entry, deps, f"stages.{step}", f"{name}/{step}/seed{seed}")
-        return ReportArm(arm=name, seed=seed, control=arm.control, path=path, evaluations=evaluations)
+            label, along = f"{name}/{step}/seed{seed}", stages[step].get("along")
+            if along:
+                rungs += ladder.rungs(step, along, path, self.plan.stages, label, evaluate, f"{self.where}: stages.{step}.along")
+            else:
+                evaluations[step] = evaluate(step, str(before), label)[0]
+        return ReportArm(arm=name, seed=seed, control=arm.control, path=path, evaluations=evaluations, rungs=rungs)
 
     def run(self) -> Plan:
         """The whole plan, the report last."""
@@ -162,6 +197,9 @@ class Expansion:
 
     def _report(self, rows: list[ReportArm]) -> None:
         shown = {digest for row in rows for digest in [*(s.digest for s in row.path), *row.evaluations.values()]}
+        shown |= {rung.digest for row in rows for rung in row.rungs}
+        blocks = {digest: more for digest, more in self.blocks.items() if digest in shown}
+        shown |= {digest for more in blocks.values() for digest in more}
         corpora = {
             self.plan.stages[digest].deps[role] for digest in shown for role in self.plan.stages[digest].deps if role == "corpus"
         }
@@ -181,6 +219,7 @@ class Expansion:
             "figures": self.study.figures,
             "claims": self.study.claims,
             "match": self.study.match,
+            "blocks": blocks,
         }
         self.plan.report = self._new_stage("report", spec, {digest: digest for digest in sorted(used)}, "report", "")
 

@@ -1,5 +1,5 @@
-"""Signals on their way to a stage. On a cluster Slurm sends its warning ahead of a time limit to the process that it started in the
-job's step, which is a Snakemake of its own: that would die of it, and its stage, killed with it, would lose what was not saved."""
+"""Signals on their way to a stage. Slurm's warning ahead of a time limit goes to the process that it started in the job's step,
+which is a Snakemake of its own: that would die of it, and its stage, killed with it, would lose what was not saved."""
 
 import contextlib
 import signal

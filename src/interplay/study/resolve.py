@@ -10,7 +10,7 @@ from interplay.schema.task import Task
 from interplay.study import check
 from interplay.study.arms import Own, Tree, replaced
 
-OWN_KEYS = {"kind", "data", "validation", "corpus"}
+OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate"}
 """Keys of a study's stage that are not keys of its kind's spec or its run block."""
 
 

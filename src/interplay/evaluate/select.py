@@ -1,0 +1,78 @@
+"""The `select` stage: compare the kept checkpoints of a stage and pass the best one on, as a model like any other."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from interplay.schema.base import UserError, nearest
+from interplay.schema.run import Run
+from interplay.schema.select import SelectSpec
+from interplay.store import artifact, metrics
+from interplay.tasks.score import pass_at_k
+
+
+def run(spec: SelectSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+    """Write `choice.json` (every candidate's value and the chosen one) and `model/`, a copy. Roles: see SelectSpec.
+
+    Raises UserError where no candidate has a value."""
+    trained = inputs["init"]
+    last = int(artifact.record(trained)["metrics"]["steps"])
+    steps = [*spec.candidates, last]
+    values = by_samples(spec, inputs, len(steps)) if "evaluation.0.0" in inputs else by_metrics(spec, trained, steps)
+    chosen = best(values, spec.mode)
+    if chosen is None:
+        raise UserError(f"select: by = {spec.by!r}: no candidate of {trained} has a value that is a number")
+    model = trained / "model" if chosen == len(spec.candidates) else artifact.at_step(trained, steps[chosen]) / "model"
+    (out / "model").mkdir(parents=True, exist_ok=True)
+    for file in sorted(model.iterdir()):
+        artifact.copy_atomic(file, out / "model" / file.name)
+    rows = [{"step": step, "value": _plain(value)} for step, value in zip(steps, values, strict=True)]
+    artifact.write_json(out / "choice.json", {"by": spec.by, "mode": spec.mode, "chosen": rows[chosen], "candidates": rows})
+    return {**rows[chosen], "candidates": len(rows)}
+
+
+def best(values: list[float], mode: str) -> int | None:
+    """Number of the least or greatest value, the first of equals; None where none is a number. Infinite losses are numbers, and
+    lose."""
+    numbers = [(value if mode == "min" else -value, place) for place, value in enumerate(values) if not math.isnan(value)]
+    return min(numbers)[1] if numbers else None
+
+
+def by_metrics(spec: SelectSpec, trained: Path, steps: list[int]) -> list[float]:
+    """The key's value in metrics.jsonl at each step; NaN where that step has none. UserError when no line has the key."""
+    lines = [line for line in metrics.read(trained) if spec.by in line]
+    if not lines:
+        known = sorted({key for line in metrics.read(trained) for key in line} - {"step"})
+        raise UserError(f"select: by = {spec.by!r}: {trained / 'metrics.jsonl'} has no such key{nearest(spec.by, known)}")
+    found = {line["step"]: float(line[spec.by]) for line in lines}
+    return [found.get(step, math.nan) for step in steps]
+
+
+def by_samples(spec: SelectSpec, inputs: dict[str, Path], candidates: int) -> list[float]:
+    """Mean pass rate of each candidate over the problems of the band; the blocks of an evaluation count as one."""
+    values = []
+    for number in range(candidates):
+        blocks = [path for role, path in sorted(inputs.items()) if role.startswith(f"evaluation.{number}.")]
+        values.append(_pass_rate(spec, blocks))
+    return values
+
+
+def _pass_rate(spec: SelectSpec, blocks: list[Path]) -> float:
+    kind, k = spec.by.split("_pass@")
+    columns = ["index", "band", kind]
+    samples = pd.concat([pd.read_parquet(block / "samples.parquet", columns=columns) for block in blocks])
+    counted = samples[samples["band"] == spec.band] if spec.band else samples
+    if not len(counted):
+        bands = sorted(set(samples["band"]))
+        raise UserError(f"select: band = {spec.band!r}: no problem of it in the evaluation{nearest(str(spec.band), bands)}")
+    grouped = counted.groupby("index")[kind]
+    counts = zip(grouped.size().tolist(), grouped.sum().tolist(), strict=True)
+    rates = [pass_at_k(int(n), int(passes), int(k)) for n, passes in counts]
+    return float(f"{np.mean(rates):.7g}")
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,106 @@
+"""Evaluations along a training ladder: a metric against the step of the stage whose checkpoints were evaluated."""
+
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from interplay.report import frame
+from interplay.report.estimate import Estimate, uncertain_over, value
+from interplay.report.frame import Results
+from interplay.report.style import WIDTH, legend, look
+from interplay.schema.report import Figure, ReportArm, ReportRung
+
+
+class Curve(NamedTuple):
+    """One evaluation along one stage; arms that share the stage share the curve."""
+
+    arms: list[str]
+    evaluation: str
+    stage: str
+    points: list[tuple[int, Estimate]]
+    """By step; 0 is the model that the stage starts from."""
+
+
+def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """The metric at every rung, a panel per band where the figure asks for it."""
+    panels: list[str | None] = [*frame.bands(results)] if figure.panel == "band" else [None]
+    drawn = {panel: curves(results, figure.y, panel) for panel in panels}
+    if not any(drawn.values()):
+        return None, "Not drawn: no evaluation along a stage is there; give an evaluate stage `along: STAGE`."
+    columns = min(len(panels), 4)
+    rows = -(-len(panels) // columns)
+    canvas = Canvas(figsize=(WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
+    axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for axis, panel in zip(axes, panels, strict=False):
+        _panel(results, axis, drawn[panel])
+        axis.set_title(panel or "all test problems")
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    name = figure.y.replace("_", " ")
+    for axis in axes[::columns]:
+        axis.set_ylabel(f"{name} (%)")
+    legend(canvas, *axes[: len(panels)])
+    shown = [(_label(curve, drawn[panel]), point) for panel in panels for curve in drawn[panel] for _, point in curve.points]
+    stages = ", ".join(dict.fromkeys(curve.stage for panel in panels for curve in drawn[panel]))
+    return canvas, f"{name} along {stages}. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}."
+
+
+def curves(results: Results, metric: str, band: str | None) -> list[Curve]:
+    """Every ladder with at least one point, arms with the same evaluations taken together."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for arm in frame.arms(results.spec):
+        rungs = [rung for row in results.spec.arms if row.arm == arm for rung in row.rungs]
+        for name, stage in dict.fromkeys((rung.evaluation, rung.stage) for rung in rungs):
+            digests = tuple(rung.digest for rung in rungs if (rung.evaluation, rung.stage) == (name, stage))
+            groups.setdefault((name, stage, digests), []).append(arm)
+    found = [
+        Curve(names, evaluation, stage, _points(results, names[0], evaluation, stage, metric, band))
+        for (evaluation, stage, _), names in groups.items()
+    ]
+    return [curve for curve in found if curve.points]
+
+
+def _points(results: Results, arm: str, evaluation: str, stage: str, metric: str, band: str | None) -> list[tuple[int, Estimate]]:
+    """The estimate at every step at which some seed has one. Of seeds that end at different steps each has an end of its own."""
+    rows = [row for row in results.spec.arms if row.arm == arm]
+    at: dict[int, list[ReportArm]] = {}
+    for row in rows:
+        for rung in row.rungs:
+            if (rung.evaluation, rung.stage) == (evaluation, stage) and (step := _step(results, row, rung)) is not None:
+                at.setdefault(step, []).append(row.model_copy(update={"evaluations": {evaluation: rung.digest}}))
+    found = []
+    for step, chosen in sorted(at.items()):
+        estimate = value(results._replace(spec=results.spec.model_copy(update={"arms": chosen})), arm, band, metric)
+        if not np.isnan(estimate.value):
+            found.append((step, estimate))
+    return found
+
+
+def _step(results: Results, row: ReportArm, rung: ReportRung) -> int | None:
+    """The rung's step: at the end of a stage that counts in tokens its record says it; None where that is not there."""
+    if rung.step is not None:
+        return rung.step
+    digest = next(stage.digest for stage in row.path if stage.name == rung.stage)
+    return int(results.records[digest]["metrics"]["steps"]) if digest in results.records else None
+
+
+def _panel(results: Results, axis: Axes, drawn: list[Curve]) -> None:
+    for curve in drawn:
+        color, marker = look(results, curve.arms[0])
+        steps = [step for step, _ in curve.points]
+        found = [point for _, point in curve.points]
+        middle, low, high = (100 * np.array([getattr(point, key) for point in found]) for key in ("value", "low", "high"))
+        axis.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
+        axis.plot(steps, middle, label=_label(curve, drawn), linewidth=1.8, markersize=4, color=color, marker=marker)
+    axis.set_ylim(-2, 102)
+    axis.set_xlabel(" or ".join(f"step of {stage}" for stage in dict.fromkeys(curve.stage for curve in drawn)) or "step")
+    axis.grid(axis="y")
+
+
+def _label(curve: Curve, drawn: list[Curve]) -> str:
+    """The arms; the stage where many share it; and which evaluation, where an arm has several."""
+    name = ", ".join(curve.arms) if len(curve.arms) < 3 else f"{curve.stage} ({len(curve.arms)} arms)"
+    several = sum(other.arms == curve.arms for other in drawn) > 1
+    return f"{name}: {curve.evaluation}" if several else name
