@@ -114,6 +114,14 @@ def test_many_new_stages_are_capped_and_counted(lab: Lab, monkeypatch: pytest.Mo
     assert overview.look(lab.plan(), lab.configs, lab.results, full=True).passed_over == {}
 
 
+def test_a_part_that_only_one_stage_has_is_one_change(lab: Lab) -> None:
+    lab.finish_all(lab.plan())
+    lab.edit("study/quickstart.yaml", "  by_op: {x: op, y: strict_pass@1}\n", "")
+    lab.edit("study/quickstart.yaml", "figures:\n", "figures:\n  length: {x: step, y: length}\n")
+    texts = [str(change) for change in causes(lab)["report report"].changes]
+    assert texts == ["figures.by_op: 4 fields -> (none)", "figures.length: (none) -> 4 fields"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [

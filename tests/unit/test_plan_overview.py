@@ -3,6 +3,8 @@
 import fcntl
 import json
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -300,3 +302,14 @@ def test_run_blocks_are_of_no_consequence_for_states(lab: Lab) -> None:
     other = Stage.make(stage.kind, stage.spec, stage.deps, Run(threads=2), "elsewhere")
     lab.finish(other)
     assert state.scan(lab.results)[stage.digest].state == "done"
+
+
+def test_the_command_imports_nothing_heavy(lab: Lab) -> None:
+    lab.finish_all(lab.plan())
+    lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 5,")
+    code = (
+        "import sys; from interplay import cli; assert cli.main(['plan', 'quickstart', '--scale', 'smoke']) == 0\n"
+        "print([name for name in ('torch', 'transformers', 'pandas', 'numpy', 'mlflow', 'dvc', 'snakemake') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=lab.folder, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"

@@ -136,13 +136,11 @@ class Comparison:
         return self._leaves[digest]
 
     def changes(self, old: str, new: str) -> list[Change]:
-        """The fields in which two stages differ: the spec's first, then versions, then dependencies with what is behind them."""
+        """The fields in which two stages differ: versions first, then the spec's, then dependencies with what is behind them."""
         there, here = self.library.get(old), self.library.get(new)
         if there is None or here is None:
             return []
-        before, after = dict(self.leaves(old)), dict(self.leaves(new))
-        paths = [path for path in {**before, **after} if before.get(path) != after.get(path)]
-        own = [Change(path, _value(before, path), _value(after, path)) for path in sorted(paths, key=_versions_last)]
+        own = list(_fields(dict(self.leaves(old)), dict(self.leaves(new))))
         return own + list(self._inputs(there["deps"], here["deps"]))
 
     def distinct_changes(self, old: str, new: str) -> list[Change]:
@@ -270,8 +268,27 @@ def _key(root: Change) -> tuple[str, str, str, str]:
     return (root.stage, root.field, short(root.old), short(root.new))
 
 
-def _versions_last(path: str) -> tuple[bool, str]:
-    return (path.startswith(VERSION), path)
+def _fields(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:
+    """Leaves that differ. Those of a part that only one side has are one change, of the part."""
+    parts: dict[str, list[str]] = {}
+    for path in sorted({*before, *after}, key=lambda path: (not path.startswith(VERSION), path)):
+        if before.get(path) != after.get(path):
+            parts.setdefault(_part(path, before) if path not in before else _part(path, after), []).append(path)
+    for part, paths in parts.items():
+        if len(paths) == 1:
+            yield Change(paths[0], _value(before, paths[0]), _value(after, paths[0]))
+        else:
+            fields = f"{len(paths)} fields"
+            yield Change(part, *((ABSENT, fields) if paths[0] not in before else (fields, ABSENT)))
+
+
+def _part(path: str, other: Mapping[str, str]) -> str:
+    """The shortest beginning of a path that leads nowhere in the other side; the path itself where that has it."""
+    if path in other or path.startswith(VERSION):
+        return path
+    names = path.split(".")
+    beginnings = (".".join(names[:count]) for count in range(1, len(names)))
+    return next((b for b in beginnings if b not in other and not any(p.startswith(f"{b}.") for p in other)), path)
 
 
 def _value(leaves: Mapping[str, str], path: str) -> Any:
