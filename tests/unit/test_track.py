@@ -12,6 +12,7 @@ from interplay.cli import main
 from interplay.schema.report import ReportSpec
 from interplay.track import describe, found, live, marker
 from interplay.track.mirror import DONE, Mirror
+from snakemake_logger_plugin_mlflow.events import Job
 
 __all__ = ["template"]
 
@@ -205,6 +206,25 @@ def test_a_store_out_of_reach_costs_one_line_and_no_time(lab: Lab, capsys: pytes
     assert "interplay track sync" in line
     assert "http://127.0.0.1:9" in line
     assert "secret" not in line
+
+
+def test_a_job_that_is_heard_of_after_the_end_does_not_leave_its_study_running(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    tracking = live.Live([plan], lab.results, uri)
+    tracking.finish()
+    job = Job(1, "report", {"digest": plan.report}, 1, {}, [], None, submitted=1.0)
+    tracking.update(job)
+    told = runs(tracking.mirror(plan))
+    assert {run.info.status for run in told.values()} == {"FINISHED"}
+
+
+def test_a_stage_that_a_signal_stopped_is_no_failure(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    job = Job(1, "rl", {}, 1, {}, [str(log)], None, submitted=1.0, status="FAILED", failures=["attempt 1: died"])
+    assert live.seen(job) == ("FAILED", "attempt 1: died")
+    log.write_text("interplay: stopped at step 3 of 9; goes on when started again\n")
+    assert live.seen(job).status == "KILLED"
 
 
 def test_sync_says_what_it_told_and_refuses_what_is_not_there(lab: Lab, uri: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,7 @@ class Live:
         self.lock = threading.RLock()
         self.silent_until = 0.0
         self.warned = False
+        self.ended = False
 
     def mirror(self, plan: Plan) -> Any:
         """The study's mirror."""
@@ -51,9 +52,9 @@ class Live:
             if digest not in plan.stages:
                 continue
             mirror = self.mirror(plan)
-            if job.status == "RUNNING":
+            if job.status == "RUNNING" and not self.ended:
                 mirror.running()
-            mirror.stage(digest, seen(job, self.results), round(1000 * job.submitted))
+            mirror.stage(digest, seen(job), round(1000 * job.submitted))
             if job.status == "FINISHED":
                 begun = times(self.results / plan.stages[digest].kind / digest)[0] / 1000
                 waited = max(0.0, round(begun - job.submitted, 1))
@@ -70,7 +71,9 @@ class Live:
                     mirror.steps(digest)
 
     def finish(self) -> None:
-        """Complete every study as far as it came."""
+        """Complete every study as far as it came. Events of jobs may still wait in the plugin's thread: they come too late to say
+        that the study runs."""
+        self.ended = True
         for plan in self.plans:
             self._guarded(lambda plan=plan: self._finish(plan))
 
@@ -101,7 +104,7 @@ def reason(uri: str, error: Exception) -> str:
     return f"{store.shown(uri)}: {store.shown(text)}"
 
 
-def seen(job: Job, results: Path) -> Found:
+def seen(job: Job) -> Found:
     """What the scheduler knows of a stage beyond its folder. One that a signal stopped goes on later: that is no failure."""
     if job.status != "FAILED":
         return Found("RUNNING" if job.status == "RUNNING" else "KILLED")
