@@ -1,21 +1,24 @@
 """A study's results as tidy DataFrames: one row per arm, seed and metric, what sets the arms apart as columns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from interplay.schema.report import ReportArm, ReportSpec
+from interplay.report import frame
+from interplay.schema.report import ReportArm
 from interplay.store import artifact
 from interplay.store import metrics as store_metrics
 from interplay.study import arms, compose
 from interplay.study import state as study_state
+from interplay.study.catalog import report_spec
 from interplay.study.graph import plan_study
 from interplay.study.plan import Plan
 from interplay.study.resolve import own_values
 
+TYPES = {"value": "float64", "at_step": "Int64"}
 TELEMETRY = ["started", "seconds_wall", "seconds_cpu", "peak_memory_mb", "attempts", "threads", "host"]
 
 
@@ -27,6 +30,10 @@ class Step(NamedTuple):
     stage: str
     kind: str
     digest: str
+    along: str | None = None
+    """Stage whose kept model an evaluation of a training ladder is about; None: the model at the end of the path."""
+    at_step: int | None = None
+    """Step of that model; None: its end."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +45,16 @@ class Loaded:
     axes: list[str]
     """Keys (`stage.key` or `task.key`) that some arm sets or has as an axis: columns of every frame."""
     metrics: pd.DataFrame = field(repr=False)
-    """Columns: arm, group (the arm before its axes), the axes, seed, stage, kind, digest, state, subset, metric, value. `subset`
-    is `all`, a band, `op:N` or `mode:M`; empty for metrics of training stages that have none."""
+    """Columns: arm, group (the arm before its axes), the axes, seed, stage, kind, along and at_step (of evaluations along a
+    training ladder: whose kept model, and when), digest, state, subset, metric, value. `subset` is `all`, a band, `op:N` or
+    `mode:M`; empty for metrics of training stages that have none."""
     curves: pd.DataFrame = field(repr=False)
     """metrics.jsonl of every training stage, unfinished ones too. Columns: as in `metrics` up to state, then step, metric,
     value."""
     stages: pd.DataFrame = field(repr=False)
     """Every stage of the plan once, by digest: kind, label, state, detail (how far, or why it failed) and telemetry."""
     _folders: dict[str, Path] = field(repr=False)
+    _blocks: dict[str, list[str]] = field(repr=False)
 
     def samples(self, arm: str | None = None, seed: int | None = None, stage: str | None = None) -> pd.DataFrame:
         """One row per sample of the finished evaluations: the columns of `metrics` up to digest, then index (of the prompt),
@@ -55,9 +64,11 @@ class Loaded:
             wanted = wanted if value is None else wanted[wanted[column] == value]
         keys = [*_head(self.axes), "digest"]
         found = []
-        for row in wanted[keys].drop_duplicates(["arm", "seed", "stage"]).to_dict("records"):
-            path = self._folders[row["digest"]] / "samples.parquet"
-            if path.exists():
+        for row in wanted[keys].drop_duplicates(["arm", "seed", "stage", "along", "at_step"]).to_dict("records"):
+            for digest in [row["digest"], *self._blocks.get(row["digest"], [])]:
+                path = self._folders[digest] / "samples.parquet"
+                if not path.exists():  # only its record and counts are here
+                    continue
                 found.append(pd.read_parquet(path).assign(**{str(key): value for key, value in row.items()}))
         table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=keys)
         return table[[*keys, *(column for column in table.columns if column not in keys)]]
@@ -71,24 +82,30 @@ def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     found = study_state.scan(results)
     folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
     states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
-    steps = list(_steps(plan))
-    heads = {step: {**apart[step.arm], **step._asdict(), "state": states[step.digest]} for step in steps}
-    values = [{**heads[step], **row} for step in steps for row in _values(step.kind, folders[step.digest], states[step.digest])]
-    curves = [{**heads[step], **row} for step in steps for row in _curve(folders[step.digest])]
+    spec = report_spec(plan)
+    values: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
+    for step in (step for arm in spec.arms for step in _steps(arm)):
+        parts = [step.digest, *spec.blocks.get(step.digest, [])]
+        state = next((states[part] for part in parts if states[part] != "done"), "done")
+        own = {**apart[step.arm], **step._asdict(), "state": state}
+        values += [{**own, **row} for row in _values(step.kind, [folders[part] for part in parts], state)]
+        curves += [{**own, **row} for row in _curve(folders[step.digest])]
     head = [*_head(axes), "digest", "state"]
     return Loaded(
         study=study,
         scale=scale,
         axes=axes,
-        metrics=pd.DataFrame(values, columns=[*head, "subset", "metric", "value"]).astype({"value": "float64"}),
-        curves=pd.DataFrame(curves, columns=[*head, "step", "metric", "value"]).astype({"value": "float64"}),
+        metrics=pd.DataFrame(values, columns=[*head, "subset", "metric", "value"]).astype(TYPES),
+        curves=pd.DataFrame(curves, columns=[*head, "step", "metric", "value"]).astype(TYPES),
         stages=_stages(plan, folders, states, {digest: one.detail for digest, one in found.items()}),
         _folders=folders,
+        _blocks=spec.blocks,
     )
 
 
 def _head(axes: list[str]) -> list[str]:
-    return ["arm", "group", *axes, "seed", "stage", "kind"]
+    return ["arm", "group", *axes, "seed", "stage", "kind", "along", "at_step"]
 
 
 def _apart(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
@@ -114,28 +131,53 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else arms.short(value)
 
 
-def _steps(plan: Plan) -> Iterator[Step]:
-    spec = plan.stages[plan.report].spec
-    assert isinstance(spec, ReportSpec)
-    for arm in spec.arms:
-        yield from _of_arm(arm)
-
-
-def _of_arm(arm: ReportArm) -> Iterator[Step]:
+def _steps(arm: ReportArm) -> Iterator[Step]:
     for stage in arm.path:
         yield Step(arm.arm, arm.seed, stage.name, stage.kind, stage.digest)
     for name, digest in arm.evaluations.items():
         yield Step(arm.arm, arm.seed, name, "evaluate", digest)
+    for rung in arm.rungs:
+        yield Step(arm.arm, arm.seed, rung.evaluation, "evaluate", rung.digest, rung.stage, rung.step)
 
 
-def _values(kind: str, folder: Path, state: str) -> Iterator[dict[str, Any]]:
+def _values(kind: str, parts: list[Path], state: str) -> Iterator[dict[str, Any]]:
     """The record's metrics as rows; one empty row for a stage that has no record."""
     if state != "done":
         yield {"subset": "", "metric": None, "value": float("nan")}
         return
-    for path, value in _leaves(artifact.record(folder)["metrics"], ()):
-        subset, metric = _subset(kind, path)
+    records = [artifact.record(part)["metrics"] for part in parts]
+    told = [{_subset(kind, path): value for path, value in _leaves(metrics, ())} for metrics in records]
+    for (subset, metric), value in (told[0] if len(told) == 1 else _together(told, parts)).items():
         yield {"subset": subset, "metric": metric, "value": value}
+
+
+def _together(told: list[dict[tuple[str, str], float]], parts: list[Path]) -> dict[tuple[str, str], float]:
+    """Metrics of an evaluation that was made in blocks of samples: weighted means, and pass rates over all samples."""
+    weights = [block["", "n_samples"] for block in told]
+    found = {}
+    for key in dict.fromkeys(key for block in told for key in block):
+        absent = 0.0 if key[1].startswith("errors.") else None  # a class of errors that did not occur
+        values = [(block.get(key, absent), weight) for block, weight in zip(told, weights, strict=True)]
+        pairs = [(value, weight) for value, weight in values if value is not None]
+        found[key] = sum(value * weight for value, weight in pairs) / sum(weight for _, weight in pairs)
+    return found | {("", "n_samples"): sum(weights)} | _pass_rates(parts, found)
+
+
+def _pass_rates(parts: list[Path], known: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
+    """pass@k of all blocks together, by subset and metric, for the powers of 2 that their samples allow."""
+    prompts = frame.merged([frame.count(part) for part in parts])
+    least = int(prompts["n"].min())
+    metrics = [f"{kind}_pass@{2**power}" for kind in ("strict", "answer") for power in range(least.bit_length())]
+    found: dict[tuple[str, str], float] = {}
+    for subset in dict.fromkeys(subset for subset, _ in known if subset):
+        mode = subset.removeprefix("mode:")
+        rows = (
+            prompts[prompts["mode"] == mode]
+            if mode != subset
+            else frame.of_column(prompts, None if subset == "all" else subset, {})
+        )
+        found |= {(subset, metric): float(frame.scores(rows, metric).mean()) for metric in metrics}
+    return found
 
 
 def _subset(kind: str, path: tuple[str, ...]) -> tuple[str, str]:
