@@ -21,6 +21,8 @@ FRESH = 150.0
 """Seconds since a stage on another machine, whose lease may not be seen here, wrote to its log: a line comes each minute."""
 LINE = re.compile(r"(?P<done>\d+)/(?P<total>\d+) (?P<unit>\w+), (?P<rate>[\d.e+-]+)/s, (?P<left>\d+) s left(?P<values>.*)")
 """A line of `store.metrics.Progress`."""
+RESUMED = re.compile(r"going on from (?P<done>\d+)/(?P<total>[1-9]\d*) ")
+"""What it says when a stage goes on from a save."""
 TAIL = 4096
 """Bytes at the end of a file that are read."""
 
@@ -102,7 +104,7 @@ def reached(folder: Path, log: Path, spec: dict[str, Any]) -> Reached:
         if goal and key in metrics and metrics[key] / goal >= (share or 0.0):
             unit = "steps" if key == "step" else key
             share, text = min(1.0, metrics[key] / goal), f"{metrics[key]:,.0f}/{goal:,} {unit}"
-            rate, left = _pace(folder, share, metrics[key], line)
+            rate, left = _pace(folder, log, share, metrics[key], line)
             break
     values = {key: value for key, value in metrics.items() if key not in ("step", "tokens")}
     return Reached(share, text, rate, unit, left, values or _values(line["values"] if line else ""))
@@ -148,20 +150,20 @@ def _works_elsewhere(folder: Path, log: Path) -> bool:
     return fresh and host is not None and host != platform.node()
 
 
-def _pace(folder: Path, share: float, done: float, line: re.Match[str] | None) -> tuple[float | None, float | None]:
+def _pace(folder: Path, log: Path, share: float, done: float, line: re.Match[str] | None) -> tuple[float | None, float | None]:
     """Rate and seconds left. The log knows the rate since the last start; before its first line, the time since then tells."""
-    if line is not None and int(line["done"]):
-        whole = float(line["left"]) / max(1e-9, 1 - int(line["done"]) / int(line["total"]))
-        left = whole * (1 - share)
+    if line is not None and 0 < int(line["done"]) < int(line["total"]):
+        left = float(line["left"]) * (1 - share) / (1 - int(line["done"]) / int(line["total"]))
         return (done / share * (1 - share) / left if left > 0 else None), left
     try:
-        started = (folder / "telemetry.json").stat().st_mtime
+        seconds = time.time() - (folder / "telemetry.json").stat().st_mtime  # written when the stage started
     except OSError:
         return None, None
-    if (folder / "resume").exists() or share <= 0:  # a part was done before this start
+    before = [int(found["done"]) / int(found["total"]) for found in RESUMED.finditer(_tail(log))]
+    made = share - (before[-1] if before else 0.0)
+    if made <= 0:
         return None, None
-    seconds = time.time() - started
-    return done / max(seconds, 1e-9), seconds * (1 - share) / share
+    return done * made / share / max(seconds, 1e-9), seconds * (1 - share) / made
 
 
 def _values(text: str) -> dict[str, float]:
