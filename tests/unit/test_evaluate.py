@@ -139,6 +139,17 @@ def test_samples_do_not_depend_on_which_other_problems_are_evaluated(inputs: dic
     assert same >= 0.95  # another batch may round a tie the other way, but the noise is each problem's own
 
 
+def test_blocks_of_samples_together_are_what_one_stage_of_all_of_them_gives(inputs: dict[str, Path], tmp_path: Path) -> None:
+    shapes = {"whole": (0, 64), "first": (0, 32), "second": (32, 32)}
+    for name, (first, count) in shapes.items():
+        spec = SPEC.model_copy(update={"num_samples": count, "first_sample": first})
+        evaluate.run(spec, inputs, tmp_path / name, Run(engine_batch=64))
+    tables = {name: pq.read_table(tmp_path / name / "samples.parquet").to_pylist() for name in shapes}
+    blocks = {(row["index"], row["sample"]): row for row in [*tables["first"], *tables["second"]]}
+    assert len(blocks) == len(tables["whole"]) == 41 * 64
+    assert [blocks[row["index"], row["sample"]] for row in tables["whole"]] == tables["whole"]
+
+
 def test_another_seed_gives_other_samples(inputs: dict[str, Path], tmp_path: Path) -> None:
     evaluate.run(SPEC, inputs, tmp_path / "a", HOW)
     evaluate.run(SPEC.model_copy(update={"seed": 6}), inputs, tmp_path / "b", HOW)

@@ -1,0 +1,108 @@
+"""Selection among checkpoints: by hand-made metrics, by hand-made samples, and after a real training run."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_study as toy
+import world
+
+from interplay.data import corpus
+from interplay.evaluate import run as evaluate
+from interplay.evaluate import select
+from interplay.model import folder
+from interplay.schema.base import UserError
+from interplay.schema.data import CorpusSpec
+from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.run import Run
+from interplay.schema.select import SelectSpec
+from interplay.schema.train import PretrainSpec
+from interplay.store import artifact
+from interplay.train import lm
+
+
+def trained(root: Path, **values: list[float]) -> Path:
+    """A finished stage of 6 steps with these metrics, that keeps steps 2 and 4; each model's weights are its step's number."""
+    out = root / "pretrain" / ("a" * 12)
+    for step, place in ((2, "checkpoints/2"), (4, "checkpoints/4"), (6, "")):
+        artifact.write_atomic(out / place / "model" / "model.safetensors", str(step).encode())
+    toy.write_steps(out, **values)
+    artifact.finish(out, {}, {"steps": 6})
+    return out
+
+
+def choose(root: Path, by: str, mode: str, more: dict[str, Path] | None = None, **values: list[float]) -> tuple[dict, Path]:
+    out = root / "out"
+    spec = SelectSpec(by=by, mode=mode, candidates=[2, 4])
+    return select.run(spec, {"init": trained(root, **values), **(more or {})}, out, Run()), out
+
+
+@pytest.mark.parametrize(("mode", "step"), [("min", 4), ("max", 2)])
+def test_the_least_or_greatest_value_wins_and_its_model_is_copied(tmp_path: Path, mode: str, step: int) -> None:
+    metrics, out = choose(tmp_path, "loss", mode, loss=[9, 3, 9, 1, 9, 2])
+    choice = json.loads((out / "choice.json").read_text())
+    assert metrics["step"] == choice["chosen"]["step"] == step
+    assert (out / "model/model.safetensors").read_bytes() == str(step).encode()
+    assert choice["candidates"] == [{"step": 2, "value": 3.0}, {"step": 4, "value": 1.0}, {"step": 6, "value": 2.0}]
+
+
+def test_among_equals_the_earliest_step_wins_and_the_end_competes(tmp_path: Path) -> None:
+    assert choose(tmp_path / "a", "loss", "min", loss=[9, 2, 9, 1, 9, 1])[0]["step"] == 4
+    metrics, out = choose(tmp_path / "b", "loss", "min", loss=[9, 2, 9, 2, 9, 1])
+    assert metrics["step"] == 6
+    assert (out / "model/model.safetensors").read_bytes() == b"6"
+
+
+def test_what_is_no_number_never_wins(tmp_path: Path) -> None:
+    nan = math.nan
+    assert select.best([nan, 2.0, 1.0], "min") == 2
+    assert select.best([nan, 2.0, 1.0], "max") == 1
+    assert select.best([math.inf, 2.0, nan], "min") == 1
+    assert select.best([nan, nan], "max") is None
+    metrics, out = choose(tmp_path / "a", "loss", "max", loss=[9, nan, 9, 1, 9, nan])
+    assert metrics["step"] == 4
+    assert [row["value"] for row in json.loads((out / "choice.json").read_text())["candidates"]] == [None, 1.0, None]
+    with pytest.raises(UserError, match="has a value that is a number"):
+        choose(tmp_path / "b", "loss", "min", loss=[1, nan, 1, nan, 1, nan])
+
+
+def test_a_key_that_no_line_has_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'entropy'"):
+        choose(tmp_path, "entropi", "min", entropy=[1.0] * 6)
+
+
+def test_by_pass_rate_the_blocks_of_a_candidate_count_as_one(tmp_path: Path) -> None:
+    passes = {"0.0": [4, 0], "0.1": [0, 0], "1.0": [2, 2], "1.1": [2, 3], "2.0": [1, 1], "2.1": [1, 1]}
+    roles = {f"evaluation.{n}": toy.write_evaluation(tmp_path, n, {2: counts}, n=4) for n, counts in passes.items()}
+    metrics, _ = choose(tmp_path, "strict_pass@1", "max", roles, loss=[1.0] * 6)
+    assert metrics["step"] == 4
+    assert metrics["value"] == pytest.approx((4 / 8 + 5 / 8) / 2)
+
+
+def test_after_a_real_run_the_choice_is_the_checkpoint_of_least_validation_loss_and_can_be_evaluated(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    data, held_out = world.problem_set(results, "d" * 12, 300), world.problem_set(results, "e" * 12, 12, split="validation")
+    base = world.model(results, "f" * 12)
+    tokens = results / "corpus" / ("c" * 12)
+    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"data.0": data, "tokenizer": base}, tokens, Run())
+    spec = PretrainSpec(model=world.SHAPE, tokens=6000, batch_tokens=512, checkpoints=[3, 9], dtype="float32")
+    out = results / "pretrain" / ("a" * 12)
+    values = lm.run(spec, {"corpus": tokens, "tokenizer": base, "validation": held_out}, out, Run())
+    artifact.finish(out, {}, values)
+    assert artifact.kept_steps(out) == [3, 9]
+
+    chosen = results / "select" / ("b" * 12)
+    found = select.run(SelectSpec(by="eval_loss/easy", mode="min", candidates=[3, 9]), {"init": out}, chosen, Run())
+    losses = {row["step"]: row["value"] for row in json.loads((chosen / "choice.json").read_text())["candidates"]}
+    assert list(losses) == [3, 9, values["steps"]]
+    assert found["value"] == min(losses.values())
+    folder.load(chosen / "model")
+
+    sampled = EvaluateSpec(num_samples=2, max_completion_length=8)
+    for name, model in (("choice", chosen), ("step", artifact.at_step(out, 3)), ("end", out)):
+        evaluate.run(sampled, {"model": model, "data": held_out}, tmp_path / name, Run())
+    whole, choice = ((tmp_path / name / "samples.parquet").read_bytes() for name in ("end", "choice"))
+    assert (choice == whole) == (found["step"] == values["steps"])
+    assert np.isfinite(list(losses.values())).all()

@@ -1,0 +1,70 @@
+"""What a signal does to a stage: a loop that saves ends where it has saved, all else at once."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from interplay.store import stop
+
+
+@pytest.fixture(autouse=True)
+def ears() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in stop.SIGNALS}
+    stop.listen()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", stop.SIGNALS)
+def test_outside_a_loop_that_saves_a_signal_stops_at_once(number: int) -> None:
+    with pytest.raises(stop.StoppedError):
+        os.kill(os.getpid(), number)
+
+
+def loop(done: list[int], *numbers: int) -> None:
+    """Five steps; the signals come in the second one."""
+    with stop.saving(minutes=60) as saves:
+        for step in range(1, 6):
+            for number in numbers if step == 2 else ():
+                os.kill(os.getpid(), number)
+            done.append(step)
+            if saves.due():
+                saves.made(f"step {step} of 5")
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGUSR1, signal.SIGTERM], [signal.SIGINT]])
+def test_a_loop_finishes_its_step_and_saves_before_it_stops(numbers: list[int]) -> None:
+    done: list[int] = []
+    with pytest.raises(stop.StoppedError, match=r"^stopped at step 2 of 5$"):
+        loop(done, *numbers)
+    assert done == [1, 2]
+
+
+def test_the_second_ctrl_c_stops_at_once() -> None:
+    done: list[int] = []
+    with pytest.raises(stop.StoppedError):
+        loop(done, signal.SIGINT, signal.SIGINT)
+    assert done == [1]
+
+
+def test_a_loop_that_was_asked_in_its_last_step_ends_by_itself_and_a_later_signal_stops_what_follows() -> None:
+    with stop.saving(minutes=60):
+        os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(stop.StoppedError):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_without_a_signal_it_is_time_to_save_when_the_minutes_are_over() -> None:
+    with stop.saving(minutes=60) as rare, stop.saving(minutes=0) as always:
+        assert not rare.due()
+        assert always.due()
+        always.made("step 1 of 2")
+
+
+def test_once_the_work_is_done_a_signal_comes_too_late() -> None:
+    stop.deafen()
+    for number in stop.SIGNALS:
+        os.kill(os.getpid(), number)
