@@ -86,8 +86,14 @@ def test_shared_stages_are_left_out_of_what_counts() -> None:
         ReportArm.model_validate(report.arm("other", 0, ["base:pretrain:x"], "g")),
     ]
     match = Match(budget="tokens", among=["a", "c"])
-    assert counted(match, rows) == {"a": ["ra"], "c": ["m", "rc"]}
-    assert counted(match.model_copy(update={"stages": ["base", "rl"]}), rows) == {"a": ["b", "ra"], "c": ["b", "rc"]}
+    assert digests(match, rows) == {"a": ["ra"], "c": ["m", "rc"]}
+    assert digests(match.model_copy(update={"stages": ["base", "rl"]}), rows) == {"a": ["b", "ra"], "c": ["b", "rc"]}
+    rows[0] = rows[0].model_copy(update={"path": [rows[0].path[0].model_copy(update={"step": 3}), rows[0].path[1]]})
+    assert digests(match, rows) == {"a": ["b", "ra"], "c": ["b", "m", "rc"]}, "another checkpoint of the base is not shared"
+
+
+def digests(match: Match, rows: list[ReportArm]) -> dict[str, list[str]]:
+    return {arm: [stage.digest for stage in stages] for arm, stages in counted(match, rows).items()}
 
 
 # -- judged from the records -------------------------------------------------------------------------------------------------
@@ -163,6 +169,19 @@ def test_flops_charge_sampling_and_rollouts_only_rl(tmp_path: Path) -> None:
 def test_paper_accounting_shows_the_planned_numbers(tmp_path: Path) -> None:
     found = results(tmp_path, [800] * SEEDS, {"budget": "tokens", "accounting": "paper", "tolerance": 0.6})
     assert budget.judge_all(found)[0].means == {"rl": 5 * 40 * 30 / 3, "gold": 1000}
+
+
+def test_a_path_that_goes_on_from_a_checkpoint_is_charged_up_to_there(tmp_path: Path) -> None:
+    spec = {"tokens": 1000, "batch_tokens": 100}
+    inputs = {
+        "long": report.write_record(tmp_path, "long", "pretrain", spec, {"tokens": 1040, "steps": 16, "parameters": 10}),
+        "short": report.write_record(tmp_path, "short", "pretrain", {**spec, "tokens": 250}, {"tokens": 260, "parameters": 10}),
+    }
+    arms = [report.arm("a", 0, ["base:pretrain:long"], "e"), report.arm("b", 0, ["base:pretrain:short"], "f")]
+    arms[0]["path"][0]["step"] = 4
+    for accounting, expected in (("realised", {"a": 260, "b": 260}), ("paper", {"a": 400, "b": 250})):
+        match = {"budget": "tokens", "accounting": accounting, "among": ["a", "b"], "tolerance": 0.5}
+        assert budget.judge_all(frame.read(report.spec(arms, match=[match]), inputs))[0].means == expected
 
 
 def test_an_arm_without_its_records_is_named_and_decides_nothing(tmp_path: Path) -> None:

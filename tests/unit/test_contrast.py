@@ -20,6 +20,7 @@ CLEAN = {
     "another member of a union": ["blind: {path: [base, rl], control: rl, set: {rl.reward.name: outcome}}"],
     "the packing of a corpus": ["causal: {path: [base], control: base, set: {base.corpus.packing: causal}}"],
     "a key of the evaluation": ["many: {path: [base, rl], control: rl, set: {eval.num_samples: 8}}"],
+    "a number of samples that takes several stages": ["most: {path: [base, rl], control: rl, set: {eval.num_samples: 128}}"],
     "a key set by both": [
         "hot: {path: [base, rl], set: {rl.temperature: 0.7}}",
         "hot_hard: {path: [base, rl], control: hot, set: {rl.temperature: 0.7, rl.data: {hard: 1.0}}}",

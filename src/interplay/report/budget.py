@@ -5,9 +5,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from interplay.report.frame import Results
-from interplay.schema.cost import costs, paper_tokens, realised
+from interplay.schema.cost import costs, paper_tokens, reached, realised
 from interplay.schema.match import counted, spread
-from interplay.schema.report import Match, ReportArm, Test
+from interplay.schema.report import Match, ReportArm, ReportStage, Test
 
 
 class Judged(NamedTuple):
@@ -78,23 +78,30 @@ def as_json(judged: list[Judged]) -> list[dict[str, Any]]:
     ]
 
 
-def _spent(match: Match, row: ReportArm, digests: list[str], records: Mapping[str, dict]) -> int | None:
+def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Mapping[str, dict]) -> int | None:
     """Sum over the stages that count; None where one is not finished, or where FLOPs of a model of unknown size are asked for."""
     path = {stage.digest: records[stage.digest] for stage in row.path if stage.digest in records}
     planned = costs(path)
     numbers = []
-    for digest in digests:
-        if digest not in path:
+    for stage in stages:
+        if stage.digest not in path:
             return None
-        record, parameters = path[digest], planned[digest].parameters
+        record, parameters = path[stage.digest], planned[stage.digest].parameters
+        paper = match.accounting == "paper"
         charged = paper_tokens(record["kind"], record["spec"])
-        cost = planned[digest] if match.accounting == "paper" else realised(record, parameters)
-        if match.budget == "rollouts":
-            numbers.append(cost.rollouts)
-        elif match.budget == "tokens":
-            numbers.append(charged if match.accounting == "paper" else cost.tokens)
-        elif parameters is None or cost.flops is None:
+        cost = planned[stage.digest] if paper else realised(record, parameters)
+        amount = {
+            "rollouts": cost.rollouts,
+            "tokens": charged if paper else cost.tokens,
+            "flops": None if parameters is None else 6 * parameters * charged if paper else cost.flops,
+        }[match.budget]
+        if amount is None:
             return None
-        else:
-            numbers.append(6 * parameters * charged if match.accounting == "paper" else cost.flops)
+        share = reached(record["kind"], record["spec"], stage.step) if paper or stage.step is None else _made(record, stage.step)
+        numbers.append(round(share * amount))
     return sum(numbers)
+
+
+def _made(record: Mapping[str, Any], step: int) -> float:
+    """Share of a finished stage's steps that lead to a kept checkpoint."""
+    return step / record["metrics"]["steps"]

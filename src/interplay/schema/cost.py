@@ -60,6 +60,13 @@ def paper_tokens(kind: str, spec: Mapping[str, Any]) -> int:
     return spec["tokens"] if kind in TRAINERS else 0
 
 
+def reached(kind: str, spec: Mapping[str, Any], step: int | None) -> float:
+    """Share of a stage's planned budget that is spent once the model of `step` is there; 1 at its end (None)."""
+    if step is None:
+        return 1.0
+    return min(1.0, step / spec["steps"] if kind == "rl" else step * spec["batch_tokens"] / spec["tokens"])
+
+
 def shape_parameters(shape: Mapping[str, Any], vocab_size: int) -> int:
     """Parameters of a decoder of that shape (`schema.model.Shape` as JSON)."""
     width, layers, size = shape["hidden_size"], shape["num_hidden_layers"], shape["head_dim"]

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable, Mapping
 
-from interplay.schema.report import Match, ReportArm
+from interplay.schema.report import Match, ReportArm, ReportStage
 
 
-def counted(match: Match, rows: Iterable[ReportArm]) -> dict[str, list[str]]:
-    """Digests that count, by arm of `among`, given all arms at one seed. What all of them share would only dilute a difference:
+def counted(match: Match, rows: Iterable[ReportArm]) -> dict[str, list[ReportStage]]:
+    """Stages that count, by arm of `among`, given all arms at one seed. What all of them share would only dilute a difference:
     it is left out unless `stages` names it."""
     paths = {row.arm: row.path for row in rows if row.arm in match.among}
     if match.stages is not None:
-        return {arm: [stage.digest for stage in path if stage.name in match.stages] for arm, path in paths.items()}
-    shared = set.intersection(*({stage.digest for stage in path} for path in paths.values())) if len(paths) > 1 else set()
-    return {arm: [stage.digest for stage in path if stage.digest not in shared] for arm, path in paths.items()}
+        return {arm: [stage for stage in path if stage.name in match.stages] for arm, path in paths.items()}
+    each = [{(stage.digest, stage.step) for stage in path} for path in paths.values()]
+    shared = set.intersection(*each) if len(each) > 1 else set()
+    return {arm: [stage for stage in path if (stage.digest, stage.step) not in shared] for arm, path in paths.items()}
 
 
 def spread(numbers: Mapping[str, float]) -> float:

@@ -1,10 +1,10 @@
 """Matched budgets that a plan can tell: `paper` accounting, which charges what specs say. `realised` is the report's to judge."""
 
 from interplay.schema.base import UserError, nearest
-from interplay.schema.cost import costs, paper_tokens
+from interplay.schema.cost import costs, paper_tokens, reached
 from interplay.schema.digest import canonical
 from interplay.schema.match import counted, spread
-from interplay.schema.report import Match, ReportArm
+from interplay.schema.report import Match, ReportArm, ReportStage
 from interplay.study.plan import Plan
 
 
@@ -27,22 +27,24 @@ def check(matches: list[Match], rows: list[ReportArm], plan: Plan, where: str) -
 def paper(match: Match, rows: list[ReportArm], plan: Plan, spot: str) -> dict[str, int]:
     """The budget of each arm at the first seed."""
     found = {}
-    for arm, digests in counted(match, [row for row in rows if row.seed == rows[0].seed]).items():
-        found[arm] = sum(_charge(match, digest, plan, spot) for digest in digests)
+    for arm, stages in counted(match, [row for row in rows if row.seed == rows[0].seed]).items():
+        found[arm] = sum(_charge(match, stage, plan, spot) for stage in stages)
     return found
 
 
-def _charge(match: Match, digest: str, plan: Plan, spot: str) -> int:
-    stage = plan.stages[digest]
+def _charge(match: Match, part: ReportStage, plan: Plan, spot: str) -> int:
+    stage = plan.stages[part.digest]
     spec = canonical(stage.spec)
+    share = reached(stage.kind, spec, part.step)
+    tokens = round(share * paper_tokens(stage.kind, spec))
     if match.budget == "tokens":
-        return paper_tokens(stage.kind, spec)
-    cost = costs({dep: plan.stages[dep].identity() for dep in _behind(plan, digest)})[digest]
+        return tokens
+    cost = costs({dep: plan.stages[dep].identity() for dep in _behind(plan, part.digest)})[part.digest]
     if match.budget == "rollouts":
-        return cost.rollouts
+        return round(share * cost.rollouts)
     if cost.parameters is None:
         raise UserError(f"{spot}.budget = 'flops': the size of {stage.label}'s model is known once it is made; match tokens")
-    return 6 * cost.parameters * paper_tokens(stage.kind, spec)
+    return 6 * cost.parameters * tokens
 
 
 def _behind(plan: Plan, digest: str) -> list[str]:

@@ -18,8 +18,11 @@ FROM_DATA = ("mix", "seed", "candidates")
 """Keys of specs that the planner fills in."""
 
 
-def resolved(plan: Plan, row: ReportArm, entries: dict[str, dict[str, Any]], task: Task) -> Resolved:
-    """All that an arm consists of at one seed. `entries` are its stages in the study's words, with `set` and axes in place."""
+def resolved(
+    plan: Plan, row: ReportArm, entries: dict[str, dict[str, Any]], task: Task, blocks: dict[str, list[str]]
+) -> Resolved:
+    """All that an arm consists of at one seed. `entries` are its stages in the study's words, with `set` and axes in place;
+    `blocks` the further parts of evaluations."""
     digests = {**{stage.name: stage.digest for stage in row.path}, **row.evaluations}
     found: Resolved = {"task": {name: getattr(task, name) for name in type(task).model_fields}}
     for name, digest in digests.items():
@@ -28,6 +31,8 @@ def resolved(plan: Plan, row: ReportArm, entries: dict[str, dict[str, Any]], tas
         own = {key: value for key, value in entries.get(name, {}).items() if key in OWN_KEYS and key != "corpus"}
         corpus = plan.stages[stage.deps["corpus"]].spec if "corpus" in stage.deps else None
         found[name] = {**spec, **own, "corpus": corpus}
+        if more := blocks.get(digest):
+            found[name]["num_samples"] = sum(at(plan.stages[part].spec, ["num_samples"]) for part in (digest, *more))
     return found
 
 

@@ -188,7 +188,7 @@ class Expansion:
             self.task = stages["task"]
             task = parse(Task, self.task, f"{self.where}: task")
             rows += [self.walk(name, made, stages, seed, values[0], vary) for seed in values]
-            resolved[name] = contrast.resolved(self.plan, rows[-1], stages, task)
+            resolved[name] = contrast.resolved(self.plan, rows[-1], stages, task, self.blocks)
         check.different(rows, combinations, self.where)
         contrast.check(combinations, resolved, self.where)
         budget.check(self.study.match, rows, self.plan, self.where)
