@@ -211,12 +211,16 @@ def test_a_store_out_of_reach_costs_one_line_and_no_time(lab: Lab, capsys: pytes
 def test_a_job_that_is_heard_of_after_the_end_does_not_leave_its_study_running(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     finish_all(lab, plan)
+    marker.settle(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
     tracking = live.Live([plan], lab.results, uri)
-    tracking.finish()
     job = Job(1, "report", {"digest": plan.report}, 1, {}, [], None, submitted=1.0)
     tracking.update(job)
-    told = runs(tracking.mirror(plan))
-    assert {run.info.status for run in told.values()} == {"FINISHED"}
+    mirror = tracking.mirror(plan)
+    assert mirror.client.get_run(mirror.parent.info.run_id).info.status == "RUNNING"
+    tracking.finish()
+    tracking.update(job)
+    assert {run.info.status for run in runs(mirror).values()} == {"FINISHED"}
+    assert marker.settled(plan, lab.results, uri)
 
 
 def test_a_stage_that_a_signal_stopped_is_no_failure(tmp_path: Path) -> None:

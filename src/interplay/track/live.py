@@ -39,6 +39,7 @@ class Live:
         if plan.report not in self.mirrors:
             from interplay.track.mirror import Mirror
 
+            marker.forget(plan, self.results, self.uri)
             self.mirrors[plan.report] = Mirror(plan, self.results, self.uri)
         return self.mirrors[plan.report]
 
@@ -78,7 +79,7 @@ class Live:
             self._guarded(lambda plan=plan: self._finish(plan))
 
     def _finish(self, plan: Plan) -> None:
-        if not marker.settled(plan, self.results, self.uri):
+        if plan.report in self.mirrors or not marker.settled(plan, self.results, self.uri):
             marker.settle(plan, self.results, self.uri, self.mirror(plan).everything())
 
     def _guarded(self, step: Any) -> None:

@@ -35,6 +35,13 @@ def settle(plan: Plan, results: Path, uri: str, states: dict[str, str]) -> None:
     artifact.write_json(results / NAME, known)
 
 
+def forget(plan: Plan, results: Path, uri: str) -> None:
+    """The study is being mirrored: from now until it is settled again its store may hold anything."""
+    known = _read(results)
+    if known.get(_store(uri), {}).pop(f"{plan.study}.{plan.scale}", None) is not None:
+        artifact.write_json(results / NAME, known)
+
+
 def _read(results: Path) -> dict[str, Any]:
     try:
         return artifact.read_json(results / NAME)
