@@ -23,10 +23,13 @@ data:
   mixed: {bands: [id, edge], split: rl, size: 50, transform: {function: 'own.py:rows'}}
   test: {bands: [id, edge], split: test}
 stages:
-  base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out, run: {threads: 1}}
+  base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out, run: {threads: 1}, checkpoints: [20, 40]}
+  best: {kind: select, by: eval_loss/id, mode: min}
+  top: {kind: select, by: strict_pass@1, mode: max, evaluate: eval, band: edge}
   mid: {kind: midtrain, data: {edge: 0.5, corpus: 0.5}, corpus: {packing: causal}}
   rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: 'own.py:score', options: {scale: 2}}}
-  eval: {kind: evaluate, data: test}
+  eval: {kind: evaluate, data: test, num_samples: 40}
+  ladder: {kind: evaluate, data: test, along: base, num_samples: 4}
 arms:
   base: {path: [base]}
   rl: {path: [base, rl], control: base}
@@ -39,7 +42,10 @@ arms:
     grid: {mid.tokens: [20000, 30000]}
     nested: {mid.batch_tokens: {under: {mid.tokens: [30000]}, values: [512, 2048]}}
     exclude: [{mid.tokens: 30000, mid.batch_tokens: 512}]
-evaluate: [eval]
+  early: {path: [base@20, rl], control: rl}
+  chosen: {path: [base, best, mid], differs: [mid.data]}
+  passed: {path: [base, top, mid], set: {mid.data: {edge: 1.0}}}
+evaluate: [eval, ladder]
 seeds: {values: [0, 1], vary: [rl, mid]}
 match:
   - {budget: rollouts, accounting: paper, tolerance: 0.9, among: [rl, 'step[steps=5,minibatches=1]']}
@@ -47,6 +53,7 @@ tables:
   main: {columns: [id, edge], cells: [strict_pass@1]}
 figures:
   curve: {x: step, y: loss}
+  along: {x: step, y: strict_pass@1}
   ks: {x: k, y: strict_pass, panel: band}
 claims:
   - says: It lifts

@@ -194,6 +194,29 @@ def test_a_key_of_the_snakemake_command_line_is_refused_with_the_nearest(root: P
         compose.chosen(root / "configs", {"stuyd": "edge"})
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../scale/smoke", "no file configs/study/../scale/smoke.yaml"),
+        ("configs/study/edge.yaml", "did you mean 'edge'?"),
+        ("x" * 5000, "no file configs/study/xxx"),
+        ("no\0thing", "no file configs/study/no"),
+        ("edge,ladder", "did you mean 'ladder'?"),
+    ],
+)
+def test_a_name_that_is_no_study_is_refused_even_a_path_that_leads_out(
+    name: str, words: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in refusal(capsys, name)
+
+
+def test_outside_of_a_project_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refusal(capsys, "edge") == "configs/study: no such folder; run from the root of the project"
+
+
 def test_a_message_is_one_short_line_whatever_the_value_holds(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(root, STUDY, RL, f'rl: {{kind: rl, data: {{edge: 1.0}}, "a\\nb{"x" * 40}": 1, dtype: "{"y" * 5000}"}}')
     assert len(refusal(capsys)) < 1000

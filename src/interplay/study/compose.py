@@ -13,12 +13,12 @@ LIMITS = ("max_gpu_hours", "max_hours")
 
 def studies(configs: Path) -> list[str]:
     """Names of all studies: the paths below `configs/study`, without the ending."""
-    return sorted(str(p.relative_to(configs / "study").with_suffix("")) for p in (configs / "study").rglob("*.yaml"))
+    return _names(configs / "study")
 
 
 def scales(configs: Path) -> list[str]:
     """Names of all scales."""
-    return sorted(p.stem for p in (configs / "scale").glob("*.yaml"))
+    return _names(configs / "scale")
 
 
 def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
@@ -59,10 +59,18 @@ def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
     return parse(Study, tree["study"], files["study"]), parse(Scale, tree["scale"], files["scale"])
 
 
+def _names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml") if path.is_file())
+
+
 def _known(folder: Path, name: str) -> None:
-    if not (folder / f"{name}.yaml").exists():
-        known = [str(p.relative_to(folder).with_suffix("")) for p in folder.rglob("*.yaml")]
-        raise UserError(f"{folder.name}={name}: no file {folder.parent.name}/{folder.name}/{name}.yaml{nearest(name, known)}")
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; run from the root of the project")
+    known = _names(folder)
+    if name not in known:
+        file = f"{folder.parent.name}/{folder.name}/{name[:80]}.yaml"
+        plain = name.removesuffix(".yaml").removeprefix(f"{folder.parent.name}/{folder.name}/")
+        raise UserError(f"{folder.name}={name[:80]}: no file {file}{nearest(plain, known)}")
 
 
 def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
