@@ -1,5 +1,6 @@
 """Corpora: problem sets mixed, tokenised and packed."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ def run(spec: CorpusSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
         open_memmap(out / f"{name}.npy", mode="w+", dtype=dtype, shape=(placed.rows, spec.sequence_length))
         for name, dtype in (("tokens", np.uint16 if small else np.uint32), ("segments", np.uint16), ("loss", np.uint8))
     )
+    for name in ("tokens", "segments", "loss"):
+        claim(out / f"{name}.npy")
     packing.fill(shuffled, placed, spec.loss_on, spec.packing == "isolated", tokens, segments, loss)
     for array in (tokens, segments, loss):
         array.flush()
@@ -47,6 +50,16 @@ def run(spec: CorpusSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
         "longest_problem": int(shuffled.lengths.max()),
         "fill": round(len(shuffled.tokens) / tokens.size, 6),
     }
+
+
+def claim(file: Path) -> None:
+    """Have the disk hold room for all of a file that is mapped into memory: where it is full, that is an OSError here, and no
+    SIGBUS at a write."""
+    with open(file, "r+b") as handle:
+        try:
+            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(file)) from None
 
 
 def encode(data: Path, tokenizer_of: Path) -> Encoded:
