@@ -10,6 +10,7 @@ from tracking import dump, finish, finish_all, rows, steps, store_in, template
 
 from interplay.cli import main
 from interplay.schema.report import ReportSpec
+from interplay.store import artifact
 from interplay.track import describe, found, live, marker
 from interplay.track.mirror import DONE, Mirror
 from snakemake_logger_plugin_mlflow.events import Job
@@ -221,6 +222,46 @@ def test_a_job_that_is_heard_of_after_the_end_does_not_leave_its_study_running(l
     tracking.update(job)
     assert {run.info.status for run in runs(mirror).values()} == {"FINISHED"}
     assert marker.settled(plan, lab.results, uri)
+
+
+def test_what_a_killed_snakemake_left_running_is_closed_and_what_runs_is_followed(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    [stage] = of_kind(plan, "pretrain")
+    gone, _ = of_kind(plan, "rl")
+    for begun in (stage, gone):
+        Mirror(plan, lab.results, uri).stage(begun.digest, found.Found("RUNNING"))
+        (lab.start(begun) / "telemetry.json").write_text('{"attempts": 1}')
+    tracking = live.Live([plan], lab.results, uri)
+    with artifact.lease(lab.out(stage)):
+        mirror = tracking.mirror(plan)
+        told = runs(mirror)
+        assert [told[name].info.status for name in ("rl_edge/rl/seed0", "base/base/seed0")] == ["KILLED", "RUNNING"]
+        steps(lab.out(stage), 2)
+        tracking.tick()
+        assert len(mirror.client.get_metric_history(told["base/base/seed0"].info.run_id, "loss")) == 2
+        tracking.finish()
+    told = runs(mirror)
+    assert told["base/base/seed0"].info.status == told["quickstart at smoke"].info.status == "RUNNING"
+    live.Live([plan], lab.results, uri).finish()
+    assert {run.info.status for run in runs(mirror).values()} == {"KILLED"}
+
+
+def test_two_snakemakes_at_once_make_each_run_once(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    one, other = (live.Live([plan], lab.results, uri) for _ in range(2))
+    job = Job(1, "corpus", {"digest": of_kind(plan, "corpus")[0].digest}, 1, {}, [], None, submitted=1.0)
+    one.tick()
+    other.update(job)
+    one.update(job)
+    finish_all(lab, plan)
+    for tracking in (other, one):
+        job.status, job.ended = "FINISHED", 2.0
+        tracking.update(job)
+        tracking.finish()
+    mirror = one.mirror(plan)
+    assert len(mirror.client.search_runs([mirror.experiment])) == len(plan.stages) + 1
+    models = mirror.client.search_logged_models([mirror.experiment])
+    assert len({model.tags["stage.digest"] for model in models}) == len(models)
 
 
 def test_a_stage_that_a_signal_stopped_is_no_failure(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+import uuid
 
 from interplay.cli.common import CONFIGS, RESULTS, default_scale
 from interplay.schema.base import UserError
@@ -55,10 +56,11 @@ def _sync(plan: Plan, to: str | None) -> str:
 
     uri, begun = store.uri_of(to), time.monotonic()
     try:
-        states = Mirror(plan, RESULTS, uri).everything()
+        with marker.turn(RESULTS, uuid.uuid4().hex):
+            states = Mirror(plan, RESULTS, uri).everything()
+            marker.settle(plan, RESULTS, uri, states)
     except Exception as error:
         raise UserError(f"track sync: {reason(uri, error)}") from None
-    marker.settle(plan, RESULTS, uri, states)
     found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
     spent = time.monotonic() - begun
     return f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.shown(uri)}, {spent:.1f} s"

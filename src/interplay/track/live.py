@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from snakemake_logger_plugin_mlflow.events import Job
 
 PAUSE = 300.0
 """Seconds of silence after an error."""
+LAST_TRY = 30.0
+"""Seconds after an error from which the end of the run tries once more."""
 SWITCH = "INTERPLAY_TRACK"
 """Environment variable: 0 keeps studies out of MLflow."""
 
@@ -30,9 +33,11 @@ class Live:
         self.plans, self.results, self.uri = plans, results, uri
         self.mirrors: dict[str, Any] = {}
         self.lock = threading.RLock()
-        self.silent_until = 0.0
+        self.silent_until = self.failed_at = 0.0
         self.warned = False
         self.ended = False
+        self.me = uuid.uuid4().hex
+        self.opened: set[str] = set()
 
     def mirror(self, plan: Plan) -> Any:
         """The study's mirror."""
@@ -41,6 +46,9 @@ class Live:
 
             marker.forget(plan, self.results, self.uri)
             self.mirrors[plan.report] = Mirror(plan, self.results, self.uri)
+            if plan.report not in self.opened:
+                self.mirrors[plan.report].close_orphans()
+                self.opened.add(plan.report)
         return self.mirrors[plan.report]
 
     def update(self, job: Job) -> None:
@@ -66,20 +74,21 @@ class Live:
         self._guarded(self._tick)
 
     def _tick(self) -> None:
-        for mirror in self.mirrors.values():
+        for mirror in [self.mirror(plan) for plan in self.plans if plan.report in self.opened]:
             for digest, run in mirror.runs.items():
-                if mirror.status[run.info.run_id] == "RUNNING":
+                if digest in mirror.plan.stages and mirror.status[run.info.run_id] == "RUNNING":
                     mirror.steps(digest)
 
     def finish(self) -> None:
         """Complete every study as far as it came. Events of jobs may still wait in the plugin's thread: they come too late to say
         that the study runs."""
         self.ended = True
+        self.silent_until = min(self.silent_until, self.failed_at + LAST_TRY)
         for plan in self.plans:
             self._guarded(lambda plan=plan: self._finish(plan))
 
     def _finish(self, plan: Plan) -> None:
-        if plan.report in self.mirrors or not marker.settled(plan, self.results, self.uri):
+        if plan.report in self.opened or not marker.settled(plan, self.results, self.uri):
             marker.settle(plan, self.results, self.uri, self.mirror(plan).everything())
 
     def _guarded(self, step: Any) -> None:
@@ -87,9 +96,13 @@ class Live:
             if time.monotonic() < self.silent_until:
                 return
             try:
-                step()
+                with marker.turn(self.results, self.me) as stale:
+                    if stale:
+                        self.mirrors.clear()
+                    step()
             except Exception as error:  # whatever it is, the study is worth more
-                self.silent_until = time.monotonic() + PAUSE
+                self.failed_at = time.monotonic()
+                self.silent_until = self.failed_at + PAUSE
                 self.mirrors.clear()
                 if not self.warned:
                     self.warned = True

@@ -3,7 +3,10 @@
 Only a shortcut: where it is lost or wrong for a store, the mirror finds out by searching. Stores are named by a hash: an address
 may hold a password."""
 
+import contextlib
+import fcntl
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,23 @@ from interplay.track import found
 from snakemake_logger_plugin_mlflow.store import sqlite_file
 
 NAME = ".mlflow-mirrored"
+TURN = ".mlflow-turn"
+
+
+@contextlib.contextmanager
+def turn(results: Path, me: str) -> Iterator[bool]:
+    """Mirror alone: two processes that look for a run and then make it would make it twice. Yields whether another process
+    mirrored since the last turn of `me`, so that what was looked up may be out of date."""
+    results.mkdir(parents=True, exist_ok=True)
+    with open(results / TURN, "a+") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        handle.seek(0)
+        last = handle.read()
+        if last != me:
+            handle.truncate(0)
+            handle.write(me)
+            handle.flush()
+        yield last != me
 
 
 def settled(plan: Plan, results: Path, uri: str) -> bool:

@@ -215,10 +215,10 @@ class Mirror:
     def everything(self) -> dict[str, str]:
         """All stages, and the parent. Returns the status of each stage that was ever started; the report's is the study's."""
         states = {}
+        self.close_orphans()
         for digest, stage in self.plan.stages.items():
             if self.stage(digest) is not None:
                 states[digest] = found.look(self.results, stage.kind, digest).status
-        self._close_strays(states)
         report = self.plan.stages[self.plan.report]
         if states.get(self.plan.report) == "FINISHED":
             self._report(report)
@@ -228,10 +228,10 @@ class Mirror:
         self._set(self.parent, status, found.times(self._out(report))[1])
         return states
 
-    def _close_strays(self, states: dict[str, str]) -> None:
-        """Runs that no stage of this plan has any more, left as RUNNING by a process that is gone."""
+    def close_orphans(self) -> None:
+        """Runs that a process which is gone left as RUNNING: they are what their folders say, or were killed."""
         for digest, run in self.runs.items():
-            if digest not in states and self.status[run.info.run_id] == "RUNNING":
+            if self.status[run.info.run_id] == "RUNNING" and (digest not in self.plan.stages or self.stage(digest) is None):
                 state = found.look(self.results, self.tags[run.info.run_id]["stage.kind"], digest)
                 self._set(run, state.status or "KILLED", round(1000 * time.time()))
         for plan, run in self.parents.items():
