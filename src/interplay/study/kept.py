@@ -23,22 +23,34 @@ def name(plan: Plan) -> str:
 
 def keep(results: Path, plan: Plan) -> None:
     """Bring both folders of a finished study up to date. A study of which some record is not here keeps what was kept of it."""
-    if all(artifact.done(artifact.folder(results, stage.kind, digest)) for digest, stage in plan.stages.items()):
+    if not _up_to_date(results, plan) and all(
+        artifact.done(artifact.folder(results, stage.kind, digest)) for digest, stage in plan.stages.items()
+    ):
         write_folder(results / "studies" / name(plan), records(results, plan))
     report = artifact.folder(results, "report", plan.report)
     if artifact.done(report) and not artifact.absent(report):
         write_folder(results / "tables" / name(plan), {file: report / file for file in artifact.record(report)["files"]})
 
 
+def _up_to_date(results: Path, plan: Plan) -> bool:
+    """Whether this very plan was kept whole, which its lock, written last, tells: reading every record again would take seconds
+    where nothing is to be done."""
+    folder = results / "studies" / name(plan)
+    lock = folder / "plan.lock.json"
+    there = sum(1 for _ in folder.glob("records/*/*/record.json"))
+    return there == len(plan.stages) and lock.exists() and lock.read_bytes() == plan.lock().encode()
+
+
 def records(results: Path, plan: Plan) -> dict[str, Content]:
-    """The lock, the records and what is kept beside them, by their paths in the folder. The report's files are kept elsewhere."""
-    found: dict[str, Content] = {"plan.lock.json": plan.lock().encode()}
+    """The records and what is kept beside them, by their paths in the folder, and the lock. The report's files are kept
+    elsewhere."""
+    found: dict[str, Content] = {}
     for digest, stage in plan.stages.items():
         folder = artifact.folder(results, stage.kind, digest)
         for file in ("record.json", *KINDS[stage.kind].light):
             if (folder / file).exists():
                 found[f"records/{stage.kind}/{digest}/{file}"] = folder / file
-    return found
+    return {**found, "plan.lock.json": plan.lock().encode()}
 
 
 def write_folder(out: Path, files: Mapping[str, Content]) -> None:
