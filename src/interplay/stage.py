@@ -79,7 +79,8 @@ def run_stage(out: Path) -> None:
         _limit_threads(how.threads)
         print(f"{stage['label']} [{stage['kind']} {stage['digest']}]", file=sys.stderr, flush=True)
         started = time.time()
-        metrics.telemetry(out, attempts=_attempts(out) + 1, host=platform.node(), sources=sources.of_kind(stage["kind"]))
+        made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
+        metrics.telemetry(out, attempts=_attempts(out) + 1, host=platform.node(), **made_by)
         values = _work(stage, inputs, out, how)
         stop.deafen()
         metrics.telemetry(out, **_telemetry(started, how))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from interplay.schema.base import UserError
-from interplay.store import artifact
+from interplay.store import artifact, commit
 from interplay.store.metrics import Metrics, read
 
 
@@ -98,3 +98,16 @@ def test_a_kept_checkpoint_is_addressed_as_digest_at_step_and_another_step_is_re
     assert artifact.at_step(tmp_path, 100) == tmp_path / "checkpoints/100"
     with pytest.raises(UserError, match=r"keeps no checkpoint of step 7; kept: 20, 100$"):
         artifact.at_step(tmp_path, 7)
+
+
+def test_the_commit_is_that_of_the_folder_we_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert commit.current() == ""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    (tmp_path / "file").write_text("one")
+    for command in (["init", "-q"], ["add", "file"], ["commit", "-qm", "one"], ["tag", "v1"]):
+        subprocess.run([*git, *command], check=True)
+    clean = commit.current()
+    (tmp_path / "file").write_text("two")
+    assert len(clean) == 40
+    assert commit.current() == f"{clean}-dirty"

@@ -4,14 +4,13 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import subprocess
 from pathlib import Path
 from typing import cast
 
 from interplay.report import behind, frame, make, page
 from interplay.schema.base import UserError
 from interplay.schema.report import ReportSpec
-from interplay.store import artifact
+from interplay.store import artifact, commit
 from interplay.study import kept
 from interplay.study.plan import Plan
 
@@ -91,14 +90,11 @@ def _packages() -> list[str]:
 
 
 def _about(plan: Plan) -> dict[str, str]:
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=40"], capture_output=True, text=True, check=False
-    )
     return {
         "study": plan.study,
         "scale": plan.scale,
         "report": plan.report,
-        "commit": commit.stdout.strip() or "not from a git repository",
+        "commit": commit.current() or "not from a git repository",
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
     }

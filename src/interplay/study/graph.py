@@ -11,7 +11,7 @@ from typing import Any, cast
 from interplay.schema.base import UserError
 from interplay.schema.kinds import read_by
 from interplay.schema.report import ReportSpec
-from interplay.store import artifact
+from interplay.store import artifact, commit
 from interplay.study import compose, kept, relay
 from interplay.study.expand import expand
 from interplay.study.plan import Plan, Stage
@@ -100,11 +100,12 @@ class Graph:
     def write_stages(self) -> None:
         """Write `stage.json` for every stage that is not done, and forget failures that a new start may mend. A stage that came
         through DVC or from a kept record is done and lacks it too."""
+        made_at = commit.current()
         for stage in self.stages.values():
             folder = self._folder(stage.digest)
             if not artifact.done(folder):
                 (folder / "failure.json").unlink(missing_ok=True)
-                artifact.write_json(folder / "stage.json", stage.as_json())
+                artifact.write_json(folder / "stage.json", {**stage.as_json(), "commit": made_at})
             elif not (folder / "stage.json").exists():
                 artifact.write_json(folder / "stage.json", stage.as_json())
 
