@@ -67,6 +67,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def payload(out: Path) -> dict[str, str]:
     names = ["model/model.safetensors", "metrics.jsonl", "rollouts.parquet", "history.parquet"]
+    names += [str(path.relative_to(out)) for path in sorted(out.glob("checkpoints/*/model/*"))]
     return {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in names}
 
 

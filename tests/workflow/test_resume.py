@@ -6,10 +6,13 @@ import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import BEHIND, Laboratory, saves, wait_for
 
 from interplay.schema.identity import rehashed
+from interplay.store.artifact import done, read_json
+from interplay.store.stop import EXIT
 
 
 def unfinish(laboratory: Laboratory, kind: str) -> Path:
@@ -24,7 +27,7 @@ def unfinish(laboratory: Laboratory, kind: str) -> Path:
 
 
 @pytest.mark.parametrize(("kind", "first", "second"), [("pretrain", 20, 60), ("rl", 1, 2), ("evaluate", 1, 3)])
-def test_a_stage_killed_twice_ends_with_the_same_bytes(
+def test_a_stage_that_is_killed_and_then_stopped_ends_with_the_same_bytes(
     finished: Laboratory, tmp_path: Path, kind: str, first: int, second: int
 ) -> None:
     copy = Laboratory(tmp_path / "copy")
@@ -32,12 +35,16 @@ def test_a_stage_killed_twice_ends_with_the_same_bytes(
     whole = {p.name: p.read_bytes() for p in sorted(copy.folder.glob(f"results/{kind}/*"))[0].rglob("*") if p.is_file()}
     out = unfinish(copy, kind)
     command = [*BEHIND, "python", "-m", "interplay.stage", "run", out.name, "--log", "log"]
-    for saved in (first, second):
+    reached = []
+    for number, least in ((signal.SIGKILL, first), (signal.SIGTERM, second)):
         process = subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.DEVNULL)
-        wait_for(lambda saved=saved: saves(out) >= saved)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert not (out / "record.json").exists()
+        wait_for(lambda least=least: saves(out) >= least or done(out))
+        process.send_signal(number)
+        code = process.wait()
+        if done(out):  # it was faster than the signal
+            break
+        assert code == {signal.SIGKILL: -9, signal.SIGTERM: EXIT}[number]
+        reached.append(saves(out))
     assert copy.run(*command).returncode == 0
     again = {p.name: p.read_bytes() for p in out.rglob("*") if p.is_file()}
     unlike = {"stage.json", "telemetry.json", "lease"}
@@ -48,9 +55,42 @@ def test_a_stage_killed_twice_ends_with_the_same_bytes(
         for line in (copy.folder / "log").read_text().splitlines()
         if line.startswith("going on from")
     ]
-    assert len(resumed) == 2
-    assert resumed[0] >= first
-    assert resumed[1] >= second
+    assert resumed == reached
+    stopped = [line for line in (copy.folder / "log").read_text().splitlines() if line.startswith("interplay: ")]
+    assert all(line.endswith("; goes on when started again") for line in stopped)
+    assert len(stopped) == len(reached[1:])
+
+
+def test_a_stopped_job_is_retried_by_snakemake_and_goes_on(finished: Laboratory, tmp_path: Path) -> None:
+    copy = Laboratory(tmp_path / "copy")
+    for kind in ("problems", "tokenizer", "corpus"):
+        shutil.copytree(finished.folder / "results" / kind, copy.folder / "results" / kind)
+    copy.edit("configs/scale/smoke.yaml", "pretrain: {", "pretrain: {run: {save_minutes: 0.0}, ")
+    base = next(finished.folder.glob("results/pretrain/*"))
+    out = copy.folder / "results/pretrain" / base.name
+    target = f"results/pretrain/{base.name}/record.json"
+    command = [
+        *BEHIND,
+        "snakemake",
+        target,
+        "--profile",
+        "local",
+        "--retries",
+        "1",
+        "--config",
+        "study=quickstart",
+        "scale=smoke",
+    ]
+    process = subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: saves(out) >= 1)
+    runner = next(one for one in psutil.Process(process.pid).children(recursive=True) if "interplay.stage" in one.cmdline())
+    runner.terminate()
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert (out / "record.json").read_bytes() == (base / "record.json").read_bytes()
+    log = (copy.folder / f"logs/pretrain/{base.name}.log").read_text()
+    assert read_json(out / "telemetry.json")["attempts"] == 1 + log.count("goes on when started again")
+    assert log.count("interplay: stopped at step") == log.count("going on from") == 1
 
 
 def test_a_loss_that_is_not_finite_is_one_line_and_is_not_retried(finished: Laboratory, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
 
     Goes on from `out/resume` where there is one. Raises PermanentError at the first loss that is not finite."""
     torch.set_num_threads(how.threads)
+    torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     device = torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu")
     policy = folder.load(inputs["init"] / "model").to(device)
     reference = folder.load(inputs["init"] / "model").to(device).requires_grad_(False) if spec.method.loss.beta else None

@@ -50,9 +50,9 @@ class Optimizer(Model):
     VERSION = 1
     name: Literal["adamw", "muon"] = "muon"
     """adamw: AdamW alone; muon: both."""
-    learning_rate: Positive = 4e-3
+    learning_rate: NotNegative = 4e-3
     """Peak rate of AdamW."""
-    muon_learning_rate: Positive = 0.02
+    muon_learning_rate: NotNegative = 0.02
     """Peak rate of Muon."""
     weight_decay: NotNegative = 0.01
     """Decoupled decay of matrices."""

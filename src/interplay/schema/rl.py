@@ -127,7 +127,7 @@ class RLOptimizer(Optimizer):
     """AdamW at a small rate and without decay, unless said otherwise."""
 
     name: Literal["adamw", "muon"] = "adamw"
-    learning_rate: Positive = 1e-4
+    learning_rate: NotNegative = 1e-4
     weight_decay: NotNegative = 0.0
 
 

@@ -53,6 +53,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     Roles: see TrainSpec. Raises UserError where batch or checkpoints do not fit the corpus, PermanentError at the first loss or
     gradient that is not finite."""
     torch.set_num_threads(how.threads)
+    torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     course = plan(spec, inputs, how)
     model = initial(spec, inputs).to(course.device)
     optimizers = optimizer.build(spec.optimizer, model.named_parameters())
