@@ -13,14 +13,14 @@ from interplay.schema.kinds import KINDS
 
 GOLDEN = {
     "source": "43dd8b1fa992",
-    "problems": "825b45e91e4d",
+    "problems": "a18565b90038",
     "tokenizer": "df4709d11f07",
     "corpus": "920904e94548",
     "pretrain": "3b08041b94ba",
     "midtrain": "4ed3960dfc0a",
     "sft": "bcc3eb11512e",
     "rl": "48c8dc251a70",
-    "evaluate": "0d60b11f9b05",
+    "evaluate": "5c6ebdb14122",
     "select": "ea09631f9408",
     "report": "8b4323f2f4fc",
 }

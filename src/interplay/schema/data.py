@@ -38,6 +38,7 @@ class ProblemsSpec(Model):
     """A set of generated problems: those of the stream (task, seed, 0), (task, seed, 1), ... whose structure falls in the
     split."""
 
+    VERSION = 2
     task: Task
     """The family and its knobs."""
     bands: dict[str, dict[int, float]]

@@ -9,6 +9,7 @@ from interplay.schema.rl import Verify
 class EvaluateSpec(Model):
     """Samples of one model over one problem set. Roles: `model` and `data`."""
 
+    VERSION = 2
     num_samples: Count = 32
     """Completions per prompt (n of the unbiased pass@k). Where a study asks for more than 32, the planner makes blocks
     of 32, a stage each, which the report reads as one, so that more samples repeat none."""
