@@ -1,0 +1,28 @@
+"""The log of a stage keeps everything that was said, whoever removes it."""
+
+import contextlib
+import io
+import sys
+from pathlib import Path
+
+from interplay import stage
+
+
+def test_a_log_that_another_snakemake_removes_comes_back_with_all_of_its_text(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "stage.log"
+    with stage._log(log):
+        print("one", file=sys.stderr)
+        log.unlink()
+        print("two", file=sys.stderr)
+        with contextlib.redirect_stderr(io.StringIO()), stage._log(log):  # as the other one's job, which waits for the lease
+            print("waits", file=sys.stderr)
+        print("three", file=sys.stderr)
+    assert log.read_text().split() == ["one", "two", "waits", "three"]
+
+
+def test_what_is_said_also_reaches_the_terminal_where_the_log_has_no_room(tmp_path: Path, capsys) -> None:
+    with stage._log(tmp_path / "stage.log"), open("/dev/full", "ab", buffering=0) as full:
+        tee = sys.stderr
+        tee.log = full
+        print("said", file=sys.stderr)
+    assert capsys.readouterr().err == "said\n"
