@@ -7,6 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from conftest import Laboratory, kill_group, saves, wait_for
 
 SMOKE = ("study=quickstart", "scale=smoke")
@@ -95,6 +96,15 @@ def test_two_snakemakes_at_once_compute_each_stage_once(finished: Laboratory, la
     processes = [laboratory.start(*SMOKE), laboratory.start(*SMOKE)]
     assert [process.wait(timeout=600) for process in processes] == [0, 0]
     assert laboratory.records() == finished.records()
+    assert {number for numbers in attempts(laboratory).values() for number in numbers} == {1}
+    assert "is at work on it; waiting for its record" in "".join(p.read_text() for p in laboratory.folder.glob("logs/*/*.log"))
+
+
+@pytest.mark.slow
+def test_two_studies_at_once_make_what_they_share_once(laboratory: Laboratory) -> None:
+    processes = [laboratory.start(*SMOKE), laboratory.start("study=edge", "scale=smoke")]
+    assert [process.wait(timeout=900) for process in processes] == [0, 0]
+    assert len(laboratory.records()) == 46 + 1
     assert {number for numbers in attempts(laboratory).values() for number in numbers} == {1}
 
 

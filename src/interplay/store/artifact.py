@@ -10,7 +10,9 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,10 +89,19 @@ def read_json(path: Path) -> Any:
 
 @contextlib.contextmanager
 def lease(out: Path) -> Iterator[None]:
-    """Hold the folder alone; waits for whoever has it. The kernel frees it when the holder dies, however it dies."""
+    """Hold the folder alone; says so and waits while another has it. The kernel frees it when the holder dies, in any way."""
     out.mkdir(parents=True, exist_ok=True)
-    with open(out / "lease", "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with open(out / "lease", "a+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            holder = handle.read() or "another process"
+            print(f"interplay: {out}: {holder} is at work on it; waiting for its record", file=sys.stderr, flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()} on {platform.node()}")
+        handle.flush()
         yield
 
 
