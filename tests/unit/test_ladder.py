@@ -16,42 +16,7 @@ from interplay.store.artifact import split_ref
 from interplay.study.graph import plan_study
 from interplay.study.plan import Plan, Stage
 
-STUDY = """
-defaults:
-  - /task@task: op_dag
-  - /method@stages.rl.method: grpo
-  - _self_
-
-question: What does each step add?
-
-data:
-  corpus: {band: id, split: train}
-  held_out: {band: id, split: validation}
-  edge: {band: edge, split: rl}
-  test: {bands: [id, edge], split: test}
-
-stages:
-  base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out, checkpoints: [40, 20]}
-  rl: {kind: rl, data: {edge: 1.0}, checkpoints: [1, 2, 4]}
-  best: {kind: select, by: eval_loss/id, mode: min}
-  judge: {kind: evaluate, data: held_out, num_samples: 8}
-  eval: {kind: evaluate, data: test}
-  along: {kind: evaluate, data: test, along: rl, num_samples: 4}
-
-arms:
-  base: {path: [base]}
-  early: {path: [base@20, rl], control: base}
-  rl: {path: [base, rl], control: base}
-  best: {path: [base, best, rl], control: rl}
-evaluate: [eval, along]
-
-seeds: {values: [0], vary: [base, rl]}
-
-tables:
-  main: {columns: [id], cells: [strict_pass@1]}
-figures:
-  climb: {x: step, y: strict_pass@1, panel: band}
-"""
+STUDY = (ROOT / "tests/climb.yaml").read_text()
 
 
 def plan(tmp_path: Path, *changes: tuple[str, str]) -> Plan:
