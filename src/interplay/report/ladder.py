@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import MaxNLocator
 
 from interplay.report import frame
 from interplay.report.estimate import Estimate, uncertain_over, value
@@ -95,6 +96,7 @@ def _panel(results: Results, axis: Axes, drawn: list[Curve]) -> None:
         axis.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
         axis.plot(steps, middle, label=_label(curve, drawn), linewidth=1.8, markersize=4, color=color, marker=marker)
     axis.set_ylim(-2, 102)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel(" or ".join(f"step of {stage}" for stage in dict.fromkeys(curve.stage for curve in drawn)) or "step")
     axis.grid(axis="y")
 

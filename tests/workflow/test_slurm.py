@@ -1,0 +1,76 @@
+"""What Slurm is asked for, and what becomes of its signals, with stand-ins for its commands on the path."""
+
+import json
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import BEHIND, Laboratory, saves, wait_for
+
+from interplay.store import artifact
+
+pytestmark = pytest.mark.slow
+SILENT = "#!/bin/sh\nexit 0\n"
+COMMANDS = {
+    "sbatch": '#!/bin/sh\necho "$@" >> submitted\necho 1\n',
+    "srun": '#!/bin/bash\nwhile [[ "$1" == -* ]]; do shift; done\nexec "$@"\n',
+    "sinfo": "#!/bin/sh\necho PARTITION\necho 'main*'\n",
+    **dict.fromkeys(("sacct", "squeue", "scancel", "sacctmgr", "scontrol"), SILENT),
+}
+
+
+@pytest.fixture
+def cluster(finished: Laboratory, tmp_path: Path) -> Laboratory:
+    """A laboratory whose base is still to be made, on a machine with such commands."""
+    laboratory = Laboratory(tmp_path / "laboratory")
+    for kind in ("problems", "tokenizer", "corpus"):
+        shutil.copytree(finished.folder / "results" / kind, laboratory.folder / "results" / kind)
+    laboratory.edit("configs/scale/smoke.yaml", "pretrain: {", "pretrain: {run: {save_minutes: 0.0}, ")
+    for name, text in COMMANDS.items():
+        file = tmp_path / "bin" / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+    laboratory.env |= {"PATH": f"{tmp_path / 'bin'}:{laboratory.env['PATH']}", "SLURM_JOB_ID": "1"}
+    return laboratory
+
+
+def test_a_job_may_be_requeued_and_is_warned_before_its_time_is_up(cluster: Laboratory) -> None:
+    command = ["snakemake", "all", "--profile", "slurm", "--slurm-no-account", "--config", "study=quickstart", "scale=smoke"]
+    process = subprocess.Popen(command, cwd=cluster.folder, env=cluster.env, stderr=subprocess.PIPE, text=True)
+    submitted = cluster.folder / "submitted"
+    wait_for(submitted.exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=300)
+    line = submitted.read_text().splitlines()[0]
+    assert " --requeue " in line
+    assert " --signal=USR1@120 " in line
+    assert " --mem 3000 " in line
+
+
+def test_slurms_warning_reaches_the_stage_through_the_snakemake_of_the_job_step(
+    finished: Laboratory, cluster: Laboratory
+) -> None:
+    base = next(finished.folder.glob("results/pretrain/*"))
+    out = cluster.folder / "results/pretrain" / base.name
+    stage = artifact.read_json(base / "stage.json")
+    out.mkdir(parents=True)
+    (out / "stage.json").write_text(json.dumps({**stage, "run": {**stage["run"], "save_minutes": 0.0}}))
+    batch = (
+        "python -m snakemake --snakefile Snakefile --allowed-rules pretrain --cores 1 --force-use-threads --force --no-hooks "
+        "--nolock --keep-incomplete --rerun-triggers input --executor slurm-jobstep --jobs 1 --mode remote "
+        f"--target-jobs pretrain:digest={base.name} --config study=quickstart scale=smoke"
+    )
+    process = subprocess.Popen([*BEHIND, *batch.split()], cwd=cluster.folder, env=cluster.env, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: saves(out) >= 1)
+    below = psutil.Process(process.pid).children(recursive=True)
+    step = [one for one in below if "snakemake" in one.cmdline() and "interplay.stage" not in one.cmdline()][-1]
+    step.send_signal(signal.SIGUSR1)
+    _, errors = process.communicate(timeout=300)
+    assert artifact.done(out) or "interplay: stopped at step" in errors, errors
+    again = cluster.run("python", "-m", "interplay.stage", "run", base.name)
+    assert again.returncode == 0, again.stderr
+    assert (out / "record.json").read_bytes() == (base / "record.json").read_bytes()
