@@ -107,6 +107,11 @@ REFUSED = {
     "a band that the evaluation lacks": (
         ("by: eval_loss/id, mode: min", "by: strict_pass@1, mode: max, band: edge, evaluate: judge"), "no such band",
     ),
+    "candidates by hand": (("mode: min", "mode: min, candidates: [20]"), "filled in from the checkpoints"),
+    "a ladder that an arm sends nowhere": (
+        ("path: [base, rl], control: base", "path: [base, rl], control: base, set: {along.along: 7}"), "no such stage",
+    ),
+    "an evaluation that is none": (("by: eval_loss/id, mode: min", "by: strict_pass@1, mode: max, evaluate: rl"), "must be the name"),
     "checkpoints past the end": (("checkpoints: [1, 2, 4]", "checkpoints: [1, 9]"), "9 is not among the steps 1..4"),
 }  # fmt: skip
 

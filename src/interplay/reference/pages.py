@@ -71,7 +71,12 @@ PAGE: Page = [
         "A stage of kind `select` on a path, after a stage that keeps checkpoints: what follows starts from the best of them.",
         [select.SelectSpec],
     ),
-    ("Evaluation", "A stage of kind `evaluate`, whose `data` is the name of one problem set.", [evaluate.EvaluateSpec]),
+    (
+        "Evaluation",
+        "A stage of kind `evaluate`, whose `data` is the name of one problem set. With `along: STAGE` it makes a training "
+        "ladder: one training stage with `checkpoints`, and an evaluation of each; a figure `{x: step, y: strict_pass@1}` shows it.",
+        [evaluate.EvaluateSpec],
+    ),
     ("The run block", "`run` of a stage or of a kind in a scale.", [run.Run]),
 ]
 """Heading, what it is about, and the models whose keys it lists."""

@@ -56,7 +56,7 @@ class Arm(Model):
     Keys of axes are `stage.key`, or `task.key` for the task of all the arm's data; they are applied above `set`."""
 
     path: list[str]
-    """Stages in order; the first is a pretrain or a source."""
+    """Stages in order; the first is a pretrain or a source. `stage@step` goes on from a checkpoint that the stage keeps."""
     control: str | None = None
     """The arm that this one is to be compared with. Where that arm has axes, give one of its combinations, or its plain name for
     the one with the same values in brackets. A combination that is itself the control of its siblings has none."""
@@ -102,7 +102,8 @@ class Study(Model):
     arms: dict[str, Arm]
     """Name -> arm. The order is that of tables and figures."""
     evaluate: list[str]
-    """Evaluate stages run at the end of every path."""
+    """Evaluate stages run at the end of every path; those with `along: STAGE` run along that stage instead: on the model that it
+    starts from, each checkpoint that it keeps and its end, in the arms whose path has it."""
     seeds: Seeds | None = None
     """Null: the scale's."""
     match: list[Match] = []

@@ -135,10 +135,10 @@ class Expansion:
 
     def evaluation(self, stages: Tree, name: str, model: str, label: str) -> list[str]:
         """The stages that evaluate a model, one for each block of samples."""
-        key = f"stages.{name}"
-        check.entry(stages[name], f"{self.where}: {key}")
-        entry = {key: value for key, value in stages[name].items() if key not in OWN_KEYS}
-        deps = {"model": model, "data": self.problems(stages[name]["data"], f"{key}.data")}
+        key, given = f"stages.{name}", self._pick(stages, name, "evaluate", "stage")
+        check.entry(given, f"{self.where}: {key}")
+        entry = {key: value for key, value in given.items() if key not in OWN_KEYS}
+        deps = {"model": model, "data": self.problems(given.get("data", ""), f"{key}.data")}
         asked = {"num_samples": BLOCK, "first_sample": 0, **self.scale.kinds.get("evaluate", {}), **entry}
         parts = ladder.blocks(asked["num_samples"], asked["first_sample"])
         made = [self.stage("evaluate", {**entry, **part}, deps, key, label) for part in parts]
@@ -167,7 +167,8 @@ class Expansion:
         evaluate = partial(self.evaluation, stages)
         for step in self.study.evaluate:
             label, along = f"{name}/{step}/seed{seed}", stages[step].get("along")
-            if along:
+            if along is not None:
+                self._pick(stages, along, f"stages.{step}.along", "stage")
                 rungs += ladder.rungs(step, along, path, self.plan.stages, label, evaluate, f"{self.where}: stages.{step}.along")
             else:
                 evaluations[step] = evaluate(step, str(before), label)[0]
