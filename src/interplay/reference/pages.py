@@ -74,7 +74,7 @@ PAGE: Page = [
     (
         "Evaluation",
         "A stage of kind `evaluate`, whose `data` is the name of one problem set. With `along: STAGE` it makes a training "
-        "ladder: one training stage with `checkpoints`, and an evaluation of each; a figure `{x: step, y: strict_pass@1}` shows it.",
+        "ladder: one training stage with `checkpoints`, an evaluation of each; a figure `{x: step, y: strict_pass@1}` shows it.",
         [evaluate.EvaluateSpec],
     ),
     ("The run block", "`run` of a stage or of a kind in a scale.", [run.Run]),
