@@ -1,6 +1,5 @@
 """A laboratory of one's own: a copy of the project's workflow in a temporary folder, run with the real Snakemake."""
 
-import json
 import os
 import shutil
 import signal
@@ -11,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from interplay.store.state import last_save
 
 ROOT = Path(__file__).parent.parent
 BEHIND = ["nice", "-n", "5"]
@@ -95,6 +96,6 @@ def kill_group(process: subprocess.Popen[str]) -> None:
 
 def saves(out: Path) -> int:
     """How far the saves in resume/ reach: the last step, or the number of finished shards."""
-    for pointer in out.glob("resume/**/state.json"):
-        return int(json.loads(pointer.read_text())["step"])
+    if saved := last_save(out):
+        return int(saved["step"])
     return len(list(out.glob("resume/shards/*.parquet")))

@@ -2,9 +2,11 @@
 started) or missing (no folder)."""
 
 import fcntl
+import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from interplay.schema.base import UserError
 from interplay.store import artifact
 
 
@@ -24,6 +26,8 @@ def of(out: Path) -> State:
     reached = _reached(out)
     if _held(out / "lease"):
         return State("running", reached)
+    if artifact.done(out):  # it ended while we looked
+        return State("done")
     if (out / "failure.json").exists():
         return State("failed", str(artifact.read_json(out / "failure.json")["message"]))
     if (out / "telemetry.json").exists() or reached:
@@ -33,11 +37,26 @@ def of(out: Path) -> State:
 
 def _reached(out: Path) -> str:
     """What its last save holds; empty when there is none."""
-    for pointer in (out / "resume" / "state.json", out / "resume" / "state" / "state.json"):  # the trainer's, RL's
-        if pointer.exists():
-            return f"step {artifact.read_json(pointer)['step']}"
-    shards = len(list(out.glob("resume/shards/*.parquet")))
+    if saved := last_save(out):
+        return f"step {saved['step']}"
+    try:
+        shards = sum(name.endswith(".parquet") for name in os.listdir(out / "resume" / "shards"))
+    except FileNotFoundError:
+        return ""
     return f"{shards} finished shard{'' if shards == 1 else 's'}" if shards else ""
+
+
+def last_save(out: Path) -> dict[str, Any] | None:
+    """What the pointer to the last save of a trainer or of an RL run says; None where there is none, also when the stage ends
+    while we look."""
+    for pointer in (out / "resume" / "state.json", out / "resume" / "state" / "state.json"):
+        if pointer.exists():
+            try:
+                return artifact.read_json(pointer)
+            except UserError:
+                if pointer.exists():
+                    raise
+    return None
 
 
 def _held(lease: Path) -> bool:

@@ -103,11 +103,10 @@ class Library:
 
 def share_done(folder: Path, stage: Stage) -> float:
     """How much of an unfinished stage its last save holds, in [0, 1]; 0 where saves do not tell."""
-    for pointer in (folder / "resume" / "state.json", folder / "resume" / "state" / "state.json"):
-        if pointer.exists():
-            saved = artifact.read_json(pointer)
-            reached, whole = saved["state"].get("tokens"), getattr(stage.spec, "tokens", None)
-            if reached is None or whole is None:
-                reached, whole = saved["step"], getattr(stage.spec, "steps", None)
-            return min(1.0, reached / whole) if whole else 0.0
-    return 0.0
+    saved = state.last_save(folder)
+    if saved is None:
+        return 0.0
+    reached, whole = saved["state"].get("tokens"), getattr(stage.spec, "tokens", None)
+    if reached is None or whole is None:
+        reached, whole = saved["step"], getattr(stage.spec, "steps", None)
+    return min(1.0, reached / whole) if whole else 0.0
