@@ -103,8 +103,7 @@ def _work(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: Run) -
 
 def _attempts(out: Path) -> int:
     """How often this stage was started before, killed attempts included."""
-    path = out / "telemetry.json"
-    return int(artifact.read_json(path)["attempts"]) if path.exists() else 0
+    return int(metrics.read_telemetry(out).get("attempts", 0))
 
 
 def _refuse_other_identity(out: Path, stage: dict[str, Any], spec: Model) -> None:
@@ -147,7 +146,6 @@ def _telemetry(started: float, how: Run) -> dict[str, Any]:
         "peak_memory_mb": round(usage.ru_maxrss / 1024, 1),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "threads": how.threads,
-        "host": platform.node(),
         "python": platform.python_version(),
     }
 

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from interplay.store.artifact import read_json, write_atomic, write_json
 
@@ -44,9 +45,13 @@ def read(out: Path) -> list[dict]:
 
 def telemetry(out: Path, **values: float | int | str | dict[str, str]) -> None:
     """Merge what the digest does not determine (throughput, peak memory, host) into `telemetry.json`."""
+    write_json(out / "telemetry.json", {**read_telemetry(out), **values})
+
+
+def read_telemetry(out: Path) -> dict[str, Any]:
+    """What the runner measured of a stage; {} where it left nothing, as where the stage came through DVC."""
     path = out / "telemetry.json"
-    known = read_json(path) if path.exists() else {}
-    write_json(path, {**known, **values})
+    return read_json(path) if path.exists() else {}
 
 
 class Progress:

@@ -5,15 +5,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from interplay.schema import sources
-from interplay.store import artifact
+from interplay.store import artifact, metrics
 
 
 def drifted(results: Path, stages: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """File of the package -> digests of the finished stages, given as (kind, digest), whose maker read it otherwise."""
     found: dict[str, list[str]] = {}
     for kind, digest in stages:
-        path = artifact.folder(results, kind, digest) / "telemetry.json"
-        made_by = artifact.read_json(path).get("sources") if path.exists() else None
+        made_by = metrics.read_telemetry(artifact.folder(results, kind, digest)).get("sources")
         for name in sources.differing(made_by, sources.of_kind(kind)) if made_by else []:
             found.setdefault(name, []).append(digest)
     return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))

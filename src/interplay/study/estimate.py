@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from interplay.schema.base import UserError
 from interplay.schema.cost import Cost, costs
 from interplay.schema.rl import RLSpec
-from interplay.store import artifact
 from interplay.store.artifact import split_ref
+from interplay.store.metrics import read_telemetry
 from interplay.study.plan import Stage
 from interplay.study.state import FINISHED, Found, Library, share_done
 
@@ -176,7 +176,7 @@ def _paces(kind: str, library: Library, found: Mapping[str, Found]) -> list[Pace
 def _pace(digest: str, library: Library, folder: Path) -> Pace | None:
     """None where the time of the whole stage is not known."""
     known = _with_inputs(digest, library)
-    telemetry = artifact.read_json(folder / "telemetry.json") if (folder / "telemetry.json").exists() else {}
+    telemetry = read_telemetry(folder)
     seconds = _seconds(telemetry, known[digest]["spec"]) if digest in known else None
     if not seconds:
         return None

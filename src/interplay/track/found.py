@@ -4,9 +4,10 @@ import calendar
 import json
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from interplay.store import artifact, state
+from interplay.store import artifact, metrics, state
+from snakemake_logger_plugin_mlflow.events import tail
 
 STATUS = {"done": "FINISHED", "running": "RUNNING", "failed": "FAILED", "unfinished": "KILLED"}
 """A stage's state -> the status of its run. What is new or missing has no run."""
@@ -36,25 +37,15 @@ def look(results: Path, kind: str, digest: str) -> Found:
 
 def last_words(log: Path) -> str:
     """The last line of a stage's log if that is a failure or a stop and no progress line; else nothing."""
-    if not log.exists():
-        return ""
-    with open(log, "rb") as handle:
-        handle.seek(max(0, log.stat().st_size - 20_000))
-        lines = [line for line in handle.read().decode(errors="replace").splitlines() if line.strip()]
+    lines = tail(log, 20_000)
     latest = [number for number, line in enumerate(lines) if line.endswith("]") and " [" in line] or [0]
     traced = any(line.startswith("Traceback ") for line in lines[latest[-1] :])
     return lines[-1].strip() if lines and (traced or lines[-1].startswith("interplay: ")) else ""
 
 
-def telemetry(out: Path) -> dict[str, Any]:
-    """What the runner measured; {} when it did not."""
-    path = out / "telemetry.json"
-    return artifact.read_json(path) if path.exists() else {}
-
-
 def times(out: Path) -> tuple[int, int]:
     """Start and end of the last attempt, in milliseconds since the epoch. Of an unfinished one both are its last sign of life."""
-    told = telemetry(out)
+    told = metrics.read_telemetry(out)
     if "started" in told:
         start = calendar.timegm(time.strptime(told["started"], "%Y-%m-%dT%H:%M:%SZ"))
         return 1000 * start, round(1000 * (start + float(told.get("seconds_wall", 0))))

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from interplay.schema.report import ReportSpec
 from interplay.store import artifact
+from interplay.store.metrics import read_telemetry
 from interplay.study.plan import Plan, Stage
 from interplay.track import describe, found, lineage
 from interplay.track.found import Found
@@ -129,9 +130,7 @@ class Mirror:
             return run
         if state.status == "FINISHED":
             self._complete(run, stage)
-        elif not (
-            state.status == "KILLED" and self.status[run.info.run_id] == "FAILED"
-        ):  # a job's failure says more than its rest
+        elif (self.status[run.info.run_id], state.status) != ("FAILED", "KILLED"):  # a job's failure says more than its rest
             self._tag(run, {"message": state.message} if state.message else {})
             self.steps(digest)
             self._set(run, state.status, round(1000 * time.time()))
@@ -139,7 +138,7 @@ class Mirror:
 
     def _complete(self, run: Any, stage: Stage) -> None:
         out = self._out(stage)
-        record, told = artifact.record(out), found.telemetry(out)
+        record, told = artifact.record(out), read_telemetry(out)
         start, end = found.times(out)
         self.steps(stage.digest, (max(start, run.info.start_time), end))
         given, taken = lineage.inputs(self, stage)
