@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -56,9 +55,11 @@ def test_the_lease_is_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    waiting = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    time.sleep(0.5)
-    assert waiting.poll() is None
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert waiting.stderr is not None
+    assert "is at work on it; waiting" in waiting.stderr.readline()
     holder.kill()
     assert waiting.stdout is not None
     assert waiting.stdout.readline() == "held\n"
