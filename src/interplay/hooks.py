@@ -40,11 +40,13 @@ def succeed(graph: Graph) -> None:
 
 def fail(graph: Graph) -> None:
     """After the last job, when one failed: links for the studies that are finished, a page of what is there for the others."""
-    graph.link()
-    for plan in graph.plans:
-        if graph.missing([plan.report]):
-            print(partial_page(graph, plan))
-    live.finish()
+    try:
+        graph.link()
+        for plan in graph.plans:
+            if graph.missing([plan.report]):
+                print(partial_page(graph, plan))
+    finally:  # whatever is wrong with a page, no run may go on saying RUNNING
+        live.finish()
 
 
 def _fetch(graph: Graph) -> None:

@@ -54,7 +54,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def copy_atomic(source: Path, path: Path) -> None:
-    """Copy a file as `write_atomic` writes one."""
+    """Copy a file so that a reader sees the old one or the new one and never a part; not made to survive power loss."""
     with _replacing(path) as part:
         shutil.copyfile(source, part)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.schema.base import UserError
+from interplay.store.artifact import split_ref
 from interplay.study import cause
 from interplay.study.cause import Cause, Comparison
 from interplay.study.plan import Plan
@@ -33,7 +34,7 @@ class _Two:
         self.stages = {**old, **new}
 
     def get(self, ref: str) -> dict[str, Any] | None:
-        return self.stages.get(ref.partition("@")[0])
+        return self.stages.get(split_ref(ref)[0])
 
 
 def lock_of(plan: Plan, configs: Path, revision: str) -> dict[str, dict[str, Any]]:

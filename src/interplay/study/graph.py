@@ -115,7 +115,7 @@ class Graph:
 
     def by_name(self, plan: Plan) -> Path:
         """The folder of a study's readable links."""
-        return self.results / "by-name" / f"{plan.study.replace('/', '.')}.{plan.scale}"
+        return self.results / "by-name" / kept.name(plan)
 
 
 def _link_study(results: Path, plan: Plan, top: Path) -> Path:
