@@ -7,12 +7,10 @@ from typing import Any
 from interplay.report.plain import aligned, short
 from interplay.schema.base import UserError, parse
 from interplay.schema.digest import canonical, digest
-from interplay.schema.kinds import KINDS
+from interplay.schema.kinds import KINDS, TRAINERS
 from interplay.schema.leaves import difference
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
-
-TRAINERS = ("pretrain", "midtrain", "sft")
 
 
 def prepare(stage: Mapping[str, Any], results: Path, scratch: Path) -> Path:

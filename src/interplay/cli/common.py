@@ -14,6 +14,11 @@ RESULTS = Path("results")
 def study_arguments(parser: argparse.ArgumentParser) -> None:
     """`STUDY [--scale SCALE]`."""
     parser.add_argument("study", help="a file below configs/study, without .yaml")
+    scale_argument(parser)
+
+
+def scale_argument(parser: argparse.ArgumentParser) -> None:
+    """`[--scale SCALE]`."""
     parser.add_argument("--scale", help="a file below configs/scale (default: that of configs/config.yaml)")
 
 

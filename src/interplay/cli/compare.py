@@ -2,7 +2,7 @@
 
 import argparse
 
-from interplay.cli.common import CONFIGS, RESULTS, default_scale
+from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.base import UserError
 
 
@@ -10,7 +10,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("a", help="a stage as `interplay show` takes it, or an arm as STUDY:ARM")
     parser.add_argument("b", help="what to lay beside it, of the same sort")
-    parser.add_argument("--scale", help="a file below configs/scale (default: that of configs/config.yaml)")
+    scale_argument(parser)
     parser.add_argument("--metric", default="strict_pass@1", help="strict_pass@K or answer_pass@K (default strict_pass@1)")
     parser.add_argument("--column", help="only prompts of this band, or of `op:N`")
     parser.add_argument("-n", type=int, default=2, help="flipped items shown in each direction (default 2)")

@@ -21,7 +21,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make the stage, then lay its bytes beside the record. Exit code 1 when they differ or it fails, 3 as in a job."""
+    """Make the stage, then lay its bytes beside the record.
+
+    Exit code 1 when they differ or it fails, 3 when trying again would not help."""
     from interplay import debug
     from interplay.study import catalog
 

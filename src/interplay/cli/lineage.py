@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from interplay.cli.common import CONFIGS, RESULTS, default_scale
+from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.base import UserError
 
 FORMATS = {".svg": "svg", ".mmd": "mermaid", ".md": "mermaid"}
@@ -13,7 +13,7 @@ FORMATS = {".svg": "svg", ".mmd": "mermaid", ".md": "mermaid"}
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("what", metavar="study|digest", help="a study, or a stage as `interplay show` takes it")
-    parser.add_argument("--scale", help="a file below configs/scale (default: that of configs/config.yaml)")
+    scale_argument(parser)
     parser.add_argument("--format", choices=["mermaid", "svg"], help="default: by the file's ending, else mermaid")
     parser.add_argument("--across", type=int, default=8, help="boxes side by side in an SVG, at most (default 8; 3 for a phone)")
     parser.add_argument("-o", "--output", type=Path, help="write to this file")

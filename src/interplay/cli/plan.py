@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from interplay.cli.common import CONFIGS, RESULTS, default_scale
+from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.base import UserError
 from interplay.study import compose
 from interplay.study.graph import plan_study
@@ -13,7 +13,7 @@ from interplay.study.plan import Plan
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("study", nargs="?", help="a file below configs/study, without .yaml")
-    parser.add_argument("--scale", help="a file below configs/scale (default: that of configs/config.yaml)")
+    scale_argument(parser)
     parser.add_argument("--full", action="store_true", help="explain every new stage and name every field that differs")
     parser.add_argument("--stages", action="store_true", help="list every stage with its state")
     parser.add_argument("--json", action="store_true", help="the same as JSON")

@@ -4,10 +4,10 @@ import textwrap
 from collections import Counter
 
 from interplay.report.units import clock, quantity
+from interplay.schema.base import plural
 from interplay.study import cause, drift, estimate
 from interplay.study.against import Differences
 from interplay.study.cause import Cause, Change
-from interplay.study.drift import counted
 from interplay.study.overview import TO_DO, Overview
 from interplay.study.state import FINISHED, KEPT
 
@@ -46,7 +46,7 @@ def differences(found: Differences, revision: str, full: bool = False) -> str:
 
 def _heading(seen: Overview) -> list[str]:
     plan = seen.plan
-    return [f"{plan.study} at scale {plan.scale}: {counted(len(plan.stages), 'stage')}, report {plan.report}"]
+    return [f"{plan.study} at scale {plan.scale}: {plural(len(plan.stages), 'stage')}, report {plan.report}"]
 
 
 def _table(seen: Overview) -> list[str]:
@@ -92,11 +92,11 @@ def _sums(seen: Overview) -> list[str]:
         f"{done} of them ({100 * done // distinct}%) are done"
     ]
     if back := len(seen.of_state(KEPT)):
-        lines.append(f"kept: {counted(back, 'record')} in results/studies, put back at a launch")
+        lines.append(f"kept: {plural(back, 'record')} in results/studies, put back at a launch")
     if not left:
         return [*lines, "to do: nothing"]
     lines += [
-        f"to do: {counted(left, 'stage')}, {clock(made.hours() * 3600)} one after another, {clock(seen.chain * 3600)} at least "
+        f"to do: {plural(left, 'stage')}, {clock(made.hours() * 3600)} one after another, {clock(seen.chain * 3600)} at least "
         f"(longest chain), {made.gpu_hours():.3g} GPU-hours",
         f"time {estimate.said(made.sources())}",
     ]
@@ -127,7 +127,7 @@ def _why(seen: Overview, full: bool) -> list[str]:
         lines += _group(group, full, "nearest") + _goes_on(seen, group)
     hidden = sum(len(group) for group in groups[GROUPS:]) if not full else 0
     hidden += sum(seen.passed_over.values())
-    return [*lines, f"  {hidden} more stages; --full shows them"] if hidden else lines
+    return [*lines, f"  {plural(hidden, 'more stage')}; --full shows them"] if hidden else lines
 
 
 def _group(group: list[Cause], full: bool, what: str) -> list[str]:
@@ -143,7 +143,7 @@ def _group(group: list[Cause], full: bool, what: str) -> list[str]:
     for change in changes:
         lines += _change(change)
     more = len(first.changes) - len(changes)
-    return [*lines, f"      and {more} more fields"] if more else lines
+    return [*lines, f"      and {plural(more, 'more field')}"] if more else lines
 
 
 def _goes_on(seen: Overview, group: list[Cause]) -> list[str]:

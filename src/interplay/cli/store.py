@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from interplay.cli.common import CONFIGS, RESULTS
+from interplay.cli.common import CONFIGS, RESULTS, scale_argument
 from interplay.schema.base import UserError
 from interplay.schema.kinds import KINDS
 from interplay.store import artifact
@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "study", nargs="?", help="a file below configs/study, without .yaml (default: those of configs/config.yaml)"
     )
-    parser.add_argument("--scale", help="a file below configs/scale (default: that of configs/config.yaml)")
+    scale_argument(parser)
     parser.add_argument(
         "--records", action="store_true", help="pull no payloads: records and what tables are made from, megabytes"
     )

@@ -4,7 +4,7 @@ import argparse
 import time
 import uuid
 
-from interplay.cli.common import CONFIGS, RESULTS, default_scale
+from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.base import UserError
 from interplay.store import artifact
 from interplay.study import compose
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         description="Replay records into an MLflow store; what is there already is left as it is. Then `mlflow ui` shows it.",
     )
     sync.add_argument("study", nargs="?", help="a file below configs/study, without .yaml")
-    sync.add_argument("--scale", help="a file below configs/scale (default: that of configs/config.yaml)")
+    scale_argument(sync)
     sync.add_argument("--all", action="store_true", help="every study at every scale of which there are results")
     sync.add_argument("--to", metavar="URI", help="the store (default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db)")
 

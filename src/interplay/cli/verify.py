@@ -4,8 +4,8 @@ import argparse
 import textwrap
 from pathlib import Path
 
-from interplay.cli.common import CONFIGS, RESULTS, default_scale
-from interplay.schema.base import UserError
+from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
+from interplay.schema.base import UserError, plural
 from interplay.store import artifact
 
 
@@ -14,7 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", help="a study, or a stage by its digest or by-name path (default: everything in results/)"
     )
-    parser.add_argument("--scale", help="a file below configs/scale (default: that of configs/config.yaml)")
+    scale_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     for line in drift.advisory(drift.drifted(RESULTS, [(folder.parent.name, folder.name) for folder in folders])):
         print(textwrap.fill(line, 100))
     size = quantity(sum(file.size for file in files))
-    whole = f"{drift.counted(len(folders), 'finished stage')} ({drift.counted(len(files), 'file')}, {size} bytes)"
+    whole = f"{plural(len(folders), 'finished stage')} ({plural(len(files), 'file')}, {size} bytes)"
     if damage:
         stages = len({wrong.stage for wrong in damage})
         raise UserError(

@@ -9,7 +9,8 @@ from interplay.report import estimate, flips, frame, text
 from interplay.report.collapse import stage_name
 from interplay.report.frame import Results
 from interplay.report.plain import aligned, short
-from interplay.schema.base import UserError, nearest
+from interplay.schema.base import UserError, nearest, plural
+from interplay.schema.kinds import TRAINERS
 from interplay.schema.leaves import difference, leaves
 from interplay.schema.report import ReportArm, ReportSpec
 from interplay.store import artifact
@@ -17,7 +18,6 @@ from interplay.store.artifact import split_ref
 
 MOST = 14
 """Fields of one stage that are listed."""
-TRAINERS = ("pretrain", "midtrain", "sft")
 MODELS = ("init", "model", "reference")
 
 Stages = Mapping[str, Mapping[str, Any]]
@@ -117,7 +117,7 @@ def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: st
     one, other = stages[a], stages[b]
     fields = difference(one["spec"], other["spec"])
     rows = [[f"{path}{key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]
-    rows += [["", f"and {len(fields) - MOST} more fields"]] if len(fields) > MOST else []
+    rows += [["", f"and {plural(len(fields) - MOST, 'more field')}"]] if len(fields) > MOST else []
     versions = difference(one.get("versions", {}), other.get("versions", {})) if not fields else {}
     rows += [[f"{path}version of {key or one['kind']}", f"{old} -> {new}"] for key, (old, new) in versions.items()]
     for role in dict.fromkeys([*one["deps"], *other["deps"]]):

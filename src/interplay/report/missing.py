@@ -22,6 +22,11 @@ def reasons(stages: Mapping[str, Mapping[str, Any]], results: Path, logs: Path) 
     return found
 
 
+def state_of(why: str) -> str:
+    """The state that a reason stands for: failed, unfinished or missing."""
+    return "failed" if why.startswith("failed") else "unfinished" if why.startswith("stopped") else "missing"
+
+
 def roots(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> list[str]:
     """Missing stages that wait for no other missing one: what has to be mended or run first."""
     return [digest for digest in stages if digest in why and not _missing_dep(stages[digest], why)]

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from interplay.report import behind, collapse, diagram, frame, ledger, lineage, make, per_arm, present, provenance, spent
+from interplay.report import behind, collapse, diagram, frame, ledger, lineage, make, missing, per_arm, present, provenance, spent
 from interplay.report.behind import Behind
 from interplay.report.make import Answer
+from interplay.schema.base import plural
 from interplay.schema.report import ReportSpec
 from interplay.schema.run import Run
 from interplay.store.artifact import write_atomic
@@ -93,7 +94,7 @@ def summary(made: Answer) -> str:
     """`Of 3 claims 2 are supported and 1 is inconclusive.`"""
     counts = {verdict: sum(item.verdict == verdict for item in made.judged) for verdict in present.CHIPS}
     parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items() if count]
-    return f"Of {_count(len(made.judged), 'claim')} {_listed(parts)}." if made.judged else "The study makes no claim."
+    return f"Of {plural(len(made.judged), 'claim')} {_listed(parts)}." if made.judged else "The study makes no claim."
 
 
 def _facts(made: Answer, of: Behind) -> Mapping[str, str]:
@@ -105,14 +106,10 @@ def _facts(made: Answer, of: Behind) -> Mapping[str, str]:
     return {
         "study": spec.study,
         "scale": spec.scale,
-        "arms": f"{len(frame.arms(spec))} × {_count(seeds, 'seed')}",
+        "arms": f"{len(frame.arms(spec))} × {plural(seeds, 'seed')}",
         "stages": stages,
         "time": f"{spent.total_hours(of)} of work",
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _listed(parts: list[str]) -> str:
@@ -129,8 +126,7 @@ def _plans(of: Behind, anchors: dict[str, str]) -> dict[str, str]:
 def _state(of: Behind, digest: str) -> str:
     if of.done(digest):
         return "done"
-    why = of.why.get(digest, "")
-    return "failed" if why.startswith("failed") else "unfinished" if why.startswith("stopped") else "missing"
+    return missing.state_of(of.why.get(digest, ""))
 
 
 def versions() -> dict[str, str]:

@@ -31,7 +31,7 @@ def gaps(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> lis
         waiting[digest] = {dep for dep in deps if dep in why}.union(*(waiting[dep] for dep in deps))
     waiting = {digest: of for digest, of in waiting.items() if stages[digest]["kind"] != "report"}
     found = [_gap(stages[digest], why[digest], digest, waiting) for digest in missing.roots(stages, why)]
-    return sorted(found, key=lambda gap: not gap.why.startswith("failed"))
+    return sorted(found, key=lambda gap: missing.state_of(gap.why) != "failed")
 
 
 def _gap(stage: Mapping[str, Any], why: str, digest: str, waiting: Mapping[str, set[str]]) -> Gap:

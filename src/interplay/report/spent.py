@@ -35,13 +35,13 @@ def rows(behind: Behind) -> list[Row]:
 
 
 def where_and_when(behind: Behind) -> str:
-    """`vm; 2026-11-20 17:57 to 2026-11-20 18:30 UTC`; empty when telemetry says nothing."""
+    """`on vm; first stage started 2026-11-20 17:57, last 2026-11-20 18:30 UTC`; empty when telemetry says nothing."""
     known = behind.telemetry.values()
     hosts = sorted({str(item["host"]) for item in known if "host" in item})
     starts = sorted(str(item["started"]) for item in known if "started" in item)
     when = [time[:16].replace("T", " ") for time in (starts[:1] + starts[-1:])]
-    spans = f"first stage started {when[0]}, last {when[1]} UTC" if when else ""
-    return "; ".join(filter(None, [f"on {', '.join(hosts)}" if hosts else "", spans]))
+    starts_said = f"first stage started {when[0]}, last {when[1]} UTC" if when else ""
+    return "; ".join(filter(None, [f"on {', '.join(hosts)}" if hosts else "", starts_said]))
 
 
 def total_hours(behind: Behind) -> str:

@@ -76,6 +76,11 @@ class Since(NamedTuple):
 M = TypeVar("M", bound=Model)
 
 
+def plural(number: int, noun: str) -> str:
+    """`1 stage`, `3 stages`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def nearest(word: str, known: Iterable[Any]) -> str:
     """`; did you mean 'x'?` for the closest known word, else the list of what is known."""
     words = sorted({str(item) for item in known})

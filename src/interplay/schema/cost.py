@@ -7,7 +7,8 @@ group, count where they are known: in records, not in plans; those of evaluation
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-TRAINERS = ("pretrain", "midtrain", "sft")
+from interplay.schema.kinds import TRAINERS
+
 NOT_LETTERS = 24
 """Tokens of op_dag's character vocabulary beside its letters: two special ones, ten digits, three operators, nine signs."""
 

@@ -35,6 +35,8 @@ KINDS: dict[str, Kind] = {
     "select": Kind(SelectSpec, "interplay.evaluate.select:run"),
     "report": Kind(ReportSpec, "interplay.report.page:run", reads_light=True),
 }
+TRAINERS = ("pretrain", "midtrain", "sft")
+"""Kinds of the one LM trainer: they spend tokens."""
 
 
 def read_by(consumer: str, kind: str) -> tuple[str, ...] | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from interplay.schema import sources
+from interplay.schema.base import plural
 from interplay.store import artifact, metrics
 
 
@@ -24,13 +25,8 @@ def advisory(found: dict[str, list[str]]) -> list[str]:
         return []
     stages = {digest for digests in found.values() for digest in digests}
     return [
-        f"advisory: {counted(len(stages), 'finished stage')} stood on sources that read otherwise now (comments and docstrings "
-        f"apart), {counted(len(found), 'file')} in all. They are kept. If the same spec would give another result now, raise "
+        f"advisory: {plural(len(stages), 'finished stage')} stood on sources that read otherwise now (comments and docstrings "
+        f"apart), {plural(len(found), 'file')} in all. They are kept. If the same spec would give another result now, raise "
         "VERSION of the model in schema/ that it belongs to: that reruns its users.",
-        *(f"  {name}: {counted(len(digests), 'stage')}" for name, digests in found.items()),
+        *(f"  {name}: {plural(len(digests), 'stage')}" for name, digests in found.items()),
     ]
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 stage`, `3 stages`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

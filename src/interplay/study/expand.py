@@ -7,7 +7,7 @@ from typing import Any
 
 from interplay.schema.base import UserError, nearest, parse, shown
 from interplay.schema.data import ProblemsSpec
-from interplay.schema.kinds import KINDS
+from interplay.schema.kinds import KINDS, TRAINERS
 from interplay.schema.report import ReportArm, ReportStage
 from interplay.schema.run import Run
 from interplay.schema.study import DataSet, Scale, Study
@@ -18,8 +18,6 @@ from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
 from interplay.study.resolve import OWN_KEYS, own_values, whole
-
-TRAINERS = ("pretrain", "midtrain", "sft")
 
 
 class Expansion:
