@@ -131,6 +131,7 @@ def snakemake(folder: Path, *flags: str) -> list[float]:
     if (folder / "configs").exists():
         command += ["--config", "study=many", "scale=smoke"]
     environment = {key: value for key, value in os.environ.items() if key != "SNAKEMAKE_PROFILE"}
+    environment["INTERPLAY_TRACK"] = "0"  # records made here are empty: nothing to mirror, though MLflow would try each time
     started, before = time.perf_counter(), os.times()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
