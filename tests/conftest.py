@@ -1,5 +1,6 @@
 """A laboratory of one's own: a copy of the project's workflow in a temporary folder, run with the real Snakemake."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from interplay.store.state import last_save
@@ -99,3 +101,13 @@ def saves(out: Path) -> int:
     if saved := last_save(out):
         return int(saved["step"])
     return len(list(out.glob("resume/shards/*.parquet")))
+
+
+def below(process: subprocess.Popen[str], word: str) -> list[psutil.Process]:
+    """Processes that this one started, itself or through others, with the word in their command; those that ended are left out."""
+    found = []
+    for one in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if word in one.cmdline():
+                found.append(one)
+    return found

@@ -1,5 +1,6 @@
 """A stage that is killed goes on from its last save and ends with the bytes of an uninterrupted one."""
 
+import contextlib
 import json
 import shutil
 import signal
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import BEHIND, Laboratory, saves, wait_for
+from conftest import BEHIND, Laboratory, below, saves, wait_for
 
 from interplay.schema.identity import rehashed
 from interplay.store.artifact import done, read_json
@@ -83,8 +84,9 @@ def test_a_stopped_job_is_retried_by_snakemake_and_goes_on(finished: Laboratory,
     ]
     process = subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: saves(out) >= 1)
-    runner = next(one for one in psutil.Process(process.pid).children(recursive=True) if "interplay.stage" in one.cmdline())
-    runner.terminate()
+    for runner in below(process, "interplay.stage"):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            runner.terminate()
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert (out / "record.json").read_bytes() == (base / "record.json").read_bytes()

@@ -6,9 +6,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
-from conftest import BEHIND, Laboratory, saves, wait_for
+from conftest import BEHIND, Laboratory, below, saves, wait_for
 
 from interplay.store import artifact
 
@@ -66,8 +65,8 @@ def test_slurms_warning_reaches_the_stage_through_the_snakemake_of_the_job_step(
     )
     process = subprocess.Popen([*BEHIND, *batch.split()], cwd=cluster.folder, env=cluster.env, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: saves(out) >= 1)
-    below = psutil.Process(process.pid).children(recursive=True)
-    step = [one for one in below if "snakemake" in one.cmdline() and "interplay.stage" not in one.cmdline()][-1]
+    stages = below(process, "interplay.stage")
+    step = [one for one in below(process, "snakemake") if one not in stages][-1]
     step.send_signal(signal.SIGUSR1)
     _, errors = process.communicate(timeout=300)
     assert artifact.done(out) or "interplay: stopped at step" in errors, errors

@@ -54,9 +54,11 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def copy_atomic(source: Path, path: Path) -> None:
-    """Copy a file so that a reader sees the old one or the new one and never a part; not made to survive power loss."""
+    """Copy a file so that a reader sees the old one or the new one and never a part; survives power loss."""
     with _replacing(path) as part:
         shutil.copyfile(source, part)
+        with open(part, "rb") as copied:
+            os.fsync(copied.fileno())
 
 
 @contextlib.contextmanager

@@ -63,8 +63,8 @@ def write_folder(out: Path, files: Mapping[str, Content]) -> None:
     for path in sorted(out.rglob("*"), reverse=True):
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
-        elif not path.is_dir() and str(path.relative_to(out)) not in files:
-            path.unlink()
+        elif not path.is_dir() and path.suffix != ".part" and str(path.relative_to(out)) not in files:
+            path.unlink(missing_ok=True)  # another Snakemake may be at it, too; what it is writing is its own
 
 
 def restore(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> list[str]:
