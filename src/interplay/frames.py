@@ -210,8 +210,7 @@ def _curve(folder: Path) -> Iterator[dict[str, Any]]:
 def _stages(plan: Plan, folders: dict[str, Path], states: dict[str, str], details: dict[str, str]) -> pd.DataFrame:
     rows = []
     for digest, stage in plan.stages.items():
-        path = folders[digest] / "telemetry.json"
-        telemetry = artifact.read_json(path) if path.exists() else {}
+        telemetry = store_metrics.read_telemetry(folders[digest])
         told = {key: telemetry.get(key) for key in TELEMETRY}
         row = {"digest": digest, "kind": stage.kind, "label": stage.label, "state": states[digest]}
         rows.append({**row, "detail": details.get(digest, ""), **told})

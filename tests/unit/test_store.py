@@ -112,3 +112,8 @@ def test_the_commit_is_that_of_the_folder_we_stand_in(tmp_path: Path, monkeypatc
     (tmp_path / "file").write_text("two")
     assert len(clean) == 40
     assert commit.current() == f"{clean}-dirty"
+
+
+def test_a_line_of_metrics_that_is_being_written_does_not_count_yet(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
+    assert read(tmp_path) == [{"step": 1, "loss": 2.0}]

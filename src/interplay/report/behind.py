@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from interplay.schema.report import ReportSpec
 from interplay.store import artifact
+from interplay.store.metrics import read_telemetry
 
 ROLES = {"corpus": "corpus", "tokenizer": "tokenizer", "validation": "problems", "data": "problems"}
 """Kind of a stage that is known only by the role it plays for another."""
@@ -70,5 +71,5 @@ def _record(results: Path, kind: str, digest: str) -> dict[str, Any]:
 
 
 def _telemetry(stages: Mapping[str, Mapping[str, Any]], results: Path) -> dict[str, dict[str, Any]]:
-    paths = {digest: artifact.folder(results, stage["kind"], digest) / "telemetry.json" for digest, stage in stages.items()}
-    return {digest: artifact.read_json(path) for digest, path in paths.items() if path.exists()}
+    folders = {digest: artifact.folder(results, stage["kind"], digest) for digest, stage in stages.items()}
+    return {digest: told for digest, folder in folders.items() if (told := read_telemetry(folder))}

@@ -10,6 +10,7 @@ from interplay.schema.leaves import departures, leaves
 from interplay.schema.run import Run
 from interplay.store import artifact, state
 from interplay.store.artifact import split_ref
+from interplay.store.metrics import read_telemetry
 
 MOST = 16
 """Dependants that are listed."""
@@ -32,8 +33,8 @@ def card(digest: str, step: int | None, stages: Stages, locks: list[str], result
     record = artifact.record(out) if now.name == "done" else None
     if record:
         blocks.append(["metrics", *_metrics(stage["kind"], record["metrics"])])
-    if (out / "telemetry.json").exists():
-        blocks.append(["telemetry", *telemetry(artifact.read_json(out / "telemetry.json"))])
+    if told := read_telemetry(out):
+        blocks.append(["telemetry", *telemetry(told)])
     if record:
         where = artifact.at_step(out, step)
         blocks.append(_files(out, record["files"], "" if step is None else f"{where.relative_to(out)}/"))

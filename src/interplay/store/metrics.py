@@ -16,14 +16,8 @@ class Metrics:
 
     def __init__(self, out: Path, resumed_step: int = 0) -> None:
         self.path = out / "metrics.jsonl"
-        kept = [line for line in self._lines() if json.loads(line)["step"] <= resumed_step]
+        kept = [line for line in _whole_lines(self.path) if json.loads(line)["step"] <= resumed_step]
         write_atomic(self.path, "".join(f"{line}\n" for line in kept).encode())
-
-    def _lines(self) -> list[str]:
-        """Whole lines only: a kill may leave the last one torn."""
-        if not self.path.exists():
-            return []
-        return [line for line in self.path.read_text().split("\n")[:-1] if line.endswith("}")]
 
     def write(self, step: int, **values: float) -> None:
         """One line for a step, rounded to 7 significant digits. Values are floats that a rerun would give again."""
@@ -39,8 +33,14 @@ class Metrics:
 
 def read(out: Path) -> list[dict]:
     """The lines of an artifact's `metrics.jsonl`; [] when it has none."""
-    path = out / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(line) for line in _whole_lines(out / "metrics.jsonl")]
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """A kill may leave the last line torn, and one that is being written does not count yet."""
+    if not path.exists():
+        return []
+    return [line for line in path.read_text().split("\n")[:-1] if line.endswith("}")]
 
 
 def telemetry(out: Path, **values: float | int | str | dict[str, str]) -> None:

@@ -18,6 +18,7 @@ from interplay.schema.kinds import KINDS
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
 from interplay.study import compose
+from interplay.study.plan import flat_name
 from interplay.study.state import Found, Library, every_stage, read_locks, scan
 
 DAY = 86400.0
@@ -66,7 +67,7 @@ def find(configs: Path, results: Path, extra: Iterable[Path] = (), older_than: f
     going = {item.folder.name for item in old}
     return Garbage(
         results=old,
-        links=_stale_links(configs, results, locks, found, going),
+        links=_stale_links(results, locks, found, going),
         logs=_orphans(results.parent, set().union(*locks.values()), found, going),
         leftovers=sorted(path for kind in KINDS for path in (results / kind).glob(".gc.*")),
         young=len(unreached) - len(old),
@@ -112,7 +113,7 @@ def _roots(
     days: float,
 ) -> set[str]:
     """Digests that a link of a study without a lock, or a run in flight, holds on to."""
-    names = {f"{s.replace('/', '.')}.{c}" for s in compose.studies(configs) for c in compose.scales(configs)}
+    names = {flat_name(s, c) for s in compose.studies(configs) for c in compose.scales(configs)}
     linked = {target for name, _, target in _links(results) if name in names and name not in locks}
     open_stages = {digest: one for digest, one in found.items() if one.state != "done"}
     now = {digest for digest, one in open_stages.items() if one.state == "running" or _days(results, digest, one) < days}
@@ -151,9 +152,7 @@ def _links(results: Path) -> Iterator[tuple[str, Path, str]]:
                 yield path.relative_to(top).parts[0], path, Path(os.readlink(path)).name
 
 
-def _stale_links(
-    configs: Path, results: Path, locks: Mapping[str, set[str]], found: Mapping[str, Found], going: set[str]
-) -> list[Path]:
+def _stale_links(results: Path, locks: Mapping[str, set[str]], found: Mapping[str, Found], going: set[str]) -> list[Path]:
     return sorted(
         path
         for name, path, target in _links(results)

@@ -10,15 +10,16 @@ from pathlib import Path
 
 from interplay.schema.kinds import KINDS, read_by
 from interplay.store import artifact
-from interplay.study.plan import Plan, Stage
+from interplay.study.plan import Plan, Stage, flat_name
 
+STUDIES, LOCK = "studies", "plan.lock.json"
 Content = Path | bytes
 """A file to copy, or what to write."""
 
 
 def name(plan: Plan) -> str:
     """`<study>.<scale>`; a study in a folder has dots."""
-    return f"{plan.study.replace('/', '.')}.{plan.scale}"
+    return flat_name(plan.study, plan.scale)
 
 
 def keep(results: Path, plan: Plan) -> None:
@@ -26,7 +27,7 @@ def keep(results: Path, plan: Plan) -> None:
     if not _up_to_date(results, plan) and all(
         artifact.done(artifact.folder(results, stage.kind, digest)) for digest, stage in plan.stages.items()
     ):
-        write_folder(results / "studies" / name(plan), records(results, plan))
+        write_folder(results / STUDIES / name(plan), records(results, plan))
     report = artifact.folder(results, "report", plan.report)
     if artifact.done(report) and not artifact.absent(report):
         write_folder(results / "tables" / name(plan), {file: report / file for file in artifact.record(report)["files"]})
@@ -35,8 +36,8 @@ def keep(results: Path, plan: Plan) -> None:
 def _up_to_date(results: Path, plan: Plan) -> bool:
     """Whether this very plan was kept whole, which its lock, written last, tells: reading every record again would take seconds
     where nothing is to be done."""
-    folder = results / "studies" / name(plan)
-    lock = folder / "plan.lock.json"
+    folder = results / STUDIES / name(plan)
+    lock = folder / LOCK
     there = sum(1 for _ in folder.glob("records/*/*/record.json"))
     return there == len(plan.stages) and lock.exists() and lock.read_bytes() == plan.lock().encode()
 
@@ -50,7 +51,7 @@ def records(results: Path, plan: Plan) -> dict[str, Content]:
         for file in ("record.json", *KINDS[stage.kind].light):
             if (folder / file).exists():
                 found[f"records/{stage.kind}/{digest}/{file}"] = folder / file
-    return {**found, "plan.lock.json": plan.lock().encode()}
+    return {**found, LOCK: plan.lock().encode()}
 
 
 def write_folder(out: Path, files: Mapping[str, Content]) -> None:
@@ -80,7 +81,7 @@ def restorable(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[
 
     `obtainable`: kinds whose payloads can be fetched. A stage that something still to be made reads in full, and whose payload
     nobody has, is left out: it will be made again. So is every report: it is made from the records in seconds."""
-    places = {path.name: path for path in results.glob("studies/*/records/*/*")}
+    places = {path.name: path for path in (results / STUDIES).glob("*/records/*/*")}
     if not places:
         return {}
     here = {digest for digest, stage in stages.items() if artifact.done(artifact.folder(results, stage.kind, digest))}

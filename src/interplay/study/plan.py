@@ -44,6 +44,11 @@ class Stage:
         return {**self.identity(), "run": canonical(self.run), "label": self.label}
 
 
+def flat_name(study: str, scale: str) -> str:
+    """`<study>.<scale>` as the name of one folder or experiment: a study in a folder has dots."""
+    return f"{study.replace('/', '.')}.{scale}"
+
+
 @dataclass
 class Plan:
     """The stages of one study at one scale by digest, dependencies first; the last one is the report."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from interplay.schema.base import UserError
 from interplay.schema.kinds import KINDS
 from interplay.store import artifact, state
-from interplay.study.plan import Stage
+from interplay.study.plan import Stage, flat_name
 
 NEW, KEPT = "new", "kept"
 FINISHED = ("done", KEPT)
@@ -59,7 +59,7 @@ def read_locks(configs: Path, extra: Iterable[Path] = ()) -> dict[str, dict[str,
         lock = artifact.read_json(path)
         try:
             stages = {stage["digest"]: stage for stage in lock["stages"]}
-            found[f"{lock['study'].replace('/', '.')}.{lock['scale']}"] = stages
+            found[flat_name(lock["study"], lock["scale"])] = stages
         except (KeyError, TypeError):
             raise UserError(f"{path}: not a lock; `interplay plan STUDY --scale SCALE --write` writes one") from None
     return found

@@ -1,7 +1,6 @@
 """What there is of a stage on disk: its state in MLflow's words, its times, its steps. No mlflow here."""
 
 import calendar
-import json
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -55,10 +54,5 @@ def times(out: Path) -> tuple[int, int]:
 
 
 def steps(out: Path, after: int = 0) -> list[dict[str, float]]:
-    """Lines of `metrics.jsonl` past a step. A line that is being written does not count yet."""
-    path = out / "metrics.jsonl"
-    if not path.exists():
-        return []
-    whole = path.read_bytes().split(b"\n")[:-1]
-    lines = [json.loads(line) for line in whole if line.endswith(b"}")]
-    return [line for line in lines if line["step"] > after]
+    """Lines of `metrics.jsonl` past a step."""
+    return [line for line in metrics.read(out) if line["step"] > after]

@@ -5,7 +5,6 @@ A project without git and DVC is left alone. Nothing of DVC is imported unless t
 added before stands in `results/.stored.json`, which holds as long as the `.dvc` files are those that it knows."""
 
 import contextlib
-import hashlib
 import os
 import subprocess
 import sys
@@ -17,9 +16,9 @@ from interplay.schema.base import UserError
 from interplay.schema.kinds import KINDS
 from interplay.store import artifact
 from interplay.study import kept
+from interplay.study.kept import STUDIES
 from interplay.study.plan import Plan
 
-STUDIES = "studies"
 SWITCH = "INTERPLAY_STORE"
 """Environment variable: 0 keeps what studies finish out of DVC until `interplay store push`."""
 
@@ -129,16 +128,16 @@ def _remedy(folder: Path) -> str:
 
 
 def _finished(results: Path, plans: Iterable[Plan]) -> dict[str, str]:
-    """Path -> what it is stored as: nothing more than its digest for an artifact, a checksum for what was kept of a study."""
+    """Path -> what it is stored as: nothing more than its digest for an artifact, and for what was kept of a
+    study the checksum of its lock, which is written last and names all the rest."""
     found = {}
     for plan in plans:
         for digest, stage in plan.stages.items():
             if artifact.done(folder := artifact.folder(results, stage.kind, digest)):
                 found[folder.as_posix()] = digest
         study = results / STUDIES / kept.name(plan)
-        if study.is_dir():
-            sums = [f"{path.relative_to(study)} {artifact.checksum(path)}" for path in sorted(study.rglob("*")) if path.is_file()]
-            found[study.as_posix()] = hashlib.sha256("\n".join(sums).encode()).hexdigest()
+        if (study / kept.LOCK).exists():
+            found[study.as_posix()] = artifact.checksum(study / kept.LOCK)
     return found
 
 
