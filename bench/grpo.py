@@ -21,7 +21,8 @@ from interplay.data import tokenizer as text
 from interplay.model import folder
 from interplay.optim import optimizer
 from interplay.rl.loop import World, one_step
-from interplay.rl.sampler import sampler
+from interplay.rl.samplers.sampler import Deck
+from interplay.rl.samplers.table import sampler
 from interplay.rl.update import Learner
 from interplay.rollout.engine import engine
 from interplay.schema.custom import Custom
@@ -30,7 +31,7 @@ from interplay.schema.digest import canonical
 from interplay.schema.model import Shape
 from interplay.schema.rl import Method, RLOptimizer, RLSpec
 from interplay.schema.run import Run
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.store.artifact import write_json
 
 NANO = Shape(
@@ -78,7 +79,7 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
     policy, pool = folder.load(inputs["init"] / "model"), pools.load([inputs["data"]])
     learner = Learner(spec, policy, None, optimizer.build(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens)
     never = text.Special(pad=0, eos=-1)
-    draws = sampler(spec.method.sampler, pool.sizes, spec.mix, spec.seed)
+    draws = sampler(spec.method.sampler, Deck(pool.sizes, spec.mix, spec.seed))
     files, sampled_by = text.tokenizer_folder(inputs["init"]), engine("native", policy, how, getattr(torch, dtype))
     world = World(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws)
     times = []

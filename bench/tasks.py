@@ -14,8 +14,8 @@ import random
 import time
 from collections.abc import Callable
 
-from interplay.schema.rl import Verify
-from interplay.schema.task import OpDag
+from interplay.schema.verify import Verify
+from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag import Problem, generate, render, solve, structure, verify
 from interplay.tasks.op_dag.judge import layout
 from interplay.tasks.op_dag.parse import parse_cached, part_cached

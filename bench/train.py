@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from interplay.data import corpus, problems, tokenizer
+from interplay.data import corpus, problems, sets, tokenizer
 from interplay.model import folder
 from interplay.optim import optimizer
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.schema.model import Optimizer, Shape
 from interplay.schema.run import Run
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.schema.train import PretrainSpec
 from interplay.train import lm
 
@@ -139,7 +139,7 @@ def trl_sft(paths: dict[str, Path], work: Path, sequences: int, packing: bool) -
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import SFTConfig, SFTTrainer
 
-    table = problems.load(paths["data.0"], ["prompt", "solution"]).rename_columns(["prompt", "completion"])
+    table = sets.load(paths["data.0"], ["prompt", "solution"]).rename_columns(["prompt", "completion"])
     how = {"packing": True} if packing else {"train_sampling_strategy": "group_by_length"}
     more = {"max_length": WIDTH, "gradient_checkpointing": False, "completion_only_loss": True, **how}
     model = AutoModelForCausalLM.from_pretrained(paths["model"], dtype=torch.float32)

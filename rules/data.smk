@@ -1,4 +1,4 @@
-# Models from outside, problem sets, tokenizers and packed corpora.
+# Models and data sets from outside, problem sets, tokenizers and packed corpora.
 
 
 rule source:
@@ -27,6 +27,40 @@ rule problems:
         "logs/problems/{digest}.log",
     benchmark:
         "benchmarks/problems/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule dataset:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/dataset/{digest}/record.json"),
+    log:
+        "logs/dataset/{digest}.log",
+    benchmark:
+        "benchmarks/dataset/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule curate:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/curate/{digest}/record.json"),
+    log:
+        "logs/curate/{digest}.log",
+    benchmark:
+        "benchmarks/curate/{digest}.tsv"
     threads: GRAPH.threads
     resources:
         mem_mb=GRAPH.memory_mb,

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag import Problem, generate, render
 
 REVERSE = {"reverse": 1.0}

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from interplay.data import batches, corpus, packing, problems, tokenizer
+from interplay.data import batches, corpus, packing, problems, sets, tokenizer
 from interplay.data.packing import Encoded, Rows
 from interplay.schema.base import UserError
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.schema.run import Run
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 
 CPU = torch.device("cpu")
 
@@ -36,7 +36,7 @@ def decoded(rows: Rows, path: Path) -> list[str]:
 
 
 def written(inputs: dict[str, Path]) -> dict[str, dict]:
-    tables = [problems.load(inputs[role]).to_pylist() for role in ("data.0", "data.1")]
+    tables = [sets.load(inputs[role]).to_pylist() for role in ("data.0", "data.1")]
     return {row["prompt"] + row["solution"] + "$": row for table in tables for row in table}
 
 

@@ -10,7 +10,7 @@ from interplay.schema.digest import canonical
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.model import Shape
 from interplay.schema.rl import ClippedLoss, Method, RLSpec
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.schema.train import MidtrainSpec, PretrainSpec
 from interplay.tasks.table import family
 

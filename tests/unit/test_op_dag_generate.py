@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from op_dag_cases import INTEGERS, REVERSE, case, cases, tasks
 
 from interplay.schema.base import UserError
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag import Problem, alphabet, dumps, generate, loads, render, solve
 
 THOROUGH = settings(max_examples=400, deadline=None)
@@ -170,7 +170,7 @@ def test_a_problem_is_the_same_alone_and_in_any_order():
 
 def test_a_problem_does_not_depend_on_the_hash_seed():
     code = (
-        "from interplay.schema.task import OpDag\nfrom interplay.tasks.op_dag import *\n"
+        "from interplay.schema.op_dag import OpDag\nfrom interplay.tasks.op_dag import *\n"
         "t = OpDag(modes={'forward': .5, 'reverse': .5}, max_parents=3)\n"
         "for i in range(30):\n p = generate(t, 1, i, 9); print(render(p, t), structure(p))"
     )

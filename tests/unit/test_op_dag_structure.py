@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_dag_cases import cases
 
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag import Node, Problem, generate, loads, structure
 from interplay.tasks.op_dag.render import LETTERS
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from interplay.data import problems
+from interplay.data import problems, sets
 from interplay.schema.base import UserError
 from interplay.schema.custom import Custom
 from interplay.schema.data import SPLITS, ProblemsSpec
 from interplay.schema.run import Run
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.tasks import op_dag
 
 
@@ -25,7 +25,7 @@ def make_spec(**changes) -> ProblemsSpec:
 
 
 def rows(out: Path) -> list[dict]:
-    return problems.load(out).to_pylist()
+    return sets.load(out).to_pylist()
 
 
 def test_shares_are_met_exactly_and_rows_are_mixed(tmp_path: Path) -> None:
@@ -122,4 +122,4 @@ def test_largest_remainder_on_hand_numbers() -> None:
 def test_a_damaged_problem_set_is_named(tmp_path: Path) -> None:
     (tmp_path / "problems.parquet").write_bytes(json.dumps({}).encode())
     with pytest.raises(UserError, match=r"problems.parquet: not readable"):
-        problems.load(tmp_path)
+        sets.load(tmp_path)

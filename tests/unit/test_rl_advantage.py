@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from interplay.rl.advantage import advantages
-from interplay.schema.rl import GroupAdvantage
+from interplay.schema.advantage import GroupAdvantage
 
 
 def of(rewards: list[float], groups: list[int], scale: str, tokens: int = 1) -> Tensor:

@@ -21,7 +21,8 @@ from interplay.rl import loop
 from interplay.rl.show import show
 from interplay.schema.base import UserError
 from interplay.schema.custom import Custom
-from interplay.schema.rl import ClippedLoss, DynamicSampling, FixedPlanner, Method, RLOptimizer, RLSpec
+from interplay.schema.edit import DynamicSampling
+from interplay.schema.rl import ClippedLoss, FixedPlanner, Method, RLOptimizer, RLSpec
 from interplay.schema.run import Run
 from interplay.store.artifact import write_json
 from interplay.store.metrics import read

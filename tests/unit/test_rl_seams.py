@@ -11,24 +11,28 @@ from interplay.rl.edit import edit, informative
 from interplay.rl.episode import requests
 from interplay.rl.planner import context, plan
 from interplay.rl.reward import score
-from interplay.rl.sampler import sampler
+from interplay.rl.samplers.sampler import Deck, Outcome
+from interplay.rl.samplers.table import sampler
 from interplay.schema.base import UserError
 from interplay.schema.custom import Custom
-from interplay.schema.rl import DynamicSampling, FixedPlanner, OutcomeReward, ProcessReward, UniformSampler
-from interplay.tasks.op_dag import Verdict
+from interplay.schema.edit import DynamicSampling
+from interplay.schema.reward import OutcomeReward, ProcessReward
+from interplay.schema.rl import FixedPlanner
+from interplay.schema.sampler import UniformSampler
+from interplay.tasks.verdict import Verdict
 
 # --- sampler ---
 
 
 def test_the_uniform_sampler_draws_every_prompt_once_per_epoch_in_another_order_each_time() -> None:
-    draws = sampler(UniformSampler(), [12], [1.0], seed=3)
+    draws = sampler(UniformSampler(), Deck([12], [1.0], 3))
     epochs = [[i for step in range(3) for i in draws.select(4, step)] for _ in range(2)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(12))] * 2
     assert epochs[0] != epochs[1]
 
 
 def test_the_uniform_sampler_keeps_the_mix_to_within_one_prompt_at_any_time() -> None:
-    draws = sampler(UniformSampler(), [50, 20, 5], [0.5, 0.3, 0.2], seed=0)
+    draws = sampler(UniformSampler(), Deck([50, 20, 5], [0.5, 0.3, 0.2], 0))
     taken = np.zeros(3)
     for drawn in range(1, 200):
         (one,) = draws.select(1, drawn)
@@ -37,11 +41,11 @@ def test_the_uniform_sampler_keeps_the_mix_to_within_one_prompt_at_any_time() ->
 
 
 def test_a_set_with_share_zero_is_never_drawn() -> None:
-    assert max(sampler(UniformSampler(), [3, 3], [1.0, 0.0], seed=0).select(30, 1)) < 3
+    assert max(sampler(UniformSampler(), Deck([3, 3], [1.0, 0.0], 0)).select(30, 1)) < 3
 
 
 def test_the_seed_decides_the_order() -> None:
-    first, again, other = (sampler(UniformSampler(), [40], [1.0], seed=s).select(20, 1) for s in (1, 1, 2))
+    first, again, other = (sampler(UniformSampler(), Deck([40], [1.0], s)).select(20, 1) for s in (1, 1, 2))
     assert first == again != other
 
 
@@ -55,19 +59,19 @@ def least_tried(m, step, seed, tries, passes, floor=0):
     "spec", [UniformSampler(), Custom(function="mine.py:least_tried", source=FREQUENT)], ids=["uniform", "custom"]
 )
 def test_a_sampler_goes_on_from_its_state_as_if_it_had_never_stopped(spec: UniformSampler | Custom) -> None:
-    whole, first = (sampler(spec, [7, 5], [0.6, 0.4], seed=9) for _ in range(2))
+    whole, first = (sampler(spec, Deck([7, 5], [0.6, 0.4], 9)) for _ in range(2))
 
     def steps(draws, numbers: range) -> list[list[int]]:
         seen = []
         for step in numbers:
             seen.append(draws.select(3, step))
-            draws.observe(seen[-1], [4] * 3, [step % 2] * 3)
+            draws.observe(step, [Outcome(i, (0.0,) * 4, step % 2, step % 2) for i in seen[-1]])
         return seen
 
     expected = steps(whole, range(1, 9))
     steps(first, range(1, 5))
-    second = sampler(spec, [7, 5], [0.6, 0.4], seed=9)
-    second.load_state_dict(first.state_dict())
+    second = sampler(spec, Deck([7, 5], [0.6, 0.4], 9))
+    second.load_state_dict(first.state_dict(), first.tensors())
     assert steps(second, range(5, 9)) == expected[4:]
 
 
@@ -76,9 +80,9 @@ def test_a_custom_sampler_sees_the_success_history_of_each_prompt() -> None:
         "def f(m, step, seed, tries, passes, bonus):\n    assert tries.tolist() == [8, 4, 0] and passes.tolist() == [3, 1, 0]\n"
     )
     draws = sampler(
-        Custom(function="s.py:f", source=source + "    return [bonus] * m\n", options={"bonus": 2}), [3], [1.0], seed=0
+        Custom(function="s.py:f", source=source + "    return [bonus] * m\n", options={"bonus": 2}), Deck([3], [1.0], 0)
     )
-    draws.observe([0, 1, 0], [4, 4, 4], [1, 1, 2])
+    draws.observe(1, [Outcome(i, (0.0,) * 4, passes, passes) for i, passes in ((0, 1), (1, 1), (0, 2))])
     assert draws.select(2, 1) == [2, 2]
 
 
@@ -86,7 +90,7 @@ def test_a_custom_sampler_sees_the_success_history_of_each_prompt() -> None:
 def test_a_custom_sampler_that_does_not_return_m_ids_is_refused(body: str) -> None:
     spec = Custom(function="s.py:f", source=f"def f(m, step, seed, tries, passes):\n    {body}\n")
     with pytest.raises(UserError, match=r"s\.py:f: must return 2 ids in \[0, 3\)"):
-        sampler(spec, [3], [1.0], seed=0).select(2, 1)
+        sampler(spec, Deck([3], [1.0], 0)).select(2, 1)
 
 
 # --- planner and episode ---

@@ -17,7 +17,7 @@ from interplay.rl.update import Learner, update
 from interplay.schema.base import PermanentError
 from interplay.schema.model import Shape
 from interplay.schema.rl import ClippedLoss, Method, RLSpec
-from interplay.tasks.op_dag import Verdict
+from interplay.tasks.verdict import Verdict
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
 VOCABULARY = 11

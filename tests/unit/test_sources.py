@@ -12,7 +12,7 @@ from interplay.schema.base import UserError
 from interplay.schema.data import TokenizerSpec
 from interplay.schema.kinds import KINDS
 from interplay.schema.run import Run
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.stage import run_stage
 from interplay.store.artifact import read_json, write_json
 from interplay.study import drift

@@ -3,11 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from interplay.data import problems, tokenizer
+from interplay.data import problems, sets, tokenizer
 from interplay.schema.base import UserError
 from interplay.schema.data import ProblemsSpec, TokenizerSpec
 from interplay.schema.run import Run
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def test_characters_are_one_token_each_after_pad_and_eos(tmp_path: Path, data: P
     tokenizer.run(TokenizerSpec(task=OpDag()), {}, tmp_path, Run())
     encoder = tokenizer.load(tmp_path)
     assert (encoder.token_to_id("<pad>"), encoder.token_to_id("<eos>")) == (0, 1) == tokenizer.special(tmp_path)
-    for row in problems.load(data).to_pylist():
+    for row in sets.load(data).to_pylist():
         ids = encoder.encode(row["prompt"] + row["solution"]).ids
         assert len(ids) == len(row["prompt"] + row["solution"])
         assert min(ids) > 1
@@ -36,7 +36,7 @@ def test_the_folder_loads_in_transformers_and_gives_the_same_ids(tmp_path: Path,
     spec = TokenizerSpec(task=OpDag(), algorithm=algorithm, vocab_size=300)
     metrics = tokenizer.run(spec, {"data.0": data}, tmp_path, Run())
     theirs = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
-    text = problems.load(data)["prompt"][0].as_py()
+    text = sets.load(data)["prompt"][0].as_py()
     assert theirs(text)["input_ids"] == tokenizer.load(tmp_path).encode(text).ids
     assert theirs.decode(theirs(text)["input_ids"]) == text
     assert (theirs.pad_token_id, theirs.eos_token_id, len(theirs)) == (0, 1, metrics["vocab_size"])
@@ -63,7 +63,7 @@ def test_bpe_learns_merges_up_to_its_size_and_decodes_what_it_encodes(tmp_path: 
 def test_encoding_all_texts_at_once_equals_encoding_each(tmp_path: Path, data: Path, algorithm: str) -> None:
     tokenizer.run(TokenizerSpec(task=OpDag(), algorithm=algorithm, vocab_size=300), {"data.0": data}, tmp_path, Run())
     encoder = tokenizer.load(tmp_path)
-    texts = [*problems.load(data)["solution"].to_pylist(), ""]
+    texts = [*sets.load(data)["solution"].to_pylist(), ""]
     ids, lengths = tokenizer.encode_all(encoder, texts)
     each = [encoder.encode(text).ids for text in texts]
     assert lengths.tolist() == [len(e) for e in each]

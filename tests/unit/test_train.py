@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from conftest import BEHIND
 
-from interplay.data import batches, corpus, packing, problems, tokenizer
+from interplay.data import batches, corpus, packing, problems, sets, tokenizer
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.schema.base import PermanentError, UserError
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.schema.model import Optimizer, Schedule, Shape
 from interplay.schema.run import Run
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.schema.train import PretrainSpec, SftSpec
 from interplay.store.artifact import read_json
 from interplay.store.metrics import read
@@ -149,7 +149,7 @@ def test_loss_by_band_is_the_mean_over_the_bands_solution_tokens(inputs: dict[st
         found = validation.loss_by_band(model, held_out, pass_tokens, torch.float32, CPU)
         for band in ("id", "edge"):
             losses = []
-            for row in problems.load(inputs["validation"]).to_pylist():
+            for row in sets.load(inputs["validation"]).to_pylist():
                 if row["band"] == band:
                     ids = torch.tensor([[*encoder.encode(row["prompt"] + row["solution"]).ids, 1]])
                     logits = model.logits(model.hidden(ids, torch.arange(ids.shape[1])[None]))[0, :-1]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from interplay.data import packing, problems, tokenizer
+from interplay.data import packing, sets, tokenizer
 from interplay.data.packing import Encoded
 from interplay.schema.base import UserError
 from interplay.schema.data import CorpusSpec
@@ -64,7 +64,7 @@ def claim(file: Path) -> None:
 
 def encode(data: Path, tokenizer_of: Path) -> Encoded:
     """A problem set as tokens. Prompt and solution are encoded apart, since generation starts from the prompt's own tokens."""
-    table = problems.load(data, ["prompt", "solution"])
+    table = sets.load(data, ["prompt", "solution"])
     encoder, eos = tokenizer.load(tokenizer_of), tokenizer.special(tokenizer_of).eos
     prompt, prompts = tokenizer.encode_all(encoder, table["prompt"].to_pylist())
     solution, solutions = tokenizer.encode_all(encoder, table["solution"].to_pylist())

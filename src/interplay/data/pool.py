@@ -1,60 +1,32 @@
-"""Problem sets as those see them who sample and judge completions (rl, evaluate): rows joined in the order of the sets, each
-with its family's verifier at hand. An id is the number of a row."""
+"""Problem sets as those see them who sample and judge completions (rl, evaluate): rows joined in the order of the sets. An id is
+the number of a row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from interplay.data import problems
+from interplay.data import sets
 from interplay.data.tokenizer import encode_all
-from interplay.schema.data import ProblemsSpec
-from interplay.schema.rl import Verify
-from interplay.store.artifact import read_json
+from interplay.schema.verify import Verify
 from interplay.store.random import key
-from interplay.tasks.op_dag import Verdict
-from interplay.tasks.table import family
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One problem. `set`: number of its problem set; the rest as in problems.parquet."""
-
-    set: int
-    index: int
-    band: str
-    op: int
-    mode: str
-    prompt: str
-    solution: str
-    answer: str
-    graph: str
+from interplay.tasks.row import Row
+from interplay.tasks.table import judge
+from interplay.tasks.verdict import Verdict
 
 
 class Pool(NamedTuple):
-    """`rows` of all sets, `sizes` of each set, and each set's task `families`."""
+    """`rows` of all sets, and the `sizes` of each."""
 
     rows: list[Row]
     sizes: list[int]
-    families: list[ModuleType]
 
 
 def load(folders: Sequence[Path]) -> Pool:
-    """Read problem artifacts. Raises UserError when one is damaged."""
-    rows: list[Row] = []
-    sizes, families = [], []
-    columns = [field.name for field in fields(Row)][1:]
-    for number, folder in enumerate(folders):
-        table = problems.load(folder, columns)
-        values = [table[name].to_pylist() for name in columns]
-        rows += [Row(number, *row) for row in zip(*values, strict=True)]
-        sizes.append(table.num_rows)
-        spec = ProblemsSpec.model_validate(read_json(folder / "stage.json")["spec"])
-        families.append(family(spec.task))
-    return Pool(rows, sizes, families)
+    """Read problem sets. Raises UserError when one is damaged."""
+    each = [sets.rows(folder, number) for number, folder in enumerate(folders)]
+    return Pool([row for rows in each for row in rows], [len(rows) for rows in each])
 
 
 def encode(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[int]]:
@@ -70,12 +42,12 @@ def noise_key(row: Row) -> int:
 
 
 def verify(pool: Pool, ids: Sequence[int], completions: Sequence[str], options: Verify) -> list[Verdict]:
-    """Judge each completion against the gold graph of its id."""
-    problems_of: dict[int, Any] = {}
+    """Judge each completion against the gold of its id."""
+    gold: dict[int, Any] = {}
     verdicts = []
     for i, completion in zip(ids, completions, strict=True):
-        module = pool.families[pool.rows[i].set]
-        if i not in problems_of:
-            problems_of[i] = module.loads(pool.rows[i].graph)
-        verdicts.append(module.verify(problems_of[i], completion, options))
+        module = judge(pool.rows[i].family)
+        if i not in gold:
+            gold[i] = module.loads(pool.rows[i].graph)
+        verdicts.append(module.verify(gold[i], completion, options))
     return verdicts

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from interplay.data import sets
 from interplay.schema import custom
 from interplay.schema.base import UserError
 from interplay.schema.data import SPLITS, ProblemsSpec
+from interplay.schema.mix import largest_remainder
 from interplay.schema.run import Run
 from interplay.store.metrics import Progress
 from interplay.store.random import key
@@ -36,19 +37,6 @@ TRIES = 100
 """Times the expected number of candidates after which an op counts as having no problem in the split."""
 CHUNK = 1000
 """Problems per message to a process."""
-COLUMNS = pa.schema(
-    [
-        ("index", pa.int64()),
-        ("band", pa.string()),
-        ("op", pa.int32()),
-        ("mode", pa.string()),
-        ("prompt", pa.string()),
-        ("solution", pa.string()),
-        ("answer", pa.string()),
-        ("graph", pa.string()),
-        ("key", pa.string()),
-    ]
-)
 
 
 class Place(NamedTuple):
@@ -59,7 +47,7 @@ class Place(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A generated problem, rendered and checked: the columns that a place does not fix."""
+    """A generated problem, rendered and checked: the columns that neither its place nor its family fixes."""
 
     number: int
     """Column `index`."""
@@ -72,18 +60,17 @@ class Made(NamedTuple):
 
 
 def run(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Write `problems.parquet` (COLUMNS) and of it `keys.parquet`, by which a report compares sets. Metrics by op: problems,
+    """Write `problems.parquet` and `keys.parquet` (data/sets.py). Metrics by op: problems,
     repeats that were replaced and repeats that had to be kept."""
     places = plan(spec)
     workers = min(how.threads, -(-spec.size // (4 * CHUNK)))
     with _processes(workers) as pool:
         made, counts = choose(spec, places, pool)
-    rows = _columns(places, made)
+    rows = _columns(places, made, spec.task.name)
     if spec.transform:
         rows = _transformed(rows, spec.transform)
     out.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, out / "problems.parquet", compression="zstd", row_group_size=1 << 16)
-    pq.write_table(rows.select(["op", "key"]), out / "keys.parquet", compression="zstd")
+    sets.write(rows, out)
     return {"size": rows.num_rows, **{name: {str(op): n for op, n in sorted(by_op.items())} for name, by_op in counts.items()}}
 
 
@@ -113,15 +100,6 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
 
-def load(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """The problems of an artifact, in order. Raises UserError when the file is absent or not Parquet."""
-    file = path / "problems.parquet"
-    try:
-        return pq.read_table(file, columns=columns)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"{file}: not readable as a problem set ({str(error).splitlines()[0]}); make the stage again") from None
-
-
 def plan(spec: ProblemsSpec) -> list[Place]:
     """Band and op of every place: counts by largest remainder of share * op share * size, order shuffled by the seed."""
     shares = {Place(band, op): spec.shares[band] * share for band, ops in spec.bands.items() for op, share in ops.items()}
@@ -129,16 +107,6 @@ def plan(spec: ProblemsSpec) -> list[Place]:
     cells = [place for place, count in zip(shares, counts, strict=True) for _ in range(count)]
     order = np.random.default_rng(key("problems", "order", spec.seed)).permutation(len(cells))
     return [cells[i] for i in order]
-
-
-def largest_remainder(shares: list[float], total: int) -> list[int]:
-    """Whole numbers that sum to `total`, as near to shares * total as can be (Hamilton's method; ties go to the earlier)."""
-    exact = [share * total / sum(shares) for share in shares]
-    counts = [int(value + 1e-9) for value in exact]
-    by_remainder = sorted(range(len(shares)), key=lambda i: (round(counts[i] - exact[i], 9), i))
-    for i in by_remainder[: total - sum(counts)]:
-        counts[i] += 1
-    return counts
 
 
 def choose(spec: ProblemsSpec, places: list[Place], pool: Executor | None) -> tuple[list[Made], dict[str, Counter[int]]]:
@@ -184,7 +152,7 @@ def make(spec: ProblemsSpec, wanted: list[tuple[int, int]]) -> list[Made]:
         for index in range(first, first + spec.size * TRIES * 100 // len(split), spec.size):
             problem = module.generate(task, spec.seed, index, op)
             structure = module.structure(problem)
-            if int(structure, 16) % 100 in split:
+            if int(structure, 16) % 100 in split or module.shared(problem):
                 break
         else:
             remedy = "allow more distractors or constants, or drop the op"
@@ -199,20 +167,23 @@ def make(spec: ProblemsSpec, wanted: list[tuple[int, int]]) -> list[Made]:
     return made
 
 
-def _columns(places: list[Place], made: list[Made]) -> pa.Table:
+def _columns(places: list[Place], made: list[Made], name: str) -> pa.Table:
     bands, ops = zip(*places, strict=True)
     indices, *rest = zip(*made, strict=True)
-    columns = [indices, bands, ops, *rest]
-    return pa.table([pa.array(values, field.type) for values, field in zip(columns, COLUMNS, strict=True)], schema=COLUMNS)
+    return sets.table([indices, bands, ops, *rest, [name] * len(made), [""] * len(made), [()] * len(made)])
 
 
 def _transformed(rows: pa.Table, transform: custom.Custom) -> pa.Table:
     """The rows after the study's own function. Raises UserError when it returns something else than rows with these columns."""
     result = custom.load(transform)(rows.to_pylist(), **transform.options)
     try:
-        table = pa.Table.from_pylist(result, schema=COLUMNS)
+        table = pa.Table.from_pylist(result, schema=sets.COLUMNS)
     except (TypeError, AttributeError, pa.ArrowException) as error:
-        raise UserError(f"{transform.function}: must return rows with the columns {', '.join(COLUMNS.names)} ({error})") from None
+        raise UserError(
+            f"{transform.function}: must return rows with the columns {', '.join(sets.COLUMNS.names)} ({error})"
+        ) from None
     if not table.num_rows or any(column.null_count for column in table.columns):
-        raise UserError(f"{transform.function}: must return at least one row, each with the columns {', '.join(COLUMNS.names)}")
+        raise UserError(
+            f"{transform.function}: must return at least one row, each with the columns {', '.join(sets.COLUMNS.names)}"
+        )
     return table

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from interplay.data import problems
+from interplay.data import sets
 from interplay.schema.base import UserError
 from interplay.schema.data import TokenizerSpec
 from interplay.schema.run import Run
@@ -26,20 +26,21 @@ class Special(NamedTuple):
 
 def run(spec: TokenizerSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
     """Make `tokenizer/`: one token per character of the task's alphabet, or byte-level BPE trained on the `data.<i>` problems."""
+    tasks = [spec.task, *spec.others]
     if spec.algorithm == "characters":
-        tokenizer = characters(family(spec.task).alphabet(spec.task))
+        tokenizer = characters("".join(dict.fromkeys("".join(family(task).alphabet(task) for task in tasks))))
     else:
-        sets = [path for role, path in sorted(inputs.items()) if role.startswith("data")]
-        if not sets:
+        folders = [path for role, path in sorted(inputs.items()) if role.startswith("data")]
+        if not folders:
             raise UserError("tokenizer: algorithm = 'bpe': needs problem sets to learn from; give the role data")
-        tokenizer = byte_pairs(_texts(sets), spec.vocab_size)
+        tokenizer = byte_pairs(_texts(folders), spec.vocab_size)
     save(tokenizer, out / "tokenizer")
     return {"vocab_size": tokenizer.get_vocab_size()}
 
 
-def _texts(sets: list[Path]) -> Iterator[str]:
-    for path in sets:
-        table = problems.load(path, ["prompt", "solution"])
+def _texts(folders: list[Path]) -> Iterator[str]:
+    for path in folders:
+        table = sets.load(path, ["prompt", "solution"])
         for prompt, solution in zip(table["prompt"].to_pylist(), table["solution"].to_pylist(), strict=True):
             yield prompt
             yield solution

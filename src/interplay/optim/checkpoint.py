@@ -38,6 +38,11 @@ def load(resume: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
     return pointer["step"], load_file(resume / pointer["tensors"]), pointer["state"]
 
 
+def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Those whose name begins with `prefix`, by the rest of it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
 def training_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
     """All that changes while a model trains: parameters, optimiser state with its step counts, and torch's CPU generator."""
     tensors = {f"model.{name}": parameter for name, parameter in model.named_parameters()}

@@ -1,10 +1,52 @@
 """What docs/reference.md consists of: its headings, and the models whose keys stand below each."""
 
-from interplay.schema import data, evaluate, model, report, rl, run, select, study, task, train
+from typing import Any, get_args
+
+from interplay.schema import (
+    advantage,
+    curate,
+    data,
+    dataset,
+    edit,
+    evaluate,
+    model,
+    report,
+    reward,
+    rl,
+    run,
+    sampler,
+    select,
+    sets,
+    study,
+    task,
+    train,
+    verify,
+)
 from interplay.schema.base import Model
 from interplay.schema.custom import Custom
+from interplay.schema.identity import models_in
 
 Page = list[tuple[str, str, list[type[Model]]]]
+SEAMS: dict[str, Any] = {
+    "reward": reward.Reward,
+    "sampler": sampler.Sampler,
+    "planner": rl.FixedPlanner,
+    "episode": rl.CompletionEpisode,
+    "edit": edit.Edit,
+    "advantage": advantage.Advantage,
+    "loss": rl.ClippedLoss,
+}
+"""Seam -> the union of its members."""
+
+
+def members(union: Any) -> dict[type[Model], str]:
+    """Members of a union -> their `name`, without the function of the user's own."""
+    models = [one for one in models_in(union) if one is not Custom]
+    return {one: str(get_args(one.model_fields["name"].annotation)[0]) for one in models}
+
+
+TASKS, STEPS = members(task.Task), members(curate.Step)
+MEMBERS = {one: f"{seam}: {name}" for seam, union in SEAMS.items() for one, name in members(union).items()}
 
 PAGE: Page = [
     (
@@ -12,7 +54,7 @@ PAGE: Page = [
         "`configs/study/<name>.yaml`, the one file that an ablation edits. Its `defaults` list names the files that it takes "
         "in: a task, an RL method, another study to start from. Precedence: schema, then scale (by kind), then study, then arm; "
         "a value that is `set` replaces what stood there and is never merged.",
-        [study.Study, study.DataSet, study.Arm, study.Nested, study.Seeds, report.Match],
+        [study.Study, sets.DataSet, study.Arm, study.Nested, study.Seeds, study.ScaleChange, report.Match],
     ),
     (
         "What a study shows and claims",
@@ -29,13 +71,19 @@ PAGE: Page = [
         "The task",
         "`configs/task/<name>.yaml`, taken in as `/task@task: <name>`. The scale and the study set its knobs, an "
         "arm as `task.key`.",
-        [task.OpDag],
+        [*TASKS],
     ),
     (
         "Data stages",
         "Problem sets come from `data` of the study; tokenizer and corpora are planned with the stages that need them. Under "
         "`kinds` of a scale, and under `corpus` of a stage, stand the keys below.",
-        [data.SourceSpec, data.ProblemsSpec, data.TokenizerSpec, data.CorpusSpec],
+        [data.SourceSpec, data.ProblemsSpec, dataset.DatasetSpec, dataset.Defects, data.TokenizerSpec, data.CorpusSpec],
+    ),
+    (
+        "Curation",
+        "A problem set with a `mix` of others and `steps` that are done to their rows, in order. Each row keeps its origin and "
+        "the names of the steps that changed it.",
+        [curate.CurateSpec, *STEPS],
     ),
     (
         "Training stages",
@@ -53,18 +101,7 @@ PAGE: Page = [
     (
         "Members of the seams",
         "Each is chosen by its `name`. `custom` is a function of the study's own.",
-        [
-            rl.OutcomeReward,
-            rl.ProcessReward,
-            rl.UniformSampler,
-            rl.FixedPlanner,
-            rl.CompletionEpisode,
-            rl.DynamicSampling,
-            rl.GroupAdvantage,
-            rl.ClippedLoss,
-            Custom,
-            rl.Verify,
-        ],
+        [*MEMBERS, Custom, verify.Verify],
     ),
     (
         "Selection",
@@ -83,7 +120,7 @@ PAGE: Page = [
 
 TITLES: dict[type[Model], str] = {
     study.Study: "The study's keys",
-    study.DataSet: "data.<name>",
+    sets.DataSet: "data.<name>",
     study.Arm: "arms.<name>",
     study.Nested: "arms.<name>.nested.<key>",
     study.Seeds: "seeds",
@@ -92,10 +129,15 @@ TITLES: dict[type[Model], str] = {
     report.Figure: "figures.<name>",
     report.Claim: "claims",
     report.Test: "claims.test",
+    study.ScaleChange: "scales.<name>",
     study.Scale: "The scale's keys",
-    task.OpDag: "op_dag",
+    **TASKS,
     data.SourceSpec: "kind: source",
     data.ProblemsSpec: "kind: problems",
+    dataset.DatasetSpec: "kind: dataset",
+    dataset.Defects: "defects",
+    curate.CurateSpec: "kind: curate",
+    **{one: f"step: {name}" for one, name in STEPS.items()},
     data.TokenizerSpec: "kind: tokenizer",
     data.CorpusSpec: "kind: corpus",
     train.TrainSpec: "kind: pretrain, midtrain, sft",
@@ -107,16 +149,9 @@ TITLES: dict[type[Model], str] = {
     rl.RLOptimizer: "optimizer of rl",
     rl.RLSchedule: "schedule of rl",
     rl.Method: "method",
-    rl.OutcomeReward: "reward: outcome",
-    rl.ProcessReward: "reward: process",
-    rl.UniformSampler: "sampler: uniform",
-    rl.FixedPlanner: "planner: fixed",
-    rl.CompletionEpisode: "episode: completion",
-    rl.DynamicSampling: "edit: dynamic_sampling",
-    rl.GroupAdvantage: "advantage: group",
-    rl.ClippedLoss: "loss: clipped",
+    **MEMBERS,
     Custom: "custom",
-    rl.Verify: "verify",
+    verify.Verify: "verify",
     select.SelectSpec: "kind: select",
     evaluate.EvaluateSpec: "kind: evaluate",
     run.Run: "run",
@@ -124,6 +159,9 @@ TITLES: dict[type[Model], str] = {
 PLANNED = {
     data.SourceSpec: {"sha256"},
     data.CorpusSpec: {"mix"},
+    data.TokenizerSpec: {"others"},
+    curate.CurateSpec: {"mix", "seed"},
+    dataset.DatasetSpec: {"sha256"},
     train.TrainSpec: {"seed"},
     rl.RLSpec: {"mix", "seed"},
     evaluate.EvaluateSpec: {"first_sample"},

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from interplay.schema.rl import GroupAdvantage
+from interplay.schema.advantage import GroupAdvantage
 
 EPSILON = 1e-4
 """Added to a standard deviation before dividing, as TRL does."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from interplay.tasks.op_dag import Verdict
+from interplay.tasks.verdict import Verdict
 
 
 @dataclass(frozen=True)

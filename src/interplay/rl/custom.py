@@ -12,12 +12,15 @@ Both must be pure: the same arguments give the same result, else a resumed run w
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
+from interplay.rl.samplers import sampler as samplers
 from interplay.schema.base import UserError
 from interplay.schema.custom import Custom, load
-from interplay.tasks.op_dag import Verdict
+from interplay.tasks.verdict import Verdict
 
 
 def reward(spec: Custom, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> list[float]:
@@ -28,13 +31,13 @@ def reward(spec: Custom, problems: Sequence, completions: Sequence[str], verdict
     return values
 
 
-class Sampler:
+class Sampler(samplers.Sampler):
     """Asks the study's function, which sees the success history of every prompt."""
 
-    def __init__(self, spec: Custom, sizes: list[int], mix: list[float], seed: int) -> None:
-        self.spec, self.seed, self.function = spec, seed, load(spec)
-        self.tries = np.zeros(sum(sizes), dtype=np.int64)
-        self.passes = np.zeros(sum(sizes), dtype=np.int64)
+    def __init__(self, spec: Custom, deck: samplers.Deck) -> None:
+        self.spec, self.seed, self.function = spec, deck.seed, load(spec)
+        self.tries = np.zeros(len(deck), dtype=np.int64)
+        self.passes = np.zeros(len(deck), dtype=np.int64)
 
     def select(self, m: int, step: int) -> list[int]:
         """The ids that the function chooses. Raises UserError when they are not m ids of the sets."""
@@ -43,16 +46,17 @@ class Sampler:
             raise UserError(f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {str(ids)[:60]}")
         return ids
 
-    def observe(self, ids: Sequence[int], tries: Sequence[int], passes: Sequence[int]) -> None:
+    def observe(self, step: int, outcomes: Sequence[samplers.Outcome]) -> None:
         """Add a step's completions and strictly right completions per id (an id may occur twice)."""
-        np.add.at(self.tries, ids, tries)
-        np.add.at(self.passes, ids, passes)
+        ids = [outcome.id for outcome in outcomes]
+        np.add.at(self.tries, ids, [outcome.n for outcome in outcomes])
+        np.add.at(self.passes, ids, [outcome.strict for outcome in outcomes])
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         """JSON data."""
         return {"tries": self.tries.tolist(), "passes": self.passes.tolist()}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on where `state_dict` was taken."""
         self.tries = np.array(state["tries"], dtype=np.int64)
         self.passes = np.array(state["passes"], dtype=np.int64)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from interplay.rl.batch import Batch, join, take
-from interplay.schema.rl import DynamicSampling, Edit
+from interplay.schema.edit import DynamicSampling, Edit
 
 Draw = Callable[[int], Batch]
 

@@ -17,7 +17,7 @@ from interplay.data import tokenizer as text
 from interplay.data.pool import Pool
 from interplay.model import folder
 from interplay.optim import checkpoint, optimizer, schedule
-from interplay.rl import custom, records
+from interplay.rl import records
 from interplay.rl.advantage import advantages
 from interplay.rl.batch import Batch, join
 from interplay.rl.edit import edit
@@ -25,15 +25,22 @@ from interplay.rl.episode import episode, requests
 from interplay.rl.measure import measure, summary
 from interplay.rl.planner import context, plan
 from interplay.rl.reward import score
-from interplay.rl.sampler import Uniform, sampler
+from interplay.rl.samplers.sampler import Deck, Outcome, Sampler
+from interplay.rl.samplers.table import sampler
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, engine
 from interplay.rollout.request import Sampling
-from interplay.schema.rl import ProcessReward, RLSpec, Verify
+from interplay.schema.reward import ProcessReward
+from interplay.schema.rl import RLSpec
+from interplay.schema.verify import Verify
 from interplay.schema.run import Run
 from interplay.store.metrics import Metrics, Progress, read, telemetry
 from interplay.store.random import key
 from interplay.store.stop import saving
+from interplay.tasks.verdict import Verdict
+
+SAMPLER = "sampler."
+"""Names of a sampler's tensors begin with this where they are saved."""
 
 
 @dataclass
@@ -48,7 +55,7 @@ class World:
     tokenizer_files: Path
     """The folder whose files go into every model that is saved."""
     engine: Engine
-    sampler: Uniform | custom.Sampler
+    sampler: Sampler
 
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -64,20 +71,30 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
     learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens)
     pool = pools.load([inputs[f"data.{i}"] for i in range(len(spec.mix))])
+    tokenizer = text.load(inputs["init"])
+    deck = Deck(
+        sizes=pool.sizes,
+        mix=spec.mix,
+        seed=spec.seed,
+        steps=spec.steps,
+        rows=pool.rows,
+        policy=policy,
+        encode=lambda ids: pools.encode(tokenizer, [pool.rows[i].prompt for i in ids]),
+    )
     world = World(
         spec=spec,
         pool=pool,
-        tokenizer=text.load(inputs["init"]),
+        tokenizer=tokenizer,
         special=text.special(inputs["init"]),
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
         engine=engine(spec.engine, policy, how, getattr(torch, spec.dtype)),
-        sampler=sampler(spec.method.sampler, pool.sizes, spec.mix, spec.seed),
+        sampler=sampler(spec.method.sampler, deck),
     )
     done = 0
     if saved := checkpoint.load(out / "resume" / "state"):
         done, tensors, state = saved
         checkpoint.restore_training(tensors, policy, optimizers)
-        world.sampler.load_state_dict(state["sampler"])
+        world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
     train(world, learner, out, how, done)
     folder.save(policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
@@ -115,7 +132,9 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
 def save(world: World, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
     state = {"sampler": world.sampler.state_dict()}
-    checkpoint.save(resume / "state", step, checkpoint.training_tensors(learner.policy, learner.optimizers), state)
+    tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
+    tensors |= {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
+    checkpoint.save(resume / "state", step, tensors, state)
 
 
 def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
@@ -159,8 +178,7 @@ def draw(world: World, m: int, step: int, seen: Counter[int]) -> Batch:
     options = spec.reward.verify if isinstance(spec.reward, ProcessReward) else Verify()
     verdicts = pools.verify(pool, row_ids, completions, options)
     rewards = score(spec.reward, [pool.rows[i] for i in row_ids], completions, verdicts)
-    passes = Counter(group for group, v in zip(groups.tolist(), verdicts, strict=True) if v.strict)
-    world.sampler.observe(ids, counts, [passes[group] for group in range(len(ids))])
+    world.sampler.observe(step, outcomes(ids, groups.tolist(), rewards.sequence, verdicts))
     return Batch(
         row=torch.arange(len(groups)),
         ids=torch.tensor(row_ids),
@@ -175,6 +193,17 @@ def draw(world: World, m: int, step: int, seen: Counter[int]) -> Batch:
         rewards=torch.tensor(rewards.sequence, dtype=torch.float64),
         parts={name: torch.tensor(values, dtype=torch.float64) for name, values in rewards.parts.items()},
     )
+
+
+def outcomes(ids: list[int], groups: list[int], rewards: list[float], verdicts: list[Verdict]) -> list[Outcome]:
+    """What came of each group; `groups` gives the number of each completion's, which counts through `ids`."""
+    members: list[list[int]] = [[] for _ in ids]
+    for row, group in enumerate(groups):
+        members[group].append(row)
+    return [
+        Outcome(i, tuple(rewards[r] for r in rows), sum(verdicts[r].strict for r in rows), sum(verdicts[r].answer for r in rows))
+        for i, rows in zip(ids, members, strict=True)
+    ]
 
 
 def sampling(spec: RLSpec, step: int, special: text.Special) -> Sampling:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from interplay.rl import custom
 from interplay.schema.custom import Custom
-from interplay.schema.rl import OutcomeReward, ProcessReward, Reward
-from interplay.tasks.op_dag import Verdict
+from interplay.schema.reward import OutcomeReward, ProcessReward, Reward
+from interplay.tasks.verdict import Verdict
 
 
 class Rewards(NamedTuple):

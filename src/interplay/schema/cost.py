@@ -79,8 +79,9 @@ def shape_parameters(shape: Mapping[str, Any], vocab_size: int) -> int:
 
 
 def vocabulary(tokenizer: Mapping[str, Any]) -> int:
-    """Tokens of a tokenizer, from its spec."""
-    return tokenizer["task"]["letters"] + NOT_LETTERS if tokenizer["algorithm"] == "characters" else tokenizer["vocab_size"]
+    """Tokens of a tokenizer, from its spec: exact for op_dag's characters, else the size that a BPE would have."""
+    known = tokenizer["algorithm"] == "characters" and "letters" in tokenizer["task"]
+    return tokenizer["task"]["letters"] + NOT_LETTERS if known else tokenizer["vocab_size"]
 
 
 def _parameters(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], found: Mapping[str, Cost]) -> int | None:
@@ -105,10 +106,20 @@ def _cost(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[str,
         rollouts = _rollouts(spec)
         return _rl(spec, rollouts, rollouts * spec["max_completion_length"], 0, parameters)
     if kind == "evaluate":
-        problems = stages.get(stage["deps"]["data"], {"spec": {"size": 0}})["spec"]["size"]
+        problems = planned_size(stage["deps"]["data"], stages)
         rollouts = problems * spec["num_samples"]
         return _with_flops(Cost(sampled=rollouts * spec["max_completion_length"], rollouts=rollouts, parameters=parameters), 0)
     return Cost(parameters=parameters)
+
+
+def planned_size(digest: str, stages: Mapping[str, Mapping[str, Any]]) -> int:
+    """Rows of a problem set as far as its plan tells: of a mix without a size, those of the sets that it is made of; 0 unknown."""
+    stage = stages.get(digest)
+    if stage is None:
+        return 0
+    if stage["spec"].get("size") is not None:
+        return int(stage["spec"]["size"])
+    return sum(planned_size(dep, stages) for role, dep in stage["deps"].items() if role.startswith("data."))
 
 
 def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:

@@ -1,12 +1,13 @@
 """Problem sets, tokenizers and packed corpora."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import field_validator, model_validator
 
-from interplay.schema.base import Count, Model, Natural
+from interplay.schema.base import Count, Model, Natural, Since
 from interplay.schema.custom import Custom
-from interplay.schema.task import Task, check_mix
+from interplay.schema.mix import check_mix
+from interplay.schema.task import Task
 
 
 class SourceSpec(Model):
@@ -38,7 +39,7 @@ class ProblemsSpec(Model):
     """A set of generated problems: those of the stream (task, seed, 0), (task, seed, 1), ... whose structure falls in the
     split."""
 
-    VERSION = 2
+    VERSION = 3
     task: Task
     """The family and its knobs."""
     bands: dict[str, dict[int, float]]
@@ -81,9 +82,12 @@ class TokenizerSpec(Model):
     """A tokenizer in Hugging Face's format, trained or tabulated for a task."""
 
     task: Task
-    """Whose alphabet it must cover."""
-    algorithm: Literal["characters", "bpe"] = "characters"
-    """One token per character of the task's alphabet, or byte-level BPE trained on the `data` role."""
+    """Whose alphabet or vocabulary it must cover."""
+    others: Annotated[list[Task], Since([])] = []
+    """Further tasks that it must cover."""
+    algorithm: Literal["characters", "words", "bpe"] = "characters"
+    """characters: one token per character of the tasks' alphabets; words: one per word of their closed vocabularies, with its
+    leading space, and one per printable ASCII character, greedily the longest; bpe: byte-level, trained on the `data` role."""
     vocab_size: Count = 2200
     """Size of the BPE vocabulary (arXiv:2512.07783 uses 2,200)."""
 

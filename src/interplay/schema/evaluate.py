@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
-from interplay.schema.rl import Verify
+from interplay.schema.verify import Verify
 
 
 class EvaluateSpec(Model):

@@ -3,7 +3,9 @@
 from typing import NamedTuple
 
 from interplay.schema.base import Model
+from interplay.schema.curate import CurateSpec
 from interplay.schema.data import CorpusSpec, ProblemsSpec, SourceSpec, TokenizerSpec
+from interplay.schema.dataset import DatasetSpec
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.report import ReportSpec
 from interplay.schema.rl import RLSpec
@@ -25,6 +27,8 @@ class Kind(NamedTuple):
 KINDS: dict[str, Kind] = {
     "source": Kind(SourceSpec, "interplay.model.source:run"),
     "problems": Kind(ProblemsSpec, "interplay.data.problems:run", light=("keys.parquet",)),
+    "dataset": Kind(DatasetSpec, "interplay.data.dataset:run", light=("keys.parquet",)),
+    "curate": Kind(CurateSpec, "interplay.data.curate:run", light=("keys.parquet",)),
     "tokenizer": Kind(TokenizerSpec, "interplay.data.tokenizer:run"),
     "corpus": Kind(CorpusSpec, "interplay.data.corpus:run"),
     "pretrain": Kind(PretrainSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
@@ -35,6 +39,8 @@ KINDS: dict[str, Kind] = {
     "select": Kind(SelectSpec, "interplay.evaluate.select:run"),
     "report": Kind(ReportSpec, "interplay.report.page:run", reads_light=True),
 }
+SETS = ("problems", "dataset", "curate")
+"""Kinds that make a problem set."""
 TRAINERS = ("pretrain", "midtrain", "sft")
 """Kinds of the one LM trainer: they spend tokens."""
 

@@ -1,53 +1,15 @@
-"""Reinforcement learning: the loop's own knobs, and one union per seam. Option names are TRL's; loss_agg_mode is verl's."""
+"""Reinforcement learning: the loop's own knobs; what members each seam has stands in a file of its own. Option names are TRL's; loss_agg_mode is verl's."""
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from interplay.schema.base import Count, Model, Natural, NotNegative, Positive, Share, Since
-from interplay.schema.custom import Custom
+from interplay.schema.advantage import Advantage, GroupAdvantage
+from interplay.schema.edit import Edit
 from interplay.schema.model import Optimizer, Schedule
-
-
-class Verify(Model):
-    """How a completion is judged against the gold graph."""
-
-    operator: bool = False
-    """Also demand the gold operator in each step (the published verifier compares parents and value only)."""
-    extra_nodes: Literal["free", "penalised"] = "free"
-    """Whether steps for nodes that the goal does not need forfeit strictness (the published evaluator forgives them, the released
-    reward does not)."""
-
-
-class OutcomeReward(Model):
-    """1 when the answer is right, else 0."""
-
-    name: Literal["outcome"] = "outcome"
-
-
-class ProcessReward(Model):
-    """Rewards that read the steps (arXiv:2512.07783, section 6; its released code where named)."""
-
-    name: Literal["process"] = "process"
-    form: Literal["strict", "blend", "blend_released", "dense"] = "strict"
-    """strict: 1 when every step and the answer are right; blend: alpha * outcome + (1 - alpha) * step accuracy, as published;
-    blend_released: the released code, a node may be charged twice, extras cost, and a wrong answer gives 0; dense: released step
-    score without that answer gate."""
-    alpha: Share = 0.2
-    """Weight of the outcome in the blends."""
-    verify: Verify = Verify()
-
-
-Reward = Annotated[OutcomeReward | ProcessReward | Custom, Field(discriminator="name")]
-
-
-class UniformSampler(Model):
-    """Every prompt once per epoch, in an order drawn from the seed."""
-
-    name: Literal["uniform"] = "uniform"
-
-
-Sampler = Annotated[UniformSampler | Custom, Field(discriminator="name")]
+from interplay.schema.reward import ProcessReward, Reward
+from interplay.schema.sampler import Sampler, UniformSampler
 
 
 class FixedPlanner(Model):
@@ -62,25 +24,6 @@ class CompletionEpisode(Model):
     """One completion per prompt, one turn."""
 
     name: Literal["completion"] = "completion"
-
-
-class DynamicSampling(Model):
-    """Drop groups whose rewards are all equal and draw fresh prompts in their place (DAPO, arXiv:2503.14476)."""
-
-    name: Literal["dynamic_sampling"] = "dynamic_sampling"
-    max_num_gen_batches: Count = 3
-    """Rounds of generation per step at most; 1 only drops."""
-
-
-Edit = DynamicSampling
-
-
-class GroupAdvantage(Model):
-    """Reward minus the group's mean, scaled (GRPO, arXiv:2402.03300; Dr. GRPO, arXiv:2503.20783; Lite PPO, arXiv:2508.08221)."""
-
-    name: Literal["group"] = "group"
-    scale_rewards: Literal["group", "batch", "none"] = "group"
-    """Divide by the group's standard deviation, by the batch's, or not at all."""
 
 
 class ClippedLoss(Model):
@@ -119,7 +62,7 @@ class Method(Model):
     episode: CompletionEpisode = CompletionEpisode()
     edits: list[Edit] = []
     """What is done to a batch before it is trained on, in order."""
-    advantage: GroupAdvantage = GroupAdvantage()
+    advantage: Advantage = GroupAdvantage()
     loss: ClippedLoss = ClippedLoss()
 
 

@@ -1,42 +1,13 @@
 """The study: the one file that a researcher edits; and the scale: models, budgets and band edges, by kind."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from interplay.schema.base import Count, Model, Natural
+from interplay.schema.dataset import Split
 from interplay.schema.report import Claim, Figure, Match, Table
-
-Split = Literal["train", "rl", "validation", "test"]
-
-
-class DataSet(Model):
-    """A problem set of the study. Its ops come from the scale's bands; splits never share a problem."""
-
-    band: str | None = None
-    """One band of the scale."""
-    bands: list[str] | None = None
-    """Several bands, in equal shares."""
-    split: Split
-    """Which part of the space of problems it is drawn from."""
-    size: Count | None = None
-    """Number of problems; null: the scale's size for the split (times the number of bands)."""
-    op_shares: dict[int, float] | None = None
-    """Share of each op, for a single band; null: uniform."""
-    transform: dict[str, Any] | None = None
-    """A function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
-
-    @model_validator(mode="after")
-    def _one(self) -> "DataSet":
-        if (self.band is None) == (self.bands is None):
-            raise ValueError("give either band or bands")
-        if self.op_shares is not None and self.band is None:
-            raise ValueError("op_shares needs a single band")
-        return self
-
-    def names(self) -> list[str]:
-        """The bands, whichever way they were given."""
-        return [self.band] if self.band is not None else list(self.bands or [])
+from interplay.schema.sets import DataSet
 
 
 class Nested(Model):
@@ -86,6 +57,23 @@ class Seeds(Model):
     """Stages that are repeated at every seed (and with them all that follows)."""
 
 
+class ScaleChange(Model):
+    """What a study changes of a scale: each key given here replaces the scale's of that name, one level down."""
+
+    tasks: dict[str, dict[str, Any]] = {}
+    """Name of a family -> keys of its task."""
+    bands: dict[str, list[Count]] = {}
+    """Ops of bands."""
+    sizes: dict[Split, Count] = {}
+    """Problems per band of each split."""
+    seeds: Annotated[list[Natural], Field(min_length=1)] | None = None
+    """Seed values of studies that vary their seeds without listing values."""
+    kinds: dict[str, dict[str, Any]] = {}
+    """Per kind: keys of its spec, and `run`."""
+    data: dict[str, dict[str, Any]] = {}
+    """Name of a problem set -> keys of it that differ at this scale, such as its file or the size of a context."""
+
+
 class Study(Model):
     """A question, the stages that may answer it, the arms that combine them, and what is shown and claimed."""
 
@@ -95,6 +83,8 @@ class Study(Model):
     """Paper and figure."""
     task: dict[str, Any]
     """Keys of the task family; they stand above the scale's."""
+    tokenizer: dict[str, Any] = {}
+    """Keys of the tokenizer that fresh models share; its tasks are those of the study and of its problem sets."""
     data: dict[str, DataSet]
     """Name -> problem set."""
     stages: dict[str, dict[str, Any]]
@@ -114,6 +104,8 @@ class Study(Model):
     """Name -> figure of the report."""
     claims: list[Claim] = []
     """What is asserted, each with its test."""
+    scales: dict[str, ScaleChange] = {}
+    """Name of a scale -> what this study needs otherwise there: sizes, never the question."""
 
     @field_validator("match", mode="before")
     @classmethod
@@ -124,8 +116,8 @@ class Study(Model):
 class Scale(Model):
     """How large a study is run. It never changes the question."""
 
-    task: dict[str, Any] = {}
-    """Keys of the task; the study's stand above them."""
+    tasks: dict[str, dict[str, Any]] = {}
+    """Name of a family -> keys of its task; the study's stand above them."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]]
     """Ops of each band; `interplay calibrate` pins all but id from the base alone."""
     sizes: dict[Split, Count]

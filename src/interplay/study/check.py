@@ -6,7 +6,7 @@ from interplay.schema.base import UserError, nearest, shown
 from interplay.schema.kinds import KINDS
 from interplay.schema.report import ReportArm
 from interplay.schema.study import Arm, Scale, Study
-from interplay.schema.task import check_mix
+from interplay.schema.mix import check_mix
 from interplay.study.arms import Combination
 from interplay.study.ladder import split_name
 
@@ -43,8 +43,13 @@ def names(study: Study, scale: Scale, where: str) -> None:
     for name, stage in study.stages.items():
         entry(stage, f"{where}: stages.{name}")
     for name, data in study.data.items():
-        for band in data.names():
+        for band in data.names() if data.form == "generated" else []:
             _known(band, scale.bands, f"{where}: data.{name}.band", "band")
+        for other in data.mix or {}:
+            _known(other, study.data, f"{where}: data.{name}.mix", "problem set")
+    for name, change in study.scales.items():
+        for other in change.data:
+            _known(other, study.data, f"{where}: scales.{name}.data", "problem set")
     for name, arm in study.arms.items():
         _path(study, arm.path, f"{where}: arms.{name}.path")
         _keys(study, arm, f"{where}: arms.{name}")
@@ -92,8 +97,18 @@ def different(rows: list[ReportArm], made: dict[str, Combination], where: str) -
 
 def tested_bands(study: Study) -> list[str]:
     """The bands of the evaluations' problem sets, in order of mention."""
-    found = [band for name in study.evaluate for band in study.data[study.stages[name]["data"]].names()]
+    found = [band for name in study.evaluate for band in bands_of(study, study.stages[name]["data"])]
     return list(dict.fromkeys(found))
+
+
+def bands_of(study: Study, name: str, above: tuple[str, ...] = ()) -> list[str]:
+    """The bands that the rows of a problem set may have: those that it or its sources name, and those that its steps label."""
+    data = study.data.get(name)
+    if data is None or name in above:
+        return []
+    found = [*data.names(), *(band for other in data.mix or {} for band in bands_of(study, other, (*above, name)))]
+    labels = [step["bands"] for step in data.steps if isinstance(step.get("bands"), dict)]
+    return list(dict.fromkeys([*found, *(str(band) for label in labels for band in label)]))
 
 
 def _keys(study: Study, arm: Arm, where: str) -> None:

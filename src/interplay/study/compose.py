@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.schema.base import UserError, nearest, parse
-from interplay.schema.study import Scale, Study
+from interplay.schema.study import Scale, ScaleChange, Study
 
 LIMITS = ("max_gpu_hours", "max_hours")
 """Keys of `snakemake --config` that refuse a launch which would take longer."""
@@ -56,7 +56,42 @@ def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
     for group, file in files.items():
         if not isinstance(tree.get(group), dict):
             raise UserError(f"{file}: must hold keys and values, such as `question: ...`, and no `# @package` line")
-    return parse(Study, tree["study"], files["study"]), parse(Scale, tree["scale"], files["scale"])
+    study_given = _at_scale(tree["study"], scale)
+    typed = parse(Study, study_given, files["study"])
+    return typed, _changed(parse(Scale, tree["scale"], files["scale"]), typed.scales.get(scale))
+
+
+def _at_scale(tree: dict[str, Any], scale: str) -> dict[str, Any]:
+    """The study's tree with the keys of its problem sets that differ at this scale. What has not the form that the schema wants
+    is left for the schema to refuse."""
+    changes, data = tree.get("scales"), tree.get("data")
+    mine = changes.get(scale) if isinstance(changes, dict) else None
+    sets = mine.get("data") if isinstance(mine, dict) else None
+    if not isinstance(sets, dict) or not isinstance(data, dict):
+        return tree
+    merged = {
+        name: {**old, **sets[name]} if isinstance(old, dict) and isinstance(sets.get(name), dict) else old
+        for name, old in data.items()
+    }
+    return {**tree, "data": merged}
+
+
+def _changed(scale: Scale, change: ScaleChange | None) -> Scale:
+    """The scale as the study changes it."""
+    if change is None:
+        return scale
+    nested = {
+        name: {key: {**old.get(key, {}), **new.get(key, {})} for key in {**old, **new}}
+        for name, old, new in (("tasks", scale.tasks, change.tasks), ("kinds", scale.kinds, change.kinds))
+    }
+    return scale.model_copy(
+        update={
+            **nested,
+            "bands": {**scale.bands, **change.bands},
+            "sizes": {**scale.sizes, **change.sizes},
+            "seeds": change.seeds or scale.seeds,
+        }
+    )
 
 
 def _names(folder: Path) -> list[str]:

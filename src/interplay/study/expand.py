@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from interplay.schema.base import UserError, nearest, parse, shown
-from interplay.schema.data import ProblemsSpec
 from interplay.schema.kinds import KINDS, TRAINERS
 from interplay.schema.report import ReportArm, ReportStage
 from interplay.schema.run import Run
-from interplay.schema.study import DataSet, Scale, Study
-from interplay.schema.task import Task
+from interplay.schema.study import Scale, Study
 from interplay.store.artifact import split_ref
-from interplay.study import arms, budget, check, contrast, custom, ladder
+from interplay.study import arms, budget, check, contrast, custom, data, ladder
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
@@ -27,8 +25,18 @@ class Expansion:
         self.study, self.scale, self.folder = study, scale, (configs / "study" / name).parent
         self.where = f"{configs.name}/study/{name}.yaml"
         self.plan = Plan(name, scale_name)
+        self.combinations: dict[str, Combination] = {}
+        """Every arm of the plan by name."""
         self.task: dict[str, Any] = {}
         """The task of the arm at hand: the scale's, the study's above it, the arm's above that."""
+        self.entries: Tree = {}
+        """The stages of the arm at hand, with what it sets in place."""
+        self.tokenizer = ""
+        """Digest of what holds the tokenizer of the arm at hand."""
+        self.making: list[str] = []
+        """Problem sets that are being planned, outermost first."""
+        self.ending: list[str] = []
+        """Arms whose end some problem set waits for."""
         self.trained: dict[str, set[int]] = {}
         """Digest of a model -> the ops in the data of every stage that led to it."""
         self.blocks: dict[str, list[str]] = {}
@@ -60,38 +68,17 @@ class Expansion:
 
     def problems(self, name: str, key: str) -> str:
         """The problem set of that name, for which `key` of the study asks."""
-        data = self._pick(self.study.data, name, key, "problem set")
-        sizes = self.scale.sizes
-        spec: dict[str, Any] = {
-            "task": self.task,
-            "bands": {band: self._op_shares(data, band, f"data.{name}.band") for band in data.names()},
-            "shares": {band: 1 / len(data.names()) for band in data.names()},
-            "size": data.size
-            or self._pick(sizes, data.split, f"data.{name}.split", "split with a size in the scale") * len(data.names()),
-            "split": data.split,
-        }
-        if data.transform:
-            spec["transform"] = {"name": "custom", **data.transform}
-        return self.stage("problems", spec, {}, f"data.{name}")
+        return data.stage_of(self, name, key)
 
-    def _op_shares(self, data: DataSet, band: str, key: str) -> dict[int, float]:
-        ops = self._pick(self.scale.bands, band, key, "band")
-        return data.op_shares or {op: 1 / len(ops) for op in ops}
-
-    def mix(self, shares: dict[str, float], label: str) -> tuple[list[float], dict[str, str]]:
+    def mix(self, shares: dict[str, float], label: str, key: str = "data") -> tuple[list[float], dict[str, str]]:
         """Shares and roles of a mix of problem sets, ordered by digest so that names do not enter the identity."""
         if not isinstance(shares, dict):
             raise UserError(
-                f"{self.where}: {label}.data = {shown(shares)}: must map problem sets to shares, such as {{edge: 1.0}}"
+                f"{self.where}: {label}.{key} = {shown(shares)}: must map problem sets to shares, such as {{edge: 1.0}}"
             )
-        check.mix(shares, f"{self.where}: {label}.data")
-        by_digest = sorted((self.problems(name, f"{label}.data"), share) for name, share in shares.items())
+        check.mix(shares, f"{self.where}: {label}.{key}")
+        by_digest = sorted((self.problems(name, f"{label}.{key}"), share) for name, share in shares.items())
         return [share for _, share in by_digest], {f"data.{i}": digest for i, (digest, _) in enumerate(by_digest)}
-
-    def ops_of(self, digests: list[str]) -> set[int]:
-        """The ops that occur in these problem sets."""
-        specs = [self.plan.stages[digest].spec for digest in digests]
-        return {op for spec in specs if isinstance(spec, ProblemsSpec) for ops in spec.bands.values() for op in ops}
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
@@ -118,7 +105,7 @@ class Expansion:
             given["mix"] = shares
             deps |= roles
         digest = self.stage(kind, given, deps, key, f"{arm}/{name}/seed{seed}")
-        self.trained[digest] = self.trained.get(split_ref(before or "")[0], set()) | self.ops_of(list(roles.values()))
+        self.trained[digest] = self.trained.get(split_ref(before or "")[0], set()) | data.ops_of(self, list(roles.values()))
         return digest
 
     def selected(self, name: str, before: str, stages: Tree, label: str) -> str:
@@ -131,12 +118,13 @@ class Expansion:
         self.trained[digest] = self.trained[before]
         return digest
 
-    def evaluation(self, stages: Tree, name: str, model: str, label: str) -> list[str]:
-        """The stages that evaluate a model, one for each block of samples."""
-        key, given = f"stages.{name}", self._pick(stages, name, "evaluate", "stage")
+    def evaluation(self, stages: Tree, name: str, model: str, label: str, problems: str | None = None) -> list[str]:
+        """The stages that evaluate a model, one for each block of samples; on the problem set that the study names, or on
+        `problems` (a digest)."""
+        key, given = f"stages.{name}", self.pick(stages, name, "evaluate", "stage")
         check.entry(given, f"{self.where}: {key}")
         entry = {key: value for key, value in given.items() if key not in OWN_KEYS}
-        deps = {"model": model, "data": self.problems(given.get("data", ""), f"{key}.data")}
+        deps = {"model": model, "data": problems or self.problems(given.get("data", ""), f"{key}.data")}
         asked = {"num_samples": BLOCK, "first_sample": 0, **self.scale.kinds.get("evaluate", {}), **entry}
         parts = ladder.blocks(asked["num_samples"], asked["first_sample"])
         made = [self.stage("evaluate", {**entry, **part}, deps, key, label) for part in parts]
@@ -144,52 +132,83 @@ class Expansion:
             self.blocks[made[0]] = made[1:]
         return made
 
-    def walk(self, name: str, arm: Combination, stages: Tree, seed: int, first: int, vary: list[str]) -> ReportArm:
-        """One arm at one seed: its models in order, then its evaluations."""
+    def models(self, name: str, seed: int, first: int, vary: list[str]) -> tuple[list[ReportStage], str]:
+        """The models of one arm at one seed, in order, and the reference to the last."""
+        arm = self.combinations[name]
         path: list[ReportStage] = []
         before: str | None = None
-        tokenizer = ""
+        self.tokenizer = ""
         for part in arm.path:
             step, at = ladder.split_name(part)
-            entry = stages[step]
+            entry = self.entries[step]
             if before is None and entry["kind"] == "pretrain":
-                tokenizer = self.stage("tokenizer", {"task": self.task}, {}, "tokenizer")
+                self.tokenizer = self.stage("tokenizer", data.tokenizer_spec(self), {}, "tokenizer")
             if entry["kind"] == "select":
-                digest = self.selected(step, str(before), stages, f"{name}/{step}/seed{seed}")
+                digest = self.selected(step, str(before), self.entries, f"{name}/{step}/seed{seed}")
             else:
-                digest = self.model_stage(step, entry, before, tokenizer, seed if step in vary else first, name)
-            tokenizer = tokenizer or digest
+                digest = self.model_stage(step, entry, before, self.tokenizer, seed if step in vary else first, name)
+            self.tokenizer = self.tokenizer or digest
             path.append(ReportStage(name=step, kind=entry["kind"], digest=digest, step=at))
             before = ladder.reference(self.plan.stages[digest], at, f"{self.where}: arms.{arm.group}.path = {part!r}")
+        return path, str(before)
+
+    def enter(self, name: str) -> None:
+        """Make this arm the one at hand."""
+        self.entries = arms.replaced(whole(self.study, self.scale), self.combinations[name].set, f"{self.where}: stages")
+        self.task = self.entries["task"]
+
+    def end_of(self, name: Any, key: str) -> str:
+        """Reference to the model that an arm ends with at the first seed, for a problem set that is made with its samples. Raises
+        UserError when that arm itself is trained on the set."""
+        self.pick(self.combinations, name, key, "arm")
+        if name in self.ending:
+            raise UserError(f"{self.where}: {key} = {name!r}: that arm is itself trained on this set; name one that is not")
+        at_hand, making = (self.entries, self.task, self.tokenizer), self.making
+        self.ending.append(name)
+        self.making = []
+        try:
+            self.enter(name)
+            first, vary = self.seeds()[0][0], self.seeds()[1]
+            return self.models(name, first, first, vary)[1]
+        finally:
+            self.ending.pop()
+            (self.entries, self.task, self.tokenizer), self.making = at_hand, making
+
+    def seeds(self) -> tuple[list[int], list[str]]:
+        """The study's seeds, and the stages that are repeated at each."""
+        seeds = self.study.seeds
+        return (seeds.values if seeds and seeds.values else self.scale.seeds), (seeds.vary if seeds else [])
+
+    def walk(self, name: str, seed: int, first: int, vary: list[str]) -> ReportArm:
+        """One arm at one seed: its models in order, then its evaluations."""
+        arm, stages = self.combinations[name], self.entries
+        path, before = self.models(name, seed, first, vary)
         evaluations, rungs = {}, []
         evaluate = partial(self.evaluation, stages)
         for step in self.study.evaluate:
             label, along = f"{name}/{step}/seed{seed}", stages[step].get("along")
             if along is not None:
-                self._pick(stages, along, f"stages.{step}.along", "stage")
+                self.pick(stages, along, f"stages.{step}.along", "stage")
                 rungs += ladder.rungs(step, along, path, self.plan.stages, label, evaluate, f"{self.where}: stages.{step}.along")
             else:
-                evaluations[step] = evaluate(step, str(before), label)[0]
+                evaluations[step] = evaluate(step, before, label)[0]
         return ReportArm(arm=name, seed=seed, control=arm.control, path=path, evaluations=evaluations, rungs=rungs)
 
     def run(self) -> Plan:
         """The whole plan, the report last."""
         check.names(self.study, self.scale, self.where)
-        seeds = self.study.seeds
-        values = seeds.values if seeds else self.scale.seeds
-        vary = seeds.vary if seeds else []
-        combinations = arms.expand(self.study.arms, own_values(self.study, self.scale, self.where), self.where)
-        check.combinations(self.study, combinations, self.where)
-        everything, rows = whole(self.study, self.scale), []
+        values, vary = self.seeds()
+        self.combinations = arms.expand(self.study.arms, own_values(self.study, self.scale, self.where), self.where)
+        check.combinations(self.study, self.combinations, self.where)
+        rows: list[ReportArm] = []
         resolved: dict[str, contrast.Resolved] = {}
-        for name, made in combinations.items():
-            stages = arms.replaced(everything, made.set, f"{self.where}: stages")
-            self.task = stages["task"]
-            task = parse(Task, self.task, f"{self.where}: task")
-            rows += [self.walk(name, made, stages, seed, values[0], vary) for seed in values]
-            resolved[name] = contrast.resolved(self.plan, rows[-1], stages, task, self.blocks)
-        check.different(rows, combinations, self.where)
-        contrast.check(combinations, resolved, self.where)
+        for name in self.combinations:
+            self.enter(name)
+            task = data.parse_task(self.task, self.where)
+            rows += [self.walk(name, seed, values[0], vary) for seed in values]
+            resolved[name] = contrast.resolved(self.plan, rows[-1], self.entries, task, self.blocks)
+        check.different(rows, self.combinations, self.where)
+        contrast.check(self.combinations, resolved, self.where)
         budget.check(self.study.match, rows, self.plan, self.where)
         self._report(rows)
         return self.plan
@@ -212,7 +231,7 @@ class Expansion:
             "question": self.study.question,
             "source": self.study.source,
             "arms": rows,
-            "bands": {band: self.scale.bands[band] for band in check.tested_bands(self.study)},
+            "bands": {band: self.scale.bands.get(band, []) for band in check.tested_bands(self.study)},
             "trained_ops": trained,
             "tables": self.study.tables,
             "figures": self.study.figures,
@@ -222,7 +241,7 @@ class Expansion:
         }
         self.plan.report = self._new_stage("report", spec, {digest: digest for digest in sorted(used)}, "report", "")
 
-    def _pick(self, table: Mapping[Any, Any], name: Any, key: str, what: str) -> Any:
+    def pick(self, table: Mapping[Any, Any], name: Any, key: str, what: str) -> Any:
         if not isinstance(name, str) or name not in table:
             raise UserError(f"{self.where}: {key} = {shown(name)}: no such {what}{nearest(name, table)}")
         return table[name]

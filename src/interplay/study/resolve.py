@@ -6,7 +6,7 @@ from interplay.schema.base import Model, UserError, nearest, parse
 from interplay.schema.data import CorpusSpec
 from interplay.schema.kinds import KINDS
 from interplay.schema.study import Arm, Scale, Study
-from interplay.schema.task import Task
+from interplay.schema.task import TaskKey
 from interplay.study import check
 from interplay.study.arms import Own, Tree, replaced
 
@@ -16,7 +16,8 @@ OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate"}
 
 def whole(study: Study, scale: Scale) -> Tree:
     """The study's stages, and the task beside them under the name `task`: what the keys of an arm lead into."""
-    return {**study.stages, "task": {**scale.task, **study.task}}
+    family = study.task.get("name")
+    return {**study.stages, "task": {**(scale.tasks.get(family, {}) if isinstance(family, str) else {}), **study.task}}
 
 
 def own_values(study: Study, scale: Scale, where: str) -> Own:
@@ -44,7 +45,7 @@ def _resolved(scale: Scale, stages: Tree, name: str, where: str) -> Any:
         raise UserError(f"{where}: stages.{name}: no such stage{nearest(name, stages)}")
     entry = stages[name]
     if name == "task":
-        return parse(Task, entry, f"{where}: task")
+        return parse(TaskKey, {"task": entry}, where).task
     check.entry(entry, f"{where}: stages.{name}")
     kind = entry["kind"]
     corpus = _spec(CorpusSpec, {**scale.kinds.get("corpus", {}), **entry.get("corpus", {})}, f"{where}: stages.{name}.corpus")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from interplay.data import batches, corpus, packing, problems
+from interplay.data import batches, corpus, packing, sets
 from interplay.data.packing import Encoded
 from interplay.model.decoder import Decoder
 from interplay.train.loss import token_losses
@@ -24,7 +24,7 @@ class Validation(NamedTuple):
 def load(data: Path, tokenizer_of: Path) -> Validation:
     """The problems of a set."""
     encoded = corpus.encode(data, tokenizer_of)
-    bands, band_of = np.unique(problems.load(data, ["band"])["band"].to_pylist(), return_inverse=True)
+    bands, band_of = np.unique(sets.load(data, ["band"])["band"].to_pylist(), return_inverse=True)
     by_length = np.argsort(encoded.lengths, kind="stable")
     return Validation(packing.select(encoded, by_length), bands.tolist(), band_of[by_length])
 

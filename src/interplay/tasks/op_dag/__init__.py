@@ -5,19 +5,19 @@ from interplay.tasks.op_dag.generate import generate
 from interplay.tasks.op_dag.graph import Node, Problem, dumps, loads
 from interplay.tasks.op_dag.render import Rendered, alphabet, render
 from interplay.tasks.op_dag.solve import solve
-from interplay.tasks.op_dag.structure import structure
-from interplay.tasks.op_dag.verify import Verdict, verify
+from interplay.tasks.op_dag.structure import shared, structure
+from interplay.tasks.op_dag.verify import verify
 
 __all__ = [
     "Node",
     "Problem",
     "Rendered",
-    "Verdict",
     "alphabet",
     "dumps",
     "generate",
     "loads",
     "render",
+    "shared",
     "solve",
     "structure",
     "verify",

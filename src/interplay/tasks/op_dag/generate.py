@@ -3,7 +3,7 @@
 alone."""
 
 from interplay.schema.base import UserError
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Node, Problem
 from interplay.tasks.op_dag.grow import grow
 from interplay.tasks.op_dag.render import LETTERS

@@ -4,7 +4,7 @@ in range."""
 from math import prod
 from typing import NamedTuple
 
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag.moves import CHAIN, COPY, LEAF, PAIR, Move, choice
 from interplay.tasks.op_dag.stream import Draw, between
 

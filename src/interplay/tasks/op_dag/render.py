@@ -9,7 +9,7 @@ are operands of more than one term, and the equation comes before the answer: `a
 
 from typing import NamedTuple
 
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag.graph import REVERSE, Form, Node, Problem, forms, unfolding
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

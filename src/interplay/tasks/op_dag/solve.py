@@ -1,6 +1,6 @@
 """A solver that reads nothing but the prompt: the oracle beside the generator, with which it shares no code."""
 
-from interplay.schema.task import OpDag
+from interplay.schema.op_dag import OpDag
 
 
 def solve(prompt: str, task: OpDag) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from hashlib import shake_128
 from itertools import chain, count
 
-from interplay.schema.task import Range
+from interplay.schema.op_dag import Range
 
 Draw = Callable[[], int]
 """Uniform integers in [0, 2**32). The modulo bias of `draw() % n` is below 1e-6 for every n used here."""

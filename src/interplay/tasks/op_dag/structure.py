@@ -25,6 +25,11 @@ def structure(problem: Problem) -> str:
     return f"{_mix(sum(colours)):016x}"
 
 
+def shared(problem: Problem) -> bool:
+    """Whether the problem belongs to every split alike; none does: each is a question of its own."""
+    return False
+
+
 def _refine_down(problem: Problem, colours: list[int]) -> None:
     """Each node's colour from its own and its parents', which stand before it; their places count under a minus only."""
     for place, node in enumerate(problem.nodes):

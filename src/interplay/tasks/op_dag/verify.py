@@ -16,7 +16,7 @@ A necessary node is right when some step states its value, its parents are named
 from functools import lru_cache
 from typing import NamedTuple
 
-from interplay.schema.rl import Verify
+from interplay.schema.verify import Verify
 from interplay.tasks.op_dag.graph import Problem
 from interplay.tasks.op_dag.judge import (
     BAD_OPERATOR,
@@ -33,32 +33,9 @@ from interplay.tasks.op_dag.judge import (
 from interplay.tasks.op_dag.parse import parse, split
 from interplay.tasks.op_dag.render import sentences
 from interplay.tasks.op_dag.scope import scoped_effects
+from interplay.tasks.verdict import Verdict
 
 _OPERATOR_FREE = ~BAD_OPERATOR
-
-
-class Verdict(NamedTuple):
-    """What a completion is worth."""
-
-    strict: bool
-    """Every necessary node and the answer are right, and nothing is unreadable (nor, by option, extra)."""
-    answer: bool
-    """The answer is right, whatever the steps."""
-    score: float
-    """Share of necessary nodes that are right."""
-    error: str
-    """`none` if strict, else the first that applies: truncated (no answer mark), parse, missing_node, dependency, operator,
-    value, extra_node, answer."""
-    value_mismatches: int
-    """Necessary nodes with a wrong value; a node may count here and under dependency_mismatches."""
-    dependency_mismatches: int
-    """Necessary nodes whose parents are wrong, unnamed, or valued later than they are."""
-    missing: int
-    """Necessary nodes that no step gives a value."""
-    extra: int
-    """Other names about which there are steps and that no necessary node goes through."""
-    nodes: int
-    """Necessary nodes."""
 
 
 class Gold(NamedTuple):
@@ -135,10 +112,10 @@ def _effects(truth: Gold, texts: list[str]) -> list[Effect]:
 def _verdict(truth: Gold, state: list[int], options: Verify, readable: bool, extra: int, answer: str | None) -> Verdict:
     problem = truth.problem
     nodes = problem.necessary
-    right = answer == str(problem.answer)
+    right, said = answer == str(problem.answer), answer or ""
     penalised = extra > 0 and options.extra_nodes == "penalised"
     if state == truth.expected and readable and right and not penalised:
-        return Verdict(True, True, 1.0, "none", 0, 0, 0, extra, nodes)
+        return Verdict(True, True, 1.0, "none", 0, 0, 0, extra, nodes, said)
     if not options.operator:
         state = [bits & _OPERATOR_FREE for bits in state]
     missing = value = dependency = operator = correct = 0
@@ -162,4 +139,4 @@ def _verdict(truth: Gold, state: list[int], options: Verify, readable: bool, ext
         else "answer" if not right
         else "none"
     )  # fmt: skip
-    return Verdict(error == "none", right, correct / nodes, error, value, dependency, missing, extra, nodes)
+    return Verdict(error == "none", right, correct / nodes, error, value, dependency, missing, extra, nodes, said)

@@ -1,0 +1,70 @@
+"""The files of a problem set, whichever kind made it: `problems.parquet`, and of it `keys.parquet`, by which a report compares
+sets."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from interplay.schema.base import UserError
+from interplay.store.artifact import read_json
+from interplay.tasks.row import Row
+
+COLUMNS = pa.schema(
+    [
+        ("index", pa.int64()),
+        ("band", pa.string()),
+        ("op", pa.int32()),
+        ("mode", pa.string()),
+        ("prompt", pa.string()),
+        ("solution", pa.string()),
+        ("answer", pa.string()),
+        ("graph", pa.string()),
+        ("key", pa.string()),
+        ("family", pa.string()),
+        ("origin", pa.string()),
+        ("transforms", pa.list_(pa.string())),
+    ]
+)
+"""One row per problem (tasks.row.Row). `origin`: empty where the row was first made in this very set."""
+
+
+def table(columns: Sequence[Iterable[Any]]) -> pa.Table:
+    """Columns in the order of COLUMNS as a table."""
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, COLUMNS, strict=True)]
+    return pa.table(arrays, schema=COLUMNS)
+
+
+def of_rows(rows: Sequence[Row]) -> pa.Table:
+    """Rows as a table, numbered anew."""
+    named = [name for name in COLUMNS.names if name != "index"]
+    return table([range(len(rows)), *([getattr(row, name) for row in rows] for name in named)])
+
+
+def write(rows: pa.Table, out: Path) -> None:
+    """Write the set's files."""
+    out.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, out / "problems.parquet", compression="zstd", row_group_size=1 << 16)
+    pq.write_table(rows.select(["op", "key"]), out / "keys.parquet", compression="zstd")
+
+
+def load(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """The rows of an artifact, in order. Raises UserError when the file is absent or not Parquet."""
+    file = path / "problems.parquet"
+    try:
+        return pq.read_table(file, columns=columns)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UserError(f"{file}: not readable as a problem set ({str(error).splitlines()[0]}); make the stage again") from None
+
+
+def rows(folder: Path, number: int) -> list[Row]:
+    """The rows of an artifact, as set `number` of those that are read together."""
+    found = load(folder)
+    values = [found[name].to_pylist() for name in COLUMNS.names]
+    digest = read_json(folder / "stage.json")["digest"]
+    return [
+        Row(number, index, *rest, origin=origin or f"{digest}:{index}", transforms=tuple(transforms))
+        for index, *rest, origin, transforms in zip(*values, strict=True)
+    ]

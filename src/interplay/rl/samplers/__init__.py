@@ -1,0 +1,1 @@
+"""Sampler seam: which prompts a step draws. One file per idea."""

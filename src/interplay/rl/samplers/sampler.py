@@ -1,0 +1,84 @@
+"""What every sampler is: it selects ids, observes what came of them, and its state is saved with the checkpoint.
+
+An id is a row of the problem sets joined in the order of their roles."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from interplay.model.decoder import Decoder
+from interplay.store.random import key
+from interplay.tasks.row import Row
+
+
+@dataclass(frozen=True)
+class Deck:
+    """What a sampler may know of a run before its first step."""
+
+    sizes: list[int]
+    """Rows of each set."""
+    mix: list[float]
+    """Share of each set."""
+    seed: int
+    steps: int = 1
+    """Steps of the run; schedules are functions of (step - 1) / steps."""
+    rows: Sequence[Row] = field(default_factory=list)
+    """All prompts, by id."""
+    policy: Decoder | None = None
+    """The model that is trained, as it stands whenever it is asked."""
+    encode: Callable[[Sequence[int]], list[list[int]]] | None = None
+    """Ids -> tokens of their prompts."""
+
+    def __len__(self) -> int:
+        return sum(self.sizes)
+
+    def random(self, *parts: int | str) -> np.random.Generator:
+        """The stream for these labels."""
+        return np.random.Generator(np.random.PCG64(key(self.seed, "sampler", *parts)))
+
+
+class Outcome(NamedTuple):
+    """What came of one group."""
+
+    id: int
+    rewards: tuple[float, ...]
+    strict: int
+    """Completions that are strictly right."""
+    answer: int
+    """Completions with the right answer."""
+
+    @property
+    def n(self) -> int:
+        """Completions."""
+        return len(self.rewards)
+
+    @property
+    def reward(self) -> float:
+        """Mean reward."""
+        return sum(self.rewards) / len(self.rewards)
+
+
+class Sampler:
+    """Base of the members. `select` may be called several times in a step (dynamic sampling draws again), `observe` once after
+    each."""
+
+    def select(self, m: int, step: int) -> list[int]:
+        """m ids; `step` counts from 1."""
+        raise NotImplementedError
+
+    def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
+        """Learn from the groups that the last selection became; a prompt that was selected twice has two."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON data, and all that `tensors` does not hold."""
+        return {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """State that is large, by name."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Go on where both were taken."""

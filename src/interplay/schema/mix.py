@@ -1,0 +1,21 @@
+"""Shares that sum to one."""
+
+from typing import Any
+
+
+def check_mix(mix: dict[Any, float], what: str) -> dict:
+    """A mix names shares that are not negative and sum to one; nothing is normalised in silence. Raises ValueError."""
+    total = sum(mix.values())
+    if not mix or min(mix.values()) < 0 or not abs(total - 1) <= 1e-6:  # also refuses NaN
+        raise ValueError(f"{what} must be shares that sum to 1; these sum to {total:g}")
+    return mix
+
+
+def largest_remainder(shares: list[float], total: int) -> list[int]:
+    """Whole numbers that sum to `total`, as near to shares * total as can be (Hamilton's method; ties go to the earlier)."""
+    exact = [share * total / sum(shares) for share in shares]
+    counts = [int(value + 1e-9) for value in exact]
+    by_remainder = sorted(range(len(shares)), key=lambda i: (round(counts[i] - exact[i], 9), i))
+    for i in by_remainder[: total - sum(counts)]:
+        counts[i] += 1
+    return counts

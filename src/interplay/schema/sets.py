@@ -1,0 +1,77 @@
+"""The problem sets of a study: generated, read from a file, or made of others."""
+
+from typing import Any
+
+from pydantic import model_validator
+
+from interplay.schema.base import Count, Model
+from interplay.schema.dataset import Format, Split
+
+FORMS = {
+    "generated": ("band", "bands", "op_shares", "transform", "task"),
+    "file": ("file", "sha256", "format", "defects"),
+    "mix": ("mix", "steps"),
+}
+"""Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
+
+
+class DataSet(Model):
+    """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file` or `sha256`, and
+    `format`), or made of other sets (`mix`, `steps`)."""
+
+    band: str | None = None
+    """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
+    bands: list[str] | None = None
+    """Generated: several bands, in equal shares."""
+    split: Split | None = None
+    """Part of the space of problems that it is drawn from; splits never share a problem. Of a file: null for all items."""
+    size: Count | None = None
+    """Number of problems; null: generated, the scale's size for the split (times the number of bands), else all."""
+    op_shares: dict[int, float] | None = None
+    """Generated, a single band: share of each op; null: uniform."""
+    transform: dict[str, Any] | None = None
+    """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
+    task: dict[str, Any] = {}
+    """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
+    file: str | None = None
+    """File in a published format, by its path from the project's root."""
+    sha256: str | None = None
+    """Checksum of the file. With it, a study can be planned where the file is not."""
+    format: Format | None = None
+    """Format of the file."""
+    defects: dict[str, str] = {}
+    """What to do about defective items of the file."""
+    mix: dict[str, float] | None = None
+    """Other sets and their shares."""
+    steps: list[dict[str, Any]] = []
+    """What is done to the mixed rows. A step that reads samples takes `arm` (whose end samples) and `evaluate` (how); one that
+    compares takes `against: [sets]`."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "DataSet":
+        if self.form == "generated":
+            if (self.band is None) == (self.bands is None):
+                raise ValueError("give either band or bands (or a file, or a mix of other sets)")
+            if self.split is None:
+                raise ValueError("split is missing; write train, rl, validation or test")
+            if self.op_shares is not None and self.band is None:
+                raise ValueError("op_shares needs a single band")
+        if self.form == "file" and self.format is None:
+            raise ValueError("format is missing; name the format of the file")
+        for form, keys in FORMS.items():
+            given = [key for key in keys if getattr(self, key) and not (self.form == "file" and key == "band")]
+            if form != self.form and given:
+                raise ValueError(f"{given[0]} does not go with a set that is {WORDS[self.form]}")
+        return self
+
+    @property
+    def form(self) -> str:
+        """generated, file or mix."""
+        return "mix" if self.mix is not None else "file" if self.file or self.sha256 else "generated"
+
+    def names(self) -> list[str]:
+        """The bands that a generated set or a file names."""
+        return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
+
+
+WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}

@@ -1,0 +1,1 @@
+"""Steps of a `curate` stage, a union by `name`."""

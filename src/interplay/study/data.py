@@ -1,0 +1,161 @@
+"""The problem sets of a study as stages: generated, read from files, or made of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interplay.schema.base import UserError, parse, shown
+from interplay.schema.curate import STEPS, CurateSpec
+from interplay.schema.data import ProblemsSpec
+from interplay.schema.sets import DataSet
+from interplay.schema.task import Task, TaskKey
+from interplay.store.artifact import checksum
+from interplay.tasks.table import family
+
+if TYPE_CHECKING:
+    from interplay.study.expand import Expansion
+
+STEP_KEYS = {"arm", "evaluate", "against"}
+"""Keys of a step that the planner turns into roles."""
+
+
+def stage_of(e: Expansion, name: str, key: str) -> str:
+    """Digest of the problem set of that name, for which `key` of the study asks. Raises UserError when it leads back to itself."""
+    if name in e.making:
+        circle = " -> ".join([*e.making[e.making.index(name) :], name])
+        raise UserError(f"{e.where}: data.{name}: made of itself: {circle}; take one of them away")
+    data = e.pick(e.study.data, name, key, "problem set")
+    e.making.append(name)
+    try:
+        return {"generated": _generated, "file": _file, "mix": _mixed}[data.form](e, name, data)
+    finally:
+        e.making.pop()
+
+
+def task_of(e: Expansion, data: DataSet) -> dict[str, Any]:
+    """Keys of the task of a generated set: the arm's, or a task of its own, with the set's above."""
+    own = data.task.get("name", e.task.get("name"))
+    base = e.task if own == e.task.get("name") else e.scale.tasks.get(own, {}) if isinstance(own, str) else {}
+    return {**base, **data.task}
+
+
+def tokenizer_spec(e: Expansion) -> dict[str, Any]:
+    """Spec of the tokenizer that fresh models of the arm share: the arm's task, and the tasks of the study's sets as far as they
+    need what those before them do not, so that a further set of a known task changes nothing."""
+    tasks = [(e.task, e.where)]
+    tasks += [(task_of(e, data), f"{e.where}: data.{name}") for name, data in e.study.data.items() if data.form == "generated"]
+    known: set[str] = set()
+    needed: list[dict[str, Any]] = []
+    words = e.study.tokenizer.get("algorithm", "characters") == "words"
+    for given, where in tasks:
+        task = parse_task(given, where)
+        texts = set(family(task).vocabulary(task) if words else family(task).alphabet(task))
+        if not needed or texts - known:
+            needed.append(given)
+            known |= texts
+    return {**e.study.tokenizer, "task": needed[0], "others": needed[1:]}
+
+
+def parse_task(given: dict[str, Any], where: str) -> Task:
+    """The typed task of `FILE` or `FILE: key`, under its own key `task`."""
+    return parse(TaskKey, {"task": given}, where).task
+
+
+def ops_of(e: Expansion, digests: list[str]) -> set[int]:
+    """The ops that the specs of these problem sets, or of what they are made of, foretell."""
+    found: set[int] = set()
+    for digest in digests:
+        stage = e.plan.stages[digest]
+        if isinstance(stage.spec, ProblemsSpec):
+            found |= {op for ops in stage.spec.bands.values() for op in ops}
+        elif isinstance(stage.spec, CurateSpec):
+            found |= ops_of(e, [dep for role, dep in stage.deps.items() if role.startswith("data.")])
+    return found
+
+
+def _generated(e: Expansion, name: str, data: DataSet) -> str:
+    sizes, bands = e.scale.sizes, data.names()
+    spec: dict[str, Any] = {
+        "task": task_of(e, data),
+        "bands": {band: _op_shares(e, data, band, f"data.{name}.band") for band in bands},
+        "shares": {band: 1 / len(bands) for band in bands},
+        "size": data.size or e.pick(sizes, data.split, f"data.{name}.split", "split with a size in the scale") * len(bands),
+        "split": data.split,
+    }
+    if data.transform:
+        spec["transform"] = {"name": "custom", **data.transform}
+    return e.stage("problems", spec, {}, f"data.{name}")
+
+
+def _op_shares(e: Expansion, data: DataSet, band: str, key: str) -> dict[int, float]:
+    ops = e.pick(e.scale.bands, band, key, "band")
+    return data.op_shares or {op: 1 / len(ops) for op in ops}
+
+
+def _file(e: Expansion, name: str, data: DataSet) -> str:
+    where = f"{e.where}: data.{name}"
+    known = data.sha256
+    if data.file is not None:
+        path = Path(data.file)
+        if path.is_file():
+            found = checksum(path)
+            if known and found != known:
+                raise UserError(f"{where}.sha256 = {known!r}: but {data.file} has {found}; put the right file there")
+            known = found
+        elif known is None:
+            raise UserError(f"{where}.file = {shown(data.file)}: no such file; put it there, or give its sha256 beside it")
+    spec: dict[str, Any] = {"format": data.format, "sha256": known, "band": data.band or "all", "defects": data.defects}
+    spec |= {key: getattr(data, key) for key in ("split", "size") if getattr(data, key) is not None}
+    if data.file is not None:
+        spec["run"] = {**e.scale.kinds.get("dataset", {}).get("run", {}), "path": data.file}
+    return e.stage("dataset", spec, {}, f"data.{name}")
+
+
+def _mixed(e: Expansion, name: str, data: DataSet) -> str:
+    key = f"data.{name}"
+    shares, deps = e.mix(data.mix or {}, key, "mix")
+    steps: list[dict[str, Any]] = []
+    for number, given in enumerate(data.steps):
+        spot = f"{key}.steps.{number}"
+        deps |= dict(_roles(e, given, number, deps, spot))
+        steps.append({name: value for name, value in given.items() if name not in STEP_KEYS})
+    spec: dict[str, Any] = {"mix": shares, "steps": steps}
+    if data.size is not None:
+        spec["size"] = data.size
+    return e.stage("curate", spec, deps, key)
+
+
+def _roles(e: Expansion, step: dict[str, Any], number: int, deps: dict[str, str], spot: str) -> Iterator[tuple[str, str]]:
+    """What a step reads beside the rows. Raises UserError when it lacks what it needs, or has what it does not read."""
+    where = f"{e.where}: {spot}"
+    kind = STEPS.get(str(step.get("name")))
+    if kind is None:
+        return  # the schema will name the known ones
+    reads = {"arm": kind.READS_SAMPLES, "evaluate": kind.READS_SAMPLES, "against": kind.COMPARES}
+    for key, wanted in reads.items():
+        if key in step and not wanted:
+            raise UserError(f"{where}.{key}: a {step['name']} step reads none; take it away")
+        if wanted and key not in step:
+            raise UserError(f"{where}.{key}: missing; {MISSING[key]}")
+    if kind.READS_TOKENIZER:
+        yield "tokenizer", e.tokenizer
+    if kind.READS_SAMPLES:
+        model = e.end_of(step["arm"], f"{spot}.arm")
+        for role, data in list(deps.items()):
+            if role.startswith("data."):
+                made = e.evaluation(e.entries, step["evaluate"], model, spot, data)
+                yield from ((f"samples.{number}.{role.removeprefix('data.')}.{place}", one) for place, one in enumerate(made))
+    if kind.COMPARES:
+        if not isinstance(step["against"], list) or not step["against"]:
+            raise UserError(f"{where}.against = {shown(step['against'])}: must be a list of problem sets")
+        for place, other in enumerate(step["against"]):
+            yield f"against.{number}.{place}", stage_of(e, other, f"{spot}.against")
+
+
+MISSING = {
+    "arm": "name the arm whose end samples the rows",
+    "evaluate": "name the evaluate stage that says how",
+    "against": "name the problem sets to compare with",
+}
