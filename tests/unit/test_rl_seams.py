@@ -10,7 +10,7 @@ from interplay.rl.batch import Batch, join, take
 from interplay.rl.edit import edit, informative
 from interplay.rl.episode import requests
 from interplay.rl.planner import context, plan
-from interplay.rl.reward import score
+from interplay.rl.rewards.table import score
 from interplay.rl.samplers.sampler import Deck, Outcome
 from interplay.rl.samplers.table import sampler
 from interplay.schema.base import UserError

@@ -24,7 +24,7 @@ from interplay.rl.edit import edit
 from interplay.rl.episode import episode, requests
 from interplay.rl.measure import measure, summary
 from interplay.rl.planner import context, plan
-from interplay.rl.reward import score
+from interplay.rl.rewards.table import score
 from interplay.rl.samplers.sampler import Deck, Outcome, Sampler
 from interplay.rl.samplers.table import sampler
 from interplay.rl.update import Learner, update
@@ -32,8 +32,8 @@ from interplay.rollout.engine import Engine, engine
 from interplay.rollout.request import Sampling
 from interplay.schema.reward import ProcessReward
 from interplay.schema.rl import RLSpec
-from interplay.schema.verify import Verify
 from interplay.schema.run import Run
+from interplay.schema.verify import Verify
 from interplay.store.metrics import Metrics, Progress, read, telemetry
 from interplay.store.random import key
 from interplay.store.stop import saving

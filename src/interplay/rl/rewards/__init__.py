@@ -1,0 +1,1 @@
+"""Reward seam: what a completion is paid. One file per idea."""
