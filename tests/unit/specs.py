@@ -52,6 +52,8 @@ LADDER = {
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
     "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}],
+    "dataset": [{"format": "hotpotqa", "sha256": "0" * 64}],
+    "curate": [{"mix": [0.5, 0.5], "steps": [{"name": "take", "size": 10}, {"name": "keychain"}, {"name": "choice"}]}],
     "tokenizer": [{"task": TASK}],
     "corpus": [{"mix": [0.5, 0.5]}],
     "pretrain": [{"model": SHAPE, "tokens": 100_000}],
@@ -69,6 +71,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
 """Per kind JSON specs, the usual one first."""
 
 DEPS: dict[str, dict[str, str]] = {
+    "curate": {"data.0": "a" * 12, "data.1": "b" * 12, "tokenizer": "c" * 12},
     "corpus": {"data.0": "a" * 12, "data.1": "b" * 12, "tokenizer": "c" * 12},
     "pretrain": {"corpus": "a" * 12, "tokenizer": "b" * 12},
     "midtrain": {"corpus": "a" * 12, "init": "b" * 12},

@@ -84,7 +84,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         TASK,
         "name: op_dag",
         "name: op_dga",
-        "name = 'op_dga': should be 'op_dag' (task.name of study quickstart)",
+        "name = 'op_dga': no such member; did you mean 'op_dag'? (task.name of study quickstart)",
     ),
     "a value that an arm sets": (
         "quickstart",

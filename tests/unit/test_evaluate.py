@@ -19,7 +19,6 @@ from conftest import BEHIND
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer
-from interplay.data.pool import Row
 from interplay.evaluate import run as evaluate
 from interplay.evaluate.passk import Samples, powers, prior, summarise
 from interplay.rl.show import show
@@ -27,12 +26,14 @@ from interplay.rollout.request import Rollouts
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.run import Run
 from interplay.store.artifact import write_json
+from interplay.tasks.row import Row
 
 # --- arithmetic ---
 
 
 def row(op: int, mode: str, answer: str, band: str = "b") -> Row:
-    return Row(set=0, index=0, band=band, op=op, mode=mode, prompt="", solution="", answer=answer, graph="")
+    texts = {"prompt": "", "solution": "", "answer": answer, "graph": "", "key": "", "family": "op_dag", "origin": ""}
+    return Row(set=0, index=0, band=band, op=op, mode=mode, **texts)
 
 
 def samples_of(strict: list[list[int]], answer: list[list[int]]) -> Samples:

@@ -47,7 +47,7 @@ def error(completion: str, problem: Problem = SMALL, options: Verify = PLAIN) ->
 def test_gold_is_strict_under_every_option(case):
     task, problem = case
     solution = render(problem, task).solution
-    assert verify(problem, solution, EXACT) == Verdict(True, True, 1.0, "none", 0, 0, 0, 0, problem.necessary)
+    assert verify(problem, solution, EXACT) == Verdict(True, True, 1.0, "none", 0, 0, 0, 0, problem.necessary, str(problem.answer))
 
 
 @settings(max_examples=300, deadline=None)
@@ -235,8 +235,8 @@ def test_a_name_of_its_own_may_be_bound_again_later():
 
 def test_steps_that_the_goal_does_not_need_are_free_or_penalised():
     extra = GOLD.replace("|a6,", "|a6,s4,t4+6=3,")
-    assert verify(SMALL, extra, PLAIN) == Verdict(True, True, 1.0, "none", 0, 0, 0, 2, 4)
-    assert verify(SMALL, extra, EXACT) == Verdict(False, True, 1.0, "extra_node", 0, 0, 0, 2, 4)
+    assert verify(SMALL, extra, PLAIN) == Verdict(True, True, 1.0, "none", 0, 0, 0, 2, 4, str(SMALL.answer))
+    assert verify(SMALL, extra, EXACT) == Verdict(False, True, 1.0, "extra_node", 0, 0, 0, 2, 4, str(SMALL.answer))
     unused = GOLD.replace("|a6,", "|a6,zb+a,")
     assert verify(SMALL, unused, PLAIN).extra == 1
     assert error(unused, SMALL, EXACT) == "extra_node"
@@ -244,7 +244,7 @@ def test_steps_that_the_goal_does_not_need_are_free_or_penalised():
 
 def test_a_node_may_be_charged_for_its_value_and_for_its_parents():
     verdict = verify(SMALL, "dc-b,cs*b,ba+3,a6|a6,b6+3=2,c4*2=1,d1-2=6#6", PLAIN)
-    assert verdict == Verdict(False, False, 0.5, "dependency", 2, 1, 0, 0, 4)
+    assert verdict == Verdict(False, False, 0.5, "dependency", 2, 1, 0, 0, 4, "6")
 
 
 @pytest.mark.parametrize(
