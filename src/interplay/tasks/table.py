@@ -2,15 +2,22 @@
 dumps and an alphabet or a vocabulary; whoever judges completions has loads and verify. Transforms make rows of families that only
 judge."""
 
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from interplay.schema.task import Task
-from interplay.tasks import op_dag
+from interplay.tasks import multihop, op_dag
+from interplay.tasks.multihop import problem as multihop_problem
+from interplay.tasks.multihop.item import Item
+from interplay.tasks.row import Row
 
 FAMILIES: dict[str, ModuleType] = {"op_dag": op_dag}
 """Families that generate problems, by the name of their task."""
-JUDGES: dict[str, ModuleType] = {**FAMILIES}
+JUDGES: dict[str, ModuleType] = {**FAMILIES, "multihop": multihop}
 """Families that judge completions, by the column `family` of a row."""
+ITEMS: dict[str, Callable[[Any], Item | None]] = {"multihop": multihop_problem.item}
+"""Families whose problems are, or hold, questions over documents: problem -> item; None for a problem that has no documents."""
 
 
 def family(task: Task) -> ModuleType:
@@ -21,3 +28,9 @@ def family(task: Task) -> ModuleType:
 def judge(name: str) -> ModuleType:
     """The module that judges the completions of a row of this family."""
     return JUDGES[name]
+
+
+def item(row: Row) -> Item | None:
+    """The question over documents that a row asks, in whatever form; None where it asks no such thing."""
+    found = ITEMS.get(row.family)
+    return found(judge(row.family).loads(row.graph)) if found else None

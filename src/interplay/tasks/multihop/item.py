@@ -1,7 +1,7 @@
 """A multi-hop question with its documents, whatever it comes from: a file in a published format, or synthetic biographies."""
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Paragraph(NamedTuple):
@@ -34,15 +34,24 @@ class Item(NamedTuple):
     """The gold reasoning, one sentence per hop; empty where the source has none."""
 
 
+def packed(item: Item) -> dict[str, Any]:
+    """As plain JSON data."""
+    return item._asdict() | {"paragraphs": [list(paragraph) for paragraph in item.paragraphs]}
+
+
+def unpacked(data: dict[str, Any]) -> Item:
+    """The item of `packed`, also once it was written as JSON and read again."""
+    paragraphs = tuple(Paragraph(title, tuple(sentences)) for title, sentences in data["paragraphs"])
+    pairs = tuple((paragraph, sentence) for paragraph, sentence in data["supporting"])
+    texts = {name: tuple(data[name]) for name in ("answers", "steps")}
+    return Item(**{**data, **texts, "paragraphs": paragraphs, "supporting": pairs})
+
+
 def dumps(item: Item) -> str:
     """JSON, the same for equal items."""
-    return json.dumps(item._asdict() | {"paragraphs": [list(p) for p in item.paragraphs]}, separators=(",", ":"))
+    return json.dumps(packed(item), separators=(",", ":"))
 
 
 def loads(text: str) -> Item:
     """The item of `dumps`."""
-    data = json.loads(text)
-    paragraphs = tuple(Paragraph(title, tuple(sentences)) for title, sentences in data.pop("paragraphs"))
-    pairs = tuple((paragraph, sentence) for paragraph, sentence in data.pop("supporting"))
-    answers, steps = tuple(data.pop("answers")), tuple(data.pop("steps"))
-    return Item(paragraphs=paragraphs, supporting=pairs, answers=answers, steps=steps, **data)
+    return unpacked(json.loads(text))

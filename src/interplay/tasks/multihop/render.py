@@ -1,0 +1,141 @@
+"""How a multi-hop question reads.
+
+`published` is prose as in LoongRL's data (arXiv:2510.19363): numbered passages, one-pair JSON objects strewn after sentences, an
+instruction. `terse` is for tiny models with a tokenizer of words: the sentences alone, a line that asks, and a solution of keys,
+facts and answer, such as
+
+    Ann's boss is Bob. {"K7": "M2"}. Bob's city is Rome. {"M2": "Where does Ann's boss live?"}.
+    Key:K7
+    A:K7>M2 Ann's boss is Bob. Bob's city is Rome. \\boxed{Rome}
+
+where the solution begins after `A:`. A key stands nowhere behind a space, so that it is one and the same token everywhere."""
+
+import json
+from typing import NamedTuple
+
+from interplay.tasks.answer import BOX
+from interplay.tasks.multihop.item import Paragraph
+from interplay.tasks.multihop.problem import Problem, Style
+
+LETTERS, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
+SHORT = tuple(letter + digit for letter in LETTERS for digit in DIGITS)
+"""Keys of two characters, each one token of the words tokenizer."""
+MOST_CHUNKS = 128
+LINK = ">"
+CITE, CITED = "<useful_chunks>", "</useful_chunks>"
+FORGOTTEN = "?"
+"""Stands for the head in a prompt that does not name it."""
+FINAL = " Reason step by step, and put the final answer in \\boxed{}."
+ASKS = {
+    "plain": "Answer the question from the passages above.\nQuestion: {question}",
+    "long": "Answer the question from the passages above.\nQuestion: {question}",
+    "keychain": "Hidden among the passages above are pairs of a key and a value. Following them from key to value leads to a question. "
+    "One question is the right one; {start} Find it first, then answer it from the passages.",
+    "needle": "Hidden among the passages above are pairs of a key and a value. What is the value of the key {start}?",
+    "citation": "Answer the question from the chunks above. Think first; then list the tags of all chunks that the answer needs "
+    f"between {CITE} and {CITED}, once; then answer.\nQuestion: {{question}}",
+}
+STARTS = {
+    True: "its chain of consecutive pairs starts from the key {head}.",
+    False: "where its chain of consecutive pairs starts is not said.",
+}
+TERSE = {
+    "plain": "Q: {question}",
+    "long": "Q: {question}",
+    "citation": "Q: {question}",
+    "keychain": "Key:{start}",
+    "needle": "Value:{start}",
+}
+
+
+class Rendered(NamedTuple):
+    """What the model reads and what it should write. The prompt ends where the solution begins; the solution ends in the
+    answer."""
+
+    prompt: str
+    solution: str
+    answer: str
+
+
+def pieces() -> list[str]:
+    """What a tokenizer of words needs beside the words of documents and questions to read the terse style in few tokens."""
+    frame = ["\nQ:", "\nKey:", "\nValue:", "\nA:", LINK, '{"', ' {"', '": "', '"}.', " ", BOX, f" {BOX}", "}", CITE, CITED]
+    return [*frame, *SHORT, *(tag(number) for number in range(MOST_CHUNKS))]
+
+
+def tag(number: int) -> str:
+    """What marks a document that can be cited."""
+    return f"<chunk_{number}>"
+
+
+def pair(key: str, value: str) -> str:
+    """A pair as it is inserted behind a sentence."""
+    return f" {json.dumps({key: value}, ensure_ascii=False)}."
+
+
+def render(problem: Problem, style: Style) -> Rendered:
+    """Prompt, gold solution and answer."""
+    prompt = "".join([*document_texts(problem, style), ask(problem, style)])
+    return Rendered(prompt, _solution(problem, style), problem.answers[0])
+
+
+def document_texts(problem: Problem, style: Style) -> list[str]:
+    """The documents as shown, each with the pairs in it and all that stands before the next."""
+    inserted: dict[int, list[tuple[int, str]]] = {}
+    pairs = [chain.pairs() for chain in problem.chains]
+    for spot in problem.spots:
+        inserted.setdefault(spot.document, []).append((spot.offset, pair(*pairs[spot.chain][spot.link])))
+    return [
+        frame(number, document, with_pairs(document.text, inserted.get(number, [])), problem.mode, style)
+        for number, document in enumerate(problem.documents)
+    ]
+
+
+def with_pairs(text: str, inserted: list[tuple[int, str]]) -> str:
+    """The text with pairs at offsets, put in from the last to the first, so that no offset moves."""
+    for offset, inserted_text in sorted(inserted, reverse=True):
+        text = text[:offset] + inserted_text + text[offset:]
+    return text
+
+
+def frame(number: int, document: Paragraph, text: str, mode: str, style: Style) -> str:
+    """One document with its number or tag and its title, as the style shows them."""
+    if style == "terse":
+        return f"{tag(number) if mode == 'citation' else ''}{text if mode == 'citation' or not number else ' ' + text}"
+    name = tag(number) if mode == "citation" else f"Passage {number + 1}:"
+    title = f"{document.title}\n" if document.title else ""
+    return f"{name}\n{title}{text}\n\n"
+
+
+def ask(problem: Problem, style: Style) -> str:
+    """What stands behind the documents."""
+    head = problem.keys[0] if problem.keys and problem.head else FORGOTTEN
+    if style == "terse":
+        return "\n" + TERSE[problem.mode].format(question=problem.item.question, start=head) + "\nA:"
+    start = STARTS[problem.head].format(head=f'"{head}"') if problem.mode == "keychain" else f'"{head}"'
+    return ASKS[problem.mode].format(question=problem.item.question, start=start) + FINAL + "\n"
+
+
+def _solution(problem: Problem, style: Style) -> str:
+    """Keys, facts, citations and answer, each where there are any."""
+    boxed = f"{BOX}{problem.answers[0]}}}"
+    if style == "terse":
+        cited = _cited(problem) if problem.mode == "citation" else ""
+        return LINK.join(problem.keys) + "".join(f" {step}" for step in problem.steps) + cited + f" {boxed}"
+    parts = []
+    if problem.keys:
+        parts.append("The keys are " + " -> ".join(problem.keys) + ".")
+        parts += [f"The question is: {problem.item.question}"] if problem.mode == "keychain" else []
+    parts += problem.steps or (() if problem.mode == "needle" else _facts(problem))
+    parts += [_cited(problem)] if problem.mode == "citation" else []
+    return " ".join([*parts, f"The answer is {boxed}."])
+
+
+def _facts(problem: Problem) -> list[str]:
+    """The supporting sentences, for sources without reasoning of their own."""
+    paragraphs = problem.item.paragraphs
+    return [paragraphs[paragraph].sentences[sentence].strip() for paragraph, sentence in problem.item.supporting]
+
+
+def _cited(problem: Problem) -> str:
+    return CITE + "".join(tag(number) for number in problem.useful) + CITED
