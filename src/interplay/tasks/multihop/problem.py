@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 from interplay.tasks.multihop.item import Item, Paragraph
 
 Mode = Literal["plain", "long", "keychain", "needle", "citation"]
-Style = Literal["published", "terse"]
 
 STOP = re.compile(r"""(?<!\b[A-Z])(?<!\b(?:Mr|Ms|Dr|St|Jr|Sr|No|vs))(?<!\bMrs)[.?!]["')\]]*(?=\s+["'(\[]?[A-Z0-9]|\s*$)""")
 """The end of a sentence in running text: a stop that what looks like a new sentence, or nothing, follows. Initials and the
@@ -46,7 +45,6 @@ class Problem(NamedTuple):
     mode: Mode
     """plain: the item's own documents and its question; long: filled up with documents of others; keychain: the question at the
     end of a chain of keys; needle: the value of a key; citation: the documents are tagged and the useful ones to be named."""
-    style: Style
     item: Item
     documents: tuple[Paragraph, ...]
     """All documents in the order shown."""
@@ -81,9 +79,14 @@ class Problem(NamedTuple):
         return tuple(dict.fromkeys(self.own[paragraph] for paragraph, _ in self.item.supporting))
 
 
-def plain(item: Item, style: Style = "published") -> Problem:
+def plain(asked: Item) -> Problem:
     """The item with its documents in its own order."""
-    return Problem("plain", style, item, item.paragraphs, tuple(range(len(item.paragraphs))))
+    return Problem("plain", asked, asked.paragraphs, tuple(range(len(asked.paragraphs))))
+
+
+def item(problem: Problem) -> Item:
+    """The question and its own documents."""
+    return problem.item
 
 
 def stops(document: Paragraph) -> list[int]:
@@ -101,17 +104,17 @@ def stops(document: Paragraph) -> list[int]:
 
 def dumps(problem: Problem) -> str:
     """JSON, the same for equal problems. The item's paragraphs are among the documents and not written twice."""
-    item = problem.item._replace(paragraphs=())
-    return json.dumps(problem._replace(item=item), separators=(",", ":"))
+    bare = problem.item._replace(paragraphs=())
+    return json.dumps(problem._replace(item=bare), separators=(",", ":"))
 
 
 def loads(text: str) -> Problem:
     """The problem of `dumps`."""
-    mode, style, item, shown, own, chains, true, spots, head = json.loads(text)
+    mode, stored, shown, own, chains, true, spots, head = json.loads(text)
     documents = tuple(Paragraph(title, tuple(sentences)) for title, sentences in shown)
-    ident, question, answers, _, supporting, hops, kind, steps = item
+    ident, question, answers, _, supporting, hops, kind, steps = stored
     paragraphs = tuple(documents[place] for place in own)
     pairs = tuple((paragraph, sentence) for paragraph, sentence in supporting)
     whole = Item(ident, question, tuple(answers), paragraphs, pairs, hops, kind, tuple(steps))
     links = tuple(Chain(tuple(keys), question) for keys, question in chains)
-    return Problem(mode, style, whole, documents, tuple(own), links, true, tuple(Spot(*spot) for spot in spots), head)
+    return Problem(mode, whole, documents, tuple(own), links, true, tuple(Spot(*spot) for spot in spots), head)

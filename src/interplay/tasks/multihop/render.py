@@ -11,12 +11,13 @@ facts and answer, such as
 where the solution begins after `A:`. A key stands nowhere behind a space, so that it is one and the same token everywhere."""
 
 import json
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from interplay.tasks.answer import BOX
 from interplay.tasks.multihop.item import Paragraph
-from interplay.tasks.multihop.problem import Problem, Style
+from interplay.tasks.multihop.problem import Problem
 
+Style = Literal["published", "terse"]
 LETTERS, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
 SHORT = tuple(letter + digit for letter in LETTERS for digit in DIGITS)
 """Keys of two characters, each one token of the words tokenizer."""
@@ -101,7 +102,7 @@ def with_pairs(text: str, inserted: list[tuple[int, str]]) -> str:
 def frame(number: int, document: Paragraph, text: str, mode: str, style: Style) -> str:
     """One document with its number or tag and its title, as the style shows them."""
     if style == "terse":
-        return f"{tag(number) if mode == 'citation' else ''}{text if mode == 'citation' or not number else ' ' + text}"
+        return f"{tag(number)} {text}" if mode == "citation" else f" {text}" if number else text
     name = tag(number) if mode == "citation" else f"Passage {number + 1}:"
     title = f"{document.title}\n" if document.title else ""
     return f"{name}\n{title}{text}\n\n"

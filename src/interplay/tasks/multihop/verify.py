@@ -1,0 +1,68 @@
+"""What a completion of a multi-hop question is worth."""
+
+import re
+
+from interplay.schema.verify import Verify
+from interplay.tasks import text
+from interplay.tasks.answer import BOX, extract
+from interplay.tasks.multihop.citation import cited, f_beta
+from interplay.tasks.multihop.problem import Problem
+from interplay.tasks.verdict import Verdict
+
+WORD = re.compile(r"[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
+VERB = re.compile(r" (?:is|was|are|were) ")
+
+
+def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+    """Answer: exact match after normalisation. Strict: also all keys of the true chain in order and of no other chain, every hop
+    of the gold reasoning stated and none contradicted, and in citation mode exactly the useful chunks, once each. Score: F1 of the
+    answer; in citation mode F_2 of the citations, and nothing counts where their format is broken. Error: the first of
+    `truncated` (no answer), `chain`, `step`, `citation`, `answer`."""
+    said = extract(completion)
+    if said is None:
+        return Verdict(False, False, 0.0, "truncated")
+    reasoning = completion.rpartition(BOX)[0]
+    right = text.exact_match(said, problem.answers)
+    listed = cited(completion) if problem.mode == "citation" else []
+    if listed is None:
+        return Verdict(False, False, 0.0, "citation", said=said)
+    score = f_beta(listed, problem.useful) if problem.mode == "citation" else text.f1(said, problem.answers)
+    checks = {
+        "chain": traced(problem, reasoning),
+        "step": stated(problem.steps, reasoning),
+        "citation": problem.mode != "citation" or sorted(listed) == sorted(problem.useful),
+        "answer": right,
+    }
+    error = next((name for name, passed in checks.items() if not passed), "none")
+    return Verdict(error == "none", right, score, error, said=said)
+
+
+def traced(problem: Problem, reasoning: str) -> bool:
+    """Whether the keys of the true chain are named in order, and none of another: naming all there are traces nothing."""
+    known = {key for chain in problem.chains for key in chain.keys}
+    named = [word for word in WORD.findall(reasoning) if word in known]
+    left = iter(named)
+    return set(named) <= set(problem.keys) and all(key in left for key in problem.keys)
+
+
+def stated(steps: tuple[str, ...], reasoning: str) -> bool:
+    """Whether every hop is stated and nothing said that contradicts one: that begins as it does, up to its verb, and goes on
+    otherwise."""
+    said = _plain(reasoning)
+    for step in map(_plain, steps):
+        verb = VERB.search(step)
+        stem = step[: verb.end()] if verb else step.rpartition(" ")[0] + " "
+        places = [match.end() for match in re.finditer(rf"(?<!\w){re.escape(stem)}", said)]
+        if not places or not all(_goes_on(said, place, step[len(stem) :]) for place in places):
+            return False
+    return True
+
+
+def _goes_on(said: str, place: int, rest: str) -> bool:
+    end = place + len(rest)
+    return said[place:end] == rest and not said[end : end + 1].isalnum()
+
+
+def _plain(words: str) -> str:
+    """Lower case, single blanks, no stop at the end."""
+    return " ".join(words.lower().split()).rstrip(".?!")
