@@ -6,8 +6,8 @@ import pytest
 from interplay.data import problems, sets, tokenizer
 from interplay.schema.base import UserError
 from interplay.schema.data import ProblemsSpec, TokenizerSpec
-from interplay.schema.run import Run
 from interplay.schema.op_dag import OpDag
+from interplay.schema.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_characters_are_one_token_each_after_pad_and_eos(tmp_path: Path, data: P
         assert encoder.decode(ids) == row["prompt"] + row["solution"]
 
 
-@pytest.mark.parametrize("algorithm", ["characters", "bpe"])
+@pytest.mark.parametrize("algorithm", ["characters", "words", "bpe"])
 def test_the_folder_loads_in_transformers_and_gives_the_same_ids(tmp_path: Path, data: Path, algorithm: str) -> None:
     from transformers import AutoTokenizer
 
@@ -42,7 +42,7 @@ def test_the_folder_loads_in_transformers_and_gives_the_same_ids(tmp_path: Path,
     assert (theirs.pad_token_id, theirs.eos_token_id, len(theirs)) == (0, 1, metrics["vocab_size"])
 
 
-@pytest.mark.parametrize("algorithm", ["characters", "bpe"])
+@pytest.mark.parametrize("algorithm", ["characters", "words", "bpe"])
 def test_made_twice_the_bytes_are_equal(tmp_path: Path, data: Path, algorithm: str) -> None:
     spec = TokenizerSpec(task=OpDag(), algorithm=algorithm, vocab_size=350)
     for name in ("one", "two"):
@@ -59,7 +59,7 @@ def test_bpe_learns_merges_up_to_its_size_and_decodes_what_it_encodes(tmp_path: 
     assert encoder.decode(encoder.encode(text).ids) == text
 
 
-@pytest.mark.parametrize("algorithm", ["characters", "bpe"])
+@pytest.mark.parametrize("algorithm", ["characters", "words", "bpe"])
 def test_encoding_all_texts_at_once_equals_encoding_each(tmp_path: Path, data: Path, algorithm: str) -> None:
     tokenizer.run(TokenizerSpec(task=OpDag(), algorithm=algorithm, vocab_size=300), {"data.0": data}, tmp_path, Run())
     encoder = tokenizer.load(tmp_path)

@@ -1,6 +1,7 @@
 """Tokenizers: Hugging Face folders, used through the `tokenizers` library alone (transformers takes two seconds to import)."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +26,13 @@ class Special(NamedTuple):
 
 
 def run(spec: TokenizerSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Make `tokenizer/`: one token per character of the task's alphabet, or byte-level BPE trained on the `data.<i>` problems."""
+    """Make `tokenizer/`: one token per character of the tasks' alphabets, one per piece of their vocabularies, or byte-level BPE
+    trained on the `data.<i>` problems."""
     tasks = [spec.task, *spec.others]
     if spec.algorithm == "characters":
         tokenizer = characters("".join(dict.fromkeys("".join(family(task).alphabet(task) for task in tasks))))
+    elif spec.algorithm == "words":
+        tokenizer = words([piece for task in tasks for piece in family(task).vocabulary(task)])
     else:
         folders = [path for role, path in sorted(inputs.items()) if role.startswith("data")]
         if not folders:
@@ -54,6 +58,38 @@ def characters(alphabet: str) -> Tokenizer:
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in (PAD, EOS)])
     return tokenizer
+
+
+def words(pieces: Iterable[str]) -> Tokenizer:
+    """<pad> 0, <eos> 1, printable ASCII and newline, then the pieces in order. A text is cut from its start, each time at the
+    longest piece that fits, so that decoding gives back what was encoded; a character that no piece has is an error."""
+    listed = [piece for piece in pieces if piece]
+    singles = dict.fromkeys([*PRINTABLE, *"".join(listed)])
+    vocabulary = {token: index for index, token in enumerate(dict.fromkeys([PAD, EOS, *singles, *listed]))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(_longest([*singles, *listed])), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in (PAD, EOS)])
+    return tokenizer
+
+
+PRINTABLE = "".join(map(chr, range(32, 127))) + "\n"
+
+
+def _longest(pieces: Iterable[str]) -> str:
+    """A pattern that matches the longest of the pieces: their trie, in which each way on is tried before the end of a piece."""
+    root: dict[str, Any] = {}
+    for piece in pieces:
+        node = root
+        for character in piece:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return _pattern(root)
+
+
+def _pattern(node: dict[str, Any]) -> str:
+    ways = [re.escape(character) + _pattern(below) for character, below in node.items() if character]
+    return f"(?:{'|'.join(ways)})" + ("?" if "" in node else "") if ways else ""
 
 
 def byte_pairs(texts: Iterator[str], vocab_size: int) -> Tokenizer:
@@ -117,9 +153,10 @@ def _token_id(tokenizer: Tokenizer, token: str | dict[str, Any] | None) -> int |
 def encode_all(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Token ids of all texts end to end (total,) uint32, and the length of each (N,) int64. No special tokens are added.
 
-    Raises UserError when a character-level tokenizer meets a character outside its alphabet."""
+    Raises UserError when a tokenizer of characters or words meets a character that it lacks."""
     table = _character_ids(tokenizer)
     if table is None:
+        _check_characters(tokenizer, texts)
         encoded = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         lengths = np.array([len(ids) for ids in encoded], np.int64)
         return np.fromiter((i for ids in encoded for i in ids), np.uint32, int(lengths.sum())), lengths
@@ -127,10 +164,21 @@ def encode_all(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.n
     points = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
     ids = table[np.minimum(points, len(table) - 1)]
     if len(ids) and ids.max() == UNKNOWN:
-        raise UserError(
-            f"tokenizer: it has no token for {joined[int(ids.argmax())]!r}; make the tokenizer from the task of the data"
-        )
+        raise _unknown(joined[int(ids.argmax())])
     return ids, np.array([len(text) for text in texts], np.int64)
+
+
+def _check_characters(tokenizer: Tokenizer, texts: list[str]) -> None:
+    """Raise UserError for a character that a tokenizer of words lacks. Others know all bytes, or have a token for the unknown."""
+    model = tokenizer.model
+    if isinstance(model, models.WordLevel) and tokenizer.token_to_id(model.unk_token) is None:
+        known = {token for token in tokenizer.get_vocab(with_added_tokens=False) if len(token) == 1}
+        if strange := set().union(*texts) - known:
+            raise _unknown(min(strange))
+
+
+def _unknown(character: str) -> UserError:
+    return UserError(f"tokenizer: it has no token for {character!r}; make the tokenizer from the task of the data")
 
 
 UNKNOWN = np.iinfo(np.uint32).max

@@ -86,8 +86,9 @@ class TokenizerSpec(Model):
     others: Annotated[list[Task], Since([])] = []
     """Further tasks that it must cover."""
     algorithm: Literal["characters", "words", "bpe"] = "characters"
-    """characters: one token per character of the tasks' alphabets; words: one per word of their closed vocabularies, with its
-    leading space, and one per printable ASCII character, greedily the longest; bpe: byte-level, trained on the `data` role."""
+    """characters: one token per character of the tasks' alphabets; words: one per piece of their closed vocabularies (a name, or
+    what stands between names, blanks included) and one per printable ASCII character, greedily the longest; bpe: byte-level,
+    trained on the `data.<i>` roles."""
     vocab_size: Count = 2200
     """Size of the BPE vocabulary (arXiv:2512.07783 uses 2,200)."""
 

@@ -3,7 +3,7 @@ the difficulty, and every step of a solution can be judged."""
 
 from interplay.tasks.op_dag.generate import generate
 from interplay.tasks.op_dag.graph import Node, Problem, dumps, loads
-from interplay.tasks.op_dag.render import Rendered, alphabet, render
+from interplay.tasks.op_dag.render import Rendered, alphabet, render, vocabulary
 from interplay.tasks.op_dag.solve import solve
 from interplay.tasks.op_dag.structure import shared, structure
 from interplay.tasks.op_dag.verify import verify
@@ -21,4 +21,5 @@ __all__ = [
     "solve",
     "structure",
     "verify",
+    "vocabulary",
 ]

@@ -38,6 +38,11 @@ def alphabet(task: OpDag) -> str:
     return STEP + SECTION + ASK + EQUALS + ANSWER + UNKNOWN + FILLER + OPEN + CLOSE + "+-*0123456789" + LETTERS[: task.letters]
 
 
+def vocabulary(task: OpDag) -> list[str]:
+    """The pieces of a tokenizer of words: the alphabet's characters, since nothing here is longer."""
+    return list(alphabet(task))
+
+
 class Sentences(NamedTuple):
     """The texts that solutions are made of. Definitions are of all nodes, the others of the necessary ones, each in the nodes'
     order."""
