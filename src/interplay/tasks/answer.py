@@ -2,6 +2,8 @@ r"""The final answer of a completion: what stands in its last `\boxed{}`, else a
 
 BOX = "\\boxed{"
 MARK = "#"
+MOST_BOXES = 4
+"""Boxes that a completion may hold; whoever fills more of them names answers instead of giving one."""
 
 
 def extract(completion: str) -> str | None:
@@ -16,3 +18,8 @@ def extract(completion: str) -> str | None:
         if not depth:
             return completion[start + len(BOX) : end].strip()
     return None
+
+
+def dumped(completion: str) -> bool:
+    """Whether a completion names too many final answers for its last one to count."""
+    return completion.count(BOX) > MOST_BOXES
