@@ -7,12 +7,12 @@ from types import ModuleType
 from typing import Any
 
 from interplay.schema.task import Task
-from interplay.tasks import multihop, op_dag, qa, reformulated, subproblems
+from interplay.tasks import bios, multihop, op_dag, qa, reformulated, subproblems
 from interplay.tasks.multihop import problem as multihop_problem
 from interplay.tasks.multihop.item import Item
 from interplay.tasks.row import Row
 
-FAMILIES: dict[str, ModuleType] = {"op_dag": op_dag}
+FAMILIES: dict[str, ModuleType] = {"op_dag": op_dag, "bios": bios}
 """Families that generate problems, by the name of their task."""
 JUDGES: dict[str, ModuleType] = {
     **FAMILIES,
@@ -22,7 +22,7 @@ JUDGES: dict[str, ModuleType] = {
     "subproblems": subproblems,
 }
 """Families that judge completions, by the column `family` of a row."""
-ITEMS: dict[str, Callable[[Any], Item | None]] = {"multihop": multihop_problem.item}
+ITEMS: dict[str, Callable[[Any], Item | None]] = {"multihop": multihop_problem.item, "bios": bios.item}
 """Families whose problems are, or hold, questions over documents: problem -> item; None for a problem that has no documents."""
 
 

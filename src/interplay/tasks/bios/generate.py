@@ -1,0 +1,84 @@
+"""Problems by construction: a path of relations is drawn, a chain of facts along it, and then facts beside it."""
+
+from interplay.schema.base import UserError
+from interplay.schema.bios import COMPOSITES, Bios
+from interplay.tasks.bios.problem import Problem
+from interplay.tasks.bios.world import Path, World, contextual_paths, draw_object, paths, shuffled, world
+from interplay.tasks.facts import About, Fact
+from interplay.tasks.op_dag.stream import Draw, between, stream
+
+TRIES = 50
+"""Chains that are drawn before one may meet a person twice, and facts before one beside it is left out."""
+FORMS = 3
+
+
+def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
+    """The problem of the task at (seed, index) with `op` hops. Levels of single parametric facts take fact `index` modulo their
+    number, whatever the seed. Raises UserError where the level has no path of so many hops."""
+    low, high = task.ops()
+    if not low <= op <= high:
+        raise UserError(f"task bios: op {op} lies outside {low}..{high} (level {task.level})")
+    draw = stream("bios", task.world, task.level, seed, index)
+    form = draw() % FORMS
+    if task.level in ("statement", "parametric"):
+        order = world(task).order
+        return Problem(task.level, task.surface, (index // len(order)) % FORMS, (order[index % len(order)],), ())
+    chosen = paths(task, op)[task.level] if task.level in COMPOSITES else contextual_paths(task, op)
+    if not chosen:
+        raise UserError(f"task bios: no path of {op} hops for level {task.level}; raise held_out or the number of relations")
+    known = world(task)
+    hops = _chain(known, chosen[draw() % len(chosen)], draw)
+    context = _context(known, hops, between(draw, task.distractors), draw)
+    return Problem(task.level, task.surface, form, hops, context)
+
+
+def _chain(known: World, path: Path, draw: Draw) -> tuple[Fact, ...]:
+    """Facts along the path. Contextual facts lead to somebody new; parametric ones may lead back, and then another start is
+    tried, TRIES times."""
+    for _ in range(TRIES):
+        here = known.people[draw() % len(known.people)]
+        said: dict[About, str] = {}
+        hops: list[Fact] = []
+        met = {here}
+        for relation in path:
+            there = said.get((here, relation)) or known.facts.get((here, relation))
+            while there is None or (there in met and (here, relation) not in said and relation in known.contextual):
+                there = draw_object(draw, here, relation, known.people, known.values)
+            said[here, relation] = there
+            hops.append(Fact(here, relation, there))
+            met.add(there)
+            here = there
+        if len(met) == len(path) + 1:
+            break
+    return tuple(hops)
+
+
+def _context(known: World, hops: tuple[Fact, ...], distractors: int, draw: Draw) -> tuple[Fact, ...]:
+    """The contextual hops and further contextual facts, each person's together, people and facts in random order.
+
+    By turns a further fact has the relation of a hop and another subject, the subject of a hop and another relation, or goes on
+    from a further fact: so that neither a relation, nor a person, nor being the end of a chain gives the answer away. The last
+    hop is imitated first."""
+    needed = [hop for hop in hops if hop.relation in known.contextual]
+    facts = {hop[:2]: hop.object for hop in needed}
+    beside: list[Fact] = []
+    for number in range(distractors):
+        for _ in range(TRIES):
+            hop = needed[-1 - number // 3 % len(needed)]
+            subject, relation = known.people[draw() % len(known.people)], known.contextual[draw() % len(known.contextual)]
+            people = [fact.object for fact in beside if fact.relation in known.links]
+            if number % 3 == 0:
+                relation = hop.relation
+            elif number % 3 == 1:
+                subject = hop.subject
+            elif people:
+                subject = people[draw() % len(people)]
+            if (subject, relation) not in facts:
+                there = draw_object(draw, subject, relation, known.people, known.values)
+                facts[subject, relation] = there
+                beside.append(Fact(subject, relation, there))
+                break
+    grouped: dict[str, list[Fact]] = {}
+    for about, there in shuffled(draw, list(facts.items())):
+        grouped.setdefault(about[0], []).append(Fact(*about, there))
+    return tuple(fact for group in grouped.values() for fact in group)

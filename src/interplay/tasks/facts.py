@@ -1,0 +1,89 @@
+"""Chains of facts, and what a completion is worth that should state one and box its end: what bios and taxonomy share."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from interplay.schema.verify import Verify
+from interplay.tasks.verdict import Verdict
+
+
+class Fact(NamedTuple):
+    """One value of one function: the `relation` of `subject` is `object`."""
+
+    subject: str
+    relation: str
+    object: str
+
+
+About = tuple[str, str]
+"""(subject, relation): what a fact is about."""
+
+
+def judge(
+    hops: Sequence[Fact], context: Sequence[Fact], stated: Sequence[Fact] | None, said: str | None, options: Verify
+) -> Verdict:
+    """Strict: every hop is stated, in the order of the chain (by its first statement), nothing that is stated contradicts a hop
+    or the context, nothing is unreadable (`stated` is None then), and the answer is the object of the last hop, letter for
+    letter. Facts that the question does not need are free unless `extra_nodes` penalises them. Score: the share of hops that are
+    stated in place and never contradicted.
+
+    Error: the first of `truncated` (no answer), `parse`, `wrong_hop` (a contradiction), `missing_hop`, `order`, `extra` (where
+    penalised), `answer`. The verdict counts hops as nodes: contradicted ones as value mismatches, those out of order as
+    dependency mismatches."""
+    told = stated or ()
+    truth = {fact[:2]: fact.object for fact in (*context, *hops)}
+    wrong = {fact[:2] for fact in told if truth.get(fact[:2], fact.object) != fact.object}
+    missing, late = _gaps(hops, told)
+    spoilt = {hop[:2] for hop in hops} & (wrong | late | missing)
+    extra = len({fact[:2] for fact in told} - {hop[:2] for hop in hops})
+    right = said == hops[-1].object
+    error = (
+        "truncated" if said is None
+        else "parse" if stated is None
+        else "wrong_hop" if wrong
+        else "missing_hop" if missing
+        else "order" if late
+        else "extra" if extra and options.extra_nodes == "penalised"
+        else "answer" if not right
+        else "none"
+    )  # fmt: skip
+    contradicted = len(wrong & {hop[:2] for hop in hops})
+    return Verdict(
+        strict=error == "none",
+        answer=right,
+        score=1 - len(spoilt) / len(hops),
+        error=error,
+        value_mismatches=contradicted,
+        dependency_mismatches=len(late),
+        missing=len(missing - wrong),
+        extra=extra,
+        nodes=len(hops),
+        said=said or "",
+    )
+
+
+def _gaps(hops: Sequence[Fact], told: Sequence[Fact]) -> tuple[set[About], set[About]]:
+    """The hops that are never stated, and those whose first statement stands before that of an earlier hop."""
+    first: dict[Fact, int] = {}
+    for place, fact in enumerate(told):
+        first.setdefault(fact, place)
+    missing, late, reached = set(), set(), -1
+    for hop in hops:
+        if hop not in first:
+            missing.add(hop[:2])
+        elif first[hop] < reached:
+            late.add(hop[:2])
+        else:
+            reached = first[hop]
+    return missing, late
+
+
+def walk(start: str, path: Sequence[str], *known: Mapping[About, str]) -> str:
+    """Where a path leads, each step in the first of the tables that has it. Raises ValueError where none does."""
+    here = start
+    for relation in path:
+        found = [table[here, relation] for table in known if (here, relation) in table]
+        if not found:
+            raise ValueError(f"nothing says what the {relation} of {here} is")
+        here = found[0]
+    return here
