@@ -1,7 +1,7 @@
 """Citations of chunks (LongRLVR, arXiv:2603.02146): which documents a completion names as useful, and what that is worth.
 
-F_beta(Z, G) = (1 + beta^2) P R / (beta^2 P + R) of the list Z against the useful set G. Precision divides by the length of the raw
-list, so that naming a document twice costs; recall counts the set."""
+F_beta(Z, G) = (1 + beta^2) P R / (beta^2 P + R) of the list Z against the useful set G. Precision divides by the length of the
+raw list, so that naming a document twice costs; recall counts the set."""
 
 import re
 from collections.abc import Sequence

@@ -18,8 +18,8 @@ class Chain(NamedTuple):
     """Keys that lead to a question (keychain), or a key and its value (needle)."""
 
     keys: tuple[str, ...]
-    """The head first. Each is the key of one pair, whose value is the next one, and of the last one the question; of a needle, the
-    last one is a value only."""
+    """The head first. Each is the key of one pair, whose value is the next one, and of the last one the question; of a needle,
+    the last one is a value only."""
     question: str
     """What the last key leads to; empty for a needle."""
 
@@ -90,8 +90,8 @@ def item(problem: Problem) -> Item:
 
 
 def stops(document: Paragraph) -> list[int]:
-    """Offsets in the document's text at which a sentence ends, ascending: where the source split it into sentences, those that end
-    in a stop; else what looks like one."""
+    """Offsets in the document's text at which a sentence ends, ascending: where the source split it into sentences, those that
+    end in a stop; else what looks like one."""
     if len(document.sentences) < 2:
         return [match.end() for match in STOP.finditer(document.text)]
     found, end = [], -1

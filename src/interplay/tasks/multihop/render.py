@@ -1,14 +1,14 @@
-"""How a multi-hop question reads.
+r"""How a multi-hop question reads.
 
-`published` is prose as in LoongRL's data (arXiv:2510.19363): numbered passages, one-pair JSON objects strewn after sentences, an
-instruction. `terse` is for tiny models with a tokenizer of words: the sentences alone, a line that asks, and a solution of keys,
-facts and answer, such as
+`published` is prose as in LoongRL's data (arXiv:2510.19363): numbered passages, one-pair JSON objects strewn after sentences,
+an instruction. `terse` is for tiny models with a tokenizer of words: the sentences alone, then what is asked; the solution is
+keys, facts, citations and answer, each where there are any. A prompt of two lines, and its solution:
 
-    Ann's boss is Bob. {"K7": "M2"}. Bob's city is Rome. {"M2": "Where does Ann's boss live?"}.
-    Key:K7
-    A:K7>M2 Ann's boss is Bob. Bob's city is Rome. \\boxed{Rome}
+    Ada's mother is Bea. {"K7": "M2"}. Bea's boss is Cid. {"M2": "Who is the boss of the mother of Ada?"}. Key K7?
+    K7>M2: Ada's mother is Bea. Bea's boss is Cid. \boxed{Cid}
 
-where the solution begins after `A:`. A key stands nowhere behind a space, so that it is one and the same token everywhere."""
+Asked plainly, the question itself stands for `Key K7?`. Blanks belong to the piece before them, so that a key or a name is one
+and the same token everywhere."""
 
 import json
 from typing import Literal, NamedTuple
@@ -22,30 +22,32 @@ LETTERS, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
 SHORT = tuple(letter + digit for letter in LETTERS for digit in DIGITS)
 """Keys of two characters, each one token of the words tokenizer."""
 MOST_CHUNKS = 128
-LINK = ">"
+LINK, COLON = ">", ": "
 CITE, CITED = "<useful_chunks>", "</useful_chunks>"
 FORGOTTEN = "?"
 """Stands for the head in a prompt that does not name it."""
 FINAL = " Reason step by step, and put the final answer in \\boxed{}."
+PLAIN = "Answer the question from the passages above.\nQuestion: {question}"
+PAIRS = "Hidden among the passages above are pairs of a key and a value. "
 ASKS = {
-    "plain": "Answer the question from the passages above.\nQuestion: {question}",
-    "long": "Answer the question from the passages above.\nQuestion: {question}",
-    "keychain": "Hidden among the passages above are pairs of a key and a value. Following them from key to value leads to a question. "
-    "One question is the right one; {start} Find it first, then answer it from the passages.",
-    "needle": "Hidden among the passages above are pairs of a key and a value. What is the value of the key {start}?",
-    "citation": "Answer the question from the chunks above. Think first; then list the tags of all chunks that the answer needs "
-    f"between {CITE} and {CITED}, once; then answer.\nQuestion: {{question}}",
+    "plain": PLAIN,
+    "long": PLAIN,
+    "keychain": f"{PAIRS}Following them from key to value leads to a question. One question is the right one; {{start}} "
+    "Find it first, then answer it from the passages.",
+    "needle": f"{PAIRS}What is the value of the key {{start}}?",
+    "citation": "Answer the question from the chunks above. Think first; then list the tags of all chunks that the answer "
+    f"needs between {CITE} and {CITED}, once; then answer.\nQuestion: {{question}}",
 }
 STARTS = {
     True: "its chain of consecutive pairs starts from the key {head}.",
     False: "where its chain of consecutive pairs starts is not said.",
 }
 TERSE = {
-    "plain": "Q: {question}",
-    "long": "Q: {question}",
-    "citation": "Q: {question}",
-    "keychain": "Key:{start}",
-    "needle": "Value:{start}",
+    "plain": "{question}\n",
+    "long": "{question}\n",
+    "citation": "{question}\n",
+    "keychain": "Key {start}?\n",
+    "needle": "Value of {start}?\n",
 }
 
 
@@ -60,7 +62,7 @@ class Rendered(NamedTuple):
 
 def pieces() -> list[str]:
     """What a tokenizer of words needs beside the words of documents and questions to read the terse style in few tokens."""
-    frame = ["\nQ:", "\nKey:", "\nValue:", "\nA:", LINK, '{"', ' {"', '": "', '"}.', " ", BOX, f" {BOX}", "}", CITE, CITED]
+    frame = ["Key ", "Value of ", "?", "?\n", LINK, COLON, '{"', '": "', '"}. ', ". ", ".", BOX, "}", CITE, f"{CITED} "]
     return [*frame, *SHORT, *(tag(number) for number in range(MOST_CHUNKS))]
 
 
@@ -102,7 +104,7 @@ def with_pairs(text: str, inserted: list[tuple[int, str]]) -> str:
 def frame(number: int, document: Paragraph, text: str, mode: str, style: Style) -> str:
     """One document with its number or tag and its title, as the style shows them."""
     if style == "terse":
-        return f"{tag(number)} {text}" if mode == "citation" else f" {text}" if number else text
+        return f"{tag(number) if mode == 'citation' else ''}{text} "
     name = tag(number) if mode == "citation" else f"Passage {number + 1}:"
     title = f"{document.title}\n" if document.title else ""
     return f"{name}\n{title}{text}\n\n"
@@ -112,7 +114,7 @@ def ask(problem: Problem, style: Style) -> str:
     """What stands behind the documents."""
     head = problem.keys[0] if problem.keys and problem.head else FORGOTTEN
     if style == "terse":
-        return "\n" + TERSE[problem.mode].format(question=problem.item.question, start=head) + "\nA:"
+        return TERSE[problem.mode].format(question=problem.item.question, start=head)
     start = STARTS[problem.head].format(head=f'"{head}"') if problem.mode == "keychain" else f'"{head}"'
     return ASKS[problem.mode].format(question=problem.item.question, start=start) + FINAL + "\n"
 
@@ -120,23 +122,19 @@ def ask(problem: Problem, style: Style) -> str:
 def _solution(problem: Problem, style: Style) -> str:
     """Keys, facts, citations and answer, each where there are any."""
     boxed = f"{BOX}{problem.answers[0]}}}"
+    cited = [CITE + "".join(tag(number) for number in problem.useful) + CITED] if problem.mode == "citation" else []
     if style == "terse":
-        cited = _cited(problem) if problem.mode == "citation" else ""
-        return LINK.join(problem.keys) + "".join(f" {step}" for step in problem.steps) + cited + f" {boxed}"
+        keys = LINK.join(problem.keys) + COLON if problem.keys else ""
+        return keys + " ".join([*problem.steps, *cited, boxed])
     parts = []
     if problem.keys:
         parts.append("The keys are " + " -> ".join(problem.keys) + ".")
         parts += [f"The question is: {problem.item.question}"] if problem.mode == "keychain" else []
     parts += problem.steps or (() if problem.mode == "needle" else _facts(problem))
-    parts += [_cited(problem)] if problem.mode == "citation" else []
-    return " ".join([*parts, f"The answer is {boxed}."])
+    return " ".join([*parts, *cited, f"The answer is {boxed}."])
 
 
 def _facts(problem: Problem) -> list[str]:
     """The supporting sentences, for sources without reasoning of their own."""
     paragraphs = problem.item.paragraphs
     return [paragraphs[paragraph].sentences[sentence].strip() for paragraph, sentence in problem.item.supporting]
-
-
-def _cited(problem: Problem) -> str:
-    return CITE + "".join(tag(number) for number in problem.useful) + CITED

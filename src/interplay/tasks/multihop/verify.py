@@ -14,9 +14,9 @@ VERB = re.compile(r" (?:is|was|are|were) ")
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """Answer: exact match after normalisation. Strict: also all keys of the true chain in order and of no other chain, every hop
-    of the gold reasoning stated and none contradicted, and in citation mode exactly the useful chunks, once each. Score: F1 of the
-    answer; in citation mode F_2 of the citations, and nothing counts where their format is broken. Error: the first of
+    """Answer: exact match after normalisation. Strict: also all keys of the true chain in order and of no other chain, every
+    hop of the gold reasoning stated and none contradicted, and in citation mode exactly the useful chunks, once each. Score: F1
+    of the answer; in citation mode F_2 of the citations, and nothing counts where their format is broken. Error: the first of
     `truncated` (no answer), `chain`, `step`, `citation`, `answer`."""
     said = extract(completion)
     if said is None:
@@ -46,16 +46,30 @@ def traced(problem: Problem, reasoning: str) -> bool:
 
 
 def stated(steps: tuple[str, ...], reasoning: str) -> bool:
-    """Whether every hop is stated and nothing said that contradicts one: that begins as it does, up to its verb, and goes on
-    otherwise."""
+    """Whether every hop is stated and nothing said that contradicts one."""
     said = _plain(reasoning)
+    return all(_said(_plain(step), said) for step in steps) and not contradicts(steps, reasoning)
+
+
+def contradicts(steps: tuple[str, ...], words: str) -> bool:
+    """Whether a text says something that begins as one of these sentences does, up to its verb, and goes on otherwise."""
+    said = _plain(words) if steps else ""
     for step in map(_plain, steps):
         verb = VERB.search(step)
-        stem = step[: verb.end()] if verb else step.rpartition(" ")[0] + " "
-        places = [match.end() for match in re.finditer(rf"(?<!\w){re.escape(stem)}", said)]
-        if not places or not all(_goes_on(said, place, step[len(stem) :]) for place in places):
-            return False
-    return True
+        end = verb.end() if verb else step.rfind(" ") + 1
+        stem, rest = step[:end], step[end:]
+        if stem and stem in said and not all(_goes_on(said, place, rest) for place in _behind(stem, said)):
+            return True
+    return False
+
+
+def _said(step: str, said: str) -> bool:
+    return step in said and any(_goes_on(said, place, "") for place in _behind(step, said))
+
+
+def _behind(part: str, said: str) -> list[int]:
+    """Where the occurrences of a part that begin a word end."""
+    return [match.end() for match in re.finditer(rf"(?<!\w){re.escape(part)}", said)]
 
 
 def _goes_on(said: str, place: int, rest: str) -> bool:
