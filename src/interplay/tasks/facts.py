@@ -1,9 +1,10 @@
 """Chains of facts, and what a completion is worth that should state one and box its end: what bios and taxonomy share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from interplay.schema.verify import Verify
+from interplay.tasks.answer import BOX, dumped, extract
 from interplay.tasks.verdict import Verdict
 
 
@@ -20,17 +21,22 @@ About = tuple[str, str]
 
 
 def judge(
-    hops: Sequence[Fact], context: Sequence[Fact], stated: Sequence[Fact] | None, said: str | None, options: Verify
+    hops: Sequence[Fact], context: Sequence[Fact], completion: str, read: Callable[[str], list[Fact] | None], options: Verify
 ) -> Verdict:
-    """Strict: every hop is stated, in the order of the chain (by its first statement), nothing that is stated contradicts a hop
-    or the context, nothing is unreadable (`stated` is None then), and the answer is the object of the last hop, letter for
+    """A completion that should state the hops and box the answer; `read` gives the facts of a text, None where it holds anything
+    else. Never raises on account of the text.
+
+    Strict: every hop is stated, in the order of the chain (by its first statement), nothing that is stated contradicts a hop
+    or the context, nothing before the last box is unreadable, and the answer is the object of the last hop, letter for
     letter. Facts that the question does not need are free unless `extra_nodes` penalises them. Score: the share of hops that are
     stated in place and never contradicted.
 
-    Error: the first of `truncated` (no answer), `parse`, `wrong_hop` (a contradiction), `missing_hop`, `order`, `extra` (where
-    penalised), `answer`. The verdict counts hops as nodes: contradicted ones as value mismatches, those out of order as
-    dependency mismatches."""
-    told = stated or ()
+    Error: the first of `truncated` (no answer, or too many), `parse`, `wrong_hop` (a contradiction), `missing_hop`, `order`,
+    `extra` (where penalised), `answer`. The verdict counts hops as nodes: contradicted ones as value mismatches, those out of
+    order as dependency mismatches."""
+    said = extract(completion) if BOX in completion and not dumped(completion) else None
+    stated = read(completion.rpartition(BOX)[0])
+    told = stated or []
     truth = {fact[:2]: fact.object for fact in (*context, *hops)}
     wrong = {fact[:2] for fact in told if truth.get(fact[:2], fact.object) != fact.object}
     missing, late = _gaps(hops, told)
@@ -60,6 +66,15 @@ def judge(
         nodes=len(hops),
         said=said or "",
     )
+
+
+def judge_statement(gold: str, completion: str) -> Verdict:
+    """Strict: the completion is the object that ends the fact, and a stop. Error: `truncated` (no stop), `answer`, `parse` (more
+    than that)."""
+    said, stop, rest = completion.partition(".")
+    right = said == gold and bool(stop)
+    error = "truncated" if not stop else "answer" if not right else "parse" if rest.strip() else "none"
+    return Verdict(error == "none", right, float(right), error, value_mismatches=int(bool(stop) and not right), said=said)
 
 
 def _gaps(hops: Sequence[Fact], told: Sequence[Fact]) -> tuple[set[About], set[About]]:

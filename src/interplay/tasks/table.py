@@ -7,12 +7,12 @@ from types import ModuleType
 from typing import Any
 
 from interplay.schema.task import Task
-from interplay.tasks import bios, multihop, op_dag, qa, reformulated, subproblems
+from interplay.tasks import bios, multihop, op_dag, qa, reformulated, subproblems, taxonomy
 from interplay.tasks.multihop import problem as multihop_problem
 from interplay.tasks.multihop.item import Item
 from interplay.tasks.row import Row
 
-FAMILIES: dict[str, ModuleType] = {"op_dag": op_dag, "bios": bios}
+FAMILIES: dict[str, ModuleType] = {"op_dag": op_dag, "bios": bios, "taxonomy": taxonomy}
 """Families that generate problems, by the name of their task."""
 JUDGES: dict[str, ModuleType] = {
     **FAMILIES,
