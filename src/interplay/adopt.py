@@ -3,6 +3,7 @@
 Everything is checked first, then copied file by file, the record last: a copy that is broken off leaves no record. Nothing is
 moved, nothing that has a record is touched, and doing it twice does it once."""
 
+import tempfile
 from pathlib import Path
 
 from interplay.schema.base import UserError
@@ -35,6 +36,16 @@ def model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
     artifact.write_json(out / "stage.json", stage.as_json())
     run_stage(out)
     return checksum, out, True
+
+
+def gguf(file: Path, results: Path, name: str) -> tuple[str, Path, bool]:
+    """`model` of a GGUF file, whose weights enter as the float32 that they stand for. Raises UserError as `model` does, and where
+    the file is not readable."""
+    from interplay.model.gguf import convert
+
+    with tempfile.TemporaryDirectory(prefix="interplay-") as scratch:
+        convert(file, Path(scratch))
+        return model(Path(scratch), results, name)
 
 
 def _check_model(folder: Path) -> None:

@@ -10,7 +10,7 @@ from interplay.schema.base import UserError, nearest
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument(
-        "folder", type=Path, help="a Hugging Face model folder, or a finished artifact: OTHER/results/KIND/DIGEST"
+        "folder", type=Path, help="a Hugging Face model folder, a GGUF file, or a finished artifact: OTHER/results/KIND/DIGEST"
     )
     parser.add_argument("--study", help="the study that is to use the model; names the file in what is printed")
     parser.add_argument("--stage", default="base", help="the stage's name there (default base)")
@@ -33,9 +33,10 @@ def run(args: argparse.Namespace) -> int:
         made = adopt.artifacts(args.folder, RESULTS, args.inputs)
         print(f"adopted {', '.join(made)}" if made else f"{args.folder.name} was here already, whole")
         return 0
-    if not (args.folder / "config.json").exists():
-        raise UserError(f"{args.folder}: neither a model (config.json) nor a finished artifact (record.json)")
-    checksum, out, made_now = adopt.model(args.folder, RESULTS, args.stage)
+    is_gguf = args.folder.suffix == ".gguf" and args.folder.is_file()
+    if not is_gguf and not (args.folder / "config.json").exists():
+        raise UserError(f"{args.folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
+    checksum, out, made_now = (adopt.gguf if is_gguf else adopt.model)(args.folder, RESULTS, args.stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
     print(f"{'adopted' if made_now else 'here already:'} {out}, {quantity(parameters)} parameters")
     print(f"in {f'{CONFIGS}/study/{args.study}.yaml' if args.study else 'a study'}:\n")
