@@ -1,17 +1,127 @@
 """The `dataset` stage: the items of a file in a published format, as problems."""
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from interplay.schema.base import UserError
-from interplay.schema.dataset import DatasetSpec
+from interplay.data import sets
+from interplay.data.formats.entry import Entry, ItemError
+from interplay.data.formats.table import FORMATS, Reader
+from interplay.schema.base import UserError, plural
+from interplay.schema.data import SPLITS
+from interplay.schema.dataset import DatasetSpec, Defects
 from interplay.schema.run import Run
+from interplay.store.artifact import checksum
+from interplay.store.random import key
+from interplay.tasks import multihop, qa
 from interplay.tasks.row import Row
+from interplay.tasks.text import normalise
 
-FORMATS: dict[str, Callable[[DatasetSpec, Path], Iterator[Row]]] = {}
+REMEDY = "mend the file, or declare defects: {{{reason}: skip}}"
+
+
+class Read(NamedTuple):
+    """What a file holds."""
+
+    entries: list[Entry]
+    skipped: Counter[str]
+    """Items that were passed over, by reason."""
 
 
 def run(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Write `problems.parquet` and `keys.parquet`. Raises UserError when the file is absent or has changed since the plan."""
-    raise UserError(f"dataset: format = {spec.format!r}: no reader")
+    """Write `problems.parquet` and `keys.parquet`. Metrics: items `read`, `kept` and `skipped` by reason, rows (`size`), rows by
+    op. Raises UserError when the file is absent or has changed since the plan, at a defect that is to be refused, and where no
+    item or fewer than `size` are left."""
+    path = the_file(spec, how)
+    reader = FORMATS[spec.format]
+    entries, skipped = read(path, reader, spec.defects)
+    rows = chosen(spec, [row(spec, entry, reader) for entry in entries], path)
+    sets.write(sets.of_rows(rows), out)
+    ops = Counter(row.op for row in rows)
+    return {
+        "read": len(entries) + skipped.total(),
+        "kept": len(entries),
+        "skipped": dict(sorted(skipped.items())),
+        "size": len(rows),
+        "ops": {str(op): ops[op] for op in sorted(ops)},
+    }
+
+
+def the_file(spec: DatasetSpec, how: Run) -> Path:
+    """Where the file lies. Raises UserError where it is not, or is another one than was planned with."""
+    if how.path is None:
+        raise UserError(f"dataset: the {spec.format} file with sha256 {spec.sha256} has no place; name its `file` in the study")
+    path = Path(how.path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; put the {spec.format} file with sha256 {spec.sha256} there")
+    found = checksum(path)
+    if found != spec.sha256:
+        raise UserError(f"{path}: has sha256 {found}; put the {spec.format} file with sha256 {spec.sha256} there, or plan again")
+    return path
+
+
+def read(path: Path, reader: Reader, defects: Defects) -> Read:
+    """All items of a file in their order, less those that are skipped. Raises UserError at one that is refused."""
+    entries: list[Entry] = []
+    skipped: Counter[str] = Counter()
+    seen: dict[str, str] = {}
+    for where, found in _parsed(path, reader):
+        try:
+            entries.append(_fresh(found, where, seen))
+        except ItemError as defect:
+            if getattr(defects, defect.reason) == "refuse":
+                ident = f" (id {defect.id[:80]!r})" if defect.id else ""
+                remedy = REMEDY.format(reason=defect.reason)
+                raise UserError(f"{path}: {where}{ident}: {defect.message}; {remedy}") from None
+            skipped[defect.reason] += 1
+    return Read(entries, skipped)
+
+
+def _parsed(path: Path, reader: Reader) -> Iterator[tuple[str, Entry | ItemError]]:
+    for where, raw in reader.cut(path):
+        try:
+            yield where, raw if isinstance(raw, ItemError) else reader.parse(raw, where)
+        except ItemError as defect:
+            yield where, defect
+
+
+def _fresh(found: Entry | ItemError, where: str, seen: dict[str, str]) -> Entry:
+    """The entry, if it is one and no earlier one has its id. An item without an id goes by its question."""
+    if isinstance(found, ItemError):
+        raise found
+    ident = found.id or question(found)
+    if ident in seen:
+        raise ItemError("duplicate_id", f"{seen[ident]} has the same id", ident)
+    seen[ident] = where
+    return found
+
+
+def question(entry: Entry) -> str:
+    """What an entry asks."""
+    return entry.problem.question if isinstance(entry.problem, qa.Problem) else entry.problem.item.question
+
+
+def row(spec: DatasetSpec, entry: Entry, reader: Reader) -> Row:
+    """The entry as a row; its key is a hash of the normalised question, so that a question in another spelling is in the same
+    split."""
+    if isinstance(entry.problem, qa.Problem):
+        mode, rendered, graph = "open", qa.render(entry.problem), qa.dumps(entry.problem)
+    else:
+        mode, rendered, graph = "plain", multihop.render(entry.problem, "published"), multihop.dumps(entry.problem)
+    structure = hashlib.sha256(normalise(question(entry)).encode()).hexdigest()[:16]
+    return Row(0, 0, spec.band, entry.op, mode, *rendered, graph, structure, reader.family, "")
+
+
+def chosen(spec: DatasetSpec, rows: list[Row], path: Path) -> list[Row]:
+    """The rows of the split, in an order drawn from the seed, as many as are asked for. Raises UserError where there are fewer,
+    or none."""
+    mine = [row for row in rows if spec.split is None or int(row.key, 16) % 100 in SPLITS[spec.split]]
+    part = f"of split '{spec.split}'" if spec.split else "in all"
+    if not mine or (spec.size and spec.size > len(mine)):
+        raise UserError(
+            f"{path}: size = {spec.size}: the file has {plural(len(mine), 'item')} {part}; ask for no more than it has"
+        )
+    ordered = sorted(mine, key=lambda row: (key("dataset", spec.seed, row.key), row.graph))
+    return ordered[: spec.size]

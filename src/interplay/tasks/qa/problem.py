@@ -16,6 +16,8 @@ class Problem(NamedTuple):
     """Acceptable answers, the canonical one first."""
     steps: tuple[str, ...] = ()
     """Lines of the worked solution; empty where the source has none."""
+    id: str = ""
+    """The source's own name for it."""
 
 
 class Rendered(NamedTuple):
@@ -40,4 +42,4 @@ def dumps(problem: Problem) -> str:
 def loads(text: str) -> Problem:
     """The problem of `dumps`."""
     data = json.loads(text)
-    return Problem(data["question"], tuple(data["answers"]), tuple(data["steps"]))
+    return Problem(data["question"], tuple(data["answers"]), tuple(data["steps"]), data["id"])
