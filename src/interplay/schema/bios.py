@@ -67,19 +67,21 @@ class Bios(Model):
         if self.distractors[0] > self.distractors[1]:
             raise ValueError(f"distractors must be [low, high] with low <= high, not {list(self.distractors)}")
         contextual = len(self.all_relations()) - len(self.weights())
-        if self.distractors[1] > contextual * (self.people - FARTHEST):
-            raise ValueError("distractors must be fewer than the contextual facts there can be; take more people or relations")
         if self.level in ("parametric", "statement", *COMPOSITES) and not self.weights():
             raise ValueError(f"level {self.level} needs parametric relations; raise parametric")
         if self.level in ("contextual", "in_context", *COMPOSITES) and not contextual:
             raise ValueError(f"level {self.level} needs contextual relations; lower parametric")
-        seen = [name for name in RELATIONS[: self.relations] if name not in self.unseen()]
-        if self.level in COMPOSITES and len({name in self.weights() for name in seen}) < 2:
+        seen = [name in self.weights() for name in RELATIONS[: self.relations] if name not in self.unseen()]
+        if self.level in COMPOSITES and not 0 < sum(seen) < len(seen):
             raise ValueError("composites need a parametric and a contextual relation besides those of zero_shot")
+        if self.level == "composition" and not (self.held_out and 1 < sum(seen) < len(seen) - 1):
+            raise ValueError("level composition needs held_out, and two relations of each sort besides those of zero_shot")
         if self.level == "in_context" and not set(RELATIONS[: self.relations]) - self.weights():
             raise ValueError("level in_context needs a contextual relation from person to person; lower parametric")
         if self.level == "zero_shot" and not self.zero_shot:
             raise ValueError("level zero_shot needs zero_shot relations; give their number")
+        if contextual and self.distractors[1] > contextual * (self.people - FARTHEST):
+            raise ValueError("distractors must be fewer than the contextual facts there can be; take more people or relations")
         return self
 
     def all_relations(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def judge(
     `extra` (where penalised), `answer`. The verdict counts hops as nodes: contradicted ones as value mismatches, those out of
     order as dependency mismatches."""
     said = extract(completion) if BOX in completion and not dumped(completion) else None
-    stated = read(completion.rpartition(BOX)[0])
+    stated = read(completion.rpartition(BOX)[0] if BOX in completion else completion)
     told = stated or []
     truth = {fact[:2]: fact.object for fact in (*context, *hops)}
     wrong = {fact[:2] for fact in told if truth.get(fact[:2], fact.object) != fact.object}

@@ -103,7 +103,8 @@ def _paths(hops: int, *keys: Any) -> dict[str, tuple[Path, ...]]:
     weights, unseen = task.weights(), set(task.unseen())
     mixed = [path for path in _all_paths(hops, task.all_relations()) if len({name in weights for name in path}) == 2]
     seen = [path for path in mixed if not unseen.intersection(path)]
-    held = _held_out(shuffled(stream("bios", "paths", task.world, hops), list(seen)), round(task.held_out * len(seen)))
+    count = max(1, round(task.held_out * len(seen))) if task.held_out else 0
+    held = _held_out(shuffled(stream("bios", "paths", task.world, hops), list(seen)), count)
     return {
         "iid": tuple(path for path in seen if path not in held),
         "composition": tuple(path for path in seen if path in held),

@@ -1,0 +1,144 @@
+"""The taxonomy family: the tree, its facts, recall by depth."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interplay.data import problems, sets, tokenizer
+from interplay.schema.base import UserError, parse
+from interplay.schema.data import SPLITS, ProblemsSpec
+from interplay.schema.run import Run
+from interplay.schema.taxonomy import Taxonomy
+from interplay.schema.verify import Verify
+from interplay.tasks import taxonomy
+from interplay.tasks.facts import Fact
+from interplay.tasks.taxonomy.problem import tree
+
+CHAIN = taxonomy.Problem("recall", (Fact("Nomi", "is a", "Bela"), Fact("Bela", "is a", "Toru")))
+ONE, TWO, END = "Nomi is a Bela.", "Bela is a Toru.", "\\boxed{Toru}"
+
+TASKS = st.builds(
+    Taxonomy,
+    world=st.integers(0, 20),
+    depth=st.integers(1, 5),
+    branching=st.integers(1, 4),
+    level=st.sampled_from(["statement", "recall"]),
+)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_every_problem_is_solved_from_its_prompt_and_its_gold_solution_is_strictly_right(data: st.DataObject) -> None:
+    task = data.draw(TASKS)
+    op = data.draw(st.integers(*task.ops()))
+    problem = taxonomy.generate(task, data.draw(st.integers(0, 5)), data.draw(st.integers(0, 10**6)), op)
+    prompt, solution, answer = taxonomy.render(problem, task)
+    assert taxonomy.solve(prompt, task) == answer == problem.answer
+    assert problem.op == op
+    assert taxonomy.verify(problem, solution, Verify(extra_nodes="penalised")).strict
+    assert taxonomy.loads(taxonomy.dumps(problem)) == problem
+    words = tokenizer.words(taxonomy.vocabulary(task))
+    ids, lengths = tokenizer.encode_all(words, [prompt, solution])
+    assert words.decode(ids.tolist()) == prompt + solution
+    assert lengths.tolist() == ([2, 2] if task.level == "statement" else [3, 4 * op + 3])
+    assert set(prompt + solution) <= set(taxonomy.alphabet(task))
+
+
+def test_the_tree_is_whole_and_every_class_has_a_name_of_its_own() -> None:
+    task = Taxonomy(depth=4, branching=3, level="statement")
+    names = tree(task)
+    assert len(set(names)) == len(names) == 1 + 3 + 9 + 27 + 81 == task.classes()
+    above = {}
+    for index in range(len(names) - 1):
+        (fact,) = taxonomy.generate(task, 0, index, 1).hops
+        above[fact.subject] = fact.object
+    assert set(above) == set(names[1:])
+    assert set(Counter(above.values()).values()) == {3}
+    depths = Counter()
+    for name in names:
+        steps = 0
+        while name in above:
+            name, steps = above[name], steps + 1
+        depths[steps] += 1
+    assert depths == {0: 1, 1: 3, 2: 9, 3: 27, 4: 81}
+
+
+def test_recall_asks_every_class_that_is_deep_enough() -> None:
+    task = Taxonomy(depth=4, branching=2)
+    for op, classes in ((1, 30), (3, 24), (4, 16)):
+        asked = {taxonomy.generate(task, 0, index, op).hops[0].subject for index in range(600)}
+        assert len(asked) == classes
+
+
+def test_a_set_of_statements_holds_every_fact_evenly_in_each_split(tmp_path: Path) -> None:
+    task = Taxonomy(depth=4, branching=2, level="statement")
+    for split in ("train", "test"):
+        spec = ProblemsSpec(task=task, bands={"b": {1: 1.0}}, shares={"b": 1.0}, size=60, split=split)
+        problems.run(spec, {}, tmp_path / split, Run())
+        counts = Counter(sets.load(tmp_path / split)["prompt"].to_pylist())
+        assert len(counts) == 30
+        assert set(counts.values()) == {2}
+
+
+def test_splits_of_questions_share_no_key(tmp_path: Path) -> None:
+    for split, own in SPLITS.items():
+        spec = ProblemsSpec(task=Taxonomy(depth=9), bands={"b": {3: 1.0}}, shares={"b": 1.0}, size=40, split=split)
+        problems.run(spec, {}, tmp_path / split, Run())
+        assert {int(key, 16) % 100 in own for key in sets.load(tmp_path / split)["key"].to_pylist()} == {True}
+
+
+@pytest.mark.parametrize(
+    ("completion", "error", "score"),
+    [
+        (f"{ONE} {TWO} {END}", "none", 1.0),
+        (f"{ONE} {TWO}", "truncated", 1.0),
+        (f"{ONE} and {TWO} {END}", "parse", 0.0),
+        (f"{ONE} Bela is a Zuli. {END}", "wrong_hop", 0.5),
+        (f"{TWO} {END}", "missing_hop", 0.5),
+        (f"{TWO} {ONE} {END}", "order", 0.5),
+        (f"{ONE} {TWO} \\boxed{{Bela}}", "answer", 1.0),
+    ],
+)
+def test_verdicts_worked_by_hand(completion: str, error: str, score: float) -> None:
+    verdict = taxonomy.verify(CHAIN, completion, Verify())
+    assert (verdict.error, verdict.score, verdict.strict) == (error, score, error == "none")
+
+
+def test_questions_read_as_written_here() -> None:
+    assert taxonomy.render(CHAIN, Taxonomy()) == ("What is Nomi 2 levels up?\n", f"{ONE} {TWO} {END}", "Toru")
+    one = CHAIN._replace(hops=CHAIN.hops[:1])
+    assert taxonomy.render(one, Taxonomy()).prompt == "What is Nomi 1 level up?\n"
+    assert taxonomy.render(one._replace(mode="statement"), Taxonomy())[:2] == ("Nomi is a ", "Bela.")
+    with pytest.raises(ValueError, match="not a prompt"):
+        taxonomy.solve("Why?\n", Taxonomy())
+    with pytest.raises(ValueError, match="nothing says"):
+        taxonomy.solve("What is Nomi 99 levels up?\n", Taxonomy())
+
+
+def test_statements_are_shared_and_share_no_key_with_questions() -> None:
+    one = CHAIN._replace(hops=CHAIN.hops[:1])
+    stated = one._replace(mode="statement")
+    assert (taxonomy.shared(one), taxonomy.shared(stated)) == (False, True)
+    assert len({taxonomy.structure(problem) for problem in (CHAIN, one, stated)}) == 3
+
+
+def test_another_process_makes_the_same_problems() -> None:
+    code = (
+        "from interplay.schema.taxonomy import Taxonomy\nfrom interplay.tasks import taxonomy\n"
+        "problem = taxonomy.generate(Taxonomy(world=3), 1, 7, 4)\nprint(taxonomy.dumps(problem), taxonomy.structure(problem))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
+    problem = taxonomy.generate(Taxonomy(world=3), 1, 7, 4)
+    assert run.stdout == f"{taxonomy.dumps(problem)} {taxonomy.structure(problem)}\n"
+
+
+def test_a_tree_that_is_too_large_and_an_ancestor_above_the_root_are_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match="more than 100000 classes"):
+        parse(Taxonomy, {"depth": 40, "branching": 3}, "study.yaml: task")
+    with pytest.raises(UserError, match=r"op 7 lies outside 1\.\.6"):
+        taxonomy.generate(Taxonomy(depth=6), 0, 0, 7)
