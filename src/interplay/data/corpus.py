@@ -13,6 +13,7 @@ from interplay.schema.base import UserError
 from interplay.schema.data import CorpusSpec
 from interplay.schema.run import Run
 from interplay.store.random import key
+from interplay.tasks.row import UNFINISHED
 
 
 def run(spec: CorpusSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -63,12 +64,14 @@ def claim(file: Path) -> None:
 
 
 def encode(data: Path, tokenizer_of: Path) -> Encoded:
-    """A problem set as tokens. Prompt and solution are encoded apart, since generation starts from the prompt's own tokens."""
-    table = sets.load(data, ["prompt", "solution"])
+    """A problem set as tokens. Prompt and solution are encoded apart, since generation starts from the prompt's own tokens. No
+    end of sequence follows an unfinished solution: a model must not learn to stop there."""
+    table = sets.load(data, ["prompt", "solution", "mode"])
     encoder, eos = tokenizer.load(tokenizer_of), tokenizer.special(tokenizer_of).eos
     prompt, prompts = tokenizer.encode_all(encoder, table["prompt"].to_pylist())
     solution, solutions = tokenizer.encode_all(encoder, table["solution"].to_pylist())
-    lengths = prompts + solutions + 1
+    finished = np.array([mode != UNFINISHED for mode in table["mode"].to_pylist()], np.int64)
+    lengths = prompts + solutions + finished
     starts = np.cumsum(lengths) - lengths
     tokens = np.full(int(lengths.sum()), eos, np.uint32)
     tokens[packing.spans(starts, prompts)] = prompt

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from interplay.rl.spans import Span
 from interplay.tasks.verdict import Verdict
 
 
@@ -38,6 +39,8 @@ class Batch:
     """(N,) float64."""
     parts: dict[str, Tensor]
     """What the rewards were made of, each (N,) float64."""
+    spans: list[list[Span]] | None = None
+    """For each row its parts that have rewards of their own, in tokens; None where the reward judges whole completions."""
 
     def __len__(self) -> int:
         return len(self.row)
@@ -63,6 +66,7 @@ def take(batch: Batch, rows: Tensor) -> Batch:
         verdicts=[batch.verdicts[i] for i in chosen],
         rewards=batch.rewards[rows],
         parts={name: values[rows] for name, values in batch.parts.items()},
+        spans=None if batch.spans is None else [batch.spans[i] for i in chosen],
     )
 
 
@@ -84,4 +88,5 @@ def join(batches: Sequence[Batch], pad_token: int) -> Batch:
         verdicts=[verdict for batch in batches for verdict in batch.verdicts],
         rewards=torch.cat([batch.rewards for batch in batches]),
         parts={name: torch.cat([batch.parts[name] for batch in batches]) for name in batches[0].parts},
+        spans=None if batches[0].spans is None else [row for batch in batches for row in batch.spans or []],
     )

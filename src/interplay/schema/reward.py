@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from interplay.schema.base import Model, Share
+from interplay.schema.base import Model, Natural, Positive, Share
 from interplay.schema.custom import Custom
 from interplay.schema.verify import Verify
 
@@ -28,4 +28,40 @@ class ProcessReward(Model):
     verify: Verify = Verify()
 
 
-Reward = Annotated[OutcomeReward | ProcessReward | Custom, Field(discriminator="name")]
+class SubproblemsReward(Model):
+    """One reward per subproblem of rows that the `subproblems` step made; other rows count as one block (SCRL,
+    arXiv:2605.22074)."""
+
+    name: Literal["subproblems"] = "subproblems"
+    prefix_correction: bool = True
+    """Whether a block earns its reward only where all blocks before it are right, too."""
+
+
+class TextReward(Model):
+    """How near the answer is to one of the acceptable ones, in words (LoongRL, arXiv:2510.19363)."""
+
+    name: Literal["text"] = "text"
+    form: Literal["exact", "f1", "substring", "f1_published", "substring_published"] = "substring"
+    """exact: equal once normalised as SQuAD does; f1: of their words; substring: one of them stands in the other as whole words,
+    but yes, no and answers under three characters only count as themselves, and an answer needs half of the gold's words. These
+    pay nothing for an empty answer, for more than four boxes, and (f1, substring) for more words than `extra_words` allows; the
+    published forms lack all guards, so that substring_published pays `no` for `unknown`, and an empty box."""
+    extra_words: Natural = 2
+    """Words that an answer may have beside the gold. Any list of four options has at least three."""
+
+
+class CitationReward(Model):
+    """r_ans + eta F_beta + (1 - eta) r_ans F_beta over the chunks that a completion names (LongRLVR, arXiv:2603.02146), for rows
+    that the `citation` step made; missing or repeated tags earn 0."""
+
+    name: Literal["citation"] = "citation"
+    eta: Share = 0.1
+    """What citations are worth without the right answer: 1 decouples them from it, 0 pays them only with it."""
+    beta: Positive = 2.0
+    """How much more recall weighs than precision."""
+
+
+Reward = Annotated[
+    OutcomeReward | ProcessReward | SubproblemsReward | TextReward | CitationReward | Custom,
+    Field(discriminator="name"),
+]

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+UNFINISHED = "unfinished"
+"""Mode of rows whose solution breaks off before it answers: as supervision they have no end token."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from interplay.rl import custom
+from interplay.rl.rewards.citation import citation
 from interplay.rl.rewards.outcome import outcome
 from interplay.rl.rewards.process import process
 from interplay.rl.rewards.reward import Rewards
+from interplay.rl.rewards.subproblems import subproblem
+from interplay.rl.rewards.text import text_match
 from interplay.schema.custom import Custom
 from interplay.schema.reward import Reward
 from interplay.tasks.verdict import Verdict
@@ -16,7 +19,14 @@ def own(spec: Custom, problems: Sequence, completions: Sequence[str], verdicts: 
     return Rewards(custom.reward(spec, problems, completions, verdicts), {})
 
 
-MEMBERS: dict[str, Callable[..., Rewards]] = {"outcome": outcome, "process": process, "custom": own}
+MEMBERS: dict[str, Callable[..., Rewards]] = {
+    "outcome": outcome,
+    "process": process,
+    "subproblems": subproblem,
+    "text": text_match,
+    "citation": citation,
+    "custom": own,
+}
 
 
 def score(spec: Reward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:

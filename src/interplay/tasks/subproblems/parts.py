@@ -1,0 +1,82 @@
+"""Which nodes are asked, and how prompt and gold solution read.
+
+Of the problem `s0,a6,ca*b,ba+3?c|` the prompt with K = 2 is `s0,a6,ca*b,ba+3?b,c|`. A block holds what its node needs and no
+earlier block has, written as the problem's own solution is, then `#` and the node's value; blocks stand between `|`:
+goal_first `ba+3,a6|a6,b6+3=2#2|ca*b|c6*2=5#5`, leaf_first `a6,ba+3=6+3=2#2|ca*b=6*2=5#5`."""
+
+import json
+from typing import NamedTuple
+
+from interplay.tasks.op_dag import graph
+from interplay.tasks.op_dag.graph import FORWARD, Problem, unfolding
+from interplay.tasks.op_dag.render import ANSWER, SECTION, STEP, sentences
+
+
+class Parts(NamedTuple):
+    """A problem and the nodes that are asked."""
+
+    problem: Problem
+    """Forward: its nodes have plain values."""
+    asked: tuple[int, ...]
+    """K necessary nodes, in the order asked; the goal last."""
+
+
+def dumps(parts: Parts) -> str:
+    """JSON, one line."""
+    return json.dumps({"problem": graph.dumps(parts.problem), "asked": parts.asked}, separators=(",", ":"))
+
+
+def loads(text: str) -> Parts:
+    """The parts of `dumps`."""
+    raw = json.loads(text)
+    return Parts(graph.loads(raw["problem"]), tuple(raw["asked"]))
+
+
+def asked(problem: Problem, k: int | None) -> tuple[int, ...]:
+    """K nodes, evenly spaced over the gold order of evaluation, in that order, the goal last; all, where there are fewer or k is
+    None. Empty for a problem that is not forward."""
+    if problem.mode != FORWARD:
+        return ()
+    order = unfolding(problem)[::-1]
+    count = min(k or len(order), len(order))
+    return tuple(order[(number + 1) * len(order) // count - 1] for number in range(count))
+
+
+def blocks_of(parts: Parts) -> list[list[int]]:
+    """For each asked node the nodes that it needs and that no earlier block holds, itself included, in order of evaluation."""
+    order = unfolding(parts.problem)[::-1]
+    done: set[int] = set()
+    blocks = []
+    for place in parts.asked:
+        needed = _needed(parts.problem, place) - done
+        blocks.append([node for node in order if node in needed])
+        done |= needed
+    return blocks
+
+
+def render(parts: Parts, prompt: str, goal_first: bool) -> tuple[str, str]:
+    """Prompt and gold solution, of the prompt of the problem as it stands."""
+    texts = sentences(parts.problem)
+    names = [parts.problem.nodes[place].name for place in parts.asked]
+    blocks = []
+    for place, nodes in zip(parts.asked, blocks_of(parts), strict=True):
+        if goal_first:
+            definitions = STEP.join(texts.definitions[node] for node in reversed(nodes))
+            steps = definitions + SECTION + STEP.join(texts.evaluations[node] for node in nodes)
+        else:
+            steps = STEP.join(texts.whole[node] for node in nodes)
+        blocks.append(f"{steps}{ANSWER}{parts.problem.values[place]}")
+    head = prompt.removesuffix(SECTION).removesuffix(names[-1])
+    return head + STEP.join(names) + SECTION, SECTION.join(blocks)
+
+
+def _needed(problem: Problem, place: int) -> set[int]:
+    """The node and all that it is made of."""
+    found: set[int] = set()
+    stack = [place]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += problem.nodes[node].parents
+    return found
