@@ -103,7 +103,7 @@ def _each(name: str, style: Style, make: Callable[[Library, Entry], Problem], ro
 
 def _chained(spec: Keychain, found: Library, entry: Entry, random: np.random.Generator) -> Hidden:
     """The true question at a random place among the distractors'."""
-    if any(entry.item.question in document.text for document in entry.item.paragraphs):
+    if any(entry.plain in found.texts[number] for number in entry.documents):
         raise SkipError("question_in_documents")
     others: list[Entry] = []
     titles: dict[str, int] = {}
@@ -131,8 +131,8 @@ def _filled(spec: Keychain | Needle | LongContext, hidden: Hidden, found: Librar
     prompt is counted, and what that differs is made good."""
     count, margin = inputs.count_tokens, spec.tolerance * spec.context_tokens
     size = partial(_size, count=count, mode=hidden.mode, style=spec.style)
-    order = found.fillers(entry, hidden.banned.union(hidden.needed, entry.documents), inputs.random(entry.row.origin, "fillers"))
-    shelf = Shelf(found, order, size)
+    taken = hidden.banned.union(hidden.needed, entry.documents)
+    shelf = Shelf(found, found.fillers(entry, taken, inputs.random(entry.row.origin, "fillers")), size)
     needed = [found.documents[number] for number in hidden.needed]
     fixed = sum(found.size(number, size) for number in (*entry.documents, *hidden.needed))
     room = float(spec.context_tokens - fixed - _around(hidden, entry, spec.style, inputs))

@@ -1,5 +1,6 @@
 """Chains of keys, and where their pairs stand (KeyChain, arXiv:2510.19363)."""
 
+import itertools
 import uuid
 from collections.abc import Sequence
 
@@ -26,11 +27,13 @@ def keys(form: KeyFormat, number: int, text: str, random: np.random.Generator) -
 
 
 def _short(number: int, text: str, random: np.random.Generator) -> list[str]:
-    digits, free = 0, list[str]()
-    while len(free) < number:
+    digits, found = 0, list[str]()
+    while len(found) < number:
         digits += 1
-        free = [key for i in range(26 * 10**digits) if (key := f"{LETTERS[i % 26]}{i // 26:0{digits}}") not in text]
-    return [free[i] for i in random.permutation(len(free))[:number]]
+        order = random.permutation(26 * 10**digits).tolist()
+        free = (key for i in order if (key := f"{LETTERS[i % 26]}{i // 26:0{digits}}") not in text)
+        found = list(itertools.islice(free, number))
+    return found
 
 
 def chains(form: KeyFormat, hops: int, questions: Sequence[str], text: str, random: np.random.Generator) -> tuple[Chain, ...]:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from interplay.tasks.multihop.item import Item, Paragraph
-from interplay.tasks.multihop.verify import contradicts
+from interplay.tasks.multihop.verify import contradicts, plain
 from interplay.tasks.row import Row
 from interplay.tasks.table import item
 from interplay.tasks.text import normalise
@@ -22,6 +22,8 @@ class Entry:
     item: Item
     question: str
     """Normalised."""
+    plain: str
+    """The question as `plain` gives it."""
     documents: tuple[int, ...]
     needed: frozenset[int]
     """Documents that the answer needs; all, where the source does not say which."""
@@ -36,6 +38,8 @@ class Library:
     documents: list[Paragraph]
     titles: list[str]
     """Normalised title of each document."""
+    texts: list[str]
+    """The text of each as `plain` gives it."""
     sizes: dict[int, int] = field(default_factory=dict)
     """Tokens of documents that were counted."""
 
@@ -55,8 +59,9 @@ class Library:
 
     def fit(self, entry: Entry, numbers: Iterable[int]) -> bool:
         """Whether none of these documents is empty, holds the item's question or contradicts its facts."""
-        texts = [self.documents[number].text for number in numbers]
-        return not any(not text or entry.item.question in text or contradicts(entry.item.steps, text) for text in texts)
+        question, steps = entry.plain, entry.item.steps
+        texts = [self.texts[number] for number in numbers]
+        return not any(not text or question in text or contradicts(steps, text) for text in texts)
 
     def distractors(self, entry: Entry, random: np.random.Generator) -> Iterator[Entry]:
         """Other questions in random order: none with the item's id or origin, none that has its text, is part of it or holds
@@ -95,10 +100,11 @@ def library(rows: Sequence[Row]) -> tuple[Library, int]:
     for row, asked in found:
         documents = tuple(numbers[normalise(paragraph.text)] for paragraph in asked.paragraphs)
         needed = frozenset(documents[paragraph] for paragraph, _ in asked.supporting) or frozenset(documents)
-        entries.append(Entry(row, asked, normalise(asked.question), documents, needed))
+        entries.append(Entry(row, asked, normalise(asked.question), plain(asked.question), documents, needed))
     documents_in_order = [texts[text] for text in ordered]
     titles = [normalise(document.title) for document in documents_in_order]
-    return Library(entries, documents_in_order, titles), len(rows) - len(found)
+    plains = [plain(document.text) for document in documents_in_order]
+    return Library(entries, documents_in_order, titles, plains), len(rows) - len(found)
 
 
 def draws(random: np.random.Generator, total: int) -> Iterator[int]:

@@ -23,6 +23,14 @@ class Fill(NamedTuple):
     tokens: int
 
 
+class Part(NamedTuple):
+    """A document, or the first sentences of one."""
+
+    source: int
+    tokens: int
+    document: Paragraph
+
+
 class Shelf:
     """The fillers of one row, drawn as far as they are needed and remembered, since a context may be filled more than once."""
 
@@ -62,29 +70,30 @@ class Shelf:
                 vain += 1
                 if vain == PATIENCE:
                     break
-        return self._shortened(chosen, passed[-PATIENCE:], total, room, margin) or self._swapped(
-            chosen, passed[-PATIENCE:], total, room, margin
-        )
+        return self._finished(chosen, passed[-PATIENCE:], room, margin)
 
-    def _shortened(self, chosen: list[int], passed: list[int], total: int, room: float, margin: float) -> Fill | None:
-        for number in passed:
-            document = self.library.documents[number]
-            for short in shortened(document):
-                size = self.count(short)
-                if abs(total + size - room) <= margin:
-                    return Fill([*(self.library.documents[i] for i in chosen), short], total + size)
-                if total + size < room:
-                    break
-        return None
+    def _finished(self, chosen: list[int], passed: list[int], room: float, margin: float) -> Fill | None:
+        """What is still missing made up of documents that were passed over, whole or shortened: one beside those that were chosen
+        or in the place of one of them; else the largest that fits, and the same again."""
+        kept = [Part(number, self.library.sizes[number], self.library.documents[number]) for number in chosen]
+        whole = [Part(number, self.library.sizes[number], self.library.documents[number]) for number in passed]
+        parts = [*whole, *(Part(number, self.count(short), short) for number, _, long in whole for short in shortened(long))]
+        while True:
+            missing = room - sum(part.tokens for part in kept)
+            for place in range(-1, len(kept)):
+                wanted = missing + (kept[place].tokens if place >= 0 else 0)
+                for part in parts:
+                    if abs(part.tokens - wanted) <= margin:
+                        return _sum([*(other for i, other in enumerate(kept) if i != place), part])
+            fitting = [part for part in parts if part.tokens < missing]
+            if not fitting:
+                return None
+            kept.append(max(fitting, key=lambda part: part.tokens))
+            parts = [part for part in parts if part.source != kept[-1].source]
 
-    def _swapped(self, chosen: list[int], passed: list[int], total: int, room: float, margin: float) -> Fill | None:
-        sizes = self.library.sizes
-        for place, number in itertools.product(range(len(chosen)), passed):
-            changed = total - sizes[chosen[place]] + sizes[number]
-            if abs(changed - room) <= margin:
-                swapped = [*chosen[:place], number, *chosen[place + 1 :]]
-                return Fill([self.library.documents[i] for i in swapped], changed)
-        return None
+
+def _sum(parts: list[Part]) -> Fill:
+    return Fill([part.document for part in parts], sum(part.tokens for part in parts))
 
 
 def shortened(document: Paragraph) -> Iterator[Paragraph]:

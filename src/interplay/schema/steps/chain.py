@@ -117,5 +117,5 @@ def check_room(what: str, number: int, hops: int, tokens: int) -> None:
     least = number * hops * LEAST_PAIR
     if least > tokens:
         raise ValueError(
-            f"{number} {what} of {hops} pairs take at least {least} tokens; raise context_tokens above {tokens} or ask for fewer"
+            f"{number} {what} of {hops} pairs take {least} tokens or more; raise context_tokens above {tokens} or ask for fewer"
         )

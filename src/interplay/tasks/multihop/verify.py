@@ -1,6 +1,7 @@
 """What a completion of a multi-hop question is worth."""
 
 import re
+from functools import lru_cache
 
 from interplay.schema.verify import Verify
 from interplay.tasks import text
@@ -47,20 +48,28 @@ def traced(problem: Problem, reasoning: str) -> bool:
 
 def stated(steps: tuple[str, ...], reasoning: str) -> bool:
     """Whether every hop is stated and nothing said that contradicts one."""
-    said = _plain(reasoning)
-    return all(_said(_plain(step), said) for step in steps) and not contradicts(steps, reasoning)
+    said = plain(reasoning)
+    return all(_said(plain(step), said) for step in steps) and not contradicts(steps, said)
 
 
-def contradicts(steps: tuple[str, ...], words: str) -> bool:
-    """Whether a text says something that begins as one of these sentences does, up to its verb, and goes on otherwise."""
-    said = _plain(words) if steps else ""
-    for step in map(_plain, steps):
-        verb = VERB.search(step)
-        end = verb.end() if verb else step.rfind(" ") + 1
-        stem, rest = step[:end], step[end:]
-        if stem and stem in said and not all(_goes_on(said, place, rest) for place in _behind(stem, said)):
+def contradicts(steps: tuple[str, ...], said: str) -> bool:
+    """Whether a text, as `plain` gives it, says something that begins as one of these sentences does, up to its verb, and goes
+    on otherwise."""
+    for stem, rest in _cut(steps):
+        if stem in said and not all(_goes_on(said, place, rest) for place in _behind(stem, said)):
             return True
     return False
+
+
+@lru_cache(maxsize=1024)
+def _cut(steps: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Each sentence cut behind its verb; where it has none that is known, before its last word."""
+    found = []
+    for step in map(plain, steps):
+        verb = VERB.search(step)
+        end = verb.end() if verb else step.rfind(" ") + 1
+        found += [(step[:end], step[end:])] if end else []
+    return found
 
 
 def _said(step: str, said: str) -> bool:
@@ -77,6 +86,6 @@ def _goes_on(said: str, place: int, rest: str) -> bool:
     return said[place:end] == rest and not said[end : end + 1].isalnum()
 
 
-def _plain(words: str) -> str:
+def plain(words: str) -> str:
     """Lower case, single blanks, no stop at the end."""
     return " ".join(words.lower().split()).rstrip(".?!")
