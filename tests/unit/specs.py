@@ -13,6 +13,8 @@ PROBLEMS = {
     "task": TASK, "bands": {"id": {2: 0.5, 3: 0.5}, "edge": {4: 1.0}}, "shares": {"id": 0.5, "edge": 0.5}, "size": 100,
     "split": "train",
 }  # fmt: skip
+BIOS = {**PROBLEMS, "task": {"name": "bios"}, "bands": {"iid": {2: 1.0}}, "shares": {"iid": 1.0}}
+TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}}
 REPORT = {
     "study": "edge", "scale": "smoke", "question": "Does it?",
     "arms": [
@@ -48,12 +50,42 @@ LADDER = {
     ],
     "blocks": {"b" * 12: ["d" * 12]},
 }  # fmt: skip
+FIGHT = {
+    **REPORT,
+    "tables": {
+        "main": {
+            "columns": ["edge"], "cells": ["score"],
+            "contrast": {"against": "rl", "noise": ["again"], "tune": {"axis": "rl.optimizer.learning_rate", "band": "id"}},
+        }
+    },
+    "figures": {"length": {"x": "band", "y": "score", "bands": ["id", "edge"]}},
+    "lineups": {
+        "main": {
+            "against": "rl", "contenders": [{"name": "rl", "tries": [{"arm": "rl", "value": "0.1"}]}], "twins": {"again": "rl"},
+        }
+    },
+    "trained_sets": {"rl": ["c" * 12]},
+}  # fmt: skip
+REFORMED = {
+    "mix": [1.0],
+    "steps": [{"name": n} for n in ("intervention", "cloze", "true_false", "ladder", "subproblems", "atoms")],
+}
+
+SIFTED = {
+    "mix": [0.5, 0.5],
+    "steps": [
+        {"name": "pass_rate", "rule": "loongrl"}, {"name": "pass_rate", "low": 1, "high": 6, "of": 9},
+        {"name": "difficulty", "bands": {"hard": [0.0, 0.5]}}, {"name": "label", "bands": {"short": [0.0, 0.5]}},
+        {"name": "length", "low": 2, "high": 9}, {"name": "deduplicate"}, {"name": "contamination"},
+        {"name": "poison", "kind": "answer", "ratio": 0.5}, CUSTOM,
+    ],
+}  # fmt: skip
 
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
-    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}],
+    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY],
     "dataset": [{"format": "hotpotqa", "sha256": "0" * 64}],
-    "curate": [{"mix": [0.5, 0.5], "steps": [{"name": "take", "size": 10}, {"name": "keychain"}, {"name": "choice"}]}],
+    "curate": [SIFTED, {"mix": [0.5, 0.5], "steps": [{"name": "take", "size": 10}, {"name": "keychain"}, {"name": "needle"}, {"name": "long_context"}, {"name": "citation"}, {"name": "choice"}, {"name": "chat_template"}]}, REFORMED],
     "tokenizer": [{"task": TASK}],
     "corpus": [{"mix": [0.5, 0.5]}],
     "pretrain": [{"model": SHAPE, "tokens": 100_000}],
@@ -61,12 +93,38 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     "sft": [{"tokens": 100_000}],
     "rl": [
         {"method": {"paper": "arXiv:2402.03300"}, "mix": [0.5, 0.5], "steps": 10},
-        {"method": {"paper": "p", "sampler": CUSTOM, "edits": [{}]}, "reward": CUSTOM, "mix": [1.0], "steps": 10},
+        {
+            "method": {"paper": "p", "sampler": CUSTOM, "edits": [{"name": "dynamic_sampling"}, {"name": "d3s"}]},
+            "reward": CUSTOM, "mix": [1.0], "steps": 10,
+        },
         {"method": {"paper": "p"}, "reward": {"name": "outcome"}, "mix": [1.0], "steps": 10},
+        {
+            "method": {"paper": "p", "sampler": {"name": "format_ladder", "promotion": "random", "rate": 0.5}},
+            "mix": [1.0], "steps": 10,
+        },
+        {
+            "method": {"paper": "p", "advantage": {"name": "spans"}}, "reward": {"name": "subproblems"}, "mix": [1.0],
+            "steps": 10,
+        },
+        {"method": {"paper": "p"}, "reward": {"name": "text"}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p"}, "reward": {"name": "citation"}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "sampler": {"name": "pcl"}}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "sampler": {"name": "pcl", "value": {"name": "beta"}}}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "sampler": {"name": "gain_rl", "least": 1.0}}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "sampler": {"name": "easy_to_hard"}}, "mix": [1.0], "steps": 10},
+        {
+            "method": {"paper": "p", "sampler": {"name": "hard_first", "by": "band", "bands": ["a", "b"]}},
+            "mix": [1.0], "steps": 10,
+        },
+        {"method": {"paper": "p", "sampler": {"name": "edge_of_competence"}}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "sampler": {"name": "single_stream"}}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "sampler": {"name": "retain_hardest"}}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "sampler": {"name": "phases", "lengths": [1.0, 2.0]}}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "sampler": {"name": "learned_mixture"}}, "mix": [0.25, 0.75], "steps": 10},
     ],
     "evaluate": [{}],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}],
-    "report": [REPORT, LADDER],
+    "report": [REPORT, LADDER, FIGHT],
 }
 """Per kind JSON specs, the usual one first."""
 

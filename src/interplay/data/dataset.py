@@ -107,11 +107,13 @@ def row(spec: DatasetSpec, entry: Entry, reader: Reader) -> Row:
     """The entry as a row; its key is a hash of the normalised question, so that a question in another spelling is in the same
     split."""
     if isinstance(entry.problem, qa.Problem):
-        mode, rendered, graph = "open", qa.render(entry.problem), qa.dumps(entry.problem)
+        mode, graph = "open", qa.dumps(entry.problem)
+        prompt, solution, answer = qa.render(entry.problem)
     else:
-        mode, rendered, graph = "plain", multihop.render(entry.problem, "published"), multihop.dumps(entry.problem)
+        mode, graph = "plain", multihop.dumps(entry.problem)
+        prompt, solution, answer = multihop.render(entry.problem, "published")
     structure = hashlib.sha256(normalise(question(entry)).encode()).hexdigest()[:16]
-    return Row(0, 0, spec.band, entry.op, mode, *rendered, graph, structure, reader.family, "")
+    return Row(0, 0, spec.band, entry.op, mode, prompt, solution, answer, graph, structure, reader.family, "")
 
 
 def chosen(spec: DatasetSpec, rows: list[Row], path: Path) -> list[Row]:

@@ -1,6 +1,9 @@
 """Data sets from files in published formats."""
 
+import re
 from typing import Literal
+
+from pydantic import field_validator
 
 from interplay.schema.base import Count, Model, Natural
 
@@ -23,8 +26,8 @@ class Defects(Model):
 
 
 class DatasetSpec(Model):
-    """The items of one file in a published format, as problems. In a study: `file`, which the planner turns into its checksum (the
-    place goes to the run block)."""
+    """The items of one file in a published format, as problems. In a study: `file`, which the planner turns into its checksum
+    (the place goes to the run block)."""
 
     format: Format
     """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl: one object a line. jsonl needs `question` and `answer`."""
@@ -39,3 +42,10 @@ class DatasetSpec(Model):
     defects: Defects = Defects()
     seed: Natural = 0
     """Order of the items."""
+
+    @field_validator("sha256")
+    @classmethod
+    def _checksum(cls, value: str) -> str:
+        if not re.fullmatch("[0-9a-f]{64}", value):
+            raise ValueError("must be 64 hexadecimal digits, as `sha256sum FILE` prints them")
+        return value

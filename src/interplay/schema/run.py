@@ -23,4 +23,4 @@ class Run(Model):
     keep_state: bool = True
     """Keep an RL run's final training state (three times its weights) beside the record, so that a longer run goes on from it."""
     path: str | None = None
-    """Folder that a source stage copies its model from."""
+    """Folder that a source stage copies its model from, or file that a dataset stage reads."""
