@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from interplay.rl.batch import Batch, join, take
-from interplay.rl.edit import edit, informative
+from interplay.rl.edits.dynamic_sampling import informative
+from interplay.rl.edits.table import before as edit
 from interplay.rl.episode import requests
 from interplay.rl.planner import context, plan
 from interplay.rl.rewards.table import score

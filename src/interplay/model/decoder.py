@@ -110,6 +110,13 @@ class Decoder(nn.Module):
         blocks = visible_blocks(segments, ids.shape[1], ids.device, dtype)
         return forward(self.shape, weights, ids, rope, lambda _, q, k, v: attention(q, k, v, blocks))
 
+    def mlp_input(self, ids: Tensor, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """What the last layer's MLP reads, (B, T, D) in `dtype`, of ids (B, T) at positions (B, T) or (1, T)."""
+        rope, blocks = rotary(self.shape, positions, dtype), visible_blocks(None, ids.shape[1], ids.device, dtype)
+        inputs: list[Tensor] = []
+        forward(self.shape, self.weights(dtype), ids, rope, lambda _, q, k, v: attention(q, k, v, blocks), look=inputs.append)
+        return inputs[-1]
+
     def head(self) -> Tensor:
         """The output matrix (vocab, D): the embedding itself where the two are tied."""
         return self.model.embed_tokens.weight if self.shape.tie_word_embeddings else self.lm_head.weight
@@ -147,11 +154,18 @@ def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype) -> LayerWeights:
 
 
 def forward(
-    shape: Shape, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor], attend: Attend, wanted: Tensor | None = None
+    shape: Shape,
+    weights: Weights,
+    ids: Tensor,
+    rope: tuple[Tensor, Tensor],
+    attend: Attend,
+    wanted: Tensor | None = None,
+    look: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
     """Final hidden states (..., D) of ids (...). `attend` decides who sees whom and where keys and values are kept.
 
-    With `wanted` (M,), places in ids (N,), only their states (M, D): the last layer then spares the others its MLP."""
+    With `wanted` (M,), places in ids (N,), only their states (M, D): the last layer then spares the others its MLP. `look` is
+    shown what each layer's MLP reads, (..., D)."""
     queries, rotated = shape.num_attention_heads, shape.num_attention_heads + shape.num_key_value_heads
     x = F.embedding(ids, weights.embedding)
     for index, layer in enumerate(weights.layers):
@@ -166,6 +180,8 @@ def forward(
             x, mixed = x.index_select(0, wanted), mixed.index_select(0, wanted)
         x = x + F.linear(mixed, layer.out)
         h = rms_norm(x, layer.mlp_norm, shape.rms_norm_eps)
+        if look is not None:
+            look(h)
         gate, up = F.linear(h, layer.gate_up).chunk(2, -1)
         x = x + F.linear(F.silu(gate) * up, layer.down)
     return rms_norm(x, weights.norm, shape.rms_norm_eps)

@@ -5,7 +5,10 @@ function of the weights, the optimiser state and the sampler state before it, wh
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +23,16 @@ from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
 from interplay.rl.advantage import advantages
 from interplay.rl.batch import Batch, join
-from interplay.rl.edit import edit
+from interplay.rl.edits.table import after, before
 from interplay.rl.episode import episode, requests
-from interplay.rl.measure import measure, summary
+from interplay.rl.measure import measure, shares, summary
+from interplay.rl.offline import offline
 from interplay.rl.planner import context, plan
 from interplay.rl.rewards.table import score
 from interplay.rl.samplers.sampler import Deck, Outcome, Sampler
 from interplay.rl.samplers.table import sampler
-from interplay.rl.update import Learner, update
+from interplay.rl.spans import Span, to_tokens
+from interplay.rl.update import Learner, bearing, entropy_of, update
 from interplay.rollout.engine import Engine, engine
 from interplay.rollout.request import Sampling
 from interplay.schema.reward import ProcessReward
@@ -80,6 +85,9 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
         rows=pool.rows,
         policy=policy,
         encode=lambda ids: pools.encode(tokenizer, [pool.rows[i].prompt for i in ids]),
+        dtype=getattr(torch, spec.dtype),
+        micro_batch_tokens=how.micro_batch_tokens,
+        offline=offline(spec, pool, inputs),
     )
     world = World(
         spec=spec,
@@ -109,7 +117,7 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
     spec = world.spec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     clock = time.monotonic()
-    tokens, seconds = 0.0, {"rollout": 0.0, "update": 0.0}
+    tokens, seconds = 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
     with saving(how.save_minutes) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = schedule.factor(spec.schedule, step, spec.steps)
@@ -138,32 +146,47 @@ def save(world: World, learner: Learner, resume: Path, step: int) -> None:
 
 
 def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
-    """Draw, edit, learn and record. Adds to `seconds` what rollouts and updates took; returns the step's metrics."""
+    """Draw, edit, learn and record. Adds to `seconds` what the choice of prompts, rollouts and updates took; returns the step's
+    metrics."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
-    started = time.monotonic()
 
     def draw_more(m: int) -> Batch:
-        fresh = draw(world, m, step, seen)
+        with timed(seconds, "sampler"):
+            ids = world.sampler.select(m, step)
+        with timed(seconds, "rollout"):
+            fresh = draw(world, ids, step, seen)
         fresh = replace(fresh, row=fresh.row + sum(len(batch) for batch in drawn))
         drawn.append(fresh)
         return fresh
 
-    batch = edit(spec.method.edits, draw_more(spec.prompts_per_step), draw_more, world.special.pad)
+    batch = before(spec.method.edits, draw_more(spec.prompts_per_step), draw_more, world.special.pad)
     everything = join(drawn, world.special.pad)
-    advantage = advantages(spec.method.advantage, batch.rewards, batch.groups, batch.mask())
-    seconds["rollout"] += (rolled := time.monotonic()) - started
-    values = update(learner, batch, advantage, step)
-    seconds["update"] += time.monotonic() - rolled
+    with timed(seconds, "update"):
+        advantage = advantages(spec.method.advantage, batch.rewards, batch.groups, batch.mask(), batch.spans)
+        bears, entropy = bearing(spec.method.loss, batch), partial(entropy_of, learner)
+        progress = (step - 1) / max(spec.steps - 1, 1)
+        batch, advantage, bears = after(spec.method.edits, batch, advantage, bears, progress, entropy)
+        values = update(learner, batch, advantage, step, bears)
+    with timed(seconds, "sampler"):
+        world.sampler.learn(step)
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row, advantage.sum(1) / batch.lengths.clamp(min=1))
     records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, everything, per_row)
-    return {**measure(everything, per_row), **values}
+    chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
+    return {**measure(everything, per_row), **shares(everything, world.pool), **values, **chosen}
 
 
-def draw(world: World, m: int, step: int, seen: Counter[int]) -> Batch:
-    """The groups of m further prompts, sampled and scored. `seen` counts this step's samples by noise key."""
+@contextmanager
+def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+    """Add the time that the block takes to `seconds[what]`."""
+    started = time.monotonic()
+    yield
+    seconds[what] += time.monotonic() - started
+
+
+def draw(world: World, ids: list[int], step: int, seen: Counter[int]) -> Batch:
+    """The groups of further prompts, sampled and scored. `seen` counts this step's samples by noise key."""
     spec, method, pool = world.spec, world.spec.method, world.pool
-    ids = world.sampler.select(m, step)
     counts = plan(method.planner, ids, step)
     contexts = [context(method.planner, pool.rows[i].prompt, step) for i in ids]
     keys = [pools.noise_key(pool.rows[i]) for i in ids]
@@ -172,9 +195,8 @@ def draw(world: World, m: int, step: int, seen: Counter[int]) -> Batch:
     prompts = pools.encode(world.tokenizer, [c.training for c in contexts])
     groups, longest = rollouts.request, int(rollouts.lengths.max())
     row_ids = [ids[group] for group in groups.tolist()]
-    completions = world.tokenizer.decode_batch(
-        [t[:n] for t, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
-    )
+    written = [t[:n] for t, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
+    completions = world.tokenizer.decode_batch(written)
     options = spec.reward.verify if isinstance(spec.reward, ProcessReward) else Verify()
     verdicts = pools.verify(pool, row_ids, completions, options)
     rewards = score(spec.reward, [pool.rows[i] for i in row_ids], completions, verdicts)
@@ -192,7 +214,17 @@ def draw(world: World, m: int, step: int, seen: Counter[int]) -> Batch:
         verdicts=verdicts,
         rewards=torch.tensor(rewards.sequence, dtype=torch.float64),
         parts={name: torch.tensor(values, dtype=torch.float64) for name, values in rewards.parts.items()},
+        spans=in_tokens(world.tokenizer, written, completions, rewards.spans),
     )
+
+
+def in_tokens(
+    tokenizer: Tokenizer, tokens: list[list[int]], completions: list[str], spans: list[list[Span]] | None
+) -> list[list[Span]] | None:
+    """The spans of all completions, in tokens."""
+    if spans is None:
+        return None
+    return [to_tokens(tokenizer, *row) for row in zip(tokens, completions, spans, strict=True)]
 
 
 def outcomes(ids: list[int], groups: list[int], rewards: list[float], verdicts: list[Verdict]) -> list[Outcome]:

@@ -61,6 +61,17 @@ def scores(
     return Scores(logp, room.masked_scatter(placed, -(logs.exp() * logs).sum(1).cpu()) if with_entropy else None)
 
 
+def entropies(decoder: Decoder, batch: Batch, temperature: float, dtype: torch.dtype, tokens: int) -> Tensor:
+    """Entropy (N,T) in nats of the distribution that each token came from, without a gradient; micro-batches of `tokens`."""
+    found = torch.zeros(batch.tokens.shape)
+    with torch.no_grad():
+        for rows in micro_batches(batch, torch.arange(len(batch)), tokens):
+            entropy = scores(decoder, batch, rows, temperature, dtype, with_entropy=True).entropy
+            if entropy is not None:
+                found[rows] = entropy
+    return found
+
+
 def _prompts(prompts: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
     """The distinct prompts (G,P) int64 padded with 0, their lengths (G,), and which of them each of the n prompts is, (n,)."""
     number: dict[tuple[int, ...], int] = {}

@@ -10,9 +10,9 @@ from interplay.model.decoder import Decoder
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch
 from interplay.rl.loss import k3, policy_loss, token_weights
-from interplay.rl.policy import micro_batches, scores
+from interplay.rl.policy import entropies, micro_batches, scores
 from interplay.schema.base import PermanentError
-from interplay.schema.rl import RLSpec
+from interplay.schema.rl import ClippedLoss, RLSpec
 
 
 class Learner(NamedTuple):
@@ -41,14 +41,27 @@ class Part(NamedTuple):
     """Tokens of this part that bear loss."""
 
 
-def update(learner: Learner, batch: Batch, advantage: Tensor, step: int) -> dict[str, float]:
-    """Train on `batch` with `advantage` (N,T). Returns the step's values: means over optimiser steps (loss, grad_norm), means
-    over the tokens trained on (clip_fraction, kl_old, and kl when there is a reference), and the number of optimiser_steps.
+def bearing(loss: ClippedLoss, batch: Batch) -> Tensor:
+    """(N,T) bool: the tokens that bear loss unless an edit says otherwise."""
+    return batch.mask() & ~batch.truncated[:, None] if loss.mask_truncated_completions else batch.mask()
+
+
+def entropy_of(learner: Learner, batch: Batch) -> Tensor:
+    """(N,T) entropy of the policy at each token of a batch."""
+    spec = learner.spec
+    return entropies(learner.policy, batch, spec.temperature, getattr(torch, spec.dtype), learner.micro_batch_tokens)
+
+
+def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: Tensor | None = None) -> dict[str, float]:
+    """Train on `batch` with `advantage` (N,T), on the tokens that `bears` (N,T) bool marks; None: all that `bearing` does.
+    Returns the step's values: means over optimiser steps (loss, grad_norm), means over the tokens trained on (clip_fraction,
+    kl_old, and kl when there is a reference), the number of optimizer_steps, and the trained_tokens that bore loss, once a batch.
 
     A part in which no advantage differs from 0 makes no optimiser step: Adam would blow the rounding noise of its gradient up
     to steps of full size. Raises PermanentError when a loss or a gradient norm is not finite."""
     spec = learner.spec
-    parts = [part for part in _parts(spec, batch, advantage) if advantage[part.rows].any()]
+    bears = bearing(spec.method.loss, batch) if bears is None else bears
+    parts = [part for part in _parts(spec, batch, advantage, bears) if advantage[part.rows].any()]
     steps_per_batch = spec.method.loss.num_iterations * spec.minibatches
     old = _old_logprobs(learner, batch, parts) if steps_per_batch > 1 and parts else None
     totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", "clip_fraction", "kl_old", "kl"), 0.0)
@@ -62,15 +75,14 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int) -> dict
                 )
             for name, value in {**sums, "grad_norm": norm, "optimizer_steps": 1.0}.items():
                 totals[name] += value
-    return _means(totals, learner.reference is not None)
+    return {**_means(totals, learner.reference is not None), "trained_tokens": float(bears.sum())}
 
 
-def _parts(spec: RLSpec, batch: Batch, advantage: Tensor) -> list[Part]:
+def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[Part]:
     """The batch in `minibatches` parts of whole groups, in the order drawn.
 
     Without a KL or entropy term a row without advantage has the constant loss 0: it counts, but its forward pass is left out."""
     loss = spec.method.loss
-    mask = batch.mask() & ~batch.truncated[:, None] if loss.mask_truncated_completions else batch.mask()
     matters = (mask if loss.beta or loss.entropy_coef else (advantage != 0) & mask).any(1)
     _, member = torch.unique(batch.groups, return_inverse=True)
     groups = len(batch.groups.unique())

@@ -55,6 +55,8 @@ class Model(BaseModel):
         extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False
     )
     VERSION: ClassVar[int] = 1
+    SCHEDULED: ClassVar[bool] = False
+    """Of a member of RL's seams: whether what it does at a step hangs on how many steps the run has."""
 
 
 MOST = 10**15

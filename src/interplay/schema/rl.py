@@ -4,12 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from interplay.schema.base import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.schema.advantage import Advantage, GroupAdvantage
+from interplay.schema.base import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.schema.edit import Edit
 from interplay.schema.model import Optimizer, Schedule
 from interplay.schema.reward import ProcessReward, Reward
 from interplay.schema.sampler import Sampler, UniformSampler
+from interplay.schema.samplers.adaptive import LearnedMixtureSampler
 
 
 class FixedPlanner(Model):
@@ -82,7 +83,9 @@ class RLSchedule(Schedule):
 
 
 class RLSpec(Model):
-    """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0) and `data.<i>`."""
+    """Reinforcement learning on problem sets. Roles: `init` (a model; also the reference when beta > 0), `data.<i>`,
+    and `offline.<i>.<part>` where the stage names under `offline` an evaluate stage: samples of `init` on `data.<i>`, from which
+    the sampler starts."""
 
     method: Method
     reward: Reward = ProcessReward()
@@ -115,14 +118,27 @@ class RLSpec(Model):
     def _divides(self) -> "RLSpec":
         if self.minibatches < 1 or self.prompts_per_step % self.minibatches:
             raise ValueError("prompts_per_step must be a multiple of minibatches")
+        if self.method.advantage.name == "spans":
+            if self.reward.name != "subproblems":
+                raise ValueError(f"method.advantage = spans needs the reward subproblems; {self.reward.name} judges no spans")
+            if self.method.loss.importance_sampling_level == "sequence":
+                raise ValueError("method.advantage = spans needs importance_sampling_level token: its advantages are of tokens")
         if outside := [step for step in self.checkpoints if not 1 <= step <= self.steps]:
             raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{self.steps} of this run")
         return self
 
+    @model_validator(mode="after")
+    def _mix_counts(self) -> "RLSpec":
+        sampler = self.method.sampler
+        if isinstance(sampler, LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
+            raise ValueError("learned_mixture by set learns the shares of the sets, so the mix must be equal shares")
+        return self
+
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
-        differs, the rate does not hang on the length, and all that is to be kept of those steps was kept."""
+        differs, neither the rate nor a member of a seam hangs on the length, and all that is to be kept of those was kept."""
         length = {"steps": self.steps, "checkpoints": self.checkpoints}
-        steady = self.schedule.name == "constant" and not self.schedule.warmup_ratio
+        scheduled = any(member.SCHEDULED for member in (self.method.sampler, *self.method.edits))
+        steady = self.schedule.name == "constant" and not self.schedule.warmup_ratio and not scheduled
         kept = {step for step in self.checkpoints if step <= shorter.steps} <= set(shorter.checkpoints)
         return steady and kept and shorter.steps < self.steps and shorter.model_copy(update=length) == self

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from interplay.model.decoder import Decoder
@@ -31,6 +32,12 @@ class Deck:
     """The model that is trained, as it stands whenever it is asked."""
     encode: Callable[[Sequence[int]], list[list[int]]] | None = None
     """Ids -> tokens of their prompts."""
+    dtype: torch.dtype = torch.float32
+    """Arithmetic of whoever passes prompts through a model."""
+    micro_batch_tokens: int = 8192
+    """Most tokens in one such pass."""
+    offline: Sequence["Outcome"] = ()
+    """What came of prompts that the model was asked before the first step, where the stage names such samples."""
 
     def __len__(self) -> int:
         return sum(self.sizes)
@@ -63,7 +70,7 @@ class Outcome(NamedTuple):
 
 class Sampler:
     """Base of the members. `select` may be called several times in a step (dynamic sampling draws again), `observe` once after
-    each."""
+    each; `learn` once, when the policy has been updated."""
 
     def select(self, m: int, step: int) -> list[int]:
         """m ids; `step` counts from 1."""
@@ -71,6 +78,13 @@ class Sampler:
 
     def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
         """Learn from the groups that the last selection became; a prompt that was selected twice has two."""
+
+    def learn(self, step: int) -> None:
+        """What is done once at the end of a step."""
+
+    def metrics(self) -> dict[str, float]:
+        """What the last step is to be known by, logged as `sampler/<name>`; the same names at every step."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """JSON data, and all that `tensors` does not hold."""

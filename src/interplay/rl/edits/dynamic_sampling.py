@@ -1,13 +1,12 @@
-"""Edit seam: `(spec, batch, draw) -> batch`. An edit may drop rows, and add rows with `draw(m)`, which samples and scores the
-groups of m fresh prompts."""
+"""Groups that tell nothing are dropped, and fresh ones drawn (DAPO, arXiv:2503.14476)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from interplay.rl.batch import Batch, join, take
-from interplay.schema.edit import DynamicSampling, Edit
+from interplay.schema.edit import DynamicSampling
 
 Draw = Callable[[int], Batch]
 
@@ -32,13 +31,3 @@ def dynamic_sampling(spec: DynamicSampling, batch: Batch, draw: Draw, pad_token:
         fresh = draw(missing)
         kept = join([kept, take(fresh, informative(fresh.rewards, fresh.groups).nonzero()[:, 0])], pad_token)
     return kept
-
-
-MEMBERS: dict[str, Callable[..., Batch]] = {"dynamic_sampling": dynamic_sampling}
-
-
-def edit(specs: Sequence[Edit], batch: Batch, draw: Draw, pad_token: int) -> Batch:
-    """All edits of the method, in order."""
-    for spec in specs:
-        batch = MEMBERS[spec.name](spec, batch, draw, pad_token)
-    return batch

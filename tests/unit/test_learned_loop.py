@@ -1,0 +1,118 @@
+"""Samplers with a model of their own, and edits that look at advantages, in the whole loop: what they log, what they cost, and that
+a run which is killed ends with the bytes of one that was not."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import world
+from conftest import BEHIND
+
+from interplay.rl import loop
+from interplay.schema.custom import Custom
+from interplay.schema.edit import D3S, DynamicSampling
+from interplay.schema.rl import FixedPlanner, Method, RLOptimizer, RLSpec
+from interplay.schema.run import Run
+from interplay.schema.samplers.gain_rl import GainRlSampler
+from interplay.schema.samplers.pcl import ModelValue, PclSampler
+from interplay.store.artifact import read_json
+from interplay.store.metrics import read
+
+COMMAS = """
+def commas(problems, completions, verdicts):
+    return [min(1.0, 4 * c.count(",") / max(len(c), 1)) for c in completions]
+"""
+HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
+PCL = PclSampler(candidates=2, value=ModelValue(learning_rate=1e-3))
+GAIN = GainRlSampler(sigma=5.0, step=1.0, most=2.0)
+
+
+def spec_of(steps: int, **method: Any) -> RLSpec:
+    return RLSpec(
+        method=Method(paper="test", planner=FixedPlanner(num_generations=4), **method),
+        reward=Custom(function="mine.py:commas", source=COMMAS),
+        mix=[1.0],
+        steps=steps,
+        prompts_per_step=8,
+        max_completion_length=12,
+        optimizer=RLOptimizer(learning_rate=5e-3),
+    )
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    results = tmp_path_factory.mktemp("results")
+    return {"init": world.model(results, "m" * 12), "data.0": world.problem_set(results, "a" * 12, 40)}
+
+
+def payload(out: Path) -> dict[str, str]:
+    names = ("model/model.safetensors", "metrics.jsonl", "rollouts.parquet", "history.parquet")
+    return {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in names}
+
+
+RUNNER = """
+import json, sys
+from pathlib import Path
+from interplay.rl import loop
+from interplay.schema.rl import RLSpec
+from interplay.schema.run import Run
+spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
+loop.run(RLSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))
+"""
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"sampler": PCL, "edits": [DynamicSampling(max_num_gen_batches=2)]},
+        {"sampler": GAIN, "edits": [D3S(samples=(0.25, 1.0), tokens=(0.25, 1.0))]},
+    ],
+    ids=["pcl", "gain_rl-d3s"],
+)
+def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(
+    method: dict[str, Any], inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    spec = spec_of(10, **method)
+    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    out = tmp_path / "killed"
+    arguments = [spec.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
+    command = [*BEHIND, sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    pointer = out / "resume" / "state" / "state.json"
+    for step in (2, 5):
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        while process.poll() is None and not (pointer.exists() and json.loads(pointer.read_text())["step"] >= step):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, process.stderr.read().decode() if process.stderr else ""
+        assert not (out / "model").exists()
+    subprocess.run(command, env=environment, check=True)
+    assert payload(out) == payload(tmp_path / "whole")
+
+
+def test_a_run_logs_what_its_sampler_says_and_tells_what_the_choice_cost(inputs: dict[str, Path], tmp_path: Path) -> None:
+    loop.run(spec_of(3, sampler=PCL), inputs, tmp_path, HOW)
+    lines, telemetry = read(tmp_path), read_json(tmp_path / "telemetry.json")
+    assert all({"sampler/value", "sampler/error", "sampler/explained_variance"} <= line.keys() for line in lines)
+    assert lines[0]["sampler/value"] == pytest.approx(0.5)
+    assert lines[-1]["sampler/value"] != lines[0]["sampler/value"]
+    parts = [telemetry[f"seconds_{name}"] for name in ("sampler", "rollout", "update")]
+    assert min(parts) > 0
+    assert sum(parts) < 3.1 * telemetry["seconds_per_step"]
+
+
+def test_d3s_trains_on_the_shares_that_it_was_given(inputs: dict[str, Path], tmp_path: Path) -> None:
+    loop.run(spec_of(3, edits=[D3S(samples=(0.25, 0.75), tokens=(0.5, 1.0))]), inputs, tmp_path, HOW)
+    lines = read(tmp_path)
+    assert [round(line["effective_ratio"] * 32) for line in lines] == [8, 16, 24]
+    assert all(line["completions"] == 32 for line in lines)
+    # Half of a quarter of the rows, up to how long they are; then three quarters of half; then three quarters of all.
+    assert lines[0]["trained_tokens"] <= 8 * 12 / 2
+    assert lines[0]["trained_tokens"] < lines[1]["trained_tokens"] < lines[2]["trained_tokens"] < lines[2]["completion_tokens"]

@@ -1,0 +1,139 @@
+"""All scales: every study plans at each of them, the models that no test can train have the size that the plan says, and one of
+them makes one real step."""
+
+import functools
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import ROOT
+
+from interplay.model import folder
+from interplay.model.decoder import Decoder
+from interplay.schema.cost import costs, shape_parameters, vocabulary
+from interplay.schema.report import ReportSpec
+from interplay.study import compose
+from interplay.study.graph import plan_study
+from interplay.study.plan import Plan
+
+CONFIGS = ROOT / "configs"
+SCALES = ["smoke", "laptop", "gpu", "paper"]
+LARGE = ["gpu", "paper"]
+GIGABYTES = 24
+
+
+@functools.cache
+def planned(study: str, scale: str) -> Plan:
+    return plan_study(CONFIGS, study, scale)
+
+
+def arms(plan: Plan) -> set[str]:
+    report = plan.stages[plan.report].spec
+    assert isinstance(report, ReportSpec)
+    return {arm.arm for arm in report.arms}
+
+
+def test_these_are_all_scales() -> None:
+    assert compose.scales(CONFIGS) == sorted(SCALES)
+
+
+@pytest.mark.parametrize("study", compose.studies(CONFIGS))
+def test_a_study_asks_the_same_at_every_scale(study: str) -> None:
+    asked = [arms(planned(study, scale)) for scale in SCALES]
+    assert asked[0]
+    assert all(names == asked[0] for names in asked)
+    questions = {(plan := planned(study, scale)).stages[plan.report].spec.question for scale in SCALES}
+    assert len(questions) == 1
+
+
+@pytest.mark.parametrize("scale", LARGE)
+@pytest.mark.parametrize("study", compose.studies(CONFIGS))
+def test_every_fresh_model_has_the_parameters_that_its_plan_counts(study: str, scale: str) -> None:
+    lines = {digest: stage.as_json() for digest, stage in planned(study, scale).stages.items()}
+    counted = costs(lines)
+    for digest, line in lines.items():
+        if line["kind"] == "pretrain":
+            shape = planned(study, scale).stages[digest].spec.model
+            size = vocabulary(lines[line["deps"]["tokenizer"]]["spec"])
+            with torch.device("meta"):
+                ours = Decoder(shape, size)
+            built = sum(parameter.numel() for parameter in ours.parameters())
+            assert {parameter.device.type for parameter in ours.parameters()} == {"meta"}
+            assert built == shape_parameters(line["spec"]["model"], size) == counted[digest].parameters == published(ours)
+
+
+def published(decoder: Decoder) -> int:
+    """Parameters of the Hugging Face model that our config.json describes."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(**folder.config(decoder, {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_papers_model_has_the_papers_size() -> None:
+    from interplay.schema.model import Shape
+
+    shape = next(s.spec.model for s in planned("quickstart", "paper").stages.values() if s.kind == "pretrain")
+    assert isinstance(shape, Shape)
+    assert shape_parameters(shape.model_dump(), 2200) == pytest.approx(103.2e6, rel=1e-3)
+
+
+# --- one step of the full shape ---
+
+STEP = """
+import json, sys
+from pathlib import Path
+from interplay.data import corpus, problems, tokenizer
+from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
+from interplay.schema.run import Run
+from interplay.schema.train import PretrainSpec
+from interplay.train import lm
+out, specs = Path(sys.argv[1]), json.loads(sys.argv[2])
+problems.run(ProblemsSpec(**specs["problems"]), {}, out / "problems", Run())
+tokenizer.run(TokenizerSpec(**specs["tokenizer"]), {}, out / "tokenizer", Run())
+roles = {"data.0": out / "problems", "tokenizer": out / "tokenizer"}
+corpus.run(CorpusSpec(**specs["corpus"]), roles, out / "corpus", Run())
+roles = {"corpus": out / "corpus", "tokenizer": out / "tokenizer"}
+print(json.dumps(lm.run(PretrainSpec(**specs["pretrain"]), roles, out / "pretrain", Run(micro_batch_tokens=512, save_minutes=60))))
+"""
+
+
+def short(plan: Plan) -> dict[str, Any]:
+    """The first specs of the plan's kinds, with a short batch and little data: task, shape and optimiser as they stand."""
+    found: dict[str, Any] = {}
+    for stage in plan.stages.values():
+        found.setdefault(stage.kind, stage.as_json()["spec"])
+    return {
+        "problems": {**found["problems"], "size": 60, "unique": False},
+        "tokenizer": found["tokenizer"],
+        "corpus": {**found["corpus"], "sequence_length": 512},
+        "pretrain": {**found["pretrain"], "tokens": 1024, "batch_tokens": 1024, "checkpoints": [], "eval_every": 0},
+    }
+
+
+@pytest.mark.slow
+def test_the_papers_model_makes_a_real_step_on_this_machine(tmp_path: Path) -> None:
+    specs = short(planned("quickstart", "paper"))
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, time.monotonic()
+    made = subprocess.run(
+        [sys.executable, "-c", STEP, str(tmp_path), json.dumps(specs)], capture_output=True, text=True, check=False, timeout=900
+    )
+    assert made.returncode == 0, made.stderr[-2000:]
+    seconds, memory = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    record = json.loads(made.stdout.splitlines()[-1])
+    print(f"{record['parameters']:,} parameters, {record['tokens']} tokens: {seconds:.1f} s with start, {memory:.2f} GiB")
+    assert record["parameters"] > 100e6
+    assert record["steps"] >= 1
+    assert memory < GIGABYTES, f"it was {before / 2**20:.2f} GiB before"
+    initial = folder.init(folder.load(tmp_path / "pretrain/model").shape, 76, seed=0)
+    trained = dict(folder.load(tmp_path / "pretrain/model").named_parameters())
+    moved = [name for name, weight in initial.named_parameters() if not torch.equal(weight, trained[name])]
+    assert len(moved) == len(trained)
