@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from specs import CUSTOM, DEPS, SHAPE, SPECS
 
 from interplay.schema.base import Model, Since
+from interplay.schema.contrast import Contrast, Tune
 from interplay.schema.custom import Custom
 from interplay.schema.digest import canonical, digest, hashed, versions
 from interplay.schema.identity import models_in, rehashed
@@ -22,7 +23,11 @@ from interplay.study.plan import Stage
 
 Path = tuple[str | int, ...]
 
-SAMPLES: dict[type[Model], dict[str, Any]] = {Custom: CUSTOM, Shape: SHAPE}
+FIGHTS: dict[type[Model], dict[str, Any]] = {
+    Contrast: {"against": "rl", "noise": ["again"]},
+    Tune: {"axis": "rl.temperature", "band": "hard"},
+}
+SAMPLES: dict[type[Model], dict[str, Any]] = {Custom: CUSTOM, Shape: SHAPE, **FIGHTS}
 """A value for models with required fields, where a field without one is given one."""
 
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
@@ -30,7 +35,13 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("ProblemsSpec", "shares"): {"shares": {"id": 0.25, "edge": 0.75}},
     ("OpDag", "modes"): {"modes": {"forward": 0.5, "reverse": 0.5}},
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("EasyToHardSampler", "bands"): {"by": "band", "bands": ["a", "b"]},
+    ("HardFirstSampler", "by"): {"by": "op", "bands": None},
+    ("SingleStreamSampler", "rho"): {"rho": 0.9},
+    ("PhasesSampler", "unit"): {"unit": "share", "bounds": [0.5, 1.0]},
+    ("FormatLadderSampler", "promotion"): {"promotion": "fixed", "rate": None},
     ("Test", "value"): {"value": "answer_pass@1"},
     ("Test", "difference"): {"difference": "answer_pass@1"},
     ("Figure", "x"): {"x": "op", "y": "strict_pass@1"},

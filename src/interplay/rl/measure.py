@@ -1,10 +1,12 @@
 """What every RL run logs, whatever its method."""
 
+from collections import Counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from interplay.data.pool import Pool
 from interplay.rl.batch import Batch
 
 
@@ -35,6 +37,15 @@ def measure(drawn: Batch, advantage: Tensor) -> dict[str, float]:
         "prompt_tokens": float(sum(map(len, drawn.prompts))),
         "completion_tokens": float(drawn.lengths.sum()),
     }
+
+
+def shares(drawn: Batch, pool: Pool) -> dict[str, float]:
+    """What the sampler chose: `drawn/<band>`, share of the step's groups, for every band of the problem sets; and `drawn_op`,
+    their mean op."""
+    rows = [pool.rows[i] for i in dict(zip(drawn.groups.tolist(), drawn.ids.tolist(), strict=True)).values()]
+    counts = Counter(row.band for row in rows)
+    each = {f"drawn/{band}": counts[band] / len(rows) for band in sorted({row.band for row in pool.rows})}
+    return {**each, "drawn_op": sum(row.op for row in rows) / len(rows)}
 
 
 def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:

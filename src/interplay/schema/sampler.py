@@ -6,6 +6,11 @@ from pydantic import Field
 
 from interplay.schema.base import Model
 from interplay.schema.custom import Custom
+from interplay.schema.samplers.adaptive import EdgeSampler, LearnedMixtureSampler, RetainHardestSampler, SingleStreamSampler
+from interplay.schema.samplers.format_ladder import FormatLadderSampler
+from interplay.schema.samplers.gain_rl import GainRlSampler
+from interplay.schema.samplers.order import EasyToHardSampler, HardFirstSampler, Paced, PhasesSampler
+from interplay.schema.samplers.pcl import PclSampler
 
 
 class UniformSampler(Model):
@@ -14,4 +19,24 @@ class UniformSampler(Model):
     name: Literal["uniform"] = "uniform"
 
 
-Sampler = Annotated[UniformSampler | Custom, Field(discriminator="name")]
+Sampler = Annotated[
+    UniformSampler
+    | EasyToHardSampler
+    | HardFirstSampler
+    | EdgeSampler
+    | SingleStreamSampler
+    | RetainHardestSampler
+    | PhasesSampler
+    | LearnedMixtureSampler
+    | PclSampler
+    | GainRlSampler
+    | FormatLadderSampler
+    | Custom,
+    Field(discriminator="name"),
+]
+
+
+def reads_offline(sampler: Model) -> bool:
+    """Whether the member learns from samples that were made before the first step."""
+    adaptive = (EdgeSampler, SingleStreamSampler, RetainHardestSampler, PhasesSampler)
+    return isinstance(sampler, adaptive) or (isinstance(sampler, Paced) and sampler.by == "pass_rate")

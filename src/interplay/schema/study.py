@@ -8,6 +8,7 @@ from interplay.schema.base import Count, Model, Natural
 from interplay.schema.dataset import Split
 from interplay.schema.report import Claim, Figure, Match, Table
 from interplay.schema.sets import DataSet
+from interplay.schema.steps.sift import Contamination
 
 
 class Nested(Model):
@@ -51,18 +52,27 @@ class Arm(Model):
 class Seeds(Model):
     """Repetitions. Stages not named in `vary` are made once, at the first value, and shared."""
 
-    values: Annotated[list[Natural], Field(min_length=1)]
-    """Seed values; the first is that of stages that do not vary."""
+    values: Annotated[list[Natural], Field(min_length=1)] | None = None
+    """Seed values; the first is that of stages that do not vary. Null: the scale's."""
     vary: list[str]
     """Stages that are repeated at every seed (and with them all that follows)."""
+
+
+class Decontaminate(Contamination):
+    """A contamination step over each problem set that some stage is trained on."""
+
+    against: list[str] | None = None
+    """Problem sets to compare with; null: those of the evaluations."""
 
 
 class ScaleChange(Model):
     """What a study changes of a scale: each key given here replaces the scale's of that name, one level down."""
 
+    knobs: dict[str, float | int | str | bool] = {}
+    """Values of the study's knobs."""
     tasks: dict[str, dict[str, Any]] = {}
     """Name of a family -> keys of its task."""
-    bands: dict[str, list[Count]] = {}
+    bands: dict[str, Annotated[list[Count], Field(min_length=1)]] = {}
     """Ops of bands."""
     sizes: dict[Split, Count] = {}
     """Problems per band of each split."""
@@ -83,10 +93,15 @@ class Study(Model):
     """Paper and figure."""
     task: dict[str, Any]
     """Keys of the task family; they stand above the scale's."""
+    knobs: dict[str, float | int | str | bool] = {}
+    """Name -> a value that other keys of the study take up as `${knobs.NAME}`; each scale may set its own."""
     tokenizer: dict[str, Any] = {}
     """Keys of the tokenizer that fresh models share; its tasks are those of the study and of its problem sets."""
     data: dict[str, DataSet]
     """Name -> problem set."""
+    decontaminate: Decontaminate | None = None
+    """Check whatever stages are trained on for rows that are like those of the evaluations; {} takes every default, which refuses
+    them."""
     stages: dict[str, dict[str, Any]]
     """Name -> {kind, data, run, ...keys of the kind's spec}."""
     arms: dict[str, Arm]

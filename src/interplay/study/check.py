@@ -22,11 +22,20 @@ def mix(shares: dict[str, float], where: str) -> None:
         raise UserError(f"{where} = {shown(shares)}: {error}") from None
 
 
+def seed(value: Any, where: str) -> int:
+    """What a stage of a path adds to the seed of each repetition."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UserError(f"{where} = {shown(value)}: must be a whole number, which is added to the seeds of the study")
+    return value
+
+
 def entry(stage: dict[str, Any], where: str) -> None:
     """What the planner reads of a stage has the right form; its other keys are for the spec of its kind to judge."""
     if "kind" not in stage:
         raise UserError(f"{where}.kind: missing; known: {', '.join(sorted(KINDS))}")
     _known(stage["kind"], KINDS, f"{where}.kind", "kind")
+    if "offline" in stage and stage["kind"] != "rl":
+        raise UserError(f"{where}.offline: samples are for the sampler of a stage of kind rl; take it away")
     for key in ("run", "corpus"):
         if not isinstance(stage.get(key, {}), dict):
             raise UserError(f"{where}.{key} = {shown(stage[key])}: must be keys and values")
@@ -142,6 +151,9 @@ def _shown(study: Study, where: str) -> None:
     for name, table in study.tables.items():
         for column in table.columns:
             _known(column, [*bands, "op"], f"{where}: tables.{name}.columns", "band of the evaluations")
+    for name, figure in study.figures.items():
+        for band in figure.bands or []:
+            _known(band, bands, f"{where}: figures.{name}.bands", "band of the evaluations")
     for number, claim in enumerate(study.claims):
         spot = f"{where}: claims.{number}.test"
         if not claim.test.band.startswith("op:"):

@@ -7,11 +7,13 @@ from typing import Any
 
 from interplay.schema.base import UserError, nearest, parse, shown
 from interplay.schema.kinds import KINDS, TRAINERS
+from interplay.schema.contrast import Lineup
 from interplay.schema.report import ReportArm, ReportStage
+from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
 from interplay.schema.study import Scale, Study
 from interplay.store.artifact import split_ref
-from interplay.study import arms, budget, check, contrast, custom, data, ladder
+from interplay.study import arms, budget, check, contrast, custom, data, ladder, lineup, offline
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
@@ -39,6 +41,8 @@ class Expansion:
         """Arms whose end some problem set waits for."""
         self.trained: dict[str, set[int]] = {}
         """Digest of a model -> the ops in the data of every stage that led to it."""
+        self.sets: dict[str, list[str]] = {}
+        """Digest of a model -> the problem sets in the data of every stage that led to it."""
         self.blocks: dict[str, list[str]] = {}
         """Digest of an evaluation -> digests of the stages with its further samples."""
         self.made: dict[str, str] = {}
@@ -92,8 +96,10 @@ class Expansion:
         if "data" not in entry:
             raise UserError(f"{self.where}: {key}.data: missing; name the problem sets and their shares")
         shares, roles = self.mix(entry["data"], key)
+        data.refuse_tests(self, entry["data"], f"{key}.data")
+        roles = {role: data.decontaminated(self, digest, key) for role, digest in roles.items()}
         deps = {"init": before} if before else {}
-        given["seed"] = seed
+        given["seed"] = seed + check.seed(given.get("seed", 0), f"{self.where}: {key}.seed")
         if kind in TRAINERS:
             corpus = {**entry.get("corpus", {}), "mix": shares}
             deps["corpus"] = self.stage("corpus", corpus, {**roles, "tokenizer": tokenizer}, f"{key}.corpus")
@@ -104,8 +110,15 @@ class Expansion:
         else:
             given["mix"] = shares
             deps |= roles
+            if "offline" in entry:
+                deps |= offline.roles(self, entry["offline"], roles, str(before), key)
         digest = self.stage(kind, given, deps, key, f"{arm}/{name}/seed{seed}")
-        self.trained[digest] = self.trained.get(split_ref(before or "")[0], set()) | data.ops_of(self, list(roles.values()))
+        spec = self.plan.stages[digest].spec
+        if "offline" in entry and isinstance(spec, RLSpec):
+            offline.check(spec.method.sampler, entry["offline"], f"{self.where}: {key}")
+        earlier = split_ref(before or "")[0]
+        self.trained[digest] = self.trained.get(earlier, set()) | data.ops_of(self, list(roles.values()))
+        self.sets[digest] = list(dict.fromkeys([*self.sets.get(earlier, []), *roles.values()]))
         return digest
 
     def selected(self, name: str, before: str, stages: Tree, label: str) -> str:
@@ -115,7 +128,7 @@ class Expansion:
         given, deps = ladder.selection(stages[name], before, self.plan.stages, label, evaluate, where)
         own = {key: value for key, value in stages[name].items() if key not in OWN_KEYS}
         digest = self.stage("select", {**own, **given}, deps, f"stages.{name}", label)
-        self.trained[digest] = self.trained[before]
+        self.trained[digest], self.sets[digest] = self.trained[before], self.sets[before]
         return digest
 
     def evaluation(self, stages: Tree, name: str, model: str, label: str, problems: str | None = None) -> list[str]:
@@ -142,7 +155,7 @@ class Expansion:
             step, at = ladder.split_name(part)
             entry = self.entries[step]
             if before is None and entry["kind"] == "pretrain":
-                self.tokenizer = self.stage("tokenizer", data.tokenizer_spec(self), {}, "tokenizer")
+                self.tokenizer = self.stage("tokenizer", data.tokenizer_spec(self), data.tokenizer_roles(self), "tokenizer")
             if entry["kind"] == "select":
                 digest = self.selected(step, str(before), self.entries, f"{name}/{step}/seed{seed}")
             else:
@@ -210,10 +223,11 @@ class Expansion:
         check.different(rows, self.combinations, self.where)
         contrast.check(self.combinations, resolved, self.where)
         budget.check(self.study.match, rows, self.plan, self.where)
-        self._report(rows)
+        made = lineup.lineups(self.study, self.scale.bands, self.combinations, rows, resolved, self.where)
+        self._report(rows, made)
         return self.plan
 
-    def _report(self, rows: list[ReportArm]) -> None:
+    def _report(self, rows: list[ReportArm], lineups: dict[str, Lineup]) -> None:
         shown = {digest for row in rows for digest in [*(s.digest for s in row.path), *row.evaluations.values()]}
         shown |= {rung.digest for row in rows for rung in row.rungs}
         blocks = {digest: more for digest, more in self.blocks.items() if digest in shown}
@@ -224,6 +238,7 @@ class Expansion:
         used = shown | {
             dep for digest in shown | corpora for role, dep in self.plan.stages[digest].deps.items() if role.startswith("data")
         }
+        used |= data.made_of(self, used)
         trained = {row.arm: sorted(self.trained.get(row.path[-1].digest, set())) for row in rows}
         spec = {
             "study": self.plan.study,
@@ -238,6 +253,8 @@ class Expansion:
             "claims": self.study.claims,
             "match": self.study.match,
             "blocks": blocks,
+            "lineups": lineups,
+            "trained_sets": data.trained_sets(self, rows, used),
         }
         self.plan.report = self._new_stage("report", spec, {digest: digest for digest in sorted(used)}, "report", "")
 

@@ -10,7 +10,7 @@ from interplay.schema.task import TaskKey
 from interplay.study import check
 from interplay.study.arms import Own, Tree, replaced
 
-OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate"}
+OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate", "offline"}
 """Keys of a study's stage that are not keys of its kind's spec or its run block."""
 
 
