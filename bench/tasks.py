@@ -1,10 +1,11 @@
-"""Speed of the op_dag family on one thread: problems generated and rendered, and solutions verified, per second.
+"""Speed of the generating families on one thread: problems generated and rendered, and solutions verified, per second.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/tasks.py [--profile]
 
 Solutions are one third gold, one third gold in another valid order, one third gold with one step spoilt: eight of each of a
 thousand problems, as in groups of rollouts, each judged once. `verify one` judges one solution of each problem, so that
-nothing of the problem was seen before. Aims: 10,000 problems/s and 50,000 solutions/s at op 10.
+nothing of the problem was seen before. Aims: 10,000 problems/s and 50,000 solutions/s at op 10. Of bios and taxonomy, by level,
+solutions are gold, and tokens are those of a tokenizer of words.
 """
 
 import argparse
@@ -14,12 +15,16 @@ import random
 import time
 from collections.abc import Callable
 
-from interplay.schema.verify import Verify
+from interplay.data import tokenizer
+from interplay.schema.bios import Bios
 from interplay.schema.op_dag import OpDag
+from interplay.schema.taxonomy import Taxonomy
+from interplay.schema.verify import Verify
 from interplay.tasks.op_dag import Problem, generate, render, solve, structure, verify
 from interplay.tasks.op_dag.judge import layout
 from interplay.tasks.op_dag.parse import parse_cached, part_cached
 from interplay.tasks.op_dag.verify import gold
+from interplay.tasks.table import family
 
 OPS = (5, 10, 20)
 MODES = {"forward": {"forward": 1.0}, "reverse": {"reverse": 1.0}}
@@ -87,6 +92,48 @@ def measure(task: OpDag, op: int, size: int) -> dict[str, float]:
     }
 
 
+def facts(task: Bios | Taxonomy, op: int, size: int) -> dict[str, float]:
+    """Rates of every function of a family about facts, in items per CPU second, and tokens of a prompt and a solution."""
+    module, options = family(task), Verify()
+    problems = [module.generate(task, 1, index, op) for index in range(size)]
+    shown = [module.render(problem, task) for problem in problems]
+    words = tokenizer.words(module.vocabulary(task))
+    tokens = [tokenizer.encode_all(words, list(texts))[1].mean() for texts in list(zip(*shown, strict=True))[:2]]
+    return {
+        "generate + render": rate(lambda i: module.render(module.generate(task, 0, i, op), task), size),
+        "solve": rate(lambda i: module.solve(shown[i].prompt, task), size),
+        "structure": rate(lambda i: module.structure(problems[i]), size),
+        "verify": rate(lambda i: module.verify(problems[i], shown[i].solution, options), size),
+        "prompt tokens": tokens[0],
+        "solution tokens": tokens[1],
+    }
+
+
+def measure_facts(size: int, repeats: int) -> None:
+    """Measure and print bios and taxonomy, level by level."""
+    levels = [
+        ("statement", 1),
+        ("parametric", 1),
+        ("contextual", 1),
+        ("iid", 2),
+        ("iid", 3),
+        ("in_context", 2),
+        ("in_context", 4),
+    ]
+    tasks = [(Bios.model_validate({"level": level}), op) for level, op in levels]
+    tasks += [(Taxonomy(), op) for op in (1, 4)]
+    print(
+        f"{'level':10} {'op':>3} "
+        + " ".join(f"{n:>18}" for n in ("generate + render", "solve", "structure", "verify"))
+        + "  tokens"
+    )
+    for task, op in tasks:
+        runs = [facts(task, op, size) for _ in range(repeats)]
+        best = [max(run[name] for run in runs) for name in runs[0]]
+        rates = " ".join(f"{value:16,.0f}/s" for value in best[:4])
+        print(f"{task.level:10} {op:3} {rates}  {best[4]:.1f} + {best[5]:.1f}", flush=True)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -115,6 +162,7 @@ def main() -> None:
                     print(f"    aim {name} {aim:,}/s: {'met' if best[name] >= aim else 'MISSED'}, {best[name] / aim:.2f}x")
         if arguments.profile:
             profile(lambda task=task: measure(task, 10, arguments.size))  # type: ignore[misc]
+    measure_facts(arguments.size, arguments.repeats)
 
 
 def profile(work: Callable[[], object]) -> None:
