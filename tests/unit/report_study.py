@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from interplay.schema.report import ReportSpec
@@ -17,18 +18,19 @@ BANDS = {"id": [2, 3], "edge": [4]}
 
 
 def write_evaluation(
-    root: Path, digest: str, counts: Counts, n: int = 4, extra_answers: int = 0, data: str = "test", model: str = "m"
-) -> Path:
-    """An evaluation whose prompts have the given strict counts; `extra_answers` more samples have only the answer right."""
+    root: Path, digest: str, counts: Counts, n: int = 4, extra_answers: int = 0, data: str = "test", model: str = "m",
+    partly: float = 0.0,
+) -> Path:  # fmt: skip
+    """An evaluation whose prompts have the given strict counts; `extra_answers` more samples have only the answer right. A sample that
+    is not strictly right scores `partly`."""
     rows = []
     prompts = [(op, right) for op, rights in counts.items() for right in rights]
     for index, (op, right) in enumerate(prompts):
         band = next(name for name, ops in BANDS.items() if op in ops)
         for sample in range(n):
             strict, answer = sample < right, sample < right + extra_answers
-            rows.append(
-                {"index": index, "sample": sample, "band": band, "op": op, "mode": "forward", "strict": strict, "answer": answer}
-            )
+            place = {"index": index, "sample": sample, "band": band, "op": op, "mode": "forward"}
+            rows.append({**place, "strict": strict, "answer": answer, "score": np.float32(1.0 if strict else partly)})
     out = write_record(root, digest, "evaluate", {"num_samples": n}, {}, {"model": model, "data": data})
     pd.DataFrame(rows).to_parquet(out / "samples.parquet")
     return out
@@ -63,8 +65,10 @@ def spec(arms: list[dict], **given: object) -> ReportSpec:
     return ReportSpec.model_validate({**plain, **given})
 
 
-def write_problems(root: Path, digest: str, ops: list[int], keys: list[str]) -> Path:
-    """A problem set with these ops and structural keys."""
-    out = write_record(root, digest, "problems", {}, {"size": len(ops)})
-    pd.DataFrame({"op": ops, "key": keys}).to_parquet(out / "problems.parquet")
+def write_problems(
+    root: Path, digest: str, ops: list[int], keys: list[str], origins: list[str] | None = None, kind: str = "problems"
+) -> Path:
+    """A problem set with these ops and structural keys; without `origins` its rows were first made in it."""
+    out = write_record(root, digest, kind, {}, {"size": len(ops)})
+    pd.DataFrame({"op": ops, "key": keys, "origin": origins or [""] * len(ops)}).to_parquet(out / "problems.parquet")
     return out

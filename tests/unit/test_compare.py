@@ -28,7 +28,7 @@ def write(root: Path, kind: str, digest: str, spec: dict, deps: dict[str, str], 
 def evaluation(root: Path, digest: str, rights: list[int], data: str = "test") -> dict[str, Any]:
     rows = [
         {"index": i, "sample": s, "band": "id" if i < 3 else "edge", "op": 2 if i < 3 else 4, "mode": "forward", "strict": s < right,
-         "answer": s < right, "error": "none" if s < right else "value", "completion": f"{digest} on {i}: {'good' if s < right else 'bad'}"}
+         "answer": s < right, "score": float(s < right), "error": "none" if s < right else "value", "completion": f"{digest} on {i}: {'good' if s < right else 'bad'}"}
         for i, right in enumerate(rights)
         for s in range(4)
     ]  # fmt: skip

@@ -32,6 +32,7 @@ CLEAN = {
     "a grid that passes through the control's values": [
         "g: {path: [base, rl], control: rl, set: {rl.data: {hard: 1.0}}, grid: {rl.temperature: [0.5, 1.0]}}"
     ],
+    "another random stream": ["again: {path: [base, rl], control: rl, set: {rl.seed: 100}}"],
     "how it is run": ["fast: {path: [base, rl], control: rl, set: {rl.temperature: 0.7, rl.run.threads: 2}}"],
 }
 

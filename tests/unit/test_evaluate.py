@@ -38,7 +38,9 @@ def row(op: int, mode: str, answer: str, band: str = "b") -> Row:
 
 def samples_of(strict: list[list[int]], answer: list[list[int]]) -> Samples:
     passes = np.array(strict, dtype=bool)
-    return Samples(passes, np.array(answer, dtype=bool), ~passes, np.full(passes.shape, 10), np.where(passes, "none", "value"))
+    score = np.where(passes, 1.0, 0.25).astype(np.float32)
+    rest = ~passes, np.full(passes.shape, 10), np.where(passes, "none", "value")
+    return Samples(passes, np.array(answer, dtype=bool), score, *rest)
 
 
 def test_k_runs_over_the_powers_of_two_up_to_n() -> None:

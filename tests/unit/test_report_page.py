@@ -155,7 +155,7 @@ def test_an_arm_has_one_colour_in_every_figure_and_no_two_of_eight_share_one(tmp
     ("given", "says"),
     [
         ({"x": "k", "y": "strict_pass@1"}, "write strict_pass or answer_pass"),
-        ({"x": "op", "y": "strict_pass"}, "write strict_pass@K or answer_pass@K"),
+        ({"x": "op", "y": "strict_pass"}, "write strict_pass@K, answer_pass@K or score"),
     ],
 )
 def test_a_figure_that_could_not_be_drawn_is_refused_when_the_study_is_read(given: dict, says: str) -> None:

@@ -139,7 +139,7 @@ def test_overlap_of_a_test_set_with_the_other_sets_is_counted_by_structural_key(
     for digest, (ops, of_op) in keys.items():
         inputs[digest] = study.write_problems(tmp_path, digest, ops, of_op)
     (entry,) = lineage.overlaps(frame.read(found.spec, inputs))
-    assert entry == lineage.Overlap("test", 3, repeats={2: 1}, shared={3: 1}, against=["train"])
+    assert entry == lineage.Overlap("test", 3, repeats={2: 1}, shared={3: 1}, variants={}, against=["train"])
 
 
 def test_errors_are_the_mean_over_evaluations_most_frequent_first(tmp_path: Path) -> None:

@@ -9,13 +9,25 @@ from interplay.cli.common import CONFIGS, RESULTS, plan_of, study_arguments
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     study_arguments(parser)
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new, empty, or an older export")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FOLDER|FILE.json",
+        help="a folder that is new, empty or an older export; or a file for the verdicts and numbers alone, to be committed "
+        "as docs/results/STUDY.SCALE.json, from which `make docs` writes docs/papers.md",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the folder and name its page."""
-    from interplay.report import export  # pandas and matplotlib: not for a mistyped study
+    """Write the folder and name its page, or write the file."""
+    from interplay.report import export, summary  # pandas and matplotlib: not for a mistyped study
 
+    if args.output.suffix == ".json":
+        summary.write(plan_of(args), RESULTS, args.output)
+        print(f"export: {args.output}")
+        return 0
     export.write(plan_of(args), CONFIGS, RESULTS, args.output)
     print(f"export: {args.output / 'index.html'}")
     return 0

@@ -6,6 +6,7 @@ import uuid
 
 from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.base import UserError
+from interplay.schema.kinds import SETS
 from interplay.store import artifact
 from interplay.study import compose
 from interplay.study.graph import plan_study
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _started(plan: Plan) -> bool:
     """Whether a model or an evaluation of the study was made: data and tokenizers are shared between studies."""
-    own = [stage for stage in plan.stages.values() if stage.kind not in ("problems", "corpus", "tokenizer", "source")]
+    own = [stage for stage in plan.stages.values() if stage.kind not in (*SETS, "corpus", "tokenizer", "source")]
     return any(artifact.done(artifact.folder(RESULTS, stage.kind, stage.digest)) for stage in own)
 
 

@@ -1,4 +1,4 @@
-"""From samples to numbers: pass@k, the answer-prior baseline, error classes. P problems, n samples each."""
+"""From samples to numbers: pass@k, scores, baselines, error classes. P problems, n samples each."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ import numpy as np
 
 from interplay.data.pool import Row
 from interplay.tasks.score import pass_at_k
+from interplay.tasks.table import judge
 
 
 class Samples(NamedTuple):
@@ -15,10 +16,21 @@ class Samples(NamedTuple):
 
     strict: np.ndarray
     answer: np.ndarray
+    score: np.ndarray
+    """Of each, in [0, 1]."""
     truncated: np.ndarray
     length: np.ndarray
     error: np.ndarray
     """Error class of each, str."""
+
+
+class Baselines(NamedTuple):
+    """What knowing nothing of a problem earns on it, each array (P,)."""
+
+    answer: np.ndarray
+    """Chance that an answer drawn from the prior is right."""
+    score: np.ndarray
+    """Score of the trivial policy; NaN where the family names none."""
 
 
 def powers(n: int) -> list[int]:
@@ -38,27 +50,41 @@ def prior(rows: Sequence[Row]) -> np.ndarray:
     return (same - 1) / np.maximum(total - 1, 1)
 
 
+def trivial(rows: Sequence[Row]) -> np.ndarray:
+    """For each problem the score (P,) of the trivial policy that its family names as `baseline(problem)`, such as citing all
+    there is; NaN for families without one."""
+    found = []
+    for row in rows:
+        family = judge(row.family)
+        found.append(family.baseline(family.loads(row.graph)) if hasattr(family, "baseline") else np.nan)
+    return np.array(found, dtype=float)
+
+
 def summarise(rows: Sequence[Row], samples: Samples) -> dict[str, Any]:
     """The record's metrics: n_prompts, n_samples, and one `cell` for all problems (`all`) and for each band, op and mode."""
-    guess = prior(rows)
+    baselines = Baselines(prior(rows), trivial(rows))
     result: dict[str, Any] = {"n_prompts": len(rows), "n_samples": samples.strict.shape[1]}
-    result["all"] = cell(samples, guess, np.ones(len(rows), dtype=bool))
+    result["all"] = cell(samples, baselines, np.ones(len(rows), dtype=bool))
     for axis in ("band", "op", "mode"):
         values = np.array([str(getattr(row, axis)) for row in rows])
         names = sorted(set(values), key=lambda name: (len(name), name) if axis == "op" else (0, name))
-        result[axis] = {str(name): cell(samples, guess, values == name) for name in names}
+        result[axis] = {str(name): cell(samples, baselines, values == name) for name in names}
     return result
 
 
-def cell(samples: Samples, guess: np.ndarray, chosen: np.ndarray) -> dict[str, Any]:
+def cell(samples: Samples, baselines: Baselines, chosen: np.ndarray) -> dict[str, Any]:
     """Numbers over the `chosen` (P,) problems: strict_pass@k, answer_pass@k (unbiased, arXiv:2107.03374, eq. 1, mean over
-    problems), prior_pass@k (k draws from the answer prior), shares of error classes, share truncated, mean length in tokens."""
+    problems), prior_pass@k (k draws from the answer prior), mean score, baseline_score (of the trivial policies, where all of the
+    problems have one), shares of error classes, share truncated, mean length in tokens."""
     n = samples.strict.shape[1]
     values: dict[str, Any] = {"n": int(chosen.sum())}
     for k in powers(n):
         values[f"strict_pass@{k}"] = _round(pass_at_k(n, samples.strict[chosen].sum(1), k).mean())
         values[f"answer_pass@{k}"] = _round(pass_at_k(n, samples.answer[chosen].sum(1), k).mean())
-        values[f"prior_pass@{k}"] = _round((1 - (1 - guess[chosen]) ** k).mean())
+        values[f"prior_pass@{k}"] = _round((1 - (1 - baselines.answer[chosen]) ** k).mean())
+    values["score"] = _round(samples.score[chosen].mean(dtype=float))
+    if not np.isnan(baselines.score[chosen]).any():
+        values["baseline_score"] = _round(baselines.score[chosen].mean())
     errors = Counter(samples.error[chosen].ravel().tolist())
     values["errors"] = {name: _round(count / errors.total()) for name, count in sorted(errors.items())}
     values["truncated"] = _round(samples.truncated[chosen].mean())

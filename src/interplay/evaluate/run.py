@@ -64,14 +64,14 @@ def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dic
 
 
 def per_prompt(table: pa.Table, samples: Samples) -> pa.Table:
-    """`prompts.parquet`: one row per prompt with its samples counted, strictly right, and with the right answer. What tables are
-    made from, without the completions."""
+    """`prompts.parquet`: one row per prompt with its samples counted, strictly right, and with the right answer, and the sum of
+    their scores. What tables are made from, without the completions."""
     count = samples.strict.shape[1]
     first = table.select(["index", "band", "op", "mode"]).take(np.arange(0, len(table), count))
     counts = {"n": np.full(len(first), count), "strict": samples.strict.sum(axis=1), "answer": samples.answer.sum(axis=1)}
     for name, values in counts.items():
         first = first.append_column(name, pa.array(values, pa.int64()))
-    return first
+    return first.append_column("score", pa.array(samples.score.sum(axis=1, dtype=float), pa.float64()))
 
 
 def arrays(table: pa.Table, num_samples: int) -> Samples:

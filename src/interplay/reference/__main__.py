@@ -1,16 +1,19 @@
-"""`python -m interplay.reference docs/reference.md` writes the page; without a file it prints it. `make docs` calls it."""
+"""`python -m interplay.reference docs/reference.md` writes the reference, a file named papers.md the page of papers; without a
+file it prints the reference. `make docs` calls it for both."""
 
 import sys
 from pathlib import Path
 
+from interplay.reference import papers
 from interplay.reference.render import page
 
 
 def main(argv: list[str]) -> int:
-    """Write the page to the file named, or print it."""
-    if argv:
-        Path(argv[0]).write_text(page(), encoding="utf-8")
-    else:
+    """Write the pages to the files named, or print the reference."""
+    for path in map(Path, argv):
+        text = papers.page(Path.cwd()) if path.name == "papers.md" else page()
+        path.write_text(text, encoding="utf-8")
+    if not argv:
         print(page())
     return 0
 

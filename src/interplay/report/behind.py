@@ -9,8 +9,9 @@ from interplay.schema.report import ReportSpec
 from interplay.store import artifact
 from interplay.store.metrics import read_telemetry
 
-ROLES = {"corpus": "corpus", "tokenizer": "tokenizer", "validation": "problems", "data": "problems"}
-"""Kind of a stage that is known only by the role it plays for another."""
+ROLES = {"corpus": "corpus", "tokenizer": "tokenizer", "samples": "evaluate", "evaluation": "evaluate", "offline": "evaluate"}
+ROLES |= dict.fromkeys(("validation", "data", "against"), "problems")
+"""Kind of a stage that is known only by the role it plays for another; a problem set may also have been read or curated."""
 
 
 class Behind(NamedTuple):

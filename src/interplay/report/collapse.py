@@ -14,7 +14,8 @@ MOST = 40
 specs."""
 STATES = ("failed", "unfinished", "running", "missing", "new", "done")
 """A box has the first state that any of its stages has."""
-ROLES = {"corpus": "corpus", "tokenizer": "tokenizer", "data": "problems", "validation": "problems", "model": "model"}
+ROLES = {"corpus": "corpus", "tokenizer": "tokenizer", "model": "model", "samples": "evaluate", "evaluation": "evaluate"}
+ROLES |= {"offline": "evaluate", **dict.fromkeys(("data", "validation", "against"), "problems")}
 """The kind of a stage that is known by its role alone, since its record is not at hand."""
 
 
@@ -84,8 +85,10 @@ def _with_placeholders(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Map
 
 
 def _groups(stages: Mapping[str, Mapping[str, Any]], coarse: bool) -> dict[str, str]:
-    """Digest -> key of its box: a hash over kind, spec without seeds, and the boxes of its dependencies."""
+    """Digest -> key of its box: a hash over kind, spec without seeds, the boxes of its dependencies, and its level, so that
+    boxes never form a circle."""
     groups: dict[str, str] = {}
+    levels = _levels(stages)
     for digest, stage in stages.items():
         deps = {role: groups[dep.split("@")[0]] + dep.partition("@")[2] for role, dep in stage["deps"].items()}
         if stage["kind"] == "evaluate":
@@ -93,9 +96,20 @@ def _groups(stages: Mapping[str, Mapping[str, Any]], coarse: bool) -> dict[str, 
         spec: Any = _without_seeds(stage["spec"])
         if coarse and "absent" not in spec and stage["kind"] != "report":
             spec, deps = _short(stage), {role: dep for role, dep in deps.items() if not role.startswith("data.")}
-        text = json.dumps([stage["kind"], spec, deps], sort_keys=True)
+        text = json.dumps([stage["kind"], spec, deps, levels[digest]], sort_keys=True)
         groups[digest] = hashlib.sha256(text.encode()).hexdigest()[:12]
     return groups
+
+
+def _levels(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """How many evaluations in a row decided what a stage is made from: a set that is curated by samples of the base stands
+    above the base, and what is trained on it above other stages that differ from it in nothing else."""
+    levels: dict[str, int] = {}
+    for digest, stage in stages.items():
+        below = [dep.split("@")[0] for dep in stage["deps"].values()]
+        steps = [levels[dep] + (stages[dep]["kind"] == "evaluate" and stage["kind"] != "report") for dep in below]
+        levels[digest] = max(steps, default=0)
+    return levels
 
 
 def _without_seeds(value: Any) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.report import estimate, flips, frame, text
+from interplay.report import estimate, flips, foretold, frame, text
 from interplay.report.collapse import stage_name
 from interplay.report.frame import Results
 from interplay.report.plain import aligned, short
@@ -175,7 +175,7 @@ def _scores(
                 *(f"  samples of evaluation {digest}: `interplay store pull` gets them" for digest in bare),
             ]
         ]
-    bands = _bands(stages[stages[pairs[0][1]]["deps"]["data"]]["spec"])
+    bands = foretold.bands(stages[pairs[0][1]]["deps"]["data"], stages)
     read = _results(a, b, common, bands, folders)
     columns = [column] if column else [None, *bands]
     if column and not _holds(column, read):
@@ -204,12 +204,6 @@ def _results(a: Side, b: Side, common: list[tuple[int, str]], bands: dict[str, l
         study="compare", scale="", question="", arms=arms, bands=bands, trained_ops={}, tables={}, figures={}, claims=[]
     )
     return frame.read(spec, folders)
-
-
-def _bands(spec: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Bands of a problem set with their ops, easiest first."""
-    found = {band: sorted(int(op) for op in ops) for band, ops in spec["bands"].items()}
-    return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
 def _ops(bands: dict[str, list[int]]) -> list[str]:

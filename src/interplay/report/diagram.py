@@ -21,7 +21,16 @@ SWEEPS = 12
 LONGEST = 19
 """Characters of a label that fit in a box."""
 MODEL_ROLES = ("init", "model", "reference")
-HUES = {"problems": 205, "curate": 205, "corpus": 190, "tokenizer": 175, "source": 265, "pretrain": 265, "midtrain": 285}
+HUES = {
+    "problems": 205,
+    "dataset": 205,
+    "curate": 160,
+    "corpus": 190,
+    "tokenizer": 175,
+    "source": 265,
+    "pretrain": 265,
+    "midtrain": 285,
+}
 HUES |= {"sft": 310, "rl": 25, "select": 45, "evaluate": 140, "report": 220}
 STYLE = """<style>
 .diagram text{font:600 12px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}

@@ -7,6 +7,7 @@ import pandas as pd
 
 from interplay.report import stats
 from interplay.report.frame import Results, of_column, scores, seeds, split_metric
+from interplay.schema.report import SCORE
 
 AGREE = 1e-12
 """Means of seeds that differ by less are equal but for rounding."""
@@ -67,6 +68,28 @@ def difference(results: Results, arm: str, against: str, column: str | None, met
     """`metric` of `arm` minus that of `against`, paired by seed: the paired t interval over seeds, or with one distinct pair of
     models the bootstrap over prompts paired by prompt. An `against` that all seeds share is the same model in each pair, so the
     interval is then uncertain over the seeds of `arm` alone."""
+    parts, missing = _pairs(results, arm, against, column, metric)
+    found = _estimate(parts, missing, (-1.0, 1.0))
+    if np.isnan(found.deviation):
+        return found
+    shared = len({part.digests[1] for part in parts.values()}) == 1
+    over = f"{found.over}, one {against}" if shared else found.over
+    return found._replace(over=over, detectable=stats.detectable(found.deviation, found.models))
+
+
+def p_value(results: Results, arm: str, against: str, column: str | None, metric: str) -> float:
+    """Two-sided p-value of "`difference` is 0", uncertain over the same as its interval: the paired t test over seeds, or with
+    one distinct pair of models (or seeds that agree exactly) the bootstrap over prompts. NaN where there is no difference."""
+    parts, _ = _pairs(results, arm, against, column, metric)
+    if not parts:
+        return float("nan")
+    distinct = _distinct(parts)
+    means = _means(distinct)
+    return stats.t_p(means) if np.ptp(means) > AGREE else stats.bootstrap_p(_pooled(distinct))
+
+
+def _pairs(results: Results, arm: str, against: str, column: str | None, metric: str) -> tuple[dict[int, _Part], list[str]]:
+    """Seed -> differences prompt by prompt; and why some are not there."""
     parts: dict[int, _Part] = {}
     missing = _absent(results, arm)
     for seed in seeds(results.spec, arm):
@@ -79,12 +102,7 @@ def difference(results: Results, arm: str, against: str, column: str | None, met
         else:
             least = min(one.n_samples, other.n_samples)
             parts[seed] = _Part(one.scores - other.scores, one.digests + other.digests, least, one.data)
-    found = _estimate(parts, missing, (-1.0, 1.0))
-    if np.isnan(found.deviation):
-        return found
-    shared = len({part.digests[1] for part in parts.values()}) == 1
-    over = f"{found.over}, one {against}" if shared else found.over
-    return found._replace(over=over, detectable=stats.detectable(found.deviation, found.models))
+    return parts, missing
 
 
 def _absent(results: Results, arm: str) -> list[str]:
@@ -103,9 +121,10 @@ def _part(results: Results, arm: str, seed: int, column: str | None, metric: str
             continue
         rows = of_column(results.prompts[digest], column, results.spec.bands)
         if len(rows):
-            least, (_, k) = int(rows["n"].min()), split_metric(metric)
-            if k > least:
-                return f"evaluation {digest} of {arm} at seed {seed} has {least} samples per prompt, {metric} needs {k}"
+            least = int(rows["n"].min())
+            if metric != SCORE and split_metric(metric)[1] > least:
+                needed = split_metric(metric)[1]
+                return f"evaluation {digest} of {arm} at seed {seed} has {least} samples per prompt, {metric} needs {needed}"
             return _Part(scores(rows, metric), (digest,), least, results.records[digest]["deps"]["data"])
     if gaps or not evaluations:
         known = dict.fromkeys(results.why[digest] for digest in gaps if digest in results.why)
@@ -117,17 +136,17 @@ def _part(results: Results, arm: str, seed: int, column: str | None, metric: str
 def _estimate(parts: dict[int, _Part], missing: list[str], support: tuple[float, float]) -> Estimate:
     if not parts:
         return Estimate(missing=tuple(missing))
-    distinct = {part.digests: part.scores for part in parts.values()}
-    means = np.array([scores.mean() for scores in distinct.values()])
+    distinct = _distinct(parts)
+    means = _means(distinct)
     deviation = np.nan
     if np.ptp(means) > AGREE:
         deviation = float(means.std(ddof=1))
         low, high = stats.t_interval(means, support)
         over = f"{len(means)} seeds"
     else:
-        pooled = pd.concat(distinct.values()).groupby(level=0).mean()
-        low, high = stats.bootstrap(pooled.to_numpy(), support)
-        over = f"{len(pooled)} prompts ({_why_prompts(len(distinct), len(parts))})"
+        pooled = _pooled(distinct)
+        low, high = stats.bootstrap(pooled, support)
+        over = f"{len(pooled)} prompts ({_why_prompts(len(means), len(parts))})"
     return Estimate(
         value=float(means.mean()),
         low=low,
@@ -137,11 +156,26 @@ def _estimate(parts: dict[int, _Part], missing: list[str], support: tuple[float,
         n_samples=min(part.n_samples for part in parts.values()),
         seeds=tuple(parts),
         per_seed=tuple(float(part.scores.mean()) for part in parts.values()),
-        models=len(distinct),
+        models=len(means),
         digests=tuple(dict.fromkeys(digest for part in parts.values() for digest in part.digests)),
         deviation=deviation,
         missing=tuple(missing),
     )
+
+
+def _distinct(parts: dict[int, _Part]) -> dict[tuple[str, ...], pd.Series]:
+    """Scores by distinct model, or pair of them."""
+    return {part.digests: part.scores for part in parts.values()}
+
+
+def _means(distinct: dict[tuple[str, ...], pd.Series]) -> np.ndarray:
+    """(m,), one per distinct model."""
+    return np.array([scores.mean() for scores in distinct.values()])
+
+
+def _pooled(distinct: dict[tuple[str, ...], pd.Series]) -> np.ndarray:
+    """Each prompt's mean (P,) over the distinct models."""
+    return pd.concat(distinct.values()).groupby(level=0).mean().to_numpy()
 
 
 def _why_prompts(models: int, seeds_present: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from interplay.report import estimate, frame, stats, tables, text
+from interplay.report import contrast, estimate, foretold, frame, stats, tables, text
 from interplay.report.chain import stages_of
 from interplay.report.estimate import Estimate
 from interplay.report.frame import Results
@@ -56,20 +56,34 @@ def match(spec: ReportSpec, stages: Stages, table: str, row: str, column: str, m
 
     Raises UserError with the nearest name for whatever the table does not have."""
     where = f"study {spec.study}"
-    name = _pick(table, [*spec.tables, *(f"{known}{DIFFERENCES}" for known in spec.tables)], where, "table")
-    shown = spec.tables[name.removesuffix(DIFFERENCES)]
-    pairs = {f"{arm} − {against}": (arm, against) for arm, against in tables.contrasts(Results(spec, {}, {}, {}))}
+    fights = [f"{known}{contrast.SUFFIX}" for known in spec.lineups]
+    name = _pick(table, [*spec.tables, *(f"{known}{DIFFERENCES}" for known in spec.tables), *fights], where, "table")
+    shown = spec.tables[name.removesuffix(DIFFERENCES).removesuffix(contrast.SUFFIX)]
+    pairs = {f"{arm} − {against}": (arm, against) for arm, against in _pairs(spec, name if name in fights else "")}
     values = {arm: (arm, "") for arm in frame.arms(spec)}
     known = pairs if name.endswith(DIFFERENCES) else values | pairs
     arm, against = known[_pick(row, list(known), f"table {name}", "row")]
-    table = f"{name.removesuffix(DIFFERENCES)}{DIFFERENCES if against else ''}"
+    table = name if name in fights else f"{name.removesuffix(DIFFERENCES)}{DIFFERENCES if against else ''}"
     column, _, behind = column.partition("/")
-    ops = sorted({int(op) for row in spec.arms for op in _ops(stages, row.evaluations.values())})
+    bands = [foretold.bands(stages[d]["deps"]["data"], stages) for row in spec.arms for d in row.evaluations.values()]
+    ops = sorted({op for known in bands for ops in known.values() for op in ops})
     columns = [part for item in shown.columns for part in ([f"op:{op}" for op in ops] if item == "op" else [item])]
-    column = _pick(column, columns, f"table {name}", "column")
-    metrics = tables.side_by_side(shown.cells)
+    untold = "op" in shown.columns and any(foretold.all_ops(known) is None for known in bands)
+    column = _pick(column, columns, f"table {name}", "column", lambda word: untold and word.startswith("op:"))
+    metrics = list(dict.fromkeys(shown.cells)) if name in fights else tables.side_by_side(shown.cells)
     metric = _pick(metric or behind or metrics[0], metrics, f"table {name}", "metric", is_metric)
     return Asked(table, arm, against, column, metric)
+
+
+def _pairs(spec: ReportSpec, fight: str) -> list[tuple[str, str]]:
+    """(arm, against) of the rows of differences, and of a contrast if one is asked for: whichever try may have been chosen."""
+    pairs = tables.contrasts(Results(spec, {}, {}, {}))
+    if not fight:
+        return pairs
+    lineup = spec.lineups[fight.removesuffix(contrast.SUFFIX)]
+    first = [item.arm for one in lineup.contenders if one.name == lineup.against for item in one.tries]
+    others = [item.arm for one in lineup.contenders if one.name != lineup.against for item in one.tries]
+    return [*pairs, *((arm, against) for arm in others for against in first)]
 
 
 def is_metric(word: str) -> bool:
@@ -93,23 +107,15 @@ def _plain(word: str) -> str:
     return re.sub(r"[\s_:–—−-]+", " ", word.strip().lower())
 
 
-def _ops(stages: Stages, evaluations: Iterable[str]) -> set[str]:
-    """Ops of the evaluations' problem sets, by their specs."""
-    sets = [stages[stages[digest]["deps"]["data"]]["spec"] for digest in evaluations]
-    return {str(op) for spec in sets for ops in spec["bands"].values() for op in ops}
-
-
 def _holds(stages: Stages, digest: str, asked: Asked, spec: ReportSpec) -> bool:
-    """Whether an evaluation's problem set has the column, by the spec."""
-    bands = stages[stages[digest]["deps"]["data"]]["spec"]["bands"]
+    """Whether an evaluation's problem set has the column, or may have it, by the spec."""
+    bands = foretold.bands(stages[digest]["deps"]["data"], stages)
     if asked.column in bands:
         return True
-    wanted = (
-        {asked.column.removeprefix("op:")}
-        if asked.column.startswith("op:")
-        else {str(op) for op in spec.bands.get(asked.column, [])}
-    )
-    return bool(wanted & {str(op) for ops in bands.values() for op in ops})
+    ops = foretold.all_ops(bands)
+    named = asked.column.startswith("op:")
+    wanted = {int(asked.column.removeprefix("op:"))} if named else set(spec.bands.get(asked.column, []))
+    return (named if ops is None else False) or bool(wanted & set(ops or []))
 
 
 def value(spec: ReportSpec, report: str, results: Path, asked: Asked) -> tuple[Estimate, list[str]]:

@@ -1,4 +1,4 @@
-"""Figures: pass@k curves, scores per op, training curves. PNG and SVG whose bytes depend on the numbers alone."""
+"""Figures: pass@k curves, scores per op or band, training curves. PNG and SVG whose bytes depend on the numbers alone."""
 
 import io
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from interplay.report import curves, frame, ladder, lineage
+from interplay.report.by_band import by_band
 from interplay.report.estimate import Estimate, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.style import STYLE, WIDTH, legend, look
@@ -27,7 +28,7 @@ def draw(results: Results, figure: Figure) -> Drawing:
     """Draw one declared figure."""
     with matplotlib.rc_context(STYLE):
         by_step = ladder.by_step if is_metric(figure.y) else curves.by_step
-        canvas, caption = {"k": _by_k, "op": _by_op, "step": by_step}[figure.x](results, figure)
+        canvas, caption = {"k": _by_k, "op": _by_op, "band": by_band, "step": by_step}[figure.x](results, figure)
         if canvas is None:
             return Drawing(b"", b"", caption)
         return Drawing(_bytes(canvas, "png", {"Software": None}), _bytes(canvas, "svg", {"Date": None, "Creator": None}), caption)

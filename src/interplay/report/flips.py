@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from interplay.report import frame
 from interplay.report.frame import Results
+from interplay.schema.kinds import SETS
 from interplay.store import artifact
 
 Pairs = list[tuple[int, str, str]]
@@ -85,8 +86,9 @@ def _told(flip: Flip, what: str, read: Results, folders: dict[str, Path], result
 
 
 def _problem(digest: str, index: int, results: Path) -> dict[str, Any]:
-    path = artifact.folder(results, "problems", digest) / "problems.parquet"
-    if not path.exists():
+    paths = (artifact.folder(results, kind, digest) / "problems.parquet" for kind in SETS)
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
         return {}
     rows = pq.read_table(path, columns=["index", "prompt", "solution"], filters=[("index", "==", index)]).to_pylist()
     return rows[0] if rows else {}

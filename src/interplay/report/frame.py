@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from interplay.schema.base import UserError
-from interplay.schema.report import ReportSpec
+from interplay.schema.report import SCORE, ReportSpec
 from interplay.store.artifact import done, record
 from interplay.tasks.score import pass_at_k
 
@@ -18,7 +18,8 @@ class Results(NamedTuple):
 
     spec: ReportSpec
     prompts: dict[str, pd.DataFrame]
-    """Evaluation digest -> one row per prompt, by its index: band, op, mode, n samples, of which strict and answer right."""
+    """Evaluation digest -> one row per prompt, by its index: band, op, mode, n samples, of which strict and answer right, and
+    the sum of their scores."""
     records: dict[str, dict]
     """Digest -> record of every finished stage."""
     folders: dict[str, Path]
@@ -40,28 +41,30 @@ def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
 
 def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
     """Counts of blocks of samples of the same prompts, added up."""
-    return blocks[0].assign(**{name: sum(block[name] for block in blocks) for name in ("n", "strict", "answer")})
+    return blocks[0].assign(**{name: sum(block[name] for block in blocks) for name in ("n", "strict", "answer", "score")})
 
 
 def count(folder: Path) -> pd.DataFrame:
-    """Samples of one evaluation counted per prompt (see `Results.prompts`): `prompts.parquet`, else counted here. UserError when
-    neither is readable."""
+    """Samples of one evaluation counted per prompt (see `Results.prompts`): `prompts.parquet`, else counted here. UserError
+    when neither is readable."""
     path = folder / "prompts.parquet"
     try:
         if path.exists():
             return pd.read_parquet(path).set_index("index").astype({"band": "category"})
         path = folder / "samples.parquet"
-        samples = pd.read_parquet(path, columns=["index", "op", "band", "mode", "strict", "answer"])
+        samples = pd.read_parquet(path, columns=["index", "op", "band", "mode", "strict", "answer", "score"])
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not readable as samples ({error}); remove {folder} to make it again") from None
     samples["band"] = samples["band"].astype("category")
     grouped = samples.groupby("index", sort=True)
     fixed = grouped[["band", "op", "mode"]].first()
-    return fixed.assign(n=grouped.size(), strict=grouped["strict"].sum(), answer=grouped["answer"].sum())
+    sums = {name: grouped[name].sum() for name in ("strict", "answer")}
+    return fixed.assign(n=grouped.size(), **sums, score=samples["score"].astype(float).groupby(samples["index"]).sum())
 
 
 def of_column(prompts: pd.DataFrame, column: str | None, bands: dict[str, list[int]]) -> pd.DataFrame:
-    """The rows of a column: `op:N`, a band of the problem set, or else a band of the study, known by its ops; None: all rows."""
+    """The rows of a column: `op:N`, a band of the problem set, or else a band of the study, known by its ops; None: all
+    rows."""
     if column is None:
         return prompts
     if column.startswith("op:"):
@@ -77,7 +80,9 @@ def split_metric(metric: str) -> tuple[str, int]:
 
 
 def scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
-    """Unbiased pass@k of each prompt, in [0, 1]; k must not exceed any prompt's n."""
+    """Unbiased pass@k of each prompt, or its mean score, in [0, 1]; k must not exceed any prompt's n."""
+    if metric == SCORE:
+        return prompts["score"] / prompts["n"]
     kind, k = split_metric(metric)
     return pd.Series(pass_at_k(prompts["n"].to_numpy(), prompts[kind].to_numpy(), k), index=prompts.index, dtype=np.float64)
 
@@ -101,3 +106,24 @@ def bands(results: Results) -> list[str]:
     """Bands that some evaluation holds, easiest first."""
     found = {str(band) for table in results.prompts.values() for band in table["band"].unique()}
     return sorted(found, key=lambda band: (min(results.spec.bands.get(band, [0])), band))
+
+
+def trained_ops(results: Results, arm: str) -> list[int] | None:
+    """Ops in the data of any stage of an arm: as planned, or where no plan knows them, as its sets hold them. None where one of
+    these sets is not there."""
+    sets = results.spec.trained_sets.get(arm)
+    if sets is None:
+        return results.spec.trained_ops.get(arm, [])
+    if not set(sets) <= results.folders.keys():
+        return None
+    return sorted({int(op) for digest in sets for op in keys(results.folders[digest])["op"].unique()})
+
+
+def keys(folder: Path) -> pd.DataFrame:
+    """What tells the rows of a problem set apart, in their order: op, key, origin. UserError when it is not readable."""
+    path = folder / "keys.parquet"
+    path = path if path.exists() else folder / "problems.parquet"
+    try:
+        return pd.read_parquet(path, columns=["op", "key", "origin"])
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable as a problem set ({error}); remove {folder} to make it again") from None

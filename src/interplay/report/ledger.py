@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from interplay.report.behind import Behind
+from interplay.report.plain import short
 from interplay.report.units import clock, quantity
 from interplay.schema.report import ReportArm, ReportSpec
 from interplay.store.artifact import split_ref
@@ -12,6 +13,8 @@ TRAINING = ["optimizer.name", "optimizer.learning_rate", "schedule.name", "batch
 SETTINGS = {
     "source": ["path", "hub_id", "revision"],
     "problems": ["size", "split", "task.modulus", "task.operators", "task.surface", "transform.name"],
+    "dataset": ["format", "size", "split", "band", "sha256"],
+    "curate": ["mix", "size", "steps"],
     "tokenizer": ["algorithm", "vocab_size"],
     "corpus": ["sequence_length", "mix"],
     "pretrain": ["model.architecture", "model.hidden_size", "model.num_hidden_layers", "tokens", *TRAINING],
@@ -151,7 +154,15 @@ def _member(digest: str, uses: list[tuple[str, int]], behind: Behind) -> Member:
 
 def _settings(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     found = {key: _at(spec, key) for key in SETTINGS.get(kind, [])}
+    if kind == "curate" and found["steps"] is not None:
+        found["steps"] = " → ".join(map(_step, found["steps"])) or None
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    """`keychain (n_chains 8, n_hops 2)`: a curation step with what it holds."""
+    keys = ", ".join(f"{key} {short(value)}" for key, value in step.items() if key != "name" and value is not None)
+    return f"{step['name']} ({keys})" if keys else str(step["name"])
 
 
 def _at(spec: Any, dotted: str) -> Any:

@@ -1,7 +1,6 @@
 """Where the numbers come from: each arm's path and its errors, and overlaps of the problem sets."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -9,20 +8,22 @@ import pandas as pd
 from interplay.report import frame
 from interplay.report.frame import Results
 from interplay.report.ledger import steps
-from interplay.schema.base import UserError
+from interplay.schema.kinds import SETS
 
 LEAST_ERROR = 0.0005
 """Share below which an error class is not worth a word: it would read 0.0 %."""
 
 
 def arms(results: Results) -> list[dict[str, Any]]:
-    """One entry per arm: its control, the ops it was trained on, its steps as (name, first seed's digest), its errors by band."""
+    """One entry per arm: its control, the ops it was trained on, its steps as (name, first seed's digest), its errors by
+    band."""
     return [_arm(results, name) for name in frame.arms(results.spec)]
 
 
 def _arm(results: Results, name: str) -> dict[str, Any]:
     rows = [item for item in results.spec.arms if item.arm == name]
-    trained = ranges(results.spec.trained_ops.get(name, []))
+    ops = frame.trained_ops(results, name)
+    trained = ranges(ops) if ops is not None else "not known: its data are not here"
     errors = _errors(results, list(dict.fromkeys(digest for row in rows for _, digest in sorted(row.evaluations.items()))))
     path = [(step, digest) for step, _, digest in steps(rows[0])]
     return {"name": name, "control": rows[0].control, "trained": trained, "steps": path, "errors": errors}
@@ -42,44 +43,68 @@ def _errors(results: Results, evaluations: list[str]) -> dict[str, str]:
 
 
 class Overlap(NamedTuple):
-    """How clean one test set is, by structural key (equal up to renaming of letters and reordering of definitions)."""
+    """How clean one test set is: by structural key (equal up to renaming of letters and reordering of definitions) and by
+    origin (equal for all variants of one question)."""
 
     digest: str
     size: int
     repeats: dict[int, int]
     """Op -> problems whose structure an earlier one of the set has."""
     shared: dict[int, int]
-    """Op -> problems whose structure some problem in `against` has."""
+    """Op -> problems whose structure, or that of the row that they were made of, is one in `against` or of what that was made
+    of."""
+    variants: dict[int, int]
+    """Op -> problems that were made of the same row as some problem in `against`."""
     against: list[str]
-    """Digests of the other problem sets among the report's inputs."""
+    """Digests of the other problem sets among the report's inputs that something was trained on."""
+
+
+class _Rows(NamedTuple):
+    """A problem set as sets are compared, each column (P,)."""
+
+    op: pd.Series
+    key: pd.Series
+    origin: pd.Series
+    """`digest:index` of the row that it was first made as."""
+    root: pd.Series
+    """Structural key of that row; its own where the origin is not here."""
 
 
 def overlaps(results: Results) -> list[Overlap]:
-    """One entry per test set among the inputs, checked against all problem sets among them that no evaluation uses."""
-    kinds = {digest: record["kind"] for digest, record in results.records.items()}
-    tests = {record["deps"]["data"] for record in results.records.values() if record["kind"] == "evaluate"}
-    sets = {digest: _keys(results.folders[digest]) for digest in sorted(kinds) if kinds[digest] == "problems"}
-    training = [digest for digest in sets if digest not in tests]
-    seen = {key for digest in training for key in sets[digest]["key"]}
+    """One entry per test set among the inputs, checked against the sets that arms were trained on as far as they are here;
+    where the plan tells none, against all that no evaluation shown uses."""
+    spec, records = results.spec, results.records
+    shown = [digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]]
+    tests = {records[digest]["deps"]["data"] for digest in shown if digest in records}
+    sets = {digest: frame.keys(results.folders[digest]) for digest in sorted(records) if records[digest]["kind"] in SETS}
+    trained = {digest for of_arm in spec.trained_sets.values() for digest in of_arm}
+    against = [digest for digest in sets if (digest in trained if trained else digest not in tests)]
+    rows = {digest: _rows(digest, sets) for digest in (*against, *sorted(tests & sets.keys()))}
+    keys = {key for digest in against for key in (*rows[digest].key, *rows[digest].root)}
+    origins = {origin for digest in against for origin in rows[digest].origin}
     found = []
     for digest in sorted(tests & sets.keys()):
-        rows = sets[digest]
-        repeats, shared = (_per_op(rows[mask]) for mask in (rows["key"].duplicated(), rows["key"].isin(seen)))
-        found.append(Overlap(digest, len(rows), repeats, shared, training))
+        own = rows[digest]
+        repeats = _per_op(own.op[own.key.duplicated()])
+        shared = _per_op(own.op[own.key.isin(keys) | own.root.isin(keys)])
+        found.append(Overlap(digest, len(own.op), repeats, shared, _per_op(own.op[own.origin.isin(origins)]), against))
     return found
 
 
-def _keys(folder: Path) -> pd.DataFrame:
-    path = folder / "keys.parquet"
-    path = path if path.exists() else folder / "problems.parquet"
-    try:
-        return pd.read_parquet(path, columns=["op", "key"])
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not readable as a problem set ({error}); remove {folder} to make it again") from None
+def _rows(digest: str, sets: dict[str, pd.DataFrame]) -> _Rows:
+    """A row without an origin was first made in this very set; where the set of an origin is not here, the row's own key stands
+    for that of its root."""
+    table, keys = sets[digest], {name: other["key"].tolist() for name, other in sets.items()}
+    origins, roots = [], []
+    for index, (key, origin) in enumerate(zip(table["key"], table["origin"], strict=True)):
+        first, _, place = origin.partition(":")
+        origins.append(origin or f"{digest}:{index}")
+        roots.append(keys[first][int(place)] if first in keys else key)
+    return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
 
 
-def _per_op(rows: pd.DataFrame) -> dict[int, int]:
-    return dict(sorted(Counter(rows["op"].tolist()).items()))
+def _per_op(ops: pd.Series) -> dict[int, int]:
+    return dict(sorted(Counter(ops.tolist()).items()))
 
 
 def ranges(numbers: list[int]) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.report import budget, claims, figures, tables, text
+from interplay.report import budget, claims, contrast, contrast_text, figures, tables, text
 from interplay.report.estimate import plain
 from interplay.report.frame import Results
 from interplay.schema.report import Figure
@@ -19,6 +19,8 @@ class Answer(NamedTuple):
     """By table; the differences of a table are one of their own."""
     drawings: dict[str, figures.Drawing]
     budgets: list[budget.Judged]
+    contrasts: dict[str, contrast.Made]
+    """By table with the suffix of contrasts; their differences are among the grids too, for those who look behind a number."""
 
 
 def answer(results: Results) -> Answer:
@@ -29,9 +31,10 @@ def answer(results: Results) -> Answer:
         grids[name] = tables.values(results, table)
         if tables.contrasts(results, table):
             grids[f"{name}_differences"] = tables.differences(results, table)
+    contrasts = {f"{name}{contrast.SUFFIX}": contrast.make(results, name) for name in contrast.names(results)}
     drawings = {name: figures.draw(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
     judged = [claims.judge(results, claim) for claim in spec.claims]
-    return Answer(results, judged, grids, drawings, budget.judge_all(results))
+    return Answer(results, judged, grids, drawings, budget.judge_all(results), contrasts)
 
 
 def write(made: Answer, out: Path) -> None:
@@ -39,30 +42,55 @@ def write(made: Answer, out: Path) -> None:
     write_json(out / "claims.json", claims.as_json(made.judged))
     if made.budgets:
         write_json(out / "budgets.json", budget.as_json(made.budgets))
-    for name, grid in made.grids.items():
-        title = f"{name.replace('_', ' ')}: {made.results.spec.question}"
-        write_atomic(out / "tables" / f"{name}.csv", text.as_csv(grid).encode())
-        write_atomic(out / "tables" / f"{name}.md", text.as_markdown(grid, title).encode())
-        write_atomic(out / "tables" / f"{name}.tex", text.as_latex(grid, title).encode())
+    forms = {name: (text.as_csv(grid), *_for_readers(text, grid, name, made)) for name, grid in made.grids.items()}
+    forms |= {n: (contrast_text.as_csv(one), *_for_readers(contrast_text, one, n, made)) for n, one in made.contrasts.items()}
+    for name, written in forms.items():
+        for ending, content in zip(("csv", "md", "tex"), written, strict=True):
+            write_atomic(out / "tables" / f"{name}.{ending}", content.encode())
     for name, drawing in made.drawings.items():
         if drawing.svg:
             write_atomic(out / "figures" / f"{name}.png", drawing.png)
             write_atomic(out / "figures" / f"{name}.svg", drawing.svg)
 
 
+def _for_readers(form: Any, table: Any, name: str, made: Answer) -> tuple[str, str]:
+    """A table in Markdown and LaTeX, by the module that writes its like."""
+    title = f"{name.replace('_', ' ')}: {made.results.spec.question}"
+    return form.as_markdown(table, title), form.as_latex(table, title)
+
+
 def metrics(made: Answer) -> dict[str, Any]:
     """For the record: the verdicts and every table's numbers."""
+    found = {name: _fight(one) for name, one in made.contrasts.items()}
     return {
         "claims": [{"says": item.claim.says, "verdict": item.verdict, "reason": item.reason} for item in made.judged],
         "tables": {name: _numbers(grid) for name, grid in made.grids.items()},
+        **({"contrasts": found} if found else {}),
     }
 
 
 def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:
-    return (["k", "op", "step"].index(item[1].x), item[0])
+    return (["k", "op", "band", "step"].index(item[1].x), item[0])
 
 
 def _numbers(grid: tables.Grid) -> dict[str, list[Any]]:
     """`row/column/metric` -> [estimate, low, high], null where missing."""
     found = {"/".join(key): plain(cell.estimate) for key, cell in grid.cells.items()}
     return {key: [item["value"], item["low"], item["high"]] for key, item in found.items()}
+
+
+def _fight(made: contrast.Made) -> dict[str, dict[str, Any]]:
+    """`name/column/metric` -> what was chosen, difference, its interval, noise floor, p-values, verdict; null where missing."""
+    found = {}
+    for block in made.blocks:
+        for row in block.rows:
+            gap = plain(row.gap)
+            numbers = {"floor": block.floor.size, "p": row.p, "adjusted": row.adjusted}
+            found["/".join((row.chosen.name, block.column, block.metric))] = {
+                "arm": row.chosen.arm,
+                "value": plain(row.estimate)["value"],
+                "difference": [gap["value"], gap["low"], gap["high"]],
+                **{key: None if number != number else float(f"{number:.7g}") for key, number in numbers.items()},
+                "verdict": row.verdict,
+            }
+    return found

@@ -10,7 +10,21 @@ from typing import Any, NamedTuple
 
 import jinja2
 
-from interplay.report import behind, collapse, diagram, frame, ledger, lineage, make, missing, per_arm, present, provenance, spent
+from interplay.report import (
+    behind,
+    collapse,
+    contrast,
+    diagram,
+    frame,
+    ledger,
+    lineage,
+    make,
+    missing,
+    per_arm,
+    present,
+    provenance,
+    spent,
+)
 from interplay.report.behind import Behind
 from interplay.report.make import Answer
 from interplay.schema.base import plural
@@ -79,7 +93,8 @@ def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
         results=[figure for figure in figures if figure["x"] != "step"],
         curves=[figure for figure in figures if figure["x"] == "step"],
         tables=[present.table(name, grid) for name, grid in made.grids.items()],
-        provenance=provenance.data(spec, made.grids, of, anchors),
+        contrasts=[present.fight(name, one) for name, one in made.contrasts.items()],
+        provenance=provenance.data(spec, made.grids | {n: contrast.grid(one) for n, one in made.contrasts.items()}, of, anchors),
         spent=spent.rows(of),
         where=spent.where_and_when(of),
         entries=entries,

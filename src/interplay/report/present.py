@@ -4,12 +4,14 @@ import base64
 import itertools
 from typing import Any
 
-from interplay.report import claims, forest, tables
+from interplay.report import claims, contrast, contrast_text, forest, tables
 from interplay.report import text as words
 from interplay.report.make import Answer
 
 CHIPS = {"supported": "yes", "refuted": "no", "inconclusive": "open", "not judged": "none"}
 """Verdict -> class of its chip."""
+VERDICTS = {"better": "yes", "worse": "no", "tie": "none", "missing": "open"}
+"""Verdict of a contrast -> class of its chip."""
 NOTE = "Percent, with the 95 % interval in brackets."
 
 
@@ -52,7 +54,7 @@ def table(name: str, grid: tables.Grid) -> dict[str, Any]:
         rows = [(row, [_cell(name, grid.cells[row, *key]) for key in block]) for row in grid.rows]
         bands = [(tables.label(column), len(list(of))) for column, of in itertools.groupby(column for column, _ in block)]
         metrics = [tables.label("", metric) for _, metric in block]
-        shown.append({"bands": bands, "metrics": metrics, "rows": rows, "prior": words.prior_row(grid, block)})
+        shown.append({"bands": bands, "metrics": metrics, "rows": rows, "prior": words.baselines(grid, block)})
     wide = len(grid.columns) > tables.WIDEST // 2
     # Values per seed and detectable effects are a click away here, and written out in the other forms of the table.
     notes = [NOTE, *(note for note in words.notes(grid)[1:] if not note.startswith("MDE"))]
@@ -65,6 +67,34 @@ def _cell(table: str, cell: tables.Cell) -> dict[str, Any]:
     lines = [_minus(line) for line in words.lines(cell)[:2]]
     gaps = cell.estimate.missing if cell.estimate.seeds else ()
     return {"key": key, "lines": lines, "partly": bool(gaps), "why": "; ".join(cell.estimate.missing)}
+
+
+def fight(name: str, made: contrast.Made) -> dict[str, Any]:
+    """Blocks of (caption, rows); a row is its cells, each lines of text and, where something stands behind it, a key for the
+    script, and the class of its verdict."""
+    blocks = []
+    for block in made.blocks:
+        against = block.rows[0].chosen.arm
+        rows = []
+        for row in block.rows:
+            cells = [
+                {"lines": [_minus(line) for line in lines[:2]], "key": ""} for lines in contrast_text.cells(made, block, row)
+            ]
+            at = 2 if made.contrast.tune else 1
+            for place, other, found in ((at, "", row.estimate), (at + 1, against, row.gap)):
+                if found.seeds:
+                    cell = tables.Cell(row.chosen.arm, other, block.column, block.metric, found, "")
+                    cells[place]["key"] = "/".join((name, cell.row, cell.column, cell.metric))
+            rows.append({"cells": cells, "chip": VERDICTS.get(row.verdict, "")})
+        blocks.append({"caption": _minus(contrast_text.caption(block)), "rows": rows})
+    title = f"{name.removesuffix(contrast.SUFFIX).replace('_', ' ')}: against {made.lineup.against}, beside the noise floor"
+    return {
+        "name": name,
+        "title": title,
+        "heads": contrast_text.heads(made),
+        "blocks": blocks,
+        "notes": contrast_text.notes(made),
+    }
 
 
 def _minus(text: str) -> str:

@@ -23,11 +23,43 @@ def bootstrap(values: np.ndarray, support: tuple[float, float], draws: int = DRA
     if np.ptp(values) == 0:
         unseen = 1 - (LEVEL / 2) ** (1 / size)
         return (1 - unseen) * values[0] + unseen * support[0], (1 - unseen) * values[0] + unseen * support[1]
-    random = np.random.default_rng(0)
+    low, high = np.quantile(_redrawn(values, draws), [LEVEL / 2, 1 - LEVEL / 2])
+    return float(low), float(high)
+
+
+def _redrawn(values: np.ndarray, draws: int) -> np.ndarray:
+    """Means (draws,) of `values` (P,) redrawn with replacement, by a fixed random stream."""
+    random, size = np.random.default_rng(0), len(values)
     rows = max(1, BLOCK // size)
     means = [values[random.integers(size, size=(min(rows, draws - done), size))].mean(1) for done in range(0, draws, rows)]
-    low, high = np.quantile(np.concatenate(means), [LEVEL / 2, 1 - LEVEL / 2])
-    return float(low), float(high)
+    return np.concatenate(means)
+
+
+def bootstrap_p(values: np.ndarray, draws: int = DRAWS) -> float:
+    """Two-sided p-value of "the mean of the differences `values` (P,) is 0", by `bootstrap`: the level at which 0 is an end of
+    its percentile interval, counting 0 itself as one draw more, so that it is never 0. Where all prompts agree on v, the level
+    at which the bound of `bootstrap` over [-1, 1] reaches 0: 2 (1 + |v|)^-P, at most 1."""
+    if np.ptp(values) == 0:
+        return float(min(1.0, 2 * (1 + abs(values[0])) ** -len(values)))
+    means = _redrawn(values, draws)
+    least = min(int((means <= 0).sum()), int((means >= 0).sum()))
+    return min(1.0, 2 * (1 + least) / (draws + 1))
+
+
+def t_p(values: np.ndarray) -> float:
+    """Two-sided p-value of "the mean of `values` (m,) is 0", m >= 2, by Student's t. Of differences paired by seed this is the
+    paired t test."""
+    return float(stats.ttest_1samp(values, 0.0).pvalue)
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """p-values (m,) adjusted for m tests (Holm, Scandinavian Journal of Statistics 6, 1979): the i-th smallest times m - i + 1,
+    no smaller than any before it, at most 1."""
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(np.minimum(1.0, p[order] * np.arange(len(p), 0, -1)))
+    adjusted = np.empty_like(stepped)
+    adjusted[order] = stepped
+    return adjusted
 
 
 def t_interval(values: np.ndarray, support: tuple[float, float]) -> tuple[float, float]:

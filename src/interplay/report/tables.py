@@ -8,7 +8,7 @@ import numpy as np
 from interplay.report import frame
 from interplay.report.estimate import Estimate, difference, value
 from interplay.report.frame import Results
-from interplay.schema.report import Table
+from interplay.schema.report import SCORE, Table
 
 WIDEST = 8
 """Columns that stand side by side; a wider grid is shown in blocks."""
@@ -44,7 +44,7 @@ class Grid(NamedTuple):
     cells: dict[tuple[str, str, str], Cell]
     """By (row, column, metric)."""
     prior: dict[tuple[str, str], float]
-    """By (column, metric): the score of answers drawn from the prior; only answer metrics have one."""
+    """By (column, metric): what knowing nothing scores; see `baseline`."""
 
 
 def values(results: Results, table: Table) -> Grid:
@@ -84,11 +84,12 @@ def _grid(results: Results, table: Table, rows: list[tuple[str, str]]) -> Grid:
     metrics = side_by_side(table.cells)
     cells = {}
     held = {column: column_ops(results, column) for column in columns}
+    trained = {arm: frame.trained_ops(results, arm) for arm, _ in rows}
     for (arm, against), column, metric in itertools.product(rows, columns, metrics):
         found = difference(results, arm, against, column, metric) if against else value(results, arm, column, metric)
-        cell = Cell(arm, against, column, metric, found, trained_mark(held[column], results.spec.trained_ops.get(arm, [])))
+        cell = Cell(arm, against, column, metric, found, trained_mark(held[column], trained[arm]))
         cells[cell.row, column, metric] = cell
-    prior = {(column, metric): answer_prior(results, column, metric) for column in columns for metric in metrics}
+    prior = {(column, metric): baseline(results, column, metric) for column in columns for metric in metrics}
     order = list(dict.fromkeys(key[0] for key in cells))
     return Grid(order, columns, metrics, cells, {key: score for key, score in prior.items() if not np.isnan(score)})
 
@@ -100,9 +101,10 @@ def expand_columns(results: Results, columns: list[str]) -> list[str]:
 
 
 def side_by_side(metrics: list[str]) -> list[str]:
-    """Each strict metric with its answer-only twin beside it, whichever of the two was asked for."""
-    ks = dict.fromkeys(frame.split_metric(metric)[1] for metric in metrics)
-    return [f"{kind}_pass@{k}" for k in ks for kind in ("strict", "answer")]
+    """Each strict metric with its answer-only twin beside it, whichever of the two was asked for; then the score, which has
+    none."""
+    ks = dict.fromkeys(frame.split_metric(metric)[1] for metric in metrics if metric != SCORE)
+    return [f"{kind}_pass@{k}" for k in ks for kind in ("strict", "answer")] + [SCORE] * (SCORE in metrics)
 
 
 def column_ops(results: Results, column: str) -> set[int]:
@@ -111,9 +113,10 @@ def column_ops(results: Results, column: str) -> set[int]:
     return {int(op) for table in tables for op in table["op"].unique()}
 
 
-def trained_mark(ops: set[int], trained: list[int]) -> str:
-    """The mark of a column with these ops for an arm that was trained on none, or only some, of them."""
-    if ops <= set(trained):
+def trained_mark(ops: set[int], trained: list[int] | None) -> str:
+    """The mark of a column with these ops for an arm that was trained on none, or only some, of them; none where it is not
+    known what the arm was trained on."""
+    if trained is None or ops <= set(trained):
         return ""
     return PARTLY if ops & set(trained) else UNTRAINED
 
@@ -135,10 +138,13 @@ def blocks(grid: Grid) -> list[list[tuple[str, str]]]:
     return [[(column, metric) for column in grid.columns for metric in group] for group in groups]
 
 
-def answer_prior(results: Results, column: str, metric: str) -> float:
-    """Mean over the evaluations of the answer-prior baseline in their records; NaN for strict metrics or where none has it."""
-    kind, k = frame.split_metric(metric)
+def baseline(results: Results, column: str, metric: str) -> float:
+    """Mean over the evaluations of what their records say that knowing nothing would score: the answer prior for answer
+    metrics, the trivial policy for the score. NaN for strict metrics or where none has it."""
+    if metric.startswith("strict"):
+        return np.nan
+    key = "baseline_score" if metric == SCORE else f"prior_pass@{frame.split_metric(metric)[1]}"
     group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
     found = [results.records[digest]["metrics"].get(group, {}).get(name, {}) for digest in results.prompts]
-    scores = [entry[f"prior_pass@{k}"] for entry in found if f"prior_pass@{k}" in entry]
-    return float(np.mean(scores)) if scores and kind == "answer" else np.nan
+    scores = [entry[key] for entry in found if key in entry]
+    return float(np.mean(scores)) if scores else np.nan

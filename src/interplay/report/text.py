@@ -7,13 +7,15 @@ import numpy as np
 
 from interplay.report.estimate import Estimate
 from interplay.report.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, blocks, label
+from interplay.schema.report import SCORE
 
 FIELDS = ["arm", "against", "column", "cell", "estimate", "low", "high", "over", "n_prompts", "n_samples", "seeds", "per_seed"]
 FIELDS += ["deviation", "detectable", "trained", "evaluations", "missing"]
-PRIOR = "answer prior"
+PRIOR, TRIVIAL = "answer prior", "trivial policy"
+"""Rows of what knowing nothing scores: in answer metrics, and in the score."""
 OVER_PROMPTS = "ᵖ"
 LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"}
-LATEX |= {"−": "$-$", "–": "--", "·": r"$\cdot$", OVER_PROMPTS: "$^p$"}
+LATEX |= {"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS: "$^p$"}
 
 
 def percent(number: float, signed: bool = False) -> str:
@@ -42,13 +44,14 @@ def per_seed(estimate: Estimate, signed: bool = False) -> str:
 
 
 def as_csv(grid: Grid) -> str:
-    """Long form, one line per cell, fractions to 7 significant digits; the prior is the arm `answer prior`."""
+    """Long form, one line per cell, fractions to 7 significant digits; the baselines are the arms `answer prior` and `trivial
+    policy`."""
     text = io.StringIO()
     writer = csv.DictWriter(text, FIELDS, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(_csv_row(cell) for cell in grid.cells.values())
     for (column, metric), score in grid.prior.items():
-        writer.writerow({"arm": PRIOR, "column": column, "cell": metric, "estimate": _digits(score)})
+        writer.writerow({"arm": _baseline_name(metric), "column": column, "cell": metric, "estimate": digits(score)})
     return text.getvalue()
 
 
@@ -59,30 +62,39 @@ def _csv_row(cell: Cell) -> dict[str, str | int]:
         "against": cell.against,
         "column": cell.column,
         "cell": cell.metric,
-        "estimate": _digits(found.value),
-        "low": _digits(found.low),
-        "high": _digits(found.high),
+        "estimate": digits(found.value),
+        "low": digits(found.low),
+        "high": digits(found.high),
         "over": found.over,
         "n_prompts": found.n_prompts,
         "n_samples": found.n_samples,
         "seeds": ";".join(str(seed) for seed in found.seeds),
-        "per_seed": ";".join(_digits(number) for number in found.per_seed),
-        "deviation": _digits(found.deviation),
-        "detectable": _digits(found.detectable),
+        "per_seed": ";".join(digits(number) for number in found.per_seed),
+        "deviation": digits(found.deviation),
+        "detectable": digits(found.detectable),
         "trained": {UNTRAINED: "none", PARTLY: "some"}.get(cell.mark, "all"),
         "evaluations": ";".join(found.digests),
         "missing": "; ".join(found.missing),
     }
 
 
-def _digits(number: float) -> str:
+def digits(number: float) -> str:
+    """7 significant digits; empty for NaN."""
     return "" if np.isnan(number) else f"{number:.7g}"
 
 
-def prior_row(grid: Grid, block: list[tuple[str, str]]) -> list[str]:
-    """The answer-prior baseline of a block's columns, a dash where it has none; empty when it has none at all."""
-    found = [percent(grid.prior.get(key, np.nan)) for key in block]
-    return found if set(found) != {"–"} else []
+def baselines(grid: Grid, block: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """Rows (name, cells) of what knowing nothing scores in a block's columns, a dash where it has no such row; only rows that
+    have a number."""
+    found = []
+    for name in (PRIOR, TRIVIAL):
+        row = [percent(grid.prior.get(key, np.nan) if _baseline_name(key[1]) == name else np.nan) for key in block]
+        found += [(name, row)] if set(row) != {"–"} else []
+    return found
+
+
+def _baseline_name(metric: str) -> str:
+    return TRIVIAL if metric == SCORE else PRIOR
 
 
 def lines(cell: Cell) -> list[str]:
@@ -100,9 +112,13 @@ def notes(grid: Grid) -> list[str]:
     """What must be known to read the numbers: unit, n, what intervals are uncertain over, marks, what is missing."""
     cells = list(grid.cells.values())
     said = ["Percent, with the 95 % interval in brackets and under it the value at each seed."]
-    if grid.prior:
+    if any(metric != SCORE for _, metric in grid.prior):
         said.append("Strict: every step and the answer are right. Answer: the final answer is right, however it was reached.")
         said.append("Answer prior: what drawing answers from their distribution, without reading the problem, would score.")
+    if SCORE in grid.metrics:
+        said.append("Score: mean over samples of how much is right, from 0 to 100; what counts is the task family's to say.")
+    if any(metric == SCORE for _, metric in grid.prior):
+        said.append("Trivial policy: the score of one fixed way to answer that reads nothing, such as citing every document.")
     if any(not np.isnan(cell.estimate.detectable) for cell in cells):
         said.append("MDE: the smallest true difference that this number of seeds would find with 80 % power at the 5 % level.")
     said += [f"{mark}: {MARKS[mark]}." for mark in MARKS if any(cell.mark == mark for cell in cells)]
@@ -128,8 +144,7 @@ def as_markdown(grid: Grid, title: str) -> str:
         for row in grid.rows:
             shown = ("<br>".join(lines(grid.cells[row, *key])) for key in block)
             parts.append(f"| {row} | {' | '.join(shown)} |")
-        if prior := prior_row(grid, block):
-            parts.append(f"| {PRIOR} | {' | '.join(prior)} |")
+        parts += [f"| {name} | {' | '.join(row)} |" for name, row in baselines(grid, block)]
         parts.append("")
     return "\n".join(parts + [f"- {note}" for note in notes(grid)]) + "\n"
 
@@ -142,18 +157,19 @@ def as_latex(grid: Grid, title: str) -> str:
         parts.append(" & ".join(["", *(_stack(label(column), label("", metric)) for column, metric in block)]) + r" \\")
         parts.append(r"\midrule")
         for row in grid.rows:
-            parts.append(" & ".join([_tex(row), *(_stack(*lines(grid.cells[row, *key])) for key in block)]) + r" \\")
-        if prior := prior_row(grid, block):
-            parts += [r"\midrule", " & ".join([PRIOR, *(_tex(item) for item in prior)]) + r" \\"]
+            parts.append(" & ".join([tex(row), *(_stack(*lines(grid.cells[row, *key])) for key in block)]) + r" \\")
+        below = [" & ".join([name, *map(tex, row)]) + r" \\" for name, row in baselines(grid, block)]
+        parts += [r"\midrule", *below] if below else []
         parts += [r"\bottomrule", r"\end{tabular}", ""]
     return "\n".join(parts)
 
 
 def _stack(*shown: str) -> str:
-    first, *rest = (_tex(line) for line in shown)
+    first, *rest = (tex(line) for line in shown)
     stacked = r" \\ ".join([first, *(rf"{{\scriptsize {line}}}" for line in rest)])
     return rf"\shortstack[r]{{{stacked}}}"
 
 
-def _tex(text: str) -> str:
+def tex(text: str) -> str:
+    """Escaped for LaTeX."""
     return "".join(LATEX.get(character, character) for character in text)

@@ -1,6 +1,6 @@
 """Evaluation: the only place where a model runs over a problem set."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
 from interplay.schema.verify import Verify
@@ -9,7 +9,8 @@ from interplay.schema.verify import Verify
 class EvaluateSpec(Model):
     """Samples of one model over one problem set. Roles: `model` and `data`."""
 
-    VERSION = 2
+    VERSION: ClassVar[int] = 3
+    """3: prompts.parquet has scores."""
     num_samples: Count = 32
     """Completions per prompt (n of the unbiased pass@k). Where a study asks for more than 32, the planner makes blocks
     of 32, a stage each, which the report reads as one, so that more samples repeat none."""

@@ -6,8 +6,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import field_validator, model_validator
 
 from interplay.schema.base import Model, Share, Since
+from interplay.schema.contrast import Contrast, Lineup
 
 METRIC = r"^(strict|answer)_pass@[1-9][0-9]*$"
+SCORE = "score"
+"""The metric that is no pass rate: the mean over samples of what the family's judge gives, such as F1 or a share of steps."""
 
 
 def check_column(value: str) -> str:
@@ -23,10 +26,12 @@ def is_metric(value: str) -> bool:
 
 
 def check_metric(value: str) -> str:
-    """`strict_pass@k` (every step and the answer right) or `answer_pass@k` (the answer right)."""
-    if not is_metric(value):
-        raise ValueError(f"'{value}' is not a metric; write strict_pass@K or answer_pass@K")
-    return value
+    """`strict_pass@k` (every step and the answer right), `answer_pass@k` (the answer right), or `score`."""
+    if value == SCORE or is_metric(value):
+        return value
+    if value.startswith(SCORE):
+        raise ValueError(f"'{value}' is not a metric: a score is a mean over samples and has no pass@k; write score")
+    raise ValueError(f"'{value}' is not a metric; write strict_pass@K, answer_pass@K or score")
 
 
 class Table(Model):
@@ -37,9 +42,11 @@ class Table(Model):
     columns: list[str]
     """Bands, single ops as `op:N`, or `op` for one column per op."""
     cells: list[str]
-    """Metrics, such as strict_pass@1."""
+    """Metrics, such as strict_pass@1 or score."""
     arms: Annotated[list[str] | None, Since(None)] = None
     """Arms that have a row, such as a few combinations of a grid, in the study's order; null: all."""
+    contrast: Annotated[Contrast | None, Since(None)] = None
+    """A further table with these columns and cells: differences to one arm beside the noise floor, with verdicts."""
 
     @field_validator("columns")
     @classmethod
@@ -51,25 +58,44 @@ class Table(Model):
     def _cells(cls, value: list[str]) -> list[str]:
         return [check_metric(item) for item in value]
 
+    @model_validator(mode="after")
+    def _judged_by_other_prompts(self) -> "Table":
+        tune = self.contrast.tune if self.contrast else None
+        if tune is not None:
+            check_column(tune.band)
+            if tune.band in self.columns:
+                raise ValueError(
+                    f"contrast.tune.band = '{tune.band}' is a column of this table: nothing may be judged by what it "
+                    "was chosen by; tune on another band"
+                )
+        return self
+
 
 class Figure(Model):
-    """pass@k curves (x: k), bars per op (x: op), training curves or evaluations along a training ladder (x: step)."""
+    """pass@k curves (x: k), bars per op (x: op), lines over bands in an order (x: band), training curves or evaluations along a
+    training ladder (x: step)."""
 
-    x: Literal["k", "op", "step"]
-    """Samples per prompt, op, or training step."""
+    x: Literal["k", "op", "band", "step"]
+    """Samples per prompt, op, band, or training step."""
     y: str
-    """For k: strict_pass or answer_pass; for op: a metric; for step: a key of metrics.jsonl, such as reward or loss, or a metric
-    of the evaluations with `along`."""
+    """For k: strict_pass or answer_pass; for op and band: a metric; for step: a key of metrics.jsonl, such as reward, loss or
+    drawn/BAND, or a pass rate of the evaluations with `along`."""
     by: Literal["arm"] = "arm"
     """What a line or a bar stands for."""
     panel: Literal["band", "none"] = "none"
     """Whether each band has a panel of its own (x: k)."""
+    bands: Annotated[list[str] | None, Since(None)] = None
+    """Bands from left to right (x: band), such as one task at growing lengths."""
 
     @model_validator(mode="after")
     def _y_fits_x(self) -> "Figure":
+        if (self.x == "band") != (self.bands is not None):
+            raise ValueError("bands are missing; list them from left to right" if self.x == "band" else "bands belong to x: band")
+        if self.bands is not None and (len(self.bands) < 2 or len(set(self.bands)) < len(self.bands)):
+            raise ValueError(f"bands must be two at least, each once, not {self.bands}")
         if self.x == "k" and self.y not in ("strict_pass", "answer_pass"):
             raise ValueError(f"'{self.y}' cannot be drawn against k; write strict_pass or answer_pass")
-        if self.x == "op":
+        if self.x in ("op", "band"):
             check_metric(self.y)
         return self
 
@@ -187,8 +213,8 @@ class ReportArm(Model):
 class ReportSpec(Model):
     """All that the report shows. Roles: every stage it reads, named by its digest."""
 
-    VERSION: ClassVar[int] = 2
-    """2: curves in panels by kind of stage."""
+    VERSION: ClassVar[int] = 3
+    """2: curves in panels by kind of stage; 3: overlaps by origin, baselines of scores."""
 
     study: str
     scale: str
@@ -206,3 +232,8 @@ class ReportSpec(Model):
     """Budgets that arms share."""
     blocks: Annotated[dict[str, list[str]], Since({})] = {}
     """Digest of an evaluation -> digests of the stages with its further samples: they count as one."""
+    lineups: Annotated[dict[str, Lineup], Since({})] = {}
+    """Table with a contrast -> who is compared in it."""
+    trained_sets: Annotated[dict[str, list[str]], Since({})] = {}
+    """Per arm the digests of all sets in the data of any stage of its path, where some sets of the study are files or curated:
+    their ops no plan knows."""

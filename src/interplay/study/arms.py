@@ -192,6 +192,11 @@ def _name(group: str, chosen: dict[str, Any], names: dict[str, str], spot: str) 
     return f"{group}[{tag}]" if tag else group
 
 
+def named(group: str, chosen: dict[str, Any]) -> str:
+    """Name of what an arm with these values of its axes would be called."""
+    return _name(group, chosen, _short_names({key: [value] for key, value in chosen.items()}), group)
+
+
 def short(value: Any) -> str:
     """A value within a name: `dapo`, `0.01`, `edge:0.5+corpus:0.5`."""
     if isinstance(value, dict):

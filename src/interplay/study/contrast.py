@@ -30,7 +30,7 @@ def resolved(
         spec = {field: getattr(stage.spec, field) for field in type(stage.spec).model_fields if field not in FROM_DATA}
         own = {key: value for key, value in entries.get(name, {}).items() if key in OWN_KEYS and key != "corpus"}
         corpus = plan.stages[stage.deps["corpus"]].spec if "corpus" in stage.deps else None
-        found[name] = {**spec, **own, "corpus": corpus}
+        found[name] = {**spec, **own, "corpus": corpus, "seed": entries.get(name, {}).get("seed", 0)}
         if more := blocks.get(digest):
             found[name]["num_samples"] = sum(at(plan.stages[part].spec, ["num_samples"]) for part in (digest, *more))
     return found

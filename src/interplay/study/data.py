@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interplay.schema.base import UserError, parse, shown
 from interplay.schema.curate import STEPS, CurateSpec
 from interplay.schema.data import ProblemsSpec
+from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.report import ReportArm
 from interplay.schema.sets import DataSet
 from interplay.schema.task import Task, TaskKey
 from interplay.store.artifact import checksum
@@ -22,7 +24,8 @@ STEP_KEYS = {"arm", "evaluate", "against"}
 
 
 def stage_of(e: Expansion, name: str, key: str) -> str:
-    """Digest of the problem set of that name, for which `key` of the study asks. Raises UserError when it leads back to itself."""
+    """Digest of the problem set of that name, for which `key` of the study asks. Raises UserError when it leads back to
+    itself."""
     if name in e.making:
         circle = " -> ".join([*e.making[e.making.index(name) :], name])
         raise UserError(f"{e.where}: data.{name}: made of itself: {circle}; take one of them away")
@@ -42,8 +45,8 @@ def task_of(e: Expansion, data: DataSet) -> dict[str, Any]:
 
 
 def tokenizer_spec(e: Expansion) -> dict[str, Any]:
-    """Spec of the tokenizer that fresh models of the arm share: the arm's task, and the tasks of the study's sets as far as they
-    need what those before them do not, so that a further set of a known task changes nothing."""
+    """Spec of the tokenizer that fresh models of the arm share: the arm's task, and the tasks of the study's sets as far as
+    they need what those before them do not, so that a further set of a known task changes nothing."""
     tasks = [(e.task, e.where)]
     tasks += [(task_of(e, data), f"{e.where}: data.{name}") for name, data in e.study.data.items() if data.form == "generated"]
     known: set[str] = set()
@@ -56,6 +59,18 @@ def tokenizer_spec(e: Expansion) -> dict[str, Any]:
             needed.append(given)
             known |= texts
     return {**e.study.tokenizer, "task": needed[0], "others": needed[1:]}
+
+
+def tokenizer_roles(e: Expansion) -> dict[str, str]:
+    """Roles of the tokenizer: what BPE learns from, the study's generated sets of split train and the files that have no other,
+    by digest so that names do not matter. Raises UserError where there is none."""
+    if e.study.tokenizer.get("algorithm") != "bpe":
+        return {}
+    fit = [name for name, data in e.study.data.items() if data.form != "mix" and data.split in ("train", None)]
+    if not fit:
+        raise UserError(f"{e.where}: tokenizer.algorithm = 'bpe': learns from sets of split train; generate one, or read a file")
+    digests = sorted({stage_of(e, name, "tokenizer") for name in fit})
+    return {f"data.{i}": digest for i, digest in enumerate(digests)}
 
 
 def parse_task(given: dict[str, Any], where: str) -> Task:
@@ -72,6 +87,61 @@ def ops_of(e: Expansion, digests: list[str]) -> set[int]:
             found |= {op for ops in stage.spec.bands.values() for op in ops}
         elif isinstance(stage.spec, CurateSpec):
             found |= ops_of(e, [dep for role, dep in stage.deps.items() if role.startswith("data.")])
+    return found
+
+
+def trained_sets(e: Expansion, rows: list[ReportArm], used: set[str]) -> dict[str, list[str]]:
+    """Per arm the problem sets that it was trained on at any seed, in a study some of whose sets are files or made of others:
+    then specs do not tell the ops of all rows. Else nothing."""
+    if not {e.plan.stages[digest].kind for digest in used} & {"dataset", "curate"}:
+        return {}
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        known = found.setdefault(row.arm, [])
+        known += [digest for digest in e.sets.get(row.path[-1].digest, []) if digest not in known]
+    return found
+
+
+def refuse_tests(e: Expansion, names: Iterable[str], key: str) -> None:
+    """Nobody is trained on what others are tested on: raises UserError at a set of split test, or one that is made of such."""
+    waiting = [(name, name) for name in names]
+    while waiting:
+        name, whole = waiting.pop()
+        data = e.study.data[name]
+        if data.split == "test" and not data.leak:
+            through = f"data.{name}" if name == whole else f"data.{name}, of which data.{whole} is made,"
+            raise UserError(
+                f"{e.where}: {key} = {shown(whole)}: {through} is of split test, which nothing is trained on; take another "
+                f"split, "
+                f"or declare leak: true there"
+            )
+        waiting += [(other, whole) for other in data.mix or {}]
+
+
+def decontaminated(e: Expansion, digest: str, key: str) -> str:
+    """The problem set behind the check that the study wants of all that is trained on; itself where it wants none. Raises
+    UserError where it is one of the sets to compare with."""
+    wanted = e.study.decontaminate
+    if wanted is None:
+        return digest
+    names = wanted.against if wanted.against is not None else [e.study.stages[name]["data"] for name in e.study.evaluate]
+    others = sorted({stage_of(e, name, "decontaminate.against") for name in names})
+    if digest in others:
+        raise UserError(f"{e.where}: {key}.data: one of the sets that decontaminate compares with; train on another")
+    step = wanted.model_dump(exclude={"against"})
+    deps = {"data.0": digest, **{f"against.0.{place}": other for place, other in enumerate(others)}}
+    return e.stage("curate", {"mix": [1.0], "steps": [step]}, deps, "decontaminate", f"{e.plan.stages[digest].label} clean")
+
+
+def made_of(e: Expansion, digests: Iterable[str]) -> set[str]:
+    """The problem sets that curated sets among these stages are made of, down to the first."""
+    found: set[str] = set()
+    waiting = list(digests)
+    while waiting:
+        stage = e.plan.stages[waiting.pop()]
+        more = {dep for role, dep in stage.deps.items() if stage.kind == "curate" and role.startswith("data.")} - found
+        found |= more
+        waiting += sorted(more)
     return found
 
 
@@ -115,7 +185,7 @@ def _file(e: Expansion, name: str, data: DataSet) -> str:
 
 def _mixed(e: Expansion, name: str, data: DataSet) -> str:
     key = f"data.{name}"
-    shares, deps = e.mix(data.mix or {}, key, "mix")
+    shares, deps = _merged(*e.mix(data.mix or {}, key, "mix"))
     steps: list[dict[str, Any]] = []
     for number, given in enumerate(data.steps):
         spot = f"{key}.steps.{number}"
@@ -124,7 +194,33 @@ def _mixed(e: Expansion, name: str, data: DataSet) -> str:
     spec: dict[str, Any] = {"mix": shares, "steps": steps}
     if data.size is not None:
         spec["size"] = data.size
-    return e.stage("curate", spec, deps, key)
+    digest = e.stage("curate", spec, deps, key)
+    _enough_samples(e, digest, key)
+    return digest
+
+
+def _merged(shares: list[float], deps: dict[str, str]) -> tuple[list[float], dict[str, str]]:
+    """The mix with each set once, whose shares are added where it goes by several names: no row shall occur twice."""
+    total: dict[str, float] = {}
+    for share, digest in zip(shares, deps.values(), strict=True):
+        total[digest] = total.get(digest, 0.0) + share
+    return list(total.values()), {f"data.{number}": digest for number, digest in enumerate(total)}
+
+
+def _enough_samples(e: Expansion, digest: str, key: str) -> None:
+    """The evaluations whose samples a step reads draw as many of a row as it counts. Raises UserError."""
+    stage = e.plan.stages[digest]
+    assert isinstance(stage.spec, CurateSpec)
+    for number, step in enumerate(stage.spec.steps):
+        roles = [role for role in stage.deps if role.startswith(f"samples.{number}.0.")]
+        parts = [e.plan.stages[stage.deps[role]].spec for role in roles]
+        drawn = sum(part.num_samples for part in parts if isinstance(part, EvaluateSpec))
+        if roles and drawn < step.samples():
+            raise UserError(
+                f"{e.where}: {key}.steps.{number}: counts {step.samples()} samples of each row, and its evaluation draws "
+                f"{drawn}; "
+                f"set num_samples: {step.samples()} there"
+            )
 
 
 def _roles(e: Expansion, step: dict[str, Any], number: int, deps: dict[str, str], spot: str) -> Iterator[tuple[str, str]]:
@@ -142,6 +238,9 @@ def _roles(e: Expansion, step: dict[str, Any], number: int, deps: dict[str, str]
     if kind.READS_TOKENIZER:
         yield "tokenizer", e.tokenizer
     if kind.READS_SAMPLES:
+        judged = e.pick(e.entries, step["evaluate"], f"{spot}.evaluate", "stage").get("kind")
+        if judged != "evaluate":
+            raise UserError(f"{where}.evaluate = {shown(step['evaluate'])}: is a {judged} stage; name one of kind evaluate")
         model = e.end_of(step["arm"], f"{spot}.arm")
         for role, data in list(deps.items()):
             if role.startswith("data."):
@@ -150,8 +249,8 @@ def _roles(e: Expansion, step: dict[str, Any], number: int, deps: dict[str, str]
     if kind.COMPARES:
         if not isinstance(step["against"], list) or not step["against"]:
             raise UserError(f"{where}.against = {shown(step['against'])}: must be a list of problem sets")
-        for place, other in enumerate(step["against"]):
-            yield f"against.{number}.{place}", stage_of(e, other, f"{spot}.against")
+        others = sorted({stage_of(e, other, f"{spot}.against") for other in step["against"]})
+        yield from ((f"against.{number}.{place}", other) for place, other in enumerate(others))
 
 
 MISSING = {

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from interplay.schema.base import UserError
 from interplay.schema.cost import Cost, costs
+from interplay.schema.kinds import SETS
 from interplay.schema.rl import RLSpec
 from interplay.store.artifact import split_ref
 from interplay.store.metrics import read_telemetry
@@ -159,12 +160,14 @@ def _work(stage: Mapping[str, Any], cost: Cost, known: Mapping[str, Mapping[str,
         return "flops", float(cost.flops)
     if cost.tokens or cost.sampled:
         return "tokens", float(cost.tokens + cost.sampled)
-    sets = [stage] if stage["kind"] == "problems" else []
-    if stage["kind"] == "corpus":
-        inputs = (known.get(split_ref(ref)[0]) for role, ref in stage["deps"].items() if role.startswith("data."))
-        sets = [one for one in inputs if one is not None]
-    problems = sum(one["spec"].get("size", 0) for one in sets)
+    problems = _problems(stage, known) if stage["kind"] in (*SETS, "corpus") else 0
     return ("problems", float(problems)) if problems else ("stages", 1.0)
+
+
+def _problems(stage: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> int:
+    """Problems of a set, or of all that a corpus or a curated set is made of; 0 where a file's size is not told."""
+    inputs = (known.get(split_ref(ref)[0]) for role, ref in stage["deps"].items() if role.startswith("data."))
+    return int(stage["spec"].get("size") or sum(_problems(one, known) for one in inputs if one is not None))
 
 
 def _paces(kind: str, library: Library, found: Mapping[str, Found]) -> list[Pace]:

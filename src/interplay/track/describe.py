@@ -9,7 +9,8 @@ from interplay.schema.report import ReportSpec
 from interplay.study.plan import Plan, Stage
 
 LONGEST = 300
-"""Characters of a parameter: a longer text, such as a custom function's source, is no column of a table. The artifact has it."""
+"""Characters of a parameter: a longer text, such as a custom function's source, is no column of a table. The artifact has
+it."""
 PER_OP = "strict_pass@1"
 """The metric that an evaluation's run has for every op; those of bands are complete."""
 OF_ALL = ("n", "length", "truncated", "strict_pass@1", "answer_pass@1")
@@ -68,11 +69,13 @@ def params(stage: Stage, place: Place | None) -> dict[str, str]:
 
 
 def scalars(value: Any, name: str) -> dict[str, str]:
-    """The leaves of nested mappings by dotted name, as JSON without quotes; lists are left out."""
+    """The leaves of nested mappings by dotted name, as JSON without quotes. Of lists only those of things with a name are told,
+    by these names, such as the steps of a curated set."""
     if isinstance(value, dict):
         return {key: text for part, item in value.items() for key, text in scalars(item, f"{name}.{part}").items()}
     if isinstance(value, list):
-        return {}
+        named = [str(item["name"]) for item in value if isinstance(item, dict) and "name" in item]
+        return {name: ", ".join(named)} if named else {}
     return {name: value if isinstance(value, str) else json.dumps(value)}
 
 

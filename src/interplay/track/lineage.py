@@ -1,9 +1,10 @@
-"""Which data and which models a stage took and made, in MLflow's terms: an evaluation leads to its model, a model to the run that
-made it, that run to its data and to the model it started from."""
+"""Which data and which models a stage took and made, in MLflow's terms: an evaluation leads to its model, a model to the run
+that made it, that run to its data and to the model it started from."""
 
 import json
 from typing import TYPE_CHECKING, Any
 
+from interplay.schema.kinds import SETS
 from interplay.store import artifact
 from interplay.study.plan import Stage
 from interplay.track import describe
@@ -11,7 +12,7 @@ from interplay.track import describe
 if TYPE_CHECKING:
     from interplay.track.mirror import Mirror
 
-DATA = ("problems", "corpus")
+DATA = (*SETS, "corpus")
 """Kinds that are shown as datasets."""
 
 
@@ -30,7 +31,8 @@ def models(client: Any, experiment: str) -> dict[str, str]:
 
 
 def inputs(mirror: "Mirror", stage: Stage) -> tuple[list[Any], list[Any]]:
-    """Datasets and models among the dependencies of a stage. The problem sets behind a corpus count as its trainer's data too."""
+    """Datasets and models among the dependencies of a stage. The problem sets behind a corpus count as its trainer's data too,
+    and what these were curated from as theirs."""
     from mlflow.entities import DatasetInput, InputTag, LoggedModelInput
 
     given: dict[str, str] = {}
@@ -43,8 +45,8 @@ def inputs(mirror: "Mirror", stage: Stage) -> tuple[list[Any], list[Any]]:
             use = _use(stage.kind, role)
             given.setdefault(dep.digest, use)
             for inner, digest in dep.deps.items():
-                if inner.startswith("data"):
-                    given.setdefault(digest, use)
+                if inner.startswith("data."):
+                    given.setdefault(digest, use if dep.kind == "corpus" else "source")
         else:
             model = model_of(mirror, ref)
             taken += [model] if model else []
@@ -56,6 +58,8 @@ def _use(kind: str, role: str) -> str:
     """What a stage takes data for, as MLflow's page says it."""
     if kind == "evaluate":
         return "evaluation"
+    if kind in SETS:
+        return "comparison" if role.startswith("against") else "source"
     return "validation" if role == "validation" else "training"
 
 
