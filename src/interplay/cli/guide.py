@@ -81,6 +81,16 @@ PAGES: dict[str, Page] = {
         "Prints completions of an rl or evaluate stage beside their problems and gold solutions, with the verdict on each.",
         {"interplay rollouts 3f2a --failed -n 5": "five completions that were not right"},
     ),
+    "rows": Page(
+        "Prints rows of a problem set: number, band, op, form, and the curation steps that changed them. With --index one row "
+        "whole: the set that it was first made in, what was done to it, and its text before and after. A row that a refusal "
+        "names is written DIGEST:INDEX.",
+        {
+            "interplay rows 3f2a": "the first rows of the set",
+            "interplay rows 3f2a --changed poison:conflict": "those that a step changed",
+            "interplay rows 3f2a:17": "one row, back to its origin",
+        },
+    ),
     "lineage": Page(
         "Draws the graph behind a study or a stage, from the data on, as Mermaid text or as SVG.",
         {

@@ -11,15 +11,18 @@ from interplay.report.collapse import stage_name
 from interplay.report.frame import Results
 from interplay.report.ledger import Entry
 from interplay.report.plain import aligned, short
+from interplay.report.show import curated
 from interplay.report.units import clock, quantity
 from interplay.schema.base import UserError
 from interplay.schema.cost import Cost, costs, realised
+from interplay.schema.kinds import SETS
 from interplay.schema.leaves import leaves
 from interplay.schema.report import ReportSpec
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
 
-ORDER = ("evaluate", "select", "rl", "sft", "midtrain", "pretrain", "source", "curate", "corpus", "problems", "tokenizer")
+TRAINED = ("rl", "sft", "midtrain", "pretrain", "source")
+ORDER = ("evaluate", "select", *TRAINED, "corpus", "curate", "dataset", "problems", "tokenizer")
 """From the number down."""
 WIDTH = 120
 """Characters of a line."""
@@ -68,7 +71,11 @@ def _block(entry: Entry, behind: Behind, overlap: dict[str, str], planned: dict[
         rows.append([member.digest, member.seeds, member.state, hours, str(known.get("host", "")), member.attempts])
     facts = {"settings": _settings(entry, members[0]), "spent": _spent(members, planned), "from": _inputs(members, behind)}
     if entry.kind == "problems":
-        facts |= {"bands": _bands(members[0]["spec"]), "overlap": overlap.get(entry.members[0].digest, "")}
+        facts["bands"] = _bands(members[0]["spec"])
+    if entry.kind == "curate":
+        facts["steps"] = "; ".join(curated(next((stage["metrics"]["steps"] for stage in members if "metrics" in stage), [])))
+    if entry.kind in SETS:
+        facts["overlap"] = overlap.get(entry.members[0].digest, "")
     commits = {str(behind.telemetry.get(stage["digest"], {}).get("commit", "")) for stage in members}
     facts["commit"] = ", ".join(sorted(commits - {""}))
     return [head, *aligned(_without_empty(rows)), *(line for key, said in facts.items() if said for line in _wrapped(key, said))]
@@ -129,7 +136,7 @@ def _bands(spec: Mapping[str, Any]) -> str:
 def _overlaps(spec: ReportSpec, behind: Behind, results: Path) -> tuple[dict[str, str], list[str]]:
     """Test set -> how many of its structures the other problem sets of the chain share; and the payloads that this lacks."""
     folders = {d: artifact.folder(results, stage["kind"], d) for d, stage in behind.stages.items() if behind.done(d)}
-    sets = [digest for digest in folders if behind.stages[digest]["kind"] == "problems"]
+    sets = [digest for digest in folders if behind.stages[digest]["kind"] in SETS]
     absent = [d for d in sets if not any((folders[d] / name).exists() for name in ("keys.parquet", "problems.parquet"))]
     if absent:
         named = ", ".join(f"{behind.stages[digest].get('label')} [{digest}]" for digest in absent)

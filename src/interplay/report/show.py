@@ -104,7 +104,10 @@ def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:
         verdicts = [(claim["verdict"], claim["says"]) for claim in metrics.get("claims", [])]
         cells = sum(len(table) for table in metrics.get("tables", {}).values())
         return [*aligned(verdicts), f"  {cells} cells in the tables {', '.join(metrics.get('tables', {}))}"]
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    if kind == "curate":
+        rows = [(f"step {number}", said) for number, said in enumerate(curated(metrics["steps"]))]
+        metrics = {key: value for key, value in metrics.items() if key != "steps"}
     for key, value in metrics.items():
         if key.endswith("_first") and f"{key[:-6]}_last" in metrics:
             rows.append((key[:-6], f"{short(value)} -> {short(metrics[f'{key[:-6]}_last'])}"))
@@ -116,6 +119,15 @@ def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:
         else:
             rows += [(leaf, short(item)) for leaf, item in leaves({key: value}).items()]
     return aligned(rows)
+
+
+def curated(steps: list[dict[str, Any]]) -> list[str]:
+    """What each step of a curate stage did: `pass_rate: 400 -> 130 rows (too_hard 210, too_easy 60)`."""
+    said = []
+    for step in steps:
+        counts = ", ".join(f"{name} {short(item)}" for name, item in step.items() if name not in ("step", "given", "left"))
+        said.append(f"{step['step']}: {step['given']} -> {step['left']} rows{f' ({counts})' if counts else ''}")
+    return said
 
 
 def scores(metrics: Mapping[str, Any]) -> list[str]:

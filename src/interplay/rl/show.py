@@ -35,8 +35,7 @@ def gold(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:
     roles = {role: 0 if role == "data" else int(role.removeprefix("data.")) for role in deps if role.split(".")[0] == "data"}
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for role, number in roles.items():
-        file = folder.parent.parent / "problems" / deps[role] / "problems.parquet"
-        if file.exists():
+        for file in folder.parent.parent.glob(f"*/{deps[role]}/problems.parquet"):
             found |= {(number, row["index"]): row for row in pq.read_table(file, columns=PROBLEM).to_pylist()}
     return found
 

@@ -1,25 +1,33 @@
 """Curation: problem sets from problem sets."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from interplay.schema.base import Count, Model, Natural
 from interplay.schema.mix import check_mix
-from interplay.schema.steps.chain import Keychain
-from interplay.schema.steps.reformulate import Choice
-from interplay.schema.steps.sift import Take
+from interplay.schema.steps.chain import Citation, Keychain, LongContext, Needle
+from interplay.schema.steps.chat import ChatTemplate
+from interplay.schema.steps.decompose import Atoms, Intervention, Subproblems
+from interplay.schema.steps.label import Difficulty, Label
+from interplay.schema.steps.own import CustomStep
+from interplay.schema.steps.reformulate import Choice, Cloze, Ladder, TrueFalse
+from interplay.schema.steps.sift import Contamination, Deduplicate, Length, PassRate, Take
+from interplay.schema.steps.spoil import Poison
 from interplay.schema.steps.step import StepModel
 
-Step = Annotated[Keychain | Choice | Take, Field(discriminator="name")]
-STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in (Keychain, Choice, Take)}
+Sifting = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
+Writing = Keychain | Needle | LongContext | Citation | ChatTemplate
+Reforming = Choice | Cloze | TrueFalse | Ladder | Subproblems | Intervention | Atoms
+Step = Annotated[Sifting | Writing | Reforming, Field(discriminator="name")]
+STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
 """By name."""
 
 
 class CurateSpec(Model):
-    """A problem set made of others: their rows are mixed, then each step is done to all of them. Roles: `data.<i>`, one per share;
-    for step number k, where it asks for them, `samples.<k>.<i>` (an evaluation of set i) and `against.<k>.<j>` (problem sets to
-    compare with); `tokenizer` where a step counts tokens."""
+    """A problem set made of others: their rows are mixed, then each step is done to all of them. Roles: `data.<i>`, one per
+    share; for step number k, where it asks for them, `samples.<k>.<i>.<b>` (block b of an evaluation of set i) and
+    `against.<k>.<j>` (problem sets to compare with); `tokenizer` where a step counts tokens."""
 
     mix: list[float]
     """Share of each `data.<i>` role among the rows, in order; sums to 1."""
@@ -35,3 +43,12 @@ class CurateSpec(Model):
     def _sums(cls, value: list[float]) -> list[float]:
         check_mix(dict(enumerate(value)), "a mix")
         return value
+
+    @model_validator(mode="after")
+    def _samples_first(self) -> "CurateSpec":
+        for number, step in enumerate(self.steps):
+            changing = next((before.name for before in self.steps[:number] if not before.LEAVES_QUESTIONS), None)
+            if step.READS_SAMPLES and changing:
+                read = f"steps.{number} ({step.name}) reads samples of the rows as they came"
+                raise ValueError(f"{read}; put it before {changing}, which changes them")
+        return self

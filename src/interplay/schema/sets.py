@@ -31,6 +31,8 @@ class DataSet(Model):
     """Generated, a single band: share of each op; null: uniform."""
     transform: dict[str, Any] | None = None
     """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
+    leak: bool = False
+    """Whether stages may be trained on it though its split is test, as in a study of contamination; else that is refused."""
     task: dict[str, Any] = {}
     """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
     file: str | None = None
@@ -58,6 +60,8 @@ class DataSet(Model):
                 raise ValueError("op_shares needs a single band")
         if self.form == "file" and self.format is None:
             raise ValueError("format is missing; name the format of the file")
+        if self.leak and self.split != "test":
+            raise ValueError("leak goes with split: test; take it away")
         for form, keys in FORMS.items():
             given = [key for key in keys if getattr(self, key) and not (self.form == "file" and key == "band")]
             if form != self.form and given:

@@ -58,6 +58,9 @@ def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
             raise UserError(f"{file}: must hold keys and values, such as `question: ...`, and no `# @package` line")
     study_given = _at_scale(tree["study"], scale)
     typed = parse(Study, study_given, files["study"])
+    for name in typed.scales:
+        if name not in scales(configs):
+            raise UserError(f"{files['study']}: scales.{name}: no such scale{nearest(name, scales(configs))}")
     return typed, _changed(parse(Scale, tree["scale"], files["scale"]), typed.scales.get(scale))
 
 
@@ -115,14 +118,24 @@ def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
 
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(configs.resolve())):
-            tree = OmegaConf.to_container(
-                compose("config", overrides=[f"study={study}", f"scale={scale}"]), resolve=True, throw_on_missing=True
-            )
+            composed = compose("config", overrides=[f"study={study}", f"scale={scale}"])
+            _turn_knobs(composed, scale)
+            tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except Exception as error:  # Hydra and OmegaConf answer a broken file with whatever exception it leads to
         from interplay.study.locate import diagnosed
 
         raise diagnosed(error, configs, study, scale) from None
     return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
+
+
+def _turn_knobs(composed: Any, scale: str) -> None:
+    """Give the study's `${knobs.NAME}` their values at this scale, before anything takes them up."""
+    from omegaconf import DictConfig, OmegaConf, open_dict
+
+    changes = [composed.get("study"), OmegaConf.select(composed, f"study.scales.{scale}")]
+    knobs = [change.get("knobs") for change in changes if isinstance(change, DictConfig)]
+    with open_dict(composed):
+        composed["knobs"] = OmegaConf.merge({}, *(given for given in knobs if isinstance(given, DictConfig)))
 
 
 def _defaults(configs: Path) -> tuple[list[str], str]:

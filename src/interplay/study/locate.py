@@ -95,6 +95,7 @@ def _readings(files: list[Source], group: str, text: str) -> Iterator[tuple[tupl
     yield (group,), text
     if group != "study":
         return
+    yield from _changed(files, text)
     if text.startswith(".scale."):
         yield ("scale",), text.removeprefix(".scale")
     parts = [("study", "arms", arm, part) for arm, part in _arm_parts(files)]
@@ -111,6 +112,15 @@ def _readings(files: list[Source], group: str, text: str) -> Iterator[tuple[tupl
             yield prefix, f".task{task['rest']}"
         yield ("study", "task"), task["rest"]
         yield ("scale", "task"), task["rest"]
+
+
+def _changed(files: list[Source], text: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Readings in what the study changes of a scale: keys of problem sets, and of stages by their kind."""
+    changes = [item(source.root, "scales") for source in files if source.package == ("study",)]
+    for scale in [str(name.value) for node in changes if isinstance(node, yaml.MappingNode) for name, _ in node.value]:
+        yield ("study", "scales", scale), text
+        if stage := re.match(r"\.stages(\.|: )(?P<name>[^.:]+)(?P<rest>.*)", text):
+            yield ("study", "scales", scale, "kinds", _kind(files, stage["name"])), stage["rest"]
 
 
 def _arm_parts(files: list[Source]) -> list[tuple[str, str]]:

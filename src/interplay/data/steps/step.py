@@ -44,24 +44,35 @@ class Inputs:
     def count_tokens(self) -> Callable[[str], int]:
         """Tokens of a text, by the tokenizer of the `tokenizer` role."""
         encoder = tokenizer.load(self.folders["tokenizer"])
-        return lambda text: len(encoder.encode(text, add_special_tokens=False).ids)
+        return lambda text: len(encoder.encode_batch_fast([text], add_special_tokens=False)[0])
 
     @cached_property
-    def samples(self) -> dict[tuple[int, int], list[dict]]:
-        """(set, index) of a source row -> its judged samples (columns of evaluate's samples.parquet), in order."""
-        found: dict[tuple[int, int], list[dict]] = {}
-        for role, folder in self.folders.items():
-            if role.startswith(f"samples.{self.number}."):
-                number = int(role.split(".")[2])
-                for sample in pq.read_table(folder / "samples.parquet").to_pylist():
-                    found.setdefault((number, sample["index"]), []).append(sample)
-        return found
+    def samples(self) -> dict[tuple[int, int], list[dict[str, Any]]]:
+        """(set, index) of a source row -> its judged samples (columns of evaluate's samples.parquet), by number of the sample."""
+        found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for numbers, folder in self._roles("samples"):
+            for sample in pq.read_table(folder / "samples.parquet").to_pylist():
+                found.setdefault((numbers[1], sample["index"]), []).append(sample)
+        return {row: sorted(drawn, key=lambda sample: sample["sample"]) for row, drawn in found.items()}
 
     @cached_property
     def against(self) -> list[Row]:
-        """Rows of the sets that this step compares with."""
-        roles = sorted(role for role in self.folders if role.startswith(f"against.{self.number}."))
-        return [row for place, role in enumerate(roles) for row in sets.rows(self.folders[role], place)]
+        """Rows of the sets that this step compares with; `set` is the number of their role."""
+        return [row for numbers, folder in self._roles("against") for row in sets.rows(folder, numbers[1])]
+
+    def name(self, row: Row) -> str:
+        """`digest:index` of the row in the set that it came in."""
+        return f"{self.folders[f'data.{row.set}'].name}:{row.index}"
+
+    def other(self, row: Row) -> str:
+        """`digest:index` of a row of `against`."""
+        return f"{self.folders[f'against.{self.number}.{row.set}'].name}:{row.index}"
+
+    def _roles(self, word: str) -> list[tuple[list[int], Path]]:
+        """(numbers of the role, folder) of the roles `word.<step>...` of this step, in the order of their numbers."""
+        roles = [(role.split("."), folder) for role, folder in self.folders.items()]
+        found = [([int(part) for part in parts[1:]], folder) for parts, folder in roles if parts[0] == word]
+        return sorted((numbers, folder) for numbers, folder in found if numbers[0] == self.number)
 
 
 def changed(row: Row, name: str, **columns: Any) -> Row:

@@ -1,14 +1,115 @@
-"""Steps that choose, label, order or spoil rows."""
+"""Steps that choose rows."""
 
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from interplay.schema.base import Count
+from pydantic import Field, model_validator
+
+from interplay.schema.base import Count, Natural
 from interplay.schema.steps.step import StepModel
+
+RULES = {"loongrl": (1, 6, 8), "cog_drift": (0, 0, 64)}
+"""Published filters by pass rate: (low, high, of). LoongRL keeps what is neither hopeless nor nearly mastered (arXiv:2510.19363),
+Cog-DRIFT what 64 samples never solve (arXiv:2604.04767)."""
+Alike = Literal["exact", "ngram", "renamed", "structural", "origin"]
+Threshold = Annotated[float, Field(gt=0, le=1)]
 
 
 class Take(StepModel):
     """The first rows in an order drawn from the stage's seed."""
 
+    LEAVES_QUESTIONS: ClassVar[bool] = True
     name: Literal["take"] = "take"
     size: Count
     """Rows that stay; all, where there are fewer."""
+
+
+class PassRate(StepModel):
+    """Rows whose number of right samples lies in a band. Every row needs samples; where an evaluation has more than `of`, the
+    first count."""
+
+    READS_SAMPLES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    name: Literal["pass_rate"] = "pass_rate"
+    rule: Literal["loongrl", "cog_drift"] | None = None
+    """A published rule in place of low, high and of. loongrl: 1 to 6 of 8; cog_drift: 0 of 64."""
+    low: Natural | None = None
+    """Fewest right samples of a row that stays."""
+    high: Natural | None = None
+    """Most right samples of a row that stays."""
+    of: Count | None = None
+    """Samples of a row that are counted."""
+    by: Literal["strict", "answer"] = "strict"
+    """What counts as right: process and answer, or the answer alone."""
+
+    @model_validator(mode="after")
+    def _limits(self) -> "PassRate":
+        given = [name for name in ("low", "high", "of") if getattr(self, name) is not None]
+        if self.rule and given:
+            raise ValueError(f"rule {self.rule} fixes low, high and of; take {given[0]} away, or the rule")
+        if not self.rule and len(given) < 3:
+            raise ValueError("give low, high and of, or a rule")
+        low, high, of = self.limits()
+        if not low <= high <= of:
+            raise ValueError(f"must have low <= high <= of, not {low}, {high}, {of}")
+        return self
+
+    def limits(self) -> tuple[int, int, int]:
+        """Fewest and most right samples, and how many are counted."""
+        return RULES[self.rule] if self.rule else (self.low or 0, self.high or 0, self.of or 0)
+
+    def samples(self) -> int:
+        """Samples that each row needs."""
+        return self.limits()[2]
+
+
+class Length(StepModel):
+    """Rows whose prompt or solution has a length, in tokens, within a band."""
+
+    READS_TOKENIZER: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    name: Literal["length"] = "length"
+    part: Literal["prompt", "solution", "both"] = "prompt"
+    """Whose tokens are counted; both: their sum."""
+    low: Natural = 0
+    """Fewest tokens of a row that stays."""
+    high: Count
+    """Most tokens of a row that stays."""
+
+    @model_validator(mode="after")
+    def _order(self) -> "Length":
+        if self.low > self.high:
+            raise ValueError(f"must have low <= high, not {self.low}, {self.high}")
+        return self
+
+
+class Deduplicate(StepModel):
+    """Of rows that are alike, the first stays."""
+
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    name: Literal["deduplicate"] = "deduplicate"
+    how: Alike = "exact"
+    """exact: the same question, but for blanks; ngram: of their n-grams of words (op_dag: of characters) at least a share of
+    `threshold` common; renamed: the same but for names (and numbers, in prose), whole or by n-grams; structural: equal structural
+    keys; origin: made of the same source row. A question over documents is compared with the facts that it needs, without the
+    rest of its context."""
+    n: Count = 8
+    """Length of an n-gram."""
+    threshold: Threshold = 0.8
+    """Least Jaccard similarity of two rows' n-grams."""
+
+
+class Contamination(StepModel):
+    """Rows that are like a row of other sets, usually those of the evaluations, stop the study or are dropped."""
+
+    COMPARES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    name: Literal["contamination"] = "contamination"
+    how: Annotated[list[Alike], Field(min_length=1)] = ["exact", "ngram", "renamed", "structural"]
+    """What counts as alike (see deduplicate). Where all questions come from a few templates, as in bios, each is a renamed copy
+    of others: leave `renamed` and `ngram` out there."""
+    action: Literal["refuse", "drop"] = "refuse"
+    """refuse: the stage fails in one line that names both rows, and nothing that needs it starts; drop: the rows go, counted."""
+    n: Count = 8
+    """Length of an n-gram."""
+    threshold: Threshold = 0.8
+    """Least Jaccard similarity of two rows' n-grams."""

@@ -14,3 +14,10 @@ class StepModel(Model):
     """Whether it reads the samples of an evaluation of the rows."""
     COMPARES: ClassVar[bool] = False
     """Whether it compares the rows with other problem sets."""
+    LEAVES_QUESTIONS: ClassVar[bool] = False
+    """Whether the rows that it leaves ask what they asked before: only such a step may stand before one that reads samples, which
+    are samples of the rows as they came."""
+
+    def samples(self) -> int:
+        """Samples that each row needs, of a step that reads any."""
+        return 1
