@@ -16,9 +16,10 @@ from interplay.schema.steps.chain import Citation, ContextStep, Keychain, KeyFor
 from interplay.tasks.multihop import dumps
 from interplay.tasks.multihop.item import Paragraph
 from interplay.tasks.multihop.problem import Chain, Mode, Problem
-from interplay.tasks.multihop.render import Style, ask, document_texts, frame, pair, render
+from interplay.tasks.multihop.render import Style, ask, frame, pair, prompt, render
 from interplay.tasks.row import Row
 
+Filled = Keychain | Needle | LongContext
 ROUNDS = 6
 """Times that a context is filled anew because its exact length was not what its parts foretold."""
 
@@ -52,7 +53,7 @@ def keychain(spec: Keychain, rows: list[Row], inputs: Inputs) -> Made:
         hidden = _chained(spec, found, entry, random) if chained else Hidden("long")
         return _filled(spec, hidden, found, entry, inputs)
 
-    return _each("keychain", spec.style, make, rows)
+    return _each(spec, make, rows)
 
 
 def needle(spec: Needle, rows: list[Row], inputs: Inputs) -> Made:
@@ -62,12 +63,12 @@ def needle(spec: Needle, rows: list[Row], inputs: Inputs) -> Made:
         true = int(inputs.random(entry.row.origin, "hidden").integers(spec.n_needles))
         return _filled(spec, Hidden("needle", 1, spec.key_format, ("",) * spec.n_needles, true), found, entry, inputs)
 
-    return _each("needle", spec.style, make, rows)
+    return _each(spec, make, rows)
 
 
 def long_context(spec: LongContext, rows: list[Row], inputs: Inputs) -> Made:
     """Each row's question over its documents and fillers."""
-    return _each("long_context", spec.style, lambda found, entry: _filled(spec, Hidden("long"), found, entry, inputs), rows)
+    return _each(spec, lambda found, entry: _filled(spec, Hidden("long"), found, entry, inputs), rows)
 
 
 def citation(spec: Citation, rows: list[Row], inputs: Inputs) -> Made:
@@ -81,12 +82,12 @@ def citation(spec: Citation, rows: list[Row], inputs: Inputs) -> Made:
             raise SkipError("too_many_documents" if missing < 0 else "too_few_documents")
         return _laid_out("citation", spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
 
-    return _each("citation", spec.style, make, rows)
+    return _each(spec, make, rows)
 
 
-def _each(name: str, style: Style, make: Callable[[Library, Entry], Problem], rows: list[Row]) -> Made:
+def _each(spec: Filled | Citation, make: Callable[[Library, Entry], Problem], rows: list[Row]) -> Made:
     """Make every row that has an item; count the others by reason, and the forms that were made."""
-    found, without = library(rows)
+    found, without = library(rows, spec.documents == "needed")
     counts, made = Counter({"dropped_without_documents": without} if without else {}), []
     for entry in found.entries:
         try:
@@ -94,9 +95,9 @@ def _each(name: str, style: Style, make: Callable[[Library, Entry], Problem], ro
         except SkipError as reason:
             counts[f"dropped_{reason}"] += 1
             continue
-        prompt, solution, answer = render(problem, style)
+        prompt, solution, answer = render(problem, spec.style)
         columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": dumps(problem)}
-        made.append(changed(entry.row, name, family="multihop", mode=problem.mode, **columns))
+        made.append(changed(entry.row, spec.name, family="multihop", mode=problem.mode, **columns))
         counts[problem.mode] += 1
     return Made(made, dict(counts))
 
@@ -126,7 +127,7 @@ def _chained(spec: Keychain, found: Library, entry: Entry, random: np.random.Gen
     return hidden._replace(needed=tuple(needed)) if spec.distractor_answerable else hidden._replace(banned=frozenset(needed))
 
 
-def _filled(spec: Keychain | Needle | LongContext, hidden: Hidden, found: Library, entry: Entry, inputs: Inputs) -> Problem:
+def _filled(spec: Filled, hidden: Hidden, found: Library, entry: Entry, inputs: Inputs) -> Problem:
     """The problem with as many fillers as bring its prompt to the asked length. Tokens are counted part by part; then the whole
     prompt is counted, and what that differs is made good."""
     count, margin = inputs.count_tokens, spec.tolerance * spec.context_tokens
@@ -143,7 +144,7 @@ def _filled(spec: Keychain | Needle | LongContext, hidden: Hidden, found: Librar
         if fill is None:
             continue
         problem = _whole(spec, hidden, entry, [*needed, *fill.documents], inputs)
-        exact = count(render(problem, spec.style).prompt)
+        exact = count(prompt(problem, spec.style))
         if abs(exact - spec.context_tokens) <= margin:
             return problem
         room = fill.tokens + spec.context_tokens - exact
@@ -174,8 +175,8 @@ def _whole(spec: ContextStep, hidden: Hidden, entry: Entry, fillers: list[Paragr
     problem = _laid_out(hidden.mode, spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
     if not hidden.questions:
         return problem
-    text = "\n".join([*document_texts(problem, "published"), entry.item.question, *hidden.questions])
-    links = _links(hidden, text, entry, inputs)
+    texts = [text for document in problem.documents for text in (document.title, document.text)]
+    links = _links(hidden, "\n".join([*texts, entry.item.question, *hidden.questions]), entry, inputs)
     places = spots(links, problem.documents, inputs.random(entry.row.origin, "spots"))
     if places is None:
         raise SkipError("too_few_sentences")

@@ -1,6 +1,7 @@
 """Chains of keys, and where their pairs stand (KeyChain, arXiv:2510.19363)."""
 
 import itertools
+import re
 import uuid
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from interplay.schema.steps.chain import KeyFormat
 from interplay.tasks.multihop.item import Paragraph
 from interplay.tasks.multihop.problem import Chain, Spot, stops
 
+LIKE = {"hex8": "[0-9a-f]{8}", "uuid4": "-".join(f"[0-9a-f]{{{n}}}" for n in (8, 4, 4, 4, 12))}
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -18,12 +20,18 @@ def keys(form: KeyFormat, number: int, text: str, random: np.random.Generator) -
     if form == "short":
         return _short(number, text, random)
     found: dict[str, None] = {}
+    present = _present(LIKE[form], text)
     while len(found) < number:
         drawn = random.bytes(16)
         key = str(uuid.UUID(bytes=drawn, version=4)) if form == "uuid4" else drawn[:4].hex()
-        if key not in text:
+        if key not in present:
             found[key] = None
     return list(found)
+
+
+def _present(like: str, text: str) -> set[str]:
+    """Whatever looks like a key in the text, also inside longer words. One pass, where a search for each key takes as many."""
+    return set(re.findall(f"(?=({like}))", text))
 
 
 def _short(number: int, text: str, random: np.random.Generator) -> list[str]:
@@ -31,7 +39,8 @@ def _short(number: int, text: str, random: np.random.Generator) -> list[str]:
     while len(found) < number:
         digits += 1
         order = random.permutation(26 * 10**digits).tolist()
-        free = (key for i in order if (key := f"{LETTERS[i % 26]}{i // 26:0{digits}}") not in text)
+        present = _present(f"[A-Z][0-9]{{{digits}}}", text)
+        free = (key for i in order if (key := f"{LETTERS[i % 26]}{i // 26:0{digits}}") not in present)
         found = list(itertools.islice(free, number))
     return found
 

@@ -86,25 +86,39 @@ class Library:
         return self.sizes[number]
 
 
-def library(rows: Sequence[Row]) -> tuple[Library, int]:
-    """The library of the rows that ask something over documents, and how many do not."""
+def library(rows: Sequence[Row], needed_only: bool = False) -> tuple[Library, int]:
+    """The library of the rows that ask something over documents, and how many do not; of each item all documents, or those only
+    that its answer needs."""
     found = [(row, asked) for row in rows if (asked := item(row)) is not None]
+    if needed_only:
+        found = [(row, reduced(asked)) for row, asked in found]
+    keys: dict[str, str] = {}
     texts: dict[str, Paragraph] = {}
     for _, asked in found:
         for paragraph in asked.paragraphs:
-            text = normalise(paragraph.text)
+            if paragraph.text not in keys:
+                keys[paragraph.text] = normalise(paragraph.text)
+            text = keys[paragraph.text]
             texts[text] = min(texts.get(text, paragraph), paragraph)
     ordered = sorted(texts)
     numbers = {text: number for number, text in enumerate(ordered)}
     entries = []
     for row, asked in found:
-        documents = tuple(numbers[normalise(paragraph.text)] for paragraph in asked.paragraphs)
+        documents = tuple(numbers[keys[paragraph.text]] for paragraph in asked.paragraphs)
         needed = frozenset(documents[paragraph] for paragraph, _ in asked.supporting) or frozenset(documents)
         entries.append(Entry(row, asked, normalise(asked.question), plain(asked.question), documents, needed))
     documents_in_order = [texts[text] for text in ordered]
     titles = [normalise(document.title) for document in documents_in_order]
     plains = [plain(document.text) for document in documents_in_order]
     return Library(entries, documents_in_order, titles, plains), len(rows) - len(found)
+
+
+def reduced(asked: Item) -> Item:
+    """The item with those documents only that its answer needs; all, where the source does not say which."""
+    kept = sorted({paragraph for paragraph, _ in asked.supporting}) or range(len(asked.paragraphs))
+    moved = {paragraph: place for place, paragraph in enumerate(kept)}
+    supporting = tuple((moved[paragraph], sentence) for paragraph, sentence in asked.supporting)
+    return asked._replace(paragraphs=tuple(asked.paragraphs[paragraph] for paragraph in kept), supporting=supporting)
 
 
 def draws(random: np.random.Generator, total: int) -> Iterator[int]:

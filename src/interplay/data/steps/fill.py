@@ -12,6 +12,8 @@ from interplay.tasks.multihop.problem import stops
 
 PATIENCE = 32
 """Documents in a row that are too long before one is shortened."""
+FEW = 8
+"""Documents that may be shortened."""
 DEVIATION = 0.35
 """Of the published gaussian placement, on a range of -1..1."""
 
@@ -73,27 +75,33 @@ class Shelf:
         return self._finished(chosen, passed[-PATIENCE:], room, margin)
 
     def _finished(self, chosen: list[int], passed: list[int], room: float, margin: float) -> Fill | None:
-        """What is still missing made up of documents that were passed over, whole or shortened: one beside those that were chosen
-        or in the place of one of them; else the largest that fits, and the same again."""
+        """What is still missing made up of documents that were passed over, whole or shortened: one beside those that were
+        chosen or in the place of one of them; else the largest that fits, and the same again."""
         kept = [Part(number, self.library.sizes[number], self.library.documents[number]) for number in chosen]
-        whole = [Part(number, self.library.sizes[number], self.library.documents[number]) for number in passed]
-        parts = [*whole, *(Part(number, self.count(short), short) for number, _, long in whole for short in shortened(long))]
-        while True:
+        parts = [Part(number, self.library.sizes[number], self.library.documents[number]) for number in passed]
+        if found := _one_more(kept, parts, room, margin):
+            return found  # to shorten documents is to count their tokens, which takes time
+        parts += [Part(number, self.count(short), short) for number, _, long in parts[:FEW] for short in shortened(long)]
+        while not (found := _one_more(kept, parts, room, margin)):
             missing = room - sum(part.tokens for part in kept)
-            for place in range(-1, len(kept)):
-                wanted = missing + (kept[place].tokens if place >= 0 else 0)
-                for part in parts:
-                    if abs(part.tokens - wanted) <= margin:
-                        return _sum([*(other for i, other in enumerate(kept) if i != place), part])
             fitting = [part for part in parts if part.tokens < missing]
             if not fitting:
                 return None
             kept.append(max(fitting, key=lambda part: part.tokens))
             parts = [part for part in parts if part.source != kept[-1].source]
+        return found
 
 
-def _sum(parts: list[Part]) -> Fill:
-    return Fill([part.document for part in parts], sum(part.tokens for part in parts))
+def _one_more(kept: list[Part], parts: list[Part], room: float, margin: float) -> Fill | None:
+    """All that are kept, and one of the parts beside them or in the place of one of them."""
+    total = sum(part.tokens for part in kept)
+    for place in range(-1, len(kept)):
+        rest = total - (kept[place].tokens if place >= 0 else 0)
+        for part in parts:
+            if abs(rest + part.tokens - room) <= margin:
+                documents = [other.document for i, other in enumerate(kept) if i != place]
+                return Fill([*documents, part.document], rest + part.tokens)
+    return None
 
 
 def shortened(document: Paragraph) -> Iterator[Paragraph]:

@@ -19,6 +19,9 @@ class ContextStep(StepModel):
     style: Literal["published", "terse"] = "published"
     """published: numbered passages and an instruction in prose; terse: the sentences alone and a line that asks, for tiny
     models."""
+    documents: Literal["all", "needed"] = "all"
+    """Of every item all its documents, or only those that its answer needs: then nothing tells the item's own documents from
+    those of the distractors that can be answered."""
     placement: Literal["uniform", "gaussian", "start", "end", "spread"] = "uniform"
     """Where the item's own documents stand. gaussian: around the middle, as in the published core version; spread: at equal
     distances."""

@@ -10,7 +10,7 @@ keys, facts, citations and answer, each where there are any. A prompt of two lin
 Asked plainly, the question itself stands for `Key K7?`. Blanks belong to the piece before them, so that a key or a name is one
 and the same token everywhere."""
 
-import json
+from json.encoder import encode_basestring
 from typing import Literal, NamedTuple
 
 from interplay.tasks.answer import BOX
@@ -72,14 +72,18 @@ def tag(number: int) -> str:
 
 
 def pair(key: str, value: str) -> str:
-    """A pair as it is inserted behind a sentence."""
-    return f" {json.dumps({key: value}, ensure_ascii=False)}."
+    """A pair, as JSON, as it is inserted behind a sentence."""
+    return f" {{{encode_basestring(key)}: {encode_basestring(value)}}}."
 
 
 def render(problem: Problem, style: Style) -> Rendered:
     """Prompt, gold solution and answer."""
-    prompt = "".join([*document_texts(problem, style), ask(problem, style)])
-    return Rendered(prompt, _solution(problem, style), problem.answers[0])
+    return Rendered(prompt(problem, style), _solution(problem, style), problem.answers[0])
+
+
+def prompt(problem: Problem, style: Style) -> str:
+    """What the model reads."""
+    return "".join([*document_texts(problem, style), ask(problem, style)])
 
 
 def document_texts(problem: Problem, style: Style) -> list[str]:
