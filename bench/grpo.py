@@ -29,9 +29,9 @@ from interplay.schema.custom import Custom
 from interplay.schema.data import ProblemsSpec, TokenizerSpec
 from interplay.schema.digest import canonical
 from interplay.schema.model import Shape
+from interplay.schema.op_dag import OpDag
 from interplay.schema.rl import Method, RLOptimizer, RLSpec
 from interplay.schema.run import Run
-from interplay.schema.op_dag import OpDag
 from interplay.store.artifact import write_json
 
 NANO = Shape(

@@ -111,22 +111,13 @@ def facts(task: Bios | Taxonomy, op: int, size: int) -> dict[str, float]:
 
 def measure_facts(size: int, repeats: int) -> None:
     """Measure and print bios and taxonomy, level by level."""
-    levels = [
-        ("statement", 1),
-        ("parametric", 1),
-        ("contextual", 1),
-        ("iid", 2),
-        ("iid", 3),
-        ("in_context", 2),
-        ("in_context", 4),
+    levels = {"statement": [1], "parametric": [1], "contextual": [1], "iid": [2, 3], "in_context": [2, 4]}
+    tasks: list[tuple[Bios | Taxonomy, int]] = [
+        *((Bios.model_validate({"level": level}), op) for level, ops in levels.items() for op in ops),
+        *((Taxonomy(), op) for op in (1, 4)),
     ]
-    tasks = [(Bios.model_validate({"level": level}), op) for level, op in levels]
-    tasks += [(Taxonomy(), op) for op in (1, 4)]
-    print(
-        f"{'level':10} {'op':>3} "
-        + " ".join(f"{n:>18}" for n in ("generate + render", "solve", "structure", "verify"))
-        + "  tokens"
-    )
+    names = ("generate + render", "solve", "structure", "verify")
+    print(f"{'level':10} {'op':>3} " + " ".join(f"{name:>18}" for name in names) + "  tokens")
     for task, op in tasks:
         runs = [facts(task, op, size) for _ in range(repeats)]
         best = [max(run[name] for run in runs) for name in runs[0]]

@@ -20,8 +20,8 @@ from interplay.model import folder
 from interplay.optim import optimizer
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.schema.model import Optimizer, Shape
-from interplay.schema.run import Run
 from interplay.schema.op_dag import OpDag
+from interplay.schema.run import Run
 from interplay.schema.train import PretrainSpec
 from interplay.train import lm
 

@@ -8,8 +8,8 @@ from interplay.data import batches, corpus, packing, problems, sets, tokenizer
 from interplay.data.packing import Encoded, Rows
 from interplay.schema.base import UserError
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
-from interplay.schema.run import Run
 from interplay.schema.op_dag import OpDag
+from interplay.schema.run import Run
 
 CPU = torch.device("cpu")
 

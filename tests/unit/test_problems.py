@@ -8,8 +8,8 @@ from interplay.data import problems, sets
 from interplay.schema.base import UserError
 from interplay.schema.custom import Custom
 from interplay.schema.data import SPLITS, ProblemsSpec
-from interplay.schema.run import Run
 from interplay.schema.op_dag import OpDag
+from interplay.schema.run import Run
 from interplay.tasks import op_dag
 
 

@@ -11,8 +11,8 @@ from interplay.schema import sources
 from interplay.schema.base import UserError
 from interplay.schema.data import TokenizerSpec
 from interplay.schema.kinds import KINDS
-from interplay.schema.run import Run
 from interplay.schema.op_dag import OpDag
+from interplay.schema.run import Run
 from interplay.stage import run_stage
 from interplay.store.artifact import read_json, write_json
 from interplay.study import drift

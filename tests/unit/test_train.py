@@ -18,8 +18,8 @@ from interplay.model.decoder import Decoder
 from interplay.schema.base import PermanentError, UserError
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.schema.model import Optimizer, Schedule, Shape
-from interplay.schema.run import Run
 from interplay.schema.op_dag import OpDag
+from interplay.schema.run import Run
 from interplay.schema.train import PretrainSpec, SftSpec
 from interplay.store.artifact import read_json
 from interplay.store.metrics import read

@@ -8,8 +8,8 @@ from interplay.model import folder
 from interplay.schema.data import ProblemsSpec, TokenizerSpec
 from interplay.schema.digest import canonical
 from interplay.schema.model import Shape
-from interplay.schema.run import Run
 from interplay.schema.op_dag import OpDag
+from interplay.schema.run import Run
 from interplay.store.artifact import write_json
 
 TASK = OpDag(modulus=5, operators="+", letters=10, distractors=(0, 1))

@@ -65,6 +65,6 @@ def rows(folder: Path, number: int) -> list[Row]:
     values = [found[name].to_pylist() for name in COLUMNS.names]
     digest = read_json(folder / "stage.json")["digest"]
     return [
-        Row(number, index, *rest, origin=origin or f"{digest}:{index}", transforms=tuple(transforms))
+        Row(number, index, *rest, origin or f"{digest}:{index}", tuple(transforms))
         for index, *rest, origin, transforms in zip(*values, strict=True)
     ]

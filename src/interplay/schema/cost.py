@@ -113,7 +113,8 @@ def _cost(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[str,
 
 
 def planned_size(digest: str, stages: Mapping[str, Mapping[str, Any]]) -> int:
-    """Rows of a problem set as far as its plan tells: of a mix without a size, those of the sets that it is made of; 0 unknown."""
+    """Rows of a problem set as far as its plan tells: of a mix without a size, those of the sets that it is made of; 0:
+    unknown."""
     stage = stages.get(digest)
     if stage is None:
         return 0

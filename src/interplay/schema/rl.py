@@ -1,4 +1,5 @@
-"""Reinforcement learning: the loop's own knobs; what members each seam has stands in a file of its own. Option names are TRL's; loss_agg_mode is verl's."""
+"""Reinforcement learning: the loop's own knobs; the members of each seam stand in a file of their own. Option names are TRL's;
+loss_agg_mode is verl's."""
 
 from typing import Annotated, Literal
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from interplay.schema.base import UserError, nearest, shown
 from interplay.schema.kinds import KINDS
+from interplay.schema.mix import check_mix
 from interplay.schema.report import ReportArm
 from interplay.schema.study import Arm, Scale, Study
-from interplay.schema.mix import check_mix
 from interplay.study.arms import Combination
 from interplay.study.ladder import split_name
 

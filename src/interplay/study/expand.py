@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from interplay.schema.base import UserError, nearest, parse, shown
-from interplay.schema.kinds import KINDS, TRAINERS
 from interplay.schema.contrast import Lineup
+from interplay.schema.kinds import KINDS, TRAINERS
 from interplay.schema.report import ReportArm, ReportStage
 from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
@@ -259,6 +259,7 @@ class Expansion:
         self.plan.report = self._new_stage("report", spec, {digest: digest for digest in sorted(used)}, "report", "")
 
     def pick(self, table: Mapping[Any, Any], name: Any, key: str, what: str) -> Any:
+        """The entry of that name, for which `key` of the study asks. Raises UserError when there is none."""
         if not isinstance(name, str) or name not in table:
             raise UserError(f"{self.where}: {key} = {shown(name)}: no such {what}{nearest(name, table)}")
         return table[name]

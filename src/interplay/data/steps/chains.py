@@ -58,5 +58,5 @@ def spots(links: Sequence[Chain], documents: Sequence[Paragraph], random: np.ran
     pairs = [(chain, link) for chain, found in enumerate(links) for link in range(len(found.pairs()))]
     if len(pairs) > len(ends):
         return None
-    places = random.permutation(len(ends))[: len(pairs)]
-    return tuple(sorted(Spot(*ends[place], *pair) for place, pair in zip(places, pairs, strict=True)))
+    chosen = [ends[place] for place in random.permutation(len(ends))[: len(pairs)]]
+    return tuple(sorted(Spot(place, end, *pair) for (place, end), pair in zip(chosen, pairs, strict=True)))

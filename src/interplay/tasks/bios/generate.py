@@ -77,6 +77,6 @@ def _context(known: World, hops: tuple[Fact, ...], distractors: int, draw: Draw)
                 beside.append(Fact(subject, relation, there))
                 break
     grouped: dict[str, list[Fact]] = {}
-    for about, there in shuffled(draw, list(facts.items())):
-        grouped.setdefault(about[0], []).append(Fact(*about, there))
+    for (subject, relation), there in shuffled(draw, list(facts.items())):
+        grouped.setdefault(subject, []).append(Fact(subject, relation, there))
     return tuple(fact for group in grouped.values() for fact in group)
