@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import interplay
 from test_alike import ALICE, OTHERS, TASK, of_item, placed, with_names
 
 from interplay.data import curate, sets
@@ -137,3 +138,25 @@ def test_a_share_that_too_few_rows_can_have_is_refused(tmp_path: Path) -> None:
     bare = [of_item(ALICE._replace(question=f"Is Carol Reed the boss in case {n}?"), f"{n:02d}") for n in range(4)]
     with pytest.raises(PermanentError, match=r"ratio = 0\.5 asks for 2 rows with conflict; 0 of 4 can have it"):
         poisoned(tmp_path, bare, kind="conflict", ratio=0.5)
+
+
+def test_a_spoiled_row_is_followed_to_its_origin_with_its_text_before_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, before, after = poisoned(tmp_path / "results", OTHERS, kind="conflict", ratio=0.1)
+    monkeypatch.chdir(tmp_path)
+    (spoiled, *_) = [row for row in after.values() if row.transforms]
+    code, said, _ = interplay(capsys, "rows", "x", "--changed", "poison:conflict")
+    assert code == 0
+    assert said.count("poison:conflict") == 4
+    assert said.endswith("4 rows\n")
+    code, said, _ = interplay(capsys, "rows", f"x:{spoiled.index}")
+    assert code == 0
+    assert f"as its row {spoiled.origin.partition(':')[2]}" in said
+    assert f"- {before[spoiled.origin].prompt}\n" in said
+    assert f"+ {spoiled.prompt}\n" in said
+    assert said.count(spoiled.solution) == 1
+    for words, message in ((("x:99",), "has no row 99"), (("x", "--changed", "cloze"), "changed by poison:conflict")):
+        code, said, error = interplay(capsys, "rows", *words)
+        assert (code, said) == (2, "")
+        assert message in error
