@@ -14,7 +14,7 @@ PROBLEMS = {
     "split": "train",
 }  # fmt: skip
 BIOS = {**PROBLEMS, "task": {"name": "bios"}, "bands": {"iid": {2: 1.0}}, "shares": {"iid": 1.0}}
-TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}}
+TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}, "bands": {"one": {1: 1.0}}, "shares": {"one": 1.0}}
 REPORT = {
     "study": "edge", "scale": "smoke", "question": "Does it?",
     "arms": [

@@ -13,7 +13,9 @@ from interplay.schema.kinds import KINDS
 
 GOLDEN = {
     "source": "43dd8b1fa992",
-    "problems": "a18565b90038",
+    "problems": "33b1cdda8cb2",
+    "dataset": "d5242303d0db",
+    "curate": "a871f835accb",
     "tokenizer": "df4709d11f07",
     "corpus": "920904e94548",
     "pretrain": "3b08041b94ba",

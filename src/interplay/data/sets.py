@@ -47,7 +47,7 @@ def write(rows: pa.Table, out: Path) -> None:
     """Write the set's files."""
     out.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, out / "problems.parquet", compression="zstd", row_group_size=1 << 16)
-    pq.write_table(rows.select(["op", "key", "origin"]), out / "keys.parquet", compression="zstd")
+    pq.write_table(rows.select(["index", "op", "key", "origin"]), out / "keys.parquet", compression="zstd")
 
 
 def load(path: Path, columns: list[str] | None = None) -> pa.Table:

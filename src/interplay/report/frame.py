@@ -124,6 +124,6 @@ def keys(folder: Path) -> pd.DataFrame:
     path = folder / "keys.parquet"
     path = path if path.exists() else folder / "problems.parquet"
     try:
-        return pd.read_parquet(path, columns=["op", "key", "origin"])
+        return pd.read_parquet(path, columns=["index", "op", "key", "origin"])
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not readable as a problem set ({error}); remove {folder} to make it again") from None

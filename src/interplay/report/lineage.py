@@ -94,12 +94,13 @@ def overlaps(results: Results) -> list[Overlap]:
 def _rows(digest: str, sets: dict[str, pd.DataFrame]) -> _Rows:
     """A row without an origin was first made in this very set; where the set of an origin is not here, the row's own key stands
     for that of its root."""
-    table, keys = sets[digest], {name: other["key"].tolist() for name, other in sets.items()}
+    table = sets[digest]
+    keys = {name: dict(zip(other["index"].tolist(), other["key"], strict=True)) for name, other in sets.items()}
     origins, roots = [], []
-    for index, (key, origin) in enumerate(zip(table["key"], table["origin"], strict=True)):
+    for index, key, origin in zip(table["index"].tolist(), table["key"], table["origin"], strict=True):
         first, _, place = origin.partition(":")
         origins.append(origin or f"{digest}:{index}")
-        roots.append(keys[first][int(place)] if first in keys else key)
+        roots.append(keys[first].get(int(place), key) if first in keys else key)
     return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
 
 
