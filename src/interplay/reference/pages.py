@@ -4,6 +4,7 @@ from typing import Any, get_args
 
 from interplay.schema import (
     advantage,
+    contrast,
     curate,
     data,
     dataset,
@@ -45,8 +46,19 @@ def members(union: Any) -> dict[type[Model], str]:
     return {one: str(get_args(one.model_fields["name"].annotation)[0]) for one in models}
 
 
+def inside(models: dict[type[Model], str]) -> dict[type[Model], str]:
+    """The models, and after each those that only its own keys lead to, such as the value model of a sampler."""
+    found: dict[type[Model], str] = {}
+    for one, title in models.items():
+        found[one] = title
+        for key, field in one.model_fields.items():
+            found |= {part: f"{title}, {key}" for part in models_in(field.annotation) if part not in {*models, *SHARED, *found}}
+    return found
+
+
+SHARED = {Custom, verify.Verify}
 TASKS, STEPS = members(task.Task), members(curate.Step)
-MEMBERS = {one: f"{seam}: {name}" for seam, union in SEAMS.items() for one, name in members(union).items()}
+MEMBERS = inside({one: f"{seam}: {name}" for seam, union in SEAMS.items() for one, name in members(union).items()})
 
 PAGE: Page = [
     (
@@ -54,12 +66,12 @@ PAGE: Page = [
         "`configs/study/<name>.yaml`, the one file that an ablation edits. Its `defaults` list names the files that it takes "
         "in: a task, an RL method, another study to start from. Precedence: schema, then scale (by kind), then study, then arm; "
         "a value that is `set` replaces what stood there and is never merged.",
-        [study.Study, sets.DataSet, study.Arm, study.Nested, study.Seeds, study.ScaleChange, report.Match],
+        [study.Study, sets.DataSet, study.Arm, study.Nested, study.Seeds, study.ScaleChange, study.Decontaminate, report.Match],
     ),
     (
         "What a study shows and claims",
         "Tables, figures and claims are judged from the records of finished stages; what is missing is named.",
-        [report.Table, report.Figure, report.Claim, report.Test],
+        [report.Table, contrast.Contrast, contrast.Tune, report.Figure, report.Claim, report.Test],
     ),
     (
         "A scale",
@@ -126,10 +138,13 @@ TITLES: dict[type[Model], str] = {
     study.Seeds: "seeds",
     report.Match: "match",
     report.Table: "tables.<name>",
+    contrast.Contrast: "tables.<name>.contrast",
+    contrast.Tune: "tables.<name>.contrast.tune",
     report.Figure: "figures.<name>",
     report.Claim: "claims",
     report.Test: "claims.test",
     study.ScaleChange: "scales.<name>",
+    study.Decontaminate: "decontaminate",
     study.Scale: "The scale's keys",
     **TASKS,
     data.SourceSpec: "kind: source",

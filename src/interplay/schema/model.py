@@ -47,7 +47,7 @@ class Shape(Model):
 class Optimizer(Model):
     """AdamW for all parameters, or Muon for the matrices of the layers (torch.optim.Muon) and AdamW for the rest."""
 
-    VERSION = 1
+    VERSION = 2
     name: Literal["adamw", "muon"] = "muon"
     """adamw: AdamW alone; muon: both."""
     learning_rate: NotNegative = 4e-3
