@@ -70,5 +70,7 @@ def write_problems(
 ) -> Path:
     """A problem set with these ops and structural keys; without `origins` its rows were first made in it."""
     out = write_record(root, digest, kind, {}, {"size": len(ops)})
-    pd.DataFrame({"index": range(len(ops)), "op": ops, "key": keys, "origin": origins or [""] * len(ops)}).to_parquet(out / "problems.parquet")
+    pd.DataFrame({"index": range(len(ops)), "op": ops, "key": keys, "origin": origins or [""] * len(ops)}).to_parquet(
+        out / "problems.parquet"
+    )
     return out

@@ -129,7 +129,15 @@ def test_blocks_of_samples_count_as_one_evaluation(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         table = pd.DataFrame(
-            {"index": [7, 7, 9, 9], "op": 1, "band": "id", "mode": "forward", "strict": block.ravel(), "answer": True, "score": 0.5}
+            {
+                "index": [7, 7, 9, 9],
+                "op": 1,
+                "band": "id",
+                "mode": "forward",
+                "strict": block.ravel(),
+                "answer": True,
+                "score": 0.5,
+            }
         )
         table.to_parquet(folder / "samples.parquet")
         cell = {"n": 2, "strict_pass@1": float(block.mean()), "length": 10.0 * number, "errors": {"none": 1.0} if number else {}}

@@ -47,7 +47,9 @@ def error(completion: str, problem: Problem = SMALL, options: Verify = PLAIN) ->
 def test_gold_is_strict_under_every_option(case):
     task, problem = case
     solution = render(problem, task).solution
-    assert verify(problem, solution, EXACT) == Verdict(True, True, 1.0, "none", 0, 0, 0, 0, problem.necessary, str(problem.answer))
+    assert verify(problem, solution, EXACT) == Verdict(
+        True, True, 1.0, "none", 0, 0, 0, 0, problem.necessary, str(problem.answer)
+    )
 
 
 @settings(max_examples=300, deadline=None)

@@ -64,7 +64,15 @@ def rows(folder: Path, number: int) -> list[Row]:
     found = load(folder)
     values = [found[name].to_pylist() for name in COLUMNS.names]
     digest = read_json(folder / "stage.json")["digest"]
+    made = (dict(zip(COLUMNS.names, row, strict=True)) for row in zip(*values, strict=True))
     return [
-        Row(number, index, *rest, origin or f"{digest}:{index}", tuple(transforms))
-        for index, *rest, origin, transforms in zip(*values, strict=True)
+        Row(
+            **{
+                **columns,
+                "origin": columns["origin"] or f"{digest}:{columns['index']}",
+                "transforms": tuple(columns["transforms"]),
+            },
+            set=number,
+        )
+        for columns in made
     ]

@@ -2,9 +2,9 @@
 
 The same equations as `torch.optim.Muon` with its defaults (nesterov, 5 Newton-Schulz steps, learning rate scaled by
 sqrt(max(1, rows / columns))). The iteration runs in bfloat16 on a GPU, as there, and in float32 on a CPU, where bfloat16 needs
-instructions that many lack and is thirty times slower without. That class iterates matrix by matrix, which for a model of 64 to 128 channels costs as much as
-forward and backward together; here matrices of equal shape go through the iteration as one batch: 5 times faster at 64 channels
-and twice at 128, on one CPU thread. The tests hold both to the same path."""
+instructions that many lack and is thirty times slower without. That class iterates matrix by matrix, which for a model of 64 to
+128 channels costs as much as forward and backward together; here matrices of equal shape go through the iteration as one batch:
+5 times faster at 64 channels and twice at 128, on one CPU thread. The tests hold both to the same path."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
