@@ -50,12 +50,20 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def listed(tree: Any) -> Any:
+    """Mappings from 0, 1, 2, ... as the lists that they stand for; ops, the other numbers that are keys, start above 0."""
+    if not isinstance(tree, dict):
+        return tree
+    inner = {key: listed(value) for key, value in tree.items()}
+    return list(inner.values()) if inner and list(inner) == [str(place) for place in range(len(inner))] else inner
+
+
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
 def test_what_differs_from_the_defaults_is_enough_to_make_the_whole_spec_again(lock: Path) -> None:
     for stage in json.loads(lock.read_text())["stages"]:
         if stage["kind"] != "report":
             said = departures(stage["kind"], stage["spec"])
-            assert canonical(KINDS[stage["kind"]].spec.model_validate(nested(said))) == stage["spec"], stage["label"]
+            assert canonical(KINDS[stage["kind"]].spec.model_validate(listed(nested(said)))) == stage["spec"], stage["label"]
 
 
 def test_a_value_at_its_default_is_not_told_and_one_beside_it_is() -> None:
