@@ -220,7 +220,7 @@ def start(spec: PretrainSpec, inputs: dict[str, Path], out: Path) -> subprocess.
 
 
 def test_killed_and_started_again_the_bytes_are_those_of_an_uninterrupted_run(inputs: dict[str, Path], tmp_path: Path) -> None:
-    spec = spec_of(tokens=40 * 480, eval_every=7, checkpoints=[5, 20], dtype="bfloat16")
+    spec = spec_of(tokens=40 * 480, eval_every=7, checkpoints=[5, 20])
     lm.run(spec, inputs, tmp_path / "whole", Run())
     steps = lm.plan(spec, inputs, Run()).steps
     saved = []

@@ -35,8 +35,9 @@ class TrainSpec(Model):
     """Tokens per optimiser step, padding included; a whole number of rows."""
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Arithmetic of the matrix products; weights and optimiser state stay float32."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs that have
+    its instructions: on others it is thirty times slower."""
     position_jumps: PositionJumps = PositionJumps()
     eval_every: Natural = 0
     """Steps between losses on the validation set; 0: only at the end and at the kept checkpoints."""
