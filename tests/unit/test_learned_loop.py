@@ -68,6 +68,7 @@ loop.run(RLSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [

@@ -73,6 +73,7 @@ def data_files(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in ("record.json", "problems.parquet", "keys.parquet")}
 
 
+@pytest.mark.slow
 def test_a_set_filtered_by_a_named_arm_is_killed_in_the_middle_and_made_again_with_the_same_bytes(sifting: Laboratory) -> None:
     write(sifting, "test", 8.0)
     run = sifting.start(*ASKED)

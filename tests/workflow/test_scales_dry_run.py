@@ -3,7 +3,7 @@
 import pytest
 from conftest import Laboratory
 
-pytestmark = pytest.mark.workflow
+pytestmark = [pytest.mark.workflow, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("scale", ["gpu", "paper"])
