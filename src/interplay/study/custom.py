@@ -1,11 +1,11 @@
-"""What enters a study from the disk: functions of the user's own, `file.py:function` beside the YAML, and models in folders.
-Their content enters the spec, and so the digest."""
+"""What enters a study from the disk: functions of the user's own, `file.py:function` beside the YAML, models in folders and data
+files. Their content enters the spec, and so the digest."""
 
 from pathlib import Path
 from typing import Any
 
 from interplay.schema.base import UserError, shown
-from interplay.store.artifact import model_checksum
+from interplay.store import artifact
 
 
 def fill(spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
@@ -18,9 +18,23 @@ def checksum(path: Any, where: str) -> str:
     if not isinstance(path, str):
         raise UserError(f"{where}.path = {shown(path)}: must be the path of a model's folder")
     try:
-        return model_checksum(Path(path))
+        return artifact.model_checksum(Path(path))
     except (UserError, OSError, ValueError) as error:
         raise UserError(f"{where}.path = {shown(path)}: {error}") from None
+
+
+def file_checksum(file: str, known: str | None, where: str) -> str:
+    """Identity of a data file; what the study says it is where the file is not here. Raises UserError where the two differ, or
+    there is neither."""
+    path = Path(file)
+    if not path.is_file():
+        if known is None:
+            raise UserError(f"{where}.file = {shown(file)}: no such file; put it there, or give its sha256 beside it")
+        return known
+    found = artifact.checksum(path)
+    if known and found != known:
+        raise UserError(f"{where}.sha256 = {known!r}: but {file} has {found}; put the right file there")
+    return found
 
 
 def _filled(value: Any, folder: Path, where: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interplay.schema.base import UserError, parse, shown
@@ -13,7 +12,6 @@ from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.report import ReportArm
 from interplay.schema.sets import DataSet
 from interplay.schema.task import Task, TaskKey
-from interplay.store.artifact import checksum
 from interplay.tasks.table import family
 
 if TYPE_CHECKING:
@@ -111,9 +109,8 @@ def refuse_tests(e: Expansion, names: Iterable[str], key: str) -> None:
         if data.split == "test" and not data.leak:
             through = f"data.{name}" if name == whole else f"data.{name}, of which data.{whole} is made,"
             raise UserError(
-                f"{e.where}: {key} = {shown(whole)}: {through} is of split test, which nothing is trained on; take another "
-                f"split, "
-                f"or declare leak: true there"
+                f"{e.where}: {key} = {shown(whole)}: {through} is of split test, which nothing is trained on; "
+                f"take another split, or declare leak: true there"
             )
         waiting += [(other, whole) for other in data.mix or {}]
 
@@ -165,21 +162,8 @@ def _op_shares(e: Expansion, data: DataSet, band: str, key: str) -> dict[int, fl
 
 
 def _file(e: Expansion, name: str, data: DataSet) -> str:
-    where = f"{e.where}: data.{name}"
-    known = data.sha256
-    if data.file is not None:
-        path = Path(data.file)
-        if path.is_file():
-            found = checksum(path)
-            if known and found != known:
-                raise UserError(f"{where}.sha256 = {known!r}: but {data.file} has {found}; put the right file there")
-            known = found
-        elif known is None:
-            raise UserError(f"{where}.file = {shown(data.file)}: no such file; put it there, or give its sha256 beside it")
-    spec: dict[str, Any] = {"format": data.format, "sha256": known, "band": data.band or "all", "defects": data.defects}
-    spec |= {key: getattr(data, key) for key in ("split", "size") if getattr(data, key) is not None}
-    if data.file is not None:
-        spec["run"] = {**e.scale.kinds.get("dataset", {}).get("run", {}), "path": data.file}
+    spec: dict[str, Any] = {"format": data.format, "band": data.band or "all", "defects": data.defects}
+    spec |= {key: getattr(data, key) for key in ("file", "sha256", "split", "size") if getattr(data, key) is not None}
     return e.stage("dataset", spec, {}, f"data.{name}")
 
 
@@ -218,8 +202,7 @@ def _enough_samples(e: Expansion, digest: str, key: str) -> None:
         if roles and drawn < step.samples():
             raise UserError(
                 f"{e.where}: {key}.steps.{number}: counts {step.samples()} samples of each row, and its evaluation draws "
-                f"{drawn}; "
-                f"set num_samples: {step.samples()} there"
+                f"{drawn}; set num_samples: {step.samples()} there"
             )
 
 

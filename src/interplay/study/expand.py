@@ -35,6 +35,8 @@ class Expansion:
         """The stages of the arm at hand, with what it sets in place."""
         self.tokenizer = ""
         """Digest of what holds the tokenizer of the arm at hand."""
+        self.tokenizers: dict[str, str] = {}
+        """A task, as text -> digest of the tokenizer of fresh models."""
         self.making: list[str] = []
         """Problem sets that are being planned, outermost first."""
         self.ending: list[str] = []
@@ -67,6 +69,9 @@ class Expansion:
         if kind == "source" and "path" in spec:
             run["path"] = spec.pop("path")
             spec["sha256"] = custom.checksum(run["path"], where)
+        if kind == "dataset" and "file" in spec:
+            run["path"] = spec.pop("file")
+            spec["sha256"] = custom.file_checksum(run["path"], spec.get("sha256"), where)
         made = Stage.make(kind, parse(KINDS[kind].spec, spec, where), deps, parse(Run, run, f"{where}: run"), label or key)
         return self.plan.add(made)
 
@@ -155,7 +160,7 @@ class Expansion:
             step, at = ladder.split_name(part)
             entry = self.entries[step]
             if before is None and entry["kind"] == "pretrain":
-                self.tokenizer = self.stage("tokenizer", data.tokenizer_spec(self), data.tokenizer_roles(self), "tokenizer")
+                self.tokenizer = self.fresh_tokenizer()
             if entry["kind"] == "select":
                 digest = self.selected(step, str(before), self.entries, f"{name}/{step}/seed{seed}")
             else:
@@ -164,6 +169,14 @@ class Expansion:
             path.append(ReportStage(name=step, kind=entry["kind"], digest=digest, step=at))
             before = ladder.reference(self.plan.stages[digest], at, f"{self.where}: arms.{arm.group}.path = {part!r}")
         return path, str(before)
+
+    def fresh_tokenizer(self) -> str:
+        """The tokenizer of fresh models of the arm at hand: its task decides, since all else is the study's."""
+        task = repr(self.task)
+        if task not in self.tokenizers:
+            made = self.stage("tokenizer", data.tokenizer_spec(self), data.tokenizer_roles(self), "tokenizer")
+            self.tokenizers[task] = made
+        return self.tokenizers[task]
 
     def enter(self, name: str) -> None:
         """Make this arm the one at hand."""
