@@ -15,7 +15,7 @@ from interplay.schema.steps.reformulate import Ladder
 from interplay.tasks.row import Row
 
 FORMATS = ["four_choice", "ten_choice", "cloze", "open"]
-ROWS = ladder(Ladder(distractors="near"), rows(12), Inputs.of(0, {}, 0)).rows
+ROWS = ladder(Ladder(distractors="near"), rows(12), Inputs(0, {}, 0)).rows
 QUESTIONS = list(dict.fromkeys(made.origin for made in ROWS))
 
 

@@ -100,7 +100,7 @@ def inputs(folder: Path, samples: dict[int, list[str]], given_rows: list[Row]) -
             entries.append({"index": index, "sample": number, "completion": completion, "answer": answer, "strict": answer})
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(entries), folder / "samples.parquet")
-    return Inputs.of(0, {"samples.0.0.0": folder}, 0)
+    return Inputs(0, {"samples.0.0.0": folder}, 0)
 
 
 def source(index: int = 0) -> Row:
@@ -163,7 +163,7 @@ def test_an_unfinished_solution_is_trained_without_an_end_token_and_others_with_
 
 
 def test_each_step_becomes_a_problem_that_gives_what_it_reads() -> None:
-    made = atoms(Atoms(), [source()], Inputs.of(0, {}, 0))
+    made = atoms(Atoms(), [source()], Inputs(0, {}, 0))
     assert sorted("".join(sorted(one.prompt)) for one in made.rows) == sorted(
         "".join(sorted(t)) for t in ("d3,a1,bd+a?b|", "b4,cb*2?c|")
     )
@@ -174,7 +174,7 @@ def test_each_step_becomes_a_problem_that_gives_what_it_reads() -> None:
 @pytest.mark.parametrize("task", [TASK, INTEGERS])
 def test_atoms_are_problems_that_their_solver_and_their_judge_agree_on(task) -> None:
     given_rows = rows(20, task, 6)
-    made = atoms(Atoms(), given_rows, Inputs.of(0, {}, 0))
+    made = atoms(Atoms(), given_rows, Inputs(0, {}, 0))
     assert len({one.key for one in made.rows}) == len(made.rows)
     for one in made.rows:
         problem = op_dag.loads(one.graph)
@@ -184,7 +184,7 @@ def test_atoms_are_problems_that_their_solver_and_their_judge_agree_on(task) -> 
         assert one.origin in {given.origin for given in given_rows}
     steps = sum(bool(node.parents) for given in given_rows for node in _necessary(given))
     assert len(made.rows) + made.counts.get("repeats", 0) == steps
-    assert len(atoms(Atoms(unique=False), given_rows, Inputs.of(0, {}, 0)).rows) == steps
+    assert len(atoms(Atoms(unique=False), given_rows, Inputs(0, {}, 0)).rows) == steps
 
 
 def _necessary(given: Row) -> tuple[Node, ...]:

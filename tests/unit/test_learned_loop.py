@@ -1,19 +1,12 @@
 """Samplers with a model of their own, and edits that look at advantages, in the whole loop: what they log, what they cost, and that
 a run which is killed ends with the bytes of one that was not."""
 
-import hashlib
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import world
-from conftest import BEHIND
+from killed_rl import payload, run_killed
 
 from interplay.rl import loop
 from interplay.schema.custom import Custom
@@ -52,22 +45,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"init": world.model(results, "m" * 12), "data.0": world.problem_set(results, "a" * 12, 40)}
 
 
-def payload(out: Path) -> dict[str, str]:
-    names = ("model/model.safetensors", "metrics.jsonl", "rollouts.parquet", "history.parquet")
-    return {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in names}
-
-
-RUNNER = """
-import json, sys
-from pathlib import Path
-from interplay.rl import loop
-from interplay.schema.rl import RLSpec
-from interplay.schema.run import Run
-spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
-loop.run(RLSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
@@ -83,18 +60,7 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(
     spec = spec_of(10, **method)
     loop.run(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
-    arguments = [spec.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
-    command = [*BEHIND, sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    pointer = out / "resume" / "state" / "state.json"
-    for step in (2, 5):
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-        while process.poll() is None and not (pointer.exists() and json.loads(pointer.read_text())["step"] >= step):
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, process.stderr.read().decode() if process.stderr else ""
-        assert not (out / "model").exists()
-    subprocess.run(command, env=environment, check=True)
+    run_killed(spec, inputs, out, HOW, [(2, 0.0), (5, 0.0)])
     assert payload(out) == payload(tmp_path / "whole")
 
 

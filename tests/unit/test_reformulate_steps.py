@@ -26,7 +26,7 @@ SMALL = OpDag(modulus=5, operators="+-", letters=10, distractors=(0, 2))
 
 
 def inputs(seed: int = 0) -> Inputs:
-    return Inputs.of(0, {}, seed)
+    return Inputs(0, {}, seed)
 
 
 def forms(made: list[Row]) -> list[Form]:

@@ -1,12 +1,6 @@
 """Samplers inside the loop: killed runs resume to the same bytes, what was drawn is logged, and samples made before the first step
 are read."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import world
-from conftest import BEHIND
-from test_rl_loop import HOW, RUNNER, payload, spec_of
+from killed_rl import payload, run_killed
+from test_rl_loop import HOW, spec_of
 
 from interplay.data import pool as pools
 from interplay.rl import loop
@@ -50,17 +44,7 @@ def test_a_killed_run_with_a_sampler_that_learns_ends_with_the_bytes_of_one_that
     spec = spec_of("half", steps=14, method={"sampler": sampler, "edits": [DynamicSampling()]})
     loop.run(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
-    arguments = [spec.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
-    command = [*BEHIND, sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-    pointer = out / "resume" / "state" / "state.json"
-    while process.poll() is None and not (pointer.exists() and json.loads(pointer.read_text())["step"] >= 8):
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, process.stderr.read().decode() if process.stderr else ""
-    assert not (out / "model").exists()
-    subprocess.run(command, env=environment, check=True)
+    run_killed(spec, inputs, out, HOW, [(8, 0.0)])
     assert payload(out) == payload(tmp_path / "whole")
 
 

@@ -1,20 +1,13 @@
 """The whole loop on an untrained toy model: it learns what it is paid for, records what it did, and survives SIGKILL bit by
 bit."""
 
-import hashlib
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import world
-from conftest import BEHIND
+from killed_rl import payload, run_killed
 
 from interplay.model import folder
 from interplay.rl import loop
@@ -64,12 +57,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "data.0": world.problem_set(results, "a" * 12, 30),
         "data.1": world.problem_set(results, "b" * 12, 7, seed=1),
     }
-
-
-def payload(out: Path) -> dict[str, str]:
-    names = ["model/model.safetensors", "metrics.jsonl", "rollouts.parquet", "history.parquet"]
-    names += [str(path.relative_to(out)) for path in sorted(out.glob("checkpoints/*/model/*"))]
-    return {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in names}
 
 
 def test_the_policy_learns_what_it_is_paid_for(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -146,34 +133,11 @@ def test_several_updates_per_batch_with_a_reference_report_their_clip_fraction_a
     assert max(line["clip_fraction"] for line in lines) > 0
 
 
-RUNNER = """
-import json, sys
-from pathlib import Path
-from interplay.rl import loop
-from interplay.schema.rl import RLSpec
-from interplay.schema.run import Run
-spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
-loop.run(RLSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))
-"""
-
-
 def test_a_run_killed_again_and_again_ends_with_the_bytes_of_one_that_was_not(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(steps=30, method={"loss": ClippedLoss(num_iterations=2), "edits": [DynamicSampling()]}, minibatches=2)
     loop.run(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
-    arguments = [spec.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
-    command = [*BEHIND, sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for step, delay in ((2, 0.0), (7, 0.03), (12, 0.08)):
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-        pointer = out / "resume" / "state" / "state.json"
-        while process.poll() is None and not (pointer.exists() and json.loads(pointer.read_text())["step"] >= step):
-            time.sleep(0.005)
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL, process.stderr.read().decode() if process.stderr else ""
-        assert not (out / "model").exists()
-    subprocess.run(command, env=environment, check=True)
+    run_killed(spec, inputs, out, HOW, [(2, 0.0), (7, 0.03), (12, 0.08)])
     assert payload(out) == payload(tmp_path / "whole")
 
 

@@ -1,12 +1,12 @@
 """The whole loop on reformulated rows: credit by spans over a mix of plain and subproblem rows, and the format ladder, each of which
 goes on after a stop with the bytes of a run that never stopped."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import world
+from killed_rl import payload
 from test_rl_loop import HOW
 
 from interplay.data import curate
@@ -60,11 +60,6 @@ CASES = [(SPANS, ["plain", "parts"]), (LADDER, ["ladder"])]
 
 def given(inputs: dict[str, Path], names: list[str]) -> dict[str, Path]:
     return {"init": inputs["init"], **{f"data.{i}": inputs[name] for i, name in enumerate(names)}}
-
-
-def payload(out: Path) -> list[str]:
-    names = ["model/model.safetensors", "metrics.jsonl", "rollouts.parquet", "history.parquet"]
-    return [hashlib.sha256((out / name).read_bytes()).hexdigest() for name in names]
 
 
 class StoppedError(Exception):

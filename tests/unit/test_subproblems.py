@@ -35,7 +35,7 @@ LEAF_FIRST = TASK.model_copy(update={"trace": "leaf_first"})
 
 
 def asked(k: int | str, task: OpDag = TASK, op: int = 6, size: int = 20) -> list[Row]:
-    return parts(Subproblems(k=k), rows(size, task, op), Inputs.of(0, {}, 0)).rows
+    return parts(Subproblems(k=k), rows(size, task, op), Inputs(0, {}, 0)).rows
 
 
 def judged(made: Row, completion: str, options: Verify = Verify()) -> Verdict:  # noqa: B008
@@ -80,7 +80,7 @@ def test_a_block_needs_nothing_that_a_later_block_works_out() -> None:
 def test_rows_that_cannot_be_taken_apart_are_counted_by_reason() -> None:
     reverse = OpDag(modulus=23, letters=12, modes={"reverse": 1.0})
     given_rows = [row(TASK, 1, 0), row(reverse, 4, 0), changed(row(TASK, 4, 0), "x", family="qa"), row(TASK, 4, 1)]
-    made = parts(Subproblems(), given_rows, Inputs.of(0, {}, 0))
+    made = parts(Subproblems(), given_rows, Inputs(0, {}, 0))
     assert len(made.rows) == 1
     assert made.counts == {"single_value": 1, "reverse": 1, "not_op_dag": 1}
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from interplay.data.packing import Rows, spans
-from interplay.store.random import key
+from interplay.store.generator import generator
 
 MIN_BUCKET = 512
 """Tokens that a bucket holds at least, the last one excepted."""
@@ -17,7 +17,7 @@ MIN_BUCKET = 512
 @lru_cache(maxsize=2)
 def epoch_order(rows: int, seed: int, epoch: int) -> np.ndarray:
     """The order of the rows in one pass over the corpus, (rows,)."""
-    return np.random.default_rng(key("epoch", seed, epoch)).permutation(rows)
+    return generator("epoch", seed, epoch).permutation(rows)
 
 
 def rows_between(rows: int, seed: int, start: int, end: int) -> np.ndarray:

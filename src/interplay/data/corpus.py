@@ -12,7 +12,7 @@ from interplay.data.packing import Encoded
 from interplay.schema.base import UserError
 from interplay.schema.data import CorpusSpec
 from interplay.schema.run import Run
-from interplay.store.random import key
+from interplay.store.generator import generator
 from interplay.tasks.row import UNFINISHED
 
 
@@ -24,7 +24,7 @@ def run(spec: CorpusSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     if missing := [role for role in roles if role not in inputs]:
         raise UserError(f"corpus: mix has {len(spec.mix)} shares, but there is no {missing[0]}; give one problem set per share")
     sets = [encode(inputs[role], inputs["tokenizer"]) for role in roles]
-    rng = np.random.default_rng(key("corpus", spec.seed))
+    rng = generator("corpus", spec.seed)
     taken = [packing.select(each, chosen) for each, chosen in zip(sets, mix(sets, spec, rng), strict=True)]
     everything = Encoded(*(np.concatenate(parts) for parts in zip(*taken, strict=True)))
     shuffled = packing.select(everything, rng.permutation(len(everything.lengths)))

@@ -4,8 +4,6 @@ steps that changed it, and the record says how many rows each step was given, le
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from interplay.data import sets
 from interplay.data.steps.step import Inputs
 from interplay.data.steps.table import STEPS
@@ -13,6 +11,7 @@ from interplay.schema.base import PermanentError
 from interplay.schema.curate import CurateSpec
 from interplay.schema.mix import largest_remainder
 from interplay.schema.run import Run
+from interplay.store.generator import generator
 from interplay.store.random import key
 from interplay.tasks.row import Row
 
@@ -22,7 +21,7 @@ def run(spec: CurateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     rows = mix([sets.rows(inputs[f"data.{i}"], i) for i in range(len(spec.mix))], spec)
     mixed, done = len(rows), []
     for number, step in enumerate(spec.steps):
-        made = STEPS[step.name](step, rows, Inputs.of(number, inputs, key("curate", spec.seed, number, step.name)))
+        made = STEPS[step.name](step, rows, Inputs(number, inputs, key("curate", spec.seed, number, step.name)))
         done.append({"step": step.name, "given": len(rows), "left": len(made.rows), **made.counts})
         rows = made.rows
         if not rows:
@@ -40,7 +39,7 @@ def mix(each: list[list[Row]], spec: CurateSpec) -> list[Row]:
     for number, (rows, count) in enumerate(zip(each, counts, strict=True)):
         if count > len(rows):
             raise PermanentError(f"curate: size = {spec.size}: data.{number} has {len(rows)} rows and should give {count}")
-        order = np.random.Generator(np.random.PCG64(key("curate", spec.seed, "mix", number))).permutation(len(rows))
+        order = generator("curate", spec.seed, "mix", number).permutation(len(rows))
         taken += [rows[i] for i in order[:count]]
-    order = np.random.Generator(np.random.PCG64(key("curate", spec.seed, "order"))).permutation(len(taken))
+    order = generator("curate", spec.seed, "order").permutation(len(taken))
     return [taken[i] for i in order]

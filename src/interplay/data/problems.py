@@ -18,7 +18,6 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from interplay.data import sets
@@ -27,8 +26,8 @@ from interplay.schema.base import UserError
 from interplay.schema.data import SPLITS, ProblemsSpec
 from interplay.schema.mix import largest_remainder
 from interplay.schema.run import Run
+from interplay.store.generator import generator
 from interplay.store.metrics import Progress
-from interplay.store.random import key
 from interplay.tasks.table import family
 
 PATIENCE = 20
@@ -105,7 +104,7 @@ def plan(spec: ProblemsSpec) -> list[Place]:
     shares = {Place(band, op): spec.shares[band] * share for band, ops in spec.bands.items() for op, share in ops.items()}
     counts = largest_remainder(list(shares.values()), spec.size)
     cells = [place for place, count in zip(shares, counts, strict=True) for _ in range(count)]
-    order = np.random.default_rng(key("problems", "order", spec.seed)).permutation(len(cells))
+    order = generator("problems", "order", spec.seed).permutation(len(cells))
     return [cells[i] for i in order]
 
 

@@ -62,17 +62,9 @@ def load(path: Path, columns: list[str] | None = None) -> pa.Table:
 def rows(folder: Path, number: int) -> list[Row]:
     """The rows of an artifact, as set `number` of those that are read together."""
     found = load(folder)
-    values = [found[name].to_pylist() for name in COLUMNS.names]
+    columns = {name: found[name].to_pylist() for name in COLUMNS.names}
     digest = read_json(folder / "stage.json")["digest"]
-    made = (dict(zip(COLUMNS.names, row, strict=True)) for row in zip(*values, strict=True))
-    return [
-        Row(
-            **{
-                **columns,
-                "origin": columns["origin"] or f"{digest}:{columns['index']}",
-                "transforms": tuple(columns["transforms"]),
-            },
-            set=number,
-        )
-        for columns in made
-    ]
+    own = [f"{digest}:{index}" for index in columns["index"]]
+    columns["origin"] = [origin or here for origin, here in zip(columns["origin"], own, strict=True)]
+    columns["transforms"] = [tuple(names) for names in columns["transforms"]]
+    return [Row(number, *row) for row in zip(*columns.values(), strict=True)]

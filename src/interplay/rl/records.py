@@ -16,7 +16,7 @@ from torch import Tensor
 from interplay.data.pool import Pool
 from interplay.rl.batch import Batch
 from interplay.store.artifact import read_json, write_atomic
-from interplay.store.random import key
+from interplay.store.generator import generator
 
 ROLLOUTS = [
     ("step", pa.int32()),
@@ -42,7 +42,7 @@ HISTORY = [("step", pa.int32()), ("set", pa.int32()), ("index", pa.int64()), ("n
 def write_step(out: Path, step: int, seed: int, keep: int, pool: Pool, drawn: Batch, advantage: Tensor) -> None:
     """Keep `keep` rows of what the step drew, chosen by (seed, step), and the results of every group. `advantage` (N,): mean
     per row."""
-    order = np.random.Generator(np.random.PCG64(key(seed, "keep", step))).permutation(len(drawn))
+    order = generator(seed, "keep", step).permutation(len(drawn))
     kept = [_rollout(step, pool, drawn, advantage, int(i)) for i in np.sort(order[:keep])]
     data = json.dumps({"rollouts": kept, "history": history(step, pool, drawn)})
     write_atomic(out / "resume" / "steps" / f"{step}.json", data.encode())

@@ -2,10 +2,10 @@
 
 from typing import Annotated, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from interplay.schema.base import Count, Model, Natural
-from interplay.schema.mix import check_mix
+from interplay.schema.mix import Mix
 from interplay.schema.steps.chain import Citation, Keychain, LongContext, Needle
 from interplay.schema.steps.chat import ChatTemplate
 from interplay.schema.steps.decompose import Atoms, Intervention, Subproblems
@@ -29,7 +29,7 @@ class CurateSpec(Model):
     share; for step number k, where it asks for them, `samples.<k>.<i>.<b>` (block b of an evaluation of set i) and
     `against.<k>.<j>` (problem sets to compare with); `tokenizer` where a step counts tokens."""
 
-    mix: list[float]
+    mix: Mix
     """Share of each `data.<i>` role among the rows, in order; sums to 1."""
     size: Count | None = None
     """Rows that are mixed, before the steps; null: as many as the shares allow without using a row twice."""
@@ -37,12 +37,6 @@ class CurateSpec(Model):
     """What is done to the rows, in order."""
     seed: Natural = 0
     """Order of the rows, and all that the steps draw."""
-
-    @field_validator("mix")
-    @classmethod
-    def _sums(cls, value: list[float]) -> list[float]:
-        check_mix(dict(enumerate(value)), "a mix")
-        return value
 
     @model_validator(mode="after")
     def _samples_first(self) -> "CurateSpec":

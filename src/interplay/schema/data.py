@@ -6,7 +6,7 @@ from pydantic import field_validator, model_validator
 
 from interplay.schema.base import Count, Model, Natural, Since
 from interplay.schema.custom import Custom
-from interplay.schema.mix import check_mix
+from interplay.schema.mix import Mix, check_mix
 from interplay.schema.task import Task
 
 
@@ -96,7 +96,7 @@ class TokenizerSpec(Model):
 class CorpusSpec(Model):
     """Problem sets mixed, tokenised and packed into rows of equal length."""
 
-    mix: list[float]
+    mix: Mix
     """Share of each `data.<i>` role, in order; sums to 1."""
     by: Literal["tokens", "problems"] = "tokens"
     """Whether shares count tokens (as published for pre-training) or problems (as published for RL)."""
@@ -109,9 +109,3 @@ class CorpusSpec(Model):
     """Which tokens bear loss."""
     seed: Natural = 0
     """Order of the problems."""
-
-    @field_validator("mix")
-    @classmethod
-    def _sums(cls, value: list[float]) -> list[float]:
-        check_mix(dict(enumerate(value)), "a mix")
-        return value

@@ -1,6 +1,8 @@
 """Shares that sum to one."""
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 
 def check_mix(mix: dict[Any, float], what: str) -> dict:
@@ -9,6 +11,15 @@ def check_mix(mix: dict[Any, float], what: str) -> dict:
     if not mix or min(mix.values()) < 0 or not abs(total - 1) <= 1e-6:  # also refuses NaN
         raise ValueError(f"{what} must be shares that sum to 1; these sum to {total:g}")
     return mix
+
+
+def _check_shares(value: list[float]) -> list[float]:
+    check_mix(dict(enumerate(value)), "a mix")
+    return value
+
+
+Mix = Annotated[list[float], AfterValidator(_check_shares)]
+"""Shares of `data.<i>` roles, in order; they sum to 1."""
 
 
 def largest_remainder(shares: list[float], total: int) -> list[int]:

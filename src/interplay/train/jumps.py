@@ -4,7 +4,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from interplay.schema.train import PositionJumps
-from interplay.store.random import key
+from interplay.store.generator import generator
 
 
 def jumping_tokens(spec: PositionJumps, tokenizer: Tokenizer) -> np.ndarray:
@@ -19,6 +19,6 @@ def jumps(spec: PositionJumps, tokens: np.ndarray, jumping: np.ndarray, seed: in
     A function of seed and step, so that a resumed run draws the same ones."""
     if not spec.probability or step <= spec.start * steps:
         return None
-    random = np.random.default_rng(key("jumps", seed, step))
+    random = generator("jumps", seed, step)
     hit = np.isin(tokens, jumping) & (random.random(tokens.shape) < spec.probability)
     return hit * random.integers(1, spec.largest + 1, tokens.shape)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from interplay.data import sets, tokenizer
-from interplay.store.random import key
+from interplay.store.generator import generator
 from interplay.tasks.row import Row
 
 
@@ -31,14 +31,9 @@ class Inputs:
     """Artifacts by role."""
     seed: int
 
-    @classmethod
-    def of(cls, number: int, folders: dict[str, Path], seed: int) -> "Inputs":
-        """Inputs of step `number`."""
-        return cls(number, folders, seed)
-
     def random(self, *parts: int | str) -> np.random.Generator:
         """The stream for these labels, such as a row's origin: rows draw apart, whatever stands before them."""
-        return np.random.Generator(np.random.PCG64(key(self.seed, *parts)))
+        return generator(self.seed, *parts)
 
     @cached_property
     def count_tokens(self) -> Callable[[str], int]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from interplay.model.decoder import Decoder
-from interplay.store.random import key
+from interplay.store.generator import generator
 from interplay.tasks.row import Row
 
 
@@ -44,7 +44,7 @@ class Deck:
 
     def random(self, *parts: int | str) -> np.random.Generator:
         """The stream for these labels."""
-        return np.random.Generator(np.random.PCG64(key(self.seed, "sampler", *parts)))
+        return generator(self.seed, "sampler", *parts)
 
 
 class Outcome(NamedTuple):
