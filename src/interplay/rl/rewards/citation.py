@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from interplay.rl.rewards.reward import Rewards
+from interplay.rl.rewards.reward import Rewards, per_completion
 from interplay.schema.reward import CitationReward
 from interplay.tasks import multihop
 from interplay.tasks.multihop.citation import cited, f_beta
@@ -13,10 +13,9 @@ from interplay.tasks.verdict import Verdict
 def citation(spec: CitationReward, problems: Sequence[Row], said: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """r_ans + eta F_beta + (1 - eta) r_ans F_beta, in [0, 2]; r_ans is 1 when the answer is right. A completion without each tag
     exactly once earns 0. A row that asks for no citations earns r_ans."""
-    useful = {id(row): _useful(row) for row in problems}
     sequence, scores = [], []
-    for row, completion, verdict in zip(problems, said, verdicts, strict=True):
-        listed, gold, right = cited(completion), useful[id(row)], float(verdict.answer)
+    for gold, completion, verdict in zip(per_completion(_useful, problems), said, verdicts, strict=True):
+        listed, right = cited(completion), float(verdict.answer)
         score = f_beta(listed or [], gold, spec.beta)
         broken = bool(gold) and listed is None
         scores.append(score)

@@ -5,7 +5,7 @@ than are allowed, since a list of everything holds the answer, too."""
 
 from collections.abc import Sequence
 
-from interplay.rl.rewards.reward import Rewards
+from interplay.rl.rewards.reward import Rewards, per_completion
 from interplay.schema.reward import TextReward
 from interplay.tasks import text
 from interplay.tasks.answer import dumped, extract
@@ -17,10 +17,8 @@ from interplay.tasks.verdict import Verdict
 def text_match(spec: TextReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """Compare each answer with the golds of its row. A row that asks no question over documents, such as arithmetic, earns 1 for
     the right answer, as its family has it. The record keeps exact match and unguarded F1 beside it."""
-    known = {id(row): golds(row) for row in problems}
-    asked = [known[id(row)] for row in problems]
     sequence, exact, f1 = [], [], []
-    for texts, completion, verdict in zip(asked, completions, verdicts, strict=True):
+    for texts, completion, verdict in zip(per_completion(golds, problems), completions, verdicts, strict=True):
         sequence.append(pay(spec, completion, verdict, texts))
         exact.append(float(text.exact_match(verdict.said, texts) if texts else verdict.answer))
         f1.append(text.f1(verdict.said, texts) if texts else float(verdict.answer))
