@@ -20,14 +20,14 @@ from interplay.tasks.multihop.render import document_texts
 from interplay.tasks.row import Row
 from interplay.tasks.text import normalise
 
-ROWS = rows(70)
+ROWS = rows(110)
 PAIR = re.compile(r' \{"(?:[^"\\]|\\.)*": "(?:[^"\\]|\\.)*"\}\.')
 PLACEMENTS = ["uniform", "gaussian", "start", "end", "spread"]
 specs = st.builds(
     Keychain,
     style=st.sampled_from(["published", "terse"]),
     placement=st.sampled_from(PLACEMENTS),
-    context_tokens=st.integers(1100, 1500),
+    context_tokens=st.integers(2000, 2400),
     n_chains=st.integers(2, 4),
     n_hops=st.integers(1, 4),
     key_format=st.sampled_from(["uuid4", "hex8", "short"]),
@@ -135,7 +135,7 @@ def test_a_needle_is_the_value_of_the_key_that_is_asked_for(given_inputs: Inputs
 @pytest.mark.parametrize("answerable", [True, False])
 def test_distractor_questions_can_be_answered_exactly_when_asked_for(answerable: bool, given_inputs: Inputs) -> None:
     spec = Keychain(style="terse", n_chains=5, n_hops=2, context_tokens=400, distractor_answerable=answerable)
-    needs = {item(i).question: {p.text for p in item(i).paragraphs} for i in range(70)}
+    needs = {item(i).question: {p.text for p in item(i).paragraphs} for i in range(len(ROWS))}
     for _, problem in made(spec, given_inputs, ROWS[:20]):
         shown = {document.text for document in problem.documents}
         for number, chain in enumerate(problem.chains):
@@ -196,7 +196,7 @@ def test_prevalence_leaves_a_share_of_rows_plain_in_contexts_as_long(given_input
     done = keychain(spec, ROWS, given_inputs)
     plain = [row for row in done.rows if row.mode == "long"]
     assert done.counts["long"] == len(plain)
-    assert 25 <= len(plain) <= 59
+    assert 46 <= len(plain) <= 86  # 4 standard deviations around 60 % of 110
     assert all('{"' not in row.prompt and row.prompt.endswith(f"{multihop.loads(row.graph).item.question}\n") for row in plain)
     assert all(row.transforms == ("keychain",) and row.family == "multihop" for row in done.rows)
 

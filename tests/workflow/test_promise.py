@@ -1,4 +1,5 @@
-"""What `interplay plan` says is what Snakemake does: a comment reruns nothing; a changed default reruns its users and nothing else."""
+"""What `interplay plan` says is what Snakemake does: a comment reruns nothing; other code reruns nothing
+and is told of; a changed default reruns its users and nothing else."""
 
 import json
 import re
@@ -43,7 +44,15 @@ def jobs(project: Laboratory) -> set[str]:
     return set(re.findall(r"interplay\.stage run ([0-9a-f]{12})", result.stdout + result.stderr))
 
 
-def test_a_comment_in_any_file_reruns_nothing_and_a_changed_default_reruns_its_users_as_the_plan_said(
+def changed(project: Laboratory, name: str, pattern: str, new: str) -> None:
+    """Replace what the pattern matches, once, in a source."""
+    path = project.folder / "src/interplay" / name
+    text, count = re.subn(pattern, new, path.read_text())
+    assert count == 1
+    path.write_text(text)
+
+
+def test_a_comment_and_other_code_rerun_nothing_and_a_changed_default_reruns_its_users_as_the_plan_said(
     project: Laboratory,
 ) -> None:
     drifted = plan(project)["drifted"]  # nothing, unless the sources were edited while the tests ran
@@ -58,10 +67,13 @@ def test_a_comment_in_any_file_reruns_nothing_and_a_changed_default_reruns_its_u
     assert jobs(project) == set()
 
     users = {stage["digest"] for stage in planned["stages"] if stage["kind"] == "rl"}
-    schema = project.folder / "src/interplay/schema/rl.py"
-    text, count = re.subn(r"(keep_rollouts: \w+) = 16", r"\1 = 8", schema.read_text())
-    assert count == 1
-    schema.write_text(text)
+    changed(project, "rl/advantage.py", r"(EPSILON) = 1e-4", r"\1 = 2e-4")
+    planned = plan(project)
+    assert new(planned) == {}
+    assert {file: set(stages) for file, stages in planned["drifted"].items() if file not in drifted} == {"rl/advantage.py": users}
+    assert jobs(project) == set()
+
+    changed(project, "schema/rl.py", r"(keep_rollouts: \w+) = 16", r"\1 = 8")
     planned = plan(project)
     said = new(planned)
     assert sorted(said.values()) == ["evaluate", "evaluate", "report", "rl", "rl"]
@@ -74,4 +86,3 @@ def test_a_comment_in_any_file_reruns_nothing_and_a_changed_default_reruns_its_u
         if kind == "evaluate":
             assert [(root["field"], root["new"]) for root in change["because"]] == [("keep_rollouts", 8)]
     assert jobs(project) == set(said)
-    assert set(planned["drifted"]) == {*drifted, "schema/rl.py"}
