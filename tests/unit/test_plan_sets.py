@@ -395,3 +395,48 @@ def test_what_is_wrong_with_a_set_is_refused_with_file_and_line(
     else:
         assert said.startswith("configs/study/sift.yaml:")
         assert said.endswith(message)
+
+
+# -- a study without a task ----------------------------------------------------------------------------------------------
+
+SUM = checksum(ROOT / "data/fixtures/gsm8k.jsonl")
+FILES = f"""
+question: Does a model from outside answer questions from a file?
+data:
+  test: {{file: data/fixtures/gsm8k.jsonl, sha256: {SUM}, format: gsm8k, band: id}}
+stages:
+  base: {{kind: source, sha256: {"ab" * 32}}}
+  eval: {{kind: evaluate, data: test}}
+arms:
+  base: {{path: [base]}}
+evaluate: [eval]
+tables:
+  main: {{columns: [id], cells: [answer_pass@1]}}
+"""
+
+
+def test_a_model_and_problems_from_outside_need_no_task(root: Path) -> None:
+    write(root, text=FILES)
+    made = plan_study(root / "configs", "sift", "smoke")
+    assert sorted(stage.kind for stage in made.stages.values()) == ["dataset", "evaluate", "report", "source"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ((f"base: {{kind: source, sha256: {'ab' * 32}}}", "base: {kind: pretrain, data: {test: 1.0}}"), "task is missing"),
+        (
+            ("  test: {file", "  more: {band: id, split: rl}\n  test: {mix: {more: 1.0}}\n  old: {file"),
+            "data.more: task is missing",
+        ),
+    ],
+)
+def test_fresh_models_and_generated_sets_need_one(
+    root: Path, capsys: pytest.CaptureFixture[str], edit: tuple[str, str], said: str
+) -> None:
+    write(root, edit, text=FILES)
+    assert main(["plan", "sift", "--scale", "smoke"]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert "sift.yaml" in line
+    assert said in line

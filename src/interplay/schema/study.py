@@ -91,8 +91,8 @@ class Study(Model):
     """What is asked, in a sentence; heads the report."""
     source: str = ""
     """Paper and figure."""
-    task: dict[str, Any]
-    """Keys of the task family; they stand above the scale's."""
+    task: dict[str, Any] = {}
+    """Keys of the task family; they stand above the scale's. A study whose problem sets all come from files needs none."""
     knobs: dict[str, float | int | str | bool] = {}
     """Name -> a value that other keys of the study take up as `${knobs.NAME}`; each scale may set its own."""
     tokenizer: dict[str, Any] = {}

@@ -19,12 +19,12 @@ FROM_DATA = ("mix", "seed", "candidates")
 
 
 def resolved(
-    plan: Plan, row: ReportArm, entries: dict[str, dict[str, Any]], task: Task, blocks: dict[str, list[str]]
+    plan: Plan, row: ReportArm, entries: dict[str, dict[str, Any]], task: Task | None, blocks: dict[str, list[str]]
 ) -> Resolved:
     """All that an arm consists of at one seed. `entries` are its stages in the study's words, with `set` and axes in place;
     `blocks` the further parts of evaluations."""
     digests = {**{stage.name: stage.digest for stage in row.path}, **row.evaluations}
-    found: Resolved = {"task": {name: getattr(task, name) for name in type(task).model_fields}}
+    found: Resolved = {"task": {name: getattr(task, name) for name in type(task).model_fields}} if task else {}
     for name, digest in digests.items():
         stage = plan.stages[digest]
         spec = {field: getattr(stage.spec, field) for field in type(stage.spec).model_fields if field not in FROM_DATA}

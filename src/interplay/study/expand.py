@@ -230,7 +230,7 @@ class Expansion:
         resolved: dict[str, contrast.Resolved] = {}
         for name in self.combinations:
             self.enter(name)
-            task = data.parse_task(self.task, self.where)
+            task = data.parse_task(self.task, self.where) if self.task else None
             rows += [self.walk(name, seed, values[0], vary) for seed in values]
             resolved[name] = contrast.resolved(self.plan, rows[-1], self.entries, task, self.blocks)
         check.different(rows, self.combinations, self.where)
