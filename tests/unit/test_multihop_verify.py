@@ -55,6 +55,18 @@ def test_a_verdict_names_the_first_thing_that_is_wrong(completion: str, error: s
     assert verdict.answer == (error not in ("truncated", "answer"))
 
 
+def test_an_answer_in_more_than_four_boxes_is_none() -> None:
+    verdict = judged(CHAINED, f"K7>M2: {STEPS}" + "\\boxed{Rome}" * 20)
+    assert (verdict.strict, verdict.answer, verdict.score) == (False, False, 0.0)
+
+
+def test_reasoning_whose_sentences_begin_alike_does_not_contradict_itself() -> None:
+    steps = ("What is the boss of Ada? Bea.", "What is the city of Bea: Rome.")
+    asked = multihop.plain(ITEM._replace(steps=steps))
+    assert judged(asked, f"{steps[0]} {steps[1]} \\boxed{{Rome}}").strict
+    assert judged(asked, f"{steps[0]} What is the city of Bea: Oslo. \\boxed{{Rome}}").error == "step"
+
+
 def test_the_score_of_an_answer_in_words_is_its_f1() -> None:
     assert judged(CHAINED, "\\boxed{Rome}").score == 1
     assert judged(CHAINED, "\\boxed{old Rome}").score == pytest.approx(2 / 3)

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from interplay.schema.verify import Verify
 from interplay.tasks import text
-from interplay.tasks.answer import BOX, extract
+from interplay.tasks.answer import BOX, dumped, extract
 from interplay.tasks.multihop.citation import cited, f_beta
 from interplay.tasks.multihop.problem import Problem
 from interplay.tasks.verdict import Verdict
@@ -18,8 +18,8 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
     """Answer: exact match after normalisation. Strict: also all keys of the true chain in order and of no other chain, every
     hop of the gold reasoning stated and none contradicted, and in citation mode exactly the useful chunks, once each. Score: F1
     of the answer; in citation mode F_2 of the citations, and nothing counts where their format is broken. Error: the first of
-    `truncated` (no answer), `chain`, `step`, `citation`, `answer`."""
-    said = extract(completion)
+    `truncated` (no answer, or too many), `chain`, `step`, `citation`, `answer`."""
+    said = None if dumped(completion) else extract(completion)
     if said is None:
         return Verdict(False, False, 0.0, "truncated")
     reasoning = completion.rpartition(BOX)[0]
@@ -55,21 +55,24 @@ def stated(steps: tuple[str, ...], reasoning: str) -> bool:
 def contradicts(steps: tuple[str, ...], said: str) -> bool:
     """Whether a text, as `plain` gives it, says something that begins as one of these sentences does, up to its verb, and goes
     on otherwise."""
-    for stem, rest in _cut(steps):
-        if stem in said and not all(_goes_on(said, place, rest) for place in _behind(stem, said)):
-            return True
-    return False
+    return any(not _always(stem, rest, said) for stem, rest in _cut(steps))
 
 
 @lru_cache(maxsize=1024)
 def _cut(steps: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Each sentence cut behind its verb; where it has none that is known, before its last word."""
-    found = []
+    """Each sentence cut behind its verb; where it has none that is known, before its last word. Without sentences that another
+    one of them would contradict: files hold such reasoning, as `what is`, asked twice."""
+    found, gold = [], plain(" ".join(steps))
     for step in map(plain, steps):
         verb = VERB.search(step)
         end = verb.end() if verb else step.rfind(" ") + 1
         found += [(step[:end], step[end:])] if end else []
-    return found
+    return [(stem, rest) for stem, rest in found if _always(stem, rest, gold)]
+
+
+def _always(stem: str, rest: str, said: str) -> bool:
+    """Whether a text goes on with `rest` wherever it has the stem."""
+    return stem not in said or all(_goes_on(said, place, rest) for place in _behind(stem, said))
 
 
 def _said(step: str, said: str) -> bool:
