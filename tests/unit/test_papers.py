@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import report_study as study
+import yaml
 from conftest import ROOT, Laboratory
 
 from interplay.reference import papers
@@ -23,6 +24,13 @@ def test_docs_papers_is_what_locks_and_results_say() -> None:
     written, made = (ROOT / "docs/papers.md").read_text().splitlines(), papers.page(ROOT).splitlines()
     diff = "\n".join(difflib.unified_diff(written, made, "docs/papers.md", "the results", lineterm="", n=0))
     assert not diff, f"run `make docs` and commit it:\n{diff}"
+
+
+@pytest.mark.parametrize("paper", papers.PAPERS, ids=lambda paper: paper.title)
+def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: papers.Paper) -> None:
+    made = yaml.safe_load((ROOT / "configs" / "study" / f"{paper.study}.yaml").read_text())
+    assert paper.table in made["tables"]
+    assert not paper.row or paper.row in made["arms"]
 
 
 def test_every_paper_is_placed_once_and_every_result_has_a_paper() -> None:

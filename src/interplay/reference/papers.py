@@ -36,7 +36,7 @@ PAPERS = (
         "The same at the smallest size that shows it.",
     ),
     Paper(
-        "LoongRL", "2510.19363", "loongrl/keychain", "main",
+        "LoongRL", "2510.19363", "loongrl/keychain", "chain",
         "RL on questions hidden behind chains of keys teaches reasoning over long contexts that carries over to longer ones, "
         "more than "
         "the same amount of plain multi-hop questions does.",
