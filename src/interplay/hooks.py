@@ -8,16 +8,22 @@ from typing import cast
 from interplay.schema.base import UserError
 from interplay.schema.report import ReportSpec
 from interplay.store import artifact
-from interplay.study import kept
+from interplay.study import kept, outside
 from interplay.study.graph import Graph
 from interplay.study.plan import Plan
 from interplay.track import live, payloads
 
 
 def start(graph: Graph) -> None:
-    """Before the first job. What DVC has of payloads that are needed and not here is fetched now."""
-    graph.write_stages()
-    _fetch(graph)
+    """Before the first job. What comes from outside must be in its place; what DVC has of payloads that are needed and not here
+    is fetched now. Leaves by one line and exit code 2 when something cannot be had."""
+    try:
+        outside.check(graph.to_make())
+        graph.write_stages()
+        _fetch(graph)
+    except UserError as error:
+        print(f"interplay: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     live.begin(graph.plans, graph.results)
 
 
@@ -50,16 +56,12 @@ def fail(graph: Graph) -> None:
 
 
 def _fetch(graph: Graph) -> None:
-    """Leaves by one line and exit code 2 when a payload cannot be had, or is not what its record says."""
+    """Raises UserError when a payload cannot be had, or is not what its record says."""
     if not graph.partial:
         return
-    try:
-        count = payloads.fetch(graph.partial)
-        for folder in graph.partial:
-            artifact.check(folder)
-    except UserError as error:
-        print(f"interplay: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    count = payloads.fetch(graph.partial)
+    for folder in graph.partial:
+        artifact.check(folder)
     print(f"interplay: {count} files of {len(graph.partial)} stages fetched from DVC", file=sys.stderr)
 
 

@@ -104,3 +104,10 @@ def test_a_corrupted_payload_is_named_before_any_job_and_by_the_stage_that_would
     refused(copy.snakemake("study=quickstart", "scale=smoke"), "prompts.parquet", "corrupted")
     refused(copy.run("python", "-m", "interplay.stage", "run", report.name), "prompts.parquet", "corrupted")
     assert not (report / "record.json").exists()
+
+
+def test_what_is_to_come_from_outside_and_is_not_there_is_named_before_any_job(laboratory: Laboratory) -> None:
+    config = ("study=smollm2/keychain_gsm8k", "scale=laptop")
+    refused(laboratory.snakemake(*config), "source 019771a02e69", "interplay adopt")
+    assert not (laboratory.folder / "results").exists()
+    assert laboratory.snakemake(*config, flags=("-n",)).returncode == 0

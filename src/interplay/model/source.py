@@ -14,11 +14,7 @@ MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors.index
 
 def run(spec: SourceSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
     """Copy the model into `out/model`. Raises UserError when it has changed since the plan or is one that no stage can run."""
-    if spec.sha256 and not how.path:
-        raise UserError(
-            f"source {spec.sha256[:12]}: not in results/; `interplay adopt FOLDER` takes it in, or give path in the study"
-        )
-    origin = Path(how.path) if how.path else _download(str(spec.hub_id), str(spec.revision))
+    origin = place(spec, how)
     found = model_checksum(origin)
     if spec.sha256 and found != spec.sha256:
         raise UserError(f"{origin}: sha256 = {found}, but the plan has {spec.sha256}; restore the folder or plan the study again")
@@ -27,6 +23,15 @@ def run(spec: SourceSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     copy_files(origin, model, (*MODEL_FILES, *(path.name for path in weight_files(origin))))
     decoder = load(model)
     return {"sha256": found, "parameters": sum(parameter.numel() for parameter in decoder.parameters())}
+
+
+def place(spec: SourceSpec, how: Run) -> Path:
+    """Where the model lies; one on the hub is downloaded. Raises UserError where there is none."""
+    if spec.sha256 and not how.path:
+        raise UserError(
+            f"source {spec.sha256[:12]}: not in results/; `interplay adopt FOLDER` takes it in, or give path in the study"
+        )
+    return Path(how.path) if how.path else _download(str(spec.hub_id), str(spec.revision))
 
 
 def _download(hub_id: str, revision: str) -> Path:

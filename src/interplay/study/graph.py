@@ -52,6 +52,16 @@ class Graph:
             return []
         return self.missing(list(self.stages[wildcards.digest].deps.values()))
 
+    def to_make(self) -> list[Stage]:
+        """The stages that are not done and that some report waits for."""
+        waiting, found = [plan.report for plan in self.plans], dict[str, Stage]()
+        while waiting:
+            digest = artifact.split_ref(waiting.pop())[0]
+            if digest not in found and not artifact.done(self._folder(digest)):
+                found[digest] = self.stages[digest]
+                waiting += self.stages[digest].deps.values()
+        return list(found.values())
+
     def check_payloads(self) -> None:
         """Verify what missing stages will read of finished ones. Raises UserError at the first file that is damaged, before any
         job starts. Stages of which there is only the record gather in `self.partial`: their payload has to be fetched first."""

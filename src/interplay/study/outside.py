@@ -1,0 +1,21 @@
+"""What stages take from outside the graph: files of data sets, models that were made elsewhere."""
+
+from collections.abc import Iterable
+
+from interplay.schema.data import SourceSpec
+from interplay.schema.dataset import DatasetSpec
+from interplay.study.plan import Stage
+
+
+def check(stages: Iterable[Stage]) -> None:
+    """Raises UserError at the first of these stages, which are to be made, whose file is not in its place or differs, or whose
+    model has no place. A model's folder was read by the plan already."""
+    for stage in stages:
+        if isinstance(stage.spec, DatasetSpec):
+            from interplay.data.dataset import the_file  # NumPy and pyarrow, for studies that read files alone
+
+            the_file(stage.spec, stage.run)
+        elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
+            from interplay.model.source import place  # torch, for the one line alone
+
+            place(stage.spec, stage.run)

@@ -1,0 +1,37 @@
+"""What stages take from outside the graph is looked for before any of them starts."""
+
+from pathlib import Path
+
+import pytest
+
+from interplay.schema.base import UserError
+from interplay.schema.data import SourceSpec
+from interplay.schema.dataset import DatasetSpec
+from interplay.schema.run import Run
+from interplay.store.artifact import checksum
+from interplay.study import outside
+from interplay.study.plan import Stage
+
+
+def dataset(path: Path | None, sha256: str) -> Stage:
+    return Stage.make(
+        "dataset", DatasetSpec(format="gsm8k", sha256=sha256), {}, Run(path=str(path) if path else None), "data.mine"
+    )
+
+
+def test_a_file_must_be_in_its_place_and_the_one_that_was_planned_with(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text("{}\n")
+    outside.check([dataset(file, checksum(file))])
+    with pytest.raises(UserError, match="has sha256"):
+        outside.check([dataset(file, "ab" * 32)])
+    file.unlink()
+    with pytest.raises(UserError, match="no such file; put the gsm8k file"):
+        outside.check([dataset(file, "ab" * 32)])
+
+
+def test_a_model_that_was_not_adopted_and_has_no_place_is_refused(tmp_path: Path) -> None:
+    spec = SourceSpec(sha256="ab" * 32)
+    with pytest.raises(UserError, match="interplay adopt FOLDER"):
+        outside.check([Stage.make("source", spec, {}, Run(), "base")])
+    outside.check([Stage.make("source", spec, {}, Run(path=str(tmp_path)), "base")])
