@@ -105,7 +105,7 @@ def ops(results: Results) -> list[int]:
 def bands(results: Results) -> list[str]:
     """Bands that some evaluation holds, easiest first."""
     found = {str(band) for table in results.prompts.values() for band in table["band"].unique()}
-    return sorted(found, key=lambda band: (min(results.spec.bands.get(band, [0])), band))
+    return sorted(found, key=lambda band: (min(results.spec.bands.get(band) or [0]), band))
 
 
 def trained_ops(results: Results, arm: str) -> list[int] | None:

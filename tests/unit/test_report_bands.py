@@ -1,0 +1,13 @@
+"""The order of bands in a report."""
+
+from types import SimpleNamespace
+
+import pandas as pd
+
+from interplay.report import frame
+
+
+def test_bands_stand_by_their_ops_and_those_of_files_which_have_none_planned_first() -> None:
+    prompts = {"a": pd.DataFrame({"band": ["edge", "id"]}), "b": pd.DataFrame({"band": ["gsm8k"]})}
+    results = SimpleNamespace(prompts=prompts, spec=SimpleNamespace(bands={"edge": [7, 8], "id": [2, 3], "gsm8k": []}))
+    assert frame.bands(results) == ["gsm8k", "id", "edge"]  # type: ignore[arg-type]
