@@ -86,3 +86,4 @@ def test_a_comment_and_other_code_rerun_nothing_and_a_changed_default_reruns_its
         if kind == "evaluate":
             assert [(root["field"], root["new"]) for root in change["because"]] == [("keep_rollouts", 8)]
     assert jobs(project) == set(said)
+    assert set(planned["drifted"]) == set(drifted)  # who read either file is new by now
