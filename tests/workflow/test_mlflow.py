@@ -21,7 +21,7 @@ rule good:
     output: "good.txt"
     benchmark: "good.jsonl"
     resources: mem_mb=10
-    shell: "sleep 1; touch {output}"
+    shell: "sleep 2; touch {output}"
 rule flaky:
     output: "flaky.txt"
     retries: 1
@@ -86,7 +86,7 @@ def test_any_workflow_is_shown_as_it_went_after_failures_and_kills_of_jobs_and_o
     assert told["flaky"].data.tags["snakemake.attempt"] == "2"
     assert told["flaky"].data.tags["snakemake.failure"].startswith("attempt 1: ")
     measured = told["good"].data.metrics
-    assert measured["benchmark/s"] > 0.5  # the job sleeps for a second; clocks of two processes
+    assert measured["benchmark/s"] >= 1  # it sleeps for two; a clock may start late
     assert measured["run_seconds"] + measured["queue_seconds"] == pytest.approx(measured["run_seconds"], abs=5)
     assert measured["resources/mem_mb"] == 10
 
