@@ -6,7 +6,7 @@ from interplay.schema.bios import Bios
 from interplay.tasks.bios import Problem
 from interplay.tasks.facts import Fact
 
-LEVELS = ("statement", "parametric", "contextual", "iid", "composition", "zero_shot", "in_context")
+LEVELS = ("statement", "parametric", "contextual", "reading", "iid", "composition", "zero_shot", "in_context")
 SMALL = {"people": 12, "relations": 6, "attributes": 2, "values": 4, "zero_shot": 2}
 
 MOTHER = Fact("Ada", "mother", "Bea")
@@ -17,8 +17,8 @@ LOOKUP = Problem("contextual", "terse", 0, (BOSS,), (Fact("Ada", "boss", "Dov"),
 
 
 @st.composite
-def tasks(draw: st.DrawFn, level: str | None = None) -> Bios:
-    """Worlds of many sizes."""
+def tasks(draw: st.DrawFn, level: str | None = None, but: str = "") -> Bios:
+    """Worlds of many sizes, of one level or of any but one."""
     low = draw(st.integers(0, 4))
     return Bios(
         world=draw(st.integers(0, 50)),
@@ -31,7 +31,7 @@ def tasks(draw: st.DrawFn, level: str | None = None) -> Bios:
         held_out=draw(st.floats(0.01, 0.5)),
         distractors=(low, low + draw(st.integers(0, 4))),
         surface=draw(st.sampled_from(["terse", "prose"])),
-        level=level or draw(st.sampled_from(LEVELS)),
+        level=level or draw(st.sampled_from([each for each in LEVELS if each != but])),
     )
 
 

@@ -40,7 +40,7 @@ def test_every_problem_is_solved_from_its_prompt_and_its_gold_solution_is_strict
 @settings(deadline=None)
 @given(st.data())
 def test_a_chain_meets_nobody_twice_and_needs_the_context_as_its_level_says(data: st.DataObject) -> None:
-    task = data.draw(tasks())
+    task = data.draw(tasks(but="reading"))
     problem = bios.generate(task, *data.draw(places(task)))
     met = [problem.hops[0].subject, *(hop.object for hop in problem.hops)]
     assert all(hop.object == after.subject for hop, after in zip(problem.hops, problem.hops[1:], strict=False))
@@ -63,6 +63,20 @@ def test_the_context_says_one_thing_of_each_person_and_relation_and_keeps_people
     subjects = [fact.subject for fact in problem.context]
     runs = [name for i, name in enumerate(subjects) if i == 0 or subjects[i - 1] != name]
     assert len(runs) == len(set(subjects))
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_reading_asks_for_every_fact_of_its_context_once_and_answers_the_last_question(data: st.DataObject) -> None:
+    task = data.draw(tasks("reading"))
+    seed, index, op = data.draw(places(task))
+    problem = bios.generate(task, seed, index, op + data.draw(st.integers(0, 20)))
+    assert sorted(problem.hops) == sorted(problem.context)
+    assert len({fact[:2] for fact in problem.context}) == problem.op
+    prompt, solution, answer = bios.render(problem, task)
+    assert [prompt.count(f"the {relation} of {subject}?") for subject, relation, _ in problem.hops] == [1] * problem.op
+    assert solution.count(".") == problem.op and answer == problem.hops[-1].object
+    assert bios.item(problem) is None
 
 
 @settings(deadline=None)
@@ -173,6 +187,13 @@ def test_facts_and_questions_read_as_written_here() -> None:
         "The boss of Bea is Cid. Dov is the friend of Bea. Dov's boss is Ada. Who is the boss of the mother of Ada?\n"
     )
     assert bios.render(prose, Bios()).solution == bios.render(CHAIN, Bios()).solution
+    reading = CHAIN._replace(mode="reading", hops=(CHAIN.context[2], CHAIN.context[1], Fact("Bea", "city", "Rome")))
+    assert bios.render(reading, Bios()) == (
+        "Bea's boss is Cid. Bea's friend is Dov. Dov's boss is Ada. "
+        "Who is the boss of Dov? Who is the friend of Bea? What is the city of Bea?\n",
+        "Dov's boss is Ada. Bea's friend is Dov. Bea's city is Rome. \\boxed{Rome}",
+        "Rome",
+    )
     city = CHAIN._replace(hops=(Fact("Ada", "city", "Rome"),), context=())
     assert question(city) == "What is the city of Ada?"
     stub = city._replace(mode="statement")
@@ -270,7 +291,8 @@ def test_the_vocabulary_cuts_every_text_of_a_task_into_a_few_tokens_and_names_ar
     if task.level == "statement":
         assert lengths.tolist() in ([2, 2], [3, 2])
     elif task.surface == "terse":
-        assert lengths.tolist() == [4 * len(problem.context) + problem.op + 3, 4 * problem.op + 3]
+        asked = 4 * problem.op if task.level == "reading" else problem.op + 3
+        assert lengths.tolist() == [4 * len(problem.context) + asked, 4 * problem.op + 3]
 
 
 def test_another_process_makes_the_same_problems() -> None:
@@ -315,3 +337,5 @@ def test_a_task_that_cannot_be_is_refused_in_one_line(keys: dict, says: str) -> 
 def test_more_hops_than_a_level_has_are_refused() -> None:
     with pytest.raises(UserError, match=r"op 2 lies outside 1\.\.1"):
         bios.generate(Bios(level="contextual"), 0, 0, 2)
+    with pytest.raises(UserError, match=r"op 37 lies outside 1\.\.36"):  # half of 12 people's 3 + 3 contextual facts
+        bios.generate(Bios(level="reading", people=12, relations=6, attributes=6), 0, 0, 37)

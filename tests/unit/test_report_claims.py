@@ -13,13 +13,15 @@ BASE = [2] * 20
 """12.5 %."""
 
 
-def results(root: Path, seeds: int = 3, lifted: list[list[int]] = LIFTED, shared: bool = True) -> Results:
+def results(
+    root: Path, seeds: int = 3, lifted: list[list[int]] = LIFTED, shared: bool = True, before: list[int] = BASE
+) -> Results:
     inputs = {}
     arms = []
     for seed in range(seeds):
         base = "b" if shared else f"b{seed}"
         if base not in inputs:
-            inputs[base] = study.write_evaluation(root, base, {4: BASE}, n=16)
+            inputs[base] = study.write_evaluation(root, base, {4: before}, n=16)
         inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {4: lifted[seed]}, n=16)
         arms += [study.arm("base", seed, ["base:pretrain:m"], base), study.arm("rl", seed, ["rl:rl:m"], f"r{seed}")]
     return frame.read(study.spec(arms), inputs)
@@ -60,6 +62,11 @@ def test_a_shared_base_is_judged_over_prompts_and_the_reason_says_so(tmp_path: P
     judged = judge(results(tmp_path), value="strict_pass@1", arm="base", within=[0.05, 0.5])
     assert judged.verdict == "supported"
     assert judged.reason.endswith("uncertain over 20 prompts (one model, shared by 3 seeds)")
+
+
+def test_fewer_than_twenty_prompts_of_a_shared_base_are_not_judged(tmp_path: Path) -> None:
+    judged = judge(results(tmp_path, before=BASE[1:]), value="strict_pass@1", arm="base", within=[0.05, 0.5])
+    assert (judged.verdict, judged.reason) == ("not judged", "19 prompts, and a verdict over prompts needs 20")
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

@@ -10,6 +10,8 @@ from interplay.report.frame import Results
 from interplay.schema.report import Claim, Test
 
 LEAST_SEEDS = 3
+LEAST_PROMPTS = 20
+"""Below it a percentile interval over prompts is too narrow to lean on."""
 
 
 class Judged(NamedTuple):
@@ -24,7 +26,8 @@ class Judged(NamedTuple):
 def judge(results: Results, claim: Claim) -> Judged:
     """Judge one claim by where its 95 % interval lies.
 
-    Three seeds at least are asked for. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts."""
+    Three seeds at least are asked for. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts, 20
+    at least."""
     test = claim.test
     if test.difference is not None:
         estimate = difference(results, test.arm, str(test.against), test.band, test.difference)
@@ -62,6 +65,8 @@ def _obstacle(estimate: Estimate) -> str:
         return f"{count}, and a verdict needs {LEAST_SEEDS}; the interval is over {estimate.over}"
     if 1 < estimate.models < LEAST_SEEDS:
         return f"{len(estimate.seeds)} seeds share {estimate.models} models, and a verdict over seeds needs {LEAST_SEEDS}"
+    if np.isnan(estimate.deviation) and estimate.n_prompts < LEAST_PROMPTS:
+        return f"{estimate.n_prompts} prompts, and a verdict over prompts needs {LEAST_PROMPTS}"
     return ""
 
 

@@ -15,6 +15,8 @@ RELATIONS = (
 ATTRIBUTES = ("city", "job", "sport", "dish", "colour", "instrument", "language", "pet")
 """Names of attributes, whose value is no person."""
 COMPOSITES = ("iid", "composition", "zero_shot")
+MOST_READ = 256
+"""Most facts of a context that are all asked for; half of those that there can be, if fewer."""
 LONGEST = 4
 """Most hops of a composite question: its paths are enumerated."""
 FARTHEST = 8
@@ -44,15 +46,16 @@ class Bios(Model):
     """Relations (by turns parametric and contextual) that stand in no path of composite training."""
     held_out: Share = 0.3
     """Share of the paths of all other relations that composite training leaves out, too."""
-    level: Literal["parametric", "statement", "contextual", "iid", "composition", "zero_shot", "in_context"] = "iid"
+    level: Literal["parametric", "statement", "contextual", "reading", "iid", "composition", "zero_shot", "in_context"] = "iid"
     """statement: a parametric fact as a sentence to be completed; parametric: a question that asks it (the paper's Mem atom);
-    contextual: one hop over facts of the context (Ctx atom); iid, composition, zero_shot: chains that need both parametric and
-    contextual facts, along paths of composite training, along other paths of the same relations, and along paths with a
-    relation that composite training never has; in_context: chains of contextual facts alone. Statements and parametric
-    questions are the same in all splits: a set of n of them takes the first n facts of the world, and all of them evenly where n
-    is large enough."""
+    contextual: one hop over facts of the context (Ctx atom); reading: a question for each of the `op` facts of a context,
+    answered in turn, the last answer boxed (many lessons in looking a fact up at the price of one context); iid, composition,
+    zero_shot: chains that need both parametric and contextual facts, along paths of composite training, along other paths of
+    the same relations, and along paths with a relation that composite training never has; in_context: chains of contextual
+    facts alone. Statements and parametric questions are the same in all splits: a set of n of them takes the first n facts of
+    the world, and all of them evenly where n is large enough."""
     distractors: Range = (2, 4)
-    """Closed range of the number of facts in the context that the question does not need."""
+    """Closed range of the number of facts in the context that the question does not need. Of level reading all are asked for."""
     surface: Literal["terse", "prose"] = "terse"
     """terse: every fact reads `Ada's boss is Bea.`; prose: by turns also `The boss of Ada is Bea.` and `Bea is the boss
     of Ada.`"""
@@ -69,7 +72,7 @@ class Bios(Model):
         contextual = len(self.all_relations()) - len(self.weights())
         if self.level in ("parametric", "statement", *COMPOSITES) and not self.weights():
             raise ValueError(f"level {self.level} needs parametric relations; raise parametric")
-        if self.level in ("contextual", "in_context", *COMPOSITES) and not contextual:
+        if self.level in ("contextual", "reading", "in_context", *COMPOSITES) and not contextual:
             raise ValueError(f"level {self.level} needs contextual relations; lower parametric")
         seen = [name in self.weights() for name in RELATIONS[: self.relations] if name not in self.unseen()]
         if self.level in COMPOSITES and not 0 < sum(seen) < len(seen):
@@ -104,7 +107,9 @@ class Bios(Model):
 
     def ops(self) -> Range:
         """Least and most hops of a question."""
-        return (2, LONGEST) if self.level in COMPOSITES else (1, FARTHEST) if self.level == "in_context" else (1, 1)
+        possible = self.people * (len(self.all_relations()) - len(self.weights())) // 2
+        longest = {"in_context": (1, FARTHEST), "reading": (1, min(MOST_READ, possible))}
+        return (2, LONGEST) if self.level in COMPOSITES else longest.get(self.level, (1, 1))
 
 
 def _step(number: int, share: float) -> int:

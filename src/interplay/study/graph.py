@@ -65,21 +65,16 @@ class Graph:
     def check_payloads(self) -> None:
         """Verify what missing stages will read of finished ones. Raises UserError at the first file that is damaged, before any
         job starts. Stages of which there is only the record gather in `self.partial`: their payload has to be fetched first."""
-        waiting = [plan.report for plan in self.plans]
-        seen: set[str | tuple[str, bool]] = set()
-        while waiting:
-            digest = waiting.pop()
-            if digest in seen or artifact.done(self._folder(digest)):
-                continue
-            seen.add(digest)
-            for dep, step in map(artifact.split_ref, self.stages[digest].deps.values()):
-                only = read_by(self.stages[digest].kind, self.stages[dep].kind)
-                if artifact.done(self._folder(dep)):
-                    artifact.at_step(self._folder(dep), step)
-                    if (dep, only is None) not in seen:
-                        seen.add((dep, only is None))
-                        self._check(self._folder(dep), only)
-                waiting.append(dep)
+        seen: set[tuple[str, bool]] = set()
+        for stage in self.to_make():
+            for dep, step in map(artifact.split_ref, stage.deps.values()):
+                if not artifact.done(self._folder(dep)):
+                    continue
+                artifact.at_step(self._folder(dep), step)
+                only = read_by(stage.kind, self.stages[dep].kind)
+                if (dep, only is None) not in seen:
+                    seen.add((dep, only is None))
+                    self._check(self._folder(dep), only)
 
     def _check(self, folder: Path, only: tuple[str, ...] | None) -> None:
         if artifact.absent(folder, only):

@@ -13,7 +13,7 @@ FORMS = 3
 
 
 def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
-    """The problem of the task at (seed, index) with `op` hops. Levels of single parametric facts take fact `index` modulo their
+    """The problem of the task at (seed, index) with `op` hops; of level reading, with `op` facts that are all asked for. Levels of single parametric facts take fact `index` modulo their
     number, whatever the seed. Raises UserError where the level has not so many hops."""
     low, high = task.ops()
     if not low <= op <= high:
@@ -23,11 +23,31 @@ def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
     if task.level in ("statement", "parametric"):
         order = world(task).order
         return Problem(task.level, task.surface, (index // len(order)) % FORMS, (order[index % len(order)],), ())
+    if task.level == "reading":
+        return _reading(task, op, form, draw)
     chosen = paths(task, op)[task.level] if task.level in COMPOSITES else contextual_paths(task, op)
     known = world(task)
     hops = _chain(known, chosen[draw() % len(chosen)], draw)
     context = _context(known, hops, between(draw, task.distractors), draw)
     return Problem(task.level, task.surface, form, hops, context)
+
+
+def _reading(task: Bios, op: int, form: int, draw: Draw) -> Problem:
+    """A context of `op` facts, and all of them in the order in which they are asked for. By turns a fact has the relation of an
+    earlier one, the subject of one, or goes on from one."""
+    known = world(task)
+    facts: dict[About, str] = {}
+    while len(facts) < op:
+        subject, relation = known.people[draw() % len(known.people)], known.contextual[draw() % len(known.contextual)]
+        if facts:
+            (other, its_relation), its_object = [*facts.items()][draw() % len(facts)]
+            turn = draw() % 3
+            relation = its_relation if turn == 0 else relation
+            subject = other if turn == 1 else its_object if turn == 2 and its_relation in known.links else subject
+        if (subject, relation) not in facts:
+            facts[subject, relation] = draw_object(draw, subject, relation, known.people, known.values)
+    context = _grouped(facts, draw)
+    return Problem(task.level, task.surface, form, tuple(shuffled(draw, list(context))), context)
 
 
 def _chain(known: World, path: Path, draw: Draw) -> tuple[Fact, ...]:
@@ -52,7 +72,7 @@ def _chain(known: World, path: Path, draw: Draw) -> tuple[Fact, ...]:
 
 
 def _context(known: World, hops: tuple[Fact, ...], distractors: int, draw: Draw) -> tuple[Fact, ...]:
-    """The contextual hops and further contextual facts, each person's together, people and facts in random order.
+    """The contextual hops and further contextual facts, grouped.
 
     By turns a further fact has the relation of a hop and another subject, the subject of a hop and another relation, or goes on
     from a further fact: so that neither a relation, nor a person, nor being the end of a chain gives the answer away. The last
@@ -76,6 +96,11 @@ def _context(known: World, hops: tuple[Fact, ...], distractors: int, draw: Draw)
                 facts[subject, relation] = there
                 beside.append(Fact(subject, relation, there))
                 break
+    return _grouped(facts, draw)
+
+
+def _grouped(facts: dict[About, str], draw: Draw) -> tuple[Fact, ...]:
+    """Each person's facts together, people and facts in random order."""
     grouped: dict[str, list[Fact]] = {}
     for (subject, relation), there in shuffled(draw, list(facts.items())):
         grouped.setdefault(subject, []).append(Fact(subject, relation, there))

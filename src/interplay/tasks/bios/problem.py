@@ -12,23 +12,24 @@ class Problem(NamedTuple):
     """A question with the facts that lead to its answer."""
 
     mode: str
-    """The level: statement, parametric, contextual, iid, composition, zero_shot or in_context."""
+    """The level: statement, parametric, contextual, reading, iid, composition, zero_shot or in_context."""
     surface: Surface
     form: int
     """prose: how the first fact of the context reads; the next ones follow by turns."""
     hops: tuple[Fact, ...]
-    """From the person that the question names to the answer: the object of each is the subject of the next."""
+    """From the person that the question names to the answer: the object of each is the subject of the next. Of mode reading, the
+    facts that are asked for, in order, each by a question of its own."""
     context: tuple[Fact, ...]
     """The facts of the prompt, in order, those of a person together. Hops that are not among them are parametric."""
 
     @property
     def op(self) -> int:
-        """Hops."""
+        """Hops, or facts that are asked for."""
         return len(self.hops)
 
     @property
     def answer(self) -> str:
-        """Where the chain ends."""
+        """Where the chain ends; the answer to the last question."""
         return self.hops[-1].object
 
 

@@ -34,8 +34,9 @@ def _shown(problem: Problem) -> list[str]:
 
 
 def item(problem: Problem) -> Item | None:
-    """The question with a document for each person of the context; None where the context lacks a fact that the answer needs."""
-    if not problem.context or not set(problem.hops) <= set(problem.context):
+    """The question with a document for each person of the context; None where the context lacks a fact that the answer needs,
+    or there is more than one question."""
+    if problem.mode == "reading" or not problem.context or not set(problem.hops) <= set(problem.context):
         return None
     titles = list(dict.fromkeys(fact.subject for fact in problem.context))
     texts: dict[str, list[str]] = {title: [] for title in titles}

@@ -2,9 +2,10 @@ r"""How facts and questions read, and how they are read again.
 
 Pieces are cut so that a name stands alone, without a blank, wherever it stands: `Ada`, `'s boss is `, `Bea`, `. `. A question is
 `Who is the boss of the mother of Ada?`; a solution states each fact and boxes the answer:
-`Ada's mother is Bea. Bea's boss is Cid. \boxed{Cid}`."""
+`Ada's mother is Bea. Bea's boss is Cid. \boxed{Cid}`. Several questions follow each other on one line."""
 
 import re
+from collections.abc import Sequence
 
 from interplay.schema.bios import ATTRIBUTES, Bios
 from interplay.tasks import multihop
@@ -16,7 +17,7 @@ from interplay.tasks.facts import Fact
 ASKED = "?\n"
 """Ends a prompt."""
 SENTENCE = re.compile(r"\s*(?:(\w+)'s (\w+) is (\w+)|The (\w+) of (\w+) is (\w+)|(\w+) is the (\w+) of (\w+))\.")
-QUESTION = re.compile(r"(?:Who|What) is ((?:the \w+ of )+)(\w+)\?\n")
+QUESTION = re.compile(r"(?:Who|What) is ((?:the \w+ of )+)(\w+)\?(?: (?=Wh)|\n)")
 STUB = re.compile(r"(?:(\w+)'s (\w+)|The (\w+) of (\w+)) is ")
 
 
@@ -36,9 +37,13 @@ def step(fact: Fact) -> str:
 
 
 def question(problem: Problem) -> str:
-    """The question about the end of the chain."""
-    links = "".join(f"the {hop.relation} of " for hop in reversed(problem.hops))
-    return f"{'What' if problem.hops[-1].relation in ATTRIBUTES else 'Who'} is {links}{problem.hops[0].subject}?"
+    """The question about the end of the chain; of mode reading, the questions about each fact."""
+    return " ".join(_question([hop]) for hop in problem.hops) if problem.mode == "reading" else _question(problem.hops)
+
+
+def _question(hops: Sequence[Fact]) -> str:
+    links = "".join(f"the {hop.relation} of " for hop in reversed(hops))
+    return f"{'What' if hops[-1].relation in ATTRIBUTES else 'Who'} is {links}{hops[0].subject}?"
 
 
 def stub(problem: Problem) -> str:
@@ -69,7 +74,7 @@ def vocabulary(task: Bios) -> list[str]:
     become multi-hop problems, and bring the pieces of these."""
     known = world(task)
     names = [*known.people, *(value for values in known.values.values() for value in values)]
-    frame = ["Who is ", "What is ", ASKED, "?", ". ", ".", BOX, "}"]
+    frame = ["Who is ", "What is ", ASKED, "?", ". ", ".", BOX, "}", *(["? "] if task.level == "reading" else [])]
     relations = [piece for name in task.all_relations() for piece in (f"'s {name} is ", f"the {name} of ")]
     if task.surface == "prose":
         relations += [piece for name in task.all_relations() for piece in (f"The {name} of ", f" is the {name} of ")] + [" is "]
