@@ -25,7 +25,7 @@ demo: setup
 
 test: setup
 	@$(ACTIVATE) $(MAKE) --no-print-directory lint
-	@$(ACTIVATE) pytest -n 2 --dist worksteal
+	@$(ACTIVATE) pytest -n 2 --dist worksteal --durations=20
 
 test-slow: setup
 	@$(ACTIVATE) pytest -n 2 --dist worksteal -m slow
