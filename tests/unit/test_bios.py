@@ -75,7 +75,8 @@ def test_reading_asks_for_every_fact_of_its_context_once_and_answers_the_last_qu
     assert len({fact[:2] for fact in problem.context}) == problem.op
     prompt, solution, answer = bios.render(problem, task)
     assert [prompt.count(f"the {relation} of {subject}?") for subject, relation, _ in problem.hops] == [1] * problem.op
-    assert solution.count(".") == problem.op and answer == problem.hops[-1].object
+    assert solution.count(".") == problem.op
+    assert answer == problem.hops[-1].object
     assert bios.item(problem) is None
 
 

@@ -13,8 +13,9 @@ FORMS = 3
 
 
 def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
-    """The problem of the task at (seed, index) with `op` hops; of level reading, with `op` facts that are all asked for. Levels of single parametric facts take fact `index` modulo their
-    number, whatever the seed. Raises UserError where the level has not so many hops."""
+    """The problem of the task at (seed, index) with `op` hops; of level reading, with `op` facts that are all asked for. Levels
+    of single parametric facts take fact `index` modulo their number, whatever the seed. Raises UserError where the
+    level has not so many hops."""
     low, high = task.ops()
     if not low <= op <= high:
         raise UserError(f"task bios: op {op} lies outside {low}..{high} (level {task.level})")

@@ -7,7 +7,8 @@ from interplay.tasks.facts import walk
 
 
 def solve(prompt: str, task: Bios) -> str:
-    """The answer to a prompt, of several questions to the last. Raises ValueError where it is no prompt of the task, or says two things."""
+    """The answer to a prompt, of several questions to the last. Raises ValueError where it is no prompt of the task, or says two
+    things."""
     facts = world(task).facts
     if stub := STUB.fullmatch(prompt):
         subject, relation, other, person = stub.groups()
