@@ -45,7 +45,7 @@ def test_every_problem_is_solved_from_its_prompt_and_its_gold_solution_is_strict
     words = tokenizer.words(taxonomy.vocabulary(task))
     ids, lengths = tokenizer.encode_all(words, [prompt, solution])
     assert words.decode(ids.tolist()) == prompt + solution
-    assert lengths.tolist() == ([2, 2] if task.level == "statement" else [3, 4 * op + 3])
+    assert lengths.tolist() == ([2, 2] if task.level == "statement" else [op + 3, 5 * op + 3])
     assert set(prompt + solution) <= set(taxonomy.alphabet(task))
 
 
@@ -110,14 +110,14 @@ def test_verdicts_worked_by_hand(completion: str, error: str, score: float) -> N
 
 
 def test_questions_read_as_written_here() -> None:
-    assert taxonomy.render(CHAIN, Taxonomy()) == ("What is Nomi 2 levels up?\n", f"{ONE} {TWO} {END}", "Toru")
+    assert taxonomy.render(CHAIN, Taxonomy()) == ("What is the kind of the kind of Nomi?\n", f"{ONE} {TWO} {END}", "Toru")
     one = CHAIN._replace(hops=CHAIN.hops[:1])
-    assert taxonomy.render(one, Taxonomy()).prompt == "What is Nomi 1 level up?\n"
+    assert taxonomy.render(one, Taxonomy()).prompt == "What is the kind of Nomi?\n"
     assert taxonomy.render(one._replace(mode="statement"), Taxonomy())[:2] == ("Nomi is a ", "Bela.")
     with pytest.raises(ValueError, match="not a prompt"):
         taxonomy.solve("Why?\n", Taxonomy())
     with pytest.raises(ValueError, match="nothing says"):
-        taxonomy.solve("What is Nomi 99 levels up?\n", Taxonomy())
+        taxonomy.solve(f"What is {'the kind of ' * 99}Nomi?\n", Taxonomy())
 
 
 def test_statements_are_shared_and_share_no_key_with_questions() -> None:

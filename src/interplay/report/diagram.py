@@ -18,8 +18,8 @@ from typing import NamedTuple
 WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 118.0, 40.0, 12.0, 16.0, 34.0, 8.0
 """Pixels: a box, the space beside it, the room that a bend takes, the space between layers, the frame."""
 SWEEPS = 12
-LONGEST = 19
-"""Characters of a label that fit in a box."""
+LONGEST = 17
+"""Characters of a label that fit in a box; of a longer one the middle is left out, since arms of a grid differ at their ends."""
 MODEL_ROLES = ("init", "model", "reference")
 HUES = {
     "problems": 205,
@@ -201,7 +201,8 @@ def _curve(x: float, end: float, a: Point, b: Point, layer: dict[str, int], bold
 
 def _box(node: Node, x: float, y: float) -> str:
     hue = HUES.get(node.kind, 0)
-    shown = node.label if len(node.label) <= LONGEST else f"{node.label[: LONGEST - 1]}…"
+    half = LONGEST // 2
+    shown = node.label if len(node.label) <= LONGEST else f"{node.label[:half]}…{node.label[-half:]}"
     below = " ".join(
         filter(None, [node.kind if node.kind != node.label else "", f"×{node.times}" if node.times > 1 else "", node.note])
     )

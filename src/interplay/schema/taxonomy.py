@@ -1,6 +1,6 @@
 """The taxonomy family: a deep hierarchy whose facts enter the weights, for recall by depth."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -12,6 +12,8 @@ MOST_CLASSES = 100_000
 class Taxonomy(Model):
     """A tree of classes with invented names, of which a model learns `Nomi is a Bela.` by heart and is asked for the ancestor
     `op` levels up: recall by depth."""
+
+    VERSION: ClassVar[int] = 2
 
     name: Literal["taxonomy"] = "taxonomy"
     world: Natural = 0

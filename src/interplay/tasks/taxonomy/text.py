@@ -1,6 +1,7 @@
 r"""How facts and questions read, how they are judged, and a solver.
 
-A question is `What is Nomi 2 levels up?`; its solution climbs, `Nomi is a Bela. Bela is a Toru. \boxed{Toru}`."""
+A question says one link for each level, `What is the kind of the kind of Nomi?`, so that a depth that no stage trained has no
+token of its own; its solution climbs, `Nomi is a Bela. Bela is a Toru. \boxed{Toru}`."""
 
 import re
 from typing import NamedTuple
@@ -15,7 +16,8 @@ from interplay.tasks.verdict import Verdict
 ASKED = "?\n"
 SENTENCE = re.compile(r"\s*(\w+) is a (\w+)\.")
 STUB = re.compile(r"(\w+) is a ")
-QUESTION = re.compile(r"What is (\w+) (\d+) levels? up\?\n")
+LINK = "the kind of "
+QUESTION = re.compile(rf"What is ((?:{LINK})+)(\w+)\?\n")
 
 
 class Rendered(NamedTuple):
@@ -33,11 +35,7 @@ def render(problem: Problem, task: Taxonomy) -> Rendered:
     if problem.mode == "statement":
         return Rendered(f"{start} {IS} ", f"{answer}.", answer)
     steps = "".join(f"{hop.subject} {IS} {hop.object}. " for hop in problem.hops)
-    return Rendered(f"What is {start}{_up(problem.op)}", f"{steps}{BOX}{answer}}}", answer)
-
-
-def _up(op: int) -> str:
-    return f" {op} level{'s' if op > 1 else ''} up{ASKED}"
+    return Rendered(f"What is {LINK * problem.op}{start}{ASKED}", f"{steps}{BOX}{answer}}}", answer)
 
 
 def solve(prompt: str, task: Taxonomy) -> str:
@@ -49,7 +47,7 @@ def solve(prompt: str, task: Taxonomy) -> str:
     asked = QUESTION.fullmatch(prompt)
     if asked is None:
         raise ValueError(f"not a prompt of taxonomy: {prompt!r}")
-    return walk(asked[1], [IS] * int(asked[2]), above)
+    return walk(asked[2], [IS] * asked[1].count(LINK), above)
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
@@ -74,5 +72,5 @@ def alphabet(task: Taxonomy) -> str:
 
 
 def vocabulary(task: Taxonomy) -> list[str]:
-    """The pieces of a tokenizer of words, the same for both levels."""
-    return ["What is ", f" {IS} ", ". ", ".", BOX, "}", *(_up(op) for op in range(1, task.depth + 1)), *tree(task)]
+    """The pieces of a tokenizer of words, the same for both levels. The stop is a token of its own: positions may jump there."""
+    return ["What is ", f" {IS} ", " ", ".", BOX, "}", LINK, ASKED, *tree(task)]
