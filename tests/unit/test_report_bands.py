@@ -1,6 +1,7 @@
 """The order of bands in a report."""
 
 from types import SimpleNamespace
+from typing import cast
 
 import pandas as pd
 
@@ -9,5 +10,6 @@ from interplay.report import frame
 
 def test_bands_stand_by_their_ops_and_those_of_files_which_have_none_planned_first() -> None:
     prompts = {"a": pd.DataFrame({"band": ["edge", "id"]}), "b": pd.DataFrame({"band": ["gsm8k"]})}
-    results = SimpleNamespace(prompts=prompts, spec=SimpleNamespace(bands={"edge": [7, 8], "id": [2, 3], "gsm8k": []}))
-    assert frame.bands(results) == ["gsm8k", "id", "edge"]  # type: ignore[arg-type]
+    spec = SimpleNamespace(bands={"edge": [7, 8], "id": [2, 3], "gsm8k": []})
+    results = cast(frame.Results, SimpleNamespace(prompts=prompts, spec=spec))
+    assert frame.bands(results) == ["gsm8k", "id", "edge"]
