@@ -17,9 +17,10 @@ from interplay.schema.data import SPLITS, ProblemsSpec
 from interplay.schema.run import Run
 from interplay.schema.verify import Verify
 from interplay.tasks import bios, table
-from interplay.tasks.bios.text import question, sentence, sentences
-from interplay.tasks.bios.world import paths, world
+from interplay.tasks.bios.text import question, sentence, sentences, step
+from interplay.tasks.bios.world import draw_person, paths, world
 from interplay.tasks.facts import Fact
+from interplay.tasks.op_dag.stream import stream
 from interplay.tasks.row import Row
 
 
@@ -66,18 +67,35 @@ def test_the_context_says_one_thing_of_each_person_and_relation_and_keeps_people
 
 
 @settings(deadline=None)
-@given(st.data())
-def test_reading_asks_for_every_fact_of_its_context_once_and_answers_the_last_question(data: st.DataObject) -> None:
-    task = data.draw(tasks("reading"))
-    seed, index, op = data.draw(places(task))
-    problem = bios.generate(task, seed, index, op + data.draw(st.integers(0, 20)))
-    assert sorted(problem.hops) == sorted(problem.context)
-    assert len({fact[:2] for fact in problem.context}) == problem.op
+@given(st.data(), st.sampled_from([0.0, 1.0]))
+def test_reading_asks_as_often_as_there_are_facts_in_its_context_and_answers_in_turn(data: st.DataObject, zipf: float) -> None:
+    task = data.draw(tasks("reading")).model_copy(update={"zipf": zipf})
+    problem = bios.generate(task, *data.draw(places(task)))
+    assert set(problem.hops) <= set(problem.context)
+    assert len({fact[:2] for fact in problem.context}) == len(problem.context) == problem.op
     prompt, solution, answer = bios.render(problem, task)
-    assert [prompt.count(f"the {relation} of {subject}?") for subject, relation, _ in problem.hops] == [1] * problem.op
-    assert solution.count(".") == problem.op
+    asked = prompt.removeprefix(" ".join(map(step, problem.context)))
+    assert asked.count("?") == solution.count(".") == problem.op
+    assert solution == " ".join(map(step, problem.hops)) + f" \\boxed{{{answer}}}"
     assert answer == problem.hops[-1].object
     assert bios.item(problem) is None
+
+
+def test_half_of_the_contexts_of_reading_have_one_relation_and_questions_repeat() -> None:
+    task = Bios(level="reading", parametric=0.0)
+    problems = [bios.generate(task, 0, index, 6) for index in range(400)]
+    one = sum(len({fact.relation for fact in problem.context}) == 1 for problem in problems)
+    assert 160 <= one <= 240                                             # four deviations of 10
+    asked = sum(len(set(problem.hops)) for problem in problems) / 400
+    assert abs(asked - 6 * (1 - (5 / 6) ** 6)) < 0.15                    # of 6 draws from 6
+
+
+def test_zipf_draws_people_by_rank() -> None:
+    people = tuple("abcd")
+    draw = stream("a test")
+    counts = Counter(draw_person(draw, people, 1.0) for _ in range(10_000))
+    weights = {"a": 12 / 25, "b": 6 / 25, "c": 4 / 25, "d": 3 / 25}      # 1, 1/2, 1/3, 1/4 of 25/12
+    assert all(abs(counts[name] / 10_000 - weight) < 0.02 for name, weight in weights.items())
 
 
 @settings(deadline=None)
@@ -338,5 +356,5 @@ def test_a_task_that_cannot_be_is_refused_in_one_line(keys: dict, says: str) -> 
 def test_more_hops_than_a_level_has_are_refused() -> None:
     with pytest.raises(UserError, match=r"op 2 lies outside 1\.\.1"):
         bios.generate(Bios(level="contextual"), 0, 0, 2)
-    with pytest.raises(UserError, match=r"op 37 lies outside 1\.\.36"):  # half of 12 people's 3 + 3 contextual facts
-        bios.generate(Bios(level="reading", people=12, relations=6, attributes=6), 0, 0, 37)
+    with pytest.raises(UserError, match=r"op 7 lies outside 1\.\.6"):  # half of 12 people
+        bios.generate(Bios(level="reading", people=12, relations=6, attributes=6), 0, 0, 7)

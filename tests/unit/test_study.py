@@ -97,6 +97,13 @@ def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:
     assert set(first).isdisjoint(models(plan_study(configs, "quickstart", "smoke"), "rl"))
 
 
+def test_a_step_that_is_no_whole_number_of_rows_is_refused_before_any_job(configs: Path) -> None:
+    write(configs, "quickstart", "base: {kind: pretrain,", "base: {kind: pretrain, batch_tokens: 1000,")
+    must = r"quickstart\.yaml:17: stages\.base\.batch_tokens = 1000: must be a multiple of the corpus' sequence_length, 256"
+    with pytest.raises(UserError, match=must):
+        plan_study(configs, "quickstart", "laptop")
+
+
 def test_a_custom_function_outside_the_studys_folder_is_refused(configs: Path) -> None:
     write(
         configs,

@@ -1,6 +1,6 @@
 """The bios family: synthetic people over a relation graph (From Atomic to Composite, arXiv:2512.01970)."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -16,7 +16,7 @@ ATTRIBUTES = ("city", "job", "sport", "dish", "colour", "instrument", "language"
 """Names of attributes, whose value is no person."""
 COMPOSITES = ("iid", "composition", "zero_shot")
 MOST_READ = 256
-"""Most facts of a context that are all asked for; half of those that there can be, if fewer."""
+"""Most facts of a context of level reading; half as many as there are people, if fewer."""
 LONGEST = 4
 """Most hops of a composite question: its paths are enumerated."""
 FARTHEST = 8
@@ -29,6 +29,7 @@ class Bios(Model):
     are new in each. Difficulty `op` = hops. Two tasks that differ in level, distractors or surface only share people, facts and
     the partition of relation paths."""
 
+    VERSION: ClassVar[int] = 2
     name: Literal["bios"] = "bios"
     world: Natural = 0
     """Key of the world: its people, its facts, its partition of paths."""
@@ -48,14 +49,18 @@ class Bios(Model):
     """Share of the paths of all other relations that composite training leaves out, too."""
     level: Literal["parametric", "statement", "contextual", "reading", "iid", "composition", "zero_shot", "in_context"] = "iid"
     """statement: a parametric fact as a sentence to be completed; parametric: a question that asks it (the paper's Mem atom);
-    contextual: one hop over facts of the context (Ctx atom); reading: a question for each of the `op` facts of a context,
-    answered in turn, the last answer boxed (many lessons in looking a fact up at the price of one context); iid, composition,
+    contextual: one hop over facts of the context (Ctx atom); reading: `op` facts in a context, in half of them with one
+    relation, and `op` questions, each of which draws one of them, answered in turn, the last answer boxed (many lessons in looking
+    a fact up at the price of one context); iid, composition,
     zero_shot: chains that need both parametric and contextual facts, along paths of composite training, along other paths of
     the same relations, and along paths with a relation that composite training never has; in_context: chains of contextual
     facts alone. Statements and parametric questions are the same in all splits: a set of n of them takes the first n facts of
     the world, and all of them evenly where n is large enough."""
     distractors: Range = (2, 4)
-    """Closed range of the number of facts in the context that the question does not need. Of level reading all are asked for."""
+    """Closed range of the number of facts in the context that the question does not need. Level reading has none."""
+    zipf: Share = 0.0
+    """Exponent of the law by which contexts draw people: the n-th of the world with a weight of n to the power of -zipf. 0 draws
+    evenly; with 1 a small model learns to look facts up sooner (docs/log.md)."""
     surface: Literal["terse", "prose"] = "terse"
     """terse: every fact reads `Ada's boss is Bea.`; prose: by turns also `The boss of Ada is Bea.` and `Bea is the boss
     of Ada.`"""
@@ -107,8 +112,7 @@ class Bios(Model):
 
     def ops(self) -> Range:
         """Least and most hops of a question."""
-        possible = self.people * (len(self.all_relations()) - len(self.weights())) // 2
-        longest = {"in_context": (1, FARTHEST), "reading": (1, min(MOST_READ, possible))}
+        longest = {"in_context": (1, FARTHEST), "reading": (1, min(MOST_READ, self.people // 2))}
         return (2, LONGEST) if self.level in COMPOSITES else longest.get(self.level, (1, 1))
 
 

@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from interplay.schema.base import UserError, nearest, shown
+from interplay.schema.base import Model, UserError, nearest, shown
+from interplay.schema.data import CorpusSpec
 from interplay.schema.kinds import KINDS
 from interplay.schema.mix import check_mix
 from interplay.schema.report import ReportArm
 from interplay.schema.study import Arm, Scale, Study
+from interplay.schema.train import TrainSpec
 from interplay.study.arms import Combination
 from interplay.study.ladder import split_name
 
@@ -39,6 +41,13 @@ def entry(stage: dict[str, Any], where: str) -> None:
     for key in ("run", "corpus"):
         if not isinstance(stage.get(key, {}), dict):
             raise UserError(f"{where}.{key} = {shown(stage[key])}: must be keys and values")
+
+
+def whole_rows(spec: Model, corpus: Model, where: str) -> None:
+    """A step of training takes a whole number of rows of its corpus."""
+    if isinstance(spec, TrainSpec) and isinstance(corpus, CorpusSpec) and spec.batch_tokens % corpus.sequence_length:
+        must = f"must be a multiple of the corpus' sequence_length, {corpus.sequence_length}"
+        raise UserError(f"{where}.batch_tokens = {spec.batch_tokens}: {must}")
 
 
 def names(study: Study, scale: Scale, where: str) -> None:

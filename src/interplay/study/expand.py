@@ -119,6 +119,8 @@ class Expansion:
                 deps |= offline.roles(self, entry["offline"], roles, str(before), key)
         digest = self.stage(kind, given, deps, key, f"{arm}/{name}/seed{seed}")
         spec = self.plan.stages[digest].spec
+        if kind in TRAINERS:
+            check.whole_rows(spec, self.plan.stages[deps["corpus"]].spec, f"{self.where}: {key}")
         if "offline" in entry and isinstance(spec, RLSpec):
             offline.check(spec.method.sampler, entry["offline"], f"{self.where}: {key}")
         earlier = split_ref(before or "")[0]

@@ -29,7 +29,7 @@ def judge(
     Strict: every hop is stated, in the order of the chain (by its first statement), nothing that is stated contradicts a hop
     or the context, nothing before the last box is unreadable, and the answer is the object of the last hop, letter for
     letter. Facts that the question does not need are free unless `extra_nodes` penalises them. Score: the share of hops that are
-    stated in place and never contradicted.
+    stated in place and never contradicted. One that is needed twice is stated once at least.
 
     Error: the first of `truncated` (no answer, or too many), `parse`, `wrong_hop` (a contradiction), `missing_hop`, `order`,
     `extra` (where penalised), `answer`. The verdict counts hops as nodes: contradicted ones as value mismatches, those out of
@@ -39,9 +39,10 @@ def judge(
     told = stated or []
     truth = {fact[:2]: fact.object for fact in (*context, *hops)}
     wrong = {fact[:2] for fact in told if truth.get(fact[:2], fact.object) != fact.object}
+    needed = {hop[:2] for hop in hops}
     missing, late = _gaps(hops, told)
-    spoilt = {hop[:2] for hop in hops} & (wrong | late | missing)
-    extra = len({fact[:2] for fact in told} - {hop[:2] for hop in hops})
+    spoilt = needed & (wrong | late | missing)
+    extra = len({fact[:2] for fact in told} - needed)
     right = said == hops[-1].object
     error = (
         "truncated" if said is None
@@ -53,17 +54,17 @@ def judge(
         else "answer" if not right
         else "none"
     )  # fmt: skip
-    contradicted = len(wrong & {hop[:2] for hop in hops})
+    contradicted = len(wrong & needed)
     return Verdict(
         strict=error == "none",
         answer=right,
-        score=1 - len(spoilt) / len(hops),
+        score=1 - len(spoilt) / len(needed),
         error=error,
         value_mismatches=contradicted,
         dependency_mismatches=len(late),
         missing=len(missing - wrong),
         extra=extra,
-        nodes=len(hops),
+        nodes=len(needed),
         said=said or "",
     )
 
@@ -83,7 +84,7 @@ def _gaps(hops: Sequence[Fact], told: Sequence[Fact]) -> tuple[set[About], set[A
     for place, fact in enumerate(told):
         first.setdefault(fact, place)
     missing, late, reached = set(), set(), -1
-    for hop in hops:
+    for hop in dict.fromkeys(hops):
         if hop not in first:
             missing.add(hop[:2])
         elif first[hop] < reached:

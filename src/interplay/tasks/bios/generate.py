@@ -3,7 +3,7 @@
 from interplay.schema.base import UserError
 from interplay.schema.bios import COMPOSITES, Bios
 from interplay.tasks.bios.problem import Problem
-from interplay.tasks.bios.world import Path, World, contextual_paths, draw_object, paths, shuffled, world
+from interplay.tasks.bios.world import Path, contextual_paths, draw_object, draw_person, paths, shuffled, world
 from interplay.tasks.facts import About, Fact
 from interplay.tasks.op_dag.stream import Draw, between, stream
 
@@ -13,7 +13,7 @@ FORMS = 3
 
 
 def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
-    """The problem of the task at (seed, index) with `op` hops; of level reading, with `op` facts that are all asked for. Levels
+    """The problem of the task at (seed, index) with `op` hops; of level reading, with `op` facts and as many questions. Levels
     of single parametric facts take fact `index` modulo their number, whatever the seed. Raises UserError where the
     level has not so many hops."""
     low, high = task.ops()
@@ -27,42 +27,46 @@ def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
     if task.level == "reading":
         return _reading(task, op, form, draw)
     chosen = paths(task, op)[task.level] if task.level in COMPOSITES else contextual_paths(task, op)
-    known = world(task)
-    hops = _chain(known, chosen[draw() % len(chosen)], draw)
-    context = _context(known, hops, between(draw, task.distractors), draw)
+    hops = _chain(task, chosen[draw() % len(chosen)], draw)
+    context = _context(task, hops, between(draw, task.distractors), draw)
     return Problem(task.level, task.surface, form, hops, context)
 
 
 def _reading(task: Bios, op: int, form: int, draw: Draw) -> Problem:
-    """A context of `op` facts, and all of them in the order in which they are asked for. By turns a fact has the relation of an
-    earlier one, the subject of one, or goes on from one."""
+    """A context of `op` facts, and `op` of them that are asked for, drawn one by one, so that none can be told from those that
+    were asked before it. In half of the contexts all facts have one relation, so that only the subject tells which is asked: a
+    model that is trained on others alone settles for the relation. In the others a fact has the relation of an earlier one or
+    its subject. In both, by turns, it goes on from one."""
     known = world(task)
+    only = known.contextual[draw() % len(known.contextual)] if draw() % 2 else None
     facts: dict[About, str] = {}
     while len(facts) < op:
-        subject, relation = known.people[draw() % len(known.people)], known.contextual[draw() % len(known.contextual)]
+        subject = draw_person(draw, known.people, task.zipf)
+        relation = only or known.contextual[draw() % len(known.contextual)]
         if facts:
             (other, its_relation), its_object = [*facts.items()][draw() % len(facts)]
             turn = draw() % 3
             relation = its_relation if turn == 0 else relation
-            subject = other if turn == 1 else its_object if turn == 2 and its_relation in known.links else subject
+            subject = other if turn == 1 and not only else its_object if turn == 2 and its_relation in known.links else subject
         if (subject, relation) not in facts:
-            facts[subject, relation] = draw_object(draw, subject, relation, known.people, known.values)
+            facts[subject, relation] = draw_object(draw, subject, relation, known.people, known.values, task.zipf)
     context = _grouped(facts, draw)
-    return Problem(task.level, task.surface, form, tuple(shuffled(draw, list(context))), context)
+    return Problem(task.level, task.surface, form, tuple(context[draw() % op] for _ in range(op)), context)
 
 
-def _chain(known: World, path: Path, draw: Draw) -> tuple[Fact, ...]:
+def _chain(task: Bios, path: Path, draw: Draw) -> tuple[Fact, ...]:
     """Facts along the path. Contextual facts lead to somebody new; parametric ones may lead back, and then another start is
     tried, TRIES times."""
+    known = world(task)
     for _ in range(TRIES):
-        here = known.people[draw() % len(known.people)]
+        here = draw_person(draw, known.people, task.zipf)
         said: dict[About, str] = {}
         hops: list[Fact] = []
         met = {here}
         for relation in path:
             there = said.get((here, relation)) or known.facts.get((here, relation))
             while there is None or (there in met and (here, relation) not in said and relation in known.contextual):
-                there = draw_object(draw, here, relation, known.people, known.values)
+                there = draw_object(draw, here, relation, known.people, known.values, task.zipf)
             said[here, relation] = there
             hops.append(Fact(here, relation, there))
             met.add(there)
@@ -72,19 +76,21 @@ def _chain(known: World, path: Path, draw: Draw) -> tuple[Fact, ...]:
     return tuple(hops)
 
 
-def _context(known: World, hops: tuple[Fact, ...], distractors: int, draw: Draw) -> tuple[Fact, ...]:
+def _context(task: Bios, hops: tuple[Fact, ...], distractors: int, draw: Draw) -> tuple[Fact, ...]:
     """The contextual hops and further contextual facts, grouped.
 
     By turns a further fact has the relation of a hop and another subject, the subject of a hop and another relation, or goes on
     from a further fact: so that neither a relation, nor a person, nor being the end of a chain gives the answer away. The last
     hop is imitated first."""
+    known = world(task)
     needed = [hop for hop in hops if hop.relation in known.contextual]
     facts = {hop[:2]: hop.object for hop in needed}
     beside: list[Fact] = []
     for number in range(distractors):
         for _ in range(TRIES):
             hop = needed[-1 - number // 3 % len(needed)]
-            subject, relation = known.people[draw() % len(known.people)], known.contextual[draw() % len(known.contextual)]
+            subject = draw_person(draw, known.people, task.zipf)
+            relation = known.contextual[draw() % len(known.contextual)]
             people = [fact.object for fact in beside if fact.relation in known.links]
             if number % 3 == 0:
                 relation = hop.relation
@@ -93,7 +99,7 @@ def _context(known: World, hops: tuple[Fact, ...], distractors: int, draw: Draw)
             elif people:
                 subject = people[draw() % len(people)]
             if (subject, relation) not in facts:
-                there = draw_object(draw, subject, relation, known.people, known.values)
+                there = draw_object(draw, subject, relation, known.people, known.values, task.zipf)
                 facts[subject, relation] = there
                 beside.append(Fact(subject, relation, there))
                 break

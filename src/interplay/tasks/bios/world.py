@@ -1,8 +1,9 @@
 """The world of a task: people, values, the parametric facts, and which relation paths are for composite training. All of it hangs
 on the keys of WORLD alone."""
 
+from bisect import bisect
 from functools import lru_cache
-from itertools import product
+from itertools import accumulate, product
 from typing import Any, NamedTuple
 
 from interplay.schema.bios import ATTRIBUTES, RELATIONS, Bios
@@ -82,12 +83,33 @@ def _world(*keys: Any) -> World:
     return World(people, values, contextual, facts, tuple(order), frozenset(RELATIONS[: task.relations]))
 
 
-def draw_object(draw: Draw, person: str, relation: str, people: tuple[str, ...], values: dict[str, tuple[str, ...]]) -> str:
+def draw_person(draw: Draw, people: tuple[str, ...], zipf: float) -> str:
+    """One of the people."""
+    return people[_place(draw, len(people), zipf)]
+
+
+def draw_object(
+    draw: Draw, person: str, relation: str, people: tuple[str, ...], values: dict[str, tuple[str, ...]], zipf: float = 0.0
+) -> str:
     """A value of an attribute, or somebody else."""
     if relation in values:
         return values[relation][draw() % len(values[relation])]
-    other = people[draw() % (len(people) - 1)]
+    other = people[_place(draw, len(people) - 1, zipf)]
     return people[-1] if other == person else other
+
+
+def _place(draw: Draw, count: int, zipf: float) -> int:
+    """One of the numbers below `count`: n with a weight of (n + 1) to the power of -zipf."""
+    if not zipf:
+        return draw() % count
+    bounds = _bounds(count, zipf)
+    return bisect(bounds, draw() / 2**32 * bounds[-1])
+
+
+@lru_cache(maxsize=32)
+def _bounds(count: int, zipf: float) -> tuple[float, ...]:
+    """Sums of the weights of the first 1, 2, ... `count` numbers."""
+    return tuple(accumulate(number**-zipf for number in range(1, count + 1)))
 
 
 @lru_cache(maxsize=128)
