@@ -85,16 +85,16 @@ def test_half_of_the_contexts_of_reading_have_one_relation_and_questions_repeat(
     task = Bios(level="reading", parametric=0.0)
     problems = [bios.generate(task, 0, index, 6) for index in range(400)]
     one = sum(len({fact.relation for fact in problem.context}) == 1 for problem in problems)
-    assert 160 <= one <= 240                                             # four deviations of 10
+    assert 160 <= one <= 240  # four deviations of 10
     asked = sum(len(set(problem.hops)) for problem in problems) / 400
-    assert abs(asked - 6 * (1 - (5 / 6) ** 6)) < 0.15                    # of 6 draws from 6
+    assert abs(asked - 6 * (1 - (5 / 6) ** 6)) < 0.15  # of 6 draws from 6
 
 
 def test_zipf_draws_people_by_rank() -> None:
     people = tuple("abcd")
     draw = stream("a test")
     counts = Counter(draw_person(draw, people, 1.0) for _ in range(10_000))
-    weights = {"a": 12 / 25, "b": 6 / 25, "c": 4 / 25, "d": 3 / 25}      # 1, 1/2, 1/3, 1/4 of 25/12
+    weights = {"a": 12 / 25, "b": 6 / 25, "c": 4 / 25, "d": 3 / 25}  # 1, 1/2, 1/3, 1/4 of 25/12
     assert all(abs(counts[name] / 10_000 - weight) < 0.02 for name, weight in weights.items())
 
 
@@ -104,6 +104,31 @@ def test_with_one_distractor_the_asked_relation_never_stands_alone_in_the_contex
     task = data.draw(tasks("contextual")).model_copy(update={"distractors": (1, 4)})
     problem = bios.generate(task, *data.draw(places(task)))
     assert sum(fact.relation == problem.hops[-1].relation for fact in problem.context) >= 2
+
+
+@pytest.mark.parametrize("distractors", [2, 4, 8])
+def test_neither_much_said_of_a_person_nor_standing_apart_tells_which_fact_a_composite_needs(distractors: int) -> None:
+    task = Bios(level="iid", distractors=(distractors, distractors))
+    rules = {"most": 0.0, "fewest": 0.0, "no end": 0.0}
+    expected = asked = 0.0
+    for index in range(1500):
+        problem = bios.generate(task, 0, index, 2)
+        needed = problem.hops[-1]
+        alike = [fact for fact in problem.context if fact.relation == needed.relation]
+        if needed not in alike:
+            continue
+        said = Counter(fact.subject for fact in problem.context)
+        ends = {fact.object for fact in problem.context}
+        chosen = {
+            "most": [fact for fact in alike if said[fact.subject] == max(said[other.subject] for other in alike)],
+            "fewest": [fact for fact in alike if said[fact.subject] == min(said[other.subject] for other in alike)],
+            "no end": [fact for fact in alike if fact.subject not in ends] or alike,
+        }
+        for rule, among in chosen.items():
+            rules[rule] += (needed in among) / len(among)
+        expected, asked = expected + 1 / len(alike), asked + 1
+    assert asked > 700
+    assert all(abs(right - expected) / asked < 0.06 for right in rules.values()), (rules, expected, asked)
 
 
 @settings(deadline=None)
@@ -351,6 +376,11 @@ def test_a_task_that_cannot_be_is_refused_in_one_line(keys: dict, says: str) -> 
     with pytest.raises(UserError, match=says) as error:
         parse(Bios, {"name": "bios", **keys}, "study.yaml: task")
     assert "\n" not in str(error.value)
+
+
+def test_more_people_than_there_are_names_are_refused() -> None:
+    with pytest.raises(UserError, match="people and values take 400080 names; there are 250000"):
+        parse(Bios, {"people": 400_000, "attributes": 4, "values": 20}, "task")
 
 
 def test_more_hops_than_a_level_has_are_refused() -> None:

@@ -85,6 +85,29 @@ def test_the_rank_of_the_gold_among_near_options_gives_nothing_away() -> None:
     assert all(abs(ranks[rank] / 2000 - 1 / 4) < 0.04 for rank in range(4))
 
 
+def test_the_gaps_among_near_options_give_nothing_away() -> None:
+    beside, elsewhere = [], []
+    for i in range(3000):
+        options = sorted([50, *map(int, distractors.draw(Source("near", []), "50", None, 9, np.random.default_rng(i)))])
+        gaps = np.diff(options)
+        touching = [place for place in (options.index(50) - 1, options.index(50)) if 0 <= place < 9]
+        beside += gaps[touching].tolist()
+        elsewhere += np.delete(gaps, touching).tolist()
+    assert abs(np.mean(beside) - 2.5) < 0.06  # gaps of 1 to 4, each as likely
+    assert abs(np.mean(elsewhere) - 2.5) < 0.06
+
+
+def test_every_other_residue_is_a_near_option_equally_often() -> None:
+    drawn = Counter(o for i in range(3000) for o in distractors.draw(Source("near", []), "1", 7, 3, np.random.default_rng(i)))
+    assert set(drawn) == set("023456")
+    assert all(abs(count / 3000 - 3 / 6) < 0.04 for count in drawn.values())
+
+
+@pytest.mark.parametrize("gold", ["20.0", "$20", "1,200", "1/2", "x"])
+def test_a_gold_that_would_stand_out_among_whole_numbers_has_no_near_options(gold: str) -> None:
+    assert distractors.draw(Source("near", []), gold, None, 3, np.random.default_rng(0)) == []
+
+
 def test_distractors_of_the_same_set_are_answers_of_other_rows() -> None:
     given_rows = rows(40)
     answers = {row.answer for row in given_rows}

@@ -19,6 +19,8 @@ MOST_READ = 256
 """Most facts of a context of level reading; half as many as there are people, if fewer."""
 LONGEST = 4
 """Most hops of a composite question: its paths are enumerated."""
+MOST_NAMES = 250_000
+"""Names that can be invented before most tries meet one again."""
 FARTHEST = 8
 """Most hops of a question whose facts all stand in the context."""
 
@@ -49,11 +51,10 @@ class Bios(Model):
     """Share of the paths of all other relations that composite training leaves out, too."""
     level: Literal["parametric", "statement", "contextual", "reading", "iid", "composition", "zero_shot", "in_context"] = "iid"
     """statement: a parametric fact as a sentence to be completed; parametric: a question that asks it (the paper's Mem atom);
-    contextual: one hop over facts of the context (Ctx atom); reading: `op` facts in a context, in half of them with one
-    relation, and `op` questions, each of which draws one of them, answered in turn, the last answer boxed (many lessons in looking
-    a fact up at the price of one context); iid, composition,
-    zero_shot: chains that need both parametric and contextual facts, along paths of composite training, along other paths of
-    the same relations, and along paths with a relation that composite training never has; in_context: chains of contextual
+    contextual: one hop over facts of the context (Ctx atom); reading: `op` facts in a context, in half of the contexts
+    all with one relation, and `op` questions, each of which draws one of them, answered in turn, the last answer boxed (many
+    lessons in looking a fact up at the price of one context); iid, composition, zero_shot: chains that need both parametric and
+    contextual facts, along paths of composite training, along other paths of the same relations, and along paths with a relation that composite training never has; in_context: chains of contextual
     facts alone. Statements and parametric questions are the same in all splits: a set of n of them takes the first n facts of
     the world, and all of them evenly where n is large enough."""
     distractors: Range = (2, 4)
@@ -70,6 +71,8 @@ class Bios(Model):
         for name, names in (("relations", RELATIONS), ("attributes", ATTRIBUTES)):
             if getattr(self, name) > len(names):
                 raise ValueError(f"{name} must be at most {len(names)}, not {getattr(self, name)}")
+        if (needed := self.people + self.values * self.attributes) > MOST_NAMES:
+            raise ValueError(f"people and values take {needed} names; there are {MOST_NAMES}")
         if self.people < FARTHEST + 2:
             raise ValueError(f"people must be at least {FARTHEST + 2}, not {self.people}")
         if self.distractors[0] > self.distractors[1]:

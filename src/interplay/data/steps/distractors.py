@@ -7,8 +7,8 @@ import numpy as np
 
 from interplay.tasks.reformulated.equal import number, same
 
-NEAREST = 2
-"""Wrong numbers on one side of the gold come from its nearest neighbours there, so many times as many as are wanted."""
+WIDEST = 4
+"""Largest gap between neighbours among near numbers."""
 DRAWS = 40
 """Times the wanted number of answers that are drawn from other rows before the draw counts as failed."""
 
@@ -39,23 +39,18 @@ def draw(source: Source, gold: str, modulus: int | None, count: int, rng: np.ran
 
 
 def _near(gold: str, modulus: int | None, count: int, rng: np.random.Generator) -> list[str]:
-    """Whole numbers about the gold: how many of them lie below it is drawn uniformly, as far as the range allows. As many
-    on each side would give it away as the middle one."""
+    """Where there is a modulus other residues, each as likely; else whole numbers about the gold, at gaps that do not hang on
+    which of the options it is: any closer choice would tell the gold by its place among the others."""
     value = number(gold)
-    if value is None or value.denominator != 1:
+    if value is None or gold != str(value):  # `20.0` or `$20` would stand out among plain numbers
         return []
     centre = int(value)
-    low = 0 if centre >= 0 else centre - NEAREST * count
-    high = modulus - 1 if modulus else centre + NEAREST * count
-    below, above = centre - low, high - centre
-    fewest, most = max(0, count - above), min(count, below)
-    if fewest > most:
+    if modulus:
+        others = [residue for residue in range(modulus) if residue != centre % modulus]
+        return [str(one) for one in rng.permutation(others)[:count]] if len(others) >= count else []
+    if value.denominator != 1:
         return []
-    under = int(rng.integers(fewest, most + 1))
-    return [str(centre + step) for step in [*(-s for s in _steps(under, below, rng)), *_steps(count - under, above, rng)]]
-
-
-def _steps(count: int, room: int, rng: np.random.Generator) -> list[int]:
-    """`count` distances within the room, from the nearest ones."""
-    reach = min(room, max(NEAREST * count, count))
-    return [int(step) + 1 for step in rng.permutation(reach)[:count]]
+    places = np.concatenate([[0], np.cumsum(rng.integers(1, WIDEST + 1, size=count))]).tolist()
+    ranks = [rank for rank, place in enumerate(places) if centre < 0 or centre >= place]
+    first = centre - places[ranks[int(rng.integers(len(ranks)))]]
+    return [str(first + place) for place in places if first + place != centre]

@@ -1,7 +1,7 @@
 """Steps that put a question into another form (Cog-DRIFT, arXiv:2604.04767). The stored answer stays the gold value, but for
 true_false; an instance that is not valid is drawn again a few times, and what stays invalid is dropped and counted."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -15,12 +15,13 @@ Format = Literal["four_choice", "ten_choice", "cloze", "true_false", "open"]
 class Choice(StepModel):
     """An open question as multiple choice. Each key is right equally often over the set."""
 
+    VERSION: ClassVar[int] = 2
     name: Literal["choice"] = "choice"
     options: Literal[4, 10] = 4
     """Options of a question, the right one included."""
     distractors: Distractors = "same_set"
-    """same_set: answers of other rows; near: neighbouring numbers, residues where there is a modulus, the right one equally often
-    at each rank as far as the range allows. Never one that means the same as the gold."""
+    """same_set: answers of other rows; near: other residues where there is a modulus, else whole numbers nearby, at random gaps,
+    the right one equally often at each rank as far as no number below 0 is needed. Never one that means the same as the gold."""
     attempts: Count = 8
     """Draws before a row counts as having no valid instance."""
 
@@ -44,6 +45,7 @@ class Cloze(StepModel):
 class TrueFalse(StepModel):
     """An open question as a statement to judge; half of the statements hold."""
 
+    VERSION: ClassVar[int] = 2
     name: Literal["true_false"] = "true_false"
     distractors: Distractors = "same_set"
     """Where the answer of a statement that does not hold comes from, as in `choice`."""
@@ -54,6 +56,7 @@ class TrueFalse(StepModel):
 class Ladder(StepModel):
     """Each question in each format that is valid for it, easiest first: what the format_ladder sampler climbs."""
 
+    VERSION: ClassVar[int] = 2
     name: Literal["ladder"] = "ladder"
     formats: Annotated[list[Format], Field(min_length=1)] = ["four_choice", "ten_choice", "cloze", "open"]
     """From easy to hard, each once."""

@@ -79,30 +79,33 @@ def _chain(task: Bios, path: Path, draw: Draw) -> tuple[Fact, ...]:
 def _context(task: Bios, hops: tuple[Fact, ...], distractors: int, draw: Draw) -> tuple[Fact, ...]:
     """The contextual hops and further contextual facts, grouped.
 
-    By turns a further fact has the relation of a hop and another subject, the subject of a hop and another relation, or goes on
-    from a further fact: so that neither a relation, nor a person, nor being the end of a chain gives the answer away. The last
-    hop is imitated first."""
+    First come facts with the relation of a hop and another subject, then by turns others about the subject of any fact with
+    that relation, and others that go on from a further fact: so that neither a relation, nor how much is said of a person, nor
+    being the end of a chain gives the answer away. The last hop is imitated first."""
     known = world(task)
     needed = [hop for hop in hops if hop.relation in known.contextual]
     facts = {hop[:2]: hop.object for hop in needed}
+    # Where a parametric fact leads to the hop, nothing in the context does: nor must anything lead to those beside it.
+    bridged = {hop.relation for hop in needed} if len(needed) < len(hops) else set()
     beside: list[Fact] = []
-    for number in range(distractors):
+    for number in sorted(range(distractors), key=lambda number: number % 3 != 0):
+        hop = needed[-1 - number // 3 % len(needed)]
         for _ in range(TRIES):
-            hop = needed[-1 - number // 3 % len(needed)]
-            subject = draw_person(draw, known.people, task.zipf)
-            relation = known.contextual[draw() % len(known.contextual)]
-            people = [fact.object for fact in beside if fact.relation in known.links]
+            subject, relation = draw_person(draw, known.people, task.zipf), known.contextual[draw() % len(known.contextual)]
+            alike = [person for person, its_relation in facts if its_relation == hop.relation]
+            ends = [fact.object for fact in beside if fact.relation in known.links]
             if number % 3 == 0:
                 relation = hop.relation
             elif number % 3 == 1:
-                subject = hop.subject
-            elif people:
-                subject = people[draw() % len(people)]
-            if (subject, relation) not in facts:
-                there = draw_object(draw, subject, relation, known.people, known.values, task.zipf)
-                facts[subject, relation] = there
-                beside.append(Fact(subject, relation, there))
-                break
+                subject = alike[draw() % len(alike)]
+            elif ends:
+                subject = ends[draw() % len(ends)]
+            if (subject, relation) in facts or (number % 3 == 2 and relation in bridged):
+                continue
+            there = draw_object(draw, subject, relation, known.people, known.values, task.zipf)
+            facts[subject, relation] = there
+            beside.append(Fact(subject, relation, there))
+            break
     return _grouped(facts, draw)
 
 
