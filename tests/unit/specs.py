@@ -68,7 +68,7 @@ FIGHT = {
 }  # fmt: skip
 REFORMED = {
     "mix": [1.0],
-    "steps": [{"name": n} for n in ("intervention", "cloze", "true_false", "ladder", "subproblems", "atoms")],
+    "steps": [{"name": n} for n in ("cloze", "true_false", "ladder", "subproblems", "atoms")],
 }
 
 SIFTED = {
@@ -100,6 +100,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             ],
         },
         REFORMED,
+        {"mix": [1.0], "steps": [{"name": "intervention"}]},
     ],
     "tokenizer": [{"task": TASK}],
     "corpus": [{"mix": [0.5, 0.5]}],

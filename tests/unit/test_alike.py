@@ -14,16 +14,21 @@ from interplay.data import curate, sets, shingles
 from interplay.data.dataset import run as read_file
 from interplay.data.problems import run as generate
 from interplay.data.shingles import NAME, Near, shingled
-from interplay.data.steps.compare import matched
+from interplay.data.steps.compare import deduplicate, matched
+from interplay.data.steps.decompose import parts
+from interplay.data.steps.reformulate import choice, cloze, ladder, true_false
+from interplay.data.steps.step import Inputs
 from interplay.schema.base import PermanentError
 from interplay.schema.curate import CurateSpec
 from interplay.schema.data import ProblemsSpec
 from interplay.schema.dataset import DatasetSpec
 from interplay.schema.op_dag import OpDag
 from interplay.schema.run import Run
-from interplay.schema.steps.sift import Contamination
+from interplay.schema.steps.decompose import Subproblems
+from interplay.schema.steps.reformulate import Choice, Cloze, Ladder, TrueFalse
+from interplay.schema.steps.sift import Contamination, Deduplicate
 from interplay.store.artifact import checksum, write_json
-from interplay.tasks import multihop, op_dag
+from interplay.tasks import multihop, op_dag, qa
 from interplay.tasks.multihop.item import Item, Paragraph
 from interplay.tasks.row import Row
 
@@ -155,6 +160,68 @@ def test_a_near_copy_of_a_plain_question_is_found_and_one_with_other_numbers_cou
 def test_variants_of_one_question_are_found_by_their_origin() -> None:
     first, second = replace(OTHERS[0], origin="a:1"), replace(OTHERS[1], origin="a:1")
     assert matched(Contamination(how=["origin"]), [second], [first]) == {0: ("origin", 0)}
+
+
+def of_text(question: str, answer: str, number: int = 0) -> Row:
+    problem = qa.Problem(question, (answer,))
+    return Row(0, number, "b", 1, "open", *qa.render(problem), qa.dumps(problem), f"{number:02x}", "qa", f"q:{number}")
+
+
+def anew(rows: list[Row], form: str) -> list[Row]:
+    """The rows in a form of the question."""
+    steps = {
+        "choice": (choice, Choice()),
+        "cloze": (cloze, Cloze()),
+        "true_false": (true_false, TrueFalse()),
+        "ladder": (ladder, Ladder(formats=["four_choice", "open"])),
+        "subproblems": (parts, Subproblems()),
+    }
+    step, spec = steps[form]
+    return step(spec, rows, Inputs(0, {}, 0)).rows  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("form", ["choice", "cloze", "true_false", "ladder"])
+def test_a_question_in_another_form_is_alike_to_what_it_was_alike_to_in_its_own(form: str) -> None:
+    words = ["lamps", "doors", "books", "ships", "crates", "stones", "coins", "pens", "chairs", "boxes"]
+    asked = "Anna packs 12 {0} a day and every one of them costs 30 francs, so what does she spend on {0} in five days of work?"
+    rows = [of_text(asked.format(word), str(1800 + number), number) for number, word in enumerate(words)]
+    test = replace(of_text(asked.format("lamps").replace("work", "labour"), "1800"), key="ff")
+    for how in ("exact", "ngram", "renamed"):
+        spec = Contamination(how=[how])  # type: ignore[list-item]
+        plain = {rows[number].origin for number in matched(spec, rows, [test])}
+        made = anew(rows, form)
+        assert {made[number].origin for number in matched(spec, made, [test])} == plain
+        assert bool(plain) == (how != "exact")
+        assert {made[number].origin for number in matched(spec, made, anew(rows, "cloze"))} == {row.origin for row in rows}
+
+
+@pytest.mark.parametrize("form", ["choice", "subproblems", "true_false"])
+def test_a_terse_problem_in_another_form_is_known_again(form: str) -> None:
+    own = [of_problem(problem(index)) for index in range(12)]
+    own = [replace(row, origin=f"o:{number}") for number, row in enumerate(own)]
+    made = anew(own, form)
+    assert len(made) > 6
+    for how in WAYS:
+        spec = Contamination(how=[how])  # type: ignore[list-item]
+        assert len(matched(spec, made, own)) == len(made)
+        assert matched(spec, made, OTHERS) == {}
+
+
+def test_different_questions_over_one_document_stay_apart_in_another_form() -> None:
+    town = Paragraph("Lume", tuple(f"The mayor of Lume in the year {1900 + n} was Ada{n} Ford." for n in range(20)))
+    rows = [
+        of_item(Item("", f"Who was the mayor in {1900 + n}?", (f"Ada{n} Ford",), (town,), ((0, n),), 1, "bridge"), f"{n:02x}")
+        for n in range(20)
+    ]
+    made = anew([replace(row, origin=f"m:{number}") for number, row in enumerate(rows)], "choice")
+    assert len(made) == 20
+    assert deduplicate(Deduplicate(how="ngram"), made, Inputs(0, {}, 0)).counts == {"alike": 0}
+
+
+@pytest.mark.parametrize("how", ["exact", "ngram", "renamed"])
+def test_the_signs_of_arithmetic_tell_questions_apart(how: str) -> None:
+    rows = [of_text(f"What is 12 {sign} 3?", "9", number) for number, sign in enumerate("+-*/^")]
+    assert deduplicate(Deduplicate(how=how), rows, Inputs(0, {}, 0)).counts == {"alike": 0}  # type: ignore[arg-type]
 
 
 # -- the stage ---------------------------------------------------------------------------------------------------------

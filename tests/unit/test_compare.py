@@ -161,3 +161,36 @@ def test_arms_of_a_study_are_named_with_a_colon(
     assert "is not finished" in text
     code, _, error = interplay(capsys, "compare", "edge:rl_edge", "edge:rl_hrad")
     assert (code, error) == (2, "interplay: edge:rl_hrad: study edge has no arm 'rl_hrad'; did you mean 'rl_hard'?\n")
+
+
+def test_all_blocks_of_an_evaluation_are_compared(world: tuple[Path, dict]) -> None:
+    root, stages = world
+    stages["a0+"] = evaluation(root, "a0+", [0, 4, 0, 4])
+    stages["b0+"] = evaluation(root, "b0+", [0, 4, 4, 0])
+    blocks = {"a0": ["a0+"], "b0": ["b0+"]}
+    a, b = (side._replace(evaluations={0: side.evaluations[0]}, blocks=blocks) for side in arms())
+    text = compare(a, b, stages, root, "strict_pass@8", None, 1)
+    assert row_of(text, "all")[1:3] == ["75.0", "75.0"]  # prompts 1 to 3 of a, 0 to 2 of b
+    assert "gain: problem 2, id, op 2, seed 0: 2 of 8 -> 7 of 8 strictly right" in text
+    assert "loss: problem 3, edge, op 4, seed 0: 8 of 8 -> 0 of 8 strictly right" in text
+    assert "  a      a0+ on 2: bad  (4x, value)" in text  # the commonest of all eight
+    (root / "evaluate/b0+/record.json").unlink()
+    assert "evaluation b0+ is not finished" in compare(a, b, stages, root, "strict_pass@1", None, 1)
+
+
+def test_a_pass_rate_beyond_the_samples_is_refused_in_one_line(world: tuple[Path, dict]) -> None:
+    with pytest.raises(UserError, match=r"--metric strict_pass@8: evaluation a0 has 4 samples per prompt; lower k"):
+        compare(*arms(), world[1], world[0], "strict_pass@8", None, 0)
+
+
+def test_each_evaluation_that_both_arms_have_has_a_table_and_flips_of_its_own(world: tuple[Path, dict]) -> None:
+    root, stages = world
+    stages["ax"], stages["bx"] = evaluation(root, "ax", [0, 0, 0, 0], "other"), evaluation(root, "bx", [4, 4, 4, 4], "other")
+    a, b = (side._replace(evaluations={0: {**side.evaluations[0], "more": f"{side.name}x"}}) for side in arms())
+    blocks = compare(a, b, stages, root, "strict_pass@1", None, 0).split("\n\n")
+    first, second = (next(n for n, block in enumerate(blocks) if block.startswith(f"{name}: ")) for name in ("eval", "more"))
+    assert row_of(blocks[first], "all")[1:3] == ["62.5", "68.8"]
+    assert row_of(blocks[first], "all")[-3:] == ["2", "1", "1"]
+    assert row_of(blocks[second], "all")[1:3] == ["0.0", "100.0"]
+    assert row_of(blocks[second], "all")[-3:] == ["4", "0", "0"]
+    assert blocks[second + 1].startswith("flipped, most samples wrong in a and right in b: 4;")

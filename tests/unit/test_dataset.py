@@ -168,7 +168,9 @@ def test_an_unanswerable_twin_does_not_take_its_answerable_ones_id(tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"question": "  ?! "}, "question is empty"),
+        ({"question": "  ?! "}, "question is '?!': without articles and punctuation, as scorers compare, nothing is left"),
+        ({"answer": "A"}, "answer is 'A': without articles"),
+        ({"answer": "  "}, "answer is empty"),
         ({"question": None}, "question is missing"),
         ({"question": 3.5, "answer": ["a"]}, "answer is a list and should be text"),
         ({"context": "text"}, "context is text and should be a list"),
@@ -179,6 +181,7 @@ def test_an_unanswerable_twin_does_not_take_its_answerable_ones_id(tmp_path: Pat
         ({"supporting_facts": [["Olm Bridge", 99]]}, "supporting fact ['Olm Bridge', 99] is not in the context"),
         ({"supporting_facts": []}, "supporting_facts is empty"),
         ({"answer": "\ud800"}, "half of a character"),
+        ({"evidences": 3}, "evidences is a number and should be a list"),
         ({"evidences": [["one", "two"]]}, "evidences should hold [subject, relation, object] triples"),
     ],
 )
@@ -219,9 +222,7 @@ def test_a_broken_line_leaves_the_others_readable(line: bytes, tmp_path: Path) -
 
 def test_splits_share_no_question_and_hold_all(tmp_path: Path) -> None:
     lines = [json.dumps({"question": f"What is {n}?", "answer": n}) for n in range(300)]
-    lines += [
-        json.dumps({"question": f"what is the  {n}", "answer": n}) for n in range(300)
-    ]  # the same questions, spelt otherwise
+    lines += [json.dumps({"question": f"what  is {n}.", "answer": n}) for n in range(300)]  # the same questions, spelt otherwise
     path = written(tmp_path, "\n".join(lines))
     keys = {}
     for split, own in SPLITS.items():
@@ -231,6 +232,48 @@ def test_splits_share_no_question_and_hold_all(tmp_path: Path) -> None:
         assert all(len(row.key) == 16 for row in rows)
         assert len(rows) == 2 * len(keys[split])
     assert len(set().union(*keys.values())) == sum(map(len, keys.values())) == 300
+
+
+def test_questions_that_differ_in_a_sign_have_keys_of_their_own_and_spellings_of_one_do_not(tmp_path: Path) -> None:
+    apart = ["12 + 3", "12 - 3", "12 * 3", "12 / 3", "1.2 + 3", "(1,2)", "12", "5!", "5", "2^3", "23"]
+    spellings = ['Who\'s "Ann", really?', "who's Ann really?", " Whos  ann really. "]
+    lines = [*(f"What is {one}?" for one in apart), *spellings, "It costs 1,200.", "It costs 1200"]
+    path = written(tmp_path, "\n".join(json.dumps({"question": line, "answer": 1, "id": line}) for line in lines))
+    keys = {qa.loads(row.graph).question: row.key for row in made(path, tmp_path / "out", format="jsonl")[1]}
+    assert len({keys[f"What is {one}?"] for one in apart}) == len(apart)
+    assert len({keys[line.strip()] for line in spellings}) == 1
+    assert keys["It costs 1,200."] == keys["It costs 1200"]
+    assert len(set(keys.values())) == len(apart) + 2
+
+
+@pytest.mark.parametrize("answer", ["A", "+"])
+def test_a_plain_answer_that_the_judge_takes_is_kept_whatever_it_is_made_of(answer: str, tmp_path: Path) -> None:
+    path = written(tmp_path, json.dumps({"question": "Which?", "answer": answer}))
+    (row,) = made(path, tmp_path / "out", format="jsonl")[1]
+    assert judge(row.family).verify(judge(row.family).loads(row.graph), f"\\boxed{{{answer}}}", Verify()).strict
+
+
+@pytest.mark.parametrize("answer", ["An", "the A"])
+def test_words_of_which_the_judge_compares_nothing_are_no_answer(answer: str, tmp_path: Path) -> None:
+    path = written(tmp_path, json.dumps({"question": "Which?", "answer": answer}))
+    assert f"answer is '{answer}': without articles" in refused(path, tmp_path / "out", format="jsonl")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"answer_aliases": 5}, "answer_aliases is a number and should be a list of texts"),
+        ({"answer_aliases": "one"}, "answer_aliases is text and should be a list of texts"),
+        ({"idx": [1]}, "idx is a list and should be a number"),
+        ({"paragraph_support_idx": [1]}, "paragraph_support_idx is a list and should be a number"),
+    ],
+)
+def test_a_musique_item_with_a_field_of_another_kind_is_refused(change: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    first = json.loads(fixture("musique").read_text().splitlines()[0])
+    for key, value in change.items():
+        inner = {"idx": "paragraphs", "paragraph_support_idx": "question_decomposition"}.get(key)
+        (first[inner][0] if inner else first)[key] = value
+    assert expected in refused(written(tmp_path, json.dumps(first)), tmp_path / "out", format="musique")
 
 
 def test_size_and_seed_choose_and_order_and_the_same_spec_gives_the_same_bytes(tmp_path: Path) -> None:

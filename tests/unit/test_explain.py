@@ -1,10 +1,15 @@
 import csv
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+import report_study as study
 from command_line import interplay
 from conftest import ROOT, Laboratory
+
+from interplay.report.explain import Asked, value
+from interplay.schema.report import ReportSpec
 
 SMOKE = ("--scale", "smoke")
 
@@ -118,3 +123,42 @@ def test_a_stage_that_the_seeds_share_stands_once_and_what_was_not_run_is_named(
     assert "not run yet" in out
     one = interplay(capsys, "explain", "edge", "main", "rl_edge", "edge", "--seed", "1", "--scale", "laptop")[1]
     assert len([line for line in one.split("\n\nrl\n")[1].split("settings")[0].splitlines() if " seed " in line]) == 1
+
+
+def split(root: Path, metrics: list[dict]) -> ReportSpec:
+    """An arm whose evaluation is two blocks of four samples; the records hold these metrics of the edge."""
+    for digest, counts, known in zip(("first", "second"), ([4, 0], [2, 0]), metrics, strict=True):
+        out = study.write_evaluation(root, digest, {4: counts})
+        record = json.loads((out / "record.json").read_text())
+        record["metrics"] = {"band": {"edge": {"n": 2, **known}}, "n_samples": 4}
+        (out / "record.json").write_text(json.dumps(record))
+    return study.spec([study.arm("base", 0, ["base:pretrain:m"], "first")], blocks={"first": ["second"]})
+
+
+def test_a_cell_of_an_evaluation_in_blocks_counts_the_samples_of_all(tmp_path: Path) -> None:
+    rates = [{"strict_pass@1": 0.5, "strict_pass@4": 0.5}, {"strict_pass@1": 0.25, "strict_pass@4": 0.5}]
+    spec = split(tmp_path, rates)
+    asked = Asked("main", "base", "", "edge", "strict_pass@8")
+    found, notes = value(spec, "r", tmp_path, asked)
+    assert (found.value, found.n_samples, notes) == (0.5, 8, [])
+    once = asked._replace(metric="strict_pass@1")
+    assert value(spec, "r", tmp_path, once)[0].value == 6 / 16
+    (tmp_path / "evaluate/second/samples.parquet").unlink()
+    bare, notes = value(spec, "r", tmp_path, once)
+    assert (bare.value, bare.n_prompts, bare.n_samples) == (6 / 16, 2, 8)
+    assert notes[0].startswith("samples of evaluation second")
+    # 8 samples have another pass@4 than the mean of two times 4.
+    assert value(spec, "r", tmp_path, asked._replace(metric="strict_pass@4"))[0].missing
+
+
+def test_all_blocks_of_an_evaluation_stand_in_the_chain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    path = tmp_path / "configs/study/quickstart.yaml"
+    path.write_text(path.read_text().replace("kind: evaluate, data: test", "kind: evaluate, data: test, num_samples: 80"))
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = interplay(capsys, "explain", "quickstart", "main", "rl_edge", "edge", *SMOKE)
+    (block,) = [block for block in out.split("\n\n") if block.startswith("evaluate")]
+    assert block.startswith("evaluate eval\n")
+    assert block.count(" seed 0 ") == 3

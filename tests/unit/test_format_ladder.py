@@ -180,3 +180,11 @@ def test_keys_that_do_not_go_together_are_refused() -> None:
         FormatLadderSampler(rate=0.5)
     with pytest.raises(ValidationError, match="each format once"):
         FormatLadderSampler(formats=["open", "open"])
+
+
+def test_formats_as_sets_of_their_own_are_refused_when_the_run_begins() -> None:
+    easy, hard = ([one for one in ROWS if one.mode == mode] for mode in ("four_choice", "open"))
+    told = r"data\.1 has share 0\.5 .*; join the sets into one, for instance with the step ladder"
+    with pytest.raises(PermanentError, match=told):
+        sampler(FormatLadderSampler(), Deck([len(easy), len(hard)], [0.5, 0.5], 0, 1, [*easy, *hard]))
+    sampler(FormatLadderSampler(), Deck([len(easy), len(hard)], [1.0, 0.0], 0, 1, [*easy, *hard])).select(8, 1)

@@ -1,6 +1,7 @@
 """GAIN-RL: scores from hand-made states, ranks, the moving centre, and a state that keeps the scores of the initial policy."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from interplay.model import folder
 from interplay.model.norm import rms_norm
 from interplay.rl.samplers.angles import angles, common_prefix, score_all
 from interplay.rl.samplers.gain_rl import GainRl
+from interplay.rl.samplers.prompts import Encode, lengths
 from interplay.rl.samplers.sampler import Deck, Outcome
 from interplay.schema.base import UserError, parse
 from interplay.schema.model import Shape
@@ -81,10 +83,32 @@ def residual_of(decoder: Any, ids: torch.Tensor) -> torch.Tensor:
     return caught[0]
 
 
+def encoded(prompts: list[list[int]], asked: list[int] | None = None) -> Encode:
+    """Tokens of prompts by id; how many are asked for at once goes into `asked`."""
+
+    def encode(ids: Sequence[int]) -> list[list[int]]:
+        if asked is not None:
+            asked.append(len(ids))
+        return [prompts[i] for i in ids]
+
+    return encode
+
+
+def test_a_deck_is_never_encoded_at_once_and_its_scores_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, asked = folder.init(SHAPE, 9, seed=1), list[int]()
+    prompts = [[1, 2, 3 + i % 6, *([4] * (i % 5))] for i in range(12)] + [[1, 5]]
+    whole = score_all(decoder, encoded(prompts), 13, 8, torch.float32)
+    monkeypatch.setattr("interplay.rl.samplers.prompts.SLICE", 3)
+    assert score_all(decoder, encoded(prompts, asked), 13, 8, torch.float32).equal(whole)
+    assert max(asked) == 3
+    assert lengths(encoded(prompts, asked), 13) == [len(prompt) for prompt in prompts]
+    assert max(asked) == 3
+
+
 def test_scores_do_not_depend_on_padding_or_on_how_the_pass_is_cut() -> None:
     decoder = folder.init(SHAPE, 9, seed=1)
     prompts = [[1, 2, 3], [1, 2, 4, 5, 6], [1, 2, 7, 7], [1, 2, 8, 3, 3, 3, 4]]
-    whole, pieces = (score_all(decoder, prompts, tokens, torch.float32) for tokens in (10**6, 1))
+    whole, pieces = (score_all(decoder, encoded(prompts), 4, tokens, torch.float32) for tokens in (10**6, 1))
     torch.testing.assert_close(whole, pieces, atol=1e-6, rtol=1e-5)
     for row, prompt in zip(whole, prompts, strict=True):
         ids = torch.tensor([prompt])

@@ -1,6 +1,7 @@
 """Interventions (InT) and atoms: the first wrong step by the gold graph, the right one in its place, unfinished solutions without an
 end token, and single steps as problems."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from reform_cases import INTEGERS, TASK, row, rows
 from interplay.data import corpus, packing, sets, tokenizer
 from interplay.data.steps.decompose import atoms, intervention
 from interplay.data.steps.step import Inputs
-from interplay.schema.data import CorpusSpec, TokenizerSpec
+from interplay.schema.data import CorpusSpec, TokenizerSpec, split_of
 from interplay.schema.run import Run
 from interplay.schema.steps.decompose import Atoms, Intervention
 from interplay.schema.verify import Verify
@@ -163,12 +164,13 @@ def test_an_unfinished_solution_is_trained_without_an_end_token_and_others_with_
 
 
 def test_each_step_becomes_a_problem_that_gives_what_it_reads() -> None:
-    made = atoms(Atoms(), [source()], Inputs(0, {}, 0))
-    assert sorted("".join(sorted(one.prompt)) for one in made.rows) == sorted(
+    parents = [replace(source(), key=key) for key in ("32", "0f")]  # of train and of rl, as the two atoms are
+    made = [one for parent in parents for one in atoms(Atoms(), [parent], Inputs(0, {}, 0)).rows]
+    assert sorted("".join(sorted(one.prompt)) for one in made) == sorted(
         "".join(sorted(t)) for t in ("d3,a1,bd+a?b|", "b4,cb*2?c|")
     )
-    assert {one.answer for one in made.rows} == {"4", "8"}
-    assert {one.op for one in made.rows} == {4, 3}
+    assert {one.answer for one in made} == {"4", "8"}
+    assert {one.op for one in made} == {4, 3}
 
 
 @pytest.mark.parametrize("task", [TASK, INTEGERS])
@@ -182,9 +184,12 @@ def test_atoms_are_problems_that_their_solver_and_their_judge_agree_on(task) -> 
         assert verify(problem, one.solution, Verify()).strict
         assert one.op == problem.op
         assert one.origin in {given.origin for given in given_rows}
+    splits = {given.origin: split_of(given.key) for given in given_rows}
+    assert all(split_of(one.key) == splits[one.origin] for one in made.rows)
     steps = sum(bool(node.parents) for given in given_rows for node in _necessary(given))
-    assert len(made.rows) + made.counts.get("repeats", 0) == steps
-    assert len(atoms(Atoms(unique=False), given_rows, Inputs(0, {}, 0)).rows) == steps
+    assert len(made.rows) + made.counts.get("repeats", 0) + made.counts["other_split"] == steps
+    repeating = atoms(Atoms(unique=False), given_rows, Inputs(0, {}, 0))
+    assert len(repeating.rows) + repeating.counts["other_split"] == steps
 
 
 def _necessary(given: Row) -> tuple[Node, ...]:

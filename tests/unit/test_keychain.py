@@ -173,6 +173,12 @@ def test_a_duplicate_under_another_id_never_distracts(given_inputs: Inputs) -> N
             assert normalise(same_id.question) not in questions
 
 
+def test_items_without_an_id_distract_each_other(given_inputs: Inputs) -> None:
+    nameless = [row_of(item(number)._replace(id=""), number) for number in range(30)]
+    done = keychain(Keychain(style="terse", n_chains=4, n_hops=1, context_tokens=600), nameless, given_inputs)
+    assert len(done.rows) == 30
+
+
 def test_no_filler_tells_of_the_items_own_people_in_another_way(given_inputs: Inputs) -> None:
     pool = [row_of(item(i, shift), 1000 * shift + i) for i in range(60) for shift in range(3)]
     for done in long_context(LongContext(style="terse", context_tokens=300), pool, given_inputs).rows[:30]:

@@ -11,7 +11,7 @@ from interplay.schema.reward import CitationReward
 from interplay.schema.steps.chain import Citation
 from interplay.schema.verify import Verify
 from interplay.tasks import multihop
-from interplay.tasks.multihop.citation import cited, f_beta
+from interplay.tasks.multihop.citation import NO_CHUNK, cited, f_beta
 from interplay.tasks.multihop.item import Paragraph
 from interplay.tasks.multihop.problem import Chain, Problem, Spot, stops
 from interplay.tasks.row import Row
@@ -114,6 +114,7 @@ OPEN, CLOSE = "<useful_chunks>", "</useful_chunks>"
         (f"{OPEN}<chunk_3><chunk_7>{CLOSE} \\boxed{{a}}", [3, 7]),
         (f"{OPEN}3, 7, 7{CLOSE}\\boxed{{a}}", [3, 7, 7]),
         (f"{OPEN}{CLOSE}\\boxed{{a}}", []),
+        (f"{OPEN}3, {'1' * 5000}, {'2' * 5000}, 0{'0' * 5000}7{CLOSE}\\boxed{{a}}", [3, NO_CHUNK, NO_CHUNK, 7]),
         (f"{OPEN}3{CLOSE}", None),
         ("3, 7 \\boxed{a}", None),
         (f"{OPEN}3{CLOSE}{OPEN}7{CLOSE}\\boxed{{a}}", None),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import interplay
-from test_alike import ALICE, OTHERS, TASK, of_item, placed, with_names
+from test_alike import ALICE, OTHERS, TASK, of_item, of_text, placed, with_names
 
 from interplay.data import curate, sets
 from interplay.schema.base import PermanentError
@@ -15,8 +15,9 @@ from interplay.schema.curate import CurateSpec
 from interplay.schema.run import Run
 from interplay.schema.verify import Verify
 from interplay.store.artifact import write_json
-from interplay.tasks import op_dag
+from interplay.tasks import op_dag, qa
 from interplay.tasks.answer import extract
+from interplay.tasks.multihop import spoil
 from interplay.tasks.row import Row
 from interplay.tasks.table import judge
 
@@ -119,6 +120,33 @@ def test_a_conflict_in_documents_stands_beside_the_fact_that_holds_the_answer(tm
         assert said[0][0] == said[1][0]
         true, false = said if resolve == "first" else said[::-1]
         assert true[1] == row.answer != false[1]
+
+
+def test_a_poisoned_answer_is_no_other_way_to_write_the_right_one(tmp_path: Path) -> None:
+    country = qa.Problem("Which country?", ("USA", "United States"))
+    named = replace(of_text("Which country?", "USA"), graph=qa.dumps(country))
+    rows = [of_text(f"Which share, in case {n}?", ["0.5", "1/2", "50%"][n % 3], n) for n in range(12)]
+    rows += [replace(named, prompt=f"Which country, in case {n}?", index=12 + n) for n in range(6)]
+    rows += [
+        of_text("Where is Lume?", "United States", 18),
+        of_text("Where is Port?", "Chile", 19),
+        of_text("How many?", "7", 20),
+    ]
+    _, _, after = poisoned(tmp_path, rows, kind="answer", ratio=1.0)
+    for row in after.values():
+        assert not judge("qa").verify(qa.loads(row.graph), row.solution, Verify()).answer
+
+
+def test_a_box_with_braces_inside_is_replaced_whole() -> None:
+    made = spoil.wrong_answer("So it is \\boxed{\\frac{1}{2}}.", ["\\frac{1}{2}"], ["\\frac{1}{3}"], lambda: 0)
+    assert made == "So it is \\boxed{\\frac{1}{3}}."
+
+
+def test_a_conflict_changes_an_answer_that_stands_there_in_other_letters() -> None:
+    spelt = ALICE._replace(answers=("carol reed",))
+    made = spoil.conflict(spelt, of_item(ALICE).prompt, ["Dan Ford"], True, lambda: 0)
+    assert made is not None
+    assert "The boss of Bob Hill is Carol Reed. The boss of Bob Hill is Dan Ford." in made
 
 
 def test_the_rows_that_are_spoiled_do_not_hang_on_the_order_of_the_set(tmp_path: Path) -> None:

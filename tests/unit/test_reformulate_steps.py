@@ -137,6 +137,25 @@ def test_a_distractor_that_the_judge_takes_for_right_is_drawn_again_and_at_last_
     assert none.counts == {"no_valid_four_choice": 5}
 
 
+def test_a_yes_or_no_is_never_among_other_answers_nor_they_beside_it() -> None:
+    row = text_row()
+    answers = ["yes", "No", "Carl Ott", "Dan Day", "Eve Fox", "Fay Gee", "Gus Hall"]
+    given_rows = [
+        changed(
+            row, "x", answer=answer, graph=row.graph.replace("Bob Day", answer).replace("Robert Day", answer), origin=f"o:{i}"
+        )
+        for i, answer in enumerate(answers)
+    ]
+    made = choice(Choice(), given_rows, inputs())
+    assert {row.answer for row in made.rows} == set(answers[2:])
+    assert made.counts == {"no_valid_four_choice": 2}
+    assert not any({"yes", "No"} & set(form.options) for form in forms(made.rows))
+    said = {form.gold: form.statement for form in forms(true_false(TrueFalse(), given_rows, inputs()).rows)}
+    assert set(said) == set(answers)
+    assert {said["yes"], said["No"]} <= {"yes", "No"}
+    assert not {"yes", "No"} & {said[answer] for answer in answers[2:]}
+
+
 @given(
     answer=st.text(alphabet="0123456789", min_size=1, max_size=12),
     low=st.floats(0, 1),

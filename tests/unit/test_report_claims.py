@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import report_study as study
+from pydantic import ValidationError
 
 from interplay.report import claims, frame
 from interplay.report.frame import Results
@@ -114,3 +115,19 @@ def test_the_json_holds_the_test_the_verdict_and_the_estimate(tmp_path: Path) ->
     assert entry["verdict"] == "supported"
     assert entry["estimate"]["per_seed"] == [0.4375, 0.5, 0.5625]
     assert entry["estimate"]["digests"] == ["r0", "b", "r1", "r2"]
+
+
+@pytest.mark.parametrize(
+    ("bound", "message"),
+    [
+        ({"value": "strict_pass@1", "within": [80, 100]}, "within = .*fractions, not percent"),
+        ({"value": "score", "within": [1.0, 0.8]}, "low <= high"),
+        ({"value": "score", "within": [-0.1, 0.8]}, "0 <= low"),
+        ({"difference": "strict_pass@1", "against": "base", "at_least": 10}, r"at_least = 10 must lie in \[-1, 1\]: fractions"),
+        ({"difference": "strict_pass@1", "against": "base", "at_most": -5}, "at_most = -5 .*not percent"),
+        ({"difference": "strict_pass@1", "against": "rl", "at_least": 0.1}, "against = 'rl' is the arm itself"),
+    ],
+)
+def test_a_bound_that_no_metric_can_meet_or_miss_is_refused(bound: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Claim.model_validate({"says": "so", "test": {"band": "edge", "arm": "rl", **bound}})

@@ -138,3 +138,16 @@ def test_counts_do_not_depend_on_the_order_of_the_samples(tmp_path: Path) -> Non
     before = frame.count(out)
     pd.read_parquet(out / "samples.parquet").sample(frac=1, random_state=0).to_parquet(out / "samples.parquet")
     pd.testing.assert_frame_equal(frame.count(out), before)
+
+
+def test_the_first_evaluation_with_enough_samples_counts(tmp_path: Path) -> None:
+    inputs = {"few": study.write_evaluation(tmp_path, "few", BASE, n=4)}
+    inputs["many"] = study.write_evaluation(tmp_path, "many", {4: [4, 8, 0, 0]}, n=8)
+    arm = {**study.arm("base", 0, ["base:pretrain:m"], "few"), "evaluations": {"a": "few", "b": "many"}}
+    found = frame.read(study.spec([arm]), inputs)
+    assert value(found, "base", "edge", "strict_pass@1").digests == ("few",)
+    assert value(found, "base", "edge", "strict_pass@8").value == 0.5
+    assert value(found, "base", "id", "strict_pass@8").missing == (
+        "evaluation few of base at seed 0 has 4 samples per prompt, strict_pass@8 needs 8",
+    )
+    assert [said.count("samples per prompt") for said in value(found, "base", "edge", "strict_pass@16").missing] == [2]

@@ -86,6 +86,14 @@ def test_an_arm_whose_path_begins_with_other_models_is_not_compared_with_them(tm
     assert tables.contrasts(frame.read(study.spec(arms), inputs)) == []
 
 
+def test_an_arm_that_leaves_a_stage_at_an_earlier_checkpoint_does_not_continue_the_arm_that_ends_it(tmp_path: Path) -> None:
+    early = study.arm("early", 0, ["base:pretrain:m", "rl:rl:e"], "b")
+    early["path"][0]["step"] = 2000
+    arms = [study.arm("base", 0, ["base:pretrain:m"], "b"), early, study.arm("rl", 0, ["base:pretrain:m", "rl:rl:r"], "b")]
+    found = frame.read(study.spec(arms), {"b": study.write_evaluation(tmp_path, "b", BASE)})
+    assert tables.contrasts(found) == [("rl", "base")]
+
+
 def test_a_difference_shows_the_minimum_detectable_effect(tmp_path: Path) -> None:
     grid = tables.differences(results(tmp_path), TABLE)
     cell = grid.cells["rl − base", "edge", "strict_pass@1"]

@@ -1,10 +1,13 @@
 """Sampler, planner, episode, reward and edit: the members of the loop's seams."""
 
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from interplay.rl.batch import Batch, join, take
 from interplay.rl.edits.dynamic_sampling import informative
@@ -14,11 +17,13 @@ from interplay.rl.planner import context, plan
 from interplay.rl.rewards.table import score
 from interplay.rl.samplers.sampler import Deck, Outcome
 from interplay.rl.samplers.table import sampler
-from interplay.schema.base import UserError
+from interplay.rl.spans import Span
+from interplay.schema.advantage import GroupAdvantage, SpanAdvantage
+from interplay.schema.base import PermanentError, UserError
 from interplay.schema.custom import Custom
 from interplay.schema.edit import DynamicSampling
 from interplay.schema.reward import OutcomeReward, ProcessReward
-from interplay.schema.rl import FixedPlanner
+from interplay.schema.rl import FixedPlanner, RLSpec
 from interplay.schema.sampler import UniformSampler
 from interplay.tasks.verdict import Verdict
 
@@ -43,6 +48,11 @@ def test_the_uniform_sampler_keeps_the_mix_to_within_one_prompt_at_any_time() ->
 
 def test_a_set_with_share_zero_is_never_drawn() -> None:
     assert max(sampler(UniformSampler(), Deck([3, 3], [1.0, 0.0], 0)).select(30, 1)) < 3
+
+
+def test_an_empty_set_with_a_share_is_refused_before_the_first_draw() -> None:
+    with pytest.raises(PermanentError, match=r"uniform: data\.1 has share 0\.5 of the mix and no prompt"):
+        sampler(UniformSampler(), Deck([3, 0], [0.5, 0.5], 0))
 
 
 def test_the_seed_decides_the_order() -> None:
@@ -87,7 +97,7 @@ def test_a_custom_sampler_sees_the_success_history_of_each_prompt() -> None:
     assert draws.select(2, 1) == [2, 2]
 
 
-@pytest.mark.parametrize("body", ["return [0]", "return [0, 3]", "return [0, -1]"])
+@pytest.mark.parametrize("body", ["return [0]", "return [0, 3]", "return [0, -1]", "return [0, 1.7]", "return None", "pass"])
 def test_a_custom_sampler_that_does_not_return_m_ids_is_refused(body: str) -> None:
     spec = Custom(function="s.py:f", source=f"def f(m, step, seed, tries, passes):\n    {body}\n")
     with pytest.raises(UserError, match=r"s\.py:f: must return 2 ids in \[0, 3\)"):
@@ -171,11 +181,28 @@ def test_a_custom_reward_gets_problems_completions_verdicts_and_its_options() ->
     assert score(spec, [10, 20], ["a", "bcd"], [RIGHT, LUCKY]).sequence == [112.0, 123.5]
 
 
-@pytest.mark.parametrize("body", ["return [1.0]", "return [float('nan')] * 2"])
+@pytest.mark.parametrize(
+    "body",
+    ["return [1.0]", "return [float('nan')] * 2", "return None", "return 1.0", "return ['x'] * 2", "return [None] * 2", "pass"],
+)
 def test_a_custom_reward_that_does_not_return_finite_numbers_is_refused(body: str) -> None:
     spec = Custom(function="mine.py:f", source=f"def f(problems, completions, verdicts):\n    {body}\n")
     with pytest.raises(UserError, match=r"mine\.py:f: must return 2 finite floats"):
         score(spec, [None] * 2, [""] * 2, [RIGHT, LUCKY])
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def f(problems):\n    return [0.0]\n", "must take 3 arguments, bonus .*too many positional"),
+        ("def f(problems, completions, verdicts):\n    return [0.0]\n", "must take 3 arguments, bonus .*'bonus'"),
+        ("def f(*given, bonus):\n    return 1\n\ndef g(*given): ...\n", "must return 1 finite floats, not 1$"),
+        ("def f(*given, bonus):\n\n    return [1 / 0]\n", r"fails at line 3 \(ZeroDivisionError: division by zero\)"),
+    ],
+)
+def test_a_custom_function_of_another_form_or_that_fails_is_one_line_with_its_name(source: str, message: str) -> None:
+    with pytest.raises(UserError, match=rf"^mine\.py:f: {message}"):
+        score(Custom(function="mine.py:f", source=source, options={"bonus": 1}), [None], [""], [RIGHT])
 
 
 def test_a_custom_source_that_fails_or_lacks_the_function_is_one_line() -> None:
@@ -231,7 +258,18 @@ def test_joined_batches_keep_their_groups_apart_and_are_padded_to_the_longest() 
 
 def test_only_groups_with_two_different_rewards_inform() -> None:
     batch = groups_of([0, 0], [0.1, 0.1], [1, 0], [0.3, 0.2])
-    assert informative(batch.rewards, batch.groups).tolist() == [False] * 4 + [True] * 4
+    assert informative(GroupAdvantage(), batch).tolist() == [False] * 4 + [True] * 4
+
+
+def test_groups_whose_blocks_differ_inform_the_advantage_of_spans_though_their_rewards_are_equal() -> None:
+    def row(*values: float) -> list[Span]:
+        return [Span(place, place + 1, place, value) for place, value in enumerate(values)]
+
+    spans = [row(1, 0), row(0, 1), row(1, 0), row(1, 0), row(1, 1), row(0, 1)]
+    batch = replace(groups_of([0.5, 0.5], [0.5, 0.5], [1, 0.5]), spans=spans)
+    assert informative(SpanAdvantage(), batch).tolist() == [True, True, False, False, True, True]
+    assert informative(SpanAdvantage(normalise="pooled"), batch).all()
+    assert informative(GroupAdvantage(), batch).tolist() == [False] * 4 + [True] * 2
 
 
 def test_dynamic_sampling_draws_as_many_fresh_groups_as_it_lost_until_full() -> None:
@@ -242,7 +280,7 @@ def test_dynamic_sampling_draws_as_many_fresh_groups_as_it_lost_until_full() -> 
         asked.append(m)
         return fresh[len(asked) - 1]
 
-    batch = edit([DynamicSampling(max_num_gen_batches=5)], groups_of([0, 0], [0, 1], [1, 1], [0, 0]), draw, 0)
+    batch = edit([DynamicSampling(max_num_gen_batches=5)], groups_of([0, 0], [0, 1], [1, 1], [0, 0]), draw, 0, GroupAdvantage())
     assert asked == [3, 2]
     assert batch.row.tolist() == [2, 3, 10, 11, 14, 15, 16, 17]
     assert batch.rewards.view(4, 2).sum(1).tolist() == [1, 1, 1, 1]
@@ -255,7 +293,32 @@ def test_dynamic_sampling_stops_after_its_rounds_and_may_leave_nothing() -> None
         asked.append(m)
         return groups_of([0, 0])
 
-    nothing = edit([DynamicSampling(max_num_gen_batches=3)], groups_of([0, 0]), draw, 0)
+    nothing = edit([DynamicSampling(max_num_gen_batches=3)], groups_of([0, 0]), draw, 0, GroupAdvantage())
     assert (len(nothing), asked) == (0, [1, 1])
-    edit([DynamicSampling(max_num_gen_batches=1)], groups_of([0, 0], [0, 1]), draw, 0)
+    edit([DynamicSampling(max_num_gen_batches=1)], groups_of([0, 0], [0, 1]), draw, 0, GroupAdvantage())
     assert asked == [1, 1]
+
+
+# --- what cannot learn ---
+
+
+def run_of(group: int, advantage: dict, **more: Any) -> RLSpec:
+    method = {"paper": "p", "planner": {"num_generations": group}, "advantage": advantage}
+    reward = {"name": "subproblems" if advantage["name"] == "spans" else "process"}
+    return RLSpec.model_validate({"method": method, "reward": reward, "mix": [1.0], "steps": 1, **more})
+
+
+@pytest.mark.parametrize("name", ["group", "spans"])
+def test_a_group_of_one_is_refused_where_completions_are_compared_with_each_other(name: str) -> None:
+    with pytest.raises(ValidationError, match=f"num_generations = 1: the advantage '{name}' compares .*; give 2 at least"):
+        run_of(1, {"name": name})
+    run_of(2, {"name": name})
+
+
+def test_pooled_spans_compare_the_parts_of_a_single_completion() -> None:
+    run_of(1, {"name": "spans", "normalise": "pooled"})
+
+
+def test_rollouts_that_are_all_equal_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"temperature = 0 .*nothing is learnt"):
+        run_of(2, {"name": "group"}, temperature=0)

@@ -19,9 +19,12 @@ from interplay.schema.data import TokenizerSpec
 from interplay.schema.op_dag import OpDag
 from interplay.schema.run import Run
 from interplay.store.artifact import write_json
+from interplay.tasks import op_dag
+from interplay.tasks.op_dag.graph import Node, Problem
 from interplay.tasks.row import Row
 
-ROW = Row(0, 0, "b", 2, "forward", "a3?a|", "a3#3", "3", "{}", "00", "op_dag", "")
+GRAPH = op_dag.dumps(Problem("forward", 7, (Node("a", "", (), 3),), 1, (3,), (0,), (0,), (0, 0)))
+ROW = Row(0, 0, "b", 2, "forward", "a3?a|", "a3#3", "3", GRAPH, "00", "op_dag", "")
 RIGHT = [0, 1, 3, 6, 7, 8]
 """Right samples of row 0, 1, ... among its first 8."""
 
@@ -193,6 +196,29 @@ def test_a_step_of_ones_own_that_returns_no_rows_of_the_set_is_refused(tmp_path:
         run(tmp_path, numbered(3), custom(function))
 
 
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("[{**rows[0], 'answer': 3}]", r"set and index as they were \(answer is int\)"),
+        ("[{**rows[0], 'op': '2'}]", r"\(op is str\)"),
+        ("[{**rows[0], 'transforms': 'text'}]", r"\(transforms is str\)"),
+        ("[{**rows[0], 'prompt': None}]", r"\(prompt is NoneType\)"),
+        ("[list(rows[0])]", r"\(TypeError: "),
+        ("None", r"\(not NoneType\)"),
+        ("rows[0]", r"\(not dict\)"),
+        ("[{**rows[0], 'family': 'op_dog'}]", "family = 'op_dog' of row 0 judges nothing; did you mean 'op_dag'"),
+        ("[{**rows[0], 'graph': 'x'}]", "graph or key of row 0 is none of op_dag"),
+        ("[{**rows[0], 'key': 'x'}]", "graph or key of row 0 is none of op_dag"),
+        ("1 // 0", r"own.py:made: fails on 3 rows \(ZeroDivisionError: "),
+    ],
+)
+def test_whatever_is_wrong_with_a_step_of_ones_own_is_one_line(tmp_path: Path, returned: str, message: str) -> None:
+    step = {**custom("made"), "source": f"def made(rows): return {returned}"}
+    with pytest.raises(UserError, match=message) as caught:
+        run(tmp_path, numbered(3), step)
+    assert "\n" not in str(caught.value)
+
+
 # -- what a schema refuses ---------------------------------------------------------------------------------------------
 
 
@@ -222,3 +248,18 @@ def test_samples_of_rows_that_an_earlier_step_changed_are_not_taken_for_theirs()
         ValidationError, match=r"steps.1 \(pass_rate\) reads samples of the rows as they came; put it before poison"
     ):
         CurateSpec.model_validate({"mix": [1.0], "steps": [poison, rate]})
+
+
+@pytest.mark.parametrize(
+    "step", ["choice", "cloze", "true_false", "ladder", "keychain", "needle", "long_context", "citation", "subproblems", "atoms"]
+)
+def test_a_step_that_would_undo_an_earlier_one_is_refused(step: str) -> None:
+    poison = {"name": "poison", "kind": "conflict", "ratio": 0.5}
+    for edit in ({"name": "chat_template"}, poison, {"name": "intervention"}):
+        with pytest.raises(
+            ValidationError,
+            match=rf"steps.2 \({step}\) writes prompts or solutions anew, which would undo {edit['name']}; put it",
+        ):
+            CurateSpec.model_validate({"mix": [1.0], "steps": [edit, {"name": "take", "size": 3}, {"name": step}]})
+    CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": step}, poison, {"name": "chat_template"}]})
+    CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "intervention", "suffix": True}, {"name": step}]})

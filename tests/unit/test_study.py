@@ -164,3 +164,48 @@ def test_a_readable_link_that_is_right_stays(tmp_path: Path) -> None:
     assert wrong.resolve() == (tmp_path / "pretrain" / models(plan, "pretrain")[0]).resolve()
     assert all(path.lstat().st_ino == inode for path, inode in links.items() if path != wrong)
     assert len(links) > 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("answer_pass@1, strict_pass@32]", "answer_pass@1, strict_pass@4096]", r"tables\.main\.cells = 'strict_pass@4096'"),
+        ("by_op: {x: op, y: strict_pass@1}", "by_op: {x: op, y: answer_pass@64}", r"figures\.by_op\.y = 'answer_pass@64'"),
+        ("{value: strict_pass@1, band: id", "{value: strict_pass@33, band: id", r"claims\.0\.test\.value = 'strict_pass@33'"),
+        (
+            "difference: strict_pass@1, band: edge",
+            "difference: strict_pass@64, band: edge",
+            r"claims\.1\.test\.difference = 'strict_pass@64'",
+        ),
+    ],
+)
+def test_a_pass_rate_beyond_the_planned_samples_is_refused(configs: Path, old: str, new: str, message: str) -> None:
+    write(configs, "quickstart", old, new)
+    with pytest.raises(UserError, match=rf"{message}: evaluation eval of \w+ has 32 samples per prompt; give it more"):
+        plan_study(configs, "quickstart", "smoke")
+    write(configs, "quickstart", "eval: {kind: evaluate, data: test}", "eval: {kind: evaluate, data: test, num_samples: 4096}")
+    assert plan_study(configs, "quickstart", "smoke").report
+
+
+def test_samples_are_counted_where_the_column_is_evaluated_and_for_each_arm(configs: Path) -> None:
+    two = "eval: {kind: evaluate, data: test, num_samples: 8}\n  often: {kind: evaluate, data: seldom}"
+    write(configs, "quickstart", "eval: {kind: evaluate, data: test}", two)
+    write(configs, "quickstart", "  test: {bands", "  seldom: {band: id, split: test}\n  test: {bands")
+    write(configs, "quickstart", "evaluate: [eval]", "evaluate: [eval, often]")
+    with pytest.raises(UserError, match=r"tables\.main\.cells = 'strict_pass@32': evaluation eval of base has 8 samples"):
+        plan_study(configs, "quickstart", "smoke")
+    write(configs, "quickstart", "columns: [id, edge, beyond, hard]", "columns: [id]")
+    assert plan_study(configs, "quickstart", "smoke").report
+    write(configs, "quickstart", "set: {rl.data: {hard: 1.0}}", "set: {rl.data: {hard: 1.0}, often.num_samples: 16}")
+    with pytest.raises(UserError, match="evaluation often of rl_hard has 16 samples"):
+        plan_study(configs, "quickstart", "smoke")
+
+
+def test_a_curve_along_a_stage_needs_the_samples_of_its_evaluation(configs: Path) -> None:
+    write(configs, "quickstart", "eval: {kind: evaluate, data: test}", "eval: {kind: evaluate, data: test}\n  climb: CLIMB")
+    write(configs, "quickstart", "CLIMB", "{kind: evaluate, data: test, along: rl, num_samples: 4}")
+    write(configs, "quickstart", "rl: {kind: rl, data: {edge: 1.0}}", "rl: {kind: rl, data: {edge: 1.0}, checkpoints: [2]}")
+    write(configs, "quickstart", "evaluate: [eval]", "evaluate: [eval, climb]")
+    write(configs, "quickstart", "loss: {x: step, y: loss}", "loss: {x: step, y: strict_pass@8}")
+    with pytest.raises(UserError, match=r"figures\.loss\.y = 'strict_pass@8': evaluation climb has 4 samples per prompt"):
+        plan_study(configs, "quickstart", "smoke")

@@ -77,7 +77,7 @@ def test_the_arms_of_the_composite_study_share_one_base_and_one_world() -> None:
     plan = plan_study(CONFIGS, "atomic/composite", "laptop")
     assert len(of_kind(plan, "pretrain")) == 1
     tasks = [stage.spec.task for stage in of_kind(plan, "problems") if isinstance(stage.spec, ProblemsSpec)]
-    assert len({task.model_copy(update={"level": "iid"}) for task in tasks}) == 1
+    assert len({task.model_copy(update={"level": "iid", "zipf": 0.0}) for task in tasks}) == 1
     assert {task.level for task in tasks if task.name == "bios"} == {
-        "statement", "parametric", "contextual", "iid", "composition", "zero_shot"
+        "statement", "parametric", "contextual", "reading", "iid", "composition", "zero_shot"
     }  # fmt: skip

@@ -8,13 +8,13 @@ from interplay.data.shingles import NAME, Near, shingled
 from interplay.schema.steps.sift import Alike
 from interplay.tasks import qa
 from interplay.tasks.row import Row
-from interplay.tasks.table import item
+from interplay.tasks.table import item, opened
 
 LETTERS = re.compile(r"[A-Za-z]|\d+|[^\s.A-Za-z\d]")
 """Tokens of op_dag's terse prompts: letters, numbers and signs, without the dots that mean nothing."""
-WORDS = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*")
-"""Tokens of prose, without punctuation."""
-NAMES = re.compile(r"[A-ZÀ-ÖØ-Þ]\w*(?:[ -][A-ZÀ-ÖØ-Þ]\w*)*|\d+(?:[.,]\d+)*|[^\W\d_]+")
+WORDS = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*|[+\-*/^=<>]")
+"""Tokens of prose, without punctuation but with the signs of arithmetic: 12 + 3 and 12 - 3 are two questions."""
+NAMES = re.compile(r"[A-ZÀ-ÖØ-Þ]\w*(?:[ -][A-ZÀ-ÖØ-Þ]\w*)*|\d+(?:[.,]\d+)*|[^\W\d_]+|[+\-*/^=<>]")
 """Tokens of prose with a run of capitalised words as one: a name, as far as can be told without knowing the language. The first
 word of a sentence may be one by mistake; it is so in every copy."""
 
@@ -46,7 +46,9 @@ class Same:
 
 
 def finders(how: Alike, rows: Sequence[Row], n: int, threshold: float) -> list[Finder]:
-    """What finds rows that are alike in this sense, among all of `rows`."""
+    """What finds rows that are alike in this sense, among all of `rows`. A question in another form is compared as the
+    question that it is: options and the like, which are drawn, would hide that two ask the same."""
+    rows = [opened(row) for row in rows]
     if how == "ngram":
         return [Near(shingled(_numbered(rows, plain_tokens), n), threshold)]
     if how == "renamed":

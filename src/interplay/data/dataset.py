@@ -1,6 +1,7 @@
 """The `dataset` stage: the items of a file in a published format, as problems."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,9 @@ from interplay.store.artifact import checksum
 from interplay.store.random import key
 from interplay.tasks import multihop, qa
 from interplay.tasks.row import Row
-from interplay.tasks.text import normalise
 
+PUNCTUATION = re.compile(r"""[?"']|(?<!\d)!|(?<!\d),|,(?!\d{1,2}\b)""")
+"""What a question may be spelt with or without: all but the comma of `(1,2)`, the mark of `5!`, and what else may be a sign."""
 REMEDY = "mend the file, or declare defects: {{{reason}: skip}}"
 
 
@@ -103,8 +105,14 @@ def question(entry: Entry) -> str:
     return entry.problem.question if isinstance(entry.problem, qa.Problem) else entry.problem.item.question
 
 
+def spelt(asked: str) -> str:
+    """A question in one spelling: lower case, single blanks, without punctuation that cannot change what is asked. Signs stay:
+    12 + 3 and 12 - 3 are two questions."""
+    return " ".join(PUNCTUATION.sub("", asked.lower()).split()).rstrip(". ")
+
+
 def row(spec: DatasetSpec, entry: Entry, reader: Reader) -> Row:
-    """The entry as a row; its key is a hash of the normalised question, so that a question in another spelling is in the same
+    """The entry as a row; its key is a hash of the question as `spelt`, so that a question in another spelling is in the same
     split."""
     if isinstance(entry.problem, qa.Problem):
         mode, graph = "open", qa.dumps(entry.problem)
@@ -112,7 +120,7 @@ def row(spec: DatasetSpec, entry: Entry, reader: Reader) -> Row:
     else:
         mode, graph = "plain", multihop.dumps(entry.problem)
         prompt, solution, answer = multihop.render(entry.problem, "published")
-    structure = hashlib.sha256(normalise(question(entry)).encode()).hexdigest()[:16]
+    structure = hashlib.sha256(spelt(question(entry)).encode()).hexdigest()[:16]
     return Row(0, 0, spec.band, entry.op, mode, prompt, solution, answer, graph, structure, reader.family, "")
 
 

@@ -1,7 +1,6 @@
 """Two stages or two arms side by side: what was done otherwise, and what came out, paired by prompt and seed."""
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from interplay.report.plain import aligned, short
 from interplay.schema.base import UserError, nearest, plural
 from interplay.schema.kinds import TRAINERS
 from interplay.schema.leaves import difference, leaves
-from interplay.schema.report import ReportArm, ReportSpec
+from interplay.schema.report import SCORE, ReportArm, ReportSpec
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
 
@@ -32,6 +31,8 @@ class Side(NamedTuple):
     """(name, digest) of the stages to lay beside those of the other side, at the first seed."""
     evaluations: dict[int, dict[str, str]]
     """Seed -> evaluation name -> digest; empty where there is nothing to pair."""
+    blocks: Mapping[str, list[str]] = {}
+    """Digest of an evaluation -> digests of the stages with its further samples."""
 
 
 def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
@@ -40,7 +41,8 @@ def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
     if not rows:
         raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest(arm, frame.arms(spec))}")
     steps = [(stage.name, split_ref(stage.digest)[0]) for stage in rows[0].path]
-    return Side(name, [*steps, *rows[0].evaluations.items()], {row.seed: dict(row.evaluations) for row in rows})
+    steps += rows[0].evaluations.items()
+    return Side(name, steps, {row.seed: dict(row.evaluations) for row in rows}, spec.blocks)
 
 
 def of_stage(name: str, digest: str, stages: Stages) -> Side:
@@ -52,7 +54,8 @@ def of_stage(name: str, digest: str, stages: Stages) -> Side:
 def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column: str | None, number: int) -> str:
     """Spec, metrics and, of evaluations, every prompt of `a` beside that of `b`; `number` flipped items in each direction.
 
-    Raises UserError when the two are of different kinds or were evaluated on different problem sets."""
+    Raises UserError when the two are of different kinds or were evaluated on different problem sets, and when the evaluations
+    have no such column, or too few samples for the metric."""
     single = not (len(a.evaluations) > 1 or len(a.steps) > 1 or len(b.steps) > 1)
     if single:
         _alike(stages[a.steps[0][1]], stages[b.steps[0][1]])
@@ -161,9 +164,12 @@ def _metrics(a: str, b: str, stages: Stages, results: Path) -> list[str]:
 def _scores(
     a: Side, b: Side, common: list[tuple[int, str]], stages: Stages, results: Path, metric: str, column: str | None, number: int
 ) -> list[list[str]]:
-    """A table of `metric` by band, then the items that flipped."""
-    pairs = [(seed, a.evaluations[seed][name], b.evaluations[seed][name]) for seed, name in common]
-    folders = {digest: artifact.folder(results, "evaluate", digest) for _, *two in pairs for digest in two}
+    """For each evaluation that both have a table of `metric` by band, then the items that flipped. Raises UserError when none
+    holds `column`, or one that does has fewer samples than the metric needs."""
+    more = {**a.blocks, **b.blocks}
+    digests = [side.evaluations[seed][name] for seed, name in common for side in (a, b)]
+    wanted = [block for digest in digests for block in (digest, *more.get(digest, []))]
+    folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
     undone = [digest for digest, folder in folders.items() if not artifact.done(folder)]
     bare = [digest for digest, folder in folders.items() if digest not in undone and not (folder / "samples.parquet").exists()]
     if undone or bare:
@@ -175,34 +181,56 @@ def _scores(
                 *(f"  samples of evaluation {digest}: `interplay store pull` gets them" for digest in bare),
             ]
         ]
-    bands = foretold.bands(stages[pairs[0][1]]["deps"]["data"], stages)
-    read = _results(a, b, common, bands, folders)
-    columns = [column] if column else [None, *bands]
-    if column and not _holds(column, read):
-        raise UserError(f"--column {column}: no prompt of it in these evaluations{nearest(column, [*bands, *_ops(bands)])}")
+    known: dict[str, list[int]] = {}
+    blocks: list[list[str]] = []
+    names = list(dict.fromkeys(name for _, name in common))
+    for name in names:
+        seeds = [seed for seed, other in common if other == name]
+        pairs = [(seed, a.evaluations[seed][name], b.evaluations[seed][name]) for seed in seeds]
+        bands = foretold.bands(stages[pairs[0][1]]["deps"]["data"], stages)
+        known |= bands
+        read = _results(pairs, bands, more, folders)
+        if column is None or _holds(column, read):
+            head = f"{name}: " if len(names) > 1 else ""
+            blocks.append(_table(read, pairs, [column] if column else [None, *bands], metric, head))
+            blocks += flips.items(read, pairs, folders, results, column, number)
+    if not blocks:
+        raise UserError(f"--column {column}: no prompt of it in these evaluations{nearest(str(column), [*known, *_ops(known)])}")
+    return blocks
+
+
+def _table(read: Results, pairs: flips.Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
+    """A line for each column: both values, the difference, and how many prompts moved."""
     rows = [["", "a", "b", "b − a", "", "uncertain over", "better", "worse", "equal"]]
     for item in columns:
+        _enough(read, item, metric)
         found = estimate.difference(read, "b", "a", item, metric)
         sides = [estimate.value(read, side, item, metric).value for side in ("a", "b")]
         counts = flips.counted(read, pairs, item, metric)
         interval = text.interval(found, True).removesuffix(text.OVER_PROMPTS)
         told = [text.percent(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
         rows.append([(item or "all").replace(":", " "), *map(text.percent, sides), *told, *map(str, counts)])
-    head = f"{metric} in percent, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
-    return [[head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))], *flips.items(read, pairs, folders, results, column, number)]
+    head += f"{metric} in percent, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
+    return [head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
 
-def _results(a: Side, b: Side, common: list[tuple[int, str]], bands: dict[str, list[int]], folders: dict[str, Path]) -> Results:
+def _enough(read: Results, column: str | None, metric: str) -> None:
+    """Every prompt of the column has the samples that the metric needs."""
+    for digest, prompts in read.prompts.items() if metric != SCORE else ():
+        counts = frame.of_column(prompts, column, read.spec.bands)["n"]
+        if len(counts) and frame.split_metric(metric)[1] > counts.min():
+            raise UserError(f"--metric {metric}: evaluation {digest} has {plural(counts.min(), 'sample')} per prompt; lower k")
+
+
+def _results(pairs: flips.Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path]) -> Results:
     """The evaluations that are paired, as a report of two arms `a` and `b` would read them."""
     arms = [
-        ReportArm(arm=key, seed=seed, path=[], evaluations={name: side.evaluations[seed][name] for _, name in names})
-        for seed, group in itertools.groupby(common, key=lambda pair: pair[0])
-        for names in [list(group)]
-        for key, side in (("a", a), ("b", b))
+        ReportArm(arm=key, seed=seed, path=[], evaluations={"eval": digest})
+        for seed, *two in pairs
+        for key, digest in zip("ab", two, strict=True)
     ]
-    spec = ReportSpec(
-        study="compare", scale="", question="", arms=arms, bands=bands, trained_ops={}, tables={}, figures={}, claims=[]
-    )
+    shown: dict[str, Any] = {"tables": {}, "figures": {}, "claims": []}
+    spec = ReportSpec(study="compare", scale="", question="", arms=arms, bands=bands, trained_ops={}, blocks=blocks, **shown)
     return frame.read(spec, folders)
 
 

@@ -110,22 +110,25 @@ def _absent(results: Results, arm: str) -> list[str]:
 
 
 def _part(results: Results, arm: str, seed: int, column: str | None, metric: str) -> _Part | str:
-    """One seed's scores from the first evaluation (by name) that holds the column, or why there are none."""
+    """One seed's scores from the first evaluation (by name) that holds the column with enough samples, or why there are none."""
     planned = [item for item in results.spec.arms if item.arm == arm and item.seed == seed]
     if not planned:
         return f"the study plans no {arm} at seed {seed}"
     evaluations = [digest for _, digest in sorted(planned[0].evaluations.items())]
     gaps = [digest for digest in evaluations if digest not in results.prompts]
+    needed = 1 if metric == SCORE else split_metric(metric)[1]
+    few = []
     for digest in evaluations:
         if digest in gaps:
             continue
         rows = of_column(results.prompts[digest], column, results.spec.bands)
         if len(rows):
             least = int(rows["n"].min())
-            if metric != SCORE and split_metric(metric)[1] > least:
-                needed = split_metric(metric)[1]
-                return f"evaluation {digest} of {arm} at seed {seed} has {least} samples per prompt, {metric} needs {needed}"
-            return _Part(scores(rows, metric), (digest,), least, results.records[digest]["deps"]["data"])
+            if needed <= least:
+                return _Part(scores(rows, metric), (digest,), least, results.records[digest]["deps"]["data"])
+            few.append(f"evaluation {digest} of {arm} at seed {seed} has {least} samples per prompt, {metric} needs {needed}")
+    if few:
+        return "; ".join(few)
     if gaps or not evaluations:
         known = dict.fromkeys(results.why[digest] for digest in gaps if digest in results.why)
         because = f": {'; '.join(known)}" if known else ""

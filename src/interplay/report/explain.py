@@ -16,7 +16,7 @@ from interplay.report.estimate import Estimate
 from interplay.report.frame import Results
 from interplay.report.plain import aligned
 from interplay.schema.base import UserError, nearest
-from interplay.schema.report import ReportSpec, check_metric
+from interplay.schema.report import SCORE, ReportSpec, check_metric
 from interplay.store import artifact
 
 DIFFERENCES = "_differences"
@@ -120,7 +120,9 @@ def _holds(stages: Stages, digest: str, asked: Asked, spec: ReportSpec) -> bool:
 
 def value(spec: ReportSpec, report: str, results: Path, asked: Asked) -> tuple[Estimate, list[str]]:
     """The cell's estimate, and what kept it from being computed afresh: from samples where all are here, else from records."""
-    folders = {digest: artifact.folder(results, "evaluate", digest) for row in spec.arms for digest in row.evaluations.values()}
+    digests = [digest for row in spec.arms for digest in row.evaluations.values()]
+    wanted = [block for digest in digests for block in (digest, *spec.blocks.get(digest, []))]
+    folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
     absent = [d for d, path in folders.items() if artifact.done(path) and not (path / "samples.parquet").exists()]
     if not absent:
         read = frame.read(spec, folders)
@@ -150,7 +152,7 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, show
         if row.arm != asked.arm:
             continue
         others = [other for other in spec.arms if (other.arm, other.seed) == (asked.against, row.seed)]
-        cells = [_cell(item.evaluations.values(), folders, asked) for item in [row, *others]]
+        cells = [_cell(item.evaluations.values(), spec.blocks, folders, asked) for item in [row, *others]]
         if all(cells) and len(cells) == (2 if asked.against else 1):
             known = [cell for cell in cells if cell]
             parts[row.seed] = (known[0][1] - (known[1][1] if asked.against else 0.0), tuple(cell[0] for cell in known))
@@ -170,14 +172,21 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, show
     return Estimate(float(means.mean()), low, high, over, prompts, samples, tuple(parts), per_seed, len(means), digests)
 
 
-def _cell(evaluations: Iterable[str], folders: dict[str, Path], asked: Asked) -> tuple[str, float, tuple[int, int]] | None:
-    """(digest, mean, (prompts, samples)) of the first evaluation, by digest, whose record holds the column."""
+def _cell(
+    evaluations: Iterable[str], blocks: Mapping[str, list[str]], folders: dict[str, Path], asked: Asked
+) -> tuple[str, float, tuple[int, int]] | None:
+    """(digest, mean, (prompts, samples)) of the first evaluation whose record holds the column. Of several blocks of samples the
+    records add up for means over samples alone: pass@k of all is no mean of theirs."""
     axis, name = ("op", asked.column.removeprefix("op:")) if asked.column.startswith("op:") else ("band", asked.column)
+    adds_up = asked.metric == SCORE or frame.split_metric(asked.metric)[1] == 1
     for digest in evaluations:
-        metrics = artifact.record(folders[digest])["metrics"] if artifact.done(folders[digest]) else {}
-        cell = metrics.get(axis, {}).get(name, {})
-        if asked.metric in cell:
-            return digest, cell[asked.metric], (cell["n"], metrics["n_samples"])
+        of = [folders[block] for block in (digest, *blocks.get(digest, []))]
+        metrics = [artifact.record(folder)["metrics"] if artifact.done(folder) else {} for folder in of]
+        cells = [each.get(axis, {}).get(name, {}) for each in metrics]
+        if all(asked.metric in cell for cell in cells) and (len(of) == 1 or adds_up):
+            samples = [each["n_samples"] for each in metrics]
+            mean = np.average([cell[asked.metric] for cell in cells], weights=samples)
+            return digest, float(mean), (cells[0]["n"], sum(samples))
     return None
 
 

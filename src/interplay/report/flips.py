@@ -79,7 +79,8 @@ def _told(flip: Flip, what: str, read: Results, folders: dict[str, Path], result
     problem = _problem(read.records[flip.digests[0]]["deps"]["data"], flip.prompt, results)
     lines += [f"  {key:7}{problem[key]}" for key in ("prompt",) if problem]
     for side, digest in zip("ab", flip.digests, strict=True):
-        completion, count, error = _typical(folders[digest], flip.prompt)
+        blocks = (digest, *read.spec.blocks.get(digest, []))
+        completion, count, error = _typical([folders[block] for block in blocks], flip.prompt)
         judged = "right" if error == "none" else error
         lines.append(f"  {side:7}{completion}  ({count}x, {judged})")
     return [*lines, f"  {'gold':7}{problem['solution'] if problem else 'not here: the problem set has no payload'}"]
@@ -94,9 +95,9 @@ def _problem(digest: str, index: int, results: Path) -> dict[str, Any]:
     return rows[0] if rows else {}
 
 
-def _typical(folder: Path, index: int) -> tuple[str, int, str]:
-    """The completion that most samples of the prompt share, how many do, and its error class."""
-    columns = ["index", "completion", "error"]
-    rows: pd.DataFrame = pd.read_parquet(folder / "samples.parquet", columns=columns, filters=[("index", "==", index)])
+def _typical(blocks: list[Path], index: int) -> tuple[str, int, str]:
+    """The completion that most samples of the prompt share, how many do, and its error class; of all blocks of samples."""
+    columns, only = ["index", "completion", "error"], [("index", "==", index)]
+    rows = pd.concat([pd.read_parquet(folder / "samples.parquet", columns=columns, filters=only) for folder in blocks])
     (completion, error), count = Counter(zip(rows["completion"], rows["error"], strict=True)).most_common(1)[0]
     return str(completion), count, str(error)

@@ -76,7 +76,7 @@ class Entry(NamedTuple):
 def entries(spec: ReportSpec, behind: Behind) -> list[Entry]:
     """Every stage behind the report, dependencies first."""
     uses = _uses(spec, behind)
-    named = {digest: name for row in spec.arms for name, _, digest in steps(row)}
+    named = {digest: name for row in spec.arms for name, digest in _stages(spec, row)}
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for digest, stage in behind.stages.items():
         arms = tuple(dict.fromkeys(arm for arm, _ in uses.get(digest, [])))
@@ -98,6 +98,11 @@ def steps(row: ReportArm) -> list[tuple[str, str, str]]:
     return path + [(name, "evaluate", digest) for name, digest in sorted(row.evaluations.items())]
 
 
+def _stages(spec: ReportSpec, row: ReportArm) -> list[tuple[str, str]]:
+    """(name, digest) of the steps of an arm, an evaluation once for each of its blocks."""
+    return [(name, block) for name, _, digest in steps(row) for block in (digest, *spec.blocks.get(digest, []))]
+
+
 def reuse(spec: ReportSpec, behind: Behind) -> tuple[int, int]:
     """(stages that the arms and seeds would make if each made its own, distinct stages)."""
     uses = _uses(spec, behind)
@@ -108,7 +113,7 @@ def _uses(spec: ReportSpec, behind: Behind) -> dict[str, list[tuple[str, int]]]:
     """Digest -> the (arm, seed) pairs whose path or evaluations rest on it."""
     uses: dict[str, list[tuple[str, int]]] = {}
     for row in spec.arms:
-        waiting = [digest for _, _, digest in steps(row)]
+        waiting = [digest for _, digest in _stages(spec, row)]
         seen: set[str] = set()
         while waiting:
             digest = waiting.pop()

@@ -73,9 +73,9 @@ def contrasts(results: Results, table: Table | None = None) -> list[tuple[str, s
 
 
 def _continues(results: Results, arm: str, other: str) -> bool:
-    """Whether at every seed the path of `arm` starts with that of `other`, stage for stage."""
-    digests = {(item.arm, item.seed): [stage.digest for stage in item.path] for item in results.spec.arms}
-    heads = [(digests[arm, seed], digests.get((other, seed))) for seed in frame.seeds(results.spec, arm)]
+    """Whether at every seed the path of `arm` starts with that of `other`, stage for stage, each left at the same checkpoint."""
+    models = {(item.arm, item.seed): [(stage.digest, stage.step) for stage in item.path] for item in results.spec.arms}
+    heads = [(models[arm, seed], models.get((other, seed))) for seed in frame.seeds(results.spec, arm)]
     return all(head is not None and path[: len(head)] == head for path, head in heads)
 
 

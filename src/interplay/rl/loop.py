@@ -160,7 +160,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         drawn.append(fresh)
         return fresh
 
-    batch = before(spec.method.edits, draw_more(spec.prompts_per_step), draw_more, world.special.pad)
+    batch = before(spec.method.edits, draw_more(spec.prompts_per_step), draw_more, world.special.pad, spec.method.advantage)
     everything = join(drawn, world.special.pad)
     with timed(seconds, "update"):
         advantage = advantages(spec.method.advantage, batch.rewards, batch.groups, batch.mask(), batch.spans)

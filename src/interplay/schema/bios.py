@@ -54,7 +54,8 @@ class Bios(Model):
     contextual: one hop over facts of the context (Ctx atom); reading: `op` facts in a context, in half of the contexts
     all with one relation, and `op` questions, each of which draws one of them, answered in turn, the last answer boxed (many
     lessons in looking a fact up at the price of one context); iid, composition, zero_shot: chains that need both parametric and
-    contextual facts, along paths of composite training, along other paths of the same relations, and along paths with a relation that composite training never has; in_context: chains of contextual
+    contextual facts, along paths of composite training, along other paths of the same relations, and along paths with a relation
+    that composite training never has; in_context: chains of contextual
     facts alone. Statements and parametric questions are the same in all splits: a set of n of them takes the first n facts of
     the world, and all of them evenly where n is large enough."""
     distractors: Range = (2, 4)

@@ -46,3 +46,12 @@ class CurateSpec(Model):
                 read = f"steps.{number} ({step.name}) reads samples of the rows as they came"
                 raise ValueError(f"{read}; put it before {changing}, which changes them")
         return self
+
+    @model_validator(mode="after")
+    def _edits_last(self) -> "CurateSpec":
+        for number, step in enumerate(self.steps):
+            edit = next((before.name for before in self.steps[:number] if before.edits), None)
+            if step.WRITES_ANEW and edit:
+                written = f"steps.{number} ({step.name}) writes prompts or solutions anew"
+                raise ValueError(f"{written}, which would undo {edit}; put it before {edit}")
+        return self

@@ -35,6 +35,11 @@ SPLITS = {"test": range(0, 5), "validation": range(5, 10), "rl": range(10, 30), 
 the order of definitions, so two splits never share a problem, in any study, and no set needs to know the others."""
 
 
+def split_of(key: str) -> str:
+    """The split that problems with a structural key belong to."""
+    return next(name for name, own in SPLITS.items() if int(key, 16) % 100 in own)
+
+
 class ProblemsSpec(Model):
     """A set of generated problems: those of the stream (task, seed, 0), (task, seed, 1), ... whose structure falls in the
     split."""

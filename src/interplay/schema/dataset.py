@@ -1,7 +1,7 @@
 """Data sets from files in published formats."""
 
 import re
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import field_validator
 
@@ -29,6 +29,7 @@ class DatasetSpec(Model):
     """The items of one file in a published format, as problems. In a study: `file`, which the planner turns into its checksum
     (the place goes to the run block)."""
 
+    VERSION: ClassVar[int] = 2
     format: Format
     """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl: one object a line. jsonl needs `question` and `answer`."""
     sha256: str

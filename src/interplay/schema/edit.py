@@ -10,8 +10,11 @@ Part = Annotated[float, Field(gt=0, le=1)]
 
 
 class DynamicSampling(Model):
-    """Drop groups whose rewards are all equal and draw fresh prompts in their place (DAPO, arXiv:2503.14476)."""
+    """Drop groups without an advantage, as where all rewards are equal, and draw fresh prompts in their place (DAPO,
+    arXiv:2503.14476)."""
 
+    VERSION: ClassVar[int] = 2
+    """2: judged by the advantage, so that with spans a group of equal rewards and different spans stays."""
     name: Literal["dynamic_sampling"] = "dynamic_sampling"
     max_num_gen_batches: Count = 3
     """Rounds of generation per step at most; 1 only drops."""

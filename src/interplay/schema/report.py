@@ -104,7 +104,7 @@ class Test(Model):
     """What a claim asserts. Either `value` within a range, or `difference` of two arms on one side of a bound."""
 
     value: str | None = None
-    """Metric of `arm` on `band`, to lie `within` [low, high]."""
+    """Metric of `arm` on `band`, to lie `within` [low, high]; metrics and bounds are fractions, not percent."""
     difference: str | None = None
     """Metric of `arm` minus that of `against`, on `band`."""
     band: str
@@ -114,11 +114,11 @@ class Test(Model):
     against: str | None = None
     """The arm that it is compared with, for `difference`."""
     within: tuple[float, float] | None = None
-    """Range of `value`, ends included."""
+    """Range of `value`, ends included, in [0, 1]."""
     at_least: float | None = None
-    """Least `difference`."""
+    """Least `difference`, in [-1, 1]."""
     at_most: float | None = None
-    """Largest `difference`."""
+    """Largest `difference`, in [-1, 1]."""
 
     @field_validator("band")
     @classmethod
@@ -137,6 +137,18 @@ class Test(Model):
             check_metric(str(self.difference))
             if self.against is None or self.within is not None or (self.at_least is None) == (self.at_most is None):
                 raise ValueError("difference takes against and one of at_least, at_most")
+            if self.against == self.arm:
+                raise ValueError(f"against = {self.arm!r} is the arm itself: the difference is 0; name another arm")
+        return self
+
+    @model_validator(mode="after")
+    def _fractions(self) -> "Test":
+        """Every metric is a share or a mean of scores in [0, 1]: by other bounds a verdict stands before the study runs."""
+        if self.within is not None and not 0 <= self.within[0] <= self.within[1] <= 1:
+            raise ValueError(f"within = {list(self.within)} must hold 0 <= low <= high <= 1: fractions, not percent")
+        for key, bound in (("at_least", self.at_least), ("at_most", self.at_most)):
+            if bound is not None and abs(bound) > 1:
+                raise ValueError(f"{key} = {bound:g} must lie in [-1, 1]: fractions, not percent")
         return self
 
 
@@ -213,8 +225,9 @@ class ReportArm(Model):
 class ReportSpec(Model):
     """All that the report shows. Roles: every stage it reads, named by its digest."""
 
-    VERSION: ClassVar[int] = 3
-    """2: curves in panels by kind of stage; 3: overlaps by origin, baselines of scores."""
+    VERSION: ClassVar[int] = 4
+    """2: curves in panels by kind of stage; 3: overlaps by origin, baselines of scores; 4: of evaluations that hold a column the
+    first with enough samples, and a path from an earlier checkpoint continues no arm that goes on to the end."""
 
     study: str
     scale: str

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from interplay.schema.advantage import Advantage, GroupAdvantage
+from interplay.schema.advantage import Advantage, GroupAdvantage, SpanAdvantage
 from interplay.schema.base import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.schema.edit import Edit
 from interplay.schema.model import Optimizer, Schedule
@@ -19,7 +19,7 @@ class FixedPlanner(Model):
 
     name: Literal["fixed"] = "fixed"
     num_generations: Count = 8
-    """Group size."""
+    """Group size; 2 at least where advantages compare completions of a group."""
 
 
 class CompletionEpisode(Model):
@@ -101,7 +101,7 @@ class RLSpec(Model):
     max_completion_length: Count = 128
     """Tokens after which a completion is cut."""
     temperature: NotNegative = 1.0
-    """Of the rollouts; 0 takes the likeliest token."""
+    """Of the rollouts; above 0, since equal completions teach nothing."""
     engine: Literal["native", "hf"] = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity."""
     optimizer: RLOptimizer = RLOptimizer()
@@ -126,6 +126,18 @@ class RLSpec(Model):
                 raise ValueError("method.advantage = spans needs importance_sampling_level token: its advantages are of tokens")
         if outside := [step for step in self.checkpoints if not 1 <= step <= self.steps]:
             raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{self.steps} of this run")
+        return self
+
+    @model_validator(mode="after")
+    def _can_learn(self) -> "RLSpec":
+        """Without completions of a group that may differ every advantage is 0, and the run would end with its first weights."""
+        advantage, group = self.method.advantage, self.method.planner.num_generations
+        pooled = isinstance(advantage, SpanAdvantage) and advantage.normalise == "pooled"  # compares the spans of one completion
+        if group < 2 and not pooled:
+            must = f"the advantage '{advantage.name}' compares completions of one prompt; give 2 at least"
+            raise ValueError(f"method.planner.num_generations = {group}: {must}")
+        if self.temperature == 0:
+            raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
         return self
 
     @model_validator(mode="after")

@@ -7,13 +7,14 @@ from typing import Any
 
 from interplay.schema.base import UserError, nearest, parse, shown
 from interplay.schema.contrast import Lineup
+from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.kinds import KINDS, TRAINERS
 from interplay.schema.report import ReportArm, ReportStage
 from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
 from interplay.schema.study import Scale, Study
 from interplay.store.artifact import split_ref
-from interplay.study import arms, budget, check, contrast, custom, data, ladder, lineup, offline
+from interplay.study import arms, budget, check, contrast, custom, data, ladder, lineup, offline, samples
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
@@ -152,6 +153,11 @@ class Expansion:
             self.blocks[made[0]] = made[1:]
         return made
 
+    def samples(self, digest: str) -> int:
+        """Samples per prompt of an evaluation, all blocks together."""
+        specs = [self.plan.stages[block].spec for block in (digest, *self.blocks.get(digest, []))]
+        return sum(spec.num_samples for spec in specs if isinstance(spec, EvaluateSpec))
+
     def models(self, name: str, seed: int, first: int, vary: list[str]) -> tuple[list[ReportStage], str]:
         """The models of one arm at one seed, in order, and the reference to the last."""
         arm = self.combinations[name]
@@ -230,15 +236,18 @@ class Expansion:
         check.combinations(self.study, self.combinations, self.where)
         rows: list[ReportArm] = []
         resolved: dict[str, contrast.Resolved] = {}
+        held: dict[str, dict[str, list[str]]] = {}
         for name in self.combinations:
             self.enter(name)
             task = data.parse_task(self.task, self.where) if self.task else None
             rows += [self.walk(name, seed, values[0], vary) for seed in values]
+            held[name] = {step: check.bands_of(self.study, self.entries[step]["data"]) for step in self.study.evaluate}
             resolved[name] = contrast.resolved(self.plan, rows[-1], self.entries, task, self.blocks)
         check.different(rows, self.combinations, self.where)
         contrast.check(self.combinations, resolved, self.where)
         budget.check(self.study.match, rows, self.plan, self.where)
         made = lineup.lineups(self.study, self.scale.bands, self.combinations, rows, resolved, self.where)
+        samples.check(self.study, self.scale.bands, held, rows, made, self.samples, self.where)
         self._report(rows, made)
         return self.plan
 

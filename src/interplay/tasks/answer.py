@@ -12,12 +12,18 @@ def extract(completion: str) -> str | None:
     start = completion.rfind(BOX)
     if start < 0:
         return completion.rpartition(MARK)[2].strip() if MARK in completion else None
+    end = closing(completion, start + len(BOX))
+    return None if end < 0 else completion[start + len(BOX) : end].strip()
+
+
+def closing(text: str, start: int) -> int:
+    """Where the brace stands that closes the one right before `start`; -1 where none does."""
     depth = 1
-    for end in range(start + len(BOX), len(completion)):
-        depth += (completion[end] == "{") - (completion[end] == "}")
+    for end in range(start, len(text)):
+        depth += (text[end] == "{") - (text[end] == "}")
         if not depth:
-            return completion[start + len(BOX) : end].strip()
-    return None
+            return end
+    return -1
 
 
 def dumped(completion: str) -> bool:

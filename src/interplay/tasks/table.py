@@ -10,7 +10,9 @@ from interplay.schema.task import Task
 from interplay.tasks import bios, multihop, op_dag, qa, reformulated, subproblems, taxonomy
 from interplay.tasks.multihop import problem as multihop_problem
 from interplay.tasks.multihop.item import Item
+from interplay.tasks.reformulated import form, surface
 from interplay.tasks.row import Row
+from interplay.tasks.subproblems import parts
 
 FAMILIES: dict[str, ModuleType] = {"op_dag": op_dag, "bios": bios, "taxonomy": taxonomy}
 """Families that generate problems, by the name of their task."""
@@ -24,6 +26,13 @@ JUDGES: dict[str, ModuleType] = {
 """Families that judge completions, by the column `family` of a row."""
 ITEMS: dict[str, Callable[[Any], Item | None]] = {"multihop": multihop_problem.item, "bios": bios.item}
 """Families whose problems are, or hold, questions over documents: problem -> item; None for a problem that has no documents."""
+
+
+OPENED: dict[str, Callable[[Row], Row]] = {
+    "reformulated": lambda row: surface.opened(row, form.read(row.graph)),
+    "subproblems": parts.whole,
+}
+"""Families whose rows put a question of another family in another form: row -> the row of that question."""
 
 
 def family(task: Task) -> ModuleType:
@@ -40,3 +49,8 @@ def item(row: Row) -> Item | None:
     """The question over documents that a row asks, in whatever form; None where it asks no such thing."""
     found = ITEMS.get(row.family)
     return found(judge(row.family).loads(row.graph)) if found else None
+
+
+def opened(row: Row) -> Row:
+    """The row of the question that a row puts in another form, as far as that question goes; any other row itself."""
+    return OPENED[row.family](row) if row.family in OPENED else row

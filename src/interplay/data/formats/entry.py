@@ -26,16 +26,24 @@ class Entry(NamedTuple):
     """Hops, or lines of the solution."""
 
 
-def text(raw: dict[str, Any], key: str) -> str:
-    """A field that must hold text with words in it. Raises ItemError."""
+def text(raw: dict[str, Any], key: str, words: bool = True) -> str:
+    """A field that must hold text; `words`: of which something is left once it is normalised. Raises ItemError."""
     value = raw.get(key)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = str(value)
     if value is not None and not isinstance(value, str):
         raise ItemError("broken", f"{key} is {kind(value)} and should be text", name(raw))
-    if not value or not normalise(value):
+    if not value or not value.strip():
         raise ItemError("missing_field", f"{key} is {'missing' if value is None else 'empty'}", name(raw))
+    if words and not normalise(value):
+        raise nothing_left(key, value, name(raw))
     return encodable(value, name(raw))
+
+
+def nothing_left(key: str, value: str, id: str) -> ItemError:
+    """A text that says nothing to scorers, so that as an answer no completion could give it."""
+    left = "without articles and punctuation, as scorers compare, nothing is left"
+    return ItemError("missing_field", f"{key} is {value.strip()[:40]!r}: {left}", id)
 
 
 def listed(raw: dict[str, Any], key: str) -> list[Any]:

@@ -14,7 +14,7 @@ _FINAL = "####"
 
 def parse(raw: dict[str, Any], where: str) -> Entry:
     """An item; its op is the number of lines of its solution."""
-    question, worked = text(raw, "question"), text(raw, "answer")
+    question, worked = text(raw, "question"), text(raw, "answer", words=False)
     before, mark, after = worked.rpartition(_FINAL)
     gold = after.strip().replace(",", "")
     if not mark or not gold:

@@ -3,7 +3,7 @@ paragraph_text, is_supporting}], question_decomposition [{question, answer, para
 
 from typing import Any
 
-from interplay.data.formats.entry import Entry, ItemError, encodable, listed, name, text
+from interplay.data.formats.entry import Entry, ItemError, encodable, kind, listed, name, text
 from interplay.tasks import multihop
 from interplay.tasks.multihop.item import Item, Paragraph
 from interplay.tasks.text import normalise
@@ -21,7 +21,10 @@ def parse(raw: dict[str, Any], where: str) -> Entry:
     supporting = tuple((number, 0) for number, part in enumerate(given) if part.get("is_supporting") is True)
     if not supporting:
         raise ItemError("unanswerable", "none of its paragraphs is supporting", name(raw))
-    aliases = [alias for alias in raw.get("answer_aliases") or [] if isinstance(alias, str) and normalise(alias)]
+    aliases = raw.get("answer_aliases") or []
+    if not isinstance(aliases, list):
+        raise ItemError("broken", f"answer_aliases is {kind(aliases)} and should be a list of texts", name(raw))
+    aliases = [alias for alias in aliases if isinstance(alias, str) and normalise(alias)]
     item = Item(
         id=name(raw),
         question=question.strip(),
@@ -45,7 +48,12 @@ def _paragraph(raw: dict[str, Any], part: dict[str, Any]) -> Paragraph:
 def _in_order(raw: dict[str, Any], given: list[Any], supporting: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """The supporting paragraphs in the order of the hops that need them, where the source says so."""
     needed = [hop.get("paragraph_support_idx") for hop in _hops(raw)]
-    places = {part.get("idx", number): number for number, part in enumerate(given)}
+    indices = [part.get("idx", number) for number, part in enumerate(given)]
+    for key, values in (("idx", indices), ("paragraph_support_idx", needed)):
+        odd = next((value for value in values if isinstance(value, (dict, list))), None)
+        if odd is not None:
+            raise ItemError("broken", f"{key} is {kind(odd)} and should be a number", name(raw))
+    places = {index: number for number, index in enumerate(indices)}
     order = [places[index] for index in needed if index is not None and index in places]
     return tuple(sorted(supporting, key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order)))
 

@@ -3,14 +3,17 @@
 from typing import Any
 
 from interplay.data.formats import hotpotqa
-from interplay.data.formats.entry import Entry, ItemError, encodable, name
+from interplay.data.formats.entry import Entry, ItemError, encodable, kind, name
 from interplay.tasks import multihop
 
 
 def parse(raw: dict[str, Any], where: str) -> Entry:
     """An item; hops are its evidences, whose triples are also the reasoning. Without evidences, as HotpotQA."""
     item = hotpotqa.read(raw, where)
-    steps = tuple(_step(raw, evidence) for evidence in raw.get("evidences") or [])
+    evidences = raw.get("evidences") or []
+    if not isinstance(evidences, list):
+        raise ItemError("broken", f"evidences is {kind(evidences)} and should be a list", name(raw))
+    steps = tuple(_step(raw, evidence) for evidence in evidences)
     item = item._replace(steps=steps, hops=len(steps) or item.hops)
     return Entry(item.id, multihop.plain(item), item.hops)
 

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 
 from interplay.data.steps.step import Inputs, Made, changed
+from interplay.schema.data import split_of
 from interplay.schema.op_dag import OpDag
 from interplay.schema.steps import decompose as schema
 from interplay.tasks import op_dag, subproblems
@@ -64,7 +65,8 @@ def _solution(spec: schema.Intervention, made: Repair) -> str:
 
 
 def atoms(spec: schema.Atoms, rows: list[Row], inputs: Inputs) -> Made:
-    """For each necessary node with parents a problem that gives their values and asks its own."""
+    """For each necessary node with parents a problem that gives their values and asks its own. One that belongs to
+    another split than the problem that it is a part of is dropped: a set of that split may hold it."""
     kept, counts, seen = [], Counter[str](), set[str]()
     for row in rows:
         problem = _forward(row, counts)
@@ -75,6 +77,9 @@ def atoms(spec: schema.Atoms, rows: list[Row], inputs: Inputs) -> Made:
             if atom is None:
                 continue
             structure = op_dag.structure(atom)
+            if split_of(structure) != split_of(row.key):
+                counts["other_split"] += 1
+                continue
             if spec.unique and structure in seen:
                 counts["repeats"] += 1
                 continue

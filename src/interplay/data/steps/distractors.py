@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from interplay.tasks.reformulated.equal import number, same
+from interplay.tasks.text import EXACT_ONLY, normalise
 
 WIDEST = 4
 """Largest gap between neighbours among near numbers."""
@@ -28,14 +29,20 @@ def draw(source: Source, gold: str, modulus: int | None, count: int, rng: np.ran
     if source.kind == "near":
         return _near(gold, modulus, count, rng)
     found: list[str] = []
-    numeric = number(gold) is not None
+    kind = _kind(gold)
     for place in rng.integers(len(source.answers), size=DRAWS * count):
         answer = source.answers[place]
-        if (number(answer) is not None) == numeric and not any(same(answer, other, modulus) for other in [gold, *found]):
+        if _kind(answer) == kind and not any(same(answer, other, modulus) for other in [gold, *found]):
             found.append(answer)
             if len(found) == count:
                 break
     return found
+
+
+def _kind(answer: str) -> tuple[bool, bool]:
+    """Whether an answer is a number, and whether it is a yes or no: one of another kind than the gold is no option, for the
+    question alone tells it from the gold."""
+    return number(answer) is not None, normalise(answer) in EXACT_ONLY
 
 
 def _near(gold: str, modulus: int | None, count: int, rng: np.random.Generator) -> list[str]:

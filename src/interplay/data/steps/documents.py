@@ -71,7 +71,8 @@ class Library:
         asked = set[str]()
         for number in draws(random, len(self.sorted)):
             other = self.sorted[number]
-            same = other.item.id == entry.item.id or other.row.origin == entry.row.origin or other.question in asked
+            named = bool(entry.item.id) and other.item.id == entry.item.id  # files may give no ids
+            same = named or other.row.origin == entry.row.origin or other.question in asked
             if same or not other.question or other.question in entry.question or entry.question in other.question:
                 continue
             known = other.needed.intersection(entry.documents)

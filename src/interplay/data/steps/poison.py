@@ -7,12 +7,14 @@ import numpy as np
 from interplay.data.steps.step import Inputs, Made, changed
 from interplay.schema.base import PermanentError
 from interplay.schema.steps.spoil import Poison
+from interplay.schema.verify import Verify
 from interplay.tasks import op_dag
+from interplay.tasks.answer import BOX
 from interplay.tasks.multihop import spoil as documents
 from interplay.tasks.op_dag import spoil as graphs
 from interplay.tasks.op_dag.stream import Draw
 from interplay.tasks.row import Row
-from interplay.tasks.table import item
+from interplay.tasks.table import item, judge
 
 FEW = 64
 """Rows from whose answers a wrong one is drawn."""
@@ -68,14 +70,19 @@ def _graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_fir
 def _text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: Draw) -> str | None:
     """The new solution (answer) or prompt of a row of prose."""
     asked, some = item(row), [donors[draw() % len(donors)] for _ in range(FEW)]
-    others = sorted({other.answer for other in some})
+    if spec.kind == "irrelevant":
+        return documents.irrelevant(asked, row.prompt, _sentences(some[:FEWER]), draw) if asked else None
+    others = _wrong(row, sorted({other.answer for other in some}))
     if spec.kind == "answer":
         return documents.wrong_answer(row.solution, asked.answers if asked else [row.answer], others, draw)
-    if asked is None:
-        return None
-    if spec.kind == "conflict":
-        return documents.conflict(asked, row.prompt, others, true_first, draw)
-    return documents.irrelevant(asked, row.prompt, _sentences(some[:FEWER]), draw)
+    return documents.conflict(asked, row.prompt, others, true_first, draw) if asked else None
+
+
+def _wrong(row: Row, answers: Sequence[str]) -> list[str]:
+    """Those of the answers that the row's own judge does not take for right, as it takes 1/2 beside 0.5 and every alias."""
+    module, before = judge(row.family), row.solution.rpartition(BOX)[0]  # what stands before may be part of the format
+    problem = module.loads(row.graph)
+    return [answer for answer in answers if not module.verify(problem, f"{before}{BOX}{answer}}}", Verify()).answer]
 
 
 def _sentences(rows: Sequence[Row]) -> list[str]:

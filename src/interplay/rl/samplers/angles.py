@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from interplay.model.decoder import Decoder
-from interplay.rl.samplers.prompts import padded, pieces
+from interplay.rl.samplers.prompts import Encode, padded, pieces, slices
 
 
 def common_prefix(prompts: Sequence[list[int]]) -> int:
@@ -32,13 +32,19 @@ def angles(states: Tensor, prefix: int) -> tuple[float, float]:
     return within, across
 
 
-def score_all(decoder: Decoder, prompts: Sequence[list[int]], tokens: int, dtype: torch.dtype) -> Tensor:
-    """(P, 2) float64: `angles` of each prompt's states where they enter the last layer's MLP, in passes of `tokens` tokens."""
-    prefix, device = common_prefix(prompts), decoder.head().device
-    found = torch.zeros(len(prompts), 2, dtype=torch.float64)
+def score_all(decoder: Decoder, encode: Encode, count: int, tokens: int, dtype: torch.dtype) -> Tensor:
+    """(P, 2) float64: `angles` of each of `count` prompts' states where they enter the last layer's MLP, in passes of `tokens`
+    tokens. Prompts are encoded again for their pass, so that never all tokens are at hand."""
+    sizes: list[int] = []
+    ends: list[list[int]] = []  # of each slice first, last and shortest: what `common_prefix` looks at
+    for some in slices(encode, count):
+        sizes += map(len, some)
+        ends += [min(some), max(some), min(some, key=len)]
+    prefix, device = common_prefix(ends), decoder.head().device
+    found = torch.zeros(count, 2, dtype=torch.float64)
     with torch.no_grad():
-        for piece in pieces([len(prompt) for prompt in prompts], tokens):
-            ids, lengths = padded([prompts[i] for i in piece], device)
+        for piece in pieces(sizes, tokens):
+            ids, lengths = padded(encode(piece), device)
             states = decoder.mlp_input(ids, torch.arange(ids.shape[1], device=device)[None], dtype)
             for row, i in enumerate(piece):
                 found[i] = torch.tensor(angles(states[row, : lengths[row]], prefix), dtype=torch.float64)

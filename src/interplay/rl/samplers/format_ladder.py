@@ -20,7 +20,8 @@ class FormatLadder(Sampler):
     one question, of the set in which its first row stands."""
 
     def __init__(self, spec: FormatLadderSampler, deck: Deck) -> None:
-        """Raises PermanentError when a question has two rows in one format, or several of which one is in none of `formats`."""
+        """Raises PermanentError when a question has two rows in one format, or several of which one is in none of `formats`; and
+        when a set that has a share of the mix has no question of its own."""
         self.spec, self.deck = spec, deck
         sets: list[dict[str, list[int]]] = [{} for _ in deck.sizes]
         home: dict[str, int] = {}
@@ -28,6 +29,10 @@ class FormatLadder(Sampler):
         for i, (number, row) in enumerate(zip(numbers, deck.rows, strict=True)):
             sets[home.setdefault(row.origin, number)].setdefault(row.origin, []).append(i)
         self.questions = [(origin, self._ladder(ids)) for of_set in sets for origin, ids in of_set.items()]
+        for number, (share, of_set) in enumerate(zip(deck.mix, sets, strict=True)):
+            if share > 0 and not of_set:
+                own = f"data.{number} has share {share:g} of the mix and no question that an earlier set lacks"
+                raise PermanentError(f"format_ladder: {own}; join the sets into one, for instance with the step ladder")
         self.rung = [0] * len(self.questions)
         self.history: list[list[float]] = [[] for _ in self.questions]
         self.uniform = Uniform(UniformSampler(), replace(deck, sizes=[len(of_set) for of_set in sets]))

@@ -36,8 +36,8 @@ class GainRl(Drawing):
         if self.known is None:
             if self.deck.policy is None or self.deck.encode is None:
                 raise ValueError("gain_rl needs the deck's policy and encode")
-            prompts = self.deck.encode(range(len(self.deck)))
-            self.known = score_all(self.deck.policy, prompts, self.deck.micro_batch_tokens, self.deck.dtype)
+            tokens, dtype = self.deck.micro_batch_tokens, self.deck.dtype
+            self.known = score_all(self.deck.policy, self.deck.encode, len(self.deck), tokens, dtype)
         return self.known
 
     def ranks(self) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from interplay.rl.samplers.draws import Drawing
+from interplay.rl.samplers.prompts import lengths
 from interplay.rl.samplers.sampler import Deck, Outcome
 from interplay.rl.samplers.tracker import Tracker
 from interplay.schema.base import PermanentError
@@ -23,12 +24,6 @@ def opened(spec: Paced, progress: float) -> float:
         return float(np.sqrt(spec.start**2 + (1 - spec.start**2) * done))
     level = min(int(done * (spec.stages - 1) + 1e-9), spec.stages - 1)
     return spec.start + (1 - spec.start) * level / (spec.stages - 1)
-
-
-def lengths(deck: Deck) -> np.ndarray:
-    """(P,) tokens of every prompt."""
-    assert deck.encode is not None
-    return np.array([len(tokens) for tokens in deck.encode(range(len(deck)))])
 
 
 class PacedSampler(Drawing):
@@ -64,7 +59,8 @@ class PacedSampler(Drawing):
         if self.tracker:
             return 1 - self.tracker.value()
         if self.spec.by == "length":
-            return lengths(self.deck)
+            assert self.deck.encode is not None
+            return np.array(lengths(self.deck.encode, len(self.deck)))
         if self.spec.bands is None:
             return np.array([row.op for row in self.deck.rows])
         places = {band: place for place, band in enumerate(self.spec.bands)}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from interplay.rl.samplers.draws import phase, whole
-from interplay.rl.samplers.paced import lengths
+from interplay.rl.samplers.prompts import lengths
 from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.tracked import Tracked
 from interplay.rl.samplers.tracker import Tracker
@@ -22,7 +22,8 @@ class Phases(Tracked):
         self.spec = spec
         self.tracker.add(deck.offline)
         self.lengths = spec.lengths or [1.0] * len(spec.bounds)
-        tokens = lengths(deck)
+        assert deck.encode is not None
+        tokens = np.array(lengths(deck.encode, len(deck)))
         usable = np.sort(tokens[self.prior > 0])
         bounds = spec.bounds if spec.unit == "tokens" else [usable[_last(share, len(usable))] for share in spec.bounds]
         self.place = np.where(self.prior > 0, np.searchsorted(bounds, tokens), len(bounds))

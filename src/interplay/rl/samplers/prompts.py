@@ -1,9 +1,25 @@
 """Prompts as a model reads them: padded batches of bounded size."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
+
+Encode = Callable[[Sequence[int]], list[list[int]]]
+"""Ids -> tokens of their prompts."""
+SLICE = 1000
+"""Prompts whose tokens are at hand at once: a list takes many bytes a token, and a deck may hold more tokens than memory."""
+
+
+def slices(encode: Encode, count: int) -> Iterator[list[list[int]]]:
+    """The tokens of prompts 0 to count - 1, some at a time."""
+    for start in range(0, count, SLICE):
+        yield encode(range(start, min(start + SLICE, count)))
+
+
+def lengths(encode: Encode, count: int) -> list[int]:
+    """Tokens of prompts 0 to count - 1."""
+    return [len(prompt) for some in slices(encode, count) for prompt in some]
 
 
 def pieces(lengths: Sequence[int], tokens: int) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
 An id is a row of the problem sets joined in the order of their roles."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from interplay.model.decoder import Decoder
+from interplay.rl.samplers.prompts import Encode
 from interplay.store.generator import generator
 from interplay.tasks.row import Row
 
@@ -30,8 +31,7 @@ class Deck:
     """All prompts, by id."""
     policy: Decoder | None = None
     """The model that is trained, as it stands whenever it is asked."""
-    encode: Callable[[Sequence[int]], list[list[int]]] | None = None
-    """Ids -> tokens of their prompts."""
+    encode: Encode | None = None
     dtype: torch.dtype = torch.float32
     """Arithmetic of whoever passes prompts through a model."""
     micro_batch_tokens: int = 8192

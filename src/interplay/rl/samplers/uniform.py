@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from interplay.rl.samplers.sampler import Deck, Sampler
+from interplay.schema.base import PermanentError
 from interplay.schema.sampler import UniformSampler
 
 
@@ -14,6 +15,10 @@ class Uniform(Sampler):
     mix."""
 
     def __init__(self, spec: UniformSampler, deck: Deck) -> None:
+        """Raises PermanentError when a set that has a share of the mix has no prompt."""
+        for number, (share, size) in enumerate(zip(deck.mix, deck.sizes, strict=True)):
+            if share > 0 and not size:
+                raise PermanentError(f"uniform: data.{number} has share {share:g} of the mix and no prompt; take it out")
         self.deck, self.sizes, self.mix = deck, deck.sizes, deck.mix
         self.starts = np.cumsum([0, *self.sizes[:-1]])
         self.taken = [0] * len(self.sizes)

@@ -16,6 +16,7 @@ LEAST_PAIR = 4
 class ContextStep(StepModel):
     """What all of them choose."""
 
+    WRITES_ANEW: ClassVar[bool] = True
     style: Literal["published", "terse"] = "published"
     """published: numbered passages and an instruction in prose; terse: the sentences alone and a line that asks, for tiny
     models."""

@@ -13,3 +13,8 @@ class ChatTemplate(StepModel):
     name: Literal["chat_template"] = "chat_template"
     system: str | None = None
     """Message of the system; null: what the template says by itself."""
+
+    @property
+    def edits(self) -> bool:
+        """A template stands around the whole prompt."""
+        return True

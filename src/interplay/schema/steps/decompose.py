@@ -11,6 +11,7 @@ class Subproblems(StepModel):
     """Ask intermediate values, in order, within one completion (SCRL, arXiv:2605.22074). A question about fewer values than k
     asks all; one about a single value is dropped."""
 
+    WRITES_ANEW: ClassVar[bool] = True
     name: Literal["subproblems"] = "subproblems"
     k: Count | Literal["all"] = 4
     """Values that are asked, the question's own included."""
@@ -31,10 +32,18 @@ class Intervention(StepModel):
     """Whether the gold goes on after it. Without, the solution is unfinished and has no end token, so that nothing teaches the
     model to stop there."""
 
+    @property
+    def edits(self) -> bool:
+        """An unfinished solution must stay so."""
+        return not self.suffix
+
 
 class Atoms(StepModel):
-    """Each step of a solution as a problem of its own, whose givens are the values that the step reads."""
+    """Each step of a solution as a problem of its own, whose givens are the values that the step reads. One that belongs to
+    another split than the whole problem is dropped and counted."""
 
+    VERSION: ClassVar[int] = 2
+    WRITES_ANEW: ClassVar[bool] = True
     name: Literal["atoms"] = "atoms"
     unique: bool = True
     """Leave out steps that an earlier row's is equal to, up to names."""

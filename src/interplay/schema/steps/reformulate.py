@@ -16,6 +16,7 @@ class Choice(StepModel):
     """An open question as multiple choice. Each key is right equally often over the set."""
 
     VERSION: ClassVar[int] = 2
+    WRITES_ANEW: ClassVar[bool] = True
     name: Literal["choice"] = "choice"
     options: Literal[4, 10] = 4
     """Options of a question, the right one included."""
@@ -29,6 +30,7 @@ class Choice(StepModel):
 class Cloze(StepModel):
     """An open question with part of its answer shown: digits of a number, letters and digits of words."""
 
+    WRITES_ANEW: ClassVar[bool] = True
     name: Literal["cloze"] = "cloze"
     masked: tuple[Share, Share] = (0.5, 0.8)
     """Smallest and largest share of the characters that are hidden; at least one is hidden and at least one is visible."""
@@ -46,6 +48,7 @@ class TrueFalse(StepModel):
     """An open question as a statement to judge; half of the statements hold."""
 
     VERSION: ClassVar[int] = 2
+    WRITES_ANEW: ClassVar[bool] = True
     name: Literal["true_false"] = "true_false"
     distractors: Distractors = "same_set"
     """Where the answer of a statement that does not hold comes from, as in `choice`."""
@@ -57,6 +60,7 @@ class Ladder(StepModel):
     """Each question in each format that is valid for it, easiest first: what the format_ladder sampler climbs."""
 
     VERSION: ClassVar[int] = 2
+    WRITES_ANEW: ClassVar[bool] = True
     name: Literal["ladder"] = "ladder"
     formats: Annotated[list[Format], Field(min_length=1)] = ["four_choice", "ten_choice", "cloze", "open"]
     """From easy to hard, each once."""

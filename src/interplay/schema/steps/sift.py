@@ -85,6 +85,7 @@ class Length(StepModel):
 class Deduplicate(StepModel):
     """Of rows that are alike, the first stays."""
 
+    VERSION: ClassVar[int] = 2
     LEAVES_QUESTIONS: ClassVar[bool] = True
     name: Literal["deduplicate"] = "deduplicate"
     how: Alike = "exact"
@@ -101,6 +102,7 @@ class Deduplicate(StepModel):
 class Contamination(StepModel):
     """Rows that are like a row of other sets, usually those of the evaluations, stop the study or are dropped."""
 
+    VERSION: ClassVar[int] = 2
     COMPARES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
     name: Literal["contamination"] = "contamination"

@@ -18,6 +18,15 @@ class StepModel(Model):
     """Whether the rows that it leaves ask what they asked before: only such a step may stand before one that reads samples, which
     are samples of the rows as they came."""
 
+    WRITES_ANEW: ClassVar[bool] = False
+    """Whether it writes prompts or solutions from the gold, or adds to them as if nothing stood around them: what `edits` says
+    would be lost or broken."""
+
+    @property
+    def edits(self) -> bool:
+        """Whether it alters a prompt or a solution in a way that the gold does not know of."""
+        return False
+
     def samples(self) -> int:
         """Samples that each row needs, of a step that reads any."""
         return 1

@@ -12,17 +12,23 @@ from interplay.tasks.multihop.render import CITE, CITED
 
 BETA = 2.0
 NUMBER = re.compile(r"\d+")
+MOST_DIGITS, NO_CHUNK = 9, -1
 
 
 def cited(completion: str) -> list[int] | None:
-    """The numbers in the list of a completion, repeats included. None where a tag is missing or there twice, or where list and
-    answer do not stand in this order: such a completion is worth nothing."""
+    """The numbers in the list of a completion, repeats included; NO_CHUNK for one that is longer than any chunk's. None where a
+    tag is missing or there twice, or where list and answer do not stand in this order: such a completion is worth nothing."""
     if any(completion.count(mark) != 1 for mark in (CITE, CITED, BOX)):
         return None
     start, end = completion.index(CITE) + len(CITE), completion.index(CITED)
     if not start <= end < completion.index(BOX):
         return None
-    return [int(number) for number in NUMBER.findall(completion[start:end])]
+    return [_number(digits.lstrip("0")) for digits in NUMBER.findall(completion[start:end])]
+
+
+def _number(digits: str) -> int:
+    """A model writes digits without end, and Python's `int` refuses more than a few thousand."""
+    return int(digits or "0") if len(digits) <= MOST_DIGITS else NO_CHUNK
 
 
 def f_beta(said: Sequence[int], useful: Sequence[int], beta: float = BETA) -> float:

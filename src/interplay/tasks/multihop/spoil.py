@@ -5,6 +5,7 @@
 import re
 from collections.abc import Callable, Sequence
 
+from interplay.tasks.answer import BOX, closing
 from interplay.tasks.multihop.item import Item
 
 Draw = Callable[[], int]
@@ -12,11 +13,12 @@ Draw = Callable[[], int]
 
 def wrong_answer(solution: str, answers: Sequence[str], others: Sequence[str], draw: Draw) -> str | None:
     r"""The solution with one of the `others` in its last `\boxed{}`. None where it has no box, or no other answer fits."""
-    head, box, rest = solution.rpartition("\\boxed{")
+    head, box, rest = solution.rpartition(BOX)
     wrong = _unlike(answers, others)
     if not box or not wrong:
         return None
-    return f"{head}{box}{wrong[draw() % len(wrong)]}{rest[rest.index('}') :] if '}' in rest else '}'}"
+    end = closing(rest, 0)
+    return f"{head}{box}{wrong[draw() % len(wrong)]}{rest[end:] if end >= 0 else '}'}"
 
 
 def conflict(item: Item, prompt: str, others: Sequence[str], true_first: bool, draw: Draw) -> str | None:
@@ -30,7 +32,7 @@ def conflict(item: Item, prompt: str, others: Sequence[str], true_first: bool, d
     if answer or not wrong or not held:
         return None
     sentence, answer = held[-1]
-    false = re.sub(_word(answer), lambda _: wrong[draw() % len(wrong)], sentence, count=1)
+    false = re.sub(_word(answer), lambda _: wrong[draw() % len(wrong)], sentence, count=1, flags=re.IGNORECASE)
     return prompt.replace(sentence, f"{sentence} {false}" if true_first else f"{false} {sentence}")
 
 

@@ -9,6 +9,8 @@ the prompt, and its solution is that of the open question. Of `..?c|` with the a
 
 Other families read as text, before the last line where that ends in a colon (what follows it is the model's to write)."""
 
+from dataclasses import replace
+
 from interplay.tasks.op_dag.render import ANSWER, CLOSE, EQUALS, OPEN, SECTION
 from interplay.tasks.reformulated.form import CHOICES, CLOZE, HIDDEN, KEYS, TRUE_FALSE, Form
 from interplay.tasks.row import Row
@@ -31,6 +33,15 @@ def render(row: Row, form: Form) -> tuple[str, str, str]:
         return prompt, row.solution, row.answer
     said = says(form.family)[form.statement != form.gold]
     return prompt, _replaced_last(row.solution, form.gold, said), said
+
+
+def opened(row: Row, form: Form) -> Row:
+    """The row of the open question that `form` was made of, as far as its question goes: family, gold, and the prompt without
+    what the form added."""
+    lines = _lines(form)
+    added = _given(form) if form.family == TERSE else "\n".join(lines) + "\n" if lines else ""
+    head, _, rest = row.prompt.rpartition(added) if added else ("", "", row.prompt)
+    return replace(row, family=form.family, graph=form.graph, answer=form.gold, prompt=head + rest)
 
 
 def _terse(prompt: str, form: Form) -> str:

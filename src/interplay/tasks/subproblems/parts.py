@@ -5,11 +5,13 @@ earlier block has, written as the problem's own solution is, then `#` and the no
 goal_first `ba+3,a6|a6,b6+3=2#2|ca*b|c6*2=5#5`, leaf_first `a6,ba+3=6+3=2#2|ca*b=6*2=5#5`."""
 
 import json
+from dataclasses import replace
 from typing import NamedTuple
 
 from interplay.tasks.op_dag import graph
 from interplay.tasks.op_dag.graph import FORWARD, Problem, unfolding
 from interplay.tasks.op_dag.render import ANSWER, SECTION, STEP, sentences
+from interplay.tasks.row import Row
 
 
 class Parts(NamedTuple):
@@ -68,6 +70,14 @@ def render(parts: Parts, prompt: str, goal_first: bool) -> tuple[str, str]:
         blocks.append(f"{steps}{ANSWER}{parts.problem.values[place]}")
     head = prompt.removesuffix(SECTION).removesuffix(names[-1])
     return head + STEP.join(names) + SECTION, SECTION.join(blocks)
+
+
+def whole(row: Row) -> Row:
+    """The row of the problem that was taken apart, as far as its question goes."""
+    parts = loads(row.graph)
+    names = [parts.problem.nodes[place].name for place in parts.asked]
+    head = row.prompt.removesuffix(SECTION).removesuffix(STEP.join(names))
+    return replace(row, family="op_dag", graph=graph.dumps(parts.problem), prompt=head + names[-1] + SECTION)
 
 
 def _needed(problem: Problem, place: int) -> set[int]:
