@@ -86,7 +86,7 @@ def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     values: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for step in (step for arm in spec.arms for step in _steps(arm)):
-        parts = [step.digest, *spec.blocks.get(step.digest, [])]
+        parts = spec.blocks_of(step.digest)
         state = next((states[part] for part in parts if states[part] != "done"), "done")
         own = {**apart[step.arm], **step._asdict(), "state": state}
         values += [{**own, **row} for row in _values(step.kind, [folders[part] for part in parts], state)]

@@ -11,7 +11,7 @@ from interplay.data import sets
 from interplay.data.formats.entry import Entry, ItemError
 from interplay.data.formats.table import FORMATS, Reader
 from interplay.schema.base import UserError, plural
-from interplay.schema.data import SPLITS
+from interplay.schema.data import split_of
 from interplay.schema.dataset import DatasetSpec, Defects
 from interplay.schema.run import Run
 from interplay.store.artifact import checksum
@@ -127,7 +127,7 @@ def row(spec: DatasetSpec, entry: Entry, reader: Reader) -> Row:
 def chosen(spec: DatasetSpec, rows: list[Row], path: Path) -> list[Row]:
     """The rows of the split, in an order drawn from the seed, as many as are asked for. Raises UserError where there are fewer,
     or none."""
-    mine = [row for row in rows if spec.split is None or int(row.key, 16) % 100 in SPLITS[spec.split]]
+    mine = [row for row in rows if spec.split is None or split_of(row.key) == spec.split]
     part = f"of split '{spec.split}'" if spec.split else "in all"
     if not mine or (spec.size and spec.size > len(mine)):
         raise UserError(

@@ -36,7 +36,7 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     rows = [row.model_copy(update={"evaluations": {n: d for n, d in row.evaluations.items() if asked(d)}}) for row in spec.arms]
     spec = spec.model_copy(update={"arms": rows})
     shown = [digest for row in rows for digest in row.evaluations.values()]
-    chosen = _closure([block for digest in shown for block in (digest, *spec.blocks.get(digest, []))], stages)
+    chosen = _closure([block for digest in shown for block in spec.blocks_of(digest)], stages)
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
     behind = of_plan(known, results, missing.reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)

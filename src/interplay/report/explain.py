@@ -121,7 +121,7 @@ def _holds(stages: Stages, digest: str, asked: Asked, spec: ReportSpec) -> bool:
 def value(spec: ReportSpec, report: str, results: Path, asked: Asked) -> tuple[Estimate, list[str]]:
     """The cell's estimate, and what kept it from being computed afresh: from samples where all are here, else from records."""
     digests = [digest for row in spec.arms for digest in row.evaluations.values()]
-    wanted = [block for digest in digests for block in (digest, *spec.blocks.get(digest, []))]
+    wanted = [block for digest in digests for block in spec.blocks_of(digest)]
     folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
     absent = [d for d, path in folders.items() if artifact.done(path) and not (path / "samples.parquet").exists()]
     if not absent:
@@ -152,7 +152,7 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, show
         if row.arm != asked.arm:
             continue
         others = [other for other in spec.arms if (other.arm, other.seed) == (asked.against, row.seed)]
-        cells = [_cell(item.evaluations.values(), spec.blocks, folders, asked) for item in [row, *others]]
+        cells = [_cell(item.evaluations.values(), spec, folders, asked) for item in [row, *others]]
         if all(cells) and len(cells) == (2 if asked.against else 1):
             known = [cell for cell in cells if cell]
             parts[row.seed] = (known[0][1] - (known[1][1] if asked.against else 0.0), tuple(cell[0] for cell in known))
@@ -173,14 +173,14 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, show
 
 
 def _cell(
-    evaluations: Iterable[str], blocks: Mapping[str, list[str]], folders: dict[str, Path], asked: Asked
+    evaluations: Iterable[str], spec: ReportSpec, folders: dict[str, Path], asked: Asked
 ) -> tuple[str, float, tuple[int, int]] | None:
     """(digest, mean, (prompts, samples)) of the first evaluation whose record holds the column. Of several blocks of samples the
     records add up for means over samples alone: pass@k of all is no mean of theirs."""
     axis, name = ("op", asked.column.removeprefix("op:")) if asked.column.startswith("op:") else ("band", asked.column)
     adds_up = asked.metric == SCORE or frame.split_metric(asked.metric)[1] == 1
     for digest in evaluations:
-        of = [folders[block] for block in (digest, *blocks.get(digest, []))]
+        of = [folders[block] for block in spec.blocks_of(digest)]
         metrics = [artifact.record(folder)["metrics"] if artifact.done(folder) else {} for folder in of]
         cells = [each.get(axis, {}).get(name, {}) for each in metrics]
         if all(asked.metric in cell for cell in cells) and (len(of) == 1 or adds_up):

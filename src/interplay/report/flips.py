@@ -79,8 +79,7 @@ def _told(flip: Flip, what: str, read: Results, folders: dict[str, Path], result
     problem = _problem(read.records[flip.digests[0]]["deps"]["data"], flip.prompt, results)
     lines += [f"  {key:7}{problem[key]}" for key in ("prompt",) if problem]
     for side, digest in zip("ab", flip.digests, strict=True):
-        blocks = (digest, *read.spec.blocks.get(digest, []))
-        completion, count, error = _typical([folders[block] for block in blocks], flip.prompt)
+        completion, count, error = _typical([folders[block] for block in read.spec.blocks_of(digest)], flip.prompt)
         judged = "right" if error == "none" else error
         lines.append(f"  {side:7}{completion}  ({count}x, {judged})")
     return [*lines, f"  {'gold':7}{problem['solution'] if problem else 'not here: the problem set has no payload'}"]

@@ -32,7 +32,7 @@ def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
     """Read every finished input. An unfinished or absent one is left out: what would need it says that it is missing."""
     folders = {digest: path for digest, path in inputs.items() if done(path)}
     wanted = {digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]}
-    blocks = {digest: [digest, *spec.blocks.get(digest, [])] for digest in sorted(wanted)}
+    blocks = {digest: spec.blocks_of(digest) for digest in sorted(wanted)}
     prompts = {
         digest: merged([count(folders[block]) for block in of]) for digest, of in blocks.items() if set(of) <= folders.keys()
     }

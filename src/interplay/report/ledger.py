@@ -100,7 +100,7 @@ def steps(row: ReportArm) -> list[tuple[str, str, str]]:
 
 def _stages(spec: ReportSpec, row: ReportArm) -> list[tuple[str, str]]:
     """(name, digest) of the steps of an arm, an evaluation once for each of its blocks."""
-    return [(name, block) for name, _, digest in steps(row) for block in (digest, *spec.blocks.get(digest, []))]
+    return [(name, block) for name, _, digest in steps(row) for block in spec.blocks_of(digest)]
 
 
 def reuse(spec: ReportSpec, behind: Behind) -> tuple[int, int]:
