@@ -35,3 +35,12 @@ def test_a_model_that_was_not_adopted_and_has_no_place_is_refused(tmp_path: Path
     with pytest.raises(UserError, match="interplay adopt FOLDER"):
         outside.check([Stage.make("source", spec, {}, Run(), "base")])
     outside.check([Stage.make("source", spec, {}, Run(path=str(tmp_path)), "base")])
+
+
+def test_all_that_is_missing_is_named_at_once_and_the_same_file_once(tmp_path: Path) -> None:
+    file = dataset(tmp_path / "mine.jsonl", "ab" * 32)
+    model = Stage.make("source", SourceSpec(sha256="cd" * 32), {}, Run(), "base")
+    with pytest.raises(UserError) as refused:
+        outside.check([file, model, file])
+    assert str(refused.value).count("mine.jsonl") == 1
+    assert "source cdcdcdcdcdcd: not in results/" in str(refused.value)

@@ -108,6 +108,6 @@ def test_a_corrupted_payload_is_named_before_any_job_and_by_the_stage_that_would
 
 def test_what_is_to_come_from_outside_and_is_not_there_is_named_before_any_job(laboratory: Laboratory) -> None:
     config = ("study=smollm2/keychain_gsm8k", "scale=laptop")
-    refused(laboratory.snakemake(*config), "source 019771a02e69", "interplay adopt")
+    refused(laboratory.snakemake(*config), "gsm8k_train.jsonl: no such file", "source 019771a02e69", "interplay adopt")
     assert not (laboratory.folder / "results").exists()
     assert laboratory.snakemake(*config, flags=("-n",)).returncode == 0

@@ -2,15 +2,22 @@
 
 from collections.abc import Iterable
 
+from interplay.schema.base import UserError
 from interplay.schema.data import SourceSpec
 from interplay.schema.dataset import DatasetSpec
 from interplay.study.plan import Stage
 
 
 def check(stages: Iterable[Stage]) -> None:
-    """Raises UserError at the first of these stages, which are to be made, whose file is not in its place or differs, or whose
-    model has no place. A model's folder was read by the plan already."""
-    for stage in stages:
+    """Raises UserError with one line for all of these stages, which are to be made, whose file is not in its place or differs, or
+    whose model has no place: who has to fetch three files learns of three. A model's folder was read by the plan already."""
+    missing = dict.fromkeys(error for stage in stages if (error := _missing(stage)))
+    if missing:
+        raise UserError("; ".join(missing))
+
+
+def _missing(stage: Stage) -> str | None:
+    try:
         if isinstance(stage.spec, DatasetSpec):
             from interplay.data.dataset import the_file  # NumPy and pyarrow, for studies that read files alone
 
@@ -19,3 +26,6 @@ def check(stages: Iterable[Stage]) -> None:
             from interplay.model.source import place  # torch, for the one line alone
 
             place(stage.spec, stage.run)
+    except UserError as error:
+        return str(error)
+    return None
