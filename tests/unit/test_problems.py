@@ -113,6 +113,12 @@ def test_a_transform_that_returns_no_rows_is_refused_in_one_line(tmp_path: Path,
         problems.run(make_spec(size=10, transform=transform), {}, tmp_path, Run())
 
 
+def test_a_transform_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
+    transform = Custom(function="mine.py:broken", source="def broken(rows):\n    return rows[0]['promt']\n")
+    with pytest.raises(UserError, match=r"^mine.py:broken: fails at line 2 \(KeyError: 'promt'\)$"):
+        problems.run(make_spec(size=10, transform=transform), {}, tmp_path, Run())
+
+
 def test_largest_remainder_on_hand_numbers() -> None:
     # 10 seats over 0.47, 0.16, 0.158, 0.12, 0.061, 0.031: floors 4, 1, 1, 1, 0, 0; largest remainders .7, .61, .6.
     assert problems.largest_remainder([0.47, 0.16, 0.158, 0.12, 0.061, 0.031], 10) == [5, 2, 1, 1, 1, 0]

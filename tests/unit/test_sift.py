@@ -209,7 +209,7 @@ def test_a_step_of_ones_own_that_returns_no_rows_of_the_set_is_refused(tmp_path:
         ("[{**rows[0], 'family': 'op_dog'}]", "family = 'op_dog' of row 0 judges nothing; did you mean 'op_dag'"),
         ("[{**rows[0], 'graph': 'x'}]", "graph or key of row 0 is none of op_dag"),
         ("[{**rows[0], 'key': 'x'}]", "graph or key of row 0 is none of op_dag"),
-        ("1 // 0", r"own.py:made: fails on 3 rows \(ZeroDivisionError: "),
+        ("1 // 0", r"own.py:made: fails at line 1 \(ZeroDivisionError: "),
     ],
 )
 def test_whatever_is_wrong_with_a_step_of_ones_own_is_one_line(tmp_path: Path, returned: str, message: str) -> None:

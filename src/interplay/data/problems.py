@@ -173,8 +173,9 @@ def _columns(places: list[Place], made: list[Made], name: str) -> pa.Table:
 
 
 def _transformed(rows: pa.Table, transform: custom.Custom) -> pa.Table:
-    """The rows after the study's own function. Raises UserError when it returns something else than rows with these columns."""
-    result = custom.load(transform)(rows.to_pylist(), **transform.options)
+    """The rows after the study's own function. Raises UserError when it fails, or returns something else than rows
+    with these columns."""
+    result = custom.call(transform, custom.load(transform), rows.to_pylist())
     try:
         table = pa.Table.from_pylist(result, schema=sets.COLUMNS)
     except (TypeError, AttributeError, pa.ArrowException) as error:

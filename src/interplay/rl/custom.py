@@ -10,10 +10,8 @@ Sampler: `function(m, step, seed, tries, passes, **options) -> list[int]`
 
 Both must be pure: the same arguments give the same result, else a resumed run would not repeat an uninterrupted one."""
 
-import inspect
 import math
 import operator
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -22,7 +20,7 @@ from torch import Tensor
 
 from interplay.rl.samplers import sampler as samplers
 from interplay.schema.base import UserError
-from interplay.schema.custom import Custom, load
+from interplay.schema.custom import Custom, call, load
 from interplay.tasks.verdict import Verdict
 
 T = TypeVar("T")
@@ -30,27 +28,11 @@ T = TypeVar("T")
 
 def reward(spec: Custom, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> list[float]:
     """N floats from the study's function. Raises UserError when they are not N finite numbers."""
-    made = _called(spec, load(spec), list(problems), list(completions), list(verdicts))
+    made = call(spec, load(spec), list(problems), list(completions), list(verdicts))
     values = _each(made, float)
     if values is None or len(values) != len(completions) or not all(map(math.isfinite, values)):
         raise UserError(f"{spec.function}: must return {len(completions)} finite floats, not {_told(made)}")
     return values
-
-
-def _called(spec: Custom, function: Callable[..., Any], *given: Any) -> Any:
-    """What the function returns. Raises UserError when it does not take what it is given, or fails."""
-    try:
-        inspect.signature(function).bind(*given, **spec.options)
-    except TypeError as error:
-        options = "".join(f", {name}" for name in spec.options)
-        raise UserError(f"{spec.function}: must take {len(given)} arguments{options} ({error})") from None
-    try:
-        return function(*given, **spec.options)
-    except Exception as error:
-        file = spec.function.rpartition(":")[0]
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        at = f" at line {lines[-1]}" if lines else ""
-        raise UserError(f"{spec.function}: fails{at} ({type(error).__name__}: {error})") from error
 
 
 def _each(made: Any, kind: Callable[[Any], T]) -> list[T] | None:
@@ -77,7 +59,7 @@ class Sampler(samplers.Sampler):
 
     def select(self, m: int, step: int) -> list[int]:
         """The ids that the function chooses. Raises UserError when they are not m ids of the sets."""
-        made = _called(self.spec, self.function, m, step, self.seed, self.tries.copy(), self.passes.copy())
+        made = call(self.spec, self.function, m, step, self.seed, self.tries.copy(), self.passes.copy())
         ids = _each(made, operator.index)  # int() would cut 3.7 to another prompt's id
         if ids is None or len(ids) != m or not all(0 <= i < len(self.tries) for i in ids):
             raise UserError(f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {_told(made)}")

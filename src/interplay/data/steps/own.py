@@ -5,7 +5,7 @@ from typing import Any
 
 from interplay.data.steps.step import Inputs, Made
 from interplay.schema import custom
-from interplay.schema.base import UserError, nearest, plural
+from interplay.schema.base import UserError, nearest
 from interplay.schema.steps.own import CustomStep
 from interplay.tasks.row import Row
 from interplay.tasks.table import JUDGES
@@ -21,13 +21,7 @@ def own(spec: CustomStep, rows: list[Row], inputs: Inputs) -> Made:
     something else than rows that can be judged."""
     given = {(row.set, row.index): row for row in rows}
     before = set(rows)
-    function = custom.load(spec)
-    try:
-        made = function([_columns(row) for row in rows], **spec.options)
-    except UserError:
-        raise
-    except Exception as error:  # whatever the study's own code raises is the study's to mend
-        raise UserError(f"{spec.function}: fails on {plural(len(rows), 'row')} ({type(error).__name__}: {error})") from error
+    made = custom.call(spec, custom.load(spec), [_columns(row) for row in rows])
     if not isinstance(made, list):
         raise _no_rows(spec, f"not {type(made).__name__}")
     found, changed = [], 0
