@@ -1,6 +1,7 @@
 """Verdicts on multi-hop questions, and what citations are worth, on hand-computed numbers; and that nothing cheap pays."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from multihop_cases import inputs, item, row_of, rows
@@ -180,6 +181,17 @@ def test_broken_formats_earn_nothing(template: str, tagged: Row) -> None:
     completion = template.format(open=OPEN, close=CLOSE, ids=ids, answer=answer)
     assert paid(CitationReward(), tagged, completion) == 0
     assert not judged(problem, completion).answer
+
+
+def test_steps_behind_the_tags_of_their_chunks_are_right_and_change_nothing_that_is_read(tagged: Row, tmp_path: Path) -> None:
+    spec = Citation(style="terse", n_chunks=16, tagged_steps=True)
+    made = citation(spec, rows(30), inputs(tmp_path)).rows[0]
+    problem = multihop.loads(made.graph)
+    first, second = problem.useful
+    assert (made.prompt, made.graph) == (tagged.prompt, tagged.graph)
+    assert made.solution.startswith(f"<chunk_{first}>{problem.steps[0]} <chunk_{second}>{problem.steps[1]} {OPEN}")
+    assert judged(problem, made.solution).strict
+    assert judged(problem, made.solution.replace(problem.steps[1], "It is so.")).error == "step"
 
 
 def test_repeated_ids_cost(tagged: Row) -> None:

@@ -95,7 +95,7 @@ def _each(spec: Filled | Citation, make: Callable[[Library, Entry], Problem], ro
         except SkipError as reason:
             counts[f"dropped_{reason}"] += 1
             continue
-        prompt, solution, answer = render(problem, spec.style)
+        prompt, solution, answer = render(problem, spec.style, isinstance(spec, Citation) and spec.tagged_steps)
         columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": dumps(problem)}
         made.append(changed(entry.row, spec.name, family="multihop", mode=problem.mode, **columns))
         counts[problem.mode] += 1

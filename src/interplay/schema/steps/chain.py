@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.schema.base import Count, Share
+from interplay.schema.base import Count, Share, Since
 from interplay.schema.steps.step import StepModel
 
 KeyFormat = Literal["uuid4", "hex8", "short"]
@@ -114,6 +114,9 @@ class Citation(ContextStep):
     name: Literal["citation"] = "citation"
     n_chunks: Annotated[int, Field(ge=2, le=128)] = 16
     """Chunks, each one document: the item's own, and documents of other items (16 to 128 as published)."""
+    tagged_steps: Annotated[bool, Since(False)] = False
+    """Whether the gold reasoning names the chunk of each fact before it states the fact: to copy the tags of a list from there
+    is what a small model can learn."""
 
 
 def check_room(what: str, number: int, hops: int, tokens: int) -> None:

@@ -76,9 +76,10 @@ def pair(key: str, value: str) -> str:
     return f" {{{encode_basestring(key)}: {encode_basestring(value)}}}."
 
 
-def render(problem: Problem, style: Style) -> Rendered:
-    """Prompt, gold solution and answer."""
-    return Rendered(prompt(problem, style), _solution(problem, style), problem.answers[0])
+def render(problem: Problem, style: Style, tagged: bool = False) -> Rendered:
+    """Prompt, gold solution and answer. Tagged: each step of the source's reasoning stands behind the tag of its document."""
+    steps = _tagged(problem) if tagged else problem.steps
+    return Rendered(prompt(problem, style), _solution(problem, style, steps), problem.answers[0])
 
 
 def prompt(problem: Problem, style: Style) -> str:
@@ -123,19 +124,28 @@ def ask(problem: Problem, style: Style) -> str:
     return ASKS[problem.mode].format(question=problem.item.question, start=start) + FINAL + "\n"
 
 
-def _solution(problem: Problem, style: Style) -> str:
+def _solution(problem: Problem, style: Style, steps: tuple[str, ...]) -> str:
     """Keys, facts, citations and answer, each where there are any."""
     boxed = f"{BOX}{problem.answers[0]}}}"
     cited = [CITE + "".join(tag(number) for number in problem.useful) + CITED] if problem.mode == "citation" else []
     if style == "terse":
         keys = LINK.join(problem.keys) + COLON if problem.keys else ""
-        return keys + " ".join([*problem.steps, *cited, boxed])
+        return keys + " ".join([*steps, *cited, boxed])
     parts = []
     if problem.keys:
         parts.append("The keys are " + " -> ".join(problem.keys) + ".")
         parts += [f"The question is: {problem.item.question}"] if problem.mode == "keychain" else []
-    parts += problem.steps or (() if problem.mode == "needle" else _facts(problem))
+    parts += steps or (() if problem.mode == "needle" else _facts(problem))
     return " ".join([*parts, *cited, f"The answer is {boxed}."])
+
+
+def _tagged(problem: Problem) -> tuple[str, ...]:
+    """The steps, each behind the tag of its document, where steps and supporting sentences go together one by one."""
+    supporting = problem.item.supporting
+    if len(supporting) != len(problem.steps):
+        return problem.steps
+    documents = [problem.own[paragraph] for paragraph, _ in supporting]
+    return tuple(tag(document) + step for document, step in zip(documents, problem.steps, strict=True))
 
 
 def _facts(problem: Problem) -> list[str]:
