@@ -183,13 +183,13 @@ def test_broken_formats_earn_nothing(template: str, tagged: Row) -> None:
     assert not judged(problem, completion).answer
 
 
-def test_steps_behind_the_tags_of_their_chunks_are_right_and_change_nothing_that_is_read(tagged: Row, tmp_path: Path) -> None:
+def test_steps_with_the_tags_of_their_chunks_are_right_and_change_nothing_that_is_read(tagged: Row, tmp_path: Path) -> None:
     spec = Citation(style="terse", n_chunks=16, tagged_steps=True)
     made = citation(spec, rows(30), inputs(tmp_path)).rows[0]
     problem = multihop.loads(made.graph)
     first, second = problem.useful
     assert (made.prompt, made.graph) == (tagged.prompt, tagged.graph)
-    assert made.solution.startswith(f"<chunk_{first}>{problem.steps[0]} <chunk_{second}>{problem.steps[1]} {OPEN}")
+    assert made.solution.startswith(f"{problem.steps[0]}<chunk_{first}> {problem.steps[1]}<chunk_{second}> {OPEN}")
     assert judged(problem, made.solution).strict
     assert judged(problem, made.solution.replace(problem.steps[1], "It is so.")).error == "step"
 

@@ -111,12 +111,14 @@ class Keychain(ContextStep):
 class Citation(ContextStep):
     """Tag the documents as chunks and ask for those that the answer needs beside it (LongRLVR, arXiv:2603.02146)."""
 
+    VERSION: ClassVar[int] = 2
+    """2: in terse style a tag stands behind its chunk."""
     name: Literal["citation"] = "citation"
     n_chunks: Annotated[int, Field(ge=2, le=128)] = 16
     """Chunks, each one document: the item's own, and documents of other items (16 to 128 as published)."""
     tagged_steps: Annotated[bool, Since(False)] = False
-    """Whether the gold reasoning names the chunk of each fact before it states the fact: to copy the tags of a list from there
-    is what a small model can learn."""
+    """Whether the gold reasoning names the chunk of each fact behind the fact: what a small model can learn, as it reads on from
+    the fact to the tag of the chunk that ends there, and copies the list from its own reasoning."""
 
 
 def check_room(what: str, number: int, hops: int, tokens: int) -> None:

@@ -77,7 +77,7 @@ def pair(key: str, value: str) -> str:
 
 
 def render(problem: Problem, style: Style, tagged: bool = False) -> Rendered:
-    """Prompt, gold solution and answer. Tagged: each step of the source's reasoning stands behind the tag of its document."""
+    """Prompt, gold solution and answer. Tagged: each step of the source's reasoning is followed by the tag of its document."""
     steps = _tagged(problem) if tagged else problem.steps
     return Rendered(prompt(problem, style), _solution(problem, style, steps), problem.answers[0])
 
@@ -109,7 +109,7 @@ def with_pairs(text: str, inserted: list[tuple[int, str]]) -> str:
 def frame(number: int, document: Paragraph, text: str, mode: str, style: Style) -> str:
     """One document with its number or tag and its title, as the style shows them."""
     if style == "terse":
-        return f"{tag(number) if mode == 'citation' else ''}{text} "
+        return f"{text}{tag(number) if mode == 'citation' else ''} "  # behind the text, so that it is read on with the text
     name = tag(number) if mode == "citation" else f"Passage {number + 1}:"
     title = f"{document.title}\n" if document.title else ""
     return f"{name}\n{title}{text}\n\n"
@@ -140,12 +140,12 @@ def _solution(problem: Problem, style: Style, steps: tuple[str, ...]) -> str:
 
 
 def _tagged(problem: Problem) -> tuple[str, ...]:
-    """The steps, each behind the tag of its document, where steps and supporting sentences go together one by one."""
+    """The steps, each followed by the tag of its document, where steps and supporting sentences go together one by one."""
     supporting = problem.item.supporting
     if len(supporting) != len(problem.steps):
         return problem.steps
     documents = [problem.own[paragraph] for paragraph, _ in supporting]
-    return tuple(tag(document) + step for document, step in zip(documents, problem.steps, strict=True))
+    return tuple(step + tag(document) for document, step in zip(documents, problem.steps, strict=True))
 
 
 def _facts(problem: Problem) -> list[str]:
