@@ -57,7 +57,7 @@ def check(combinations: dict[str, Combination], arms: dict[str, Resolved], where
 def _all_that_is_declared(made: Combination, other: Combination, arm: Resolved, control: Resolved, spot: str) -> None:
     """What the arm sets, or says to differ in, differs. What the control sets as well may be the same, and so may an axis be: a
     grid passes through the control's own values."""
-    set_here = [key for key in made.set if key not in made.axes and key not in other.set]
+    set_here = [key for key in made.set if key not in (*made.axes, *made.worked_out) and key not in other.set]
     for part, keys in (("set", set_here), ("differs", made.differs)):
         for key in keys:
             if _alike(arm, control, key):
