@@ -88,7 +88,8 @@ def shape_parameters(shape: Mapping[str, Any], vocab_size: int) -> int:
 def vocabulary(tokenizer: Mapping[str, Any]) -> int:
     """Tokens of a tokenizer, from its spec: exact for op_dag's characters, else the size that a BPE would have."""
     known = tokenizer["algorithm"] == "characters" and "letters" in tokenizer["task"]
-    return tokenizer["task"]["letters"] + NOT_LETTERS if known else tokenizer["vocab_size"]
+    task = tokenizer["task"]
+    return task["letters"] * task.get("contexts", 1) + NOT_LETTERS if known else tokenizer["vocab_size"]
 
 
 def _parameters(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], found: Mapping[str, Cost]) -> int | None:
