@@ -11,7 +11,7 @@ from interplay.report import frame
 from interplay.schema.report import ReportArm
 from interplay.store import artifact
 from interplay.store import metrics as store_metrics
-from interplay.study import arms, compose
+from interplay.study import arms, compose, split
 from interplay.study import state as study_state
 from interplay.study.catalog import report_spec
 from interplay.study.graph import plan_study
@@ -113,13 +113,14 @@ def _apart(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, 
     where the arm has no such stage."""
     typed, scaled = compose.load(configs, study, scale)
     own = own_values(typed, scaled, study)
-    made = arms.expand(typed.arms, own, study)
-    keys = list(dict.fromkeys(key for one in made.values() for key in one.set))
+    made = split.combinations(typed, scaled, study)
+    keys = list(dict.fromkeys(key for one in made.values() for key in (*one.axes, *one.set)))
     apart: dict[str, dict[str, Any]] = {}
     for name, one in made.items():
-        reached = ("task", *one.path, *typed.evaluate)
+        reached = ("task", split.WORD, *one.path, *typed.evaluate)
+        given = {**one.axes, **one.set}
         values = {
-            key: one.set[key] if key in one.set else own(typed.arms[one.group], key) if key.split(".")[0] in reached else None
+            key: given[key] if key in given else own(typed.arms[one.group], key) if key.split(".")[0] in reached else None
             for key in keys
         }
         apart[name] = {"group": one.group, **{key: _plain(value) for key, value in values.items()}}

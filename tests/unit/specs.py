@@ -101,6 +101,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         },
         REFORMED,
         {"mix": [1.0], "steps": [{"name": "intervention"}]},
+        {"mix": [1.0], "steps": [{"name": "rejection_sampling"}]},
     ],
     "tokenizer": [{"task": TASK}],
     "corpus": [{"mix": [0.5, 0.5]}],

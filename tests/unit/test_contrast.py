@@ -15,6 +15,10 @@ CLEAN = {
     "a longer path": ["longer: {path: [base, rl, rl2], control: rl}"],
     "a key of a stage": ["hot: {path: [base, rl], control: rl, set: {rl.temperature: 0.7}}"],
     "other data": ["hard: {path: [base, rl], control: rl, set: {rl.data: {hard: 1.0}}}"],
+    "the number and shares of its sets": [
+        "mixed: {path: [base], control: base, set: {base.data: {corpus: 0.7, edge: 0.3}}}",
+        "more: {path: [base, rl], control: rl, set: {rl.data: {edge: 0.4, hard: 0.6}}}",
+    ],
     "a key of the task": ["five: {path: [base, rl], control: rl, set: {task.modulus: 7}}"],
     "a whole part of a spec": ["sgd: {path: [base, rl], control: rl, set: {rl.optimizer: {learning_rate: 0.5}}}"],
     "another member of a union": ["blind: {path: [base, rl], control: rl, set: {rl.reward.name: outcome}}"],
@@ -52,6 +56,13 @@ UNCLEAN = {
     "data that only the control changes": (
         ["hard: {path: [base, rl], set: {rl.data: {hard: 1.0}}}", "x: {path: [base, rl, rl2], control: hard}"],
         ("arms.x.control", "rl.data.edge = 1.0 and its control None"),
+    ),
+    "shares that only the control changes": (
+        [
+            "mixed: {path: [base], set: {base.data: {corpus: 0.7, edge: 0.3}}}",
+            "x: {path: [base, rl], control: mixed, set: {rl.minibatches: 2}}",
+        ],
+        ("arms.x.control", "base."),
     ),
     "a member of a union": (
         [

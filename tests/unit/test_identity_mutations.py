@@ -34,6 +34,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("ProblemsSpec", "bands"): {"bands": {"id": {2: 0.25, 3: 0.75}, "edge": {4: 1.0}}},
     ("ProblemsSpec", "shares"): {"shares": {"id": 0.25, "edge": 0.75}},
     ("OpDag", "modes"): {"modes": {"forward": 0.5, "reverse": 0.5}},
+    ("OpDag", "context"): {"contexts": 2, "context": 1},
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},

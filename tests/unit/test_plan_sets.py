@@ -102,6 +102,31 @@ def test_a_filtered_set_waits_for_samples_of_its_sources_by_the_named_arm_at_its
     assert all(stage.deps["data.0"] == sifted.digest for stage in models)
 
 
+REJECTION = (
+    "{name: pass_rate, arm: base, evaluate: probe, low: 1, high: 6, of: 8}",
+    "{name: rejection_sampling, arm: base, evaluate: probe}",
+)
+
+
+def test_rejection_sampling_waits_for_samples_of_its_sources_and_is_no_way_around_the_split(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = plan(root, REJECTION)
+    assert {"samples.0.0.0", "samples.0.1.0"} <= set(named(made, "data.sifted").deps)
+    said = refusal(
+        root, capsys, REJECTION, ("mix: {edge: 0.5, hard: 0.5}", "mix: {test: 1.0}"), ("against: [test]", "against: [edge]")
+    )
+    assert "data.test, of which data.sifted is made, is of split test" in said
+    said = refusal(
+        root,
+        capsys,
+        REJECTION,
+        ("  base: {path: [base]}\n", "  base: {path: [base, rl]}\n"),
+        ("  rl: {path: [base, rl], control: base}", "  other: {path: [base]}"),
+    )
+    assert "that arm is itself trained on this set" in said
+
+
 def test_samples_come_in_blocks_of_32_each_a_role(root: Path) -> None:
     rule = ("low: 1, high: 6, of: 8", "rule: cog_drift")
     made = plan(root, rule, ("num_samples: 8", "num_samples: 70"))

@@ -26,6 +26,7 @@ COMMANDS: dict[str, Command] = {
     "explain": Command("after a run", "a table's cell, down to the data"),
     "show": Command("after a run", "one stage: what it is, what it depends on, what it cost, what it measured"),
     "rollouts": Command("after a run", "read the completions of an rl or evaluate stage"),
+    "novelty": Command("after a run", "how new the graphs of an evaluation's right solutions are beside a problem set"),
     "rows": Command("after a run", "rows of a problem set; one of them back to where it comes from"),
     "lineage": Command("after a run", "the graph behind a study or a stage, as Mermaid or SVG"),
     "compare": Command("after a run", "two stages or two arms: specs, metrics and the items that flipped"),

@@ -81,6 +81,12 @@ PAGES: dict[str, Page] = {
         "Prints completions of an rl or evaluate stage beside their problems and gold solutions, with the verdict on each.",
         {"interplay rollouts 3f2a --failed -n 5": "five completions that were not right"},
     ),
+    "novelty": Page(
+        "Compares the graphs that an evaluation's right solutions state, names left aside, with the gold graphs of a problem set "
+        "of the same op: by band, how many are equal to one of the set (copied), and the mean similarity to the nearest, which "
+        "is the Jaccard index of their nodes' colours. For the task op_dag.",
+        {"interplay novelty 3f2a --against 77c0": "the evaluation 3f2a beside the set 77c0 that its model was trained on"},
+    ),
     "rows": Page(
         "Prints rows of a problem set: number, band, op, form, and the curation steps that changed them. With --index one row "
         "whole: the set that it was first made in, what was done to it, and its text before and after. A row that a refusal "

@@ -66,7 +66,17 @@ PAGE: Page = [
         "`configs/study/<name>.yaml`, the one file that an ablation edits. Its `defaults` list names the files that it takes "
         "in: a task, an RL method, another study to start from. Precedence: schema, then scale (by kind), then study, then arm; "
         "a value that is `set` replaces what stood there and is never merged.",
-        [study.Study, sets.DataSet, study.Arm, study.Nested, study.Seeds, study.ScaleChange, study.Decontaminate, report.Match],
+        [
+            study.Study,
+            sets.DataSet,
+            study.Arm,
+            study.BudgetSplit,
+            study.Nested,
+            study.Seeds,
+            study.ScaleChange,
+            study.Decontaminate,
+            report.Match,
+        ],
     ),
     (
         "What a study shows and claims",
@@ -134,6 +144,7 @@ TITLES: dict[type[Model], str] = {
     study.Study: "The study's keys",
     sets.DataSet: "data.<name>",
     study.Arm: "arms.<name>",
+    study.BudgetSplit: "arms.<name>.split",
     study.Nested: "arms.<name>.nested.<key>",
     study.Seeds: "seeds",
     report.Match: "match",

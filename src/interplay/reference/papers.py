@@ -36,6 +36,20 @@ PAPERS = (
         "The same at the smallest size that shows it.",
     ),
     Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: one budget", "2512.07783", "interplay/budget_split", "main",
+        "At one budget a light share of RL after mid-training is best at the edge, and a heavy one beyond it; mid-training and "
+        "RL together reach further than RL alone.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: contexts", "2512.07783", "interplay/contexts", "main",
+        "RL carries reasoning over to another context where pre-training held a few seeds of it, even of the easiest problems "
+        "alone, and does not where it held none.",
+    ),
+    Paper(
+        "RFT", "2308.01825", "interplay/before_rl", "main",
+        "Fine-tuning on a model's own right solutions lifts it beyond what it was when it wrote them.",
+    ),
+    Paper(
         "LoongRL", "2510.19363", "loongrl/keychain", "chain",
         "RL on questions hidden behind chains of keys teaches reasoning over long contexts that carries over to longer ones, "
         "more than "

@@ -5,6 +5,7 @@ update (arXiv:2001.08361), N being the number of parameters. Attention is left o
 group, count where they are known: in records, not in plans; those of evaluations are left out."""
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from interplay.schema.kinds import TRAINERS
@@ -57,8 +58,14 @@ def paper_tokens(kind: str, spec: Mapping[str, Any]) -> int:
     tokens whose FLOPs equal rolling out, scoring by a reference and updating on N prompts with r completions, each charged at the
     cap L and not at its realised length. 0 for kinds that do not train."""
     if kind == "rl":
-        return round(5 * _rollouts(spec) * spec["max_completion_length"] / 3)
+        return round(spec["steps"] * rl_step_tokens(spec))
     return spec["tokens"] if kind in TRAINERS else 0
+
+
+def rl_step_tokens(spec: Mapping[str, Any]) -> Fraction:
+    """What `paper_tokens` charges for one step of an RL spec."""
+    rollouts = spec["prompts_per_step"] * spec["method"]["planner"]["num_generations"]
+    return Fraction(5 * rollouts * spec["max_completion_length"], 3)
 
 
 def reached(kind: str, spec: Mapping[str, Any], step: int | None) -> float:
@@ -81,7 +88,8 @@ def shape_parameters(shape: Mapping[str, Any], vocab_size: int) -> int:
 def vocabulary(tokenizer: Mapping[str, Any]) -> int:
     """Tokens of a tokenizer, from its spec: exact for op_dag's characters, else the size that a BPE would have."""
     known = tokenizer["algorithm"] == "characters" and "letters" in tokenizer["task"]
-    return tokenizer["task"]["letters"] + NOT_LETTERS if known else tokenizer["vocab_size"]
+    task = tokenizer["task"]
+    return task["letters"] * task.get("contexts", 1) + NOT_LETTERS if known else tokenizer["vocab_size"]
 
 
 def _parameters(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], found: Mapping[str, Cost]) -> int | None:

@@ -1,10 +1,10 @@
 """The op_dag family: arithmetic over a dependency graph."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import field_validator, model_validator
 
-from interplay.schema.base import Count, Model, Natural
+from interplay.schema.base import Count, Model, Natural, Since
 from interplay.schema.mix import check_mix
 
 Range = tuple[Natural, Natural]
@@ -22,6 +22,13 @@ class OpDag(Model):
     """Operators that definitions may use, any of + - *."""
     letters: int = 26
     """Size of the alphabet that names nodes, at most 52 (a-z, then A-Z)."""
+    contexts: Annotated[Count, Since(1)] = 1
+    """Contexts: alphabets of `letters` letters each that share none, at most 52 in all. A tokenizer of the task knows those of
+    all contexts, so that sets of one study in different contexts share it."""
+    context: Annotated[Natural, Since(0)] = 0
+    """The context whose alphabet names the nodes, counted from 0. At one (seed, index, op) the problems of two contexts differ in
+    names alone and count as the same problem: they belong to the same split, and steps that compare by `renamed` or
+    `structural` take them for alike. Give sets that are not to be translations of each other different seeds."""
     trace: Literal["goal_first", "leaf_first"] = "goal_first"
     """Order of the gold solution: unfold the goal down to the leaves and then evaluate upwards, or evaluate from the leaves
     (as published)."""
@@ -79,6 +86,10 @@ class OpDag(Model):
                 raise ValueError(f"{name} must lie in [0, 1], not {getattr(self, name)}")
         if not 1 <= self.letters <= 52:
             raise ValueError(f"letters must lie in 1..52, not {self.letters}")
+        if self.letters * self.contexts > 52:
+            raise ValueError(f"contexts: {self.contexts} alphabets of {self.letters} letters; there are 52 letters in all")
+        if self.context >= self.contexts:
+            raise ValueError(f"context = {self.context}: contexts = {self.contexts}, so it must lie in 0..{self.contexts - 1}")
         return self
 
     def ops(self) -> Range:

@@ -4,11 +4,11 @@ from typing import Any
 
 from pydantic import model_validator
 
-from interplay.schema.base import Count, Model
+from interplay.schema.base import Count, Model, Natural
 from interplay.schema.dataset import Format, Split
 
 FORMS = {
-    "generated": ("band", "bands", "op_shares", "transform", "task"),
+    "generated": ("band", "bands", "op_shares", "transform", "task", "seed"),
     "file": ("file", "sha256", "format", "defects"),
     "mix": ("mix", "steps"),
 }
@@ -33,6 +33,8 @@ class DataSet(Model):
     """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
     leak: bool = False
     """Whether stages may be trained on it though its split is test, as in a study of contamination; else that is refused."""
+    seed: Natural = 0
+    """Generated: key of the generator, by which sets of equal task, size and split hold different problems."""
     task: dict[str, Any] = {}
     """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
     file: str | None = None

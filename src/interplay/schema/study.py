@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from interplay.schema.base import Count, Model, Natural
+from interplay.schema.base import Count, Model, Natural, Share
 from interplay.schema.dataset import Split
 from interplay.schema.report import Claim, Figure, Match, Table
 from interplay.schema.sets import DataSet
@@ -20,12 +20,29 @@ class Nested(Model):
     """What the axis' own key takes there; elsewhere it stays as it is."""
 
 
+class BudgetSplit(Model):
+    """One budget, shared between a mid-training and an RL stage of the path (arXiv:2512.07783, section 5). The planner sets the
+    tokens of the one, (1 - rl_share) of the budget in whole batches, and the steps of the other, for which (5/3) N r L comes
+    nearest to the rest: N prompts in all, r = num_generations, L = max_completion_length. A stage without a share leaves the
+    path."""
+
+    tokens: Count | None = None
+    """The budget, as `match: {budget: tokens, accounting: paper}` counts it; null: an axis, `split.tokens`, gives it."""
+    rl_share: Share | None = None
+    """Share that RL is charged: 0 for mid-training alone, 1 for RL alone; null: an axis, `split.rl_share`, gives it."""
+    mid: str = "mid"
+    """Name of the midtrain (or sft) stage."""
+    rl: str = "rl"
+    """Name of the RL stage."""
+
+
 class Arm(Model):
     """A path through the named stages, each starting from the one before it; with axes, one arm per combination of values,
     named `arm[key=value,...]`. Such a name can stand wherever an arm is named: in controls, matches, claims and tables.
 
     An arm differs from its control in its path, in what it sets, in what `differs` names, and in nothing else: that is checked.
-    Keys of axes are `stage.key`, or `task.key` for the task of all the arm's data; they are applied above `set`."""
+    Keys of axes are `stage.key`, `task.key` for the task of all the arm's data, or `split.tokens` and `split.rl_share`; they are
+    applied above `set`."""
 
     path: list[str]
     """Stages in order; the first is a pretrain or a source. `stage@step` goes on from a checkpoint that the stage keeps."""
@@ -47,6 +64,8 @@ class Arm(Model):
     """`stage.key: {under: {stage.key: [values]}, values: [values]}`; an axis that is active only under values of another key."""
     exclude: list[dict[str, Any]] = []
     """Combinations to leave out, each given by some of its keys and values; each must leave out something."""
+    split: BudgetSplit | None = None
+    """A budget that two stages of the path share; their `tokens` and `steps` are then worked out and are not set."""
 
 
 class Seeds(Model):

@@ -34,6 +34,8 @@ class Combination(NamedTuple):
     axes: dict[str, Any]
     """The part that its axes choose."""
     differs: list[str]
+    worked_out: tuple[str, ...] = ()
+    """Keys of `set` that the study does not write: a split of a budget gives them."""
 
 
 def expand(arms: dict[str, Arm], own: Own, where: str) -> dict[str, Combination]:

@@ -13,6 +13,8 @@ from interplay.study.arms import Combination
 from interplay.study.ladder import split_name
 
 FIRST = ("pretrain", "source")
+RESERVED = {"task": "the task itself in an arm's set", "split": "the split of a budget in an arm's axes"}
+"""What keys of an arm may begin with beside the names of stages."""
 MODELS = (*FIRST, "midtrain", "sft", "rl", "select")
 
 
@@ -56,8 +58,9 @@ def names(study: Study, scale: Scale, where: str) -> None:
         _known(kind, KINDS, f"{where}: scale.kinds.{kind}", "kind")
         if not isinstance(defaults.get("run", {}), dict):
             raise UserError(f"{where}: scale.kinds.{kind}.run = {shown(defaults['run'])}: must be keys and values")
-    if "task" in study.stages:
-        raise UserError(f"{where}: stages.task: choose another name; `task` stands for the task itself in an arm's set")
+    for word, meaning in RESERVED.items():
+        if word in study.stages:
+            raise UserError(f"{where}: stages.{word}: choose another name; `{word}` stands for {meaning}")
     for name, stage in study.stages.items():
         entry(stage, f"{where}: stages.{name}")
     for name, data in study.data.items():
@@ -135,10 +138,23 @@ def _keys(study: Study, arm: Arm, where: str) -> None:
     for part in ("set", "grid", "zip", "one_at_a_time", "nested"):
         for key in getattr(arm, part):
             stage, _, rest = key.partition(".")
+            if stage == "split":
+                _split_axis(arm, part, rest, f"{where}.{part}.{key}")
+                continue
             if stage not in study.stages and stage != "task":
                 raise UserError(f"{where}.{part}.{key}: must be stage.key{nearest(stage, study.stages)}")
             if stage not in reached or not rest:
                 raise UserError(f"{where}.{part}.{key}: must be stage.key of a stage of this arm: {', '.join(reached)}")
+
+
+def _split_axis(arm: Arm, part: str, key: str, where: str) -> None:
+    """An axis over the split that the arm has."""
+    if arm.split is None:
+        raise UserError(f"{where}: this arm splits no budget; give it split: {{mid: ..., rl: ...}}, or take the axis away")
+    if part == "set":
+        raise UserError(f"{where}: write it in the arm's split itself; only axes choose it here")
+    if key not in ("tokens", "rl_share"):
+        raise UserError(f"{where}: must be split.tokens or split.rl_share")
 
 
 def _path(study: Study, path: list[str], where: str) -> None:

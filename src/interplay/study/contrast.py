@@ -46,18 +46,25 @@ def check(combinations: dict[str, Combination], arms: dict[str, Resolved], where
         spot = f"{where}: arms.{made.group}"
         if not keys and made.path == other.path:
             raise UserError(f"{spot}.control = {made.control!r}: {name} does not differ from it; exclude it, or let it differ")
+        declared = [part for one in (*made.set, *made.differs) for part in (one, *_follows(one))]
         for key in keys:
-            if not any(key == one or key.startswith(f"{one}.") for one in (*made.set, *made.differs)):
+            if not any(key == one or key.startswith(f"{one}.") for one in declared):
                 pair = f"{name} has {key} = {shown(_value(arm, key))} and its control {shown(_value(control, key))}"
                 remedy = f"make them the same, or put {key} into set or differs"
                 raise UserError(f"{spot}.control = {made.control!r}: {pair}, which it does not declare; {remedy}")
         _all_that_is_declared(made, other, arm, control, spot)
 
 
+def _follows(key: str) -> list[str]:
+    """What comes with a key: whoever names other problem sets names their shares, which the corpus carries."""
+    stage, _, rest = key.partition(".")
+    return [f"{stage}.corpus.mix"] if rest == "data" else []
+
+
 def _all_that_is_declared(made: Combination, other: Combination, arm: Resolved, control: Resolved, spot: str) -> None:
     """What the arm sets, or says to differ in, differs. What the control sets as well may be the same, and so may an axis be: a
     grid passes through the control's own values."""
-    set_here = [key for key in made.set if key not in made.axes and key not in other.set]
+    set_here = [key for key in made.set if key not in (*made.axes, *made.worked_out) and key not in other.set]
     for part, keys in (("set", set_here), ("differs", made.differs)):
         for key in keys:
             if _alike(arm, control, key):

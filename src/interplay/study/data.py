@@ -161,6 +161,8 @@ def _generated(e: Expansion, name: str, data: DataSet) -> str:
         "size": data.size or e.pick(sizes, data.split, f"data.{name}.split", "split with a size in the scale") * len(bands),
         "split": data.split,
     }
+    if data.seed:
+        spec["seed"] = data.seed
     if data.transform:
         spec["transform"] = {"name": "custom", **data.transform}
     return e.stage("problems", spec, {}, f"data.{name}")

@@ -14,11 +14,11 @@ from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
 from interplay.schema.study import Scale, Study
 from interplay.store.artifact import split_ref
-from interplay.study import arms, budget, check, contrast, custom, data, ladder, lineup, offline, samples
+from interplay.study import arms, budget, check, contrast, custom, data, ladder, lineup, offline, samples, split
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
-from interplay.study.resolve import OWN_KEYS, own_values, whole
+from interplay.study.resolve import OWN_KEYS, whole
 
 
 class Expansion:
@@ -232,7 +232,7 @@ class Expansion:
         """The whole plan, the report last."""
         check.names(self.study, self.scale, self.where)
         values, vary = self.seeds()
-        self.combinations = arms.expand(self.study.arms, own_values(self.study, self.scale, self.where), self.where)
+        self.combinations = split.combinations(self.study, self.scale, self.where)
         check.combinations(self.study, self.combinations, self.where)
         rows: list[ReportArm] = []
         resolved: dict[str, contrast.Resolved] = {}

@@ -26,8 +26,10 @@ def own_values(study: Study, scale: Scale, where: str) -> Own:
 
     def own(arm: Arm, dotted: str) -> Any:
         stage, *keys = dotted.split(".")
+        if stage == "split":
+            return at(arm.split, keys)
         if (id(arm), stage) not in known:
-            known[id(arm), stage] = _resolved(scale, replaced(whole(study, scale), arm.set, f"{where}: stages"), stage, where)
+            known[id(arm), stage] = resolved(scale, replaced(whole(study, scale), arm.set, f"{where}: stages"), stage, where)
         return at(known[id(arm), stage], keys)
 
     return own
@@ -40,7 +42,8 @@ def at(tree: Any, keys: list[str]) -> Any:
     return tree
 
 
-def _resolved(scale: Scale, stages: Tree, name: str, where: str) -> Any:
+def resolved(scale: Scale, stages: Tree, name: str, where: str) -> Any:
+    """The keys of a stage, or the task, with what scale and schema say put in."""
     if name not in stages:
         raise UserError(f"{where}: stages.{name}: no such stage{nearest(name, stages)}")
     entry = stages[name]

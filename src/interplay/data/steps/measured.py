@@ -1,10 +1,12 @@
-"""Steps that go by how often a model was right on a row."""
+"""Steps that go by which samples of a row a model got right."""
+
+from collections import Counter
 
 from interplay.data.steps.label import banded
-from interplay.data.steps.step import Inputs, Made
+from interplay.data.steps.step import Inputs, Made, changed
 from interplay.schema.base import PermanentError
 from interplay.schema.steps.label import Difficulty
-from interplay.schema.steps.sift import PassRate
+from interplay.schema.steps.sift import PassRate, RejectionSampling
 from interplay.tasks.row import Row
 
 
@@ -22,7 +24,25 @@ def difficulty(spec: Difficulty, rows: list[Row], inputs: Inputs) -> Made:
     return banded(spec, rows, [sum(judged) / len(judged) for judged in _judged(spec, rows, inputs)])
 
 
-def _judged(spec: PassRate | Difficulty, rows: list[Row], inputs: Inputs) -> list[list[bool]]:
+def rejection_sampling(spec: RejectionSampling, rows: list[Row], inputs: Inputs) -> Made:
+    """The rows with a right sample, that sample being their solution; up to `per_prompt` rows of each, by number of the sample.
+    Counts: rows that are never_right, rows whose right samples were all cut at the length limit (only_truncated), right samples,
+    and rows made beyond the first of a question (further). Raises PermanentError where a row has no samples."""
+    kept, counts = [], Counter[str]()
+    for row, judged in zip(rows, _judged(spec, rows, inputs), strict=True):
+        samples = inputs.samples[row.set, row.index]
+        right = [sample for sample, is_right in zip(samples, judged, strict=True) if is_right]
+        ended = dict.fromkeys(sample["completion"] for sample in right if not sample["truncated"])
+        texts = list(ended)[: spec.per_prompt]
+        counts["right_samples"] += len(right)
+        counts["never_right"] += not right
+        counts["only_truncated"] += bool(right) and not texts
+        counts["further"] += max(0, len(texts) - 1)
+        kept += [changed(row, spec.name, solution=text) for text in texts]
+    return Made(kept, dict(counts))
+
+
+def _judged(spec: PassRate | Difficulty | RejectionSampling, rows: list[Row], inputs: Inputs) -> list[list[bool]]:
     """Whether each sample of each row is right."""
     found = [[bool(sample[spec.by]) for sample in inputs.samples.get((row.set, row.index), ())] for row in rows]
     for row, judged in zip(rows, found, strict=True):

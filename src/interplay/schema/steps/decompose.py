@@ -23,6 +23,7 @@ class Intervention(StepModel):
 
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    WRITES_ANEW: ClassVar[bool] = True
     name: Literal["intervention"] = "intervention"
     per_problem: Count = 1
     """Interventions that a problem gives at most: the first of its wrong samples that differ."""

@@ -62,6 +62,26 @@ class PassRate(StepModel):
         return self.limits()[2]
 
 
+class RejectionSampling(StepModel):
+    """Rows that a model solves, each with its own right sample in place of the gold solution (RFT, arXiv:2308.01825; STaR,
+    arXiv:2203.14465): material for SFT on what the model itself writes. A sample that was cut at its length limit is never taken:
+    it did not stop by itself, and an end token would be put where it has none."""
+
+    READS_SAMPLES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    WRITES_ANEW: ClassVar[bool] = True
+    name: Literal["rejection_sampling"] = "rejection_sampling"
+    per_prompt: Count = 1
+    """Solutions that a row gives at most, each a row of its own: the first right samples whose texts differ."""
+    by: Literal["strict", "answer"] = "strict"
+    """What counts as right: process and answer, or the answer alone, by whatever way."""
+
+    @property
+    def edits(self) -> bool:
+        """The gold does not know the sampled solution."""
+        return True
+
+
 class Length(StepModel):
     """Rows whose prompt or solution has a length, in tokens, within a band."""
 

@@ -6,7 +6,7 @@ from interplay.schema.base import UserError
 from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Node, Problem
 from interplay.tasks.op_dag.grow import grow
-from interplay.tasks.op_dag.render import LETTERS
+from interplay.tasks.op_dag.render import names
 from interplay.tasks.op_dag.stream import Draw, between, stream
 
 
@@ -29,8 +29,7 @@ def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
     for _ in range(distractors):
         _distract(task, growth.parents, growth.constants, growth.operators, draw)
     total = necessary + distractors
-    names = _sample(draw, list(LETTERS[: task.letters]), total)
-    nodes = zip(names, growth.operators, growth.parents, growth.constants, strict=True)
+    nodes = zip(_sample(draw, list(names(task)), total), growth.operators, growth.parents, growth.constants, strict=True)
     return Problem(
         mode=mode,
         modulus=task.modulus,

@@ -33,9 +33,15 @@ class Rendered(NamedTuple):
 
 
 def alphabet(task: OpDag) -> str:
-    """All characters that prompts and solutions of the task may hold, in a fixed order. Modes and operators do not alter it,
-    so that models trained on different mixes of them share a vocabulary."""
-    return STEP + SECTION + ASK + EQUALS + ANSWER + UNKNOWN + FILLER + OPEN + CLOSE + "+-*0123456789" + LETTERS[: task.letters]
+    """All characters that prompts and solutions of the task may hold in any of its contexts, in a fixed order. Modes and
+    operators do not alter it, so that models trained on different mixes of them share a vocabulary."""
+    signs = STEP + SECTION + ASK + EQUALS + ANSWER + UNKNOWN + FILLER + OPEN + CLOSE + "+-*0123456789"
+    return signs + LETTERS[: task.letters * task.contexts]
+
+
+def names(task: OpDag) -> str:
+    """The letters that name nodes in the task's own context."""
+    return LETTERS[task.letters * task.context : task.letters * (task.context + 1)]
 
 
 def vocabulary(task: OpDag) -> list[str]:

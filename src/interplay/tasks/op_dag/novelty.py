@@ -1,0 +1,134 @@
+"""How new the graph of a solution is beside those of a training set. arXiv:2512.07783 shows similarities of the graphs of right
+solutions to the gold graphs of another context (Figure 5) and defines none; this is ours.
+
+A solution states a graph: for each name what its first definition reads, under which operators and with which numbers. Names are
+mapped away by colours (Weisfeiler and Lehman): a node's first colour is its operators, numbers and how many it reads, and each
+round adds the colours of what it reads and of what reads it. A graph is the multiset of its nodes' colours of all rounds, and the
+similarity of two graphs the Jaccard index of their multisets: 1 for graphs that are equal up to names (and, practically, for no
+others), 0 for graphs without a node in common."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from interplay.tasks.op_dag.graph import Form, Problem
+from interplay.tasks.op_dag.parse import parse, split
+
+ROUNDS = 3
+"""Steps along the edges that the finest colours see."""
+
+
+class Definition(NamedTuple):
+    """What a node is said to be."""
+
+    operators: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    """Names, in order."""
+    numbers: tuple[Form, ...] = ()
+
+
+Graph = dict[str, Definition]
+"""Name -> definition; a name that is read and never defined has an empty one."""
+Palette = dict[tuple, int]
+"""Colour by what it stands for, so that graphs that are coloured with one palette can be compared."""
+Features = Counter[int]
+"""How often a graph has each colour."""
+
+
+class Library(NamedTuple):
+    """Distinct graphs to compare with: where each colour occurs, and how often."""
+
+    places: dict[int, tuple[np.ndarray, np.ndarray]]
+    """Colour -> (graphs (k,), times in each (k,))."""
+    sizes: np.ndarray
+    """Colours of each graph (G,), repeats counted."""
+
+
+def stated(completion: str, modulus: int | None) -> Graph:
+    """The graph that a completion states, right or not; what cannot be read states nothing. The first definition of a name
+    counts, and a bare number only where there is none."""
+    found: Graph = {}
+    for text in split(completion)[0]:
+        step = parse(text, modulus)
+        if step is None or not step.name:
+            continue
+        if step.named is not None and not (step.name in found and found[step.name].reads):
+            found[step.name] = Definition(tuple(sorted(step.named.operators)), step.named.letters, step.named.operands)
+        elif step.value is not None and step.name not in found:
+            found[step.name] = Definition(numbers=(step.value,))
+    return _closed(found)
+
+
+def gold(problem: Problem) -> Graph:
+    """The graph that gold solutions state: the necessary nodes."""
+    nodes = problem.nodes[: problem.necessary]
+    return {node.name: Definition(*_parts(problem, place)) for place, node in enumerate(nodes)}
+
+
+def features(graph: Graph, palette: Palette) -> Features:
+    """The colours of all nodes in all rounds."""
+    colours = {name: _colour(palette, (one.operators, one.numbers, len(one.reads))) for name, one in graph.items()}
+    found = Counter(colours.values())
+    for _ in range(ROUNDS):
+        readers: dict[str, list[tuple[int, int]]] = {name: [] for name in graph}
+        for name, one in graph.items():
+            for place, other in enumerate(one.reads):
+                readers[other].append((colours[name], place if "-" in one.operators else 0))
+        colours = {
+            name: _colour(palette, (colours[name], _below(one, colours), tuple(sorted(readers[name]))))
+            for name, one in graph.items()
+        }
+        found.update(colours.values())
+    return found
+
+
+def similarity(one: Features, other: Features) -> float:
+    """Jaccard index of two multisets, in [0, 1]; of two empty ones 1."""
+    union = (one | other).total()
+    return (one & other).total() / union if union else 1.0
+
+
+def library(graphs: Iterable[Features]) -> Library:
+    """The distinct ones of these graphs, made ready for `nearest`."""
+    distinct = [dict(items) for items in dict.fromkeys(tuple(sorted(graph.items())) for graph in graphs)]
+    where: dict[int, list[tuple[int, int]]] = {}
+    for place, graph in enumerate(distinct):
+        for colour, times in graph.items():
+            where.setdefault(colour, []).append((place, times))
+    places = {colour: (np.array([p for p, _ in found]), np.array([n for _, n in found])) for colour, found in where.items()}
+    return Library(places, np.array([sum(graph.values()) for graph in distinct], np.int64))
+
+
+def nearest(graph: Features, known: Library) -> float:
+    """Similarity to the most similar graph of the library, which must hold one."""
+    common = np.zeros(len(known.sizes), np.int64)
+    for colour, times in graph.items():
+        if colour in known.places:
+            places, counts = known.places[colour]
+            common[places] += np.minimum(counts, times)
+    return float((common / (known.sizes + graph.total() - common)).max())
+
+
+def _parts(problem: Problem, place: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Form, ...]]:
+    node = problem.nodes[place]
+    reads = tuple(problem.nodes[parent].name for parent in node.parents)
+    unknown: Form = (1, 0)
+    numbers: tuple[Form, ...] = ((0, node.constant),) if node.constant is not None else () if reads else (unknown,)
+    return (node.operator,) if node.operator else (), reads, numbers
+
+
+def _closed(graph: Graph) -> Graph:
+    """The graph with a node for each name that is read."""
+    return {**{name: Definition() for one in graph.values() for name in one.reads}, **graph}
+
+
+def _below(one: Definition, colours: dict[str, int]) -> tuple[int, ...]:
+    """Colours of what a node reads; their order counts under a minus only."""
+    read = [colours[name] for name in one.reads]
+    return tuple(read if "-" in one.operators else sorted(read))
+
+
+def _colour(palette: Palette, meaning: tuple) -> int:
+    return palette.setdefault(meaning, len(palette))
