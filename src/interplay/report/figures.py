@@ -13,7 +13,7 @@ from interplay.report.by_band import by_band
 from interplay.report.estimate import Estimate, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.style import STYLE, WIDTH, legend, look
-from interplay.schema.report import Figure, is_metric
+from interplay.schema.report import Figure
 
 
 class Drawing(NamedTuple):
@@ -27,7 +27,7 @@ class Drawing(NamedTuple):
 def draw(results: Results, figure: Figure) -> Drawing:
     """Draw one declared figure."""
     with matplotlib.rc_context(STYLE):
-        by_step = ladder.by_step if is_metric(figure.y) else curves.by_step
+        by_step = ladder.by_step if figure.along() else curves.by_step
         canvas, caption = {"k": _by_k, "op": _by_op, "band": by_band, "step": by_step}[figure.x](results, figure)
         if canvas is None:
             return Drawing(b"", b"", caption)
