@@ -1,6 +1,6 @@
 """One number with its interval, and what that interval is uncertain over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -236,6 +236,13 @@ def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
     for name, kind in kinds.items():
         names.setdefault(" or ".join(sorted(kind)), []).append(name)
     return "; ".join(f"{kind} ({', '.join(of)})" for kind, of in names.items()) or "nothing"
+
+
+def ends(found: Sequence[Estimate], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values, lower and upper ends of the intervals (n,) of n estimates, in the unit in which the metric is shown."""
+    factor = measure.of(metric).factor
+    middle, low, high = (factor * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))
+    return middle, low, high
 
 
 def plain(estimate: Estimate) -> dict:

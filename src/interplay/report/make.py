@@ -40,7 +40,8 @@ def answer(results: Results) -> Answer:
 
 
 def write(made: Answer, out: Path) -> None:
-    """`claims.json`, `tables/`, `figures/` and, where arms share budgets, `budgets.json`: determined by the results alone."""
+    """`claims.json`, `tables/`, `figures/` (of those that foretell also what came of it, as text) and, where arms share budgets,
+    `budgets.json`: determined by the results alone."""
     write_json(out / "claims.json", claims.as_json(made.judged))
     if made.budgets:
         write_json(out / "budgets.json", budget.as_json(made.budgets))
@@ -53,6 +54,8 @@ def write(made: Answer, out: Path) -> None:
         if drawing.svg:
             write_atomic(out / "figures" / f"{name}.png", drawing.png)
             write_atomic(out / "figures" / f"{name}.svg", drawing.svg)
+        if drawing.notes:
+            write_atomic(out / "figures" / f"{name}.txt", "".join(f"{note}\n" for note in drawing.notes).encode())
 
 
 def _for_readers(form: Any, table: Any, name: str, made: Answer) -> tuple[str, str]:

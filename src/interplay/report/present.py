@@ -105,8 +105,15 @@ def _minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-def figure(name: str, made: Answer) -> dict[str, str]:
+def figure(name: str, made: Answer) -> dict[str, Any]:
     """The SVG as a data URI: inlined as an image, so that the ids inside two figures cannot clash."""
     drawing, figure = made.drawings[name], made.results.spec.figures[name]
     source = f"data:image/svg+xml;base64,{base64.b64encode(drawing.svg).decode()}" if drawing.svg else ""
-    return {"name": name, "title": name.replace("_", " "), "caption": drawing.caption, "source": source, "x": figure.x}
+    return {
+        "name": name,
+        "title": name.replace("_", " "),
+        "caption": drawing.caption,
+        "notes": drawing.notes,
+        "source": source,
+        "x": figure.x,
+    }
