@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import report_study as study
 
-from interplay.report import frame, gain, make, text
+from interplay.report import explain, frame, gain, make, text
 from interplay.report.frame import Results
 from interplay.report.gain import Counts, per_prompt
-from interplay.schema.report import Table
+from interplay.schema.base import UserError
+from interplay.schema.report import Gain, Table
+from interplay.study import samples
 
 BASE = [0, 1, 2, 0]
 ARM = [1, 3, 1, 0]
@@ -111,3 +113,43 @@ def test_one_seed_has_an_interval_over_prompts(tmp_path: Path) -> None:
     cell = gain.grid(one, TABLE).cells["rl − base", "edge", "sharpening"].estimate
     assert (cell.value, cell.over) == (0.0625, "4 prompts (1 seed)")
     assert -0.25 <= cell.low < 0.0625 < cell.high <= 0.5
+
+
+STAGES = {
+    **{digest: {"kind": "evaluate", "spec": {}, "deps": {"data": "test"}} for digest in ("b", "r0", "r1", "r2")},
+    "test": {"kind": "problems", "spec": {"bands": {"edge": {"4": 1.0}}}, "deps": {}},
+}
+
+
+def test_explain_takes_a_cell_of_gains_and_one_against_an_arm_down_to_the_counts(tmp_path: Path) -> None:
+    found = results(tmp_path)
+    against = Table(columns=["edge"], cells=["strict_pass@1"], against="base")
+    spec = found.spec.model_copy(update={"tables": {"main": TABLE, "plain": against}})
+    asked = explain.match(spec, STAGES, "main gain", "rl - base", "edge/newly solved@4", None)
+    assert asked == explain.Asked("main_gain", "rl", "base", "edge", "newly_solved@4")
+    value, notes = explain.value(spec, "r", tmp_path, asked)
+    assert (value, notes) == (gain.grid(found, TABLE).cells["rl − base", "edge", "newly_solved@4"].estimate, [])
+    asked = explain.match(spec, STAGES, "plain", "rl − base", "edge", None)
+    assert asked == explain.Asked("plain", "rl", "base", "edge", "strict_pass@1")
+    assert explain.value(spec, "r", tmp_path, asked)[0].per_seed == (0.125, 0.1875, 0.0625)
+    with pytest.raises(UserError, match="no table 'plain differences'"):
+        explain.match(spec, STAGES, "plain differences", "rl - base", "edge", None)
+
+
+def test_a_gain_without_counts_is_what_the_record_of_the_report_says(tmp_path: Path) -> None:
+    found = results(tmp_path)
+    shown = make.metrics(make.answer(found))
+    study.write_record(tmp_path, "r", "report", {}, shown)
+    for path in tmp_path.glob("evaluate/*/samples.parquet"):
+        path.unlink()
+    value, notes = explain.value(found.spec, "r", tmp_path, explain.Asked("main_gain", "rl", "base", "edge", "capability"))
+    assert (value.value, value.seeds) == (0.0625, ())
+    assert len(notes) == 4
+
+
+def test_a_gain_that_names_no_k_gets_the_most_that_its_arms_allow(tmp_path: Path) -> None:
+    rows = results(tmp_path).spec.arms
+    free = TABLE.model_copy(update={"gain": Gain(against="base")})
+    made = samples.with_k({"free": free, "fixed": TABLE}, rows, {"b": 64, "r0": 32, "r1": 128, "r2": 128}.__getitem__)
+    assert made["free"].gain == Gain(against="base", k=32)
+    assert made["fixed"] is TABLE
