@@ -11,7 +11,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", help="a table of the study, such as main, or main_differences")
     parser.add_argument("row", help="an arm, or `arm - against` for a difference")
     parser.add_argument("column", help="a band, or `op 9`; COLUMN/METRIC is one way to name the metric")
-    parser.add_argument("--metric", help="strict_pass@K or answer_pass@K (default: the table's first)")
+    parser.add_argument("--metric", help="such as strict_pass@K or nll (default: the table's first)")
     parser.add_argument("--seed", type=int, help="only the chain of this seed")
 
 

@@ -60,15 +60,21 @@ def trivial(rows: Sequence[Row]) -> np.ndarray:
     return np.array(found, dtype=float)
 
 
-def summarise(rows: Sequence[Row], samples: Samples) -> dict[str, Any]:
-    """The record's metrics: n_prompts, n_samples, and one `cell` for all problems (`all`) and for each band, op and mode."""
+def summarise(rows: Sequence[Row], samples: Samples, nll: np.ndarray | None = None) -> dict[str, Any]:
+    """The record's metrics: n_prompts, n_samples, and one `cell` for all problems (`all`) and for each band, op and mode; with
+    `nll` (P,) of the gold solutions, each cell has their mean too."""
     baselines = Baselines(prior(rows), trivial(rows))
     result: dict[str, Any] = {"n_prompts": len(rows), "n_samples": samples.strict.shape[1]}
-    result["all"] = cell(samples, baselines, np.ones(len(rows), dtype=bool))
+
+    def of(chosen: np.ndarray) -> dict[str, Any]:
+        told = nll is not None and not np.isnan(nll[chosen]).any()
+        return cell(samples, baselines, chosen) | ({"nll": _round(nll[chosen].mean())} if nll is not None and told else {})
+
+    result["all"] = of(np.ones(len(rows), dtype=bool))
     for axis in ("band", "op", "mode"):
         values = np.array([str(getattr(row, axis)) for row in rows])
         names = sorted(set(values), key=lambda name: (len(name), name) if axis == "op" else (0, name))
-        result[axis] = {str(name): cell(samples, baselines, values == name) for name in names}
+        result[axis] = {str(name): of(values == name) for name in names}
     return result
 
 

@@ -11,6 +11,7 @@ import torch
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
+from interplay.evaluate import nll
 from interplay.evaluate.passk import Samples, summarise
 from interplay.model import folder
 from interplay.rollout.engine import engine
@@ -59,19 +60,33 @@ def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dic
     table = pa.concat_tables([pq.read_table(file) for file in files]).combine_chunks()
     samples = arrays(table, spec.num_samples)
     pq.write_table(table, out / "samples.parquet", compression="zstd")
-    pq.write_table(per_prompt(table, samples), out / "prompts.parquet", compression="zstd")
-    return summarise(pool.rows, samples)
+    gold = nll.of_set(spec, inputs["model"], inputs["data"], how) if spec.nll else None
+    prompts = per_prompt(table, samples)
+    if gold is not None:
+        prompts = prompts.append_column("nll", pa.array(gold, pa.float64()))
+    if spec.errors:
+        prompts = with_errors(prompts, samples)
+    pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
+    return summarise(pool.rows, samples, gold)
 
 
 def per_prompt(table: pa.Table, samples: Samples) -> pa.Table:
     """`prompts.parquet`: one row per prompt with its samples counted, strictly right, and with the right answer, and the sum of
-    their scores. What tables are made from, without the completions."""
+    their scores. What tables are made from, without the completions. Where the spec asks, it also has `nll`, of the gold
+    solution, and `error_CLASS` for each class of errors that occurred, the samples of it."""
     count = samples.strict.shape[1]
     first = table.select(["index", "band", "op", "mode"]).take(np.arange(0, len(table), count))
     counts = {"n": np.full(len(first), count), "strict": samples.strict.sum(axis=1), "answer": samples.answer.sum(axis=1)}
     for name, values in counts.items():
         first = first.append_column(name, pa.array(values, pa.int64()))
     return first.append_column("score", pa.array(samples.score.sum(axis=1, dtype=float), pa.float64()))
+
+
+def with_errors(prompts: pa.Table, samples: Samples) -> pa.Table:
+    """The prompts with a column of counts for each class of errors of the samples, by name."""
+    for name in sorted(set(samples.error.ravel().tolist())):
+        prompts = prompts.append_column(f"error_{name}", pa.array((samples.error == name).sum(axis=1), pa.int64()))
+    return prompts
 
 
 def arrays(table: pa.Table, num_samples: int) -> Samples:

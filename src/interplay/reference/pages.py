@@ -81,7 +81,10 @@ PAGE: Page = [
     (
         "What a study shows and claims",
         "Tables, figures and claims are judged from the records of finished stages; what is missing is named.",
-        [report.Table, contrast.Contrast, contrast.Tune, report.Figure, report.Claim, report.Test],
+        [
+            *(report.Table, contrast.Contrast, contrast.Tune, report.Gain),
+            *(report.Figure, report.Extrapolate, report.Claim, report.Test),
+        ],
     ),
     (
         "A scale",
@@ -151,7 +154,9 @@ TITLES: dict[type[Model], str] = {
     report.Table: "tables.<name>",
     contrast.Contrast: "tables.<name>.contrast",
     contrast.Tune: "tables.<name>.contrast.tune",
+    report.Gain: "tables.<name>.gain",
     report.Figure: "figures.<name>",
+    report.Extrapolate: "figures.<name>.extrapolate",
     report.Claim: "claims",
     report.Test: "claims.test",
     study.ScaleChange: "scales.<name>",

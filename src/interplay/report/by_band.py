@@ -3,8 +3,8 @@
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from interplay.report import frame
-from interplay.report.estimate import Estimate, uncertain_over, value
+from interplay.report import frame, measure
+from interplay.report.estimate import Estimate, ends, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.style import WIDTH, legend, look
 from interplay.schema.report import Figure
@@ -16,12 +16,12 @@ def by_band(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     shown: list[tuple[str, Estimate]] = []
     canvas = Canvas(figsize=(WIDTH, 3.9), layout="constrained")
     axis = canvas.subplots()
-    arms = frame.arms(results.spec)
+    arms, told_in = frame.arms(results.spec), measure.of(figure.y)
     for place, arm in enumerate(arms):
         found = [value(results, arm, band, figure.y) for band in bands]
         if not any(item.seeds for item in found):
             continue
-        middle, low, high = (100 * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))
+        middle, low, high = ends(found, figure.y)
         color, marker = look(results, arm)
         at = np.arange(len(bands)) + 0.03 * (place - (len(arms) - 1) / 2)  # beside each other, so that no whisker hides one
         axis.vlines(at, low, high, color=color, linewidth=1.0, alpha=0.7)
@@ -30,8 +30,9 @@ def by_band(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     if not shown:
         return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
     axis.set_xticks(range(len(bands)), bands)
-    axis.set_ylim(-2, 102)
-    axis.set_ylabel(f"{name} (%)")
+    if told_in is measure.SHARE:
+        axis.set_ylim(-2, 102)
+    axis.set_ylabel(f"{name} ({told_in.unit})")
     axis.grid(axis="y")
     legend(canvas, axis)
     gone = [arm for arm in arms if not any(arm == other and item.seeds for other, item in shown)]

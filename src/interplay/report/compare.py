@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.report import estimate, flips, foretold, frame, text
+from interplay.report import estimate, flips, foretold, frame, measure, text
 from interplay.report.collapse import stage_name
 from interplay.report.frame import Results
 from interplay.report.plain import aligned, short
 from interplay.schema.base import UserError, nearest, plural
 from interplay.schema.kinds import TRAINERS
 from interplay.schema.leaves import difference, leaves
-from interplay.schema.report import SCORE, ReportArm, ReportSpec
+from interplay.schema.metric import samples_needed
+from interplay.schema.report import ReportArm, ReportSpec
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
 
@@ -202,23 +203,28 @@ def _scores(
 def _table(read: Results, pairs: flips.Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
     """A line for each column: both values, the difference, and how many prompts moved."""
     rows = [["", "a", "b", "b − a", "", "uncertain over", "better", "worse", "equal"]]
+    told_in = measure.of(metric)
     for item in columns:
         _enough(read, item, metric)
         found = estimate.difference(read, "b", "a", item, metric)
         sides = [estimate.value(read, side, item, metric).value for side in ("a", "b")]
         counts = flips.counted(read, pairs, item, metric)
-        interval = text.interval(found, True).removesuffix(text.OVER_PROMPTS)
-        told = [text.percent(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
-        rows.append([(item or "all").replace(":", " "), *map(text.percent, sides), *told, *map(str, counts)])
-    head += f"{metric} in percent, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
+        interval = text.interval(found, True, metric).removesuffix(text.OVER_PROMPTS)
+        told = [told_in.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
+        rows.append([(item or "all").replace(":", " "), *map(told_in.shown, sides), *told, *map(str, counts)])
+    unit = "percent" if told_in is measure.SHARE else told_in.unit
+    head += f"{metric} in {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
     return [head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
 
 def _enough(read: Results, column: str | None, metric: str) -> None:
     """Every prompt of the column has the samples that the metric needs."""
-    for digest, prompts in read.prompts.items() if metric != SCORE else ():
-        counts = frame.of_column(prompts, column, read.spec.bands)["n"]
-        if len(counts) and frame.split_metric(metric)[1] > counts.min():
+    for digest, prompts in read.prompts.items():
+        rows = frame.of_column(prompts, column, read.spec.bands)
+        counts = rows["n"]
+        if len(counts) and (why := frame.untold(rows, metric)):
+            raise UserError(f"--metric {metric}: evaluation {digest} {why}; choose another metric")
+        if len(counts) and samples_needed(metric) > counts.min():
             raise UserError(f"--metric {metric}: evaluation {digest} has {plural(counts.min(), 'sample')} per prompt; lower k")
 
 

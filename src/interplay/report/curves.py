@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from interplay.report import frame
+from interplay.report import extrapolate, frame
 from interplay.report.frame import Results
+from interplay.report.measure import Measure
 from interplay.report.style import WIDTH, legend, look
 from interplay.schema.report import Figure
 from interplay.store import metrics
@@ -36,6 +37,12 @@ WIDE_RANGE = 30.0
 """A quantity that is positive and spans more than this ratio is drawn on a logarithmic axis."""
 
 
+TAIL = 10
+"""The last of so many parts of a training curve is what an extrapolation is judged by: single steps are noise."""
+RAW = Measure(1, 3, "", "", (-np.inf, np.inf))
+"""Keys of metrics.jsonl as they are."""
+
+
 class Run(NamedTuple):
     """The last stage of an arm at those seeds that share it: value by step."""
 
@@ -52,8 +59,11 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         return None, f"Not drawn: no arm's last stage logs {figure.y}."
     canvas = Canvas(figsize=(WIDTH, 3.9 if len(kinds) < 3 else 3.5), layout="constrained")
     axes = canvas.subplots(1, len(kinds), squeeze=False)[0]
+    notes: list[str] = []
     for axis, kind in zip(axes, kinds, strict=True):
-        _panel(results, axis, [run for run in runs if run.kind == kind], kind, figure.y)
+        of_kind = [run for run in runs if run.kind == kind]
+        _panel(results, axis, of_kind, kind, figure.y)
+        notes += _continue(results, axis, of_kind, figure)
         if len(kinds) > 1:
             axis.set_title(kind)
     legend(canvas, *axes, order=frame.arms(results.spec))
@@ -64,7 +74,9 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     absent += f" Missing: {', '.join(gone)}." if gone else ""
     what = UNITS.get(figure.y, figure.y)
     what = what if what.startswith(figure.y) else f"{figure.y}, {what},"
-    return canvas, f"{what} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{absent}"
+    absent += " Dashed: foretold from the steps before." if notes else ""
+    caption = f"{what} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{absent}"
+    return canvas, "\n".join([caption, *notes])
 
 
 def _runs(results: Results, arm: str, key: str) -> list[Run]:
@@ -82,14 +94,36 @@ def _last(results: Results, arm: str) -> dict[str, str]:
     return {split_ref(stage.digest)[0]: stage.kind for stage in ends}
 
 
+def _continue(results: Results, axis: Axes, runs: list[Run], figure: Figure) -> list[str]:
+    """Draw what the start of each arm's mean curve foretells, and say how near it came to the mean of its last tenth."""
+    asked, notes = figure.extrapolate, []
+    for arm in dict.fromkeys(run.arm for run in runs) if asked is not None else []:
+        assert asked is not None
+        series = [run.values for run in runs if run.arm == arm]
+        steps, values = _shared(series)
+        judged = max(1, len(steps) // TAIL)
+        half = extrapolate.half_width(values[:, -judged:].mean(axis=1))
+        found = extrapolate.foretell(steps, values.mean(axis=0), asked, (-np.inf, np.inf), half, judged)
+        notes.append(extrapolate.line(arm, found, RAW) if found else extrapolate.too_short(arm, len(steps)))
+        if found:
+            extrapolate.dash(axis, found, RAW, look(results, arm)[0])
+    return notes
+
+
+def _shared(series: list[dict[int, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """Steps (n,) that all seeds log, and their values (seeds, n)."""
+    steps = sorted(set.intersection(*(set(values) for values in series)))
+    return np.array(steps, dtype=float), np.array([[values[step] for step in steps] for values in series])
+
+
 def _panel(results: Results, axis: Axes, runs: list[Run], kind: str, key: str) -> None:
     for arm in dict.fromkeys(run.arm for run in runs):
         series = [run.values for run in runs if run.arm == arm]
         color, _ = look(results, arm)
         for values in series if len(series) > 1 else []:
             axis.plot(list(values), list(values.values()), color=color, linewidth=0.7, alpha=0.45)
-        steps = sorted(set.intersection(*(set(values) for values in series)))
-        axis.plot(steps, [np.mean([values[step] for values in series]) for step in steps], color=color, linewidth=2.0, label=arm)
+        steps, found = _shared(series)
+        axis.plot(steps, found.mean(axis=0), color=color, linewidth=2.0, label=arm)
     every = [value for run in runs for value in run.values.values()]
     if min(every) > 0 and max(every) / min(every) > WIDE_RANGE:
         axis.set_yscale("log")

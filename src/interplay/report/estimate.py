@@ -1,13 +1,14 @@
 """One number with its interval, and what that interval is uncertain over."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from interplay.report import stats
-from interplay.report.frame import Results, of_column, scores, seeds, split_metric
-from interplay.schema.report import SCORE
+from interplay.report import measure, stats
+from interplay.report.frame import Results, of_column, scores, seeds, telling, untold
+from interplay.schema.metric import samples_needed
 
 AGREE = 1e-12
 """Means of seeds that differ by less are equal but for rounding."""
@@ -44,8 +45,22 @@ class _Part(NamedTuple):
     scores: pd.Series
     digests: tuple[str, ...]
     n_samples: int
+    telling: int
+    """Prompts that bear on it."""
+
+
+class _Rows(NamedTuple):
+    """The prompts of one arm at one seed on a column."""
+
+    prompts: pd.DataFrame
+    digest: str
+    n_samples: int
     data: str
     """Digest of the problem set."""
+
+
+Pairing = Callable[[pd.DataFrame, pd.DataFrame], pd.Series]
+"""Prompts of an arm, and the same of what it is compared with -> a number for each."""
 
 
 def value(results: Results, arm: str, column: str | None, metric: str) -> Estimate:
@@ -56,20 +71,35 @@ def value(results: Results, arm: str, column: str | None, metric: str) -> Estima
     parts: dict[int, _Part] = {}
     missing = _absent(results, arm)
     for seed in seeds(results.spec, arm):
-        part = _part(results, arm, seed, column, metric)
-        if isinstance(part, str):
-            missing.append(part)
+        rows = _rows(results, arm, seed, column, metric)
+        if isinstance(rows, str):
+            missing.append(rows)
         else:
-            parts[seed] = part
-    return _estimate(parts, missing, (0.0, 1.0))
+            bearing = telling(rows.prompts, metric)
+            parts[seed] = _Part(scores(rows.prompts, metric), (rows.digest,), rows.n_samples, bearing)
+    return _estimate(parts, missing, measure.of(metric).support)
 
 
 def difference(results: Results, arm: str, against: str, column: str | None, metric: str) -> Estimate:
     """`metric` of `arm` minus that of `against`, paired by seed: the paired t interval over seeds, or with one distinct pair of
     models the bootstrap over prompts paired by prompt. An `against` that all seeds share is the same model in each pair, so the
     interval is then uncertain over the seeds of `arm` alone."""
-    parts, missing = _pairs(results, arm, against, column, metric)
-    found = _estimate(parts, missing, (-1.0, 1.0))
+    return paired(results, arm, against, column, metric, lambda one, other: scores(one, metric) - scores(other, metric))
+
+
+def paired(
+    results: Results,
+    arm: str,
+    against: str,
+    column: str | None,
+    metric: str,
+    of: Pairing,
+    support: tuple[float, float] | None = None,
+) -> Estimate:
+    """The mean over prompts of what `of` makes of the two arms' counts, with the intervals of `difference`. `metric`: what both
+    evaluations have to tell; `support`: what the mean cannot leave, null: that of a difference of the metric."""
+    parts, missing = _pairs(results, arm, against, column, metric, of)
+    found = _estimate(parts, missing, support or measure.of(metric).support_of_differences)
     if np.isnan(found.deviation):
         return found
     shared = len({part.digests[1] for part in parts.values()}) == 1
@@ -80,7 +110,7 @@ def difference(results: Results, arm: str, against: str, column: str | None, met
 def p_value(results: Results, arm: str, against: str, column: str | None, metric: str) -> float:
     """Two-sided p-value of "`difference` is 0", uncertain over the same as its interval: the paired t test over seeds, or with
     one distinct pair of models (or seeds that agree exactly) the bootstrap over prompts. NaN where there is no difference."""
-    parts, _ = _pairs(results, arm, against, column, metric)
+    parts, _ = _pairs(results, arm, against, column, metric, lambda one, other: scores(one, metric) - scores(other, metric))
     if not parts:
         return float("nan")
     distinct = _distinct(parts)
@@ -88,20 +118,23 @@ def p_value(results: Results, arm: str, against: str, column: str | None, metric
     return stats.t_p(means) if np.ptp(means) > AGREE else stats.bootstrap_p(_pooled(distinct))
 
 
-def _pairs(results: Results, arm: str, against: str, column: str | None, metric: str) -> tuple[dict[int, _Part], list[str]]:
+def _pairs(
+    results: Results, arm: str, against: str, column: str | None, metric: str, of: Pairing
+) -> tuple[dict[int, _Part], list[str]]:
     """Seed -> differences prompt by prompt; and why some are not there."""
     parts: dict[int, _Part] = {}
     missing = _absent(results, arm)
     for seed in seeds(results.spec, arm):
-        one, other = _part(results, arm, seed, column, metric), _part(results, against, seed, column, metric)
-        gaps = [part for part in (one, other) if isinstance(part, str)]
+        one, other = _rows(results, arm, seed, column, metric), _rows(results, against, seed, column, metric)
+        gaps = [rows for rows in (one, other) if isinstance(rows, str)]
         if isinstance(one, str) or isinstance(other, str):
             missing += gaps
         elif one.data != other.data:
             missing.append(f"{arm} and {against} at seed {seed} were evaluated on different problem sets")
         else:
             least = min(one.n_samples, other.n_samples)
-            parts[seed] = _Part(one.scores - other.scores, one.digests + other.digests, least, one.data)
+            bearing = min(telling(rows.prompts, metric) for rows in (one, other))
+            parts[seed] = _Part(of(one.prompts, other.prompts), (one.digest, other.digest), least, bearing)
     return parts, missing
 
 
@@ -109,14 +142,15 @@ def _absent(results: Results, arm: str) -> list[str]:
     return [] if seeds(results.spec, arm) else [f"the study has no arm '{arm}'"]
 
 
-def _part(results: Results, arm: str, seed: int, column: str | None, metric: str) -> _Part | str:
-    """One seed's scores from the first evaluation (by name) that holds the column with enough samples, or why there are none."""
+def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str) -> _Rows | str:
+    """One seed's prompts from the first evaluation (by name) that holds the column, tells the metric and has enough samples, or
+    why there are none."""
     planned = [item for item in results.spec.arms if item.arm == arm and item.seed == seed]
     if not planned:
         return f"the study plans no {arm} at seed {seed}"
     evaluations = [digest for _, digest in sorted(planned[0].evaluations.items())]
     gaps = [digest for digest in evaluations if digest not in results.prompts]
-    needed = 1 if metric == SCORE else split_metric(metric)[1]
+    needed = samples_needed(metric)
     few = []
     for digest in evaluations:
         if digest in gaps:
@@ -124,9 +158,14 @@ def _part(results: Results, arm: str, seed: int, column: str | None, metric: str
         rows = of_column(results.prompts[digest], column, results.spec.bands)
         if len(rows):
             least = int(rows["n"].min())
-            if needed <= least:
-                return _Part(scores(rows, metric), (digest,), least, results.records[digest]["deps"]["data"])
-            few.append(f"evaluation {digest} of {arm} at seed {seed} has {least} samples per prompt, {metric} needs {needed}")
+            why = untold(rows, metric)
+            if needed <= least and not why:
+                return _Rows(rows, digest, least, results.records[digest]["deps"]["data"])
+            few.append(
+                f"evaluation {digest} of {arm} at seed {seed} {why}"
+                if why
+                else f"evaluation {digest} of {arm} at seed {seed} has {least} samples per prompt, {metric} needs {needed}"
+            )
     if few:
         return "; ".join(few)
     if gaps or not evaluations:
@@ -148,7 +187,7 @@ def _estimate(parts: dict[int, _Part], missing: list[str], support: tuple[float,
         over = f"{len(means)} seeds"
     else:
         pooled = _pooled(distinct)
-        low, high = stats.bootstrap(pooled, support)
+        low, high = stats.bootstrap(pooled, support, telling=min(part.telling for part in parts.values()))
         over = f"{len(pooled)} prompts ({_why_prompts(len(means), len(parts))})"
     return Estimate(
         value=float(means.mean()),
@@ -197,6 +236,13 @@ def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
     for name, kind in kinds.items():
         names.setdefault(" or ".join(sorted(kind)), []).append(name)
     return "; ".join(f"{kind} ({', '.join(of)})" for kind, of in names.items()) or "nothing"
+
+
+def ends(found: Sequence[Estimate], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values, lower and upper ends of the intervals (n,) of n estimates, in the unit in which the metric is shown."""
+    factor = measure.of(metric).factor
+    middle, low, high = (factor * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))
+    return middle, low, high
 
 
 def plain(estimate: Estimate) -> dict:

@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from interplay.report import contrast, estimate, foretold, frame, stats, tables, text
+from interplay.report import contrast, estimate, foretold, frame, gain, measure, stats, tables, text
 from interplay.report.chain import stages_of
 from interplay.report.estimate import Estimate
 from interplay.report.frame import Results
 from interplay.report.plain import aligned
 from interplay.schema.base import UserError, nearest
-from interplay.schema.report import SCORE, ReportSpec, check_metric
+from interplay.schema.metric import ERROR, ERRORS, HACKED, HACKED_OF_RIGHT, NLL, check_metric, is_error, samples_needed
+from interplay.schema.report import ReportSpec, Table
 from interplay.store import artifact
 
 DIFFERENCES = "_differences"
+COUNTS = ("prompts.parquet", "samples.parquet")
+"""What cells are computed from; either will do."""
 
 Stages = Mapping[str, Mapping[str, Any]]
 
@@ -57,30 +60,56 @@ def match(spec: ReportSpec, stages: Stages, table: str, row: str, column: str, m
     Raises UserError with the nearest name for whatever the table does not have."""
     where = f"study {spec.study}"
     fights = [f"{known}{contrast.SUFFIX}" for known in spec.lineups]
-    name = _pick(table, [*spec.tables, *(f"{known}{DIFFERENCES}" for known in spec.tables), *fights], where, "table")
-    shown = spec.tables[name.removesuffix(DIFFERENCES).removesuffix(contrast.SUFFIX)]
-    pairs = {f"{arm} − {against}": (arm, against) for arm, against in _pairs(spec, name if name in fights else "")}
+    gains = [f"{known}{gain.SUFFIX}" for known, item in spec.tables.items() if item.gain is not None]
+    differences = [f"{known}{DIFFERENCES}" for known, item in spec.tables.items() if item.against is None]
+    name = _pick(table, [*spec.tables, *differences, *fights, *gains], where, "table")
+    own = name in [*fights, *gains] or (name in spec.tables and spec.tables[name].against is not None)
+    shown = spec.tables[name if name in spec.tables else _base_name(name)]
+    pairs = {f"{arm} − {against}": (arm, against) for arm, against in _pairs(spec, name, shown)}
     values = {arm: (arm, "") for arm in frame.arms(spec)}
-    known = pairs if name.endswith(DIFFERENCES) else values | pairs
+    known = pairs if name in [*differences, *gains] or (own and name in spec.tables) else values | pairs
     arm, against = known[_pick(row, list(known), f"table {name}", "row")]
-    table = name if name in fights else f"{name.removesuffix(DIFFERENCES)}{DIFFERENCES if against else ''}"
+    table = name if own else f"{name.removesuffix(DIFFERENCES)}{DIFFERENCES if against else ''}"
     column, _, behind = column.partition("/")
     bands = [foretold.bands(stages[d]["deps"]["data"], stages) for row in spec.arms for d in row.evaluations.values()]
     ops = sorted({op for known in bands for ops in known.values() for op in ops})
     columns = [part for item in shown.columns for part in ([f"op:{op}" for op in ops] if item == "op" else [item])]
     untold = "op" in shown.columns and any(foretold.all_ops(known) is None for known in bands)
     column = _pick(column, columns, f"table {name}", "column", lambda word: untold and word.startswith("op:"))
-    metrics = list(dict.fromkeys(shown.cells)) if name in fights else tables.side_by_side(shown.cells)
+    metrics = list(dict.fromkeys(shown.cells)) if name in fights else tables.side_by_side(_cells(shown))
+    if name in gains:
+        return Asked(table, arm, against, column, _gain(metric or behind, shown, f"table {name}"))
     metric = _pick(metric or behind or metrics[0], metrics, f"table {name}", "metric", is_metric)
     return Asked(table, arm, against, column, metric)
 
 
-def _pairs(spec: ReportSpec, fight: str) -> list[tuple[str, str]]:
-    """(arm, against) of the rows of differences, and of a contrast if one is asked for: whichever try may have been chosen."""
+def _base_name(name: str) -> str:
+    """The table that one of differences, of a contrast or of gains belongs to."""
+    return name.removesuffix(DIFFERENCES).removesuffix(contrast.SUFFIX).removesuffix(gain.SUFFIX)
+
+
+def _cells(table: Table) -> list[str]:
+    """Its cells, with every class of errors that may have occurred."""
+    return [part for cell in table.cells for part in ([f"{ERROR}:{name}" for name in ERRORS] if cell == ERROR else [cell])]
+
+
+def _gain(word: str, table: Table, where: str) -> str:
+    """A column of a table of gains."""
+    known = gain.metrics(table.gain.k or 1) if table.gain else []
+    return _pick(word or known[0], known, where, "metric")
+
+
+def _pairs(spec: ReportSpec, name: str, table: Table) -> list[tuple[str, str]]:
+    """(arm, against) of the rows of differences to one arm; else of those to controls, and of a contrast if one is asked for:
+    whichever try may have been chosen."""
+    one = table.gain.against if table.gain and name.endswith(gain.SUFFIX) else table.against
+    if one is not None:
+        return [(arm, one) for arm in frame.arms(spec) if arm != one]
     pairs = tables.contrasts(Results(spec, {}, {}, {}))
-    if not fight:
+    fight = name.removesuffix(contrast.SUFFIX)
+    if fight == name or fight not in spec.lineups:
         return pairs
-    lineup = spec.lineups[fight.removesuffix(contrast.SUFFIX)]
+    lineup = spec.lineups[fight]
     first = [item.arm for one in lineup.contenders if one.name == lineup.against for item in one.tries]
     others = [item.arm for one in lineup.contenders if one.name != lineup.against for item in one.tries]
     return [*pairs, *((arm, against) for arm in others for against in first)]
@@ -123,9 +152,11 @@ def value(spec: ReportSpec, report: str, results: Path, asked: Asked) -> tuple[E
     digests = [digest for row in spec.arms for digest in row.evaluations.values()]
     wanted = [block for digest in digests for block in spec.blocks_of(digest)]
     folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
-    absent = [d for d, path in folders.items() if artifact.done(path) and not (path / "samples.parquet").exists()]
+    absent = [d for d, path in folders.items() if artifact.done(path) and not any((path / name).exists() for name in COUNTS)]
     if not absent:
         read = frame.read(spec, folders)
+        if gain.is_gain(asked.metric):
+            return _of_gain(read, asked), []
         if asked.against:
             return estimate.difference(read, asked.arm, asked.against, asked.column, asked.metric), []
         return estimate.value(read, asked.arm, asked.column, asked.metric), []
@@ -133,6 +164,13 @@ def value(spec: ReportSpec, report: str, results: Path, asked: Asked) -> tuple[E
     notes = [f"samples of evaluation {digest}: `interplay store pull` gets them" for digest in absent]
     found = _from_records(spec, folders, asked, shown)
     return found, notes if shown else [*notes, "the interval: it needs samples, or the report's record"]
+
+
+def _of_gain(read: Results, asked: Asked) -> Estimate:
+    """A cell of a table of gains."""
+    of = read.spec.tables[asked.table.removesuffix(gain.SUFFIX)].gain
+    k = of.k if of and of.k else 1
+    return gain.estimate(read, asked.arm, asked.against, asked.column, asked.metric, k)
 
 
 def _shown(report: str, results: Path, asked: Asked) -> list[float] | None:
@@ -157,6 +195,8 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, show
             known = [cell for cell in cells if cell]
             parts[row.seed] = (known[0][1] - (known[1][1] if asked.against else 0.0), tuple(cell[0] for cell in known))
             counts += [cell[2] for cell in known]
+    if not parts and shown and shown[0] is not None:
+        return Estimate(shown[0], shown[1], shown[2])
     if not parts:
         return Estimate(missing=(f"no record here holds {asked.metric} of {asked.column}; any k needs the samples",))
     distinct = {digests: mean for mean, digests in parts.values()}
@@ -164,7 +204,8 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, show
     low, high = (shown[1], shown[2]) if shown else (np.nan, np.nan)
     over = f"{min(count for count, _ in counts)} prompts"
     if len(means) > 1 and np.ptp(means) > estimate.AGREE:
-        low, high = stats.t_interval(means, (-1.0, 1.0) if asked.against else (0.0, 1.0))
+        of = measure.of(asked.metric)
+        low, high = stats.t_interval(means, of.support_of_differences if asked.against else of.support)
         over = f"{len(means)} seeds"
     prompts, samples = (min(number) for number in zip(*counts, strict=True))
     per_seed = tuple(mean for mean, _ in parts.values())
@@ -178,39 +219,55 @@ def _cell(
     """(digest, mean, (prompts, samples)) of the first evaluation whose record holds the column. Of several blocks of samples the
     records add up for means over samples alone: pass@k of all is no mean of theirs."""
     axis, name = ("op", asked.column.removeprefix("op:")) if asked.column.startswith("op:") else ("band", asked.column)
-    adds_up = asked.metric == SCORE or frame.split_metric(asked.metric)[1] == 1
+    adds_up = samples_needed(asked.metric) == 1 and asked.metric not in (NLL, HACKED_OF_RIGHT)
     for digest in evaluations:
         of = [folders[block] for block in spec.blocks_of(digest)]
         metrics = [artifact.record(folder)["metrics"] if artifact.done(folder) else {} for folder in of]
         cells = [each.get(axis, {}).get(name, {}) for each in metrics]
-        if all(asked.metric in cell for cell in cells) and (len(of) == 1 or adds_up):
+        told = [_told(cell, asked.metric) for cell in cells]
+        if asked.metric == NLL:
+            told = told[:1]  # the first block alone scores gold solutions
+        if not any(np.isnan(told)) and (len(told) == 1 or adds_up):
             samples = [each["n_samples"] for each in metrics]
-            mean = np.average([cell[asked.metric] for cell in cells], weights=samples)
+            mean = np.average(told, weights=samples[: len(told)])
             return digest, float(mean), (cells[0]["n"], sum(samples))
     return None
+
+
+def _told(cell: Mapping[str, Any], metric: str) -> float:
+    """What a record's numbers over some problems say of a metric; NaN where they do not."""
+    if is_error(metric) and "errors" in cell:
+        return float(cell["errors"].get(metric.removeprefix(f"{ERROR}:"), 0.0))
+    if metric in (HACKED, HACKED_OF_RIGHT) and "answer_pass@1" in cell:
+        hacked, right = cell["answer_pass@1"] - cell["strict_pass@1"], cell["answer_pass@1"]
+        return float(hacked if metric == HACKED else hacked / right if right else np.nan)
+    return float(cell.get(metric, np.nan))
 
 
 def _head(spec: ReportSpec, report: str, found: Estimate, asked: Asked) -> list[str]:
     signed = bool(asked.against)
     row = f"{asked.arm} − {asked.against}" if signed else asked.arm
-    unit = "points" if signed else "%"
+    told_in = measure.of(asked.metric)
+    unit = told_in.unit_of_differences if signed else told_in.unit
     lines = [f"{row}, {tables.label(asked.column, asked.metric)}: "]
-    if found.seeds:
-        interval = "" if np.isnan(found.low) else f" {text.interval(found, signed).removesuffix(text.OVER_PROMPTS)}"
-        lines[0] += f"{text.percent(found.value, signed)} {unit}{interval}"
-        lines.append(f"  uncertain over {found.over}; {found.n_prompts} prompts, {found.n_samples} samples each")
+    if not np.isnan(found.value):
+        interval = "" if np.isnan(found.low) else f" {text.interval(found, signed, asked.metric).removesuffix(text.OVER_PROMPTS)}"
+        lines[0] += f"{told_in.shown(found.value, signed)} {unit}{interval}"
+        counted = f"uncertain over {found.over}; {found.n_prompts} prompts, {found.n_samples} samples each"
+        lines.append(f"  {counted if found.seeds else 'as the record of the report says: no evaluation is here to count'}")
     else:
         lines[0] += "missing"
     lines.append(f"  table {asked.table} of study {spec.study} at scale {spec.scale}, report {report}")
     if not np.isnan(found.detectable):
         lines.append(
-            f"  smallest true difference that these seeds would find (80 % power): {text.percent(found.detectable)} points"
+            f"  smallest true difference that these seeds would find (80 % power): {told_in.shown(found.detectable)} "
+            f"{told_in.unit_of_differences}"
         )
     seeds: dict[int, list[str]] = {}
     for item in sorted(spec.arms, key=lambda item: item.arm != asked.arm):
         seeds.setdefault(item.seed, []).extend(digest for digest in item.evaluations.values() if digest in found.digests)
     shown = zip(found.seeds, found.per_seed, strict=True)
-    lines += aligned([[f"seed {seed}", f"{text.percent(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
+    lines += aligned([[f"seed {seed}", f"{told_in.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
     return lines + [f"  missing: {reason}" for reason in found.missing]
 
 

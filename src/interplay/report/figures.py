@@ -1,6 +1,7 @@
-"""Figures: pass@k curves, scores per op or band, training curves. PNG and SVG whose bytes depend on the numbers alone."""
+"""Figures of every form, drawn by the module of that form. PNG and SVG whose bytes depend on the numbers alone."""
 
 import io
+from collections.abc import Callable
 from typing import NamedTuple
 
 import matplotlib
@@ -8,12 +9,21 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from interplay.report import curves, frame, ladder, lineage
+from interplay.report import classes, curves, frame, ladder, lineage, measure
 from interplay.report.by_band import by_band
-from interplay.report.estimate import Estimate, uncertain_over, value
+from interplay.report.estimate import Estimate, ends, uncertain_over, value
 from interplay.report.frame import Results
+from interplay.report.heat import heat
 from interplay.report.style import STYLE, WIDTH, legend, look
-from interplay.schema.report import Figure, is_metric
+from interplay.schema.metric import ERROR
+from interplay.schema.report import Figure
+
+Drawer = Callable[[Results, Figure], tuple[Canvas | None, str]]
+"""Draws a figure, or not, and says what is to be seen; further lines are notes."""
+
+
+Ends = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Values, lower and upper ends of intervals, each (n,)."""
 
 
 class Drawing(NamedTuple):
@@ -22,16 +32,29 @@ class Drawing(NamedTuple):
     png: bytes
     svg: bytes
     caption: str
+    notes: list[str] = []
+    """Lines beneath the caption."""
 
 
 def draw(results: Results, figure: Figure) -> Drawing:
     """Draw one declared figure."""
     with matplotlib.rc_context(STYLE):
-        by_step = ladder.by_step if is_metric(figure.y) else curves.by_step
-        canvas, caption = {"k": _by_k, "op": _by_op, "band": by_band, "step": by_step}[figure.x](results, figure)
+        canvas, said = _drawer(figure)(results, figure)
+        caption, *notes = said.split("\n")
         if canvas is None:
             return Drawing(b"", b"", caption)
-        return Drawing(_bytes(canvas, "png", {"Software": None}), _bytes(canvas, "svg", {"Date": None, "Creator": None}), caption)
+        png, svg = _bytes(canvas, "png", {"Software": None}), _bytes(canvas, "svg", {"Date": None, "Creator": None})
+        return Drawing(png, svg, caption, notes)
+
+
+def _drawer(figure: Figure) -> Drawer:
+    """Who draws it."""
+    if figure.form == "heat":
+        return heat
+    if figure.y == ERROR:
+        return classes.bars
+    by_step = ladder.by_step if figure.along() else curves.by_step
+    return {"k": _by_k, "op": _by_op, "band": by_band, "step": by_step}[figure.x]
 
 
 def _bytes(canvas: Canvas, form: str, metadata: dict[str, None]) -> bytes:
@@ -115,32 +138,33 @@ def _by_op(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         if not any(item.seeds for item in found):
             continue
         at = np.arange(len(ops)) + (place - (len(arms) - 1) / 2) * width
-        _bars(axis, at, width, found, arm, look(results, arm)[0])
+        _bars(axis, at, width, ends(found, figure.y), arm, look(results, arm)[0])
         shown += [(arm, item) for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
-    axis.set_ylim(0, 104)
+    told_in = measure.of(figure.y)
+    axis.set_ylim(0, 104 if told_in is measure.SHARE else None)
     axis.set_xlabel("op (operations that the answer needs)")
-    axis.set_ylabel(f"{name} (%)")
+    axis.set_ylabel(f"{name} ({told_in.unit})")
     axis.grid(axis="y")
     axis.set_axisbelow(True)
-    _shade_bands(results, axis, ops)
+    _shade_bands(results, axis, ops, 105 if told_in is measure.SHARE else 1.01 * axis.get_ylim()[1])
     legend(canvas, axis)
     return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{_absent(results, shown)}"
 
 
-def _bars(axis: Axes, at: np.ndarray, width: float, found: list[Estimate], arm: str, color: str) -> None:
-    middle, low, high = (100 * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))
+def _bars(axis: Axes, at: np.ndarray, width: float, drawn: Ends, arm: str, color: str) -> None:
+    middle, low, high = drawn
     axis.bar(at, middle, width * 0.9, color=color, label=arm)
     axis.vlines(at, low, high, color="#222222", linewidth=0.8)
 
 
-def _shade_bands(results: Results, axis: Axes, ops: list[int]) -> None:
-    """Each band's stretch of ops, named above the axis; every second one is shaded."""
+def _shade_bands(results: Results, axis: Axes, ops: list[int], top: float) -> None:
+    """Each band's stretch of ops, named at the height `top`, above the axis; every second one is shaded."""
     for place, band in enumerate(frame.bands(results)):
         inside = [ops.index(op) for op in results.spec.bands.get(band, []) if op in ops]
         if not inside:
             continue
         if place % 2:
             axis.axvspan(min(inside) - 0.5, max(inside) + 0.5, color="#f0f0f0", zorder=0, linewidth=0)
-        axis.text((min(inside) + max(inside)) / 2, 105, band, ha="center", va="bottom", color="#555555", weight="bold")
+        axis.text((min(inside) + max(inside)) / 2, top, band, ha="center", va="bottom", color="#555555", weight="bold")

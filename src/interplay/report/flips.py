@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from interplay.report import frame
 from interplay.report.frame import Results
 from interplay.schema.kinds import SETS
+from interplay.schema.metric import lower_is_better
 from interplay.store import artifact
 
 Pairs = list[tuple[int, str, str]]
@@ -43,7 +44,7 @@ def counted(read: Results, pairs: Pairs, column: str | None, metric: str) -> tup
     better = worse = equal = 0
     for _, a, b in pairs:
         one, other = (frame.scores(frame.of_column(read.prompts[d], column, read.spec.bands), metric) for d in (a, b))
-        change = other - one
+        change = one - other if lower_is_better(metric) else other - one
         better, worse, equal = better + int((change > 0).sum()), worse + int((change < 0).sum()), equal + int((change == 0).sum())
     return better, worse, equal
 

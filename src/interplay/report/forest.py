@@ -4,18 +4,19 @@ import math
 from collections.abc import Callable
 
 from interplay.report.estimate import Estimate
+from interplay.report.measure import SHARE, Measure
 
 WIDTH, HEIGHT, MIDDLE, ROOM = 260, 34, 10, 20
 
 
-def svg(found: Estimate, claimed: tuple[float, float], signed: bool) -> str:
+def svg(found: Estimate, claimed: tuple[float, float], signed: bool, told_in: Measure = SHARE) -> str:
     """The interval over the shaded range that the claim asserts; empty where there is no estimate.
 
     Values run over 0 to 100 %. Differences run as far to both sides of zero as the interval and the claim need."""
     if not found.seeds:
         return ""
     ends = [abs(number) for number in (found.low, found.high, found.value, *claimed) if math.isfinite(number)]
-    reach = min(1.0, 1.15 * max([0.02, *ends]))
+    reach = min(told_in.support_of_differences[1], 1.15 * max([0.02, *ends]))
     low, high = (-reach, reach) if signed else (0.0, 1.0)
 
     def at(number: float) -> float:
@@ -30,7 +31,10 @@ def svg(found: Estimate, claimed: tuple[float, float], signed: bool) -> str:
         *(f'<line class="mark" x1="{at(mark)}" x2="{at(mark)}" y1="1" y2="22"/>' for mark in marks),
         f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>',
         f'<circle class="estimate" cx="{at(found.value)}" cy="{MIDDLE}" r="4"/>',
-        *(f'<text x="{x}" y="32" text-anchor="{_anchor(x)}">{_tick(mark, signed)}</text>' for mark, x in _apart(marks, at)),
+        *(
+            f'<text x="{x}" y="32" text-anchor="{_anchor(x)}">{_tick(mark, signed, told_in)}</text>'
+            for mark, x in _apart(marks, at)
+        ),
         "</svg>",
     ]
     return "".join(parts)
@@ -49,6 +53,6 @@ def _anchor(x: float) -> str:
     return "start" if x < 16 else "end" if x > WIDTH - 16 else "middle"
 
 
-def _tick(mark: float, signed: bool) -> str:
-    shown = f"{round(100 * mark, 1):g}"
+def _tick(mark: float, signed: bool, told_in: Measure) -> str:
+    shown = f"{round(told_in.factor * mark, told_in.decimals):g}"
     return f"+{shown}" if signed and mark > 0 else shown.replace("-", "−")

@@ -8,9 +8,13 @@ import numpy as np
 import pandas as pd
 
 from interplay.schema.base import UserError
-from interplay.schema.report import SCORE, ReportSpec
+from interplay.schema.metric import ERROR, ERRORS, HACKED, HACKED_OF_RIGHT, NLL, SCORE, is_error
+from interplay.schema.report import ReportSpec
 from interplay.store.artifact import done, record
 from interplay.tasks.score import pass_at_k
+
+COUNTED = "error_"
+"""What stands before a class of errors in the name of the column that counts it."""
 
 
 class Results(NamedTuple):
@@ -19,7 +23,7 @@ class Results(NamedTuple):
     spec: ReportSpec
     prompts: dict[str, pd.DataFrame]
     """Evaluation digest -> one row per prompt, by its index: band, op, mode, n samples, of which strict and answer right, and
-    the sum of their scores."""
+    the sum of their scores; where the evaluation tells them, nll of the gold solution and samples by class, error_CLASS."""
     records: dict[str, dict]
     """Digest -> record of every finished stage."""
     folders: dict[str, Path]
@@ -40,8 +44,10 @@ def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
 
 
 def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
-    """Counts of blocks of samples of the same prompts, added up."""
-    return blocks[0].assign(**{name: sum(block[name] for block in blocks) for name in ("n", "strict", "answer", "score")})
+    """Counts of blocks of samples of the same prompts, added up; what only the first block tells stays as it is."""
+    classes = sorted({name for block in blocks for name in block.columns if name.startswith(COUNTED)})
+    sums = {name: sum(block[name] for block in blocks) for name in ("n", "strict", "answer", "score")}
+    return blocks[0].assign(**sums, **{name: sum(block[name] for block in blocks if name in block) for name in classes})
 
 
 def count(folder: Path) -> pd.DataFrame:
@@ -79,12 +85,55 @@ def split_metric(metric: str) -> tuple[str, int]:
     return kind, int(k)
 
 
+def untold(prompts: pd.DataFrame, metric: str) -> str:
+    """Why the metric cannot be told of these prompts, as words behind the name of their evaluation; empty where it can."""
+    if metric == NLL and "nll" not in prompts:
+        return "scores no gold solutions (nll: true)"
+    if metric == NLL and prompts["nll"].isna().any():
+        return "has prompts whose gold solution has no token"
+    if is_error(metric) and not any(name.startswith(COUNTED) for name in prompts.columns):
+        return "counts no classes of errors (errors: true)"
+    if metric == HACKED_OF_RIGHT and not prompts["answer"].any():
+        return "has no right answer there"
+    return ""
+
+
 def scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
-    """Unbiased pass@k of each prompt, or its mean score, in [0, 1]; k must not exceed any prompt's n."""
+    """Per prompt, with their mean the metric's value: unbiased pass@k, the mean score, nll, or the share of samples that are
+    hacked or of a class of errors. k must not exceed any prompt's n, and the prompts must tell the metric (`untold`)."""
     if metric == SCORE:
         return prompts["score"] / prompts["n"]
+    if metric == NLL:
+        return prompts[NLL].astype(float)
+    if metric == HACKED:
+        return (prompts["answer"] - prompts["strict"]) / prompts["n"]
+    if metric == HACKED_OF_RIGHT:
+        return _ratio(prompts["answer"] - prompts["strict"], prompts["answer"])
+    if is_error(metric):
+        name = f"{COUNTED}{metric.removeprefix(f'{ERROR}:')}"
+        return (prompts[name] if name in prompts else 0 * prompts["n"]) / prompts["n"]
     kind, k = split_metric(metric)
     return pd.Series(pass_at_k(prompts["n"].to_numpy(), prompts[kind].to_numpy(), k), index=prompts.index, dtype=np.float64)
+
+
+def _ratio(part: pd.Series, whole: pd.Series) -> pd.Series:
+    """Per prompt R + (part - R whole) / mean(whole), with R the sum of `part` by the sum of `whole`. The mean is R, and the mean
+    of redrawn prompts has, to first order, the spread that R has (the ratio estimator; Cochran, Sampling Techniques, 1977,
+    chapter 6)."""
+    ratio = part.sum() / whole.sum()
+    return ratio + (part - ratio * whole) / whole.mean()
+
+
+def telling(prompts: pd.DataFrame, metric: str) -> int:
+    """How many of the prompts bear on the metric: those with a right answer where it is a share of these."""
+    return int((prompts["answer"] > 0).sum()) if metric == HACKED_OF_RIGHT else len(prompts)
+
+
+def classes(results: "Results") -> list[str]:
+    """Classes of errors, `none` for right ones, that occur in some evaluation that counts them, in the order of the schema."""
+    counted = (name for table in results.prompts.values() for name in table.columns if name.startswith(COUNTED))
+    found = {name.removeprefix(COUNTED) for name in counted}
+    return [name for name in ERRORS if name in found] + sorted(found - set(ERRORS))
 
 
 def arms(spec: ReportSpec) -> list[str]:

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
-from interplay.report import frame
-from interplay.report.estimate import Estimate, uncertain_over, value
+from interplay.report import extrapolate, frame, measure, tables
+from interplay.report.estimate import Estimate, ends, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.style import WIDTH, legend, look
 from interplay.schema.report import Figure, ReportArm, ReportRung
@@ -34,18 +34,22 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     rows = -(-len(panels) // columns)
     canvas = Canvas(figsize=(WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
     axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    notes: list[str] = []
     for axis, panel in zip(axes, panels, strict=False):
-        _panel(results, axis, drawn[panel])
+        _panel(results, axis, drawn[panel], figure.y)
         axis.set_title(panel or "all test problems")
+        notes += _continue(results, axis, drawn[panel], figure, panel or "all test problems")
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
-    name = figure.y.replace("_", " ")
+    name = tables.label("", figure.y)
     for axis in axes[::columns]:
-        axis.set_ylabel(f"{name} (%)")
+        axis.set_ylabel(f"{name} ({measure.of(figure.y).unit})")
     legend(canvas, *axes[: len(panels)])
     shown = [(_label(curve, drawn[panel]), point) for panel in panels for curve in drawn[panel] for _, point in curve.points]
     stages = ", ".join(dict.fromkeys(curve.stage for panel in panels for curve in drawn[panel]))
-    return canvas, f"{name} along {stages}. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}."
+    dashed = " Dashed: foretold from the points before." if notes else ""
+    caption = f"{name} along {stages}. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}.{dashed}"
+    return canvas, "\n".join([caption, *notes])
 
 
 def curves(results: Results, metric: str, band: str | None) -> list[Curve]:
@@ -87,15 +91,33 @@ def _step(results: Results, row: ReportArm, rung: ReportRung) -> int | None:
     return int(results.records[digest]["metrics"]["steps"]) if digest in results.records else None
 
 
-def _panel(results: Results, axis: Axes, drawn: list[Curve]) -> None:
+def _continue(results: Results, axis: Axes, drawn: list[Curve], figure: Figure, panel: str) -> list[str]:
+    """Draw what the start of each curve foretells, and say how near it came; curves that are too short say so."""
+    asked, told_in, notes = figure.extrapolate, measure.of(figure.y), []
+    for curve in drawn if asked is not None else []:
+        assert asked is not None
+        steps = np.array([step for step, _ in curve.points], dtype=float)
+        found = [point for _, point in curve.points]
+        values = np.array([point.value for point in found])
+        half = (found[-1].high - found[-1].low) / 2
+        name = f"{_label(curve, drawn)}, {panel}"
+        foretold = extrapolate.foretell(steps, values, asked, told_in.support, half)
+        notes.append(extrapolate.line(name, foretold, told_in) if foretold else extrapolate.too_short(name, len(steps)))
+        if foretold:
+            extrapolate.dash(axis, foretold, told_in, look(results, curve.arms[0])[0])
+    return notes
+
+
+def _panel(results: Results, axis: Axes, drawn: list[Curve], metric: str) -> None:
     for curve in drawn:
         color, marker = look(results, curve.arms[0])
         steps = [step for step, _ in curve.points]
         found = [point for _, point in curve.points]
-        middle, low, high = (100 * np.array([getattr(point, key) for point in found]) for key in ("value", "low", "high"))
+        middle, low, high = ends(found, metric)
         axis.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
         axis.plot(steps, middle, label=_label(curve, drawn), linewidth=1.8, markersize=4, color=color, marker=marker)
-    axis.set_ylim(-2, 102)
+    if measure.of(metric) is measure.SHARE:
+        axis.set_ylim(-2, 102)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel(" or ".join(f"step of {stage}" for stage in dict.fromkeys(curve.stage for curve in drawn)) or "step")
     axis.grid(axis="y")

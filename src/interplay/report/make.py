@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.report import budget, claims, contrast, contrast_text, figures, tables, text
+from interplay.report import budget, claims, contrast, contrast_text, figures, gain, tables, text
 from interplay.report.estimate import plain
 from interplay.report.frame import Results
 from interplay.schema.report import Figure
@@ -16,7 +16,7 @@ class Answer(NamedTuple):
     results: Results
     judged: list[claims.Judged]
     grids: dict[str, tables.Grid]
-    """By table; the differences of a table are one of their own."""
+    """By table; the differences and the gains of a table are each one of their own."""
     drawings: dict[str, figures.Drawing]
     budgets: list[budget.Judged]
     contrasts: dict[str, contrast.Made]
@@ -29,8 +29,10 @@ def answer(results: Results) -> Answer:
     grids = {}
     for name, table in sorted(spec.tables.items(), key=lambda item: ("op" in item[1].columns, item[0])):
         grids[name] = tables.values(results, table)
-        if tables.contrasts(results, table):
+        if table.against is None and tables.contrasts(results, table):
             grids[f"{name}_differences"] = tables.differences(results, table)
+        if table.gain is not None:
+            grids[f"{name}{gain.SUFFIX}"] = gain.grid(results, table)
     contrasts = {f"{name}{contrast.SUFFIX}": contrast.make(results, name) for name in contrast.names(results)}
     drawings = {name: figures.draw(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
     judged = [claims.judge(results, claim) for claim in spec.claims]
@@ -38,7 +40,8 @@ def answer(results: Results) -> Answer:
 
 
 def write(made: Answer, out: Path) -> None:
-    """`claims.json`, `tables/`, `figures/` and, where arms share budgets, `budgets.json`: determined by the results alone."""
+    """`claims.json`, `tables/`, `figures/` (of those that foretell also what came of it, as text) and, where arms share budgets,
+    `budgets.json`: determined by the results alone."""
     write_json(out / "claims.json", claims.as_json(made.judged))
     if made.budgets:
         write_json(out / "budgets.json", budget.as_json(made.budgets))
@@ -51,6 +54,8 @@ def write(made: Answer, out: Path) -> None:
         if drawing.svg:
             write_atomic(out / "figures" / f"{name}.png", drawing.png)
             write_atomic(out / "figures" / f"{name}.svg", drawing.svg)
+        if drawing.notes:
+            write_atomic(out / "figures" / f"{name}.txt", "".join(f"{note}\n" for note in drawing.notes).encode())
 
 
 def _for_readers(form: Any, table: Any, name: str, made: Answer) -> tuple[str, str]:

@@ -4,21 +4,22 @@ import base64
 import itertools
 from typing import Any
 
-from interplay.report import claims, contrast, contrast_text, forest, tables
+from interplay.report import claims, contrast, contrast_text, forest, measure, tables
 from interplay.report import text as words
 from interplay.report.make import Answer
+from interplay.report.measure import Measure
 
 CHIPS = {"supported": "yes", "refuted": "no", "inconclusive": "open", "not judged": "none"}
 """Verdict -> class of its chip."""
 VERDICTS = {"better": "yes", "worse": "no", "tie": "none", "missing": "open"}
 """Verdict of a contrast -> class of its chip."""
-NOTE = "Percent, with the 95 % interval in brackets."
 
 
 def claim(item: claims.Judged) -> dict[str, Any]:
     """What it says, its verdict, its number, and the picture of where its interval lies."""
     test, found = item.claim.test, item.estimate
-    signed = test.difference is not None
+    signed, metric = test.difference is not None, str(test.value or test.difference)
+    told_in = measure.of(metric)
     subject = f"{test.arm} − {test.against}" if signed else test.arm
     return {
         "says": item.claim.says,
@@ -26,25 +27,25 @@ def claim(item: claims.Judged) -> dict[str, Any]:
         "verdict": item.verdict,
         "chip": CHIPS[item.verdict],
         "reason": item.reason,
-        "tested": f"{tables.label(test.band, str(test.value or test.difference))} of {subject} {_range(*claims.bounds(test))}",
-        "picture": forest.svg(found, claims.bounds(test), signed),
-        "estimate": _minus(words.percent(found.value, signed)) if found.seeds else "",
-        "unit": "points" if signed else "%",
-        "interval": _minus(words.interval(found, signed).removesuffix(words.OVER_PROMPTS)),
-        "per_seed": _minus(words.per_seed(found, signed)),
+        "tested": f"{tables.label(test.band, metric)} of {subject} {_range(*claims.bounds(test), told_in)}",
+        "picture": forest.svg(found, claims.bounds(test), signed, told_in),
+        "estimate": _minus(told_in.shown(found.value, signed)) if found.seeds else "",
+        "unit": told_in.unit_of_differences if signed else told_in.unit,
+        "interval": _minus(words.interval(found, signed, metric).removesuffix(words.OVER_PROMPTS)),
+        "per_seed": _minus(words.per_seed(found, signed, metric)),
         "over": found.over,
-        "detectable": words.percent(found.detectable),
+        "detectable": told_in.shown(found.detectable),
         "n": f"{found.n_prompts} prompts, {found.n_samples} samples each",
         "digests": found.digests,
     }
 
 
-def _range(low: float, high: float) -> str:
+def _range(low: float, high: float, told_in: Measure) -> str:
     if high == float("inf"):
-        return f"at least {_minus(words.percent(low))} points"
+        return f"at least {_minus(told_in.shown(low))} {told_in.unit_of_differences}"
     if low == -float("inf"):
-        return f"at most {_minus(words.percent(high))} points"
-    return f"within {words.percent(low)} to {words.percent(high)} %"
+        return f"at most {_minus(told_in.shown(high))} {told_in.unit_of_differences}"
+    return f"within {told_in.shown(low)} to {told_in.shown(high)} {told_in.unit}"
 
 
 def table(name: str, grid: tables.Grid) -> dict[str, Any]:
@@ -57,7 +58,9 @@ def table(name: str, grid: tables.Grid) -> dict[str, Any]:
         shown.append({"bands": bands, "metrics": metrics, "rows": rows, "prior": words.baselines(grid, block)})
     wide = len(grid.columns) > tables.WIDEST // 2
     # Values per seed and detectable effects are a click away here, and written out in the other forms of the table.
-    notes = [NOTE, *(note for note in words.notes(grid)[1:] if not note.startswith("MDE"))]
+    unit, *others = words.notes(grid)
+    head = unit.replace(" and under it the value at each seed", "")
+    notes = [head, *(note for note in others if not note.startswith("MDE"))]
     return {"name": name, "title": name.replace("_", " "), "blocks": shown, "notes": notes, "wide": wide}
 
 
@@ -102,8 +105,15 @@ def _minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-def figure(name: str, made: Answer) -> dict[str, str]:
+def figure(name: str, made: Answer) -> dict[str, Any]:
     """The SVG as a data URI: inlined as an image, so that the ids inside two figures cannot clash."""
     drawing, figure = made.drawings[name], made.results.spec.figures[name]
     source = f"data:image/svg+xml;base64,{base64.b64encode(drawing.svg).decode()}" if drawing.svg else ""
-    return {"name": name, "title": name.replace("_", " "), "caption": drawing.caption, "source": source, "x": figure.x}
+    return {
+        "name": name,
+        "title": name.replace("_", " "),
+        "caption": drawing.caption,
+        "notes": drawing.notes,
+        "source": source,
+        "x": figure.x,
+    }

@@ -3,7 +3,7 @@
 import shlex
 from typing import Any
 
-from interplay.report import ledger, text
+from interplay.report import ledger, measure, text
 from interplay.report.behind import Behind
 from interplay.report.estimate import Estimate
 from interplay.report.tables import Cell, Grid, label
@@ -51,16 +51,18 @@ def _models_first(item: tuple[str, str]) -> tuple[bool, str]:
 
 def _cell(spec: ReportSpec, table: str, cell: Cell) -> dict[str, Any]:
     found, signed = cell.estimate, bool(cell.against)
+    told_in = measure.of(cell.metric)
+    unit = told_in.unit_of_differences if signed else told_in.unit
     shown = bool(found.seeds)
     seeds = zip(found.seeds, found.per_seed, strict=True)
     return {
         "title": f"{cell.row}, {label(cell.column, cell.metric)}",
-        "value": f"{text.percent(found.value, signed)}{' points' if signed else ' %'}" if shown else "missing",
-        "interval": text.interval(found, signed).removesuffix(text.OVER_PROMPTS) if shown else "",
+        "value": f"{told_in.shown(found.value, signed)} {unit}" if shown else "missing",
+        "interval": text.interval(found, signed, cell.metric).removesuffix(text.OVER_PROMPTS) if shown else "",
         "over": found.over,
         "n": f"{found.n_prompts} prompts, {found.n_samples} samples each" if shown else "",
-        "mde": "" if found.detectable != found.detectable else f"{text.percent(found.detectable)} points",
-        "seeds": [(seed, text.percent(number, signed), _evaluations(spec, cell, found, seed)) for seed, number in seeds],
+        "mde": "" if found.detectable != found.detectable else f"{told_in.shown(found.detectable)} {told_in.unit_of_differences}",
+        "seeds": [(seed, told_in.shown(number, signed), _evaluations(spec, cell, found, seed)) for seed, number in seeds],
         "missing": list(found.missing),
         "command": command(spec, table, cell),
     }

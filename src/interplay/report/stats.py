@@ -12,19 +12,24 @@ BLOCK = 2_000_000
 """Indices drawn at once: bounds memory at 16 MB."""
 
 
-def bootstrap(values: np.ndarray, support: tuple[float, float], draws: int = DRAWS) -> tuple[float, float]:
-    """Percentile interval of the mean of `values` (P,) when its P prompts are redrawn with replacement.
+def bootstrap(
+    values: np.ndarray, support: tuple[float, float], draws: int = DRAWS, telling: int | None = None
+) -> tuple[float, float]:
+    """Percentile interval of the mean of `values` (P,) when its P prompts are redrawn with replacement, cut to the `support`.
 
     The random stream is fixed, so equal values give equal bytes. Where all prompts agree, redrawing shows no spread although a
     rare prompt may differ: with v the common value and u = 1 - 0.025^(1/P) the largest share of differing prompts that the
     sample does not rule out, the mean lies between (1 - u) v + u * low and (1 - u) v + u * high of the `support`. For v = 0
-    that is Clopper and Pearson's bound (Biometrika 26, 1934)."""
-    size = len(values)
+    that is Clopper and Pearson's bound (Biometrika 26, 1934). `telling`: how many prompts count as P there, where not all bear on
+    the mean. A support without an end allows no such bound: NaN."""
+    size = len(values) if telling is None else telling
     if np.ptp(values) == 0:
+        if not np.isfinite(support).all():
+            return np.nan, np.nan
         unseen = 1 - (LEVEL / 2) ** (1 / size)
         return (1 - unseen) * values[0] + unseen * support[0], (1 - unseen) * values[0] + unseen * support[1]
     low, high = np.quantile(_redrawn(values, draws), [LEVEL / 2, 1 - LEVEL / 2])
-    return float(low), float(high)
+    return max(float(low), support[0]), min(float(high), support[1])
 
 
 def _redrawn(values: np.ndarray, draws: int) -> np.ndarray:

@@ -8,7 +8,8 @@ import numpy as np
 from interplay.report import frame
 from interplay.report.estimate import Estimate, difference, value
 from interplay.report.frame import Results
-from interplay.schema.report import SCORE, Table
+from interplay.schema.metric import ERROR, SCORE, is_metric
+from interplay.schema.report import Table
 
 WIDEST = 8
 """Columns that stand side by side; a wider grid is shown in blocks."""
@@ -45,11 +46,16 @@ class Grid(NamedTuple):
     """By (row, column, metric)."""
     prior: dict[tuple[str, str], float]
     """By (column, metric): what knowing nothing scores; see `baseline`."""
+    notes: tuple[str, ...] = ()
+    """What must be known to read the numbers, beyond what the metrics tell."""
 
 
 def values(results: Results, table: Table) -> Grid:
-    """One row per arm of the table."""
-    return _grid(results, table, [(arm, "") for arm in frame.arms(results.spec) if table.arms is None or arm in table.arms])
+    """One row per arm of the table; where it shows differences to an arm, one for each of the others."""
+    against = table.against or ""
+    shown = [arm for arm in frame.arms(results.spec) if arm != against and (table.arms is None or arm in table.arms)]
+    made = _grid(results, table, [(arm, against) for arm in shown])
+    return made._replace(prior={}) if against else made
 
 
 def differences(results: Results, table: Table) -> Grid:
@@ -81,7 +87,7 @@ def _continues(results: Results, arm: str, other: str) -> bool:
 
 def _grid(results: Results, table: Table, rows: list[tuple[str, str]]) -> Grid:
     columns = expand_columns(results, table.columns)
-    metrics = side_by_side(table.cells)
+    metrics = side_by_side(expand_cells(results, table.cells))
     cells = {}
     held = {column: column_ops(results, column) for column in columns}
     trained = {arm: frame.trained_ops(results, arm) for arm, _ in rows}
@@ -100,11 +106,18 @@ def expand_columns(results: Results, columns: list[str]) -> list[str]:
     return list(dict.fromkeys(itertools.chain.from_iterable(every if column == "op" else [column] for column in columns)))
 
 
+def expand_cells(results: Results, cells: list[str]) -> list[str]:
+    """`error` becomes one cell per class of errors that occurred."""
+    every = [f"{ERROR}:{name}" for name in frame.classes(results)]
+    return list(dict.fromkeys(itertools.chain.from_iterable(every if cell == ERROR else [cell] for cell in cells)))
+
+
 def side_by_side(metrics: list[str]) -> list[str]:
-    """Each strict metric with its answer-only twin beside it, whichever of the two was asked for; then the score, which has
-    none."""
-    ks = dict.fromkeys(frame.split_metric(metric)[1] for metric in metrics if metric != SCORE)
-    return [f"{kind}_pass@{k}" for k in ks for kind in ("strict", "answer")] + [SCORE] * (SCORE in metrics)
+    """Each strict metric with its answer-only twin beside it, whichever of the two was asked for; then those that have none, the
+    score first."""
+    ks = dict.fromkeys(frame.split_metric(metric)[1] for metric in metrics if is_metric(metric))
+    single = sorted(dict.fromkeys(metric for metric in metrics if not is_metric(metric)), key=lambda metric: metric != SCORE)
+    return [f"{kind}_pass@{k}" for k in ks for kind in ("strict", "answer")] + single
 
 
 def column_ops(results: Results, column: str) -> set[int]:
@@ -122,13 +135,16 @@ def trained_mark(ops: set[int], trained: list[int] | None) -> str:
 
 
 def label(column: str, metric: str = "") -> str:
-    """`op:9` reads `op 9`, `strict_pass@8` reads `strict pass@8`."""
-    return f"{column.replace(':', ' ')} {metric.replace('_', ' ')}".strip()
+    """`op:9` reads `op 9`, `strict_pass@8` reads `strict pass@8`, `error:missing_node` reads `missing node`."""
+    metric = "no error" if metric == f"{ERROR}:none" else metric
+    return f"{column.replace(':', ' ')} {metric.removeprefix(f'{ERROR}:').replace('_', ' ')}".strip()
 
 
 def blocks(grid: Grid) -> list[list[tuple[str, str]]]:
     """(column, metric) of the columns side by side: all in one block when that is not too wide, else a block per k, with strict
-    beside answer, else a block per metric."""
+    beside answer, else a block per metric. Many metrics without a k, such as classes of errors, get a block per column."""
+    if not any(is_metric(metric) or metric == SCORE for metric in grid.metrics) and len(grid.metrics) > 3:
+        return [[(column, metric) for metric in grid.metrics] for column in grid.columns]
     pairs = [grid.metrics[at : at + 2] for at in range(0, len(grid.metrics), 2)]
     for groups in ([grid.metrics], pairs):
         if len(grid.columns) * max(map(len, groups)) <= WIDEST:
@@ -141,7 +157,7 @@ def blocks(grid: Grid) -> list[list[tuple[str, str]]]:
 def baseline(results: Results, column: str, metric: str) -> float:
     """Mean over the evaluations of what their records say that knowing nothing would score: the answer prior for answer
     metrics, the trivial policy for the score. NaN for strict metrics or where none has it."""
-    if metric.startswith("strict"):
+    if metric != SCORE and not (is_metric(metric) and metric.startswith("answer")):
         return np.nan
     key = "baseline_score" if metric == SCORE else f"prior_pass@{frame.split_metric(metric)[1]}"
     group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)

@@ -5,9 +5,10 @@ import io
 
 import numpy as np
 
+from interplay.report import measure
 from interplay.report.estimate import Estimate
 from interplay.report.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, blocks, label
-from interplay.schema.report import SCORE
+from interplay.schema.metric import HACKED, HACKED_OF_RIGHT, NLL, SCORE, is_error
 
 FIELDS = ["arm", "against", "column", "cell", "estimate", "low", "high", "over", "n_prompts", "n_samples", "seeds", "per_seed"]
 FIELDS += ["deviation", "detectable", "trained", "evaluations", "missing"]
@@ -15,20 +16,24 @@ PRIOR, TRIVIAL = "answer prior", "trivial policy"
 """Rows of what knowing nothing scores: in answer metrics, and in the score."""
 OVER_PROMPTS = "ᵖ"
 LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"}
+MEANINGS = {
+    HACKED: "Hacked: the answer is right and the process is not, as a share of all samples (answer minus strict pass@1).",
+    HACKED_OF_RIGHT: "Hacked of right: the same as a share of the samples whose answer is right.",
+    NLL: "Nll: mean negative log-likelihood per token of the gold solutions after their prompts; lower is better.",
+}
+"""Metric -> what must be known to read it."""
 LATEX |= {"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS: "$^p$"}
 
 
 def percent(number: float, signed: bool = False) -> str:
     """A fraction as percent with one decimal; a dash for NaN. Never `-0.0`."""
-    if np.isnan(number):
-        return "–"
-    rounded = round(100 * number, 1) + 0.0
-    return f"{rounded:+.1f}" if signed and rounded else f"{rounded:.1f}"
+    return measure.SHARE.shown(number, signed)
 
 
-def interval(estimate: Estimate, signed: bool = False) -> str:
-    """`[38.0, 44.4]` in percent, marked where it is uncertain over prompts and not over seeds."""
-    return f"[{percent(estimate.low, signed)}, {percent(estimate.high, signed)}]{OVER_PROMPTS if over_prompts(estimate) else ''}"
+def interval(estimate: Estimate, signed: bool = False, metric: str = "") -> str:
+    """`[38.0, 44.4]` in the unit of the metric, marked where it is uncertain over prompts and not over seeds."""
+    low, high = (measure.of(metric).shown(end, signed) for end in (estimate.low, estimate.high))
+    return f"[{low}, {high}]{OVER_PROMPTS if over_prompts(estimate) else ''}"
 
 
 def over_prompts(estimate: Estimate) -> bool:
@@ -36,11 +41,11 @@ def over_prompts(estimate: Estimate) -> bool:
     return "prompts" in estimate.over
 
 
-def per_seed(estimate: Estimate, signed: bool = False) -> str:
-    """Each seed's value in percent; empty where one model stands for all seeds, since it would repeat the estimate."""
+def per_seed(estimate: Estimate, signed: bool = False, metric: str = "") -> str:
+    """Each seed's value in the unit of the metric; empty where one model stands for all, since it would repeat the estimate."""
     if estimate.models < 2:
         return ""
-    return " · ".join(percent(number, signed) for number in estimate.per_seed)
+    return " · ".join(measure.of(metric).shown(number, signed) for number in estimate.per_seed)
 
 
 def as_csv(grid: Grid) -> str:
@@ -102,21 +107,26 @@ def lines(cell: Cell) -> list[str]:
     found, signed = cell.estimate, bool(cell.against)
     if np.isnan(found.value):
         return ["missing"]
-    shown = [percent(found.value, signed) + cell.mark, interval(found, signed), per_seed(found, signed)]
+    number = measure.of(cell.metric).shown
+    intervals = [form(found, signed, cell.metric) for form in (interval, per_seed)]
+    shown = [number(found.value, signed) + cell.mark, *intervals]
     if not np.isnan(found.detectable):
-        shown.append(f"MDE {percent(found.detectable)}")
+        shown.append(f"MDE {number(found.detectable)}")
     return [line for line in shown if line]
 
 
 def notes(grid: Grid) -> list[str]:
     """What must be known to read the numbers: unit, n, what intervals are uncertain over, marks, what is missing."""
     cells = list(grid.cells.values())
-    said = ["Percent, with the 95 % interval in brackets and under it the value at each seed."]
+    said = [f"{_unit(grid)}, with the 95 % interval in brackets and under it the value at each seed.", *grid.notes]
     if any(metric != SCORE for _, metric in grid.prior):
         said.append("Strict: every step and the answer are right. Answer: the final answer is right, however it was reached.")
         said.append("Answer prior: what drawing answers from their distribution, without reading the problem, would score.")
     if SCORE in grid.metrics:
         said.append("Score: mean over samples of how much is right, from 0 to 100; what counts is the task family's to say.")
+    said += [note for metric, note in MEANINGS.items() if metric in grid.metrics]
+    if any(is_error(metric) for metric in grid.metrics):
+        said.append("Error classes: shares of samples by the first thing that is wrong with them; error:none is strictly right.")
     if any(metric == SCORE for _, metric in grid.prior):
         said.append("Trivial policy: the score of one fixed way to answer that reads nothing, such as citing every document.")
     if any(not np.isnan(cell.estimate.detectable) for cell in cells):
@@ -133,6 +143,14 @@ def notes(grid: Grid) -> list[str]:
     said.append(f"Samples per prompt: {', '.join(map(str, samples))}.")
     gaps = dict.fromkeys(reason for cell in cells for reason in cell.estimate.missing)
     return said + [f"Missing: {reason}." for reason in gaps]
+
+
+def _unit(grid: Grid) -> str:
+    """What the numbers are in: percent, or another unit by metric where there is one."""
+    others = [metric for metric in grid.metrics if measure.of(metric) is not measure.SHARE]
+    whole = [] if len(others) == len(grid.metrics) else ["percent"]
+    said = ", ".join([*whole, *(f"{label('', metric)} in {measure.of(metric).unit}" for metric in others)])
+    return said[:1].upper() + said[1:]
 
 
 def as_markdown(grid: Grid, title: str) -> str:

@@ -31,3 +31,7 @@ class EvaluateSpec(Model):
     verify: Verify = Verify()
     seed: Natural = 0
     """Noise of sampling."""
+    nll: Annotated[bool, Since(False)] = False
+    """Also score each gold solution: its mean negative log-likelihood per token, end of sequence included, in nats."""
+    errors: Annotated[bool, Since(False)] = False
+    """Also count the classes of errors of each prompt, for tables and figures of them."""

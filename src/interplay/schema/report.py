@@ -1,37 +1,40 @@
 """Tables, figures and claims: what a study answers with."""
 
-import re
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from interplay.schema.base import Model, Share, Since
+from interplay.schema.base import Model, Positive, Share, Since
 from interplay.schema.contrast import Contrast, Lineup
-
-METRIC = r"^(strict|answer)_pass@[1-9][0-9]*$"
-SCORE = "score"
-"""The metric that is no pass rate: the mean over samples of what the family's judge gives, such as F1 or a share of steps."""
-
-
-def check_column(value: str) -> str:
-    """A band, or `op:N` for a single op."""
-    if value.startswith("op:") and not value.removeprefix("op:").isdecimal():
-        raise ValueError(f"'{value}' is not a column; write a band or op:N with N a number")
-    return value
-
-
-def is_metric(value: str) -> bool:
-    """Whether this names a pass rate, `strict_pass@k` or `answer_pass@k`."""
-    return re.match(METRIC, value) is not None
+from interplay.schema.metric import (
+    ERROR,
+    NLL,
+    SCORE,
+    check_cell,
+    check_column,
+    check_metric,
+    is_metric,
+    of_evaluations,
+)
 
 
-def check_metric(value: str) -> str:
-    """`strict_pass@k` (every step and the answer right), `answer_pass@k` (the answer right), or `score`."""
-    if value == SCORE or is_metric(value):
-        return value
-    if value.startswith(SCORE):
-        raise ValueError(f"'{value}' is not a metric: a score is a mean over samples and has no pass@k; write score")
-    raise ValueError(f"'{value}' is not a metric; write strict_pass@K, answer_pass@K or score")
+class Gain(Model):
+    """What an arm gained over another, split by what that one could already do: sharpening or capability."""
+
+    against: str
+    """The arm that the others are compared with, such as the base that they start from."""
+    k: Annotated[int, Field(ge=1)] | None = None
+    """Samples in which a prompt counts as newly solved or lost; null: as many as the evaluations hold."""
+
+
+class Extrapolate(Model):
+    """A saturating curve y = c - a (x + 1)^-b through the first points, judged by the last."""
+
+    part: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of the points, from the first on, that it is fitted to."""
+    tolerance: Positive = 0.05
+    """The prediction is near where it lies so close to what was observed, or within half of the interval there; in the unit of
+    y, pass rates as fractions."""
 
 
 class Table(Model):
@@ -42,11 +45,17 @@ class Table(Model):
     columns: list[str]
     """Bands, single ops as `op:N`, or `op` for one column per op."""
     cells: list[str]
-    """Metrics, such as strict_pass@1 or score."""
+    """Metrics, such as strict_pass@1, score, nll, hacked (right answers whose process is wrong) or error:CLASS; `error`: a cell
+    for each class of errors that occurred."""
     arms: Annotated[list[str] | None, Since(None)] = None
     """Arms that have a row, such as a few combinations of a grid, in the study's order; null: all."""
     contrast: Annotated[Contrast | None, Since(None)] = None
     """A further table with these columns and cells: differences to one arm beside the noise floor, with verdicts."""
+    against: Annotated[str | None, Since(None)] = None
+    """The cells are differences to this arm, with their intervals; null: values."""
+    gain: Annotated[Gain | None, Since(None)] = None
+    """A further table with these columns: the gain in strict pass@1 as sharpening and capability, prompts newly solved and
+    lost."""
 
     @field_validator("columns")
     @classmethod
@@ -56,7 +65,18 @@ class Table(Model):
     @field_validator("cells")
     @classmethod
     def _cells(cls, value: list[str]) -> list[str]:
-        return [check_metric(item) for item in value]
+        return [check_cell(item) for item in value]
+
+    @model_validator(mode="after")
+    def _more_is_better(self) -> "Table":
+        other = next((cell for cell in self.cells if not is_metric(cell) and cell != SCORE), None)
+        if self.contrast is not None and other is not None:
+            raise ValueError(
+                f"cells: '{other}' has no place in a table with a contrast, where more is better; give it a table of its own"
+            )
+        if self.contrast is not None and self.against is not None:
+            raise ValueError("against: a contrast shows differences already; take one of the two away")
+        return self
 
     @model_validator(mode="after")
     def _judged_by_other_prompts(self) -> "Table":
@@ -72,20 +92,26 @@ class Table(Model):
 
 
 class Figure(Model):
-    """pass@k curves (x: k), bars per op (x: op), lines over bands in an order (x: band), training curves or evaluations along a
-    training ladder (x: step)."""
+    """pass@k curves (x: k), bars per op (x: op), lines over bands in an order (x: band), error classes as stacked bars (x: band,
+    y: error), a heat map of arms by ops or bands (form: heat), training curves or evaluations along a ladder (x: step)."""
 
     x: Literal["k", "op", "band", "step"]
     """Samples per prompt, op, band, or training step."""
     y: str
-    """For k: strict_pass or answer_pass; for op and band: a metric; for step: a key of metrics.jsonl, such as reward, loss or
-    drawn/BAND, or a pass rate of the evaluations with `along`."""
+    """For k: strict_pass or answer_pass; for op and band: a metric, for band also error; for step: a key of metrics.jsonl, such
+    as reward, loss or drawn/BAND, or a metric of the evaluations with `along`: a pass rate, nll, hacked or error:CLASS."""
     by: Literal["arm"] = "arm"
     """What a line or a bar stands for."""
     panel: Literal["band", "none"] = "none"
     """Whether each band has a panel of its own (x: k)."""
     bands: Annotated[list[str] | None, Since(None)] = None
     """Bands from left to right (x: band), such as one task at growing lengths."""
+    form: Annotated[Literal["usual", "heat"], Since("usual")] = "usual"
+    """heat: a row per arm, a column per op or band, the number in each cell."""
+    against: Annotated[str | None, Since(None)] = None
+    """The cells of a heat map are differences to this arm; null: values."""
+    extrapolate: Annotated[Extrapolate | None, Since(None)] = None
+    """Foretells the end of each curve (x: step) from its start, and says whether that came near."""
 
     @model_validator(mode="after")
     def _y_fits_x(self) -> "Figure":
@@ -95,9 +121,23 @@ class Figure(Model):
             raise ValueError(f"bands must be two at least, each once, not {self.bands}")
         if self.x == "k" and self.y not in ("strict_pass", "answer_pass"):
             raise ValueError(f"'{self.y}' cannot be drawn against k; write strict_pass or answer_pass")
-        if self.x in ("op", "band"):
+        if self.x in ("op", "band") and not (self.x == "band" and self.y == ERROR and self.form == "usual"):
             check_metric(self.y)
         return self
+
+    @model_validator(mode="after")
+    def _keys_fit_x(self) -> "Figure":
+        if self.form == "heat" and self.x not in ("op", "band"):
+            raise ValueError(f"a heat map has ops or bands as its columns; write x: op or x: band, not x: {self.x}")
+        if self.against is not None and self.form != "heat":
+            raise ValueError("against belongs to form: heat; take it away, or draw a heat map")
+        if self.extrapolate is not None and self.x != "step":
+            raise ValueError("extrapolate belongs to x: step; take it away")
+        return self
+
+    def along(self) -> bool:
+        """Whether it shows evaluations along a training ladder."""
+        return self.x == "step" and of_evaluations(self.y)
 
 
 class Test(Model):
@@ -116,9 +156,9 @@ class Test(Model):
     within: tuple[float, float] | None = None
     """Range of `value`, ends included, in [0, 1]."""
     at_least: float | None = None
-    """Least `difference`, in [-1, 1]."""
+    """Least `difference`, in [-1, 1]; of nll in nats per token."""
     at_most: float | None = None
-    """Largest `difference`, in [-1, 1]."""
+    """Largest `difference`, in [-1, 1]; of nll in nats per token."""
 
     @field_validator("band")
     @classmethod
@@ -130,7 +170,8 @@ class Test(Model):
         if (self.value is None) == (self.difference is None):
             raise ValueError("give either value or difference")
         if self.value is not None:
-            check_metric(self.value)
+            if check_metric(self.value) == NLL:
+                raise ValueError("value = 'nll' has no range that holds for every model; claim a difference of nll")
             if self.within is None or self.against or self.at_least is not None or self.at_most is not None:
                 raise ValueError("value takes within: [low, high] and no other bound")
         else:
@@ -143,11 +184,12 @@ class Test(Model):
 
     @model_validator(mode="after")
     def _fractions(self) -> "Test":
-        """Every metric is a share or a mean of scores in [0, 1]: by other bounds a verdict stands before the study runs."""
+        """Every metric but nll is a share or a mean of scores in [0, 1]: by other bounds a verdict stands before the study
+        runs."""
         if self.within is not None and not 0 <= self.within[0] <= self.within[1] <= 1:
             raise ValueError(f"within = {list(self.within)} must hold 0 <= low <= high <= 1: fractions, not percent")
         for key, bound in (("at_least", self.at_least), ("at_most", self.at_most)):
-            if bound is not None and abs(bound) > 1:
+            if bound is not None and abs(bound) > 1 and self.difference != NLL:
                 raise ValueError(f"{key} = {bound:g} must lie in [-1, 1]: fractions, not percent")
         return self
 

@@ -92,10 +92,17 @@ def names(study: Study, scale: Scale, where: str) -> None:
 
 
 def combinations(study: Study, made: dict[str, Combination], where: str) -> None:
-    """Every arm that a claim or a table names is there."""
+    """Every arm that a claim, a table or a figure names is there."""
     for name, table in study.tables.items():
         for row in table.arms or []:
             _known(row, made, f"{where}: tables.{name}.arms", "arm")
+        if table.against is not None:
+            _known(table.against, made, f"{where}: tables.{name}.against", "arm")
+        if table.gain is not None:
+            _known(table.gain.against, made, f"{where}: tables.{name}.gain.against", "arm")
+    for name, figure in study.figures.items():
+        if figure.against is not None:
+            _known(figure.against, made, f"{where}: figures.{name}.against", "arm")
     for number, claim in enumerate(study.claims):
         for key, arm in (("arm", claim.test.arm), ("against", claim.test.against)):
             if arm is not None:

@@ -158,6 +158,12 @@ class Expansion:
         specs = [self.plan.stages[block].spec for block in (digest, *self.blocks.get(digest, []))]
         return sum(spec.num_samples for spec in specs if isinstance(spec, EvaluateSpec))
 
+    def evaluate_spec(self, digest: str) -> EvaluateSpec:
+        """What an evaluation is asked to do."""
+        spec = self.plan.stages[digest].spec
+        assert isinstance(spec, EvaluateSpec)
+        return spec
+
     def models(self, name: str, seed: int, first: int, vary: list[str]) -> tuple[list[ReportStage], str]:
         """The models of one arm at one seed, in order, and the reference to the last."""
         arm = self.combinations[name]
@@ -247,7 +253,7 @@ class Expansion:
         contrast.check(self.combinations, resolved, self.where)
         budget.check(self.study.match, rows, self.plan, self.where)
         made = lineup.lineups(self.study, self.scale.bands, self.combinations, rows, resolved, self.where)
-        samples.check(self.study, self.scale.bands, held, rows, made, self.samples, self.where)
+        samples.check(self.study, self.scale.bands, held, rows, made, self.samples, self.evaluate_spec, self.where)
         self._report(rows, made)
         return self.plan
 
@@ -272,7 +278,7 @@ class Expansion:
             "arms": rows,
             "bands": {band: self.scale.bands.get(band, []) for band in check.tested_bands(self.study)},
             "trained_ops": trained,
-            "tables": self.study.tables,
+            "tables": samples.with_k(self.study.tables, rows, self.samples),
             "figures": self.study.figures,
             "claims": self.study.claims,
             "match": self.study.match,

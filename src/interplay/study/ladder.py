@@ -7,7 +7,8 @@ from typing import Any
 from interplay.schema.base import UserError, nearest, shown
 from interplay.schema.data import ProblemsSpec
 from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.report import ReportRung, ReportStage, is_metric
+from interplay.schema.metric import is_metric
+from interplay.schema.report import ReportRung, ReportStage
 from interplay.schema.rl import RLSpec
 from interplay.schema.train import TrainSpec
 from interplay.study.plan import Stage
@@ -26,11 +27,12 @@ def split_name(part: str) -> tuple[str, int | None]:
 
 def blocks(num_samples: Any, first: Any) -> list[dict[str, int]]:
     """The keys by which the blocks of an evaluation differ; one that fits into a block, or that the schema will refuse, stays as
-    it is."""
+    it is. Gold solutions are scored once, with the first block."""
     if not isinstance(num_samples, int) or not isinstance(first, int) or num_samples <= BLOCK:
         return [{}]
     starts = range(0, num_samples, BLOCK)
-    return [{"num_samples": min(BLOCK, num_samples - start), "first_sample": first + start} for start in starts]
+    parts = [{"num_samples": min(BLOCK, num_samples - start), "first_sample": first + start} for start in starts]
+    return [parts[0], *({**part, "nll": False} for part in parts[1:])]
 
 
 def kept(stage: Stage) -> list[int]:

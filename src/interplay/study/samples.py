@@ -1,18 +1,30 @@
-"""Pass rates that the planned samples cannot tell are refused before the first job: else a study ends with empty cells and with
-claims that are not judged."""
+"""What the planned evaluations cannot tell is refused before the first job: pass rates of too few samples, likelihoods and error
+classes that none records. Else a study ends with empty cells and with claims that are not judged."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from interplay.schema.base import UserError, plural
 from interplay.schema.contrast import Lineup
-from interplay.schema.report import Figure, ReportArm, Table, is_metric
+from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.metric import NLL, is_error, samples_needed
+from interplay.schema.report import Figure, Gain, ReportArm, Table
 from interplay.schema.study import Study
 
 Bands = Mapping[str, list[int]]
 """Band of the scale -> its ops."""
+LEAST = 2
+"""Samples per prompt that a gain is split by: some choose, others measure."""
 Held = Mapping[str, Mapping[str, list[str]]]
 """Arm -> name of an evaluation -> the bands that it may hold."""
+
+
+class Planned(NamedTuple):
+    """An evaluation as it is planned."""
+
+    samples: int
+    """Per prompt, all blocks together."""
+    spec: EvaluateSpec
 
 
 class Asked(NamedTuple):
@@ -31,25 +43,47 @@ def check(
     rows: list[ReportArm],
     lineups: Mapping[str, Lineup],
     samples: Callable[[str], int],
+    specs: Callable[[str], EvaluateSpec],
     where: str,
 ) -> None:
     """Every pass@k of a table, a figure or a claim has k samples per prompt in one of the evaluations that hold its column, for
-    each arm. `samples`: per prompt, by the digest of an evaluation. Raises UserError at the first that has too few."""
-    of_arm = {row.arm: {name: samples(digest) for name, digest in row.evaluations.items()} for row in rows}
+    each arm, and every likelihood and class of errors one that records it. `samples`: per prompt, and `specs`, by the digest of
+    an evaluation. Raises UserError at the first that has too few or none."""
+
+    def plan(digest: str) -> Planned:
+        return Planned(samples(digest), specs(digest))
+
+    of_arm = {row.arm: {name: plan(digest) for name, digest in row.evaluations.items()} for row in rows}
     for asked in _asked(study, list(of_arm), lineups):
-        if is_metric(asked.metric):
-            for arm in asked.arms:
-                holding = [name for name in of_arm[arm] if _holds(asked.column, held[arm][name], bands)]
-                _enough(asked, {name: of_arm[arm][name] for name in holding or of_arm[arm]}, f" of {arm}", where)
-    along = {rung.evaluation: samples(rung.digest) for row in rows for rung in row.rungs}
+        for arm in asked.arms:
+            holding = [name for name in of_arm[arm] if _holds(asked.column, held[arm][name], bands)]
+            _told(asked, {name: of_arm[arm][name] for name in holding or of_arm[arm]}, f" of {arm}", where)
+    along = {rung.evaluation: plan(rung.digest) for row in rows for rung in row.rungs}
     for name, figure in study.figures.items():
-        if figure.x == "step" and is_metric(figure.y):
-            _enough(Asked(f"figures.{name}.y", figure.y, "", []), along, "", where)
+        if figure.along():
+            _told(Asked(f"figures.{name}.y", figure.y, "", []), along, "", where)
+
+
+def with_k(tables: Mapping[str, Table], rows: list[ReportArm], samples: Callable[[str], int]) -> dict[str, Table]:
+    """The tables; a gain that names no k has the most that all evaluations of its arms allow."""
+    return {name: _with_k(table, table.gain, rows, samples) for name, table in tables.items()}
+
+
+def _with_k(table: Table, gain: Gain | None, rows: list[ReportArm], samples: Callable[[str], int]) -> Table:
+    if gain is None or gain.k is not None:
+        return table
+    arms = [*(table.arms or [row.arm for row in rows]), gain.against]
+    counts = [samples(digest) for row in rows if row.arm in arms for digest in row.evaluations.values()]
+    return table.model_copy(update={"gain": gain.model_copy(update={"k": min(counts, default=1)})})
 
 
 def _asked(study: Study, every: list[str], lineups: Mapping[str, Lineup]) -> Iterator[Asked]:
     for name, table in study.tables.items():
-        arms = list(dict.fromkeys([*(table.arms or every), *_compared(lineups.get(name))]))
+        against = [arm for arm in (table.against, table.gain.against if table.gain else None) if arm is not None]
+        arms = list(dict.fromkeys([*(table.arms or every), *against, *_compared(lineups.get(name))]))
+        if table.gain is not None:
+            k = max(LEAST, table.gain.k or LEAST)
+            yield from (Asked(f"tables.{name}.gain", f"strict_pass@{k}", column, arms) for column in table.columns)
         for cell in table.cells:
             yield from (Asked(f"tables.{name}.cells", cell, column, arms) for column in _columns(table))
     for name, figure in study.figures.items():
@@ -84,8 +118,16 @@ def _holds(column: str, named: list[str], bands: Bands) -> bool:
     return not ops.isdisjoint(bands.get(column, []))
 
 
-def _enough(asked: Asked, samples: Mapping[str, int], whose: str, where: str) -> None:
-    most = max(samples, key=lambda name: samples[name], default=None)
-    if most is not None and int(asked.metric.split("@")[1]) > samples[most]:
-        has = f"evaluation {most}{whose} has {plural(samples[most], 'sample')} per prompt"
-        raise UserError(f"{where}: {asked.key} = {asked.metric!r}: {has}; give it more num_samples, or lower k")
+def _told(asked: Asked, planned: Mapping[str, Planned], whose: str, where: str) -> None:
+    """Some of these evaluations tells what is asked for."""
+    if not planned:
+        return
+    most = max(planned, key=lambda name: planned[name].samples)
+    spot = f"{where}: {asked.key} = {asked.metric!r}"
+    if samples_needed(asked.metric) > planned[most].samples:
+        has = f"evaluation {most}{whose} has {plural(planned[most].samples, 'sample')} per prompt"
+        raise UserError(f"{spot}: {has}; give it more num_samples, or lower k")
+    if asked.metric == NLL and not any(item.spec.nll for item in planned.values()):
+        raise UserError(f"{spot}: evaluation {most}{whose} scores no gold solutions; give stages.{most} `nll: true`")
+    if is_error(asked.metric) and not any(item.spec.errors for item in planned.values()):
+        raise UserError(f"{spot}: evaluation {most}{whose} counts no classes of errors; give stages.{most} `errors: true`")

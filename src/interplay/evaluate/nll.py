@@ -1,0 +1,65 @@
+"""How likely a model finds the gold solutions, without sampling: the mean negative log-likelihood per token."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from interplay.data import corpus, packing
+from interplay.data.packing import Encoded
+from interplay.model import folder
+from interplay.model.decoder import Decoder
+from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.run import Run
+
+
+def of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
+    """For each problem of a set, in its order, the mean negative log-likelihood per token (P,) float64 of its gold solution after
+    its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
+    solution has no token."""
+    device = torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu")
+    decoder = folder.load(model / "model").to(device)
+    return per_problem(decoder, corpus.encode(data, model), how.micro_batch_tokens, getattr(torch, spec.dtype))
+
+
+def per_problem(decoder: Decoder, problems: Encoded, pass_tokens: int, dtype: torch.dtype) -> np.ndarray:
+    """The same of encoded problems; at most about `pass_tokens` tokens, padding included, go through the model at a time. Batches
+    hold problems of similar length, so that the result depends on the problems and on `pass_tokens` alone."""
+    found = np.full(len(problems.lengths), np.nan)
+    order = np.argsort(problems.lengths, kind="stable")
+    for chosen in _passes(order, problems.lengths, pass_tokens):
+        found[chosen] = _means(decoder, packing.select(problems, chosen), dtype)
+    return found
+
+
+def _passes(order: np.ndarray, lengths: np.ndarray, pass_tokens: int) -> list[np.ndarray]:
+    """The problems of `order` (P,), shortest first, in runs whose number times whose longest stays within `pass_tokens`."""
+    runs: list[list[int]] = [[]]
+    for problem in order.tolist():
+        if runs[-1] and (len(runs[-1]) + 1) * int(lengths[problem]) > pass_tokens:
+            runs.append([])
+        runs[-1].append(problem)
+    return [np.array(run) for run in runs if run]
+
+
+@torch.inference_mode()
+def _means(decoder: Decoder, problems: Encoded, dtype: torch.dtype) -> np.ndarray:
+    """The mean (B,) of each of B problems, padded at their ends, where no token that counts can see."""
+    count, width = len(problems.lengths), int(problems.lengths.max())
+    rows, columns = (
+        np.repeat(np.arange(count), problems.lengths),
+        packing.spans(np.zeros_like(problems.lengths), problems.lengths),
+    )
+    ids = np.zeros((count, width), np.int64)
+    ids[rows, columns] = problems.tokens
+    # What an empty prompt leaves unpredicted, the first token, counts for nothing.
+    scored = columns >= np.maximum(problems.prompts, 1)[rows]
+    row, column = rows[scored], columns[scored]
+    device = decoder.head().device
+    positions = torch.arange(width, device=device)[None]
+    hidden = decoder.hidden(torch.from_numpy(ids).to(device), positions, dtype=dtype)[row, column - 1]
+    targets = torch.from_numpy(ids[row, column]).to(device)
+    losses = F.cross_entropy(decoder.logits(hidden), targets, reduction="none").double().cpu().numpy()
+    sums, tokens = np.bincount(row, losses, count), np.bincount(row, minlength=count)
+    return np.divide(sums, tokens, out=np.full(count, np.nan), where=tokens > 0)

@@ -1,0 +1,155 @@
+"""Gain as sharpening and capability: a worked example, the identities, and what chance alone does to each estimator."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_study as study
+
+from interplay.report import explain, frame, gain, make, text
+from interplay.report.frame import Results
+from interplay.report.gain import Counts, per_prompt
+from interplay.schema.base import UserError
+from interplay.schema.report import Gain, Table
+from interplay.study import samples
+
+BASE = [0, 1, 2, 0]
+ARM = [1, 3, 1, 0]
+"""Right of 4 samples on four prompts."""
+
+
+def counts(base: list[int], arm: list[int], n: int = 4) -> Counts:
+    many = np.full(len(base), n)
+    return Counts(np.array(base), many, np.array(arm), many)
+
+
+def test_the_parts_of_a_worked_example() -> None:
+    found = per_prompt(counts(BASE, ARM), 4)
+    assert found["gain"].tolist() == [0.25, 0.5, -0.25, 0.0]
+    assert found["sharpening"].tolist() == [0.0, 0.5, -0.25, 0.0]
+    assert found["capability"].tolist() == [0.25, 0.0, 0.0, 0.0]
+    # Two of four samples choose. With one right, half of the choices miss it, and it is then one of the two that measure.
+    assert found["capability_split"].tolist() == pytest.approx([0.25, 0.5 * (0.75 - 0.5), 1 / 6 * (0.25 - 1.0), 0.0])
+    assert found["sharpening_split"] == pytest.approx(found["gain"] - found["capability_split"])
+    assert found["newly_solved@4"].tolist() == [1, 0, 0, 0]
+    assert found["lost@4"].tolist() == [0, 0, 0, 0]
+    # One sample each: the base fails in 3/4, the arm succeeds in 3/4.
+    assert per_prompt(counts([1], [3]), 1)["newly_solved@1"][0] == pytest.approx(0.75 * 0.75)
+    assert per_prompt(counts([1], [3]), 1)["lost@1"][0] == pytest.approx(0.25 * 0.25)
+
+
+def test_the_split_is_the_average_over_all_ways_to_choose() -> None:
+    n, k, arm = 6, 2, 3
+    for right in range(n + 1):
+        samples = [1] * right + [0] * (n - right)
+        each = []
+        for chosen in itertools.combinations(range(n), k):
+            rest = [samples[i] for i in range(n) if i not in chosen]
+            each.append(0.0 if any(samples[i] for i in chosen) else arm / n - np.mean(rest))
+        assert per_prompt(counts([right], [arm], n), k)["capability_split"][0] == pytest.approx(np.mean(each))
+
+
+def test_sharpening_and_capability_add_up_and_shares_differ_by_pass_at_k() -> None:
+    draw = np.random.default_rng(0)
+    some = Counts(draw.integers(0, 9, 50), np.full(50, 8), draw.integers(0, 9, 50), np.full(50, 8))
+    for k in (1, 3, 8):
+        found = per_prompt(some, k)
+        for ending in ("", "_split"):
+            assert found[f"sharpening{ending}"] + found[f"capability{ending}"] == pytest.approx(found["gain"], abs=1e-12)
+        rows = {name: frame.pass_at_k(n, right, k) for name, right, n in (("b", *some[:2]), ("a", *some[2:]))}
+        assert found[f"newly_solved@{k}"] - found[f"lost@{k}"] == pytest.approx(rows["a"] - rows["b"], abs=1e-12)
+
+
+def test_a_model_against_itself_shows_no_split_capability_though_it_shows_the_plain_one() -> None:
+    draw = np.random.default_rng(1)
+    rates = draw.choice([0.02, 0.05, 0.1, 0.5], 200_000)
+    n = np.full(len(rates), 8)
+    found = per_prompt(Counts(draw.binomial(n, rates), n, draw.binomial(n, rates), n), 8)
+    error = found["capability_split"].std() / np.sqrt(len(rates))
+    assert abs(found["capability_split"].mean()) < 4 * error
+    expected = np.mean((1 - rates) ** 8 * rates)
+    assert found["capability"].mean() == pytest.approx(expected, abs=4 * found["capability"].std() / np.sqrt(len(rates)))
+    assert expected > 0.02
+
+
+def test_shares_are_right_in_the_mean_for_k_below_n() -> None:
+    draw = np.random.default_rng(2)
+    n = np.full(100_000, 8)
+    found = per_prompt(Counts(draw.binomial(n, 0.1), n, draw.binomial(n, 0.3), n), 4)
+    assert found["newly_solved@4"].mean() == pytest.approx(0.9**4 * (1 - 0.7**4), abs=0.005)
+    assert found["lost@4"].mean() == pytest.approx((1 - 0.9**4) * 0.7**4, abs=0.005)
+
+
+TABLE = Table(columns=["edge"], cells=["strict_pass@1"], gain={"against": "base", "k": 4})
+
+
+def results(root: Path) -> Results:
+    inputs = {"b": study.write_evaluation(root, "b", {4: BASE})}
+    arms = [study.arm("base", seed, ["base:pretrain:m"], "b") for seed in range(3)]
+    for seed, rights in enumerate((ARM, [2, 3, 1, 0], [0, 3, 1, 0])):
+        inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {4: rights})
+        arms.append(study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}"))
+    return frame.read(study.spec(arms, tables={"main": TABLE}), inputs)
+
+
+def test_the_table_has_each_part_with_its_interval_over_seeds(tmp_path: Path) -> None:
+    made = make.answer(results(tmp_path)).grids["main_gain"]
+    assert made.rows == ["rl − base"]
+    cell = made.cells["rl − base", "edge", "capability"].estimate
+    assert cell.per_seed == (0.25 / 4, 0.5 / 4, 0.0)
+    assert cell.over == "3 seeds, one base"
+    assert cell.value == pytest.approx(0.0625)
+    assert cell.low == pytest.approx(0.0625 - 4.302653 * 0.0625 / 3**0.5, abs=1e-6)
+    assert made.cells["rl − base", "edge", "newly_solved@4"].estimate.per_seed == (0.25, 0.25, 0.0)
+    shown = text.as_markdown(made, "title")
+    assert "regression to the mean" in shown
+    assert "| | edge gain | edge sharpening | edge capability |" in shown
+
+
+def test_one_seed_has_an_interval_over_prompts(tmp_path: Path) -> None:
+    found = results(tmp_path)
+    one = found._replace(spec=found.spec.model_copy(update={"arms": [row for row in found.spec.arms if row.seed == 0]}))
+    cell = gain.grid(one, TABLE).cells["rl − base", "edge", "sharpening"].estimate
+    assert (cell.value, cell.over) == (0.0625, "4 prompts (1 seed)")
+    assert -0.25 <= cell.low < 0.0625 < cell.high <= 0.5
+
+
+STAGES = {
+    **{digest: {"kind": "evaluate", "spec": {}, "deps": {"data": "test"}} for digest in ("b", "r0", "r1", "r2")},
+    "test": {"kind": "problems", "spec": {"bands": {"edge": {"4": 1.0}}}, "deps": {}},
+}
+
+
+def test_explain_takes_a_cell_of_gains_and_one_against_an_arm_down_to_the_counts(tmp_path: Path) -> None:
+    found = results(tmp_path)
+    against = Table(columns=["edge"], cells=["strict_pass@1"], against="base")
+    spec = found.spec.model_copy(update={"tables": {"main": TABLE, "plain": against}})
+    asked = explain.match(spec, STAGES, "main gain", "rl - base", "edge/newly solved@4", None)
+    assert asked == explain.Asked("main_gain", "rl", "base", "edge", "newly_solved@4")
+    value, notes = explain.value(spec, "r", tmp_path, asked)
+    assert (value, notes) == (gain.grid(found, TABLE).cells["rl − base", "edge", "newly_solved@4"].estimate, [])
+    asked = explain.match(spec, STAGES, "plain", "rl − base", "edge", None)
+    assert asked == explain.Asked("plain", "rl", "base", "edge", "strict_pass@1")
+    assert explain.value(spec, "r", tmp_path, asked)[0].per_seed == (0.125, 0.1875, 0.0625)
+    with pytest.raises(UserError, match="no table 'plain differences'"):
+        explain.match(spec, STAGES, "plain differences", "rl - base", "edge", None)
+
+
+def test_a_gain_without_counts_is_what_the_record_of_the_report_says(tmp_path: Path) -> None:
+    found = results(tmp_path)
+    shown = make.metrics(make.answer(found))
+    study.write_record(tmp_path, "r", "report", {}, shown)
+    for path in tmp_path.glob("evaluate/*/samples.parquet"):
+        path.unlink()
+    value, notes = explain.value(found.spec, "r", tmp_path, explain.Asked("main_gain", "rl", "base", "edge", "capability"))
+    assert (value.value, value.seeds) == (0.0625, ())
+    assert len(notes) == 4
+
+
+def test_a_gain_that_names_no_k_gets_the_most_that_its_arms_allow(tmp_path: Path) -> None:
+    rows = results(tmp_path).spec.arms
+    free = TABLE.model_copy(update={"gain": Gain(against="base")})
+    made = samples.with_k({"free": free, "fixed": TABLE}, rows, {"b": 64, "r0": 32, "r1": 128, "r2": 128}.__getitem__)
+    assert made["free"].gain == Gain(against="base", k=32)
+    assert made["fixed"] is TABLE
