@@ -1,0 +1,155 @@
+"""Judges a completion step by step against the gold graph (arXiv:2512.07783, section 2, made scope-aware and symbolic), as
+op_dag.verify does for the terse surface.
+
+A necessary node is right when a sentence defines it by its full name, states its value, names its parents, and nothing said about
+it is wrong:
+- parents: the set of nodes that the letters of its sentence come down to, through intermediate results, equals the gold set. A
+  letter means what it was last bound to; one bound to nothing, or to a node that no sentence has valued yet, is a wrong parent.
+- value: the number (in reverse mode the linear form in the unknown, whatever letter that has) equals the gold one, everything in
+  a chain of equals is equal, and the numbers put in are the values of the letters. A node said to be two things is wrong.
+  Equations must hold at the unknown's true value; a wrong one is charged to the goal.
+- operator (an option): the nodes and constants are combined as in the gold, in any algebraically equal way. Without the option
+  another combination passes where its constants are the gold ones and the value is right, as published."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from interplay.schema.verify import Verify
+from interplay.tasks.op_dag.graph import REVERSE, Form
+from interplay.tasks.op_dag.judge import BAD_OPERATOR, BAD_PARENTS, BAD_VALUE, NAMED, VALUED
+from interplay.tasks.op_dag.parse import evaluate
+from interplay.tasks.op_dag.tally import tally
+from interplay.tasks.op_dag_prose.graph import Problem, forms
+from interplay.tasks.op_dag_prose.parse import Claim, Define, Side, parse, split
+from interplay.tasks.op_dag_prose.scope import CONSTANT, NOTHING, Bound, Combination, Said, said
+from interplay.tasks.verdict import Verdict
+
+
+class Gold(NamedTuple):
+    """What right solutions of a problem say; lists hold one entry per necessary node."""
+
+    problem: Problem
+    places: dict[str, int]
+    """Full name -> place, of all nodes."""
+    forms: list[Form]
+    parents: list[frozenset[int]]
+    combinations: list[Combination]
+    constants: list[tuple[int, ...]]
+    expected: list[int]
+    """Bits of a node that is right."""
+
+
+class Reading(NamedTuple):
+    """A completion as far as it has been read."""
+
+    letters: dict[str, Bound]
+    state: list[int]
+    """Bits of each necessary node."""
+    extras: set[str]
+    """Names of other nodes."""
+
+
+@lru_cache(maxsize=1024)
+def gold(problem: Problem) -> Gold:
+    """The gold of a problem."""
+    nodes = problem.nodes[: problem.necessary]
+    combinations: list[Combination] = []
+    for node in nodes:
+        factor = node.constant if node.operator == "*" and node.constant else 1
+        found = {parent: factor for parent in node.parents}
+        if node.minus:
+            found[node.parents[1]] = -factor
+        if node.constant is not None and node.operator != "*":
+            found[CONSTANT] = node.constant
+        combinations.append(found)
+    return Gold(
+        problem=problem,
+        places={node.name: place for place, node in enumerate(problem.nodes)},
+        forms=forms(problem),
+        parents=[frozenset(node.parents) for node in nodes],
+        combinations=combinations,
+        constants=[() if node.constant is None else (node.constant,) for node in nodes],
+        expected=[VALUED | NAMED if node.parents else VALUED for node in nodes],
+    )
+
+
+def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
+    """Judge any text as a solution of the problem. Never raises on account of the text."""
+    truth = gold(problem)
+    texts, answer = split(completion)
+    reading = Reading({}, [0] * problem.necessary, set())
+    readable, unknown = True, ""
+    for text in texts:
+        sentence = parse(text)
+        if sentence is None:
+            readable = False
+        elif isinstance(sentence, Claim):
+            if not _holds(truth, reading, sentence, unknown):
+                reading.state[problem.goal] |= BAD_VALUE
+        else:
+            if sentence.untold and problem.mode == REVERSE and truth.places.get(sentence.name) == 0:
+                unknown = sentence.letter
+            _read(truth, reading, sentence, unknown)
+    return tally(reading.state, truth.expected, options, readable, len(reading.extras), answer, problem.answer)
+
+
+def _read(truth: Gold, reading: Reading, sentence: Define, unknown: str) -> None:
+    """Judge a sentence about a node, and bind its letters."""
+    place = truth.places.get(sentence.name, NOTHING)
+    necessary = 0 <= place < truth.problem.necessary
+    bits = VALUED if necessary and sentence.untold and unknown == sentence.letter and place == 0 else 0
+    form = None
+    for number, clause in enumerate(sentence.clauses):
+        found = said(clause, reading.letters, unknown)
+        if clause.letter != sentence.letter or _read_on(sentence, number):
+            bits |= 0 if found.sound and found.follows else BAD_VALUE
+            reading.letters[clause.letter] = found.bound
+        else:
+            bits |= _bits(truth, reading, place, found) if necessary else 0
+            form = found.bound.form
+    if necessary:
+        reading.state[place] |= bits
+        form = truth.forms[place]
+    else:
+        reading.extras.add(sentence.name)
+    reading.letters[sentence.letter] = Bound(frozenset((place,)), form, {place: 1}, ())
+
+
+def _read_on(sentence: Define, number: int) -> bool:
+    """Whether a clause about the node's own letter is an intermediate result, since a later one about it reads the letter."""
+    later = sentence.clauses[number + 1 :]
+    return any([sentence.letter in clause.sides[0].letters for clause in later if clause.letter == sentence.letter])
+
+
+def _bits(truth: Gold, reading: Reading, place: int, found: Said) -> int:
+    """What a clause says about a necessary node, and what of that is wrong."""
+    bits = NAMED if found.named else 0
+    parents = truth.parents[place]
+    if found.value is not None:
+        bits |= VALUED if found.value == truth.forms[place] else VALUED | BAD_VALUE
+    if not found.sound:
+        bits |= BAD_VALUE
+    if found.named and found.bound.reach != parents:
+        return bits | BAD_PARENTS
+    if not all([reading.state[parent] & VALUED for parent in parents]):
+        bits |= BAD_PARENTS
+    if (found.named or not parents) and found.bound.combination != truth.combinations[place]:
+        bits |= BAD_OPERATOR
+        if found.bound.constants != truth.constants[place]:
+            bits |= BAD_VALUE
+    return bits
+
+
+def _holds(truth: Gold, reading: Reading, claim: Claim, unknown: str) -> bool:
+    """Whether all that is said to be equal is, at the unknown's true value."""
+    known = {letter: bound.form for letter, bound in reading.letters.items() if bound.form is not None}
+    known |= {unknown: (1, 0)} if unknown else {}
+    answer = truth.problem.answer
+    for chain in claim.chains:
+        numbers = set()
+        for side in chain:
+            form = evaluate(side.part.expression, known, None) if isinstance(side, Side) else side
+            numbers.add(None if form is None else form[0] * answer + form[1])
+        if None in numbers or len(numbers) > 1:
+            return False
+    return True
