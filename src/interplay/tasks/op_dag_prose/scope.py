@@ -72,7 +72,8 @@ def _put_in(clause: Clause, known: dict[str, Form]) -> bool:
         return True
     for side in clause.sides[1:]:
         if not side.letters and len(side.part.operands) > 1:
-            return side.part.operands == tuple(sorted([*[known[letter] for letter in first.letters], *first.operands]))
+            given = [number for _, number in (*[known[letter] for letter in first.letters], *first.operands)]
+            return sorted([abs(number) for _, number in side.part.operands]) == sorted(map(abs, given))
     return True
 
 
