@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.tasks.op_dag.graph import Form
-from interplay.tasks.op_dag.parse import Part, part_cached
+from interplay.tasks.op_dag.parse import Part, evaluate, part_cached
 from interplay.tasks.op_dag_prose.render import UNTOLD
 
 _LONGEST = 120
@@ -23,7 +23,10 @@ class Side(NamedTuple):
     """One side of a chain of equals."""
 
     part: Part
-    letters: frozenset[str]
+    letters: str
+    """Its letters, each once."""
+    form: Form | None
+    """What it comes to where it has at most one letter, which is taken for the unknown; else, or where it is not linear, None."""
     result: bool
     """Whether it is written as a number or a linear form with one term of each kind."""
 
@@ -105,7 +108,11 @@ def side(text: str) -> Side | None:
         return None
     text = text.replace("+-", "-").replace("--", "+")
     part = part_cached(text, None)
-    return Side(part, frozenset(part.letters), _RESULT.fullmatch(text) is not None) if part else None
+    if part is None:
+        return None
+    letters = "".join(dict.fromkeys(part.letters))
+    form = evaluate(part.expression, {letters: (1, 0)}, None) if len(letters) == 1 else part.form
+    return Side(part, letters, form, _RESULT.fullmatch(text) is not None)
 
 
 def _claim(text: str) -> Claim | None:

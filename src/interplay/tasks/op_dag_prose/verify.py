@@ -17,11 +17,10 @@ from typing import NamedTuple
 from interplay.schema.verify import Verify
 from interplay.tasks.op_dag.graph import REVERSE, Form
 from interplay.tasks.op_dag.judge import BAD_OPERATOR, BAD_PARENTS, BAD_VALUE, NAMED, VALUED
-from interplay.tasks.op_dag.parse import evaluate
 from interplay.tasks.op_dag.tally import tally
-from interplay.tasks.op_dag_prose.graph import Problem, forms
+from interplay.tasks.op_dag_prose.graph import Node, Problem, forms
 from interplay.tasks.op_dag_prose.parse import Claim, Define, Side, parse, split
-from interplay.tasks.op_dag_prose.scope import CONSTANT, NOTHING, Bound, Combination, Said, said
+from interplay.tasks.op_dag_prose.scope import NOTHING, PRIME, UNBOUND, Bound, Said, said, weight, worth
 from interplay.tasks.verdict import Verdict
 
 
@@ -33,7 +32,8 @@ class Gold(NamedTuple):
     """Full name -> place, of all nodes."""
     forms: list[Form]
     parents: list[frozenset[int]]
-    combinations: list[Combination]
+    prints: list[int]
+    """Fingerprints of the definitions (scope.Bound)."""
     constants: list[tuple[int, ...]]
     expected: list[int]
     """Bits of a node that is right."""
@@ -53,24 +53,24 @@ class Reading(NamedTuple):
 def gold(problem: Problem) -> Gold:
     """The gold of a problem."""
     nodes = problem.nodes[: problem.necessary]
-    combinations: list[Combination] = []
-    for node in nodes:
-        factor = node.constant if node.operator == "*" and node.constant else 1
-        found = {parent: factor for parent in node.parents}
-        if node.minus:
-            found[node.parents[1]] = -factor
-        if node.constant is not None and node.operator != "*":
-            found[CONSTANT] = node.constant
-        combinations.append(found)
     return Gold(
         problem=problem,
         places={node.name: place for place, node in enumerate(problem.nodes)},
         forms=forms(problem),
         parents=[frozenset(node.parents) for node in nodes],
-        combinations=combinations,
+        prints=[_print(node) for node in nodes],
         constants=[() if node.constant is None else (node.constant,) for node in nodes],
         expected=[VALUED | NAMED if node.parents else VALUED for node in nodes],
     )
+
+
+def _print(node: Node) -> int:
+    """The fingerprint of a definition."""
+    weights = [weight(parent) for parent in node.parents]
+    total = weights[0] - weights[1] if node.minus else sum(weights)
+    if node.constant is not None:
+        total = total * node.constant if node.operator == "*" else total + node.constant
+    return total % PRIME
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
@@ -84,7 +84,7 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
         if sentence is None:
             readable = False
         elif isinstance(sentence, Claim):
-            if not _holds(truth, reading, sentence, unknown):
+            if not _holds(truth, reading, sentence):
                 reading.state[problem.goal] |= BAD_VALUE
         else:
             if sentence.untold and problem.mode == REVERSE and truth.places.get(sentence.name) == 0:
@@ -112,7 +112,7 @@ def _read(truth: Gold, reading: Reading, sentence: Define, unknown: str) -> None
         form = truth.forms[place]
     else:
         reading.extras.add(sentence.name)
-    reading.letters[sentence.letter] = Bound(frozenset((place,)), form, {place: 1}, ())
+    reading.letters[sentence.letter] = Bound(frozenset((place,)), form, weight(place) if place >= 0 else 0, ())
 
 
 def _read_on(sentence: Define, number: int) -> bool:
@@ -133,22 +133,24 @@ def _bits(truth: Gold, reading: Reading, place: int, found: Said) -> int:
         return bits | BAD_PARENTS
     if not all([reading.state[parent] & VALUED for parent in parents]):
         bits |= BAD_PARENTS
-    if (found.named or not parents) and found.bound.combination != truth.combinations[place]:
+    if (found.named or not parents) and found.bound.print != truth.prints[place]:
         bits |= BAD_OPERATOR
         if found.bound.constants != truth.constants[place]:
             bits |= BAD_VALUE
     return bits
 
 
-def _holds(truth: Gold, reading: Reading, claim: Claim, unknown: str) -> bool:
+def _holds(truth: Gold, reading: Reading, claim: Claim) -> bool:
     """Whether all that is said to be equal is, at the unknown's true value."""
-    known = {letter: bound.form for letter, bound in reading.letters.items() if bound.form is not None}
-    known |= {unknown: (1, 0)} if unknown else {}
     answer = truth.problem.answer
     for chain in claim.chains:
         numbers = set()
         for side in chain:
-            form = evaluate(side.part.expression, known, None) if isinstance(side, Side) else side
+            if isinstance(side, Side):
+                bounds = {letter: reading.letters.get(letter, UNBOUND) for letter in side.letters}
+                form = worth(side.part.expression, bounds)[0]
+            else:
+                form = side
             numbers.add(None if form is None else form[0] * answer + form[1])
         if None in numbers or len(numbers) > 1:
             return False
