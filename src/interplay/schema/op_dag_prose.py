@@ -116,10 +116,10 @@ class OpDagProse(Model):
     the places leave, as published (at most 20 sentences in all, more where the goal needs them)."""
     max_parents: int = 5
     """Most nodes that one definition reads, 2 to 10; also the most branches that are open while a graph grows."""
-    totals: Share = 0.6
-    """Tendency of a sum without a constant to be the total of a place, where there is still a place for it."""
+    totals: Share = 0.9
+    """Tendency of the goal, and of a sum without a constant, to be the total of a place, where there is still a place for it."""
     reuse: Share = 0.3
-    """Tendency of a definition to read one more node that is read elsewhere."""
+    """Tendency of a definition to read another node that is read elsewhere, too, rather than to have a constant."""
     constants: Literal["published", "uniform"] | dict[int, float] = "published"
     """Values of leaves: published (1: 12.5 %, 2 to 4: 29.2 % each), uniform over 1..4, or shares by value. Addends are uniform over
     1..4, factors over 2..4."""
@@ -218,34 +218,41 @@ def shapes(op: int, max_parents: int, room: int) -> tuple[tuple[int, int], ...]:
         (depth, width)
         for width in range(1, max_parents + 1)
         for depth in range(2, op + 1)
-        if least(1, 1, width - 1, depth) <= op - 1 <= most(1, 1, 1, 0, width - 1, depth, max_parents)
-        and 1 + nodes(op - 1, 1, 1, 0, width - 1, depth, max_parents) <= room
+        if completes(op - 1, 1, 1, 1, 0, width - 1, depth, max_parents, room - 1, False)
     )
 
 
-def least(lanes: int, top: int, leaves: int, depth: int) -> int:
-    """Fewest edges that end a graph with `lanes` open nodes, the highest at level `top`, that still takes so many leaves: each leaf
-    has one, each lane is read by the goal, and the highest lane climbs to the level right below it."""
-    return leaves + lanes + leaves + depth - 1 - top
+def completes(
+    edges: int,
+    lanes: int,
+    levels: int,
+    top: int,
+    closed: int,
+    leaves: int,
+    depth: int,
+    max_parents: int,
+    room: int,
+    bare: bool,
+) -> bool:
+    """Whether `edges` can surely be placed, to the last one, in a graph with so many lanes (nodes that nothing reads yet, their
+    levels summing to `levels`, the highest at `top`) and `closed` other nodes, that still takes `leaves` leaves and at most `room`
+    nodes. `bare`: the goal reads the lanes and nothing else, so that it can be a total.
+
+    At least: each leaf has an edge, the goal reads each lane, and the highest lane climbs to the level right below it. At most:
+    every lane climbs by a constant and a parent a level; the highest and the goal also read again what is closed."""
+    ends, climbs = lanes + leaves, depth - 1 - top
+    if climbs < 0 or ends > max_parents or edges < leaves + ends + climbs:
+        return False
+    spine = 2 * climbs + _again(climbs, closed, max_parents) + leaves + ends
+    if not bare:
+        spine += 1 + min(max_parents - ends, closed + climbs)
+    over = edges - spine
+    if over > 0 and over > 2 * (lanes * (depth - 1) - levels - climbs) + leaves * (2 * depth - 4):
+        return False
+    return leaves + climbs + 1 + max(0, over + 1) // 2 <= room
 
 
-def most(lanes: int, levels: int, top: int, closed: int, leaves: int, depth: int, max_parents: int) -> int:
-    """Edges that can be placed for sure before a graph ends: every lane (their levels sum to `levels`) climbs by a constant and a
-    parent a level; the highest and the goal also read again what is `closed`, up to max_parents."""
-    climbs = depth - 1 - top
-    lower = 2 * (lanes * (depth - 1) - levels - climbs) + leaves * (2 * depth - 4)
-    return lower + _spine(lanes, climbs, closed, leaves, max_parents)
-
-
-def nodes(edges: int, lanes: int, top: int, closed: int, leaves: int, depth: int, max_parents: int) -> int:
-    """Nodes that suffice to place so many edges."""
-    climbs = depth - 1 - top
-    over = edges - _spine(lanes, climbs, closed, leaves, max_parents)
-    return leaves + climbs + 1 + max(0, over + 1) // 2
-
-
-def _spine(lanes: int, climbs: int, closed: int, leaves: int, max_parents: int) -> int:
-    """Edges that the highest lane, the leaves to come and the goal can take."""
-    again = sum([min(max_parents - 1, closed + step) for step in range(climbs)])
-    ends = lanes + leaves
-    return 2 * climbs + again + leaves + ends + 1 + min(max_parents - ends, closed + climbs)
+@lru_cache(maxsize=4096)
+def _again(climbs: int, closed: int, max_parents: int) -> int:
+    """What the highest lane can read again on its way, one more node being closed at each step."""
+    return sum([min(max_parents - 1, closed + step) for step in range(climbs)])

@@ -5,7 +5,7 @@ from functools import lru_cache
 from math import exp
 
 from interplay.schema.base import UserError
-from interplay.schema.op_dag_prose import OpDagProse, shapes
+from interplay.schema.op_dag_prose import OpDagProse, completes, shapes
 from interplay.tasks.op_dag.graph import FORWARD, REVERSE
 from interplay.tasks.op_dag.render import LETTERS as ALPHABET
 from interplay.tasks.op_dag.stream import Draw, between, stream
@@ -32,9 +32,12 @@ def generate(task: OpDagProse, seed: int, index: int, op: int) -> Problem:
     theme = task.theme(name)
     places, types = theme.places[draw() % len(theme.places)], theme.types[draw() % len(theme.types)]
     room = Room(len(places), len(types), distractors or 0)
-    found = _shapes(op, task.max_parents, len(places) * len(types) - room.reserve, depth, width)
+    spare = room.places * room.types - room.reserve
+    found = _shapes(op, task.max_parents, spare, depth, width)
     for _ in range(ATTEMPTS):
-        shape = Shape(op, *_shape(found, draw), mode == REVERSE)
+        deep, wide = _shape(found, draw)
+        total = draw() < task.totals * 2**32 and completes(op - 1, 1, 1, 1, 0, wide - 1, deep, task.max_parents, spare - 1, True)
+        shape = Shape(op, deep, wide, mode == REVERSE, total)
         growth = grow(task, shape, room, draw)
         if growth:
             cast = Cast(sample(draw, list(places), len(places)), sample(draw, list(types), len(types)), theme)

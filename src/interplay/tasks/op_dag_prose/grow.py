@@ -2,13 +2,13 @@
 
 Nodes that nothing reads yet are lanes. The goal reads all lanes at once, one level above the highest, so that no more than
 `max_parents` of them are open at a time. A definition is added only where what is left of the edges can still be placed
-(schema.op_dag_prose.least, most, nodes) and where the sum of all lanes, which the goal may have to take, stays in range."""
+(schema.op_dag_prose.completes) and where the sum of all lanes, which the goal may have to take, stays in range."""
 
 from bisect import bisect_right
 from itertools import accumulate
 from typing import NamedTuple
 
-from interplay.schema.op_dag_prose import OpDagProse, least, most, nodes
+from interplay.schema.op_dag_prose import OpDagProse, completes
 from interplay.tasks.op_dag.stream import Draw
 
 TRIES = 5
@@ -31,6 +31,8 @@ class Shape(NamedTuple):
     depth: int
     width: int
     reverse: bool
+    total: bool
+    """Whether the goal should be the total of a place: it then reads nothing but the lanes."""
 
 
 class Growth:
@@ -92,7 +94,7 @@ def grow(task: OpDagProse, shape: Shape, room: Room, draw: Draw) -> Growth | Non
     _plant(growth, _leaf(leaves, draw), shape.reverse)
     while growth.edges:
         for _ in range(TRIES):
-            if _try(growth, task, shape, room, _proposal(growth, task, draw), leaves, draw):
+            if _try(growth, task, shape, room, _proposal(growth, task, shape, draw), leaves, draw):
                 break
         else:
             for proposal in _sure(growth, task):
@@ -119,26 +121,37 @@ def _plant(growth: Growth, value: int, unknown: bool) -> None:
     growth.edges -= 1
 
 
-def _proposal(growth: Growth, task: OpDagProse, draw: Draw) -> Proposal:
-    """What to add next, at random."""
-    lanes, closed = growth.opened, growth.closed
+def _proposal(growth: Growth, task: OpDagProse, shape: Shape, draw: Draw) -> Proposal:
+    """What to add next, at random. Only the goal reads lanes that stand right below it."""
+    lanes, closed, levels, depth = growth.opened, growth.closed, growth.levels, shape.depth
     chance = draw()
     if growth.leaves and chance & 3 == 0:
         return None
-    if not growth.leaves and chance & 12 == 0:
-        return list(lanes), bool(chance & 16)
+    low = [place for place in lanes if levels[place] < depth - 1]
+    room = task.max_parents - len(lanes)
+    if not growth.leaves and len(low) < len(lanes) and (not low or chance & 4):
+        over = growth.edges - len(lanes)
+        constant = not shape.total and (over > min(room, len(closed)) or (over > 0 and chance & 24 == 0))
+        if not (shape.total and over) and 0 <= over - constant <= min(room, len(closed)):
+            return [*lanes, *_some(closed, over - constant, draw)], constant
     fresh = 1
-    if len(lanes) > 1 and chance & 32:
-        fresh = 2 + (draw() % (len(lanes) - 1) if chance & 64 else 0)
-    elif closed and chance & 896 == 0 and len(lanes) + growth.leaves < task.max_parents:
+    if len(low) > 1 and chance & 32:
+        fresh = 2 + (draw() % (len(low) - 1) if chance & 64 else 0)
+    elif closed and room > growth.leaves and (not low or chance & 896 == 0):
         fresh = 0
-    reads = _some(lanes, fresh, draw)
-    again = 0 if fresh else 1
-    most_again = min(len(closed), task.max_parents - fresh)
-    while again < most_again and draw() < task.reuse * 2**32:
-        again += 1
-    reads += _some(closed, again, draw)
-    return reads, bool(chance & 16)
+    reads = _some(low, min(fresh, len(low)), draw)
+    extra = _extra(growth, depth, draw) + (not reads)
+    constant = extra > 0 and draw() >= task.reuse * 2**32
+    again = min(extra - constant, len(closed), task.max_parents - len(reads))
+    reads += _some(closed, max(again, int(not reads and bool(closed))), draw)
+    return reads or list(lanes), constant
+
+
+def _extra(growth: Growth, depth: int, draw: Draw) -> int:
+    """Edges beside the first of a definition such that, if the highest lane takes as many at each level, all are placed."""
+    climbs = depth - 1 - max([growth.levels[place] for place in growth.opened])
+    left = growth.edges - len(growth.opened) - 2 * growth.leaves
+    return (left * 2**32 + draw() * climbs) // (climbs * 2**32) - 1 if climbs > 0 else draw() & 1
 
 
 def _sure(growth: Growth, task: OpDagProse) -> list[Proposal]:
@@ -185,13 +198,12 @@ def _try(
     kept = [place for place in growth.opened if place not in reads]
     if edges < 0 or (not edges and (kept or growth.leaves or level != shape.depth)):
         return False
-    total = not constant and draw() < task.totals * 2**32 and growth.members.isdisjoint(reads) and len(reads) <= room.types
-    for asked in (1, 0) if total else (0,):
-        free = growth.free - len(reads) if asked else growth.free + 1
-        if _completes(growth, task, shape, room, edges, kept, level, growth.asked + asked, free):
-            break
-    else:
-        return False
+    asked = int(not constant and _can_total(growth, task, shape, room, reads, level, draw))
+    free = growth.free - len(reads) if asked else growth.free + 1
+    if not _completes(growth, task, shape, room, edges, kept, level, growth.asked + asked, free):
+        asked, free = 0, growth.free + 1
+        if not _completes(growth, task, shape, room, edges, kept, level, growth.asked, free):
+            return False
     found = _defined(growth, task, reads, constant, bool(asked), kept, draw)
     if found is None:
         return False
@@ -203,6 +215,17 @@ def _try(
     growth.totals.append(bool(asked))
     _append(growth, found, level)
     return True
+
+
+def _can_total(
+    growth: Growth, task: OpDagProse, shape: Shape, room: Room, reads: list[int], level: int, draw: Draw
+) -> bool:
+    """Whether what is read may be all that there is in a place, and the definition its total."""
+    if not growth.members.isdisjoint(reads) or len(reads) > room.types:
+        return False
+    if shape.total and level >= shape.depth - 1:
+        return level == shape.depth
+    return draw() < task.totals * 2**32
 
 
 def _try_leaf(growth: Growth, task: OpDagProse, shape: Shape, room: Room, value: int) -> bool:
@@ -235,16 +258,17 @@ def _completes(
     left = (room.places - asked) * room.types - free - room.reserve
     if not edges:
         return left >= 0
-    depth, leaves, most_parents = shape.depth, growth.leaves, task.max_parents
-    lanes = len(kept) + 1
-    heights = [growth.levels[place] for place in kept]
-    top = max([level, *heights])
-    if lanes + leaves > most_parents or top >= depth or edges < least(lanes, top, leaves, depth):
-        return False
-    closed = len(growth.closed) + len(growth.opened) - len(kept)
-    return (
-        edges <= most(lanes, level + sum(heights), top, closed, leaves, depth, most_parents)
-        and nodes(edges, lanes, top, closed, leaves, depth, most_parents) <= left
+    levels = growth.levels
+    top = total = level
+    for place in kept:
+        height = levels[place]
+        total += height
+        if height > top:
+            top = height
+    lanes = len(kept)
+    closed = len(growth.closed) + len(growth.opened) - lanes
+    return completes(
+        edges, lanes + 1, total, top, closed, growth.leaves, shape.depth, task.max_parents, left, shape.total
     )
 
 
