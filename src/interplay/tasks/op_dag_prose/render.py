@@ -6,6 +6,7 @@ values: `Define adult owl in Pine Ridge as k; E = b = 3; so k = 2 + E = 2 + 3 = 
 closes with `</solution> <answer> 5 </answer>`. In reverse mode the unknown is `x`, values are linear forms such as `2*x + 4`, and
 the equation is solved before the answer."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from interplay.schema.op_dag_prose import OpDagProse, Theme
@@ -84,43 +85,46 @@ def _definition(node: Node, nodes: tuple[Node, ...]) -> str:
 def steps(problem: Problem) -> list[str]:
     """The sentences of the gold solution, without the answer."""
     values = forms(problem)
-    reverse = problem.mode == REVERSE
     free = iter(problem.letters)
     letters: list[str] = []
-    found = [HARD] if reverse else []
+    found: list[str] = []
     for place, node in enumerate(problem.nodes[: problem.necessary]):
-        if reverse and not place:
-            letters.append(UNKNOWN)
-            found.append(f"Define {node.name} as {UNKNOWN}; {UNTOLD}.")
-            continue
-        operands = [(letters[parent], values[parent]) for parent in node.parents]
-        clauses = _folded(node, operands, free, reverse)
-        last = clauses.pop()
-        letters.append(last[0])
-        chain = "".join([f"{letter} = {text}; " for letter, text in clauses])
-        found.append(f"Define {node.name} as {last[0]}; {chain}so {last[0]} = {last[1]} = {show(values[place])}." if node.parents
-                     else f"Define {node.name} as {last[0]}; so {last[0]} = {last[1]}.")  # fmt: skip
-    if reverse:
-        found += _equation(letters[-1], values[-1], problem.values[-1])
-    return found
+        letter, tail = step(node, letters, values, place, free, problem.mode == REVERSE)
+        letters.append(letter)
+        found.append(f"Define {node.name} as {letter}; {tail}.")
+    return [HARD, *found, *equation(letters[-1], values[-1], problem.values[-1])] if problem.mode == REVERSE else found
+
+
+def step(node: Node, letters: list[str], values: list[Form], place: int, free: Iterator[str], reverse: bool) -> tuple[str, str]:
+    """The letter of a node and what a solution says of it; `letters` and `values` are those of the nodes before, and `free` letters
+    are taken first for intermediate results, then for the node."""
+    if node.constant is None and not node.parents:
+        return UNKNOWN, UNTOLD
+    if not node.parents:
+        letter = next(free)
+        return letter, f"so {letter} = {node.constant}"
+    operands = [(letters[parent], values[parent]) for parent in node.parents]
+    clauses = _folded(node, operands, free, reverse)
+    letter, text = clauses.pop()
+    chain = "".join([f"{own} = {made}; " for own, made in clauses])
+    return letter, f"{chain}so {letter} = {text} = {show(values[place])}"
 
 
 Operand = tuple[str, Form]
 """A letter and its value."""
 
 
-def _folded(node: Node, operands: list[Operand], free, reverse: bool) -> list[tuple[str, str]]:
+def _folded(node: Node, operands: list[Operand], free: Iterator[str], reverse: bool) -> list[tuple[str, str]]:
     """Letters and what they are: intermediate results, whose value is told, and last the node itself, whose value is not yet."""
-    if not operands:
-        return [(next(free), str(node.constant))]
-    clauses: list[tuple[str, str]] = []
+    clauses = []
     total, form = operands[0]
-    ends = len(operands) == 1 and node.constant is None
-    if len(operands) == 1 and node.constant is not None:
+    if len(operands) == 1 and node.constant is None:
+        return [(next(free), total)]
+    if len(operands) == 1:
         clauses.append((next(free), f"{total} = {show(form)}"))
         total = clauses[-1][0]
+    sign = "-" if node.minus else "+"
     for number, (letter, other) in enumerate(operands[1:], start=2):
-        sign = "-" if node.minus else "+"
         left, right = (f"({show(form)})", f"({show(other)})") if node.minus and reverse else (show(form), show(other))
         text = f"{total} {sign} {letter} = {left} {sign} {right}"
         form = (form[0] - other[0], form[1] - other[1]) if node.minus else (form[0] + other[0], form[1] + other[1])
@@ -128,11 +132,9 @@ def _folded(node: Node, operands: list[Operand], free, reverse: bool) -> list[tu
         ends = number == len(operands) and node.constant is None
         clauses.append((total, text if ends else f"{text} = {show(form)}"))
     if node.constant is not None:
-        number, sign = str(node.constant), node.operator
-        worked = f"({number}) * ({show(form)})" if reverse and sign == "*" else f"{number} {sign} {show(form)}"
-        clauses.append((next(free), f"{number} {sign} {total} = {worked}"))
-    elif len(operands) == 1:
-        clauses.append((next(free), total))
+        constant, sign = str(node.constant), node.operator
+        worked = f"({constant}) * ({show(form)})" if reverse and sign == "*" else f"{constant} {sign} {show(form)}"
+        clauses.append((next(free), f"{constant} {sign} {total} = {worked}"))
     return clauses
 
 
@@ -148,7 +150,7 @@ def show(form: Form) -> str:
     return f"{term} + {constant}" if constant > 0 else f"{term} - {-constant}" if constant else term
 
 
-def _equation(letter: str, form: Form, value: int) -> list[str]:
+def equation(letter: str, form: Form, value: int) -> list[str]:
     """The goal's form equals its given value, solved as released."""
     slope, constant = form
     whole, rest = f"{show(form)} = {value}", value - constant

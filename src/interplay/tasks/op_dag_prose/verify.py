@@ -19,6 +19,7 @@ from interplay.tasks.op_dag.graph import REVERSE, Form
 from interplay.tasks.op_dag.judge import BAD_OPERATOR, BAD_PARENTS, BAD_VALUE, NAMED, VALUED
 from interplay.tasks.op_dag.tally import tally
 from interplay.tasks.op_dag_prose.graph import Node, Problem, forms
+from interplay.tasks.op_dag_prose.match import bound, match
 from interplay.tasks.op_dag_prose.parse import Claim, Define, Side, parse, split
 from interplay.tasks.op_dag_prose.scope import NOTHING, PRIME, UNBOUND, Bound, Said, said, weight, worth
 from interplay.tasks.verdict import Verdict
@@ -77,9 +78,14 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
     """Judge any text as a solution of the problem. Never raises on account of the text."""
     truth = gold(problem)
     texts, answer = split(completion)
-    reading = Reading({}, [0] * problem.necessary, set())
-    readable, unknown = True, ""
-    for text in texts:
+    known = match(problem, texts)
+    state = [bits if place in known.places else 0 for place, bits in enumerate(truth.expected)]
+    if known.sentences == len(texts):
+        return tally(state, truth.expected, options, True, 0, answer, problem.answer)
+    bounds = {chr(code): bound(problem, truth.forms, sign) for code, sign in known.signs.items()}
+    reading = Reading({letter: found for letter, found in bounds.items() if found}, state, set())
+    readable, unknown = True, known.unknown
+    for text in texts[known.sentences :]:
         sentence = parse(text)
         if sentence is None:
             readable = False
