@@ -239,15 +239,15 @@ def completes(
     nodes. `bare`: the goal reads the lanes and nothing else, so that it can be a total.
 
     At least: each leaf has an edge, the goal reads each lane, and the highest lane climbs to the level right below it. At most:
-    every lane climbs by a constant and a parent a level; the highest and the goal also read again what is closed."""
+    every lane climbs by a constant and a parent a level, the highest also reads again what is closed, and so many more lanes as
+    the goal can read start at level 2 from a leaf that is read elsewhere."""
     ends, climbs = lanes + leaves, depth - 1 - top
     if climbs < 0 or ends > max_parents or edges < leaves + ends + climbs:
         return False
-    spine = 2 * climbs + _again(climbs, closed, max_parents) + leaves + ends
-    if not bare:
-        spine += 1 + min(max_parents - ends, closed + climbs)
+    spine = 2 * climbs + _again(climbs, closed, max_parents) + leaves + ends + (not bare)
+    lower = 2 * (lanes * (depth - 1) - levels - climbs) + leaves * (2 * depth - 4)
     over = edges - spine
-    if over > 0 and over > 2 * (lanes * (depth - 1) - levels - climbs) + leaves * (2 * depth - 4):
+    if over > lower + (max_parents - ends) * (2 * depth - 3 if depth > 2 else 0):
         return False
     return leaves + climbs + 1 + max(0, over + 1) // 2 <= room
 

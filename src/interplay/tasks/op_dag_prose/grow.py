@@ -166,6 +166,9 @@ def _sure(growth: Growth, task: OpDagProse) -> list[Proposal]:
     options += [([high], False), ([high], True), ([low], True), ([low], False), None, (again, True)]
     if not growth.leaves:
         options += [(ends[:size], constant) for size in range(len(lanes) + 1, len(ends) + 1) for constant in (False, True)]
+    if growth.closed:
+        leaf = min(growth.closed, key=levels.__getitem__)
+        options += [([leaf], True), ([leaf], False)]
     return options + [(again[:size], True) for size in range(len(again) - 1, 1, -1)]
 
 

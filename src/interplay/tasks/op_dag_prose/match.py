@@ -8,7 +8,7 @@ from typing import NamedTuple
 from interplay.tasks.op_dag.graph import REVERSE, Form
 from interplay.tasks.op_dag_prose.graph import UNKNOWN, Problem, forms
 from interplay.tasks.op_dag_prose.render import UNTOLD, equation, step
-from interplay.tasks.op_dag_prose.scope import Bound, weight
+from interplay.tasks.op_dag_prose.scope import PRIME, UNKNOWN_BOUND, Bound, weight
 
 _NODE = 0xE000
 _LOCAL = 0xF000
@@ -82,7 +82,9 @@ def match(problem: Problem, texts: list[str]) -> Matched:
             clauses = tail.split("; ")
             own = [ord(clause[0]) for clause in clauses[:-1] if clause] + [ord(letter)]
             here = signs | {code: chr(_LOCAL + at) for at, code in enumerate(own)}
-            if len(set(own)) < len(clauses) or tail.replace("so ", "").translate(here) != gold.tails[place]:
+            if len(set(own)) < len(clauses) or (unknown and ord(unknown) in own):
+                return Matched(number, places, signs, unknown)
+            if tail.replace("so ", "").translate(here) != gold.tails[place]:
                 return Matched(number, places, signs, unknown)
             signs |= {code: chr(_MADE + place * 64 + at) for at, code in enumerate(own[:-1])}
             signs[ord(letter)] = chr(_NODE + place)
@@ -105,7 +107,7 @@ def bound(problem: Problem, values: list[Form], sign: str) -> Bound | None:
     """What a sign stands for; None for the letter that the unknown would have."""
     code = ord(sign)
     if sign == UNKNOWN:
-        return Bound(frozenset((0,)), (1, 0), weight(0), ())
+        return UNKNOWN_BOUND
     if code < _NODE:
         return None
     if code < _MADE:
@@ -117,4 +119,4 @@ def bound(problem: Problem, values: list[Form], sign: str) -> Bound | None:
     times = [-1 if node.minus and at else 1 for at in range(len(reads))]
     form = tuple(sum(t * values[parent][part] for t, parent in zip(times, reads, strict=True)) for part in (0, 1))
     print_ = sum(t * weight(parent) for t, parent in zip(times, reads, strict=True))
-    return Bound(frozenset(reads), (form[0], form[1]), print_, ())
+    return Bound(frozenset(reads), (form[0], form[1]), print_ % PRIME, ())

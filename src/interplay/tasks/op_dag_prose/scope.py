@@ -48,6 +48,7 @@ def weight(place: int) -> int:
 
 
 UNBOUND = Bound(frozenset((NOTHING,)), None, 0, ())
+UNKNOWN_BOUND = Bound(frozenset((0,)), (1, 0), weight(0), ())
 
 
 def said(clause: Clause, letters: dict[str, Bound], unknown: str) -> Said:

@@ -21,7 +21,7 @@ from interplay.tasks.op_dag.tally import tally
 from interplay.tasks.op_dag_prose.graph import Node, Problem, forms
 from interplay.tasks.op_dag_prose.match import bound, match
 from interplay.tasks.op_dag_prose.parse import Claim, Define, Side, parse, split
-from interplay.tasks.op_dag_prose.scope import NOTHING, PRIME, UNBOUND, Bound, Said, said, weight, worth
+from interplay.tasks.op_dag_prose.scope import NOTHING, PRIME, UNBOUND, UNKNOWN_BOUND, Bound, Said, said, weight, worth
 from interplay.tasks.verdict import Verdict
 
 
@@ -96,6 +96,8 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
             if sentence.untold and problem.mode == REVERSE and truth.places.get(sentence.name) == 0:
                 unknown = sentence.letter
             _read(truth, reading, sentence, unknown)
+            if unknown and reading.letters[unknown] != UNKNOWN_BOUND:
+                unknown = ""  # the letter now stands for something else
     return tally(reading.state, truth.expected, options, readable, len(reading.extras), answer, problem.answer)
 
 
@@ -139,10 +141,8 @@ def _bits(truth: Gold, reading: Reading, place: int, found: Said) -> int:
         return bits | BAD_PARENTS
     if not all([reading.state[parent] & VALUED for parent in parents]):
         bits |= BAD_PARENTS
-    if (found.named or not parents) and found.bound.print != truth.prints[place]:
-        bits |= BAD_OPERATOR
-        if found.bound.constants != truth.constants[place]:
-            bits |= BAD_VALUE
+    if found.named and found.bound.print != truth.prints[place]:
+        bits |= BAD_OPERATOR if found.bound.constants == truth.constants[place] else BAD_VALUE
     return bits
 
 
