@@ -10,7 +10,13 @@ REVERSE = {"modes": {"reverse": 1.0}}
 FORWARD = {"modes": {"forward": 1.0}}
 OWN = {
     "themes": {"garden": 1.0},
-    "own": {"garden": {"places": [["Back Garden", "Old Yard", "Roof", "Hof"]], "types": [["red rose", "tulip", "fern", "oak"]], "things": "plants"}},
+    "own": {
+        "garden": {
+            "places": [["Back Garden", "Old Yard", "Roof", "Hof"]],
+            "types": [["red rose", "tulip", "fern", "oak"]],
+            "things": "plants",
+        }
+    },
 }
 
 FORWARD_TEXT = (
@@ -58,13 +64,18 @@ def line() -> Problem:
 
 
 LINE_GOLD = (
-    REVERSE_GOLD.replace("= 38", "= 54").replace("- 14 =", "- 30 =").replace("15*x = 14", "15*x = 30").replace("14 / 15", "30 / 15")
+    REVERSE_GOLD.replace("= 38", "= 54")
+    .replace("- 14 =", "- 30 =")
+    .replace("15*x = 14", "15*x = 30")
+    .replace("14 / 15", "30 / 15")
 ).replace("14/15", "2")
 
 
 @st.composite
 def tasks(draw: st.DrawFn) -> OpDagProse:
-    depth, width = draw(st.sampled_from([(None, None)] * 3 + [((3, 4), None), (None, (1, 2)), ((4, 5), (1, 2)), ((5, 6), (3, 3))]))
+    depth, width = draw(
+        st.sampled_from([(None, None)] * 3 + [((3, 4), None), (None, (1, 2)), ((4, 5), (1, 2)), ((5, 6), (3, 3))])
+    )
     return OpDagProse.model_validate(
         {
             **draw(st.sampled_from([{}, {"themes": {"zoo": 1.0}}, {"themes": {"film": 0.5, "school": 0.5}}, OWN])),

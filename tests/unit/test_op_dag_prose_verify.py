@@ -29,7 +29,9 @@ def relettered(solution: str, letters: str, kept: str = "") -> str:
     """The solution with its letters taken from `letters`, in order of their appearance."""
     free = iter([letter for letter in letters if letter not in kept])
     known = {letter: letter for letter in kept}
-    return re.sub(r"(?<![\w'-])[A-Za-z](?![\w'-])", lambda m: known.setdefault(m[0], m[0] if m[0] in known else next(free)), solution)
+    return re.sub(
+        r"(?<![\w'-])[A-Za-z](?![\w'-])", lambda m: known.setdefault(m[0], m[0] if m[0] in known else next(free)), solution
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -208,7 +210,9 @@ def test_the_unknown_may_have_any_letter_and_letters_may_be_used_again():
 def test_a_letter_may_gather_a_sum_step_by_step():
     steps = "t = b + Q = 10 + 3 = 13; so t = t + a = 13 + 7 = 20"
     assert error(FORWARD_GOLD.replace("h = b + Q = 10 + 3 = 13; so t = h + a = 13 + 7 = 20", steps), SMALL, EXACT) == "none"
-    assert error(FORWARD_GOLD.replace("h = b + Q = 10 + 3 = 13; so t = h + a = 13 + 7 = 20", steps.replace("13;", "12;"))) == "value"
+    assert (
+        error(FORWARD_GOLD.replace("h = b + Q = 10 + 3 = 13; so t = h + a = 13 + 7 = 20", steps.replace("13;", "12;"))) == "value"
+    )
 
 
 @pytest.mark.parametrize("knobs", MODES)
@@ -233,7 +237,9 @@ def test_sentences_before_what_they_read_are_wrong_and_any_other_order_is_right(
         # In reverse mode forms in an unknown that is not yet named are no values.
         assert verify(problem, turned, PLAIN).error == ("dependency" if problem.mode == "forward" else "missing_node")
         leaves = [place for place, node in enumerate(problem.nodes[: problem.necessary]) if not node.parents]
-        leaf_first = [sentences[place] for place in leaves] + [text for place, text in enumerate(sentences) if place not in leaves]
+        leaf_first = [sentences[place] for place in leaves] + [
+            text for place, text in enumerate(sentences) if place not in leaves
+        ]
         assert verify(problem, solution[:first] + ". ".join(leaf_first) + solution[end:], EXACT).strict
 
 

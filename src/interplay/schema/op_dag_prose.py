@@ -93,10 +93,10 @@ THEMES: dict[str, Theme] = {
 
 
 class OpDagProse(Model):
-    """Arithmetic over a dependency graph, in sentences: the published surface (Interplay, arXiv:2512.07783, section 2 and appendix;
-    GSM-Infinite), at two layers (types in places; the third, an average per type, is not built). What is in a place is defined by
-    a sentence; the total of a place never is: it is the sum of all types that are mentioned for it. Difficulty `op` = edges of the
-    necessary graph, a constant counting as one."""
+    """Arithmetic over a dependency graph, in sentences: the published surface (Interplay, arXiv:2512.07783, section 2;
+    GSM-Infinite), at two layers: types in places. (The third, an average per type, is not built.) What is in a place is defined
+    by a sentence; the total of a place never is: it is the sum of all types that are mentioned for it. Difficulty `op` = edges of
+    the necessary graph, a constant counting as one."""
 
     name: Literal["op_dag_prose"] = "op_dag_prose"
     themes: dict[str, float] = {"zoo": 1 / 3, "school": 1 / 3, "film": 1 / 3}
@@ -121,8 +121,8 @@ class OpDagProse(Model):
     reuse: Share = 0.3
     """Tendency of a definition to read another node that is read elsewhere, too, rather than to have a constant."""
     constants: Literal["published", "uniform"] | dict[int, float] = "published"
-    """Values of leaves: published (1: 12.5 %, 2 to 4: 29.2 % each), uniform over 1..4, or shares by value. Addends are uniform over
-    1..4, factors over 2..4."""
+    """Values of leaves: published (1: 12.5 %, 2 to 4: 29.2 % each), uniform over 1..4, or shares by value. Addends are uniform
+    over 1..4, factors over 2..4."""
     max_value: Count = 1000
     """No value of a necessary node leaves [1, max_value]; at least 50."""
     note: bool = False
@@ -160,7 +160,7 @@ class OpDagProse(Model):
         if not self._ops():
             raise ValueError(
                 f"no op has every depth in {_shown(self.depth)}, width in {_shown(self.width)} and distractors in "
-                f"{_shown(self.distractors)} with max_parents {self.max_parents} and room for {self.slots()} nodes; narrow a range"
+                f"{_shown(self.distractors)} with max_parents {self.max_parents} and {self.slots()} slots; narrow a range"
             )
         return self
 
@@ -235,8 +235,8 @@ def completes(
     bare: bool,
 ) -> bool:
     """Whether `edges` can surely be placed, to the last one, in a graph with so many lanes (nodes that nothing reads yet, their
-    levels summing to `levels`, the highest at `top`) and `closed` other nodes, that still takes `leaves` leaves and at most `room`
-    nodes. `bare`: the goal reads the lanes and nothing else, so that it can be a total.
+    levels summing to `levels`, the highest at `top`) and `closed` other nodes, that still takes `leaves` leaves and at most
+    `room` nodes. `bare`: the goal reads the lanes and nothing else, so that it can be a total.
 
     At least: each leaf has an edge, the goal reads each lane, and the highest lane climbs to the level right below it. At most:
     every lane climbs by a constant and a parent a level, the highest also reads again what is closed, and so many more lanes as

@@ -20,7 +20,6 @@ from interplay.schema.verify import Verify
 from interplay.tasks.op_dag.graph import Problem
 from interplay.tasks.op_dag.judge import (
     BAD_PARENTS,
-    BAD_VALUE,
     EXTRA,
     NAMED,
     UNREADABLE,
@@ -105,4 +104,3 @@ def _effects(truth: Gold, texts: list[str]) -> list[Effect]:
             else:
                 return scoped_effects(plan, [parse(other, modulus) for other in texts if other])
     return [known[text] for text in texts if text]
-

@@ -1,5 +1,5 @@
-"""Problems by construction, keyed by (task, seed, index, op): what is independent of op is drawn first, then the shape, the graph,
-what else is told, and the names."""
+"""Problems by construction, keyed by (task, seed, index, op): what is independent of op is drawn first, then the shape, the
+graph, what else is told, and the names."""
 
 from functools import lru_cache
 from math import exp
@@ -28,7 +28,9 @@ def generate(task: OpDagProse, seed: int, index: int, op: int) -> Problem:
         raise UserError(f"task op_dag_prose: op {op} lies outside {low}..{high} (depth, width, distractors and nouns set them)")
     draw = stream("op_dag_prose", seed, index)
     name, mode = pick(draw, task.themes), pick(draw, task.modes)
-    depth, width, distractors = (between(draw, bounds) if bounds else None for bounds in (task.depth, task.width, task.distractors))
+    depth, width, distractors = (
+        between(draw, bounds) if bounds else None for bounds in (task.depth, task.width, task.distractors)
+    )
     theme = task.theme(name)
     places, types = theme.places[draw() % len(theme.places)], theme.types[draw() % len(theme.types)]
     room = Room(len(places), len(types), distractors or 0)
@@ -95,8 +97,8 @@ def _cast(growth: Growth, cast: Cast, draw: Draw) -> list[Node]:
 
 @lru_cache(maxsize=4096)
 def _shapes(op: int, max_parents: int, room: int, depth: int | None, width: int | None) -> tuple[tuple[int, int, float], ...]:
-    """The (depth, width) that a problem can have, with the running sums of their weights. What is free is about as published: depth
-    around 1.2 + 0.38 op, three quarters of graphs with one leaf."""
+    """The (depth, width) that a problem can have, with the running sums of their weights. What is free is about as published:
+    depth around 1.2 + 0.38 op, three quarters of graphs with one leaf."""
     found, total = [], 0.0
     for deep, wide in shapes(op, max_parents, room):
         if depth in (None, deep) and width in (None, wide):
@@ -116,8 +118,8 @@ def pick(draw: Draw, shares: dict) -> str:
     for name, share in shares.items():
         total += share
         if point < total:
-            break
-    return name
+            return name
+    return next(reversed(shares))
 
 
 def sample(draw: Draw, items: list, size: int) -> list:

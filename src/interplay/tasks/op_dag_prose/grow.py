@@ -220,9 +220,7 @@ def _try(
     return True
 
 
-def _can_total(
-    growth: Growth, task: OpDagProse, shape: Shape, room: Room, reads: list[int], level: int, draw: Draw
-) -> bool:
+def _can_total(growth: Growth, task: OpDagProse, shape: Shape, room: Room, reads: list[int], level: int, draw: Draw) -> bool:
     """Whether what is read may be all that there is in a place, and the definition its total."""
     if not growth.members.isdisjoint(reads) or len(reads) > room.types:
         return False
@@ -270,9 +268,7 @@ def _completes(
             top = height
     lanes = len(kept)
     closed = len(growth.closed) + len(growth.opened) - lanes
-    return completes(
-        edges, lanes + 1, total, top, closed, growth.leaves, shape.depth, task.max_parents, left, shape.total
-    )
+    return completes(edges, lanes + 1, total, top, closed, growth.leaves, shape.depth, task.max_parents, left, shape.total)
 
 
 def _defined(

@@ -120,17 +120,16 @@ def _claim(text: str) -> Claim | None:
     for piece in re.split("[:,;]", text):
         if "=" in piece:
             sides = [_side_or_quotient(each) for each in _WORDS.sub(" ", piece).replace(" ", "").split("=")]
-            if "" in sides:
+            if any([isinstance(each, str) for each in sides]):
                 return None
-            chains.append(tuple(each for each in sides if each != ""))
+            chains.append(tuple(each for each in sides if not isinstance(each, str)))
     return Claim(tuple(chains))
 
 
-def _side_or_quotient(text: str) -> Side | Form | None | str:
-    """A side; the number of a quotient, None where it has none; empty where the text is neither."""
+def _side_or_quotient(text: str) -> Side | Form | str | None:
+    """A side; the number of a quotient, None where it has none; the text itself where it is neither."""
     found = _QUOTIENT.fullmatch(text)
     if found:
         above, below = int(found[1]), int(found[2])
         return (0, above // below) if below and above % below == 0 else None
-    return side(text) or ""
-
+    return side(text) or text

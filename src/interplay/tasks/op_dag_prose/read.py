@@ -16,8 +16,8 @@ _JOINT = re.compile(r"(?:,? and |, )the ")
 
 
 def read(text: str, theme: str = "") -> Problem:
-    """The problem that a text tells, its question included; two layers, in the wording of render. Raises ValueError where it is not
-    such a text, or where what is asked cannot be worked out.
+    """The problem that a text tells, its question included; two layers, in the wording of render. Raises ValueError where it is
+    not such a text, or where what is asked cannot be worked out.
 
     Necessary are the nodes that the goal comes down to, in an order of evaluation; letters are taken in alphabetical order."""
     bodies, given, unknown = _told(text)

@@ -1,10 +1,10 @@
 """The published surface (arXiv:2512.07783, appendix; the format of its released data): one sentence per definition, one per step.
 
 A prompt is `<question> The number of adult owl in Pine Ridge equals 2 plus the number of ... . What is the total number of adult
-animals in Pine Ridge? </question> <solution>`. A solution has a sentence per necessary node, in topological order, with letters for
-values: `Define adult owl in Pine Ridge as k; E = b = 3; so k = 2 + E = 2 + 3 = 5.`, sums of three or more folded in pairs, and
-closes with `</solution> <answer> 5 </answer>`. In reverse mode the unknown is `x`, values are linear forms such as `2*x + 4`, and
-the equation is solved before the answer."""
+animals in Pine Ridge? </question> <solution>`. A solution has a sentence per necessary node, in topological order, with letters
+for values: `Define adult owl in Pine Ridge as k; E = b = 3; so k = 2 + E = 2 + 3 = 5.`, sums of three or more folded in pairs,
+and closes with `</solution> <answer> 5 </answer>`. In reverse mode the unknown is `x`, values are linear forms such as `2*x + 4`,
+and the equation is solved before the answer."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -96,8 +96,8 @@ def steps(problem: Problem) -> list[str]:
 
 
 def step(node: Node, letters: list[str], values: list[Form], place: int, free: Iterator[str], reverse: bool) -> tuple[str, str]:
-    """The letter of a node and what a solution says of it; `letters` and `values` are those of the nodes before, and `free` letters
-    are taken first for intermediate results, then for the node."""
+    """The letter of a node and what a solution says of it; `letters` and `values` are those of the nodes before, and `free`
+    letters are taken first for intermediate results, then for the node."""
     if node.constant is None and not node.parents:
         return UNKNOWN, UNTOLD
     if not node.parents:

@@ -22,8 +22,8 @@ class Bound(NamedTuple):
     """The nodes that it comes down to; NOTHING is no node of the problem."""
     form: Form | None
     print: int
-    """Fingerprint of what it is made of: the polynomial in the nodes, at fixed random numbers for these, modulo a large prime. Equal
-    polynomials have equal ones, others practically never."""
+    """Fingerprint of what it is made of: the polynomial in the nodes, at fixed random numbers for these, modulo a large prime.
+    Equal polynomials have equal ones, others practically never."""
     constants: tuple[int, ...]
     """The numbers in its making."""
 

@@ -39,7 +39,7 @@ def solve(prompt: str, task: OpDagProse) -> str:
     name = total or f"{thing} in {place}"
     if not unknown:
         return str(_value(name, bodies, members, {}))
-    (goal, value), = given
+    ((goal, value),) = given
     at_zero = _value(goal, bodies, members, {unknown: 0})
     slope = _value(goal, bodies, members, {unknown: 1}) - at_zero
     if name != unknown or not slope or (value - at_zero) % slope:

@@ -8,8 +8,8 @@ _OPERATORS = {"": 0, "+": 1, "*": 2}
 
 
 def structure(problem: Problem) -> str:
-    """16 hex digits, the same on every machine (op_dag.structure). Totals are nodes that read all that is mentioned for their place,
-    so that what stands where needs no further colour."""
+    """16 hex digits, the same on every machine (op_dag.structure). Totals are nodes that read all that is mentioned for their
+    place, so that what stands where needs no further colour."""
     colours = []
     for place, node in enumerate(problem.nodes):
         constant = 0 if node.constant is None else node.constant + 2

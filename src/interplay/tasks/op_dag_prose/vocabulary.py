@@ -16,17 +16,18 @@ from interplay.tasks.op_dag_prose.render import (
 )
 
 _FRAME = (
-    QUESTION, QUESTION_END, SOLUTION_END, ANSWER, ANSWER_END, HARD, UNTOLD, SOLVED, EXISTS, "The number of ", "The total number of ",
-    "the number of ", "the total number of ", "total number of ", " equals ", " plus ", " times ", "the sum of ", "the difference between ",
-    " and ", ", and ", ", ", " in ", ". ", "How many ", " does ", " have?", "What is ", "Define ", " as ", "; ", "so ", " = ", " + ", " - ",
-    " * ", " / ", "We know ", ", so we have ", ": Simplifying the equation: ", "Move all terms to one side: ",
-    "Isolate the term with ", "Divide both sides by ", "Solution: ", ": ",
+    QUESTION, QUESTION_END, SOLUTION_END, ANSWER, ANSWER_END, HARD, UNTOLD, SOLVED, EXISTS, "The number of ",
+    "The total number of ", "the number of ", "the total number of ", "total number of ", " equals ", " plus ", " times ",
+    "the sum of ", "the difference between ", " and ", ", and ", ", ", " in ", ". ", "How many ", " does ", " have?",
+    "What is ", "Define ", " as ", "; ", "so ", " = ", " + ", " - ", " * ", " / ", "We know ", ", so we have ",
+    ": Simplifying the equation: ", "Move all terms to one side: ", "Isolate the term with ", "Divide both sides by ",
+    "Solution: ", ": ",
 )  # fmt: skip
 
 
 def vocabulary(task: OpDagProse) -> list[str]:
-    """The pieces of a tokenizer of words: the nouns and the phrases of the sentences; letters and digits stand alone, so that every
-    number is spelt. Modes, counts and shares do not alter it, the themes do."""
+    """The pieces of a tokenizer of words: the nouns and the phrases of the sentences; letters and digits stand alone, so that
+    every number is spelt. Modes, counts and shares do not alter it, the themes do."""
     themes = [task.theme(name) for name in task.themes]
     nouns = [noun for theme in themes for group in (*theme.places, *theme.types, [theme.things]) for noun in group]
     return [*_FRAME, *dict.fromkeys(nouns), *dict.fromkeys(map(rule, themes))]
