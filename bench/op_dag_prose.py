@@ -6,7 +6,8 @@ solutions verified, per second of CPU.
 Released, measured on one core of the machine of docs/log.md (zero context, two layers, three themes): 268 forward and 17.5
 reverse problems/s at op 10, 13,000 solutions/s parsed. `verify group` judges eight solutions of each problem, as in groups of
 rollouts: gold with letters of their own, every other one with a value spoilt; `verify one` judges one gold of each problem, so
-that nothing of the problem was seen before. `--check N` instead verifies and solves N problems of every op of 2..20 in both modes.
+that nothing of the problem was seen before. `--check N` instead verifies and solves N problems of every op of 2..20 in both
+modes.
 """
 
 import argparse
