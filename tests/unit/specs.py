@@ -15,6 +15,11 @@ PROBLEMS = {
 }  # fmt: skip
 BIOS = {**PROBLEMS, "task": {"name": "bios"}, "bands": {"iid": {2: 1.0}}, "shares": {"iid": 1.0}}
 TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}, "bands": {"one": {1: 1.0}}, "shares": {"one": 1.0}}
+GARDEN = {"places": [["Roof", "Old Yard", "Hof"]], "types": [["tulip", "fern", "oak"]], "things": "plants"}
+PROSE = {
+    **PROBLEMS,
+    "task": {"name": "op_dag_prose", "themes": {"zoo": 0.5, "garden": 0.5}, "own": {"garden": GARDEN}},
+}
 REPORT = {
     "study": "edge", "scale": "smoke", "question": "Does it?",
     "arms": [
@@ -83,7 +88,7 @@ SIFTED = {
 
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
-    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY],
+    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE],
     "dataset": [{"format": "hotpotqa", "sha256": "0" * 64}],
     "curate": [
         SIFTED,

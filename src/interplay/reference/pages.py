@@ -57,7 +57,7 @@ def inside(models: dict[type[Model], str]) -> dict[type[Model], str]:
 
 
 SHARED = {Custom, verify.Verify}
-TASKS, STEPS = members(task.Task), members(curate.Step)
+TASKS, STEPS = inside(members(task.Task)), members(curate.Step)
 MEMBERS = inside({one: f"{seam}: {name}" for seam, union in SEAMS.items() for one, name in members(union).items()})
 
 PAGE: Page = [

@@ -7,9 +7,10 @@ from pydantic import Field
 from interplay.schema.base import Model
 from interplay.schema.bios import Bios
 from interplay.schema.op_dag import OpDag
+from interplay.schema.op_dag_prose import OpDagProse
 from interplay.schema.taxonomy import Taxonomy
 
-Task = Annotated[OpDag | Bios | Taxonomy, Field(discriminator="name")]
+Task = Annotated[OpDag | OpDagProse | Bios | Taxonomy, Field(discriminator="name")]
 
 
 class TaskKey(Model):

@@ -7,14 +7,14 @@ from types import ModuleType
 from typing import Any
 
 from interplay.schema.task import Task
-from interplay.tasks import bios, multihop, op_dag, qa, reformulated, subproblems, taxonomy
+from interplay.tasks import bios, multihop, op_dag, op_dag_prose, qa, reformulated, subproblems, taxonomy
 from interplay.tasks.multihop import problem as multihop_problem
 from interplay.tasks.multihop.item import Item
 from interplay.tasks.reformulated import form, surface
 from interplay.tasks.row import Row
 from interplay.tasks.subproblems import parts
 
-FAMILIES: dict[str, ModuleType] = {"op_dag": op_dag, "bios": bios, "taxonomy": taxonomy}
+FAMILIES: dict[str, ModuleType] = {"op_dag": op_dag, "op_dag_prose": op_dag_prose, "bios": bios, "taxonomy": taxonomy}
 """Families that generate problems, by the name of their task."""
 JUDGES: dict[str, ModuleType] = {
     **FAMILIES,

@@ -1,5 +1,7 @@
 """A key of a problem up to renaming of letters and reordering of definitions, commuting operands and filler."""
 
+from collections.abc import Sequence
+
 from interplay.tasks.op_dag.graph import REVERSE, Problem
 
 _MASK = 2**64 - 1
@@ -16,13 +18,10 @@ def structure(problem: Problem) -> str:
         constant = 0 if node.constant is None else node.constant + 2
         unknown = node.constant is None and not node.parents
         goal = place == problem.goal
-        colours.append(_mix((((constant * 8 + _OPERATORS[node.operator]) * 2 + goal) * 2 + unknown) + 1))
+        colours.append(mix((((constant * 8 + _OPERATORS[node.operator]) * 2 + goal) * 2 + unknown) + 1))
     given = problem.values[-1] + 1 if reverse else 0
-    colours[problem.goal] = _mix(colours[problem.goal] + given * 131 + (problem.modulus or 0))
-    for _ in range(2):
-        _refine_down(problem, colours)
-        _refine_up(problem, colours)
-    return f"{_mix(sum(colours)):016x}"
+    colours[problem.goal] = mix(colours[problem.goal] + given * 131 + (problem.modulus or 0))
+    return refined([node.parents for node in problem.nodes], [node.operator == "-" for node in problem.nodes], colours)
 
 
 def shared(problem: Problem) -> bool:
@@ -30,26 +29,34 @@ def shared(problem: Problem) -> bool:
     return False
 
 
-def _refine_down(problem: Problem, colours: list[int]) -> None:
+def refined(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colours: list[int]) -> str:
+    """The key of a graph whose nodes have these colours (which are altered): `reads` holds the parents of each node, which stand
+    before it, and `ordered` whether their order counts."""
+    for _ in range(2):
+        _refine_down(reads, ordered, colours)
+        _refine_up(reads, ordered, colours)
+    return f"{mix(sum(colours)):016x}"
+
+
+def _refine_down(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colours: list[int]) -> None:
     """Each node's colour from its own and its parents', which stand before it; their places count under a minus only."""
-    for place, node in enumerate(problem.nodes):
+    for place, parents in enumerate(reads):
         total = colours[place] * 3
-        for number, parent in enumerate(node.parents):
-            total += _mix(colours[parent] + (number if node.operator == "-" else 0))
-        colours[place] = _mix(total)
+        for number, parent in enumerate(parents):
+            total += mix(colours[parent] + (number if ordered[place] else 0))
+        colours[place] = mix(total)
 
 
-def _refine_up(problem: Problem, colours: list[int]) -> None:
+def _refine_up(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colours: list[int]) -> None:
     """Each node's colour from its own and its readers', which stand after it."""
     totals = [colour * 5 for colour in colours]
     for place in range(len(colours) - 1, -1, -1):
-        node = problem.nodes[place]
-        colour = colours[place] = _mix(totals[place])
-        for number, parent in enumerate(node.parents):
-            totals[parent] += _mix(colour + (number if node.operator == "-" else 0) + 7)
+        colour = colours[place] = mix(totals[place])
+        for number, parent in enumerate(reads[place]):
+            totals[parent] += mix(colour + (number if ordered[place] else 0) + 7)
 
 
-def _mix(number: int) -> int:
+def mix(number: int) -> int:
     """A 64-bit finaliser (Stafford's variant 13 of MurmurHash3's)."""
     number &= _MASK
     number = ((number ^ number >> 30) * 0xBF58476D1CE4E5B9) & _MASK

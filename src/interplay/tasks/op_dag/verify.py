@@ -19,9 +19,7 @@ from typing import NamedTuple
 from interplay.schema.verify import Verify
 from interplay.tasks.op_dag.graph import Problem
 from interplay.tasks.op_dag.judge import (
-    BAD_OPERATOR,
     BAD_PARENTS,
-    BAD_VALUE,
     EXTRA,
     NAMED,
     UNREADABLE,
@@ -33,9 +31,8 @@ from interplay.tasks.op_dag.judge import (
 from interplay.tasks.op_dag.parse import parse, split
 from interplay.tasks.op_dag.render import sentences
 from interplay.tasks.op_dag.scope import scoped_effects
+from interplay.tasks.op_dag.tally import tally
 from interplay.tasks.verdict import Verdict
-
-_OPERATOR_FREE = ~BAD_OPERATOR
 
 
 class Gold(NamedTuple):
@@ -87,7 +84,7 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
             extras.add(place)
         else:
             readable = False
-    return _verdict(truth, state, options, readable, len(extras), answer)
+    return tally(state, truth.expected, options, readable, len(extras), answer, problem.answer)
 
 
 def _effects(truth: Gold, texts: list[str]) -> list[Effect]:
@@ -107,36 +104,3 @@ def _effects(truth: Gold, texts: list[str]) -> list[Effect]:
             else:
                 return scoped_effects(plan, [parse(other, modulus) for other in texts if other])
     return [known[text] for text in texts if text]
-
-
-def _verdict(truth: Gold, state: list[int], options: Verify, readable: bool, extra: int, answer: str | None) -> Verdict:
-    problem = truth.problem
-    nodes = problem.necessary
-    right, said = answer == str(problem.answer), answer or ""
-    penalised = extra > 0 and options.extra_nodes == "penalised"
-    if state == truth.expected and readable and right and not penalised:
-        return Verdict(True, True, 1.0, "none", 0, 0, 0, extra, nodes, said)
-    if not options.operator:
-        state = [bits & _OPERATOR_FREE for bits in state]
-    missing = value = dependency = operator = correct = 0
-    for bits, expected in zip(state, truth.expected, strict=True):
-        if bits == expected:
-            correct += 1
-        elif not bits & VALUED:
-            missing += 1
-        else:
-            value += bool(bits & BAD_VALUE)
-            dependency += bool(bits & BAD_PARENTS or expected & NAMED & ~bits)
-            operator += bool(bits & BAD_OPERATOR)
-    error = (
-        "truncated" if answer is None
-        else "parse" if not readable
-        else "missing_node" if missing
-        else "dependency" if dependency
-        else "operator" if operator
-        else "value" if value
-        else "extra_node" if penalised
-        else "answer" if not right
-        else "none"
-    )  # fmt: skip
-    return Verdict(error == "none", right, correct / nodes, error, value, dependency, missing, extra, nodes, said)

@@ -1,0 +1,120 @@
+"""Speed of the prose surface on one thread beside the released generator and parser: problems generated and rendered, and
+solutions verified, per second of CPU.
+
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/op_dag_prose.py [--check 1000]
+
+Released, measured on one core of the machine of docs/log.md (zero context, two layers, three themes): 268 forward and 17.5
+reverse problems/s at op 10, 13,000 solutions/s parsed. `verify group` judges eight solutions of each problem, as in groups of
+rollouts: gold with letters of their own, every other one with a value spoilt; `verify one` judges one gold of each problem, so
+that nothing of the problem was seen before. `--check N` instead verifies and solves N problems of every op of 2..20 in both
+modes.
+"""
+
+import argparse
+import random
+import re
+import time
+from collections.abc import Callable
+
+from interplay.schema.op_dag_prose import OpDagProse
+from interplay.schema.verify import Verify
+from interplay.tasks.op_dag.parse import part_cached
+from interplay.tasks.op_dag.render import LETTERS
+from interplay.tasks.op_dag_prose import generate, render, solve, structure, verify
+from interplay.tasks.op_dag_prose.match import script
+from interplay.tasks.op_dag_prose.parse import parse, side
+from interplay.tasks.op_dag_prose.verify import gold
+
+OPS = (5, 10, 20)
+MODES = ("forward", "reverse")
+RELEASED = {"forward": 268.0, "reverse": 17.5}
+"""Problems/s at op 10."""
+PARSED = 13_000
+GROUP = 8
+LETTER = re.compile(r"(?<![\w'-])[A-Za-z](?![\w'-])")
+
+
+def rate(work: Callable[[int], object], items: int) -> float:
+    """Items per CPU second; `work(i)` does item i."""
+    started = time.process_time()
+    for item in range(items):
+        work(item)
+    return items / (time.process_time() - started)
+
+
+def sampled(solution: str, number: int, rng: random.Random) -> str:
+    """The gold with other letters; every other one says a wrong value somewhere."""
+    free = iter(rng.sample(LETTERS.replace("x", ""), 51))
+    known = {"x": "x"} if " as x; we don't" in solution else {}
+    text = LETTER.sub(lambda found: known[found[0]] if found[0] in known else known.setdefault(found[0], next(free)), solution)
+    if number % 2:
+        spots = [found.start() for found in re.finditer(r"(?<= = )[0-9]", text)]
+        spot = rng.choice(spots or [0])
+        text = text[:spot] + str((int(text[spot]) + 1) % 10 if spots else "") + text[spot + 1 :]
+    return text
+
+
+def measure(task: OpDagProse, op: int, size: int) -> dict[str, float]:
+    """Rates of every function at one op, in items per CPU second."""
+    options, rng = Verify(), random.Random(0)
+    for cache in (gold, script, parse, side, part_cached):
+        cache.cache_clear()
+    problems = [generate(task, 1, index, op) for index in range(size)]
+    shown = [render(problem, task) for problem in problems]
+    golds = [sampled(each.solution, 0, rng) for each in shown]
+    groups = [
+        (problem, sampled(each.solution, number, rng))
+        for problem, each in zip(problems[: size // GROUP], shown, strict=False)
+        for number in range(GROUP)
+    ]
+    return {
+        "generate + render": rate(lambda i: render(generate(task, 0, i, op), task), size),
+        "solve": rate(lambda i: solve(shown[i].prompt, task), size),
+        "structure": rate(lambda i: structure(problems[i]), size),
+        "verify one": rate(lambda i: verify(problems[i], golds[i], options), size),
+        "verify group": rate(lambda i: verify(*groups[i], options), len(groups)),
+    }
+
+
+def check(size: int) -> None:
+    """Verify and solve `size` problems of every op of 2..20 in both modes; print what is not strict or not solved."""
+    options = Verify(operator=True, extra_nodes="penalised")
+    for mode in MODES:
+        task = OpDagProse.model_validate({"modes": {mode: 1.0}})
+        wrong = keys = 0
+        for op in range(2, 21):
+            problems = [generate(task, 2, index, op) for index in range(size)]
+            shown = [render(problem, task) for problem in problems]
+            keys += len({structure(problem) for problem in problems})
+            for problem, each in zip(problems, shown, strict=True):
+                strict = verify(problem, each.solution, options).strict
+                wrong += not (strict and problem.op == op and solve(each.prompt, task) == each.answer)
+        print(f"{mode}: {19 * size:,} golds, {wrong} not strict, of another op or not solved; {keys:,} structures", flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=1000, help="problems per figure")
+    parser.add_argument("--repeats", type=int, default=3, help="the best of so many is printed")
+    parser.add_argument("--check", type=int, default=0, help="verify so many golds of each op instead")
+    arguments = parser.parse_args()
+    if arguments.check:
+        check(arguments.check)
+        return
+    names = ("generate + render", "solve", "structure", "verify one", "verify group")
+    print(f"{'mode':8} {'op':>3} " + " ".join(f"{name:>18}" for name in names))
+    for mode in MODES:
+        task = OpDagProse.model_validate({"modes": {mode: 1.0}})
+        for op in OPS:
+            runs = [measure(task, op, arguments.size) for _ in range(arguments.repeats)]
+            best = {name: max(run[name] for run in runs) for name in names}
+            print(f"{mode:8} {op:3} " + " ".join(f"{value:16,.0f}/s" for value in best.values()), flush=True)
+            if op == 10:
+                made, judged = best["generate + render"], best["verify group"]
+                print(f"    released: {RELEASED[mode]:,} problems/s, here {made / RELEASED[mode]:,.1f} times as many; ", end="")
+                print(f"{PARSED:,} solutions/s, here {judged / PARSED:.2f} times as many")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Problems by construction, keyed by (task, seed, index, op): what is independent of op is drawn first, then the shape, the
+graph, what else is told, and the names."""
+
+from functools import lru_cache
+from math import exp
+
+from interplay.schema.base import UserError
+from interplay.schema.op_dag_prose import OpDagProse, completes, shapes
+from interplay.tasks.op_dag.graph import FORWARD, REVERSE
+from interplay.tasks.op_dag.render import LETTERS as ALPHABET
+from interplay.tasks.op_dag.stream import Draw, between, stream
+from interplay.tasks.op_dag_prose.distract import Cast, distract
+from interplay.tasks.op_dag_prose.graph import UNKNOWN, Node, Problem
+from interplay.tasks.op_dag_prose.grow import Growth, Room, Shape, grow
+
+MOST_SENTENCES = 20
+"""Sentences of a problem whose number of distractors is free (the released generator's ip_max), where the goal needs no more."""
+ATTEMPTS = 200
+
+
+def generate(task: OpDagProse, seed: int, index: int, op: int) -> Problem:
+    """The problem of the task at (seed, index) with exactly `op` edges. Raises UserError where the task has no such op.
+
+    Theme, mode, depth, width and the number of distractors are drawn first, where they are given: at one (seed, index) they are
+    the same for every op."""
+    low, high = task.ops()
+    if not low <= op <= high:
+        raise UserError(f"task op_dag_prose: op {op} lies outside {low}..{high} (depth, width, distractors and nouns set them)")
+    draw = stream("op_dag_prose", seed, index)
+    name, mode = pick(draw, task.themes), pick(draw, task.modes)
+    depth, width, distractors = (
+        between(draw, bounds) if bounds else None for bounds in (task.depth, task.width, task.distractors)
+    )
+    theme = task.theme(name)
+    places, types = theme.places[draw() % len(theme.places)], theme.types[draw() % len(theme.types)]
+    room = Room(len(places), len(types), distractors or 0)
+    spare = room.places * room.types - room.reserve
+    found = _shapes(op, task.max_parents, spare, depth, width)
+    for _ in range(ATTEMPTS):
+        deep, wide = _shape(found, draw)
+        total = draw() < task.totals * 2**32 and completes(op - 1, 1, 1, 1, 0, wide - 1, deep, task.max_parents, spare - 1, True)
+        shape = Shape(op, deep, wide, mode == REVERSE, total)
+        growth = grow(task, shape, room, draw)
+        if growth:
+            cast = Cast(sample(draw, list(places), len(places)), sample(draw, list(types), len(types)), theme)
+            return _told(growth, cast, name, mode, distractors, draw)
+    raise UserError(f"task op_dag_prose: op {op} at depth {depth} and width {width} leaves max_value {task.max_value}; raise it")
+
+
+def _told(growth: Growth, cast: Cast, theme: str, mode: str, distractors: int | None, draw: Draw) -> Problem:
+    necessary = len(growth.parents)
+    nodes = _cast(growth, cast, draw)
+    if distractors is None:
+        told = necessary - sum(growth.totals)
+        distractors = draw() % (1 + max(0, min(cast.room(nodes), MOST_SENTENCES - told)))
+    nodes += distract(nodes, cast, distractors, draw)
+    told_places = [place for place, node in enumerate(nodes) if not node.total] + ([-1] if mode == REVERSE else [])
+    op = sum([node.edges() for node in nodes[:necessary]])
+    alphabet = list(ALPHABET) if mode == FORWARD else [letter for letter in ALPHABET if letter != UNKNOWN]
+    return Problem(
+        mode=mode,
+        theme=theme,
+        nodes=tuple(nodes),
+        necessary=necessary,
+        values=tuple(growth.values),
+        slopes=tuple(growth.slopes),
+        order=tuple(sample(draw, told_places, len(told_places))),
+        letters="".join(sample(draw, alphabet, min(op, len(alphabet)))),
+    )
+
+
+def _cast(growth: Growth, cast: Cast, draw: Draw) -> list[Node]:
+    """The necessary nodes with their names: each total has a place to itself, the others share the rest."""
+    where: dict[int, tuple[str, str]] = {}
+    asked = 0
+    for place, total in enumerate(growth.totals):
+        if total:
+            members = growth.parents[place]
+            kinds = sample(draw, list(cast.types), len(members))
+            where |= {member: (kind, cast.places[asked]) for member, kind in zip(members, kinds, strict=True)}
+            where[place] = (cast.total(), cast.places[asked])
+            asked += 1
+    rest = [place for place in range(len(growth.parents)) if place not in where]
+    types = len(cast.types)
+    fewest = -(-len(rest) // types)
+    most = len(cast.places) - asked
+    kept = fewest + draw() % (most - fewest + 1) if rest else 0
+    slots = [(kind, place) for place in cast.places[asked : asked + kept] for kind in cast.types]
+    where |= dict(zip(rest, sample(draw, slots, len(rest)), strict=True))
+    return [
+        Node(*where[place], total, parents, constant, operator, minus)
+        for place, (total, parents, constant, operator, minus) in enumerate(
+            zip(growth.totals, growth.parents, growth.constants, growth.operators, growth.minus, strict=True)
+        )
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _shapes(op: int, max_parents: int, room: int, depth: int | None, width: int | None) -> tuple[tuple[int, int, float], ...]:
+    """The (depth, width) that a problem can have, with the running sums of their weights. What is free is about as published:
+    depth around 1.2 + 0.38 op, three quarters of graphs with one leaf."""
+    found, total = [], 0.0
+    for deep, wide in shapes(op, max_parents, room):
+        if depth in (None, deep) and width in (None, wide):
+            total += (exp(-((deep - 1.2 - 0.38 * op) ** 2) / 4) + 1e-6) * 0.25**wide
+            found.append((deep, wide, total))
+    return tuple(found)
+
+
+def _shape(found: tuple[tuple[int, int, float], ...], draw: Draw) -> tuple[int, int]:
+    point = draw() / 2**32 * found[-1][2]
+    return next((depth, width) for depth, width, upto in found if point < upto)
+
+
+def pick(draw: Draw, shares: dict) -> str:
+    """A key, each as often as its share."""
+    point, total = draw() / 2**32 * sum(shares.values()), 0.0
+    for name, share in shares.items():
+        total += share
+        if point < total:
+            return name
+    return next(reversed(shares))
+
+
+def sample(draw: Draw, items: list, size: int) -> list:
+    """`size` of the items in random order (Fisher and Yates, from the front); the list is reordered."""
+    last = len(items)
+    for place in range(size):
+        other = place + draw() % (last - place)
+        items[place], items[other] = items[other], items[place]
+    return items[:size]
