@@ -19,17 +19,17 @@ BANDS = {"id": [2, 3], "edge": [4]}
 
 def write_evaluation(
     root: Path, digest: str, counts: Counts, n: int = 4, extra_answers: int = 0, data: str = "test", model: str = "m",
-    partly: float = 0.0,
+    partly: float = 0.0, band: str | None = None,
 ) -> Path:  # fmt: skip
     """An evaluation whose prompts have the given strict counts; `extra_answers` more samples have only the answer right. A sample that
-    is not strictly right scores `partly`."""
+    is not strictly right scores `partly`. The band is that of the op, or `band`."""
     rows = []
     prompts = [(op, right) for op, rights in counts.items() for right in rights]
     for index, (op, right) in enumerate(prompts):
-        band = next(name for name, ops in BANDS.items() if op in ops)
+        named = band or next(name for name, ops in BANDS.items() if op in ops)
         for sample in range(n):
             strict, answer = sample < right, sample < right + extra_answers
-            place = {"index": index, "sample": sample, "band": band, "op": op, "mode": "forward"}
+            place = {"index": index, "sample": sample, "band": named, "op": op, "mode": "forward"}
             rows.append({**place, "strict": strict, "answer": answer, "score": np.float32(1.0 if strict else partly)})
     out = write_record(root, digest, "evaluate", {"num_samples": n}, {}, {"model": model, "data": data})
     pd.DataFrame(rows).to_parquet(out / "samples.parquet")

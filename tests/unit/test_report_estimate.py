@@ -151,3 +151,17 @@ def test_the_first_evaluation_with_enough_samples_counts(tmp_path: Path) -> None
         "evaluation few of base at seed 0 has 4 samples per prompt, strict_pass@8 needs 8",
     )
     assert [said.count("samples per prompt") for said in value(found, "base", "edge", "strict_pass@16").missing] == [2]
+
+
+def test_a_band_that_one_set_names_is_never_read_off_the_ops_of_another(tmp_path: Path) -> None:
+    """One question in two forms: the bands `edge` and `easier` have the same ops, in two evaluations."""
+    inputs = {"open": study.write_evaluation(tmp_path, "open", {4: [0, 1]})}
+    inputs["form"] = study.write_evaluation(tmp_path, "form", {4: [4, 4]}, band="easier")
+    arm = {**study.arm("base", 0, ["base:pretrain:m"], "open"), "evaluations": {"eval": "open", "in_form": "form"}}
+    spec = study.spec([arm]).model_copy(update={"bands": {**study.BANDS, "easier": [4], "late": [4]}})
+    found = frame.read(spec, inputs)
+    assert value(found, "base", "edge", "strict_pass@1").value == 1 / 8
+    assert value(found, "base", "easier", "strict_pass@1").value == 1
+    assert value(found, "base", "late", "strict_pass@1").value == 1 / 8, "no set names it: known by its ops"
+    partial = frame.read(spec, {"open": inputs["open"]})
+    assert value(partial, "base", "easier", "strict_pass@1").missing == ("evaluation form of base at seed 0 is not there",)

@@ -220,7 +220,7 @@ def _table(read: Results, pairs: flips.Pairs, columns: Sequence[str | None], met
 def _enough(read: Results, column: str | None, metric: str) -> None:
     """Every prompt of the column has the samples that the metric needs."""
     for digest, prompts in read.prompts.items():
-        rows = frame.of_column(prompts, column, read.spec.bands)
+        rows = frame.of_column(prompts, column, read.by_ops)
         counts = rows["n"]
         if len(counts) and (why := frame.untold(rows, metric)):
             raise UserError(f"--metric {metric}: evaluation {digest} {why}; choose another metric")
@@ -245,4 +245,4 @@ def _ops(bands: dict[str, list[int]]) -> list[str]:
 
 
 def _holds(column: str, read: Results) -> bool:
-    return any(len(frame.of_column(table, column, read.spec.bands)) for table in read.prompts.values())
+    return any(len(frame.of_column(table, column, read.by_ops)) for table in read.prompts.values())

@@ -155,7 +155,7 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
     for digest in evaluations:
         if digest in gaps:
             continue
-        rows = of_column(results.prompts[digest], column, results.spec.bands)
+        rows = of_column(results.prompts[digest], column, results.by_ops)
         if len(rows):
             least = int(rows["n"].min())
             why = untold(rows, metric)

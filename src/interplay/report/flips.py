@@ -43,7 +43,7 @@ def counted(read: Results, pairs: Pairs, column: str | None, metric: str) -> tup
     """(Prompt, seed) pairs on which b scores better, worse and the same."""
     better = worse = equal = 0
     for _, a, b in pairs:
-        one, other = (frame.scores(frame.of_column(read.prompts[d], column, read.spec.bands), metric) for d in (a, b))
+        one, other = (frame.scores(frame.of_column(read.prompts[d], column, read.by_ops), metric) for d in (a, b))
         change = one - other if lower_is_better(metric) else other - one
         better, worse, equal = better + int((change > 0).sum()), worse + int((change < 0).sum()), equal + int((change == 0).sum())
     return better, worse, equal
@@ -66,7 +66,7 @@ def items(
 
 
 def _flips(read: Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
-    one, other = (frame.of_column(read.prompts[digest], column, read.spec.bands) for digest in (a, b))
+    one, other = (frame.of_column(read.prompts[digest], column, read.by_ops) for digest in (a, b))
     both = one[["strict", "n"]].join(other[["strict", "n"]], rsuffix="_b", how="inner")
     return [
         Flip(seed, int(i), (a, b), (int(s), int(t)), (int(n), int(m))) for i, s, n, t, m in both.itertuples() if s * m != t * n

@@ -28,6 +28,8 @@ class Results(NamedTuple):
     """Digest -> record of every finished stage."""
     folders: dict[str, Path]
     """Digest -> its artifact."""
+    by_ops: Mapping[str, list[int]] = {}
+    """Bands of the study whose prompts are known by their ops alone: none of the evaluated sets names them."""
     why: Mapping[str, str] = {}
     """Digest of a stage that is not there -> why; known where a page is drawn of an unfinished study."""
 
@@ -40,7 +42,21 @@ def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
     prompts = {
         digest: merged([count(folders[block]) for block in of]) for digest, of in blocks.items() if set(of) <= folders.keys()
     }
-    return Results(spec, prompts, {digest: record(path) for digest, path in folders.items()}, folders)
+    records = {digest: record(path) for digest, path in folders.items()}
+    return Results(spec, prompts, records, folders, _by_ops(spec, prompts))
+
+
+def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, list[int]]:
+    """Bands that no set names. A band with the ops of another, such as one question in two forms, must not be taken for it; so
+    that while an evaluation is missing at all arms, whose bands nobody knows yet, none is known by its ops."""
+    digests: dict[str, set[str]] = {}
+    for arm in spec.arms:
+        for name, digest in arm.evaluations.items():
+            digests.setdefault(name, set()).add(digest)
+    if not all(of & prompts.keys() for of in digests.values()):
+        return {}
+    named = {str(band) for table in prompts.values() for band in table["band"].unique()}
+    return {band: ops for band, ops in spec.bands.items() if band not in named}
 
 
 def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
@@ -68,15 +84,15 @@ def count(folder: Path) -> pd.DataFrame:
     return fixed.assign(n=grouped.size(), **sums, score=samples["score"].astype(float).groupby(samples["index"]).sum())
 
 
-def of_column(prompts: pd.DataFrame, column: str | None, bands: dict[str, list[int]]) -> pd.DataFrame:
-    """The rows of a column: `op:N`, a band of the problem set, or else a band of the study, known by its ops; None: all
-    rows."""
+def of_column(prompts: pd.DataFrame, column: str | None, by_ops: Mapping[str, list[int]]) -> pd.DataFrame:
+    """The rows of a column: `op:N`, a band of the problem set, or else one that is known by its ops (`Results.by_ops`); None:
+    all rows."""
     if column is None:
         return prompts
     if column.startswith("op:"):
         return prompts[prompts["op"] == int(column.removeprefix("op:"))]
     named = prompts[prompts["band"] == column]
-    return named if len(named) else prompts[prompts["op"].isin(bands.get(column, []))]
+    return named if len(named) else prompts[prompts["op"].isin(by_ops.get(column, []))]
 
 
 def split_metric(metric: str) -> tuple[str, int]:

@@ -122,7 +122,7 @@ def side_by_side(metrics: list[str]) -> list[str]:
 
 def column_ops(results: Results, column: str) -> set[int]:
     """Ops of the prompts of a column."""
-    tables = (frame.of_column(table, column, results.spec.bands) for table in results.prompts.values())
+    tables = (frame.of_column(table, column, results.by_ops) for table in results.prompts.values())
     return {int(op) for table in tables for op in table["op"].unique()}
 
 

@@ -267,9 +267,10 @@ class ReportArm(Model):
 class ReportSpec(Model):
     """All that the report shows. Roles: every stage it reads, named by its digest."""
 
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
     """2: curves in panels by kind of stage; 3: overlaps by origin, baselines of scores; 4: of evaluations that hold a column the
-    first with enough samples, and a path from an earlier checkpoint continues no arm that goes on to the end."""
+    first with enough samples, and a path from an earlier checkpoint continues no arm that goes on to the end; 5: a band that one
+    set names is never read off the ops of another."""
 
     study: str
     scale: str
