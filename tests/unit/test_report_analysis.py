@@ -148,7 +148,7 @@ def test_a_heat_map_writes_the_number_of_each_cell(tmp_path: Path, monkeypatch: 
     drawn = figures.draw(found, HEAT).svg.decode()
     assert "−0.100" in drawn
     assert "−0.225" in drawn
-    assert "difference to base (nats per token)" in drawn
+    assert ">nats per token<" in drawn
     values = figures.draw(found, HEAT.model_copy(update={"against": None, "y": "strict_pass@1"})).svg.decode()
     assert ">25.0<" in values
     assert ">100.0<" in values

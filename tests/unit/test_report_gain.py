@@ -1,6 +1,5 @@
 """Gain as sharpening and capability: a worked example, the identities, and what chance alone does to each estimator."""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -13,72 +12,92 @@ from interplay.report.gain import Counts, per_prompt
 from interplay.schema.base import UserError
 from interplay.schema.report import Gain, Table
 from interplay.study import samples
+from interplay.tasks.score import pass_at_k
 
 BASE = [0, 1, 2, 0]
 ARM = [1, 3, 1, 0]
 """Right of 4 samples on four prompts."""
 
 
-def counts(base: list[int], arm: list[int], n: int = 4) -> Counts:
-    many = np.full(len(base), n)
-    return Counts(np.array(base), many, np.array(arm), many)
+def counts(right: list[int], n: int = 4) -> Counts:
+    return Counts(np.array(right), np.full(len(right), n))
+
+
+def halves(draw: np.random.Generator, rates: np.ndarray, n: int) -> Counts:
+    """Two halves of n // 2 samples each, sampled afresh."""
+    half = np.full(len(rates), n // 2)
+    head, tail = draw.binomial(half, rates), draw.binomial(half, rates)
+    return Counts(head + tail, 2 * half, head, half)
 
 
 def test_the_parts_of_a_worked_example() -> None:
-    found = per_prompt(counts(BASE, ARM), 4)
+    found = per_prompt(counts(BASE), counts(ARM), 4)
     assert found["gain"].tolist() == [0.25, 0.5, -0.25, 0.0]
     assert found["sharpening"].tolist() == [0.0, 0.5, -0.25, 0.0]
     assert found["capability"].tolist() == [0.25, 0.0, 0.0, 0.0]
-    # Two of four samples choose. With one right, half of the choices miss it, and it is then one of the two that measure.
-    assert found["capability_split"].tolist() == pytest.approx([0.25, 0.5 * (0.75 - 0.5), 1 / 6 * (0.25 - 1.0), 0.0])
-    assert found["sharpening_split"] == pytest.approx(found["gain"] - found["capability_split"])
+    assert np.isnan(found["capability_split"]).all()
     assert found["newly_solved@4"].tolist() == [1, 0, 0, 0]
     assert found["lost@4"].tolist() == [0, 0, 0, 0]
     # One sample each: the base fails in 3/4, the arm succeeds in 3/4.
-    assert per_prompt(counts([1], [3]), 1)["newly_solved@1"][0] == pytest.approx(0.75 * 0.75)
-    assert per_prompt(counts([1], [3]), 1)["lost@1"][0] == pytest.approx(0.25 * 0.25)
+    assert per_prompt(counts([1]), counts([3]), 1)["newly_solved@1"][0] == pytest.approx(0.75 * 0.75)
+    assert per_prompt(counts([1]), counts([3]), 1)["lost@1"][0] == pytest.approx(0.25 * 0.25)
 
 
-def test_the_split_is_the_average_over_all_ways_to_choose() -> None:
-    n, k, arm = 6, 2, 3
-    for right in range(n + 1):
-        samples = [1] * right + [0] * (n - right)
-        each = []
-        for chosen in itertools.combinations(range(n), k):
-            rest = [samples[i] for i in range(n) if i not in chosen]
-            each.append(0.0 if any(samples[i] for i in chosen) else arm / n - np.mean(rest))
-        assert per_prompt(counts([right], [arm], n), k)["capability_split"][0] == pytest.approx(np.mean(each))
+def test_the_split_of_a_worked_example() -> None:
+    """Halves of 2 and 2 samples: base 0+1 right, arm 1+2; then base 1+1; then base 0+0, arm 0+1."""
+    two = np.full(3, 2)
+    base = Counts(np.array([1, 2, 0]), 2 * two, np.array([0, 1, 0]), two)
+    arm = Counts(np.array([3, 2, 1]), 2 * two, np.array([1, 1, 0]), two)
+    found = per_prompt(base, arm, 2)
+    # The head of the first fails: the tails measure 2/2 - 1/2, at half weight. Its tail does not fail and chooses nothing.
+    assert found["capability_split"].tolist() == [0.25, 0.0, 0.25]
+    assert found["sharpening_split"].tolist() == [0.25, 0.0, 0.0]
 
 
 def test_sharpening_and_capability_add_up_and_shares_differ_by_pass_at_k() -> None:
     draw = np.random.default_rng(0)
-    some = Counts(draw.integers(0, 9, 50), np.full(50, 8), draw.integers(0, 9, 50), np.full(50, 8))
+    base, arm = (halves(draw, draw.random(50), 8) for _ in range(2))
     for k in (1, 3, 8):
-        found = per_prompt(some, k)
+        found = per_prompt(base, arm, k)
         for ending in ("", "_split"):
             assert found[f"sharpening{ending}"] + found[f"capability{ending}"] == pytest.approx(found["gain"], abs=1e-12)
-        rows = {name: frame.pass_at_k(n, right, k) for name, right, n in (("b", *some[:2]), ("a", *some[2:]))}
-        assert found[f"newly_solved@{k}"] - found[f"lost@{k}"] == pytest.approx(rows["a"] - rows["b"], abs=1e-12)
+        rates = [pass_at_k(one.n, one.right, k) for one in (arm, base)]
+        assert found[f"newly_solved@{k}"] - found[f"lost@{k}"] == pytest.approx(rates[0] - rates[1], abs=1e-12)
 
 
-def test_a_model_against_itself_shows_no_split_capability_though_it_shows_the_plain_one() -> None:
+def test_a_model_against_itself_shows_no_split_capability_whether_it_is_sampled_afresh_or_not() -> None:
     draw = np.random.default_rng(1)
     rates = draw.choice([0.02, 0.05, 0.1, 0.5], 200_000)
-    n = np.full(len(rates), 8)
-    found = per_prompt(Counts(draw.binomial(n, rates), n, draw.binomial(n, rates), n), 8)
-    error = found["capability_split"].std() / np.sqrt(len(rates))
-    assert abs(found["capability_split"].mean()) < 4 * error
+    base = halves(draw, rates, 8)
+    same = per_prompt(base, base, 8)
+    assert not any(same[name].any() for name in (*gain.PARTS, *gain.SPLIT))
+    found = per_prompt(base, halves(draw, rates, 8), 8)
+    assert abs(found["capability_split"].mean()) < 4 * found["capability_split"].std() / np.sqrt(len(rates))
     expected = np.mean((1 - rates) ** 8 * rates)
     assert found["capability"].mean() == pytest.approx(expected, abs=4 * found["capability"].std() / np.sqrt(len(rates)))
     assert expected > 0.02
 
 
-def test_shares_are_right_in_the_mean_for_k_below_n() -> None:
+def test_what_is_chosen_and_measured_apart_is_right_in_the_mean() -> None:
     draw = np.random.default_rng(2)
-    n = np.full(100_000, 8)
-    found = per_prompt(Counts(draw.binomial(n, 0.1), n, draw.binomial(n, 0.3), n), 4)
+    base, arm = (halves(draw, np.full(100_000, rate), 8) for rate in (0.1, 0.3))
+    found = per_prompt(base, arm, 4)
+    assert found["capability_split"].mean() == pytest.approx(0.9**4 * (0.3 - 0.1), abs=0.005)
     assert found["newly_solved@4"].mean() == pytest.approx(0.9**4 * (1 - 0.7**4), abs=0.005)
     assert found["lost@4"].mean() == pytest.approx((1 - 0.9**4) * 0.7**4, abs=0.005)
+
+
+def test_blocks_give_the_table_its_split_columns(tmp_path: Path) -> None:
+    inputs = {}
+    for digest, rights in {"b": [0, 1], "b2": [0, 0], "r": [1, 3], "r2": [2, 3]}.items():
+        inputs[digest] = study.write_evaluation(tmp_path, digest, {4: rights})
+    arms = [study.arm("base", 0, ["base:pretrain:m"], "b"), study.arm("rl", 0, ["base:pretrain:m", "rl:rl:n"], "r")]
+    read = frame.read(study.spec(arms, blocks={"b": ["b2"], "r": ["r2"]}), inputs)
+    made = gain.grid(read, TABLE)
+    assert made.metrics == gain.metrics(4)
+    # First prompt: both halves of the base fail, 3/8. Second: its tail fails and the heads measure 3/4 - 1/4, at half weight.
+    assert made.cells["rl − base", "edge", "capability_split"].estimate.value == pytest.approx((3 / 8 + 1 / 4) / 2)
+    assert made.cells["rl − base", "edge", "capability"].estimate.value == pytest.approx(3 / 16)
 
 
 TABLE = Table(columns=["edge"], cells=["strict_pass@1"], gain={"against": "base", "k": 4})

@@ -17,6 +17,10 @@ COUNTED = "error_"
 """What stands before a class of errors in the name of the column that counts it."""
 
 
+HEAD = ("strict_head", "n_head")
+"""Columns of strictly right samples, and of all, in the first half of the blocks of an evaluation that has several."""
+
+
 class Results(NamedTuple):
     """All that tables, figures and claims are made from."""
 
@@ -60,9 +64,12 @@ def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, lis
 
 
 def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
-    """Counts of blocks of samples of the same prompts, added up; what only the first block tells stays as it is."""
+    """Counts of blocks of samples of the same prompts, added up; what only the first block tells stays as it is. Of several
+    blocks the first half is counted by itself too (`HEAD`)."""
     classes = sorted({name for block in blocks for name in block.columns if name.startswith(COUNTED)})
     sums = {name: sum(block[name] for block in blocks) for name in ("n", "strict", "answer", "score")}
+    first = blocks[: len(blocks) // 2]
+    sums |= {head: sum(block[name] for block in first) for head, name in zip(HEAD, ("strict", "n"), strict=True) if first}
     return blocks[0].assign(**sums, **{name: sum(block[name] for block in blocks if name in block) for name in classes})
 
 

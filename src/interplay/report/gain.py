@@ -8,21 +8,20 @@ prompts,
     sharpening  = gain where c > 0, else 0          capability = gain where c = 0, else 0
 
 which add up to the gain exactly. Their limit: the same samples choose the prompts and measure the base on them, and of prompts
-chosen for c = 0 the true rate of the base is above 0. By this regression to the mean alone, the base sampled once more would
-show capability above 0 and sharpening as far below. `capability_split` has no such bias: j = min(k, n // 2) of the base's samples
-choose and the others measure, averaged over all ways to choose them,
+chosen for c = 0 the true rate of the base is above 0. By this regression to the mean the base, sampled afresh, would show
+capability above 0 and sharpening as far below. Samples of one number share their noise in both models, which takes part of that
+away (a model against itself shows 0), and how much hangs on how alike the models are.
 
-    C(n-c, j) / C(n, j) * d/m  -  C(n-c, j) / C(n, j) * c / (n-j)
+Where the evaluations have several blocks of samples, `capability_split` has no such bias: the base's samples in one half of the
+blocks choose, and the other half measures both models, once either way, each weighted by the samples that measure. Samples of
+different numbers share no noise, so it estimates the gain on prompts that the base fails in so many samples without bias,
+however alike the models. What a half never solves is more than what all never solve, so the two pairs answer slightly
+different questions. With one block the counts per prompt cannot tell which samples chose, and the columns are left out.
 
-which estimates (1-p)^j (q-p) without bias for true rates p of the base and q of the arm (a U-statistic: of the splits in which
-no chooser is right, all c right ones are among the n-j that measure). `sharpening_split` is the gain less that. Further blocks of
-samples are counted in n and make both sharper. What j samples never solve is more than what n never solve, so the two pairs
-answer slightly different questions.
-
-`newly_solved@k` and `lost@k` are shares of prompts: the chance that k samples of the base all fail and one of k of the arm
-succeeds, and the reverse, from unbiased pass@k of both (arXiv:2107.03374, eq. 1; the two are sampled independently, so products
-of unbiased estimates are unbiased). With k = n they are counts of prompts. Their difference is the difference of pass@k exactly;
-each alone is above 0 even between a model and itself."""
+`newly_solved@k` and `lost@k` are shares of prompts: k samples of the base all fail and one of k of the arm succeeds, and the
+reverse. With k = n they are counts of prompts. With k < n they are products of unbiased pass@k of both (arXiv:2107.03374, eq. 1),
+as if sampled independently, and for models so alike that they share successes both come out too high. Their difference is the
+difference of pass@k exactly, whatever k; each alone is above 0 between a model and itself sampled afresh."""
 
 from typing import NamedTuple
 
@@ -38,47 +37,52 @@ from interplay.tasks.score import pass_at_k
 
 SUFFIX = "_gain"
 """Behind the name of the table whose gains they are."""
-PARTS = ("gain", "sharpening", "capability", "sharpening_split", "capability_split")
+PARTS = ("gain", "sharpening", "capability")
+SPLIT = ("sharpening_split", "capability_split")
+"""The same where other samples choose than measure."""
 SHARES = ("newly_solved", "lost")
 
 
 class Counts(NamedTuple):
-    """Strictly right samples of P prompts, by the base and by the arm, each array (P,)."""
+    """Strictly right samples of P prompts and how many there are, each array (P,)."""
 
-    base: np.ndarray
-    of_base: np.ndarray
-    """Samples of the base."""
-    arm: np.ndarray
-    of_arm: np.ndarray
+    right: np.ndarray
+    n: np.ndarray
+    right_head: np.ndarray | None = None
+    """Of the first half of the blocks; None where there is one block."""
+    n_head: np.ndarray | None = None
 
 
-def metrics(k: int) -> list[str]:
+def metrics(k: int, split: bool = True) -> list[str]:
     """Columns of a table of gains, in order."""
-    return [*PARTS, *(f"{name}@{k}" for name in SHARES)]
+    return [*PARTS, *(SPLIT if split else ()), *(f"{name}@{k}" for name in SHARES)]
 
 
 def is_gain(metric: str) -> bool:
     """Whether this names a column of a table of gains."""
-    return metric in PARTS or metric.partition("@")[0] in SHARES
+    return metric in (*PARTS, *SPLIT) or metric.partition("@")[0] in SHARES
 
 
-def per_prompt(counts: Counts, k: int) -> dict[str, np.ndarray]:
-    """Each quantity of `metrics(k)` for each prompt (P,); NaN for the split ones where the base has one sample."""
-    rate, base_rate = counts.arm / counts.of_arm, counts.base / counts.of_base
-    gain = rate - base_rate
-    solved = counts.base > 0
-    choosing = min(k, int(counts.of_base.min()) // 2)
-    if choosing:
-        missed = 1 - pass_at_k(counts.of_base, counts.base, choosing)
-        capability = missed * (rate - counts.base / (counts.of_base - choosing))
-    else:
-        capability = np.full(len(gain), np.nan)
-    solved_base, solved_arm = (
-        pass_at_k(n, right, k) for right, n in ((counts.base, counts.of_base), (counts.arm, counts.of_arm))
-    )
+def per_prompt(base: Counts, arm: Counts, k: int) -> dict[str, np.ndarray]:
+    """Each quantity of `metrics(k)` for each prompt (P,); NaN for the split ones where there is one block."""
+    gain = arm.right / arm.n - base.right / base.n
+    solved = base.right > 0
+    capability = _capability_split(base, arm)
+    solved_base, solved_arm = (pass_at_k(counts.n, counts.right, k) for counts in (base, arm))
     values = (gain, np.where(solved, gain, 0.0), np.where(solved, 0.0, gain), gain - capability, capability)
     shares = ((1 - solved_base) * solved_arm, solved_base * (1 - solved_arm))
     return dict(zip(metrics(k), [*values, *shares], strict=True))
+
+
+def _capability_split(base: Counts, arm: Counts) -> np.ndarray:
+    """Capability (P,) with one half of the base's blocks choosing and the other half of both models measuring, both ways."""
+    if base.right_head is None or base.n_head is None or arm.right_head is None or arm.n_head is None:
+        return np.full(len(base.right), np.nan)
+    base_tail, of_base = base.right - base.right_head, base.n - base.n_head
+    arm_tail, of_arm = arm.right - arm.right_head, arm.n - arm.n_head
+    by_head = np.where(base.right_head > 0, 0.0, arm_tail / of_arm - base_tail / of_base)
+    by_tail = np.where(base_tail > 0, 0.0, arm.right_head / arm.n_head - base.right_head / base.n_head)
+    return (of_base * by_head + base.n_head * by_tail) / base.n
 
 
 def grid(results: Results, table: Table) -> Grid:
@@ -86,41 +90,55 @@ def grid(results: Results, table: Table) -> Grid:
     assert table.gain is not None
     against, k = table.gain.against, table.gain.k or 1
     arms = [arm for arm in frame.arms(results.spec) if arm != against and (table.arms is None or arm in table.arms)]
-    columns = expand_columns(results, table.columns)
+    columns, shown = expand_columns(results, table.columns), metrics(k, _halved(results, [*arms, against]))
     held = {column: column_ops(results, column) for column in columns}
     cells = {}
     for arm in arms:
         trained = frame.trained_ops(results, arm)
         for column in columns:
-            for metric in metrics(k):
+            for metric in shown:
                 found = estimate(results, arm, against, column, metric, k)
                 cell = Cell(arm, against, column, metric, found, trained_mark(held[column], trained))
                 cells[cell.row, column, metric] = cell
     rows = list(dict.fromkeys(key[0] for key in cells))
-    return Grid(rows, columns, metrics(k), cells, {}, notes(against, k))
+    return Grid(rows, columns, shown, cells, {}, notes(against, k, SPLIT[0] in shown))
 
 
 def estimate(results: Results, arm: str, against: str, column: str, metric: str, k: int) -> Estimate:
     """One cell: the mean over prompts, with the interval that differences have."""
 
     def of(one: pd.DataFrame, other: pd.DataFrame) -> pd.Series:
-        base = other.loc[one.index]
-        counts = Counts(*(rows[name].to_numpy() for rows in (base, one) for name in ("strict", "n")))
-        return pd.Series(per_prompt(counts, k)[metric], index=one.index)
+        found = per_prompt(_counts(other.loc[one.index]), _counts(one), k)
+        return pd.Series(found[metric], index=one.index)
 
     share = metric.partition("@")[0] in SHARES
     support = measure.SHARE.support if share else measure.SHARE.support_of_differences
     return paired(results, arm, against, column, f"strict_pass@{k}", of, support)
 
 
-def notes(against: str, k: int) -> tuple[str, ...]:
+def _counts(rows: pd.DataFrame) -> Counts:
+    names = ("strict", "n", *(name for name in frame.HEAD if name in rows))
+    return Counts(*(rows[name].to_numpy() for name in names))
+
+
+def _halved(results: Results, arms: list[str]) -> bool:
+    """Whether every evaluation of these arms that is there has several blocks."""
+    digests = [digest for row in results.spec.arms if row.arm in arms for digest in row.evaluations.values()]
+    return all(set(frame.HEAD) <= set(results.prompts[digest].columns) for digest in digests if digest in results.prompts)
+
+
+def notes(against: str, k: int, split: bool) -> tuple[str, ...]:
     """What must be known to read the columns."""
+    apart = (
+        "Columns marked split have no such bias: one half of the blocks of samples chooses, the other measures both, either way."
+        if split
+        else "With several blocks of samples (more than 32) the table also has columns without that bias."
+    )
     return (
         f"Gain: strict pass@1 minus that of {against}. It is, exactly, sharpening (on prompts that some sample of {against} "
         f"solved) plus capability (on prompts that none did).",
-        f"Split: the same samples of {against} choose these prompts and measure it there, so that by regression to the mean "
-        f"{against} sampled again would show capability above 0 and sharpening below. In the columns marked split, up to half of "
-        f"its samples choose and the others measure, averaged over all ways to choose: no such bias.",
+        f"The same samples of {against} choose these prompts and measure it there, so that by regression to the mean {against} "
+        f"sampled afresh would show capability above 0 and sharpening below. {apart}",
         f"Newly solved@{k}: share of prompts that {against} fails in {k} samples and the arm solves in {k}; lost@{k}: the "
         f"reverse. Their difference is that of strict pass@{k}; chance alone puts each above 0.",
     )

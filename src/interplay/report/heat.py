@@ -19,7 +19,7 @@ DIVERGING = LinearSegmentedColormap.from_list("interplay_diverging", [BLUE, WHIT
 PLAIN = LinearSegmentedColormap.from_list("interplay_plain", [WHITE, BLUE])
 DARK = 0.45
 """Luminance below which the number is written in white."""
-ROW, HEAD = 0.42, 1.5
+ROW, HEAD = 0.42, 1.2
 """Inches of a row, and of all that is not rows."""
 
 
@@ -54,16 +54,15 @@ def _cell(results: Results, figure: Figure, arm: str, column: str) -> Estimate:
 
 def _paint(canvas: Canvas, axis: Axes, numbers: np.ndarray, figure: Figure) -> np.ndarray:
     """Draw the cells and their key; returns their colours (arms, columns, 4). Blue is the better side of a difference."""
-    known = numbers[~np.isnan(numbers)]
+    known, unit = numbers[~np.isnan(numbers)], measure.of(figure.y)
     if figure.against is None:
         colours, norm = PLAIN, TwoSlopeNorm((known.min() + known.max()) / 2, *_apart(known.min(), known.max()))
     else:
-        reach = max(float(np.abs(known).max()), 1e-9)
+        reach = max(float(np.abs(known).max()), 10.0**-unit.decimals)
         colours = DIVERGING if lower_is_better(figure.y) else DIVERGING.reversed()
         norm = TwoSlopeNorm(0.0, -reach, reach)
     image = axis.imshow(np.ma.masked_invalid(numbers), cmap=colours, norm=norm, aspect="auto")
-    unit = measure.of(figure.y)
-    title = f"{_name(figure)} ({unit.unit_of_differences if figure.against else unit.unit})"
+    title = unit.unit_of_differences if figure.against else unit.unit
     canvas.colorbar(image, ax=axis, label=title, fraction=0.04, pad=0.02).outline.set_visible(False)
     return np.asarray(colours(norm(np.nan_to_num(numbers))))
 
