@@ -36,6 +36,25 @@ PAPERS = (
         "The same at the smallest size that shows it.",
     ),
     Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: extrapolation", "2512.07783", "interplay/extrapolation", "main",
+        "RL on problems at the edge widens what can be solved there and beyond; RL within what was pre-trained, or beyond the "
+        "edge, does not.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: pre-training", "2512.07783", "interplay/pretraining", "main",
+        "Pre-training saturates what it trains on and lifts what lies beyond hardly at all.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: exposure", "2512.07783", "interplay/hard_exposure", "main",
+        "RL at the edge pays even where pre-training saw next to nothing of its hardest ops, and reaches further where it saw "
+        "more.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: rewards", "2512.07783", "interplay/process_rewards", "main",
+        "Rewards for right steps beside the right answer lift pass@1 and, on the hardest ops, pass@128, and cut structural "
+        "errors.",
+    ),
+    Paper(
         "On the Interplay of Pre-Training, Mid-Training, and RL: one budget", "2512.07783", "interplay/budget_split", "main",
         "At one budget a light share of RL after mid-training is best at the edge, and a heavy one beyond it; mid-training and "
         "RL together reach further than RL alone.",
