@@ -24,7 +24,7 @@ GOLDEN = {
     "rl": "9890592e4e26",
     "evaluate": "956a5336619c",
     "select": "ea09631f9408",
-    "report": "920588c7c0ac",
+    "report": "b51e27c4e874",
 }
 """Pinned by hand. They change only when a default, a field without `Since` or a version changes; then say so in docs/log.md."""
 
