@@ -71,6 +71,14 @@ FIGHT = {
     },
     "trained_sets": {"rl": ["c" * 12]},
 }  # fmt: skip
+ANALYSED = {
+    **REPORT,
+    "tables": {"main": {"columns": ["edge"], "cells": ["nll"], "against": "base", "gain": {"against": "base", "k": 2}}},
+    "figures": {
+        "nll": {"x": "op", "y": "nll", "form": "heat", "against": "base"},
+        "ladder": {"x": "step", "y": "reward", "extrapolate": {"part": 0.5, "tolerance": 0.05}},
+    },
+}
 REFORMED = {
     "mix": [1.0],
     "steps": [{"name": n} for n in ("cloze", "true_false", "ladder", "subproblems", "atoms")],
@@ -152,7 +160,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     ],
     "evaluate": [{}],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}],
-    "report": [REPORT, LADDER, FIGHT],
+    "report": [REPORT, LADDER, FIGHT, ANALYSED],
 }
 """Per kind JSON specs, the usual one first."""
 

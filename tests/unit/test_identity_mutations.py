@@ -18,6 +18,7 @@ from interplay.schema.digest import canonical, digest, hashed, versions
 from interplay.schema.identity import models_in, rehashed
 from interplay.schema.kinds import KINDS
 from interplay.schema.model import Shape
+from interplay.schema.report import Extrapolate, Gain
 from interplay.schema.run import Run
 from interplay.study.plan import Stage
 
@@ -27,7 +28,8 @@ FIGHTS: dict[type[Model], dict[str, Any]] = {
     Contrast: {"against": "rl", "noise": ["again"]},
     Tune: {"axis": "rl.temperature", "band": "hard"},
 }
-SAMPLES: dict[type[Model], dict[str, Any]] = {Custom: CUSTOM, Shape: SHAPE, **FIGHTS}
+ANALYSES: dict[type[Model], dict[str, Any]] = {Gain: {"against": "rl", "k": 4}, Extrapolate: {"part": 0.25}}
+SAMPLES: dict[type[Model], dict[str, Any]] = {Custom: CUSTOM, Shape: SHAPE, **FIGHTS, **ANALYSES}
 """A value for models with required fields, where a field without one is given one."""
 
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {

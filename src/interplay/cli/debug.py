@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make(out: Path, debugger: bool) -> int:
-    """Run the stage in this process; returns its exit code. Raises UserError for what the user can mend, unless debugging."""
+    """Run the stage in this process; returns its exit code. Raises UserError for what the user can mend, unless debugging; where
+    another error is behind it, such as one in a function of the study's own, that is shown with its place."""
     from interplay.stage import run_stage
 
     try:
@@ -75,7 +76,7 @@ def _make(out: Path, debugger: bool) -> int:
             traceback.print_exc()
             pdb.post_mortem(error.__traceback__)
             return 1
-        if isinstance(error, UserError):
+        if isinstance(error, UserError) and error.__cause__ is None:
             raise
         if isinstance(error, PermanentError):
             print(f"interplay: {error}", file=sys.stderr)
