@@ -117,7 +117,7 @@ def _apart(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, 
     keys = list(dict.fromkeys(key for one in made.values() for key in (*one.axes, *one.set)))
     apart: dict[str, dict[str, Any]] = {}
     for name, one in made.items():
-        reached = ("task", split.WORD, *one.path, *typed.evaluate)
+        reached = ("task", arms.SPLIT, *one.path, *typed.evaluate)
         given = {**one.axes, **one.set}
         values = {
             key: given[key] if key in given else own(typed.arms[one.group], key) if key.split(".")[0] in reached else None

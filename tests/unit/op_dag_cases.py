@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag import Problem, generate, render
+from interplay.tasks.verdict import Verdict
 
 REVERSE = {"reverse": 1.0}
 INTEGERS = {"modulus": None}
@@ -45,3 +46,10 @@ def case(op: int, index: int = 0, **knobs: object) -> tuple[OpDag, Problem, str]
     task = OpDag.model_validate(knobs)
     problem = generate(task, 0, index, op)
     return task, problem, render(problem, task).solution
+
+
+def consistent(verdict: Verdict) -> None:
+    """What holds of the verdict on any text."""
+    assert 0 <= verdict.score <= 1
+    assert verdict.strict == (verdict.error == "none")
+    assert verdict.answer or not verdict.strict

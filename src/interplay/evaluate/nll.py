@@ -10,6 +10,7 @@ from interplay.data import corpus, packing
 from interplay.data.packing import Encoded
 from interplay.model import folder
 from interplay.model.decoder import Decoder
+from interplay.model.device import device
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.run import Run
 
@@ -18,8 +19,7 @@ def of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
     """For each problem of a set, in its order, the mean negative log-likelihood per token (P,) float64 of its gold solution after
     its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
     solution has no token."""
-    device = torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu")
-    decoder = folder.load(model / "model").to(device)
+    decoder = folder.load(model / "model").to(device(how))
     return per_problem(decoder, corpus.encode(data, model), how.micro_batch_tokens, getattr(torch, spec.dtype))
 
 
@@ -56,10 +56,10 @@ def _means(decoder: Decoder, problems: Encoded, dtype: torch.dtype) -> np.ndarra
     # What an empty prompt leaves unpredicted, the first token, counts for nothing.
     scored = columns >= np.maximum(problems.prompts, 1)[rows]
     row, column = rows[scored], columns[scored]
-    device = decoder.head().device
-    positions = torch.arange(width, device=device)[None]
-    hidden = decoder.hidden(torch.from_numpy(ids).to(device), positions, dtype=dtype)[row, column - 1]
-    targets = torch.from_numpy(ids[row, column]).to(device)
+    at = decoder.head().device
+    positions = torch.arange(width, device=at)[None]
+    hidden = decoder.hidden(torch.from_numpy(ids).to(at), positions, dtype=dtype)[row, column - 1]
+    targets = torch.from_numpy(ids[row, column]).to(at)
     losses = F.cross_entropy(decoder.logits(hidden), targets, reduction="none").double().cpu().numpy()
     sums, tokens = np.bincount(row, losses, count), np.bincount(row, minlength=count)
     return np.divide(sums, tokens, out=np.full(count, np.nan), where=tokens > 0)

@@ -14,9 +14,11 @@ from interplay.data import tokenizer as text
 from interplay.evaluate import nll
 from interplay.evaluate.passk import Samples, summarise
 from interplay.model import folder
+from interplay.model.device import device
 from interplay.rollout.engine import engine
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.metric import COUNTED
 from interplay.schema.run import Run
 from interplay.store.artifact import write_atomic
 from interplay.store.metrics import Progress, telemetry
@@ -85,7 +87,7 @@ def per_prompt(table: pa.Table, samples: Samples) -> pa.Table:
 def with_errors(prompts: pa.Table, samples: Samples) -> pa.Table:
     """The prompts with a column of counts for each class of errors of the samples, by name."""
     for name in sorted(set(samples.error.ravel().tolist())):
-        prompts = prompts.append_column(f"error_{name}", pa.array((samples.error == name).sum(axis=1), pa.int64()))
+        prompts = prompts.append_column(f"{COUNTED}{name}", pa.array((samples.error == name).sum(axis=1), pa.int64()))
     return prompts
 
 
@@ -102,9 +104,8 @@ def _sample(
     spec: EvaluateSpec, model: Path, pool: pools.Pool, shards: list[tuple[list[int], Path]], total: int, out: Path, how: Run
 ) -> None:
     """Sample and judge each shard (ids of problems) and write its file."""
-    device = torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu")
     tokenizer, special = text.load(model), text.special(model)
-    sampler = engine(spec.engine, folder.load(model / "model").to(device), how, getattr(torch, spec.dtype))
+    sampler = engine(spec.engine, folder.load(model / "model").to(device(how)), how, getattr(torch, spec.dtype))
     sampling = Sampling(
         temperature=spec.temperature,
         top_p=spec.top_p,

@@ -61,6 +61,8 @@ class _Rows(NamedTuple):
 
 Pairing = Callable[[pd.DataFrame, pd.DataFrame], pd.Series]
 """Prompts of an arm, and the same of what it is compared with -> a number for each."""
+Ends = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Values, lower and upper ends of intervals, each (n,)."""
 
 
 def value(results: Results, arm: str, column: str | None, metric: str) -> Estimate:
@@ -84,7 +86,11 @@ def difference(results: Results, arm: str, against: str, column: str | None, met
     """`metric` of `arm` minus that of `against`, paired by seed: the paired t interval over seeds, or with one distinct pair of
     models the bootstrap over prompts paired by prompt. An `against` that all seeds share is the same model in each pair, so the
     interval is then uncertain over the seeds of `arm` alone."""
-    return paired(results, arm, against, column, metric, lambda one, other: scores(one, metric) - scores(other, metric))
+    return paired(results, arm, against, column, metric, _change(metric))
+
+
+def _change(metric: str) -> Pairing:
+    return lambda one, other: scores(one, metric) - scores(other, metric)
 
 
 def paired(
@@ -110,7 +116,7 @@ def paired(
 def p_value(results: Results, arm: str, against: str, column: str | None, metric: str) -> float:
     """Two-sided p-value of "`difference` is 0", uncertain over the same as its interval: the paired t test over seeds, or with
     one distinct pair of models (or seeds that agree exactly) the bootstrap over prompts. NaN where there is no difference."""
-    parts, _ = _pairs(results, arm, against, column, metric, lambda one, other: scores(one, metric) - scores(other, metric))
+    parts, _ = _pairs(results, arm, against, column, metric, _change(metric))
     if not parts:
         return float("nan")
     distinct = _distinct(parts)
@@ -238,7 +244,7 @@ def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
     return "; ".join(f"{kind} ({', '.join(of)})" for kind, of in names.items()) or "nothing"
 
 
-def ends(found: Sequence[Estimate], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def ends(found: Sequence[Estimate], metric: str) -> Ends:
     """Values, lower and upper ends of the intervals (n,) of n estimates, in the unit in which the metric is shown."""
     factor = measure.of(metric).factor
     middle, low, high = (factor * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))

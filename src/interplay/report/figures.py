@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Canvas
 
 from interplay.report import classes, curves, frame, ladder, lineage, measure
 from interplay.report.by_band import by_band
-from interplay.report.estimate import Estimate, ends, uncertain_over, value
+from interplay.report.estimate import Ends, Estimate, ends, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.heat import heat
 from interplay.report.style import STYLE, WIDTH, legend, look
@@ -20,10 +20,6 @@ from interplay.schema.report import Figure
 
 Drawer = Callable[[Results, Figure], tuple[Canvas | None, str]]
 """Draws a figure, or not, and says what is to be seen; further lines are notes."""
-
-
-Ends = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Values, lower and upper ends of intervals, each (n,)."""
 
 
 class Drawing(NamedTuple):

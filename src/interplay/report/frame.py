@@ -8,14 +8,10 @@ import numpy as np
 import pandas as pd
 
 from interplay.schema.base import UserError
-from interplay.schema.metric import ERROR, ERRORS, HACKED, HACKED_OF_RIGHT, NLL, SCORE, is_error
+from interplay.schema.metric import COUNTED, ERROR, ERRORS, HACKED, HACKED_OF_RIGHT, NLL, SCORE, is_error
 from interplay.schema.report import ReportSpec
 from interplay.store.artifact import done, record
 from interplay.tasks.score import pass_at_k
-
-COUNTED = "error_"
-"""What stands before a class of errors in the name of the column that counts it."""
-
 
 HEAD = ("strict_head", "n_head")
 """Columns of strictly right samples, and of all, in the first half of the blocks of an evaluation that has several."""

@@ -19,6 +19,7 @@ from interplay.data import pool as pools
 from interplay.data import tokenizer as text
 from interplay.data.pool import Pool
 from interplay.model import folder
+from interplay.model.device import device
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
 from interplay.rl.advantage import advantages
@@ -70,9 +71,9 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     Goes on from `out/resume` where there is one. Raises PermanentError at the first loss that is not finite."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    device = torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu")
-    policy = folder.load(inputs["init"] / "model").to(device)
-    reference = folder.load(inputs["init"] / "model").to(device).requires_grad_(False) if spec.method.loss.beta else None
+    at = device(how)
+    policy = folder.load(inputs["init"] / "model").to(at)
+    reference = folder.load(inputs["init"] / "model").to(at).requires_grad_(False) if spec.method.loss.beta else None
     optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
     learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens)
     pool = pools.load([inputs[f"data.{i}"] for i in range(len(spec.mix))])

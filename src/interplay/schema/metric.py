@@ -15,12 +15,20 @@ HACKED_OF_RIGHT = "hacked_of_right"
 """The same as a share of the samples whose answer is right."""
 ERROR = "error"
 """All error classes (a cell of a table, a figure's y); `error:CLASS` is the share of samples of one."""
+COUNTED = "error_"
+"""What stands before a class of errors in the name of the column of `prompts.parquet` that counts it."""
 ERRORS = (
     *("none", "value", "operator", "dependency", "missing_node", "extra_node"),
     *("wrong_hop", "missing_hop", "order", "extra", "chain", "step", "citation", "subproblem", "format"),
     *("answer", "unboxed", "dumped", "parse", "truncated"),
 )
 """Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form."""
+SINGLE = {
+    SCORE: "a score is a mean over samples",
+    NLL: "nll is one number per prompt",
+    HACKED: "hacked is a mean over samples",
+}
+"""Metrics of which there is one, whatever the number of samples, and why."""
 
 
 def check_column(value: str) -> str:
@@ -65,17 +73,11 @@ def check_metric(value: str) -> str:
         if name not in ERRORS:
             raise ValueError(f"'{name}' is not a class of errors{nearest(name, ERRORS)}")
         return value
-    for bare in (SCORE, NLL, HACKED):
+    for bare, what in SINGLE.items():
         if value.startswith(bare):
-            raise ValueError(f"'{value}' is not a metric: {_why(bare)} has no pass@k; write {bare}")
+            raise ValueError(f"'{value}' is not a metric: {what} and has no pass@k; write {bare}")
     raise ValueError(
         f"'{value}' is not a metric; write strict_pass@K, answer_pass@K or score (or nll, hacked, hacked_of_right, error:CLASS)"
-    )
-
-
-def _why(metric: str) -> str:
-    return {SCORE: "a score is a mean over samples and", NLL: "nll is one number per prompt and"}.get(
-        metric, "hacked is a mean over samples and"
     )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from interplay.schema.base import Model, Positive, Share, Since
+from interplay.schema.base import Count, Model, Positive, Share, Since
 from interplay.schema.contrast import Contrast, Lineup
 from interplay.schema.metric import (
     ERROR,
@@ -23,7 +23,7 @@ class Gain(Model):
 
     against: str
     """The arm that the others are compared with, such as the base that they start from."""
-    k: Annotated[int, Field(ge=1)] | None = None
+    k: Count | None = None
     """Samples in which a prompt counts as newly solved or lost; null: as many as the evaluations hold."""
 
 

@@ -14,6 +14,9 @@ MOST = 100_000
 LONGEST = 120
 """Characters of a combination's tag; its name is also that of a folder."""
 
+SPLIT = "split"
+"""What keys of axes over the split of a budget begin with."""
+
 Own = Callable[[Arm, str], Any]
 """(arm, key) -> the value of the key in the arm before its axes: from `set`, stage, scale or schema; None where it has none."""
 Tree = dict[str, dict[str, Any]]

@@ -9,11 +9,11 @@ from interplay.schema.mix import check_mix
 from interplay.schema.report import ReportArm
 from interplay.schema.study import Arm, Scale, Study
 from interplay.schema.train import TrainSpec
-from interplay.study.arms import Combination
+from interplay.study.arms import SPLIT, Combination
 from interplay.study.ladder import split_name
 
 FIRST = ("pretrain", "source")
-RESERVED = {"task": "the task itself in an arm's set", "split": "the split of a budget in an arm's axes"}
+RESERVED = {"task": "the task itself in an arm's set", SPLIT: "the split of a budget in an arm's axes"}
 """What keys of an arm may begin with beside the names of stages."""
 MODELS = (*FIRST, "midtrain", "sft", "rl", "select")
 
@@ -145,7 +145,7 @@ def _keys(study: Study, arm: Arm, where: str) -> None:
     for part in ("set", "grid", "zip", "one_at_a_time", "nested"):
         for key in getattr(arm, part):
             stage, _, rest = key.partition(".")
-            if stage == "split":
+            if stage == SPLIT:
                 _split_axis(arm, part, rest, f"{where}.{part}.{key}")
                 continue
             if stage not in study.stages and stage != "task":

@@ -8,7 +8,7 @@ from interplay.schema.kinds import KINDS
 from interplay.schema.study import Arm, Scale, Study
 from interplay.schema.task import TaskKey
 from interplay.study import check
-from interplay.study.arms import Own, Tree, replaced
+from interplay.study.arms import SPLIT, Own, Tree, replaced
 
 OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate", "offline"}
 """Keys of a study's stage that are not keys of its kind's spec or its run block."""
@@ -26,7 +26,7 @@ def own_values(study: Study, scale: Scale, where: str) -> Own:
 
     def own(arm: Arm, dotted: str) -> Any:
         stage, *keys = dotted.split(".")
-        if stage == "split":
+        if stage == SPLIT:
             return at(arm.split, keys)
         if (id(arm), stage) not in known:
             known[id(arm), stage] = resolved(scale, replaced(whole(study, scale), arm.set, f"{where}: stages"), stage, where)

@@ -9,11 +9,8 @@ from interplay.schema.cost import rl_step_tokens
 from interplay.schema.digest import canonical
 from interplay.schema.study import Arm, BudgetSplit, Scale, Study
 from interplay.study import arms
-from interplay.study.arms import Combination
+from interplay.study.arms import SPLIT, Combination
 from interplay.study.resolve import own_values, resolved, whole
-
-WORD = "split"
-"""What keys of axes over a split begin with."""
 
 
 def combinations(study: Study, scale: Scale, where: str) -> dict[str, Combination]:
@@ -30,15 +27,15 @@ def shares(split: BudgetSplit) -> tuple[Fraction, Fraction]:
 
 def _worked_out(study: Study, scale: Scale, one: Combination, where: str) -> Combination:
     """The combination with the tokens and steps that its split comes to, and without a stage that has no share."""
-    arm, spot = study.arms[one.group], f"{where}: arms.{one.group}.{WORD}"
+    arm, spot = study.arms[one.group], f"{where}: arms.{one.group}.{SPLIT}"
     split = _given(arm, one, spot)
     _on_the_path(study, arm, split, spot)
     for key in (f"{split.mid}.tokens", f"{split.rl}.steps"):
         if key in one.set:
             raise UserError(
-                f"{where}: arms.{one.group}: {key} is what {WORD} works out; take it out of set and axes, or take {WORD} away"
+                f"{where}: arms.{one.group}: {key} is what {SPLIT} works out; take it out of set and axes, or take {SPLIT} away"
             )
-    own = {key: value for key, value in one.set.items() if not key.startswith(f"{WORD}.")}
+    own = {key: value for key, value in one.set.items() if not key.startswith(f"{SPLIT}.")}
     mid_tokens, rl_tokens = shares(split)
     path, found = list(one.path), dict[str, Any]()
     if mid_tokens:
@@ -57,11 +54,11 @@ def _worked_out(study: Study, scale: Scale, one: Combination, where: str) -> Com
 def _given(arm: Arm, one: Combination, spot: str) -> BudgetSplit:
     """The split with what the axes choose of it in place."""
     assert arm.split is not None
-    chosen = {key.removeprefix(f"{WORD}."): value for key, value in one.set.items() if key.startswith(f"{WORD}.")}
+    chosen = {key.removeprefix(f"{SPLIT}."): value for key, value in one.set.items() if key.startswith(f"{SPLIT}.")}
     split = parse(BudgetSplit, {**arm.split.model_dump(), **chosen}, spot)
     for name in ("tokens", "rl_share"):
         if getattr(split, name) is None:
-            raise UserError(f"{spot}.{name}: missing; give it here, or as an axis, {WORD}.{name}")
+            raise UserError(f"{spot}.{name}: missing; give it here, or as an axis, {SPLIT}.{name}")
     return split
 
 

@@ -16,6 +16,7 @@ from interplay.data import batches, packing, tokenizer
 from interplay.data.packing import Rows
 from interplay.model import folder
 from interplay.model.decoder import Decoder
+from interplay.model.device import device
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.schema.base import PermanentError, UserError
 from interplay.schema.run import Run
@@ -108,7 +109,7 @@ def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
         rows_per_pass=max(1, how.micro_batch_tokens // width),
         steps=steps,
         dtype=torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32,
-        device=torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu"),
+        device=device(how),
         tokenizer=tokenizer.tokenizer_folder(source),
         jumping=jumping_tokens(spec.position_jumps, tokenizer.load(source)),
     )

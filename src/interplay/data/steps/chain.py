@@ -82,11 +82,11 @@ def citation(spec: Citation, rows: list[Row], inputs: Inputs) -> Made:
             raise SkipError("too_many_documents" if missing < 0 else "too_few_documents")
         return _laid_out("citation", spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
 
-    return _each(spec, make, rows)
+    return _each(spec, make, rows, spec.tagged_steps)
 
 
-def _each(spec: Filled | Citation, make: Callable[[Library, Entry], Problem], rows: list[Row]) -> Made:
-    """Make every row that has an item; count the others by reason, and the forms that were made."""
+def _each(spec: Filled | Citation, make: Callable[[Library, Entry], Problem], rows: list[Row], tagged: bool = False) -> Made:
+    """Make every row that has an item; count the others by reason, and the forms that were made. `tagged`: see `render`."""
     found, without = library(rows, spec.documents == "needed")
     counts, made = Counter({"dropped_without_documents": without} if without else {}), []
     for entry in found.entries:
@@ -95,7 +95,7 @@ def _each(spec: Filled | Citation, make: Callable[[Library, Entry], Problem], ro
         except SkipError as reason:
             counts[f"dropped_{reason}"] += 1
             continue
-        prompt, solution, answer = render(problem, spec.style, isinstance(spec, Citation) and spec.tagged_steps)
+        prompt, solution, answer = render(problem, spec.style, tagged)
         columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": dumps(problem)}
         made.append(changed(entry.row, spec.name, family="multihop", mode=problem.mode, **columns))
         counts[problem.mode] += 1

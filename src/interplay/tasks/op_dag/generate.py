@@ -7,7 +7,7 @@ from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Node, Problem
 from interplay.tasks.op_dag.grow import grow
 from interplay.tasks.op_dag.render import names
-from interplay.tasks.op_dag.stream import Draw, between, stream
+from interplay.tasks.op_dag.stream import Draw, between, sample, stream
 
 
 def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
@@ -29,7 +29,7 @@ def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
     for _ in range(distractors):
         _distract(task, growth.parents, growth.constants, growth.operators, draw)
     total = necessary + distractors
-    nodes = zip(_sample(draw, list(names(task)), total), growth.operators, growth.parents, growth.constants, strict=True)
+    nodes = zip(sample(draw, list(names(task)), total), growth.operators, growth.parents, growth.constants, strict=True)
     return Problem(
         mode=mode,
         modulus=task.modulus,
@@ -37,22 +37,13 @@ def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
         necessary=necessary,
         values=tuple(growth.values),
         slopes=tuple(growth.slopes),
-        order=tuple(_sample(draw, list(range(total)), total)),
+        order=tuple(sample(draw, list(range(total)), total)),
         filler=_strew(draw, dots, total + 1),
     )
 
 
 def _mode(draw: Draw, modes: dict) -> str:
     return FORWARD if draw() < modes.get(FORWARD, 0.0) * 2**32 else REVERSE
-
-
-def _sample(draw: Draw, items: list, size: int) -> list:
-    """`size` of the items in random order (Fisher and Yates, from the front)."""
-    last = len(items)
-    for place in range(size):
-        other = place + draw() % (last - place)
-        items[place], items[other] = items[other], items[place]
-    return items[:size]
 
 
 def _strew(draw: Draw, dots: int, gaps: int) -> tuple[int, ...]:

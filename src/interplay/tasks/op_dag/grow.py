@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag.moves import CHAIN, COPY, LEAF, PAIR, Move, choice
-from interplay.tasks.op_dag.stream import Draw, between
+from interplay.tasks.op_dag.stream import Draw, between, some
 
 
 class Growth(NamedTuple):
@@ -87,22 +87,12 @@ def _add_instead(growth: Growth, task: OpDag, slack: int, draw: Draw) -> Move:
 def _choose(growth: Growth, move: Move, draw: Draw) -> list[int]:
     """The nodes that a move reads: open ones, and others read before. What depends on the unknown is read again only together
     with the open node that does, or two open nodes would depend on it."""
-    reads = _some(growth.opened, move.fresh, draw)
+    reads = some(growth.opened, move.fresh, draw)
     if move.reused:
         slopes = growth.slopes
         bound = any([slopes[place] for place in reads])
-        reads += _some(growth.plain + growth.tied if bound else growth.plain, move.reused, draw)
+        reads += some(growth.plain + growth.tied if bound else growth.plain, move.reused, draw)
     return reads
-
-
-def _some(places: list[int], size: int, draw: Draw) -> list[int]:
-    """`size` distinct places; the list is reordered."""
-    last = len(places)
-    for _ in range(size):
-        other = draw() % last
-        last -= 1
-        places[last], places[other] = places[other], places[last]
-    return places[last:]
 
 
 def _leaf(growth: Growth, task: OpDag, constant: int | None) -> tuple[str, list[int], int, int] | None:

@@ -24,6 +24,25 @@ def between(draw: Draw, bounds: Range) -> int:
     return low + draw() % (high - low + 1)
 
 
+def some(places: list[int], size: int, draw: Draw) -> list[int]:
+    """`size` distinct ones of the places; the list is reordered."""
+    last = len(places)
+    for _ in range(size):
+        other = draw() % last
+        last -= 1
+        places[last], places[other] = places[other], places[last]
+    return places[last:]
+
+
+def sample(draw: Draw, items: list, size: int) -> list:
+    """`size` of the items in random order (Fisher and Yates, from the front); the list is reordered."""
+    last = len(items)
+    for place in range(size):
+        other = place + draw() % (last - place)
+        items[place], items[other] = items[other], items[place]
+    return items[:size]
+
+
 def _blocks(label: str) -> Iterator[tuple[int, ...]]:
     for number in count():
         yield _BLOCK.unpack(shake_128(f"{label}\x1f{number}".encode()).digest(_BLOCK.size))

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from interplay.schema.op_dag_prose import Theme
 from interplay.tasks.op_dag.stream import Draw
-from interplay.tasks.op_dag_prose.graph import Node
+from interplay.tasks.op_dag_prose.graph import TOTAL, Node
 
 MOST_PARENTS = 4
 
@@ -18,7 +18,7 @@ class Cast(NamedTuple):
 
     def total(self) -> str:
         """What a place's total counts."""
-        return f"total number of {self.theme.things}"
+        return f"{TOTAL}{self.theme.things}"
 
     def room(self, nodes: list[Node]) -> int:
         """Types that can still be told without altering a total."""

@@ -6,11 +6,10 @@ from math import exp
 
 from interplay.schema.base import UserError
 from interplay.schema.op_dag_prose import OpDagProse, completes, shapes
-from interplay.tasks.op_dag.graph import FORWARD, REVERSE
-from interplay.tasks.op_dag.render import LETTERS as ALPHABET
-from interplay.tasks.op_dag.stream import Draw, between, stream
+from interplay.tasks.op_dag.graph import REVERSE
+from interplay.tasks.op_dag.stream import Draw, between, sample, stream
 from interplay.tasks.op_dag_prose.distract import Cast, distract
-from interplay.tasks.op_dag_prose.graph import UNKNOWN, Node, Problem
+from interplay.tasks.op_dag_prose.graph import Node, Problem, letters
 from interplay.tasks.op_dag_prose.grow import Growth, Room, Shape, grow
 
 MOST_SENTENCES = 20
@@ -56,7 +55,7 @@ def _told(growth: Growth, cast: Cast, theme: str, mode: str, distractors: int | 
     nodes += distract(nodes, cast, distractors, draw)
     told_places = [place for place, node in enumerate(nodes) if not node.total] + ([-1] if mode == REVERSE else [])
     op = sum([node.edges() for node in nodes[:necessary]])
-    alphabet = list(ALPHABET) if mode == FORWARD else [letter for letter in ALPHABET if letter != UNKNOWN]
+    alphabet = letters(mode)
     return Problem(
         mode=mode,
         theme=theme,
@@ -120,12 +119,3 @@ def pick(draw: Draw, shares: dict) -> str:
         if point < total:
             return name
     return next(reversed(shares))
-
-
-def sample(draw: Draw, items: list, size: int) -> list:
-    """`size` of the items in random order (Fisher and Yates, from the front); the list is reordered."""
-    last = len(items)
-    for place in range(size):
-        other = place + draw() % (last - place)
-        items[place], items[other] = items[other], items[place]
-    return items[:size]

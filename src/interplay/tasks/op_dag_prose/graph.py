@@ -4,9 +4,12 @@ import json
 from typing import NamedTuple
 
 from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Form
+from interplay.tasks.op_dag.render import LETTERS
 
 UNKNOWN = "x"
 """The letter of the unknown in solutions of reverse problems."""
+TOTAL = "total number of "
+"""What stands before the things of a place in the name of their total."""
 
 
 class Node(NamedTuple):
@@ -76,6 +79,11 @@ def forms(problem: Problem) -> list[Form]:
         return [(0, value) for value in problem.values]
     unknown = problem.values[0]
     return [(a, value - a * unknown) for a, value in zip(problem.slopes, problem.values, strict=True)]
+
+
+def letters(mode: str) -> list[str]:
+    """The letters that solutions may take for nodes and for intermediate results."""
+    return [letter for letter in LETTERS if mode == FORWARD or letter != UNKNOWN]
 
 
 def levels(problem: Problem) -> list[int]:

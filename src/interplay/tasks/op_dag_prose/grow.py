@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from interplay.schema.op_dag_prose import OpDagProse, completes
-from interplay.tasks.op_dag.stream import Draw
+from interplay.tasks.op_dag.stream import Draw, some
 
 TRIES = 5
 """Definitions drawn at random before one that surely fits the count is taken."""
@@ -133,17 +133,17 @@ def _proposal(growth: Growth, task: OpDagProse, shape: Shape, draw: Draw) -> Pro
         over = growth.edges - len(lanes)
         constant = not shape.total and (over > min(room, len(closed)) or (over > 0 and chance & 24 == 0))
         if not (shape.total and over) and 0 <= over - constant <= min(room, len(closed)):
-            return [*lanes, *_some(closed, over - constant, draw)], constant
+            return [*lanes, *some(closed, over - constant, draw)], constant
     fresh = 1
     if len(low) > 1 and chance & 32:
         fresh = 2 + (draw() % (len(low) - 1) if chance & 64 else 0)
     elif closed and room > growth.leaves and (not low or chance & 896 == 0):
         fresh = 0
-    reads = _some(low, min(fresh, len(low)), draw)
+    reads = some(low, min(fresh, len(low)), draw)
     extra = _extra(growth, depth, draw) + (not reads)
     constant = extra > 0 and draw() >= task.reuse * 2**32
     again = min(extra - constant, len(closed), task.max_parents - len(reads))
-    reads += _some(closed, max(again, int(not reads and bool(closed))), draw)
+    reads += some(closed, max(again, int(not reads and bool(closed))), draw)
     return reads or list(lanes), constant
 
 
@@ -170,16 +170,6 @@ def _sure(growth: Growth, task: OpDagProse) -> list[Proposal]:
         leaf = min(growth.closed, key=levels.__getitem__)
         options += [([leaf], True), ([leaf], False)]
     return options + [(again[:size], True) for size in range(len(again) - 1, 1, -1)]
-
-
-def _some(places: list[int], size: int, draw: Draw) -> list[int]:
-    """`size` distinct places; the list is reordered."""
-    last = len(places)
-    for _ in range(size):
-        other = draw() % last
-        last -= 1
-        places[last], places[other] = places[other], places[last]
-    return places[last:]
 
 
 def _try(

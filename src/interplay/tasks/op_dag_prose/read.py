@@ -4,11 +4,9 @@ import re
 
 from interplay.schema.op_dag_prose import LETTERS
 from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Form
-from interplay.tasks.op_dag.render import LETTERS as ALPHABET
-from interplay.tasks.op_dag_prose.graph import Node, Problem
+from interplay.tasks.op_dag_prose.graph import TOTAL, Node, Problem, letters
 from interplay.tasks.op_dag_prose.render import EXISTS
 
-_TOTAL = "total number of "
 _SENTENCE = re.compile(rf"The (?:number of )?([^.]+? in [^.]+?) (?:equals ([^.]+)|{EXISTS})\.")
 _ASKED = re.compile(r"(?:How many ([^.?]+) does ([^.?]+) have|What is the ([^.?]+))\?")
 _BODY = re.compile(r"(?:([0-9]+)(?: (plus|times) |$))?((?:the (sum of|difference between) )?)(.*)")
@@ -29,7 +27,7 @@ def read(text: str, theme: str = "") -> Problem:
         raise ValueError(f"an unknown needs a value that is given: {text!r}")
     reads = {name: _reads(body) for name, body in bodies.items()}
     mentioned = dict.fromkeys([*bodies, *(name for names in reads.values() for name in names), goal])
-    for name in [name for name in mentioned if name.startswith(_TOTAL)]:
+    for name in [name for name in mentioned if name.startswith(TOTAL)]:
         place = name.partition(" in ")[2]
         reads[name] = [other for other in bodies if other.partition(" in ")[2] == place]
     order = _order(unknown, goal, reads, mentioned)
@@ -39,7 +37,6 @@ def read(text: str, theme: str = "") -> Problem:
     answer = _root(values[-1], given[1]) if given else 0
     mode = REVERSE if given else FORWARD
     told = [place for place, node in enumerate(nodes) if not node.total] + ([-1] if given else [])
-    letters = "".join(letter for letter in ALPHABET if mode == FORWARD or letter != "x")
     return Problem(
         mode=mode,
         theme=theme,
@@ -48,7 +45,7 @@ def read(text: str, theme: str = "") -> Problem:
         values=tuple(a * answer + b for a, b in values),
         slopes=tuple(a for a, _ in values),
         order=tuple(told),
-        letters=letters[:LETTERS],
+        letters="".join(letters(mode)[:LETTERS]),
     )
 
 
@@ -61,10 +58,10 @@ def _told(text: str) -> tuple[dict[str, str], tuple[str, int] | None, str]:
         if not body:
             unknown = name
             bodies[name] = ""
-        elif name.startswith(_TOTAL) or name in bodies:
+        elif name.startswith(TOTAL) or name in bodies:
             number, bodies[name] = (bodies[name], body) if name in bodies and not body.isdigit() else (body, bodies.get(name, ""))
             given = (name, int(number))
-            if name.startswith(_TOTAL):
+            if name.startswith(TOTAL):
                 del bodies[name]
         else:
             bodies[name] = body
@@ -104,7 +101,7 @@ def _visit(name: str, reads: dict[str, list[str]], order: dict[str, None], above
 
 def _node(name: str, body: str, parents: list[int]) -> Node:
     thing, _, place = name.partition(" in ")
-    if name.startswith(_TOTAL):
+    if name.startswith(TOTAL):
         return Node(thing, place, True, tuple(parents), None, "", False)
     found = _BODY.fullmatch(body)
     assert found is not None

@@ -20,8 +20,3 @@ def structure(problem: Problem) -> str:
     colours[problem.goal] = mix(colours[problem.goal] + given * 131)
     reads = [node.parents for node in problem.nodes]
     return refined(reads, [node.minus for node in problem.nodes], colours)
-
-
-def shared(problem: Problem) -> bool:
-    """Whether the problem belongs to every split alike; none does: each is a question of its own."""
-    return False
