@@ -65,6 +65,11 @@ PAPERS = (
         "alone, and does not where it held none.",
     ),
     Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: modes", "2512.07783", "interplay/modes", "main",
+        "Forward and reverse questions, in equal parts and reported together, measure one ability. (Here each mode stands by "
+        "itself, beside the answer prior.)",
+    ),
+    Paper(
         "RFT", "2308.01825", "interplay/before_rl", "main",
         "Fine-tuning on a model's own right solutions lifts it beyond what it was when it wrote them.",
     ),
