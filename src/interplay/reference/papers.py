@@ -66,8 +66,8 @@ PAPERS = (
     ),
     Paper(
         "On the Interplay of Pre-Training, Mid-Training, and RL: modes", "2512.07783", "interplay/modes", "main",
-        "Forward and reverse questions, in equal parts and reported together, measure one ability. (Here each mode stands by "
-        "itself, beside the answer prior.)",
+        "Pass rates are told over forward and reverse questions together; here each mode stands by itself, beside the answer "
+        "prior.",
     ),
     Paper(
         "RFT", "2308.01825", "interplay/before_rl", "main",
