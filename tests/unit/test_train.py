@@ -115,7 +115,7 @@ def test_accumulating_gradients_changes_them_by_float_noise_only(inputs: dict[st
 
 
 def test_isolated_packing_gives_the_loss_of_each_problem_alone(inputs: dict[str, Path]) -> None:
-    model, rows = model_of(inputs), packing.load(inputs["corpus"])
+    model, rows = model_of(inputs), packing.load([inputs["corpus"]])
     batch = batches.of_rows(rows, np.arange(4), CPU)
     packed = token_losses(model, batch, torch.float32)
     alone = []
@@ -133,7 +133,7 @@ def test_isolated_packing_gives_the_loss_of_each_problem_alone(inputs: dict[str,
 def test_causal_packing_attends_across_the_problems_of_a_row(inputs: dict[str, Path], tmp_path: Path) -> None:
     roles = {"tokenizer": inputs["tokenizer"], "data.0": inputs["validation"]}
     corpus.run(CorpusSpec(mix=[1.0], sequence_length=64, packing="causal"), roles, tmp_path, Run())
-    model, rows = model_of(inputs), packing.load(tmp_path)
+    model, rows = model_of(inputs), packing.load([tmp_path])
     batch = batches.of_rows(rows, np.array([0]), CPU)
     ids = torch.from_numpy(rows.tokens[:1].astype(np.int64))
     logits = model.logits(model.hidden(ids, torch.arange(64)[None]))[0, :-1]
