@@ -4,8 +4,8 @@
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/corpus_scale.py --family op_dag --size 40000 --shards 10 --run 1
 
 Writes a study with a pre-training stage on `size` problems in `shards` shards, plans it, lets `--processes` processes run the
-first `--run` shards (`python -m interplay.stage run`: problems, then the corpus) and prints what they took, and what all shards would
-take. Defaults: op_dag_prose at op 2..10, three themes and both modes evenly, a tokenizer of words, rows of 2,048 tokens.
+first `--run` shards (`python -m interplay.stage run`: problems, then the corpus) and prints what they took, and what all shards
+would take. Defaults: op_dag_prose at op 2..10, three themes and both modes evenly, a tokenizer of words, rows of 2,048 tokens.
 """
 
 import argparse
