@@ -24,10 +24,10 @@ class Rate(NamedTuple):
 
 
 RATES = {
-    "op_dag": Rate(2000, 20000, 250, 350),
-    "op_dag_prose": Rate(800, 4000, 400, 1440),
-    "bios": Rate(2000, 4000, 500, 700),
-    "taxonomy": Rate(4000, 10000, 150, 250),
+    "op_dag": Rate(2300, 40000, 130, 470),
+    "op_dag_prose": Rate(950, 3500, 416, 1470),
+    "bios": Rate(2200, 28000, 120, 185),
+    "taxonomy": Rate(6300, 35000, 18, 113),
 }
 """By the name of the task."""
 
