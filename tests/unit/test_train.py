@@ -101,6 +101,20 @@ def test_two_runs_give_the_same_bytes_and_another_seed_gives_others(inputs: dict
     assert not same(tmp_path / "a", tmp_path / "c")
 
 
+def test_a_corpus_in_shards_trains_to_the_bytes_of_the_same_rows_in_one(inputs: dict[str, Path], tmp_path: Path) -> None:
+    whole = packing.load([inputs["corpus"]])
+    cut = whole.tokens.shape[0] // 3
+    shards = {}
+    for number, part in enumerate((slice(None, cut), slice(cut, None))):
+        shards[f"corpus.{number}"] = tmp_path / str(number)
+        shards[f"corpus.{number}"].mkdir()
+        for name, array in whole._asdict().items():
+            np.save(tmp_path / str(number) / f"{name}.npy", array[part])
+    lm.run(spec_of(), inputs, tmp_path / "whole", Run())
+    lm.run(spec_of(), {**{role: path for role, path in inputs.items() if role != "corpus"}, **shards}, tmp_path / "shards", Run())
+    assert same(tmp_path / "whole", tmp_path / "shards")
+
+
 def test_accumulating_gradients_changes_them_by_float_noise_only(inputs: dict[str, Path]) -> None:
     gradients, losses = [], []
     for micro in (512, 128, 64):
