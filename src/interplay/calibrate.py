@@ -8,6 +8,7 @@ from ruamel.yaml.comments import CommentedSeq
 
 from interplay.schema.base import UserError
 from interplay.schema.data import ProblemsSpec
+from interplay.schema.roles import corpora
 from interplay.schema.run import Run
 from interplay.stage import run_stage
 from interplay.store import artifact
@@ -78,8 +79,8 @@ def pin(rates: dict[int, float], trained: list[int]) -> dict[str, list[int]]:
 
 
 def _problems(plan: Plan, base: Stage) -> ProblemsSpec:
-    if "corpus" in base.deps:
-        data = plan.stages[base.deps["corpus"]].deps["data.0"]
+    if packed := corpora(base.deps):
+        data = plan.stages[packed[0]].deps["data.0"]
         return cast(ProblemsSpec, plan.stages[data].spec)
     return cast(ProblemsSpec, next(stage.spec for stage in plan.stages.values() if stage.kind == "problems"))
 

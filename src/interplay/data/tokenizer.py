@@ -1,6 +1,7 @@
 """Tokenizers: Hugging Face folders, used through the `tokenizers` library alone (transformers takes two seconds to import)."""
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -157,6 +158,8 @@ def encode_all(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.n
     table = _character_ids(tokenizer)
     if table is None:
         _check_characters(tokenizer, texts)
+        if pieces := _piece_ids(tokenizer, texts):
+            return _cut(texts, pieces)
         encoded = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         lengths = np.array([len(ids) for ids in encoded], np.int64)
         return np.fromiter((i for ids in encoded for i in ids), np.uint32, int(lengths.sum())), lengths
@@ -175,6 +178,26 @@ def _check_characters(tokenizer: Tokenizer, texts: list[str]) -> None:
         known = {token for token in tokenizer.get_vocab(with_added_tokens=False) if len(token) == 1}
         if strange := set().union(*texts) - known:
             raise _unknown(min(strange))
+
+
+def _piece_ids(tokenizer: Tokenizer, texts: list[str]) -> dict[str, int] | None:
+    """Id by piece, in order, where the tokenizer is one that `words` makes and no text spells a special token; else None."""
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    pieces = sorted(vocabulary.keys() - {PAD, EOS}, key=vocabulary.__getitem__)
+    ours = isinstance(tokenizer.model, models.WordLevel) and words(pieces).to_str() == tokenizer.to_str()
+    if not ours or any(PAD in text or EOS in text for text in texts):
+        return None
+    return {piece: vocabulary[piece] for piece in pieces}
+
+
+def _cut(texts: list[str], pieces: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """`encode_all` with these pieces. Python's engine finds them by the same pattern in a quarter of the library's time."""
+    find, id_of = re.compile(_longest(pieces)).findall, pieces.__getitem__
+    ids, ends = array("I"), []
+    for text in texts:
+        ids.extend(map(id_of, find(text)))
+        ends.append(len(ids))
+    return np.frombuffer(ids, np.uint32) if ids else np.zeros(0, np.uint32), np.diff(np.array(ends, np.int64), prepend=0)
 
 
 def _unknown(character: str) -> UserError:

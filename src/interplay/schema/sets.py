@@ -8,7 +8,7 @@ from interplay.schema.base import Count, Model, Natural
 from interplay.schema.dataset import Format, Split
 
 FORMS = {
-    "generated": ("band", "bands", "op_shares", "transform", "task", "seed"),
+    "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
     "file": ("file", "sha256", "format", "defects"),
     "mix": ("mix", "steps"),
 }
@@ -35,6 +35,12 @@ class DataSet(Model):
     """Whether stages may be trained on it though its split is test, as in a study of contamination; else that is refused."""
     seed: Natural = 0
     """Generated: key of the generator, by which sets of equal task, size and split hold different problems."""
+    shards: Count | None = None
+    """Generated: parts that the set is made in, each a set of size / shards problems with a seed and a corpus of its own, so that
+    they are made side by side and each fits in memory. Only pretrain, midtrain and sft read such a set, and all sets of their mix
+    have equally many. Nothing repeats within a shard (see `unique`), some problems do across shards; a transform sees one shard
+    at a time; a bpe tokenizer learns from the first. A set that grows by shards of equal size keeps those that it has. Null: one
+    whole set."""
     task: dict[str, Any] = {}
     """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
     file: str | None = None
@@ -62,6 +68,8 @@ class DataSet(Model):
                 raise ValueError("op_shares needs a single band")
         if self.form == "file" and self.format is None:
             raise ValueError("format is missing; name the format of the file")
+        if self.shards is not None and self.shards < 2:
+            raise ValueError("shards must be at least 2; leave it out for one whole set")
         if self.leak and self.split != "test":
             raise ValueError("leak goes with split: test; take it away")
         for form, keys in FORMS.items():
