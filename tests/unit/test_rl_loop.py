@@ -111,6 +111,15 @@ def test_learning_rate_zero_leaves_the_model_as_it_was(inputs: dict[str, Path], 
     ).read_bytes()
 
 
+def test_a_prompt_above_the_limit_stops_the_run_before_its_first_step(inputs: dict[str, Path], tmp_path: Path) -> None:
+    pool = pools.load([inputs["data.0"], inputs["data.1"]])
+    longest = max(len(row.prompt) for row in pool.rows)  # one token a character
+    loop.run(spec_of(steps=1, max_prompt_length=longest), inputs, tmp_path / "within", HOW)
+    with pytest.raises(UserError, match=f"max_prompt_length = {longest - 1}: the longest prompt has {longest} tokens"):
+        loop.run(spec_of(steps=1, max_prompt_length=longest - 1), inputs, tmp_path / "above", HOW)
+    assert not (tmp_path / "above/metrics.jsonl").exists()
+
+
 def test_dynamic_sampling_draws_again_and_counts_what_it_drew(inputs: dict[str, Path], tmp_path: Path) -> None:
     method = {"edits": [DynamicSampling(max_num_gen_batches=3)]}
     loop.run(spec_of("never", steps=1, method=method), inputs, tmp_path / "never", HOW)
