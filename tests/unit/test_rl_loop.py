@@ -9,6 +9,7 @@ import pytest
 import world
 from killed_rl import payload, run_killed
 
+from interplay.data import pool as pools
 from interplay.model import folder
 from interplay.rl import loop
 from interplay.rl.show import show
