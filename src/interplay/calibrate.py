@@ -41,7 +41,8 @@ def calibrate(plan: Plan, configs: Path, results: Path, prompts: int, max_op: in
 def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -> dict[int, float]:
     """Strict pass@1 per op on the validation split, which no stage trains on and no table shows: two ordinary stages."""
     corpus = _problems(plan, base)
-    ops = range(1, min(max_op, corpus.task.ops()[1]) + 1)
+    low, high = corpus.task.ops()
+    ops = range(low, min(max_op, high) + 1)
     update = {
         "bands": {"all": {op: 1 / len(ops) for op in ops}},
         "shares": {"all": 1.0},

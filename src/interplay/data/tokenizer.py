@@ -38,7 +38,9 @@ def run(spec: TokenizerSpec, inputs: dict[str, Path], out: Path, how: Run) -> di
         folders = [path for role, path in sorted(inputs.items()) if role.startswith("data")]
         if not folders:
             raise UserError("tokenizer: algorithm = 'bpe': needs problem sets to learn from; give the role data")
-        tokenizer = byte_pairs(_texts(folders), spec.vocab_size)
+        tokenizer = byte_pairs(_texts(folders), spec.vocab_size, spec.digits)
+        if spec.reserve:
+            fill(tokenizer, spec.vocab_size)
     save(tokenizer, out / "tokenizer")
     return {"vocab_size": tokenizer.get_vocab_size()}
 
@@ -93,10 +95,13 @@ def _pattern(node: dict[str, Any]) -> str:
     return f"(?:{'|'.join(ways)})" + ("?" if "" in node else "") if ways else ""
 
 
-def byte_pairs(texts: Iterator[str], vocab_size: int) -> Tokenizer:
-    """Byte-level BPE over all 256 bytes (so nothing is unknown) with <pad> 0 and <eos> 1."""
+def byte_pairs(texts: Iterator[str], vocab_size: int, digits: int | None = None) -> Tokenizer:
+    """Byte-level BPE over all 256 bytes (so nothing is unknown) with <pad> 0 and <eos> 1, of vocab_size ids at most. With
+    `digits`, numbers are cut into groups of so many digits first, from the left."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    cut = [pre_tokenizers.Split(Regex(rf"\p{{N}}{{1,{digits}}}"), "isolated")] if digits else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cut, of_bytes]) if cut else of_bytes
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -106,6 +111,12 @@ def byte_pairs(texts: Iterator[str], vocab_size: int) -> Tokenizer:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def fill(tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Reserved tokens, which no text has, up to that many ids."""
+    missing = range(tokenizer.get_vocab_size(), vocab_size)
+    tokenizer.add_special_tokens([AddedToken(f"<reserved_{i}>", special=True, normalized=False) for i in missing])
 
 
 def save(tokenizer: Tokenizer, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The problem sets of a study: generated, read from a file, or made of others."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import model_validator
@@ -86,6 +87,11 @@ class DataSet(Model):
     def names(self) -> list[str]:
         """The bands that a generated set or a file names."""
         return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
+
+
+def is_whole(given: Mapping[str, Any]) -> bool:
+    """Whether the keys make a set by themselves, not some change of another: they say where its rows come from."""
+    return not {"split", "file", "sha256", "mix"}.isdisjoint(given)
 
 
 WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from interplay.schema.base import MOST, UserError, parse, shown
@@ -79,18 +79,26 @@ def tokenizer_spec(e: Expansion) -> dict[str, Any]:
         if not needed or texts - known:
             needed.append(given)
             known |= texts
-    return {**e.study.tokenizer, "task": needed[0], "others": needed[1:]}
+    own = {key: value for key, value in e.study.tokenizer.items() if key != "data"}
+    return {**own, "task": needed[0], "others": needed[1:]}
 
 
 def tokenizer_roles(e: Expansion) -> dict[str, str]:
-    """Roles of the tokenizer: what BPE learns from, the study's generated sets of split train and the files that have no other,
-    by digest so that names do not matter; of a set in shards the first. Raises UserError where there is none."""
+    """Roles of the tokenizer: what BPE learns from, the sets that the study names for it, or else its generated sets of split
+    train and the files that have no other, by digest so that names do not matter; of a set in shards the first. Raises UserError
+    where there is none."""
+    chosen = e.study.tokenizer.get("data")
     if e.study.tokenizer.get("algorithm") != "bpe":
+        if chosen is not None:
+            raise UserError(f"{e.where}: tokenizer.data = {shown(chosen)}: only algorithm: bpe learns from sets; take it away")
         return {}
-    fit = [name for name, data in e.study.data.items() if data.form != "mix" and data.split in ("train", None)]
+    if chosen is not None and not (isinstance(chosen, list) and chosen):
+        raise UserError(f"{e.where}: tokenizer.data = {shown(chosen)}: must be a list of problem sets")
+    fit = chosen or [name for name, data in e.study.data.items() if data.form != "mix" and data.split in ("train", None)]
     if not fit:
         raise UserError(f"{e.where}: tokenizer.algorithm = 'bpe': learns from sets of split train; generate one, or read a file")
-    digests = sorted({shards_of(e, name, "tokenizer")[0] for name in fit})
+    digests = sorted({shards_of(e, name, "tokenizer.data")[0] for name in fit})
+    refuse_tests(e, fit, "tokenizer.data")
     return {f"data.{i}": digest for i, digest in enumerate(digests)}
 
 
@@ -168,12 +176,13 @@ def made_of(e: Expansion, digests: Iterable[str]) -> set[str]:
 def _generated(e: Expansion, name: str, data: DataSet) -> list[str]:
     """One problem set, or one for each shard. A shard's seed hangs on its number and not on how many there are, so that a set can
     grow by shards and keep those that were made."""
-    sizes, bands = e.scale.sizes, data.names()
+    bands = {band: _op_shares(e, data, band, f"data.{name}.band") for band in data.names()}
+    shares, size = _sizes(e, name, data, bands)
     spec: dict[str, Any] = {
         "task": task_of(e, name, data),
-        "bands": {band: _op_shares(e, data, band, f"data.{name}.band") for band in bands},
-        "shares": {band: 1 / len(bands) for band in bands},
-        "size": data.size or e.pick(sizes, data.split, f"data.{name}.split", "split with a size in the scale") * len(bands),
+        "bands": bands,
+        "shares": shares,
+        "size": size,
         "split": data.split,
     }
     if data.seed:
@@ -194,6 +203,16 @@ def _generated(e: Expansion, name: str, data: DataSet) -> list[str]:
         e.stage("problems", {**spec, "seed": seed}, {}, f"data.{name}", shard_label(f"data.{name}", shard))
         for shard, seed in enumerate(seeds)
     ]
+
+
+def _sizes(e: Expansion, name: str, data: DataSet, bands: Mapping[str, dict[int, float]]) -> tuple[dict[str, float], int]:
+    """Share of each band and problems in all: as many as the set says, or else as the scale has for its split, so many an op or
+    so many a band."""
+    if data.split in e.scale.per_op and not data.size:
+        total = sum(map(len, bands.values()))
+        return {band: len(ops) / total for band, ops in bands.items()}, e.scale.per_op[data.split] * total
+    size = data.size or e.pick(e.scale.sizes, data.split, f"data.{name}.split", "split with a size in the scale") * len(bands)
+    return dict.fromkeys(bands, 1 / len(bands)), size
 
 
 def _op_shares(e: Expansion, data: DataSet, band: str, key: str) -> dict[int, float]:
