@@ -9,15 +9,15 @@ import report_study as study
 import yaml
 from conftest import ROOT, Laboratory
 
-from interplay.reference import papers
+from interplay.reference import committed, papers, published
 from interplay.report import page, summary
 from interplay.schema.base import UserError
 from interplay.schema.run import Run
 from interplay.study.graph import plan_study
 from interplay.study.plan import Plan, Stage
 
-PAPER = papers.Paper("A Paper", "2512.07783", "folder/toy", "main", "It lifts.", "rl")
-OTHER = papers.Paper("Another", "2510.01135", "folder/toy", "main", "It does not.")
+PAPER = published.Paper("A Paper", "2512.07783", "folder/toy", "main", "It lifts.", "rl")
+OTHER = published.Paper("Another", "2510.01135", "folder/toy", "main", "It does not.")
 
 
 def test_docs_papers_is_what_locks_and_results_say() -> None:
@@ -26,16 +26,16 @@ def test_docs_papers_is_what_locks_and_results_say() -> None:
     assert not diff, f"run `make docs` and commit it:\n{diff}"
 
 
-@pytest.mark.parametrize("paper", papers.PAPERS, ids=lambda paper: paper.title)
-def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: papers.Paper) -> None:
+@pytest.mark.parametrize("paper", published.PAPERS, ids=lambda paper: paper.title)
+def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: published.Paper) -> None:
     made = yaml.safe_load((ROOT / "configs" / "study" / f"{paper.study}.yaml").read_text())
     assert paper.table in made["tables"]
     assert not paper.row or paper.row in made["arms"]
 
 
 def test_every_paper_is_placed_once_and_every_result_has_a_paper() -> None:
-    assert len({(paper.arxiv, paper.study) for paper in papers.PAPERS}) == len(papers.PAPERS)
-    known = {f"{paper.study.replace('/', '.')}.{scale}.json" for paper in papers.PAPERS for scale in papers.SCALES}
+    assert len({(paper.arxiv, paper.study) for paper in published.PAPERS}) == len(published.PAPERS)
+    known = {f"{paper.study.replace('/', '.')}.{scale}.json" for paper in published.PAPERS for scale in committed.SCALES}
     assert {path.name for path in (ROOT / "docs/results").glob("*.json")} <= known
 
 
@@ -86,19 +86,19 @@ def test_a_result_of_another_plan_than_the_locked_one_is_not_shown(root: Path) -
     lock = root / "configs/plans/folder/toy.laptop.lock.json"
     lock.write_text(json.dumps({**json.loads(lock.read_text()), "report": "f" * 12}))
     written = papers.page(root, (PAPER,))
-    assert written.count(papers.NOT_RUN) == 2
+    assert written.count(committed.NOT_RUN) == 2
     assert "supported" not in written
 
 
 def test_a_study_without_results_or_without_a_lock_was_not_run(root: Path) -> None:
     (root / "configs/plans/folder/toy.laptop.lock.json").unlink()
-    assert papers.results(root, "folder/toy") == {}
-    assert papers.results(root, "none") == {}
+    assert committed.results(root, "folder/toy") == {}
+    assert committed.results(root, "none") == {}
 
 
 def test_links_lead_to_the_sections_of_the_page() -> None:
     written = papers.page(ROOT)
-    for paper in papers.PAPERS:
+    for paper in published.PAPERS:
         heading = f"{paper.title} ({paper.arxiv})"
         assert f"## {heading}\n" in written
         anchor = "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
