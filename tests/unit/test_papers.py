@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 import report_study as study
 import yaml
-from conftest import ROOT, Laboratory
+from conftest import ROOT
 
-from interplay.reference import committed, papers, published
+from interplay.reference import claim_table, committed, numbers, papers, published
 from interplay.report import page, summary
-from interplay.schema.base import UserError
 from interplay.schema.run import Run
-from interplay.study.graph import plan_study
 from interplay.study.plan import Plan, Stage
 
 PAPER = published.Paper("A Paper", "2512.07783", "folder/toy", "main", "It lifts.", "rl")
@@ -57,7 +55,13 @@ def root(tmp_path: Path) -> Path:
         tables={"main": {"columns": ["edge"], "cells": ["strict_pass@1"], "contrast": {"against": "base", "noise": "again"}}},
         lineups={"main": {"against": "base", "contenders": contenders, "twins": {"again": "base"}}},
         claims=[
-            {"says": "It lifts", "source": "arXiv:2512.07783, Figure 1", "test": {**test, "at_least": 0.1}},
+            {
+                "says": "It lifts",
+                "source": "arXiv:2512.07783, Figure 1",
+                "published": "+42 points",
+                "scale_note": "Small",
+                "test": {**test, "at_least": 0.1},
+            },
             {"says": "It does not", "source": "arXiv:2510.01135", "test": {**test, "at_most": 0.0}},
         ],
     )
@@ -73,7 +77,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_claim_stands_with_its_verdict_and_number_under_the_paper_that_its_source_names(root: Path) -> None:
     written = papers.page(root, (PAPER, OTHER))
-    first, second = written.split("\n## ")[1:]
+    _, first, second = written.split("\n## ")[1:]
     assert "- **supported**: It lifts. strict pass@1 of rl − base on edge: +39.6 [" in first
     assert "- **refuted**: It does not. " in second
     assert "It does not." not in first.split("- **")[1]
@@ -105,16 +109,44 @@ def test_links_lead_to_the_sections_of_the_page() -> None:
         assert f"](#{anchor})" in written
 
 
-def test_a_finished_study_is_exported_as_one_file_that_its_report_alone_determines(finished: Laboratory, tmp_path: Path) -> None:
-    out = tmp_path / "quickstart.smoke.json"
-    done = finished.run("interplay", "export", "quickstart", "--scale", "smoke", "-o", str(out))
-    assert done.returncode == 0, done.stderr
-    found = json.loads(out.read_text())
-    plan = plan_study(finished.folder / "configs", "quickstart", "smoke")
-    assert (found["report"], found["scale"], len(found["claims"])) == (plan.report, "smoke", 3)
+def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path) -> None:
+    plans = root / "configs/plans"
+    claims = papers_claims(plans)
+    (plans / "interplay").mkdir()
+    (plans / "folder/toy.laptop.lock.json").rename(plans / "interplay/toy.laptop.lock.json")
+    paper = PAPER._replace(study="interplay/toy")
+    rows = [row.split(" | ") for row in claim_table.table(root, (paper, OTHER)).splitlines()[2:]]
+    assert [row[1] for row in rows] == [claim["says"] for claim in claims]
+    assert rows[0][2:] == ["arXiv:2512.07783, Figure 1", "+42 points", committed.NOT_RUN, "–", "Small |"]
+    assert rows[1][3] == "–"
+    old = root / "docs/results/folder.toy.laptop.json"
+    old.rename(root / "docs/results/interplay.toy.laptop.json")
+    (first, _) = claim_table.of_study(root, "interplay/toy")
+    assert first[4].startswith("laptop: +39.6 [")
+    assert first[4].endswith(" points over 3 seeds")
+    assert first[5] == "**supported**"
 
 
-def test_an_unfinished_study_is_refused_with_the_command_that_finishes_it(tmp_path: Path) -> None:
-    plan = plan_study(ROOT / "configs", "quickstart", "smoke")
-    with pytest.raises(UserError, match="quickstart is not finished; run `snakemake all --config study=quickstart scale=smoke`"):
-        summary.write(plan, tmp_path, tmp_path / "x.json")
+def papers_claims(plans: Path) -> list[dict]:
+    lock = json.loads((plans / "folder/toy.laptop.lock.json").read_text())
+    return lock["stages"][-1]["spec"]["claims"]
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ({"arm": "rl", "against": "base", "band": "edge", "difference": "nll"}, "nll of rl − base on edge: -0.012 [-0.020, +0.004] nats per token over 3 seeds."),
+        ({"arm": "rl", "band": "edge", "value": "score"}, "score of rl on edge: -1.2 [-2.0, 0.4] % over 3 seeds."),
+        ({"arm": "rl", "against": "base", "band": "edge", "difference": "score"}, "score of rl − base on edge: -1.2 [-2.0, +0.4] points over 3 seeds."),
+    ],
+)  # fmt: skip
+def test_a_number_stands_in_the_unit_of_its_metric(test: dict, said: str) -> None:
+    found = {"value": -0.012, "low": -0.02, "high": 0.004, "over": "3 seeds"}
+    assert numbers.of_claim({"test": test, "estimate": found}) == said
+    assert numbers.of_claim({"test": test, "estimate": {"value": None}}) == f"{numbers.ABSENT}."
+
+
+def test_a_contrast_stands_in_the_unit_of_its_metric() -> None:
+    entry = {"difference": [-0.012, -0.02, 0.004], "floor": 0.021, "adjusted": 0.5}
+    assert numbers.of_contrast("strict_pass@1", entry) == "-1.2 [-2.0, +0.4] points, noise floor 2.1, adjusted p 0.500"
+    assert numbers.of_contrast("nll", entry).endswith("nats per token, noise floor 0.021, adjusted p 0.500")

@@ -7,10 +7,10 @@ from interplay.reference.published import PAPERS, Paper
 from interplay.study import compose
 
 HEAD = """\
-# Made by `make docs`, a stage for each study that docs/papers.md places. Snakemake schedules, DVC stores and certifies: `dvc repro`
-# brings all their tables up to date, `dvc repro extrapolation` those of one study. Snakemake makes what is missing and nothing else,
-# so a stage costs seconds where all is there; where only results/studies is, it makes the report from the records kept there.
-# Payloads are in results/<kind>.dvc, which Snakemake's main process keeps.
+# Made by `make docs`, a stage for each study that docs/papers.md places. Snakemake schedules, DVC stores and certifies: `dvc
+# repro` brings all their tables up to date, `dvc repro extrapolation` those of one study. Snakemake makes what is missing and
+# nothing else, so a stage costs seconds where all is there; where only results/studies is, it makes the report from the records
+# kept there. Payloads are in results/<kind>.dvc, which Snakemake's main process keeps.
 
 vars:
   - configs/config.yaml # the scale stands there and nowhere else

@@ -91,14 +91,14 @@ def _tables(report: Path) -> dict[str, kept.Content]:
 def _figures(spec: ReportSpec, plan: Plan, results: Path) -> dict[str, kept.Content]:
     """What the study found, without the curves of its trainings: they show how it went, and are the largest."""
     inputs = {digest: artifact.folder(results, plan.stages[digest].kind, digest) for digest in plan.stages[plan.report].deps}
-    read = frame.read(spec, inputs)
+    chosen = {name: figure for name, figure in spec.figures.items() if figure.x != "step" or figure.along()}
+    read = frame.read(spec, inputs) if chosen else None
     found: dict[str, kept.Content] = {}
-    for name, figure in spec.figures.items():
-        if figure.x != "step" or figure.along():
-            with matplotlib.rc_context({"svg.fonttype": "none"}):  # words as words: a third of the size, and a diff can be read
-                drawing = figures.draw(read, figure)
-            if drawing.svg:
-                found[f"{name}.svg"] = small(drawing.svg.decode()).encode()
+    for name, figure in chosen.items() if read else ():
+        with matplotlib.rc_context({"svg.fonttype": "none"}):  # words as words: half the size, and a diff can be read
+            drawing = figures.draw(read, figure)
+        if drawing.svg:
+            found[f"{name}.svg"] = small(drawing.svg.decode()).encode()
     return found
 
 
