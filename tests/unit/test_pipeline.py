@@ -18,7 +18,7 @@ def test_dvc_yaml_is_what_the_list_of_papers_says() -> None:
 
 def test_every_study_of_the_central_paper_and_every_one_with_results_has_a_stage() -> None:
     made = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text())
-    studies = made["vars"][1]["studies"]
+    studies = made["vars"][1]["tables"]
     wanted = {study for study in compose.studies(ROOT / "configs") if study.startswith("interplay/")}
     assert wanted <= set(studies.values())
     flat = {study.replace("/", ".") for study in studies.values()}

@@ -11,6 +11,7 @@ from interplay.reference import claim_table
 from interplay.reference.committed import NOT_RUN, results
 from interplay.reference.numbers import of_claim, of_contrast
 from interplay.reference.published import PAPERS, Paper
+from interplay.study.plan import flat_name
 
 CLAIMS = "The interplay of the stages, claim by claim"
 ID = re.compile(r"\d{4}\.\d{5}")
@@ -63,7 +64,8 @@ def _section(root: Path, paper: Paper) -> str:
     lines.append(f"Study `configs/study/{paper.study}.yaml`, table `{paper.table}`{f', row `{paper.row}`' if paper.row else ''}.")
     found = results(root, paper.study)
     for scale, result in found.items():
-        lines += ["", f"At scale {scale} (report `{result['report']}`):", ""]
+        folder = f"results/{flat_name(paper.study, scale)}"
+        lines += ["", f"At scale {scale} (report `{result['report']}`; [tables and figures]({folder})):", ""]
         lines += [f"- **{claim['verdict']}**: {claim['says']}. {of_claim(claim)}" for claim in claims(paper, result)]
         lines += [
             f"- **{entry['verdict']}** ({column} {metric.replace('_', ' ')}): {of_contrast(metric, entry)}"

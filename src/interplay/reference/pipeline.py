@@ -14,12 +14,12 @@ HEAD = """\
 
 vars:
   - configs/config.yaml # the scale stands there and nowhere else
-  - studies:
+  - tables:
 """
 PLAN = """
 stages:
   plan: # `dvc repro plan` brings all locks up to date, `dvc repro plan@edge` one
-    foreach: ${studies}
+    foreach: ${tables}
     do:
       cmd: interplay plan ${item} --write
       always_changed: true
