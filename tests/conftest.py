@@ -84,6 +84,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     with open(shared.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not shared.exists():
+            shutil.rmtree(shared.with_suffix(".part"), ignore_errors=True)  # of a process in which it failed
             making = Laboratory(shared.with_suffix(".part"))
             result = making.snakemake("study=quickstart", "scale=smoke")
             assert result.returncode == 0, result.stdout + result.stderr

@@ -92,9 +92,11 @@ def _figures(spec: ReportSpec, plan: Plan, results: Path) -> dict[str, kept.Cont
     """What the study found, without the curves of its trainings: they show how it went, and are the largest."""
     inputs = {digest: artifact.folder(results, plan.stages[digest].kind, digest) for digest in plan.stages[plan.report].deps}
     chosen = {name: figure for name, figure in spec.figures.items() if figure.x != "step" or figure.along()}
-    read = frame.read(spec, inputs) if chosen else None
+    if not chosen:
+        return {}
+    read = frame.read(spec, inputs)
     found: dict[str, kept.Content] = {}
-    for name, figure in chosen.items() if read else ():
+    for name, figure in chosen.items():
         with matplotlib.rc_context({"svg.fonttype": "none"}):  # words as words: half the size, and a diff can be read
             drawing = figures.draw(read, figure)
         if drawing.svg:
