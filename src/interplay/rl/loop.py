@@ -22,13 +22,14 @@ from interplay.model import folder
 from interplay.model.device import device
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
-from interplay.rl.advantage import advantages
+from interplay.rl.advantages.table import advantages
 from interplay.rl.batch import Batch, join
 from interplay.rl.edits.table import after, before
 from interplay.rl.episode import episode, requests
 from interplay.rl.measure import measure, shares, summary
+from interplay.rl.now import Memory, Now
 from interplay.rl.offline import offline
-from interplay.rl.planner import context, plan
+from interplay.rl.planner import plan
 from interplay.rl.rewards.table import score
 from interplay.rl.samplers.sampler import Deck, Outcome, Sampler
 from interplay.rl.samplers.table import sampler
@@ -45,14 +46,13 @@ from interplay.store.random import key
 from interplay.store.stop import saving
 from interplay.tasks.verdict import Verdict
 
-SAMPLER = "sampler."
-"""Names of a sampler's tensors begin with this where they are saved."""
+SAMPLER, MEMORY = "sampler.", "memory."
+"""Names of the tensors of the sampler and of the memory begin with these where they are saved."""
 
 
 @dataclass
 class World:
-    """What the steps of a run share. `engine` and `sampler` are the members of their seams; they alone have state of their
-    own."""
+    """What the steps of a run share. The sampler and the memory have state that is saved with every checkpoint."""
 
     spec: RLSpec
     pool: Pool
@@ -62,6 +62,7 @@ class World:
     """The folder whose files go into every model that is saved."""
     engine: Engine
     sampler: Sampler
+    memory: Memory
 
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -98,12 +99,14 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
         engine=engine(spec.engine, policy, how, getattr(torch, spec.dtype)),
         sampler=sampler(spec.method.sampler, deck),
+        memory=Memory(len(pool.rows)),
     )
     done = 0
     if saved := checkpoint.load(out / "resume" / "state"):
         done, tensors, state = saved
         checkpoint.restore_training(tensors, policy, optimizers)
         world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
+        world.memory.load(state["memory"], checkpoint.with_prefix(tensors, MEMORY))
     train(world, learner, out, how, done)
     folder.save(policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
@@ -140,9 +143,10 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
 
 def save(world: World, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
-    state = {"sampler": world.sampler.state_dict()}
+    state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
     tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
     tensors |= {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
+    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
     checkpoint.save(resume / "state", step, tensors, state)
 
 
@@ -156,18 +160,25 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         with timed(seconds, "sampler"):
             ids = world.sampler.select(m, step)
         with timed(seconds, "rollout"):
-            fresh = draw(world, ids, step, seen)
+            fresh = draw(world, ids, now, seen)
         fresh = replace(fresh, row=fresh.row + sum(len(batch) for batch in drawn))
         drawn.append(fresh)
         return fresh
 
-    batch = before(spec.method.edits, draw_more(spec.prompts_per_step), draw_more, world.special.pad, spec.method.advantage)
+    now = Now(
+        method=spec.method,
+        memory=world.memory,
+        step=step,
+        progress=(step - 1) / max(spec.steps - 1, 1),
+        pad=world.special.pad,
+        draw=draw_more,
+        entropy=partial(entropy_of, learner),
+    )
+    batch = before(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)
     with timed(seconds, "update"):
-        advantage = advantages(spec.method.advantage, batch.rewards, batch.groups, batch.mask(), batch.spans)
-        bears, entropy = bearing(spec.method.loss, batch), partial(entropy_of, learner)
-        progress = (step - 1) / max(spec.steps - 1, 1)
-        batch, advantage, bears = after(spec.method.edits, batch, advantage, bears, progress, entropy)
+        advantage = advantages(spec.method.advantage, batch, now)
+        batch, advantage, bears = after(batch, advantage, bearing(spec.method.loss, batch), now)
         values = update(learner, batch, advantage, step, bears)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
@@ -185,28 +196,32 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     seconds[what] += time.monotonic() - started
 
 
-def draw(world: World, ids: list[int], step: int, seen: Counter[int]) -> Batch:
+def draw(world: World, ids: list[int], now: Now, seen: Counter[int]) -> Batch:
     """The groups of further prompts, sampled and scored. `seen` counts this step's samples by noise key."""
-    spec, method, pool = world.spec, world.spec.method, world.pool
-    counts = plan(method.planner, ids, step)
-    contexts = [context(method.planner, pool.rows[i].prompt, step) for i in ids]
-    keys = [pools.noise_key(pool.rows[i]) for i in ids]
-    asked = requests(pools.encode(world.tokenizer, [c.sampling for c in contexts]), keys, counts, seen)
-    rollouts = episode(method.episode, world.engine, asked, sampling(spec, step, world.special))
-    prompts = pools.encode(world.tokenizer, [c.training for c in contexts])
-    groups, longest = rollouts.request, int(rollouts.lengths.max())
-    row_ids = [ids[group] for group in groups.tolist()]
+    spec, pool = world.spec, world.pool
+    expected = world.sampler.expected(ids)
+    asks = plan([pool.rows[i] for i in ids], now)
+    slots = [ask.slot for ask in asks]
+    keys = [pools.noise_key(pool.rows[ids[slot]]) for slot in slots]
+    texts = pools.encode(world.tokenizer, [ask.sampling for ask in asks])
+    asked = requests(texts, keys, [ask.n for ask in asks], seen)
+    rollouts = episode(spec.method.episode, world.engine, asked, sampling(spec, now.step, world.special))
+    prompts = pools.encode(world.tokenizer, [ask.training for ask in asks])
+    made_by, longest = rollouts.request.tolist(), int(rollouts.lengths.max())
+    groups = torch.tensor(slots)[rollouts.request]
+    foreign = torch.tensor([ask.sampling != ask.training for ask in asks])[rollouts.request]
+    row_ids = [ids[slots[ask]] for ask in made_by]
     written = [t[:n] for t, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
     completions = world.tokenizer.decode_batch(written)
     options = spec.reward.verify if isinstance(spec.reward, ProcessReward) else Verify()
     verdicts = pools.verify(pool, row_ids, completions, options)
     rewards = score(spec.reward, [pool.rows[i] for i in row_ids], completions, verdicts)
-    world.sampler.observe(step, outcomes(ids, groups.tolist(), rewards.sequence, verdicts))
+    world.sampler.observe(now.step, outcomes(ids, groups.tolist(), rewards.sequence, verdicts))
     return Batch(
         row=torch.arange(len(groups)),
         ids=torch.tensor(row_ids),
         groups=groups,
-        prompts=[prompts[group] for group in groups.tolist()],
+        prompts=[prompts[ask] for ask in made_by],
         tokens=rollouts.tokens[:, :longest],
         lengths=rollouts.lengths,
         logprobs=rollouts.logprobs[:, :longest],
@@ -216,6 +231,8 @@ def draw(world: World, ids: list[int], step: int, seen: Counter[int]) -> Batch:
         rewards=torch.tensor(rewards.sequence, dtype=torch.float64),
         parts={name: torch.tensor(values, dtype=torch.float64) for name, values in rewards.parts.items()},
         spans=in_tokens(world.tokenizer, written, completions, rewards.spans),
+        off_policy=foreign if foreign.any() else None,
+        expected=None if expected is None else expected[groups],
     )
 
 

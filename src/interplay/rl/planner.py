@@ -1,37 +1,34 @@
-"""Planner seam: how many completions each prompt gets, and which text the policy sees when it samples and when it learns."""
+"""Planner seam: how many completions each prompt gets, from which text they are sampled, and to which they are credited."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from interplay.rl.now import Now
 from interplay.schema.rl import FixedPlanner
+from interplay.tasks.row import Row
 
 
-class Context(NamedTuple):
-    """Texts of one prompt: the one that completions are sampled from, and the one they are credited to."""
+class Ask(NamedTuple):
+    """Completions to sample of one prompt. Asks of one slot make one group."""
 
+    slot: int
+    """Place of the prompt among those drawn."""
+    n: int
     sampling: str
+    """Text that the completions are sampled from."""
     training: str
+    """Text that they are credited to. Where it is another, the rows are off policy."""
 
 
-def fixed(spec: FixedPlanner, ids: list[int], step: int) -> list[int]:
-    """The same group size for every prompt. Returns one count per id."""
-    return [spec.num_generations] * len(ids)
+def fixed(spec: FixedPlanner, rows: Sequence[Row], now: Now) -> list[Ask]:
+    """The same group size for every prompt, and its own text."""
+    return [Ask(slot, spec.num_generations, row.prompt, row.prompt) for slot, row in enumerate(rows)]
 
 
-def same_text(spec: FixedPlanner, prompt: str, step: int) -> Context:
-    """Sample from and learn on the prompt as it stands."""
-    return Context(sampling=prompt, training=prompt)
+MEMBERS: dict[str, Callable[..., list[Ask]]] = {"fixed": fixed}
 
 
-PLANS: dict[str, Callable[[FixedPlanner, list[int], int], list[int]]] = {"fixed": fixed}
-CONTEXTS: dict[str, Callable[[FixedPlanner, str, int], Context]] = {"fixed": same_text}
-
-
-def plan(spec: FixedPlanner, ids: list[int], step: int) -> list[int]:
-    """Group size of each of the step's prompts."""
-    return PLANS[spec.name](spec, ids, step)
-
-
-def context(spec: FixedPlanner, prompt: str, step: int) -> Context:
-    """Sampling and training text of a prompt."""
-    return CONTEXTS[spec.name](spec, prompt, step)
+def plan(rows: Sequence[Row], now: Now) -> list[Ask]:
+    """What the method's member asks of the prompts `rows` that the sampler drew, slot by slot."""
+    spec = now.method.planner
+    return MEMBERS[spec.name](spec, rows, now)

@@ -9,10 +9,12 @@ from torch import Tensor
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch
-from interplay.rl.loss import k3, policy_loss, token_weights
+from interplay.rl.losses.table import MEMBERS, token_losses
+from interplay.rl.losses.terms import Seen, k3, token_weights
 from interplay.rl.policy import entropies, micro_batches, scores
 from interplay.schema.base import PermanentError
-from interplay.schema.rl import ClippedLoss, RLSpec
+from interplay.schema.loss import PolicyLoss
+from interplay.schema.rl import RLSpec
 
 
 class Learner(NamedTuple):
@@ -41,7 +43,7 @@ class Part(NamedTuple):
     """Tokens of this part that bear loss."""
 
 
-def bearing(loss: ClippedLoss, batch: Batch) -> Tensor:
+def bearing(loss: PolicyLoss, batch: Batch) -> Tensor:
     """(N,T) bool: the tokens that bear loss unless an edit says otherwise."""
     return batch.mask() & ~batch.truncated[:, None] if loss.mask_truncated_completions else batch.mask()
 
@@ -54,7 +56,7 @@ def entropy_of(learner: Learner, batch: Batch) -> Tensor:
 
 def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: Tensor | None = None) -> dict[str, float]:
     """Train on `batch` with `advantage` (N,T), on the tokens that `bears` (N,T) bool marks; None: all that `bearing` does.
-    Returns the step's values: means over optimiser steps (loss, grad_norm), means over the tokens trained on (clip_fraction,
+    Returns the step's values: means over optimiser steps (loss, grad_norm), means over the tokens trained on (what the loss sums,
     kl_old, and kl when there is a reference), the number of optimizer_steps, and the trained_tokens that bore loss, once a batch.
 
     A part in which no advantage differs from 0 makes no optimiser step: Adam would blow the rounding noise of its gradient up
@@ -64,7 +66,8 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     parts = [part for part in _parts(spec, batch, advantage, bears) if advantage[part.rows].any()]
     steps_per_batch = spec.method.loss.num_iterations * spec.minibatches
     old = _old_logprobs(learner, batch, parts) if steps_per_batch > 1 and parts else None
-    totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", "clip_fraction", "kl_old", "kl"), 0.0)
+    summed = (*MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if learner.reference else ()))
+    totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed), 0.0)
     for _ in range(spec.method.loss.num_iterations):
         for part in parts:
             sums = _backward(learner, batch, part, old)
@@ -75,7 +78,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
                 )
             for name, value in {**sums, "grad_norm": norm, "optimizer_steps": 1.0}.items():
                 totals[name] += value
-    return {**_means(totals, learner.reference is not None), "trained_tokens": float(bears.sum())}
+    return {**_means(totals), "trained_tokens": float(bears.sum())}
 
 
 def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[Part]:
@@ -90,7 +93,7 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
     for number in range(spec.minibatches):
         here = member * spec.minibatches // max(groups, 1) == number
         weights = torch.zeros(mask.shape)
-        weights[here] = token_weights(loss, mask[here], int(mask.sum()), spec.minibatches, spec.max_completion_length)
+        weights[here] = token_weights(loss.loss_type, mask[here], int(mask.sum()), spec.minibatches, spec.max_completion_length)
         parts.append(Part((here & matters).nonzero()[:, 0], advantage, mask, weights, int(mask[here].sum())))
     return parts
 
@@ -118,13 +121,14 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None) ->
     spec = learner.spec.method.loss
     sums: dict[str, float] = {}
     for rows in micro_batches(batch, part.rows, learner.micro_batch_tokens):
-        mask = part.mask[rows]
+        mask, weights = part.mask[rows], part.weights[rows]
         temperature, dtype = learner.spec.temperature, getattr(torch, learner.spec.dtype)
         logp, entropy = scores(learner.policy, batch, rows, temperature, dtype, with_entropy=spec.entropy_coef != 0)
+        old_logp = _behaviour(batch, rows, logp.detach() if old is None else old[rows])
         with torch.no_grad():
             reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
-        old_logp = logp.detach() if old is None else old[rows]
-        loss, values = policy_loss(spec, logp, old_logp, reference, part.advantage[rows], mask, part.weights[rows])
+        per_token, values = token_losses(spec, Seen(logp, old_logp, part.advantage[rows], mask, reference))
+        loss = (per_token * weights).sum()
         if entropy is not None:
             loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
         loss.backward()
@@ -135,8 +139,13 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None) ->
     return sums
 
 
-def _means(totals: dict[str, float], with_reference: bool) -> dict[str, float]:
-    steps, tokens = max(totals["optimizer_steps"], 1.0), max(totals["tokens"], 1.0)
-    names = ("clip_fraction", "kl_old", "kl") if with_reference else ("clip_fraction", "kl_old")
-    means = {name: totals[name] / steps for name in ("loss", "grad_norm")} | {name: totals[name] / tokens for name in names}
-    return means | {"optimizer_steps": totals["optimizer_steps"]}
+def _behaviour(batch: Batch, rows: Tensor, old: Tensor) -> Tensor:
+    """(n,T) log-probabilities that ratios refer to: `old`, but for rows off policy those of what made them."""
+    return old if batch.off_policy is None else torch.where(batch.off_policy[rows, None], batch.logprobs[rows], old)
+
+
+def _means(totals: dict[str, float]) -> dict[str, float]:
+    """The loss and the norm as means over optimiser steps, what was summed over tokens as means over those trained on."""
+    counted = {"optimizer_steps": totals.pop("optimizer_steps")}
+    steps, tokens = max(counted["optimizer_steps"], 1.0), max(totals.pop("tokens"), 1.0)
+    return {name: total / (steps if name in ("loss", "grad_norm") else tokens) for name, total in totals.items()} | counted

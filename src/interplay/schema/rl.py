@@ -1,13 +1,13 @@
-"""Reinforcement learning: the loop's own knobs; the members of each seam stand in a file of their own. Option names are TRL's;
-loss_agg_mode is verl's."""
+"""Reinforcement learning: the loop's own knobs; the members of each seam stand in a file of their own. Option names are TRL's."""
 
 from typing import Annotated, Literal
 
 from pydantic import model_validator
 
 from interplay.schema.advantage import Advantage, GroupAdvantage, SpanAdvantage
-from interplay.schema.base import Count, Model, Natural, NotNegative, Positive, Share, Since
+from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
 from interplay.schema.edit import Edit
+from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import Optimizer, Schedule
 from interplay.schema.reward import ProcessReward, Reward
 from interplay.schema.sampler import Sampler, UniformSampler
@@ -28,32 +28,6 @@ class CompletionEpisode(Model):
     name: Literal["completion"] = "completion"
 
 
-class ClippedLoss(Model):
-    """The clipped policy-gradient loss with TRL's options."""
-
-    name: Literal["clipped"] = "clipped"
-    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo"] = "dapo"
-    """grpo: mean over rows of each one's token mean; bnpo: mean over the tokens of an optimiser step; dr_grpo: sum over rows *
-    max_completion_length; dapo: sum over the tokens that an optimiser step of this batch has on average (the mean over the
-    batch when there is one step); cispo: as dapo, of the clipped detached ratio times the log-probability."""
-    epsilon: NotNegative = 0.2
-    """Lower clip of the ratio."""
-    epsilon_high: NotNegative | None = None
-    """Upper clip; null: epsilon. With cispo, the cap of the ratio (5.0 is usual)."""
-    delta: Positive | None = None
-    """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
-    beta: NotNegative = 0.0
-    """Coefficient of the k3 estimate of the KL divergence from the reference; 0 runs without a reference model."""
-    importance_sampling_level: Literal["token", "sequence"] = "token"
-    """Ratio per token, or the sequence's geometric mean (GSPO, arXiv:2507.18071)."""
-    num_iterations: Count = 1
-    """Passes over each batch of rollouts."""
-    mask_truncated_completions: bool = False
-    """Leave completions that hit the length limit out of the loss."""
-    entropy_coef: float = 0.0
-    """Coefficient of an entropy bonus."""
-
-
 class Method(Model):
     """One published method: its paper and its member at each seam."""
 
@@ -65,7 +39,7 @@ class Method(Model):
     edits: list[Edit] = []
     """What is done to a batch before it is trained on, in order."""
     advantage: Advantage = GroupAdvantage()
-    loss: ClippedLoss = ClippedLoss()
+    loss: Loss = ClippedLoss()
 
 
 class RLOptimizer(Optimizer):
@@ -122,7 +96,7 @@ class RLSpec(Model):
         if self.method.advantage.name == "spans":
             if self.reward.name != "subproblems":
                 raise ValueError(f"method.advantage = spans needs the reward subproblems; {self.reward.name} judges no spans")
-            if self.method.loss.importance_sampling_level == "sequence":
+            if getattr(self.method.loss, "importance_sampling_level", "token") == "sequence":
                 raise ValueError("method.advantage = spans needs importance_sampling_level token: its advantages are of tokens")
         if outside := [step for step in self.checkpoints if not 1 <= step <= self.steps]:
             raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{self.steps} of this run")
