@@ -9,12 +9,13 @@ from torch import Tensor
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch
-from interplay.rl.losses.table import MEMBERS, token_losses
-from interplay.rl.losses.terms import Seen, k3, token_weights
+from interplay.rl.losses.table import MEMBERS, prepared, token_losses
+from interplay.rl.losses.terms import Seen, Whole, k3, token_weights
 from interplay.rl.policy import entropies, micro_batches, scores
 from interplay.schema.base import PermanentError
 from interplay.schema.loss import PolicyLoss
 from interplay.schema.rl import RLSpec
+from interplay.store.generator import generator
 
 
 class Learner(NamedTuple):
@@ -31,8 +32,10 @@ class Learner(NamedTuple):
 class Part(NamedTuple):
     """What one optimiser step learns from. Arrays over all N rows of the batch."""
 
+    all_rows: Tensor
+    """(K,) int64: rows of this part."""
     rows: Tensor
-    """(M,) int64: rows of this part that can move the policy."""
+    """(M,) int64: those that can move the policy."""
     advantage: Tensor
     """(N,T)."""
     mask: Tensor
@@ -70,7 +73,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed), 0.0)
     for _ in range(spec.method.loss.num_iterations):
         for part in parts:
-            sums = _backward(learner, batch, part, old)
+            sums = _backward(learner, batch, part, old, _prepared(learner, batch, part, old, step))
             norm = float(optim.step(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm))
             if not (math.isfinite(sums["loss"]) and math.isfinite(norm)):
                 raise PermanentError(
@@ -86,7 +89,8 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
 
     Without a KL or entropy term a row without advantage has the constant loss 0: it counts, but its forward pass is left out."""
     loss = spec.method.loss
-    matters = (mask if loss.beta or loss.entropy_coef else (advantage != 0) & mask).any(1)
+    every = loss.beta or loss.entropy_coef or MEMBERS[loss.name].every_row
+    matters = (mask if every else (advantage != 0) & mask).any(1)
     _, member = torch.unique(batch.groups, return_inverse=True)
     groups = len(batch.groups.unique())
     parts = []
@@ -94,7 +98,8 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
         here = member * spec.minibatches // max(groups, 1) == number
         weights = torch.zeros(mask.shape)
         weights[here] = token_weights(loss.loss_type, mask[here], int(mask.sum()), spec.minibatches, spec.max_completion_length)
-        parts.append(Part((here & matters).nonzero()[:, 0], advantage, mask, weights, int(mask[here].sum())))
+        all_rows, rows = here.nonzero()[:, 0], (here & matters).nonzero()[:, 0]
+        parts.append(Part(all_rows, rows, advantage, mask, weights, int(mask[here].sum())))
     return parts
 
 
@@ -102,9 +107,10 @@ def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
     """(N,T) log-probabilities before the first update, from the pass and the micro-batches that train, so that the first ratio
     is 1."""
     old = torch.zeros(batch.tokens.shape)
+    simple = MEMBERS[learner.spec.method.loss.name].prepare is None
     with torch.no_grad():
         for part in parts:
-            for rows in micro_batches(batch, part.rows, learner.micro_batch_tokens):
+            for rows in micro_batches(batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
                 old[rows] = _scores(learner, learner.policy, batch, rows)
     return old
 
@@ -113,11 +119,36 @@ def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> T
     return scores(decoder, batch, rows, learner.spec.temperature, getattr(torch, learner.spec.dtype)).logp
 
 
-def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None) -> dict[str, float]:
+def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
+    """What the loss must know of a whole optimiser step, as the policy stands before it: (N,T) each, 0 outside the part."""
+    spec, room = learner.spec.method.loss, torch.zeros(batch.tokens.shape)
+    if MEMBERS[spec.name].prepare is None:
+        return {}
+    logp, entropy = room.clone(), room.clone()
+    with torch.no_grad():
+        for rows in micro_batches(batch, part.all_rows, learner.micro_batch_tokens):
+            found = scores(learner.policy, batch, rows, learner.spec.temperature, getattr(torch, learner.spec.dtype), True)
+            logp[rows], entropy[rows] = found.logp, found.entropy if found.entropy is not None else 0.0
+    here = part.all_rows
+    whole = Whole(
+        logp=logp[here],
+        old_logp=_behaviour(batch, here, (logp if old is None else old)[here]),
+        entropy=entropy[here],
+        advantage=part.advantage[here],
+        mask=part.mask[here],
+        groups=batch.groups[here],
+        rewards=batch.rewards[here],
+        noise=torch.from_numpy(generator(learner.spec.seed, "loss", step).random(tuple(batch.tokens.shape)))[here],
+    )
+    found_whole = prepared(spec, whole)
+    return {name: torch.zeros(room.shape, dtype=value.dtype).index_copy_(0, here, value) for name, value in found_whole.items()}
+
+
+def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, known: dict[str, Tensor]) -> dict[str, float]:
     """Accumulate the gradient of one optimiser step; returns its loss and sums over the tokens trained on.
 
     Without `old` log-probabilities the policy is the one that sampled: the ratio is 1 and its gradient that of the
-    log-probability."""
+    log-probability. `known` is what `_prepared` found."""
     spec = learner.spec.method.loss
     sums: dict[str, float] = {}
     for rows in micro_batches(batch, part.rows, learner.micro_batch_tokens):
@@ -127,7 +158,7 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None) ->
         old_logp = _behaviour(batch, rows, logp.detach() if old is None else old[rows])
         with torch.no_grad():
             reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
-        per_token, values = token_losses(spec, Seen(logp, old_logp, part.advantage[rows], mask, reference))
+        per_token, values = token_losses(spec, Seen(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows)))
         loss = (per_token * weights).sum()
         if entropy is not None:
             loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
@@ -137,6 +168,10 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None) ->
         for name, value in values.items():
             sums[name] = sums.get(name, 0.0) + float(value)
     return sums
+
+
+def _rows(known: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    return {name: value[rows] for name, value in known.items()}
 
 
 def _behaviour(batch: Batch, rows: Tensor, old: Tensor) -> Tensor:
