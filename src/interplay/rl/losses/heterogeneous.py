@@ -22,7 +22,7 @@ def heterogeneity(spec: HapoTokenLoss, whole: Whole) -> dict[str, Tensor]:
 
 
 def hapo_token(spec: HapoTokenLoss, seen: Seen) -> tuple[Tensor, dict[str, Tensor]]:
-    """The clipped surrogate with the lower bound epsilon (1 - h) where h < 0 and the upper bound epsilon_high (1 + h) where h > 0;
+    """The clipped surrogate with the lower bound epsilon (1 - h) where h < 0 and the upper one epsilon_high (1 + h) where h > 0;
     and the advantage times (1 + h) where h > 0 and the ratio has left half of the base's bounds, or h <= 0 and it has not."""
     ratio, h = log_ratios(spec, seen).exp(), seen.prepared["h"]
     left = (ratio < 1 - spec.epsilon / 2) | (ratio > 1 + spec.epsilon_high / 2)

@@ -88,8 +88,8 @@ def bounds(epsilon: float, epsilon_high: float | None) -> tuple[float, float]:
 
 def clip(ratio: Tensor, advantage: Tensor, low: Any, high: Any, delta: float | None = None) -> tuple[Tensor, Tensor]:
     """-min(ratio A, clip(ratio, 1 - low, 1 + high) A) of each token (PPO, arXiv:1707.06347, eq. 7), its first ratio capped at
-    `delta`, which matters where A is negative; and which tokens the clip leaves without a gradient, bool. Both bounds are numbers,
-    or both tensors (n,T)."""
+    `delta`, which matters where A is negative; and which tokens the clip leaves without a gradient, bool. Both bounds are
+    numbers, or both tensors (n,T)."""
     capped = ratio if delta is None else ratio.clamp(max=delta)
     outside = ((ratio < 1 - low) & (advantage < 0)) | ((ratio > 1 + high) & (advantage > 0))
     return -torch.minimum(capped * advantage, torch.clamp(ratio, 1 - low, 1 + high) * advantage), outside
