@@ -16,13 +16,13 @@ def score(spec: DiscoLoss, logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tens
 
 
 def disco_weights(spec: DiscoLoss, whole: Whole) -> dict[str, Tensor]:
-    """What the gradient of the objective is made of: `row` (N,T), the weight of the row's score, and `kl` (N,T), that of a token's
-    log-probability.
+    """What the gradient of the objective is made of: `row` (N,T), the weight of the row's score, and `kl` (N,T), that of a
+    token's log-probability.
 
     The objective of a prompt is mean_+ [s+ - tau log mean_- exp(s- / tau)]. Its gradient is that of mean_+ s+ - sum_- p s-, p
-    being the softmax of s- / tau over the wrong ones; in the basic form p is even. Prompts count alike, those with one kind only do not
-    count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL, KL = mean over the tokens of
-    log pi_old - log pi."""
+    being the softmax of s- / tau over the wrong ones; in the basic form p is even. Prompts count alike, those with one kind only
+    do not count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL, KL = mean over the tokens
+    of log pi_old - log pi."""
     scores = score(spec, whole.logp, whole.old_logp, whole.mask)[:, 0].double()
     right = whole.rewards > 0
     row = torch.zeros(len(scores), dtype=torch.float64)
