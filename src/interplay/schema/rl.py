@@ -4,13 +4,20 @@ from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from interplay.schema.advantage import Advantage, GroupAdvantage, SpanAdvantage
+from interplay.schema.advantage import (
+    Advantage,
+    GroupAdvantage,
+    PassKAdvantage,
+    SpanAdvantage,
+    TrackedAdvantage,
+    WhitenedAdvantage,
+)
 from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
 from interplay.schema.edit import Edit
 from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import Optimizer, Schedule
 from interplay.schema.reward import ProcessReward, Reward
-from interplay.schema.sampler import Sampler, UniformSampler
+from interplay.schema.sampler import Sampler, UniformSampler, expects
 from interplay.schema.samplers.adaptive import LearnedMixtureSampler
 
 
@@ -106,8 +113,14 @@ class RLSpec(Model):
     def _can_learn(self) -> "RLSpec":
         """Without completions of a group that may differ every advantage is 0, and the run would end with its first weights."""
         advantage, group = self.method.advantage, self.method.planner.num_generations
+        if isinstance(advantage, PassKAdvantage) and advantage.k > group:
+            raise ValueError(f"method.advantage.k = {advantage.k}: at most num_generations, {group}")
+        if isinstance(advantage, TrackedAdvantage) and not expects(self.method.sampler):
+            one = self.method.sampler.name
+            raise ValueError(f"method.advantage = tracked needs a sampler that expects a pass rate; {one} does not")
         pooled = isinstance(advantage, SpanAdvantage) and advantage.normalise == "pooled"  # compares the spans of one completion
-        if group < 2 and not pooled:
+        bare = isinstance(advantage, WhitenedAdvantage) and advantage.baseline == "none"
+        if group < 2 and not (pooled or bare or isinstance(advantage, TrackedAdvantage)):
             must = f"the advantage '{advantage.name}' compares completions of one prompt; give 2 at least"
             raise ValueError(f"method.planner.num_generations = {group}: {must}")
         if self.temperature == 0:

@@ -32,6 +32,17 @@ def over_tokens(values: Tensor, batch: Batch) -> Tensor:
     return (values[:, None] * batch.mask()).float()
 
 
+def means(values: Tensor, groups: Tensor, counted: Tensor | None = None, total: bool = False) -> Tensor:
+    """(N,) float64: of each row its group's mean (or `total`) of the (N,) values of the rows that are `counted` (N,) bool; 0 of
+    none."""
+    counted = torch.ones(len(values), dtype=torch.bool) if counted is None else counted
+    found, member = torch.unique(groups, return_inverse=True)
+    empty, inside = torch.zeros(len(found), dtype=torch.float64), member[counted]
+    sums = empty.index_add(0, inside, values[counted].double())
+    sizes = empty.index_add(0, inside, torch.ones(len(inside), dtype=torch.float64))
+    return (sums if total else sums / sizes.clamp(min=1))[member]
+
+
 def spread(values: Tensor) -> Tensor:
     """Standard deviation of (M,) float64 values, Bessel-corrected; 0 of a single one."""
     return values.std() if len(values) > 1 else torch.zeros((), dtype=torch.float64)
