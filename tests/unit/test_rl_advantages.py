@@ -41,9 +41,9 @@ def test_leaving_itself_out_compares_a_completion_with_the_others() -> None:
     assert rows(batch_of([1.0], [0]), "leave_one_out") == [0]
 
 
-def test_a_row_off_policy_is_compared_with_all_others() -> None:
+def test_a_row_set_aside_is_compared_with_all_others() -> None:
     off = torch.tensor([False, False, True])
-    assert rows(batch_of([1, 0, 1], [0, 0, 0], off_policy=off), "leave_one_out") == pytest.approx([1, -1, 0.5])
+    assert rows(batch_of([1, 0, 1], [0, 0, 0], aside=off), "leave_one_out") == pytest.approx([1, -1, 0.5])
 
 
 @pytest.mark.parametrize("baseline", ["group", "none"])

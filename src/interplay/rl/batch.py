@@ -45,6 +45,8 @@ class Batch:
     off_policy: Tensor | None = None
     """(N,) bool: rows that another policy made, or that were sampled from another text than they are credited to; None: none.
     Their `logprobs` are those of what made them."""
+    aside: Tensor | None = None
+    """(N,) bool: rows whose rewards stay out of the statistics of their group; None: none."""
     expected: Tensor | None = None
     """(N,) float64: the pass rate that the sampler expected of the prompt before it saw this group; None: it expects nothing."""
 
@@ -55,9 +57,9 @@ class Batch:
         """(N,T) bool: the places that hold a token of a completion."""
         return torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
 
-    def on_policy(self) -> Tensor:
+    def counted(self) -> Tensor:
         """(N,) bool: rows whose rewards count in the statistics of their group."""
-        return torch.ones(len(self), dtype=torch.bool) if self.off_policy is None else ~self.off_policy
+        return torch.ones(len(self), dtype=torch.bool) if self.aside is None else ~self.aside
 
 
 def take(batch: Batch, rows: Tensor) -> Batch:
@@ -91,7 +93,7 @@ def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) ->
     return Batch(**{field.name: all_of(field.name) for field in fields(Batch)})
 
 
-_UNSAID = {"off_policy": False, "expected": float("nan")}
+_UNSAID = {"off_policy": False, "aside": False, "expected": float("nan")}
 """What a row holds where its batch says nothing and another does."""
 
 

@@ -33,6 +33,7 @@ from interplay.rl.planner import plan
 from interplay.rl.rewards.table import score
 from interplay.rl.samplers.sampler import Deck, Outcome, Sampler
 from interplay.rl.samplers.table import sampler
+from interplay.rl.shaping.table import shaped
 from interplay.rl.spans import Span, to_tokens
 from interplay.rl.update import Learner, bearing, entropy_of, update
 from interplay.rollout.engine import Engine, engine
@@ -160,7 +161,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         with timed(seconds, "sampler"):
             ids = world.sampler.select(m, step)
         with timed(seconds, "rollout"):
-            fresh = draw(world, ids, now, seen)
+            fresh = shaped(draw(world, ids, now, seen), now)
         fresh = replace(fresh, row=fresh.row + sum(len(batch) for batch in drawn))
         drawn.append(fresh)
         return fresh
@@ -170,6 +171,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         memory=world.memory,
         step=step,
         progress=(step - 1) / max(spec.steps - 1, 1),
+        max_completion_length=spec.max_completion_length,
         pad=world.special.pad,
         draw=draw_more,
         entropy=partial(entropy_of, learner),

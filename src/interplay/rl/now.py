@@ -46,6 +46,7 @@ class Now:
     step: int = 1
     progress: float = 0.0
     """0 at the first step and 1 at the last."""
+    max_completion_length: int = 1
     pad: int = 0
     """Token that fills rows up."""
     draw: Callable[[int], Batch] = field(default=_not_here)

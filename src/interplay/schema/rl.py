@@ -19,6 +19,7 @@ from interplay.schema.model import Optimizer, Schedule
 from interplay.schema.reward import ProcessReward, Reward
 from interplay.schema.sampler import Sampler, UniformSampler, expects
 from interplay.schema.samplers.adaptive import LearnedMixtureSampler
+from interplay.schema.shaping import Shaping
 
 
 class FixedPlanner(Model):
@@ -43,6 +44,8 @@ class Method(Model):
     sampler: Sampler = UniformSampler()
     planner: FixedPlanner = FixedPlanner()
     episode: CompletionEpisode = CompletionEpisode()
+    shaping: Annotated[list[Shaping], Since([])] = []
+    """What is added to the rewards before they are compared; each kind once."""
     edits: list[Edit] = []
     """What is done to a batch before it is trained on, in order."""
     advantage: Advantage = GroupAdvantage()

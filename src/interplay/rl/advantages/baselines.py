@@ -21,8 +21,8 @@ from interplay.schema.advantage import (
 
 def leave_one_out(spec: LeaveOneOutAdvantage, batch: Batch, now: Now) -> Tensor:
     """r_i - mean of r_j, j != i, of the group (RLOO, arXiv:2402.14740, eq. 7): n / (n - 1) times what is above the mean; 0 alone.
-    A row off policy is compared with all that count."""
-    counted = batch.on_policy()
+    A row set aside is compared with all that count."""
+    counted = batch.counted()
     centred, _ = standardised(batch.rewards, batch.groups, counted)
     size = means(counted, batch.groups, total=True)
     own = torch.where(counted, size / (size - 1).clamp(min=1), 1.0)
@@ -32,7 +32,7 @@ def leave_one_out(spec: LeaveOneOutAdvantage, batch: Batch, now: Now) -> Tensor:
 def whitened(spec: WhitenedAdvantage, batch: Batch, now: Now) -> Tensor:
     """(r - baseline), less its mean over all tokens of the batch and over its deviation over them (REINFORCE++,
     arXiv:2501.03262). Deviations are Bessel-corrected; 1e-8 keeps equal values from dividing by 0, as in verl."""
-    values = standardised(batch.rewards, batch.groups, batch.on_policy())[0] if spec.baseline == "group" else batch.rewards
+    values = standardised(batch.rewards, batch.groups, batch.counted())[0] if spec.baseline == "group" else batch.rewards
     weights = batch.mask().sum(1).double()
     tokens = weights.sum().clamp(min=2)
     mean = (values * weights).sum() / tokens
@@ -43,18 +43,18 @@ def whitened(spec: WhitenedAdvantage, batch: Batch, now: Now) -> Tensor:
 
 def length_baseline(spec: LengthBaselineAdvantage, batch: Batch, now: Now) -> Tensor:
     """r - sum l r / sum l over the group, l the length of each completion (OPO, arXiv:2505.23585, eq. 7)."""
-    weights = batch.lengths * batch.on_policy()
+    weights = batch.lengths * batch.counted()
     total = means(weights.double(), batch.groups, total=True).clamp(min=1)
     baseline = means(weights * batch.rewards, batch.groups, total=True) / total
-    equal = standardised(batch.rewards, batch.groups, batch.on_policy())[1] == 0
-    return over_tokens(torch.where(equal & batch.on_policy(), 0.0, batch.rewards - baseline), batch)
+    equal = standardised(batch.rewards, batch.groups, batch.counted())[1] == 0
+    return over_tokens(torch.where(equal & batch.counted(), 0.0, batch.rewards - baseline), batch)
 
 
 def pass_k(spec: PassKAdvantage, batch: Batch, now: Now) -> Tensor:
-    """With R = 1 - C(wrong, k) / C(n, k), the pass@k of the group, and s = sqrt(R (1 - R)): (1 - R) / s for right completions and
-    (1 - R - C(wrong - 1, k - 1) / C(n - 1, k - 1)) / s for wrong ones (arXiv:2508.10751, eq. 9 to 15); 0 where s is. Rows off
-    policy get what their kind does."""
-    right, counted = batch.rewards >= 1, batch.on_policy()
+    """With R = 1 - C(wrong, k) / C(n, k), the pass@k of the group, and s = sqrt(R (1 - R)): (1 - R) / s for right completions
+    and (1 - R - C(wrong - 1, k - 1) / C(n - 1, k - 1)) / s for wrong ones (arXiv:2508.10751, eq. 9 to 15); 0 where s is. Rows
+    set aside get what their kind does."""
+    right, counted = batch.rewards >= 1, batch.counted()
     found = torch.zeros(len(batch), dtype=torch.float64)
     for group in batch.groups.unique():
         here = batch.groups == group
@@ -71,7 +71,7 @@ def pass_k(spec: PassKAdvantage, batch: Batch, now: Now) -> Tensor:
 def a_grae(spec: GraeAdvantage, batch: Batch, now: Now) -> Tensor:
     """(w / 2) A / sqrt(p) + ((1 - w) / 2) A / sqrt(1 - p), A the group's advantage, p its mean reward and w the batch's, both cut
     to [0, 1]; then min(1, w^alpha) times what is positive (A-GRAE, arXiv:2602.05548). 0 where p is 0 or 1."""
-    counted = batch.on_policy()
+    counted = batch.counted()
     rate = means(batch.rewards, batch.groups, counted).clamp(0, 1)
     w = float(batch.rewards[counted].mean().clamp(0, 1)) if counted.any() else 0.0
     plain = compared(GroupAdvantage(), batch.rewards, batch.groups, counted)
@@ -86,7 +86,7 @@ def tracked(spec: TrackedAdvantage, batch: Batch, now: Now) -> Tensor:
     ValueError where the sampler makes none."""
     if batch.expected is None:
         raise ValueError("the advantage `tracked` needs a sampler that expects a pass rate of each prompt")
-    values, counted = batch.rewards - batch.expected, batch.on_policy()
+    values, counted = batch.rewards - batch.expected, batch.counted()
     if not counted.any():
         return over_tokens(torch.zeros_like(values), batch)
     deviation = spread(values[counted])

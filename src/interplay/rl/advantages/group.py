@@ -14,7 +14,7 @@ EPSILON = 1e-4
 def group(spec: GroupAdvantage, batch: Batch, now: Now) -> Tensor:
     """Reward less its group's mean, over a standard deviation (GRPO, arXiv:2402.03300, eq. 3; "batch": arXiv:2508.08221;
     "none": arXiv:2503.20783)."""
-    return over_tokens(compared(spec, batch.rewards.double(), batch.groups, batch.on_policy()), batch)
+    return over_tokens(compared(spec, batch.rewards.double(), batch.groups, batch.counted()), batch)
 
 
 def compared(spec: GroupAdvantage, rewards: Tensor, groups: Tensor, counted: Tensor | None = None) -> Tensor:

@@ -26,7 +26,7 @@ def answer_entropy(batch: Batch) -> Tensor:
 def copo(spec: GlobalAdvantage, batch: Batch, now: Now) -> Tensor:
     """w A + (1 - w) G, w = sigmoid(k (H - b)): A the group's advantage; G the prompt's reward, mean r (1 - lambda H),
     standardised over the step's prompts (COPO, arXiv:2508.04138)."""
-    counted, disagreement = batch.on_policy(), answer_entropy(batch)
+    counted, disagreement = batch.counted(), answer_entropy(batch)
     local = compared(GroupAdvantage(), batch.rewards, batch.groups, counted)
     of_prompt = means(batch.rewards, batch.groups, counted) * (1 - spec.consistency * disagreement)
     first = torch.tensor(list({group: row for row, group in reversed(list(enumerate(batch.groups.tolist())))}.values()))
@@ -44,17 +44,17 @@ def copo(spec: GlobalAdvantage, batch: Batch, now: Now) -> Tensor:
 def xrpo(spec: SharpenedAdvantage, batch: Batch, now: Now) -> Tensor:
     """A + min(max(lambda (1 - eta), 0), kappa A) where A > 0, eta = exp(s - mean s over the group), s the mean log-probability of
     the completion's tokens when it was sampled (XRPO, arXiv:2510.06672)."""
-    plain = compared(GroupAdvantage(), batch.rewards, batch.groups, batch.on_policy())
+    plain = compared(GroupAdvantage(), batch.rewards, batch.groups, batch.counted())
     s = (batch.logprobs * batch.mask()).sum(1).double() / batch.mask().sum(1).clamp(min=1)
-    eta = (s - means(s, batch.groups, batch.on_policy())).exp()
+    eta = (s - means(s, batch.groups, batch.counted())).exp()
     bonus = torch.minimum((spec.scale * (1 - eta)).clamp(min=0), spec.cap * plain)
     return over_tokens(torch.where(plain > 0, plain + bonus, plain), batch)
 
 
 def gtpo_entropy(spec: EntropyAdvantage, batch: Batch, now: Now) -> Tensor:
-    """Rewards are 1 and -1. Right completions gain b2 times their entropy over the mean of the group's right ones, wrong ones lose
-    b2 times its inverse over the mean inverse of the wrong ones. Then less the group's mean, over its deviation. At level `token`
-    all that is done for each place by itself, among the completions that reach it (GTPO and GRPO-S, arXiv:2508.04349)."""
+    """Rewards are 1 and -1. Right completions gain b2 times their entropy over the mean of the group's right ones, wrong ones
+    lose b2 times its inverse over the mean inverse of the wrong ones. Then less the group's mean, over its deviation. At level
+    `token` all that is done for each place by itself, among the completions that reach it (GTPO and GRPO-S, arXiv:2508.04349)."""
     mask = batch.mask()
     entropy = now.entropy(batch).double().clamp(*spec.entropy_range)
     if spec.level == "sequence":
@@ -68,7 +68,7 @@ def gtpo_entropy(spec: EntropyAdvantage, batch: Batch, now: Now) -> Tensor:
 
 def _shaped(spec: EntropyAdvantage, batch: Batch, entropy: Tensor, alive: Tensor) -> Tensor:
     """(N,) advantages of rewards shaped by (N,) entropies, among the rows that are `alive` (N,) bool."""
-    right, counted = batch.rewards > 0, alive & batch.on_policy()
+    right, counted = batch.rewards > 0, alive & batch.counted()
     rewards = torch.where(right, 1.0, -1.0).double()
     for among, weight, sign in ((right, entropy, 1.0), (~right, 1 / entropy.clamp(min=1e-6), -1.0)):
         if sign > 0 or spec.wrong:
