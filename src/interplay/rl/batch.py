@@ -17,7 +17,7 @@ class Batch:
     """N rows; T is the length of the longest completion."""
 
     row: Tensor
-    """(N,) int64: number of the row among all that the step drew, whatever edits dropped since."""
+    """(N,) int64: number of the row among all that the step drew, whatever edits dropped since; -1: an edit added it."""
     ids: Tensor
     """(N,) int64: prompt, as a row of the problem sets joined in the order of their roles."""
     groups: Tensor

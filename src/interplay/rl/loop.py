@@ -173,7 +173,9 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         progress=(step - 1) / max(spec.steps - 1, 1),
         max_completion_length=spec.max_completion_length,
         pad=world.special.pad,
+        seed=spec.seed,
         draw=draw_more,
+        gold=partial(gold, world),
         entropy=partial(entropy_of, learner),
     )
     batch = before(draw_more(spec.prompts_per_step), now)
@@ -184,7 +186,8 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         values = update(learner, batch, advantage, step, bears)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
-    per_row = torch.zeros(len(everything)).index_copy_(0, batch.row, advantage.sum(1) / batch.lengths.clamp(min=1))
+    of_rows, own = advantage.sum(1) / batch.lengths.clamp(min=1), batch.row >= 0
+    per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, everything, per_row)
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
     return {**measure(everything, per_row), **shares(everything, world.pool), **values, **chosen}
@@ -236,6 +239,12 @@ def draw(world: World, ids: list[int], now: Now, seen: Counter[int]) -> Batch:
         off_policy=foreign if foreign.any() else None,
         expected=None if expected is None else expected[groups],
     )
+
+
+def gold(world: World, i: int) -> tuple[str, list[int]]:
+    """Text and tokens of the gold solution of a prompt, with the end token."""
+    text_of = world.pool.rows[i].solution
+    return text_of, [*pools.encode(world.tokenizer, [text_of])[0], world.special.eos]
 
 
 def in_tokens(

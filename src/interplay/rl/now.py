@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from interplay.rl.batch import Batch
 from interplay.schema.rl import Method
+from interplay.store.generator import generator
 
 
 class Memory:
@@ -51,6 +53,13 @@ class Now:
     """Token that fills rows up."""
     draw: Callable[[int], Batch] = field(default=_not_here)
     """Samples and scores the groups of so many fresh prompts."""
+    gold: Callable[[int], tuple[str, list[int]]] = field(default=_not_here)
+    """Text and tokens, end token included, of the gold solution of a prompt."""
+    seed: int = 0
     entropy: Callable[[Batch], Tensor] = field(default=_not_here)
     """The policy's entropy at each token, (N,T), at the price of a forward pass: rollouts know only the log-probabilities of the
     tokens that were drawn."""
+
+    def random(self, what: str) -> np.random.Generator:
+        """The stream for that purpose at this step."""
+        return generator(self.seed, what, self.step)

@@ -13,7 +13,7 @@ from interplay.rl.losses.table import MEMBERS, prepared, token_losses
 from interplay.rl.losses.terms import Seen, Whole, k3, token_weights
 from interplay.rl.policy import entropies, micro_batches, scores
 from interplay.schema.base import PermanentError
-from interplay.schema.loss import PolicyLoss
+from interplay.schema.loss import PolicyLoss, RatioLoss
 from interplay.schema.rl import RLSpec
 from interplay.store.generator import generator
 
@@ -97,10 +97,17 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
     for number in range(spec.minibatches):
         here = member * spec.minibatches // max(groups, 1) == number
         weights = torch.zeros(mask.shape)
-        weights[here] = token_weights(loss.loss_type, mask[here], int(mask.sum()), spec.minibatches, spec.max_completion_length)
+        weights[here] = _weights(spec, mask[here], int(mask.sum()))
         all_rows, rows = here.nonzero()[:, 0], (here & matters).nonzero()[:, 0]
         parts.append(Part(all_rows, rows, advantage, mask, weights, int(mask[here].sum())))
     return parts
+
+
+def _weights(spec: RLSpec, mask: Tensor, batch_tokens: int) -> Tensor:
+    loss = spec.method.loss
+    if isinstance(loss, RatioLoss) and loss.loss_denominator:
+        return mask.float() / loss.loss_denominator
+    return token_weights(loss.loss_type, mask, batch_tokens, spec.minibatches, spec.max_completion_length)
 
 
 def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from interplay.schema.base import Count, Model, NotNegative, Positive, Share
+from interplay.schema.base import Count, Model, NotNegative, Positive, Share, Since
 
 
 class PolicyLoss(Model):
@@ -28,6 +28,8 @@ class RatioLoss(PolicyLoss):
     dr_grpo: sum over rows * max_completion_length; dapo: sum over the tokens that an optimiser step of this batch has on average
     (the mean over the batch when there is one step); luspo: mean over rows of each one's sum, so that with a ratio per sequence
     long ones are not held back (arXiv:2602.05261)."""
+    loss_denominator: Annotated[Positive | None, Since(None)] = None
+    """Tokens by which an optimiser step's sum is divided in place of those that `loss_type` counts; null: as that says."""
     importance_sampling_level: Literal["token", "sequence"] = "token"
     """Ratio per token, or the sequence's geometric mean (GSPO, arXiv:2507.18071)."""
 

@@ -13,7 +13,7 @@ from interplay.schema.advantage import (
     WhitenedAdvantage,
 )
 from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
-from interplay.schema.edit import Edit
+from interplay.schema.edit import Demonstrations, Edit, Replay
 from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import Optimizer, Schedule
 from interplay.schema.reward import ProcessReward, Reward
@@ -103,6 +103,8 @@ class RLSpec(Model):
     def _divides(self) -> "RLSpec":
         if self.minibatches < 1 or self.prompts_per_step % self.minibatches:
             raise ValueError("prompts_per_step must be a multiple of minibatches")
+        if self.reward.name == "subproblems" and (edit := self._adds_rows()):
+            raise ValueError(f"method.edits: {edit} adds rows that the reward subproblems has not judged")
         if self.method.advantage.name == "spans":
             if self.reward.name != "subproblems":
                 raise ValueError(f"method.advantage = spans needs the reward subproblems; {self.reward.name} judges no spans")
@@ -111,6 +113,10 @@ class RLSpec(Model):
         if outside := [step for step in self.checkpoints if not 1 <= step <= self.steps]:
             raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{self.steps} of this run")
         return self
+
+    def _adds_rows(self) -> str:
+        """The first edit that trains on completions which were not sampled in the step; empty if there is none."""
+        return next((edit.name for edit in self.method.edits if isinstance(edit, Replay | Demonstrations)), "")
 
     @model_validator(mode="after")
     def _can_learn(self) -> "RLSpec":

@@ -12,10 +12,23 @@ from torch import Tensor
 from interplay.rl.batch import Batch
 from interplay.rl.edits.d3s import d3s
 from interplay.rl.edits.dynamic_sampling import dynamic_sampling
+from interplay.rl.edits.rows import demonstrated, demonstrations, replay, replayed
+from interplay.rl.edits.tokens import gtpo_conflict, token_budget, top_entropy
 from interplay.rl.now import Now
 
-BEFORE: dict[str, Callable[..., Batch]] = {"dynamic_sampling": dynamic_sampling}
-AFTER: dict[str, Callable[..., tuple[Batch, Tensor, Tensor]]] = {"d3s": d3s}
+BEFORE: dict[str, Callable[..., Batch]] = {
+    "dynamic_sampling": dynamic_sampling,
+    "replay": replay,
+    "demonstrations": demonstrations,
+}
+AFTER: dict[str, Callable[..., tuple[Batch, Tensor, Tensor]]] = {
+    "d3s": d3s,
+    "token_budget": token_budget,
+    "top_entropy": top_entropy,
+    "gtpo_conflict": gtpo_conflict,
+    "replay": replayed,
+    "demonstrations": demonstrated,
+}
 
 
 def before(batch: Batch, now: Now) -> Batch:
