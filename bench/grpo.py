@@ -20,7 +20,8 @@ from interplay.data import problems
 from interplay.data import tokenizer as text
 from interplay.model import folder
 from interplay.optim import optimizer
-from interplay.rl.loop import World, one_step
+from interplay.rl.draw import World
+from interplay.rl.loop import one_step
 from interplay.rl.now import Memory
 from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler

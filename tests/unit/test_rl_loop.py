@@ -16,7 +16,8 @@ from interplay.schema.base import UserError
 from interplay.schema.custom import Custom
 from interplay.schema.edit import DynamicSampling
 from interplay.schema.loss import ClippedLoss
-from interplay.schema.rl import FixedPlanner, Method, RLOptimizer, RLSpec
+from interplay.schema.planner import FixedPlanner
+from interplay.schema.rl import Method, RLOptimizer, RLSpec
 from interplay.schema.run import Run
 from interplay.store.artifact import write_json
 from interplay.store.metrics import read

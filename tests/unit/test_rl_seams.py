@@ -16,7 +16,8 @@ from interplay.rl.batch import Batch, join, take
 from interplay.rl.edits.dynamic_sampling import informative
 from interplay.rl.edits.table import before
 from interplay.rl.episode import requests
-from interplay.rl.planner import Ask, plan
+from interplay.rl.planners.ask import Ask
+from interplay.rl.planners.table import plan
 from interplay.rl.rewards.table import score
 from interplay.rl.samplers.sampler import Deck, Outcome
 from interplay.rl.samplers.table import sampler
@@ -25,8 +26,9 @@ from interplay.schema.advantage import SpanAdvantage
 from interplay.schema.base import PermanentError, UserError
 from interplay.schema.custom import Custom
 from interplay.schema.edit import DynamicSampling
+from interplay.schema.planner import FixedPlanner
 from interplay.schema.reward import OutcomeReward, ProcessReward
-from interplay.schema.rl import FixedPlanner, RLSpec
+from interplay.schema.rl import RLSpec
 from interplay.schema.sampler import UniformSampler
 from interplay.tasks.verdict import Verdict
 
@@ -318,7 +320,7 @@ def test_dynamic_sampling_stops_after_its_rounds_and_may_leave_nothing() -> None
 
 
 def run_of(group: int, advantage: dict, **more: Any) -> RLSpec:
-    method = {"paper": "p", "planner": {"num_generations": group}, "advantage": advantage}
+    method = {"paper": "p", "planner": {"name": "fixed", "num_generations": group}, "advantage": advantage}
     reward = {"name": "subproblems" if advantage["name"] == "spans" else "process"}
     return RLSpec.model_validate({"method": method, "reward": reward, "mix": [1.0], "steps": 1, **more})
 

@@ -7,63 +7,38 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
-from interplay.data.pool import Pool
 from interplay.model import folder
 from interplay.model.device import device
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
 from interplay.rl.advantages.table import advantages
 from interplay.rl.batch import Batch, join
+from interplay.rl.draw import World, draw, gold
 from interplay.rl.edits.table import after, before
-from interplay.rl.episode import episode, requests
 from interplay.rl.measure import measure, shares, summary
 from interplay.rl.now import Memory, Now
 from interplay.rl.offline import offline
-from interplay.rl.planner import plan
-from interplay.rl.rewards.table import score
-from interplay.rl.samplers.sampler import Deck, Outcome, Sampler
+from interplay.rl.planners.table import settled
+from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler
-from interplay.rl.shaping.table import shaped
-from interplay.rl.spans import Span, to_tokens
 from interplay.rl.update import Learner, bearing, entropy_of, update
-from interplay.rollout.engine import Engine, engine
-from interplay.rollout.request import Sampling
-from interplay.schema.reward import ProcessReward
+from interplay.rollout.engine import engine
 from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
-from interplay.schema.verify import Verify
 from interplay.store.metrics import Metrics, Progress, read, telemetry
-from interplay.store.random import key
 from interplay.store.stop import saving
-from interplay.tasks.verdict import Verdict
 
 SAMPLER, MEMORY = "sampler.", "memory."
 """Names of the tensors of the sampler and of the memory begin with these where they are saved."""
-
-
-@dataclass
-class World:
-    """What the steps of a run share. The sampler and the memory have state that is saved with every checkpoint."""
-
-    spec: RLSpec
-    pool: Pool
-    tokenizer: Tokenizer
-    special: text.Special
-    tokenizer_files: Path
-    """The folder whose files go into every model that is saved."""
-    engine: Engine
-    sampler: Sampler
-    memory: Memory
 
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -161,10 +136,10 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         with timed(seconds, "sampler"):
             ids = world.sampler.select(m, step)
         with timed(seconds, "rollout"):
-            fresh = shaped(draw(world, ids, now, seen), now)
-        fresh = replace(fresh, row=fresh.row + sum(len(batch) for batch in drawn))
-        drawn.append(fresh)
-        return fresh
+            fresh = draw(world, ids, now, seen)
+        first = sum(len(batch) for batch in drawn)
+        drawn.append(replace(fresh, row=torch.arange(first, first + len(fresh))))
+        return settled(drawn[-1], now)
 
     now = Now(
         method=spec.method,
@@ -173,6 +148,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         progress=(step - 1) / max(spec.steps - 1, 1),
         max_completion_length=spec.max_completion_length,
         pad=world.special.pad,
+        rows=world.pool.rows,
         seed=spec.seed,
         draw=draw_more,
         gold=partial(gold, world),
@@ -199,86 +175,6 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     started = time.monotonic()
     yield
     seconds[what] += time.monotonic() - started
-
-
-def draw(world: World, ids: list[int], now: Now, seen: Counter[int]) -> Batch:
-    """The groups of further prompts, sampled and scored. `seen` counts this step's samples by noise key."""
-    spec, pool = world.spec, world.pool
-    expected = world.sampler.expected(ids)
-    asks = plan([pool.rows[i] for i in ids], now)
-    slots = [ask.slot for ask in asks]
-    keys = [pools.noise_key(pool.rows[ids[slot]]) for slot in slots]
-    texts = pools.encode(world.tokenizer, [ask.sampling for ask in asks])
-    asked = requests(texts, keys, [ask.n for ask in asks], seen)
-    rollouts = episode(spec.method.episode, world.engine, asked, sampling(spec, now.step, world.special))
-    prompts = pools.encode(world.tokenizer, [ask.training for ask in asks])
-    made_by, longest = rollouts.request.tolist(), int(rollouts.lengths.max())
-    groups = torch.tensor(slots)[rollouts.request]
-    foreign = torch.tensor([ask.sampling != ask.training for ask in asks])[rollouts.request]
-    row_ids = [ids[slots[ask]] for ask in made_by]
-    written = [t[:n] for t, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
-    completions = world.tokenizer.decode_batch(written)
-    options = spec.reward.verify if isinstance(spec.reward, ProcessReward) else Verify()
-    verdicts = pools.verify(pool, row_ids, completions, options)
-    rewards = score(spec.reward, [pool.rows[i] for i in row_ids], completions, verdicts)
-    world.sampler.observe(now.step, outcomes(ids, groups.tolist(), rewards.sequence, verdicts))
-    return Batch(
-        row=torch.arange(len(groups)),
-        ids=torch.tensor(row_ids),
-        groups=groups,
-        prompts=[prompts[ask] for ask in made_by],
-        tokens=rollouts.tokens[:, :longest],
-        lengths=rollouts.lengths,
-        logprobs=rollouts.logprobs[:, :longest],
-        truncated=rollouts.truncated,
-        completions=completions,
-        verdicts=verdicts,
-        rewards=torch.tensor(rewards.sequence, dtype=torch.float64),
-        parts={name: torch.tensor(values, dtype=torch.float64) for name, values in rewards.parts.items()},
-        spans=in_tokens(world.tokenizer, written, completions, rewards.spans),
-        off_policy=foreign if foreign.any() else None,
-        expected=None if expected is None else expected[groups],
-    )
-
-
-def gold(world: World, i: int) -> tuple[str, list[int]]:
-    """Text and tokens of the gold solution of a prompt, with the end token."""
-    text_of = world.pool.rows[i].solution
-    return text_of, [*pools.encode(world.tokenizer, [text_of])[0], world.special.eos]
-
-
-def in_tokens(
-    tokenizer: Tokenizer, tokens: list[list[int]], completions: list[str], spans: list[list[Span]] | None
-) -> list[list[Span]] | None:
-    """The spans of all completions, in tokens."""
-    if spans is None:
-        return None
-    return [to_tokens(tokenizer, *row) for row in zip(tokens, completions, spans, strict=True)]
-
-
-def outcomes(ids: list[int], groups: list[int], rewards: list[float], verdicts: list[Verdict]) -> list[Outcome]:
-    """What came of each group; `groups` gives the number of each completion's, which counts through `ids`."""
-    members: list[list[int]] = [[] for _ in ids]
-    for row, group in enumerate(groups):
-        members[group].append(row)
-    return [
-        Outcome(i, tuple(rewards[r] for r in rows), sum(verdicts[r].strict for r in rows), sum(verdicts[r].answer for r in rows))
-        for i, rows in zip(ids, members, strict=True)
-    ]
-
-
-def sampling(spec: RLSpec, step: int, special: text.Special) -> Sampling:
-    """The policy itself at the method's temperature: RL's gradient is of the distribution that was sampled, so nothing is cut
-    off."""
-    return Sampling(
-        temperature=spec.temperature,
-        top_p=1.0,
-        top_k=0,
-        max_completion_length=spec.max_completion_length,
-        seed=key(spec.seed, "rollout", step),
-        eos=special.eos,
-        pad=special.pad,
-    )
 
 
 def _shares(seconds: dict[str, float]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """What a member of a seam may know beside the batch: where the run stands, and what it kept from earlier steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from interplay.rl.batch import Batch
 from interplay.schema.rl import Method
 from interplay.store.generator import generator
+from interplay.tasks.row import Row
 
 
 class Memory:
@@ -55,6 +56,8 @@ class Now:
     """Samples and scores the groups of so many fresh prompts."""
     gold: Callable[[int], tuple[str, list[int]]] = field(default=_not_here)
     """Text and tokens, end token included, of the gold solution of a prompt."""
+    rows: Sequence[Row] = ()
+    """All prompts, by id."""
     seed: int = 0
     entropy: Callable[[Batch], Tensor] = field(default=_not_here)
     """The policy's entropy at each token, (N,T), at the price of a forward pass: rollouts know only the log-probabilities of the

@@ -16,18 +16,11 @@ from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Sin
 from interplay.schema.edit import Demonstrations, Edit, Replay
 from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import Optimizer, Schedule
+from interplay.schema.planner import AnyPlanner, FixedPlanner
 from interplay.schema.reward import ProcessReward, Reward
 from interplay.schema.sampler import Sampler, UniformSampler, expects
 from interplay.schema.samplers.adaptive import LearnedMixtureSampler
 from interplay.schema.shaping import Shaping
-
-
-class FixedPlanner(Model):
-    """The same number of completions for every prompt."""
-
-    name: Literal["fixed"] = "fixed"
-    num_generations: Count = 8
-    """Group size; 2 at least where advantages compare completions of a group."""
 
 
 class CompletionEpisode(Model):
@@ -42,7 +35,7 @@ class Method(Model):
     paper: str
     """Where the method and these settings come from."""
     sampler: Sampler = UniformSampler()
-    planner: FixedPlanner = FixedPlanner()
+    planner: AnyPlanner = FixedPlanner()
     episode: CompletionEpisode = CompletionEpisode()
     shaping: Annotated[list[Shaping], Since([])] = []
     """What is added to the rewards before they are compared; each kind once."""
@@ -147,7 +140,8 @@ class RLSpec(Model):
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
         differs, neither the rate nor a member of a seam hangs on the length, and all that is to be kept of those was kept."""
         length = {"steps": self.steps, "checkpoints": self.checkpoints}
-        scheduled = any(member.SCHEDULED for member in (self.method.sampler, *self.method.edits))
+        members = (self.method.sampler, self.method.planner, *self.method.shaping, *self.method.edits)
+        scheduled = any(member.SCHEDULED for member in members)
         steady = self.schedule.name == "constant" and not self.schedule.warmup_ratio and not scheduled
         kept = {step for step in self.checkpoints if step <= shorter.steps} <= set(shorter.checkpoints)
         return steady and kept and shorter.steps < self.steps and shorter.model_copy(update=length) == self

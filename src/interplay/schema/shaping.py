@@ -1,7 +1,7 @@
 """Members of the shaping seam: what is added to the rewards of a step's completions before they are compared. The sampler and the
 records of what passed see the rewards as they were."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -42,6 +42,7 @@ class KimiLengthShaping(Model):
     """A length term relative to the shortest and longest completion of the group: 0.5 - (l - min) / (max - min) for right ones,
     at most 0 for wrong ones (Kimi k1.5, arXiv:2501.12599, section 2.3.3)."""
 
+    SCHEDULED: ClassVar[bool] = True
     name: Literal["kimi_length"] = "kimi_length"
     weight: NotNegative = 1.0
     """What the term is worth."""
