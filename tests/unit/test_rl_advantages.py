@@ -203,7 +203,12 @@ def test_groups_without_a_difference_have_no_advantage(name: str) -> None:
 
 
 def spec_of(advantage: dict[str, Any], group: int = 4, sampler: str = "uniform") -> RLSpec:
-    method = {"paper": "p", "planner": {"name": "fixed", "num_generations": group}, "advantage": advantage, "sampler": {"name": sampler}}
+    method = {
+        "paper": "p",
+        "planner": {"name": "fixed", "num_generations": group},
+        "advantage": advantage,
+        "sampler": {"name": sampler},
+    }
     return RLSpec.model_validate({"method": method, "mix": [1.0], "steps": 1})
 
 

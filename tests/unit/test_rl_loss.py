@@ -109,6 +109,7 @@ OPTIONS = [
     {"loss_type": "cispo", "epsilon_high": 1.3, "beta": 0.04},
     {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.04},
     {"loss_type": "dapo", "importance_sampling_level": "sequence", "beta": 0.1},
+    {"loss_type": "luspo", "importance_sampling_level": "sequence"},
     {"name": "sapo"},
     {"name": "sapo", "loss_type": "bnpo", "sapo_temperature_neg": 2.0, "beta": 0.1},
 ]
