@@ -7,7 +7,7 @@ Released, measured on one core of the machine of docs/log.md (zero context, two 
 reverse problems/s at op 10, 13,000 solutions/s parsed. `verify group` judges eight solutions of each problem, as in groups of
 rollouts: gold with letters of their own, every other one with a value spoilt; `verify one` judges one gold of each problem, so
 that nothing of the problem was seen before. `--check N` instead verifies and solves N problems of every op of 2..20 in both
-modes.
+modes, and tells how fast those of op 10 were made and verified on the way.
 """
 
 import argparse
@@ -77,19 +77,35 @@ def measure(task: OpDagProse, op: int, size: int) -> dict[str, float]:
 
 
 def check(size: int) -> None:
-    """Verify and solve `size` problems of every op of 2..20 in both modes; print what is not strict or not solved."""
+    """Verify and solve `size` problems of every op of 2..20 in both modes; print what is not strict or not solved, and beside the
+    released rates those of op 10, caches cold, everything that the work takes included."""
     options = Verify(operator=True, extra_nodes="penalised")
     for mode in MODES:
         task = OpDagProse.model_validate({"modes": {mode: 1.0}})
         wrong = keys = 0
+        rates = (0.0, 0.0)
         for op in range(2, 21):
+            started = time.process_time()
             problems = [generate(task, 2, index, op) for index in range(size)]
             shown = [render(problem, task) for problem in problems]
+            made = time.process_time()
+            strict = [verify(problem, each.solution, options).strict for problem, each in zip(problems, shown, strict=True)]
+            judged = time.process_time()
+            rates = (size / (made - started), size / (judged - made)) if op == 10 else rates
             keys += len({structure(problem) for problem in problems})
-            for problem, each in zip(problems, shown, strict=True):
-                strict = verify(problem, each.solution, options).strict
-                wrong += not (strict and problem.op == op and solve(each.prompt, task) == each.answer)
-        print(f"{mode}: {19 * size:,} golds, {wrong} not strict, of another op or not solved; {keys:,} structures", flush=True)
+            solved = [
+                problem.op == op and solve(each.prompt, task) == each.answer
+                for problem, each in zip(problems, shown, strict=True)
+            ]
+            wrong += size - sum(map(all, zip(strict, solved, strict=True)))
+        print(f"{mode}: {19 * size:,} golds, {wrong} not strict, of another op or not solved; {keys:,} structures")
+        beside(mode, *rates)
+
+
+def beside(mode: str, made: float, judged: float) -> None:
+    """Print problems and verifications per second at op 10 beside the released ones."""
+    print(f"    op 10: {made:,.0f} problems/s, released {RELEASED[mode]:,}: {made / RELEASED[mode]:,.1f} times; ", end="")
+    print(f"{judged:,.0f} solutions/s verified, released {PARSED:,} parsed: {judged / PARSED:.2f} times", flush=True)
 
 
 def main() -> None:
@@ -111,9 +127,7 @@ def main() -> None:
             best = {name: max(run[name] for run in runs) for name in names}
             print(f"{mode:8} {op:3} " + " ".join(f"{value:16,.0f}/s" for value in best.values()), flush=True)
             if op == 10:
-                made, judged = best["generate + render"], best["verify group"]
-                print(f"    released: {RELEASED[mode]:,} problems/s, here {made / RELEASED[mode]:,.1f} times as many; ", end="")
-                print(f"{PARSED:,} solutions/s, here {judged / PARSED:.2f} times as many")
+                beside(mode, best["generate + render"], best["verify group"])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from ruamel.yaml.comments import CommentedSeq
 
 from interplay.schema.base import UserError
 from interplay.schema.data import ProblemsSpec
+from interplay.schema.roles import corpora
 from interplay.schema.run import Run
 from interplay.stage import run_stage
 from interplay.store import artifact
@@ -40,7 +41,8 @@ def calibrate(plan: Plan, configs: Path, results: Path, prompts: int, max_op: in
 def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -> dict[int, float]:
     """Strict pass@1 per op on the validation split, which no stage trains on and no table shows: two ordinary stages."""
     corpus = _problems(plan, base)
-    ops = range(1, min(max_op, corpus.task.ops()[1]) + 1)
+    low, high = corpus.task.ops()
+    ops = range(low, min(max_op, high) + 1)
     update = {
         "bands": {"all": {op: 1 / len(ops) for op in ops}},
         "shares": {"all": 1.0},
@@ -78,8 +80,8 @@ def pin(rates: dict[int, float], trained: list[int]) -> dict[str, list[int]]:
 
 
 def _problems(plan: Plan, base: Stage) -> ProblemsSpec:
-    if "corpus" in base.deps:
-        data = plan.stages[base.deps["corpus"]].deps["data.0"]
+    if packed := corpora(base.deps):
+        data = plan.stages[packed[0]].deps["data.0"]
         return cast(ProblemsSpec, plan.stages[data].spec)
     return cast(ProblemsSpec, next(stage.spec for stage in plan.stages.values() if stage.kind == "problems"))
 

@@ -116,7 +116,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"mix": [1.0], "steps": [{"name": "intervention"}]},
         {"mix": [1.0], "steps": [{"name": "rejection_sampling"}]},
     ],
-    "tokenizer": [{"task": TASK}],
+    "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
     "corpus": [{"mix": [0.5, 0.5]}],
     "pretrain": [{"model": SHAPE, "tokens": 100_000}],
     "midtrain": [{"tokens": 100_000}],

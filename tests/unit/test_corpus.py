@@ -42,7 +42,7 @@ def written(inputs: dict[str, Path]) -> dict[str, dict]:
 
 def test_every_sequence_is_prompt_solution_and_end_and_none_repeats(inputs: dict[str, Path], tmp_path: Path) -> None:
     metrics = corpus.run(CorpusSpec(mix=[0.5, 0.5], sequence_length=128), inputs, tmp_path, Run())
-    rows = packing.load(tmp_path)
+    rows = packing.load([tmp_path])
     texts = decoded(rows, inputs["tokenizer"])
     assert len(texts) == len(set(texts)) == metrics["problems"] == sum(metrics["problems_by_set"])
     assert set(texts) <= set(written(inputs))
@@ -53,7 +53,7 @@ def test_every_sequence_is_prompt_solution_and_end_and_none_repeats(inputs: dict
 
 def test_loss_is_on_the_solution_and_its_end_only(inputs: dict[str, Path], tmp_path: Path) -> None:
     corpus.run(CorpusSpec(mix=[1.0, 0.0], sequence_length=96), inputs, tmp_path, Run())
-    rows, known = packing.load(tmp_path), written(inputs)
+    rows, known = packing.load([tmp_path]), written(inputs)
     encoder = tokenizer.load(inputs["tokenizer"])
     first = rows.segments[0] == 1
     text = "".join("$" if i == 1 else encoder.id_to_token(i) for i in rows.tokens[0][first])
@@ -68,7 +68,7 @@ def test_loss_on_all_leaves_out_only_what_nothing_predicts(
 ) -> None:
     spec = CorpusSpec(mix=[1.0, 0.0], sequence_length=96, loss_on="all", packing=packing_mode)
     metrics = corpus.run(spec, inputs, tmp_path, Run())
-    rows = packing.load(tmp_path)
+    rows = packing.load([tmp_path])
     without = {"segments": metrics["problems"], "rows": metrics["rows"]}[firsts]
     assert metrics["loss_tokens"] == metrics["tokens"] - without == int(rows.loss.sum())
     assert not rows.loss[:, 0].any()

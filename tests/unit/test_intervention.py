@@ -156,7 +156,7 @@ def test_an_unfinished_solution_is_trained_without_an_end_token_and_others_with_
         CorpusSpec(mix=[1.0], sequence_length=96), {"tokenizer": tmp_path / "tokenizer", "data.0": tmp_path / "data"},
         tmp_path / "corpus", Run(),
     )  # fmt: skip
-    packed = packing.load(tmp_path / "corpus")
+    packed = packing.load([tmp_path / "corpus"])
     assert int(packed.loss.sum()) == len(unfinished[0].solution) + len(given_rows[0].solution) + 1
 
 

@@ -11,8 +11,9 @@ from op_dag_prose_cases import FORWARD, FORWARD_GOLD, LINE_GOLD, REVERSE, case, 
 
 from interplay.schema.verify import Verify
 from interplay.tasks.op_dag_prose import Problem, render, verify
-from interplay.tasks.op_dag_prose.match import Matched, match
+from interplay.tasks.op_dag_prose.match import match, script
 from interplay.tasks.op_dag_prose.parse import split
+from interplay.tasks.op_dag_prose.scope import Letters
 
 PLAIN = Verify()
 EXACT = Verify(operator=True, extra_nodes="penalised")
@@ -55,7 +56,7 @@ def test_the_short_way_through_gold_sentences_judges_as_the_long_one(case, spot,
     for text in (solution, solution[:spot] + piece + solution[spot + 1 :]):
         short = [verify(problem, text, options) for options in (PLAIN, EXACT)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(VERIFIER, "match", lambda problem, texts: Matched(0, set(), {}, ""))
+            patch.setattr(VERIFIER, "match", lambda *_: False)
             assert [verify(problem, text, options) for options in (PLAIN, EXACT)] == short
 
 
@@ -273,9 +274,50 @@ def test_what_was_judged_before_does_not_alter_a_verdict():
     assert [verify(problem, text, EXACT) for problem in (SMALL, LINE) for text in texts] == once
 
 
-def test_the_short_way_takes_gold_and_stops_where_it_ends():
-    assert match(SMALL, split(FORWARD_GOLD)[0]).sentences == 3  # a graph read from text folds the next sum in another order
+def matches(problem: Problem, completion: str) -> list[bool]:
+    letters, state = Letters(), [0] * problem.necessary
+    return [match(script(problem), letters, state, text.strip()) for text in split(completion)[0]]
+
+
+def test_the_short_way_takes_gold_whole_and_leaves_out_what_does_not_say_the_same():
+    assert matches(SMALL, FORWARD_GOLD) == [True] * 3 + [False] * 3  # read from text, its next sum folds in another order
     _, problem, solution = case(8, 1, **REVERSE)
-    texts = split(solution)[0]
-    assert match(problem, texts).sentences == len(texts)
-    assert match(problem, [*texts[:2], "x = 3", *texts[2:]]).sentences == 2
+    assert all(matches(problem, solution))
+    assert all(matches(problem, relettered(solution, LETTERS, kept="x")))
+    spoilt = solution.replace("Isolate the term with x", "Isolate the term with y")
+    assert matches(problem, spoilt).count(False) == 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text.replace("R = Q = 3; so a = 4 + R", "9 = Q = 3; so a = 4 + 9"),  # a number is no letter
+        lambda text: text.replace("R = Q = 3; so a = 4 + R", "Q = Q = 3; so a = 4 + Q"),  # one letter for two things
+        lambda text: text.replace("so b = Q + a", "so b = a + Q"),
+        lambda text: text.replace("Define adult fox in Pine Ridge as Q; so Q = 3. ", ""),
+        lambda text: text.replace("as b; so b = Q + a", "as b; so c = Q + a"),
+    ],
+)
+def test_the_short_way_takes_nothing_else(spoil):
+    assert not all(matches(SMALL, spoil(FORWARD_GOLD))[:3])
+
+
+def test_after_a_spoilt_sentence_gold_sentences_are_judged_as_they_would_be_the_long_way():
+    _, problem, solution = case(12, 3, **FORWARD)
+    leaf = problem.nodes[0]
+    for old, new in ((f"= {leaf.constant}.", "= 9."), (f"= {leaf.constant}.", "= what."), ("; so", "; q = q = 1; so")):
+        spoilt = solution.replace(old, new, 1)
+        assert matches(problem, spoilt).count(False) >= 1
+        short = verify(problem, spoilt, EXACT)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(VERIFIER, "match", lambda *_: False)
+            assert verify(problem, spoilt, EXACT) == short
+            assert not short.strict
+
+
+def test_a_second_name_for_the_unknown_takes_its_place_whatever_the_letters():
+    name = "Define elementary school in Brightford as {}; we don't know its value yet but will find it out later. "
+    again = LINE_GOLD.replace(" Define culinarian school in Bright", f" {name.format('z')}Define culinarian school in Bright", 1)
+    for text in (again, relettered(again, "kluwtabcdefghij", kept="x")):
+        assert error(text, LINE) == "missing_node"  # forms in x are no values then
+    assert error(LINE_GOLD.replace("find it out later. ", "find it out later. " + name.format("x")), LINE) == "none"

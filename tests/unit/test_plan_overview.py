@@ -189,8 +189,10 @@ def test_what_was_saved_is_not_counted_again(lab: Lab) -> None:
 def test_the_longest_chain_runs_through_what_waits_for_each_other(lab: Lab) -> None:
     plan = lab.plan()
     found = made(lab, plan)
+    (packed,) = of_kind(plan, "corpus")
     kinds = [of_kind(plan, kind)[0].digest for kind in ("pretrain", "rl", "evaluate")]
-    assert overview.longest_chain(plan, found) * 3600 == pytest.approx(sum(found.times[digest].seconds for digest in kinds))
+    waiting = [packed.deps["data.0"], packed.digest, *kinds]
+    assert overview.longest_chain(plan, found) * 3600 == pytest.approx(sum(found.times[digest].seconds for digest in waiting))
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import yaml
 from conftest import ROOT
 
 from interplay.cli import main
+from interplay.data import problems
 from interplay.schema.curate import CurateSpec
 from interplay.store.artifact import checksum
 from interplay.study.graph import plan_study
@@ -244,6 +245,57 @@ def test_a_study_changes_a_scale_where_it_says_and_nowhere_else(
     assert named(made, "data.corpus").spec.size == named(plain, "data.corpus").spec.size  # type: ignore[attr-defined]
 
 
+def at_smoke(root: Path, change: dict[str, Any]) -> Plan:
+    """The plan of the study with what it changes at scale smoke."""
+    text = STUDY + "scales:\n  smoke: " + yaml.safe_dump(change).replace("\n", "\n    ").join(("\n    ", "\n"))
+    (root / "configs/study/sift.yaml").write_text(text)
+    return plan_study(root / "configs", "sift", "smoke")
+
+
+def test_a_scale_may_put_another_task_and_tokenizer_in_place_of_the_studys(root: Path) -> None:
+    bands = {"id": [2], "edge": [3], "hard": [4]}
+    other = {"name": "op_dag_prose", "themes": {"zoo": 1.0}}
+    bpe = {"algorithm": "bpe", "vocab_size": 300}
+    made = at_smoke(root, {"task": other, "tokenizer": bpe, "bands": bands})
+    sets = [stage.spec for stage in made.stages.values() if stage.kind == "problems"]
+    assert {(spec.task.name, tuple(spec.task.themes)) for spec in sets} == {("op_dag_prose", ("zoo",))}  # type: ignore[attr-defined]
+    tokenizer = next(stage for stage in made.stages.values() if stage.kind == "tokenizer")
+    assert (tokenizer.spec.algorithm, tokenizer.spec.vocab_size) == ("bpe", 300)  # type: ignore[attr-defined]
+    assert list(tokenizer.deps.values()) == [named(made, "data.corpus").digest]
+    assert {s.digest for s in plan_study(root / "configs", "sift", "laptop").stages.values() if s.kind != "report"} == {
+        s.digest for s in plan(root, scale="laptop").stages.values() if s.kind != "report"
+    }
+
+
+def test_a_scale_may_add_sets_and_change_what_stages_take(root: Path) -> None:
+    change = {
+        "data": {"more": {"band": "hard", "split": "train"}},
+        "stages": {"base": {"data": {"corpus": 0.25, "more": 0.75}}, "probe": {"temperature": 0.5}},
+        "tokenizer": {"algorithm": "bpe", "data": ["more"]},
+    }
+    made = at_smoke(root, change)
+    more = named(made, "data.more").digest
+    base = next(stage for stage in made.stages.values() if stage.kind == "pretrain")
+    corpus = made.stages[base.deps["corpus"]]
+    shares = dict(zip([corpus.deps["data.0"], corpus.deps["data.1"]], corpus.spec.mix, strict=True))  # type: ignore[attr-defined]
+    assert shares == {named(made, "data.corpus").digest: 0.25, more: 0.75}
+    assert "validation" in base.deps  # which the stage has, and the scale leaves alone
+    tokenizer = next(stage for stage in made.stages.values() if stage.kind == "tokenizer")
+    assert tokenizer.deps == {"data.0": more}
+    elsewhere = plan_study(root / "configs", "sift", "laptop")
+    assert "data.more" not in {stage.label for stage in elsewhere.stages.values()}
+
+
+def test_a_scale_may_count_problems_by_op(root: Path) -> None:
+    bands = {"id": [1, 2, 3], "edge": [4]}
+    made = at_smoke(root, {"per_op": {"test": 20, "rl": 7}, "bands": bands, "data": {"hard": {"size": 5}}})
+    test, edge, hard = (named(made, f"data.{name}").spec for name in ("test", "edge", "hard"))
+    assert (test.size, test.shares) == (80, {"id": 0.75, "edge": 0.25})  # type: ignore[attr-defined]
+    assert (edge.size, hard.size) == (7, 5)  # type: ignore[attr-defined]
+    places = problems.plan(test)  # type: ignore[arg-type]
+    assert {op: sum(place.op == op for place in places) for op in range(1, 5)} == dict.fromkeys(range(1, 5), 20)
+
+
 # -- tests are not trained on --------------------------------------------------------------------------------------------
 
 
@@ -397,6 +449,35 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     "a misspelt key of a kind at a scale": (
         [("tables:\n", "scales: {smoke: {kinds: {rl: {stpes: 3}}}}\ntables:\n")],
         "30: scales.smoke.kinds.rl.stpes: unknown key 'stpes'; did you mean 'steps'? (stages.rl.stpes of study sift)",
+    ),
+    "a change of a stage that is not there": (
+        [("tables:\n", "scales: {smoke: {stages: {bse: {tokens: 3}}}}\ntables:\n")],
+        "30: scales.smoke.stages = 'bse': no such stage; did you mean 'base'?",
+    ),
+    "a misspelt key of a stage at a scale": (
+        [("tables:\n", "scales: {smoke: {stages: {rl: {stpes: 3}}}}\ntables:\n")],
+        "30: scales.smoke.stages.rl.stpes: unknown key 'stpes'; did you mean 'steps'? (stages.rl.stpes of study sift)",
+    ),
+    "a misspelt key of the task at a scale": (
+        [("tables:\n", "scales: {smoke: {task: {name: op_dag, modulos: 3}}}\ntables:\n")],
+        "30: scales.smoke.task.modulos: unknown key 'modulos'; did you mean 'modulus'? (task.modulos of study sift)",
+    ),
+    "a tokenizer of sets that are not there": (
+        [("tables:\n", "tokenizer: {algorithm: bpe, data: [crpus]}\ntables:\n")],
+        "30: tokenizer.data = 'crpus': no such problem set; did you mean 'corpus'?",
+    ),
+    "a tokenizer of tests": (
+        [("tables:\n", "tokenizer: {algorithm: bpe, data: [test]}\ntables:\n")],
+        "30: tokenizer.data = 'test': data.test is of split test, which nothing is trained on; take another split, or declare "
+        "leak: true there",
+    ),
+    "sets for a tokenizer that learns from none": (
+        [("tables:\n", "tokenizer: {data: [corpus]}\ntables:\n")],
+        "30: tokenizer.data = ['corpus']: only algorithm: bpe learns from sets; take it away",
+    ),
+    "digits of a tokenizer that has no merges": (
+        [("tables:\n", "tokenizer: {digits: 3}\ntables:\n")],
+        "digits and reserve go with algorithm: bpe, not characters",
     ),
     "decontamination by a set that is trained on": (
         [("stages:\n", "decontaminate: {against: [corpus]}\nstages:\n")],

@@ -9,6 +9,7 @@ import pytest
 import world
 from killed_rl import payload, run_killed
 
+from interplay.data import pool as pools
 from interplay.model import folder
 from interplay.rl import loop
 from interplay.rl.show import show
@@ -111,6 +112,15 @@ def test_learning_rate_zero_leaves_the_model_as_it_was(inputs: dict[str, Path], 
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == (
         inputs["init"] / "model" / "model.safetensors"
     ).read_bytes()
+
+
+def test_a_prompt_above_the_limit_stops_the_run_before_its_first_step(inputs: dict[str, Path], tmp_path: Path) -> None:
+    pool = pools.load([inputs["data.0"], inputs["data.1"]])
+    longest = max(len(row.prompt) for row in pool.rows)  # one token a character
+    loop.run(spec_of(steps=1, max_prompt_length=longest), inputs, tmp_path / "within", HOW)
+    with pytest.raises(UserError, match=f"max_prompt_length = {longest - 1}: the longest prompt has {longest} tokens"):
+        loop.run(spec_of(steps=1, max_prompt_length=longest - 1), inputs, tmp_path / "above", HOW)
+    assert not (tmp_path / "above/metrics.jsonl").exists()
 
 
 def test_dynamic_sampling_draws_again_and_counts_what_it_drew(inputs: dict[str, Path], tmp_path: Path) -> None:

@@ -108,6 +108,8 @@ def test_a_step_is_charged_five_thirds_of_its_rollouts_at_the_cap() -> None:
     spec = {"steps": 50, "prompts_per_step": 1024, "method": {"planner": {"num_generations": 6}}, "max_completion_length": 2048}
     assert rl_step_tokens(spec) == 20_971_520
     assert paper_tokens("rl", spec) == 50 * 20_971_520 == 1_048_576_000
+    assert rl_step_tokens({**spec, "max_prompt_length": 1024, "max_completion_length": 1024}) == 20_971_520
+    assert rl_step_tokens({**spec, "max_prompt_length": None}) == 20_971_520
     assert rl_step_tokens({**spec, "prompts_per_step": 1, "max_completion_length": 1}) == Fraction(10)
 
 

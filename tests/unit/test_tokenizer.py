@@ -59,6 +59,20 @@ def test_bpe_learns_merges_up_to_its_size_and_decodes_what_it_encodes(tmp_path: 
     assert encoder.decode(encoder.encode(text).ids) == text
 
 
+def test_numbers_are_cut_in_groups_of_digits_and_reserved_tokens_fill_the_vocabulary(tmp_path: Path, data: Path) -> None:
+    spec = TokenizerSpec(task=OpDag(), algorithm="bpe", vocab_size=2000, digits=3, reserve=True)
+    assert tokenizer.run(spec, {"data.0": data}, tmp_path, Run())["vocab_size"] == 2000
+    encoder = tokenizer.load(tmp_path)
+    taught = tokenizer.byte_pairs(iter(["so 1234 = 1234 and 12345 = 12345; " * 50]), 300, digits=3)
+    assert taught.encode("so 1234 = 12345").tokens == ["so", "Ġ", "123", "4", "Ġ=", "Ġ", "123", "45"]
+    text = "a3,b1234?|Ünknown words, too"
+    ids = encoder.encode(text).ids
+    assert encoder.decode(ids) == text
+    first = encoder.token_to_id("<reserved_1999>")
+    assert first == 1999
+    assert max(ids) < encoder.get_vocab_size() - sum(token.startswith("<reserved_") for token in encoder.get_vocab())
+
+
 @pytest.mark.parametrize("algorithm", ["characters", "words", "bpe"])
 def test_encoding_all_texts_at_once_equals_encoding_each(tmp_path: Path, data: Path, algorithm: str) -> None:
     tokenizer.run(TokenizerSpec(task=OpDag(), algorithm=algorithm, vocab_size=300), {"data.0": data}, tmp_path, Run())

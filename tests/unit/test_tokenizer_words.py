@@ -69,3 +69,12 @@ def test_transformers_cuts_the_same_way(tmp_path: Path) -> None:
     text = "Who is the boss of Adaba?\nAdaba's boss is Bo. \\boxed{Bo} ~[x]^$|\\ 7"
     assert theirs(text)["input_ids"] == tokenizer.encode_all(tokenizer.load(tmp_path), [text])[0].tolist()
     assert theirs.decode(theirs(text)["input_ids"]) == text
+
+
+def test_many_texts_at_once_have_the_tokens_that_the_library_gives_each_alone() -> None:
+    texts = ["Ada's boss is Bo. ", "", "Adab", "Who is <eos>?\n"]
+    for batch in (texts[:3], texts):  # the last one spells a special token, which stays one
+        ids, lengths = tokenizer.encode_all(WORDS, batch)
+        alone = [WORDS.encode(text, add_special_tokens=False).ids for text in batch]
+        assert lengths.tolist() == [len(each) for each in alone]
+        assert ids.tolist() == [i for each in alone for i in each]

@@ -101,6 +101,20 @@ def test_two_runs_give_the_same_bytes_and_another_seed_gives_others(inputs: dict
     assert not same(tmp_path / "a", tmp_path / "c")
 
 
+def test_a_corpus_in_shards_trains_to_the_bytes_of_the_same_rows_in_one(inputs: dict[str, Path], tmp_path: Path) -> None:
+    whole = packing.load([inputs["corpus"]])
+    cut = whole.tokens.shape[0] // 3
+    shards = {}
+    for number, part in enumerate((slice(None, cut), slice(cut, None))):
+        shards[f"corpus.{number}"] = tmp_path / str(number)
+        shards[f"corpus.{number}"].mkdir()
+        for name, array in whole._asdict().items():
+            np.save(tmp_path / str(number) / f"{name}.npy", array[part])
+    lm.run(spec_of(), inputs, tmp_path / "whole", Run())
+    lm.run(spec_of(), {**{role: path for role, path in inputs.items() if role != "corpus"}, **shards}, tmp_path / "shards", Run())
+    assert same(tmp_path / "whole", tmp_path / "shards")
+
+
 def test_accumulating_gradients_changes_them_by_float_noise_only(inputs: dict[str, Path]) -> None:
     gradients, losses = [], []
     for micro in (512, 128, 64):
@@ -115,7 +129,7 @@ def test_accumulating_gradients_changes_them_by_float_noise_only(inputs: dict[st
 
 
 def test_isolated_packing_gives_the_loss_of_each_problem_alone(inputs: dict[str, Path]) -> None:
-    model, rows = model_of(inputs), packing.load(inputs["corpus"])
+    model, rows = model_of(inputs), packing.load([inputs["corpus"]])
     batch = batches.of_rows(rows, np.arange(4), CPU)
     packed = token_losses(model, batch, torch.float32)
     alone = []
@@ -133,7 +147,7 @@ def test_isolated_packing_gives_the_loss_of_each_problem_alone(inputs: dict[str,
 def test_causal_packing_attends_across_the_problems_of_a_row(inputs: dict[str, Path], tmp_path: Path) -> None:
     roles = {"tokenizer": inputs["tokenizer"], "data.0": inputs["validation"]}
     corpus.run(CorpusSpec(mix=[1.0], sequence_length=64, packing="causal"), roles, tmp_path, Run())
-    model, rows = model_of(inputs), packing.load(tmp_path)
+    model, rows = model_of(inputs), packing.load([tmp_path])
     batch = batches.of_rows(rows, np.array([0]), CPU)
     ids = torch.from_numpy(rows.tokens[:1].astype(np.int64))
     logits = model.logits(model.hidden(ids, torch.arange(64)[None]))[0, :-1]

@@ -3,6 +3,7 @@
 import textwrap
 from collections import Counter
 
+from interplay.report.plain import size
 from interplay.report.units import clock, quantity
 from interplay.schema.base import plural
 from interplay.study import cause, drift, estimate
@@ -18,7 +19,7 @@ CHANGES = 4
 """Fields that are named of each group."""
 HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "orphan", "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
 FORM = "{:<9} {:>5} {:>5} {:>5} {:>6} {:>6} {:>6}  {:>7} {:>7} {:>8}  {:>8} {:>5}  {}"
-SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.NOTHING: "-"}
+SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
 
 
 def overview(seen: Overview, full: bool = False, stages: bool = False) -> str:
@@ -99,8 +100,24 @@ def _sums(seen: Overview) -> list[str]:
         f"to do: {plural(left, 'stage')}, {clock(made.hours() * 3600)} one after another, {clock(seen.chain * 3600)} at least "
         f"(longest chain), {made.gpu_hours():.3g} GPU-hours",
         f"time {estimate.said(made.sources())}",
+        _disk(seen),
     ]
     return lines
+
+
+def _disk(seen: Overview) -> str:
+    """What is to do will leave so many bytes, by kind; kinds of which nothing tells are named."""
+    told: dict[str, float] = {}
+    untold: list[str] = []
+    for digest, found in seen.estimate.bytes.items():
+        kind = seen.plan.stages[digest].kind
+        if found is None:
+            untold.append(kind)
+        else:
+            told[kind] = told.get(kind, 0.0) + found
+    parts = ", ".join(f"{kind} {size(round(found))}" for kind, found in told.items())
+    left_out = f"; not known of {', '.join(dict.fromkeys(untold))}" if untold else ""
+    return f"disk: about {size(round(sum(told.values())))}{f' ({parts})' if parts else ''}{left_out}"
 
 
 def _in_the_way(seen: Overview) -> list[str]:

@@ -10,6 +10,8 @@ from torch import Tensor
 from interplay.data.packing import Rows, spans
 from interplay.store.generator import generator
 
+CHUNK = 1 << 14
+"""Rows that are counted at a time."""
 MIN_BUCKET = 512
 """Tokens that a bucket holds at least, the last one excepted."""
 
@@ -29,8 +31,10 @@ def rows_between(rows: int, seed: int, start: int, end: int) -> np.ndarray:
 
 
 def tokens_per_row(corpus: Rows) -> np.ndarray:
-    """Tokens of each row without padding, (rows,) int64."""
-    return (corpus.segments != 0).sum(1)
+    """Tokens of each row without padding, (rows,) int64; a few rows at a time, since a corpus may exceed memory."""
+    rows = corpus.segments.shape[0]
+    chunks = (np.arange(start, min(start + CHUNK, rows)) for start in range(0, rows, CHUNK))
+    return np.concatenate([(corpus.segments[chunk] != 0).sum(1) for chunk in chunks])
 
 
 def steps_for(tokens: int, per_row: np.ndarray, rows_per_step: int, seed: int) -> int:

@@ -1,5 +1,6 @@
 """Whole problems packed into rows of equal length."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,19 +97,43 @@ def fill(
     loss.reshape(-1)[place] = bears
 
 
-class Rows(NamedTuple):
-    """Packed rows, each array (rows, sequence_length); memory-mapped when read from a corpus."""
+class Joined:
+    """Arrays of equal width, one after another, as one array (rows, width) of which rows are taken by number. Nothing is copied
+    but the rows that are taken."""
 
-    tokens: np.ndarray
+    def __init__(self, parts: list[np.ndarray]) -> None:
+        self.parts = parts
+        self.ends = np.cumsum([len(part) for part in parts])
+        self.shape = (int(self.ends[-1]), parts[0].shape[1])
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of these numbers (N,), in that order: (N, width)."""
+        found = np.empty((len(rows), self.shape[1]), self.parts[0].dtype)
+        holders = np.searchsorted(self.ends, rows, side="right")
+        for holder in np.unique(holders):
+            asked, part = holders == holder, self.parts[holder]
+            found[asked] = part[rows[asked] - (self.ends[holder] - len(part))]
+        return found
+
+
+class Rows(NamedTuple):
+    """Packed rows, each array (rows, sequence_length); memory-mapped when read from a corpus, joined when read from several."""
+
+    tokens: np.ndarray | Joined
     """Ids, uint16 or uint32, 0 where there is padding."""
-    segments: np.ndarray
+    segments: np.ndarray | Joined
     """uint16: 1-based number of the problem within the row, 0 for padding."""
-    loss: np.ndarray
+    loss: np.ndarray | Joined
     """uint8: 1 where the token is a target that bears loss."""
 
 
-def load(path: Path) -> Rows:
-    """The rows of a corpus artifact. Raises UserError when a file is absent or damaged."""
+def load(paths: Sequence[Path]) -> Rows:
+    """The rows of corpus artifacts, one after another. Raises UserError when a file is absent or damaged."""
+    corpora = [_load(path) for path in paths]
+    return corpora[0] if len(corpora) == 1 else Rows(*(Joined(list(parts)) for parts in zip(*corpora, strict=True)))
+
+
+def _load(path: Path) -> Rows:
     try:
         return Rows(*(np.load(path / f"{name}.npy", mmap_mode="r") for name in Rows._fields))
     except (OSError, ValueError) as error:

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from interplay.data import sets
 from interplay.data.tokenizer import encode_all
+from interplay.schema.base import UserError
 from interplay.schema.verify import Verify
 from interplay.store.random import key
 from interplay.tasks.row import Row
@@ -34,6 +35,18 @@ def encode(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[int]]:
     ids, lengths = encode_all(tokenizer, list(prompts))
     flat, ends = ids.tolist(), lengths.cumsum().tolist()
     return [flat[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+
+
+def check_prompts(pool: Pool, tokenizer: Tokenizer, most: int | None) -> None:
+    """Raises UserError when a prompt has more tokens than `most`, the limit that a stage sets; null: none."""
+    if most is None:
+        return
+    longest = max(len(ids) for ids in encode(tokenizer, [row.prompt for row in pool.rows]))
+    if longest > most:
+        raise UserError(
+            f"rl: max_prompt_length = {most}: the longest prompt has {longest} tokens; raise it, or leave such rows out with a "
+            "step `length`"
+        )
 
 
 def noise_key(row: Row) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -57,6 +58,13 @@ def load(path: Path, columns: list[str] | None = None) -> pa.Table:
         return pq.read_table(file, columns=columns)
     except (OSError, pa.ArrowInvalid) as error:
         raise UserError(f"{file}: not readable as a problem set ({str(error).splitlines()[0]}); make the stage again") from None
+
+
+def distinct(folders: Iterable[Path]) -> tuple[int, int]:
+    """(problems, distinct structures) of sets taken together, as of the shards of one; from their keys alone, 8 bytes each."""
+    keys = [pq.read_table(folder / "keys.parquet", columns=["key"])["key"].to_pylist() for folder in folders]
+    numbers = np.concatenate([np.array([int(key, 16) for key in own], np.uint64) for own in keys])
+    return len(numbers), len(np.unique(numbers))
 
 
 def rows(folder: Path, number: int) -> list[Row]:

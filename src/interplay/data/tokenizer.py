@@ -1,6 +1,7 @@
 """Tokenizers: Hugging Face folders, used through the `tokenizers` library alone (transformers takes two seconds to import)."""
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +38,9 @@ def run(spec: TokenizerSpec, inputs: dict[str, Path], out: Path, how: Run) -> di
         folders = [path for role, path in sorted(inputs.items()) if role.startswith("data")]
         if not folders:
             raise UserError("tokenizer: algorithm = 'bpe': needs problem sets to learn from; give the role data")
-        tokenizer = byte_pairs(_texts(folders), spec.vocab_size)
+        tokenizer = byte_pairs(_texts(folders), spec.vocab_size, spec.digits)
+        if spec.reserve:
+            fill(tokenizer, spec.vocab_size)
     save(tokenizer, out / "tokenizer")
     return {"vocab_size": tokenizer.get_vocab_size()}
 
@@ -92,10 +95,13 @@ def _pattern(node: dict[str, Any]) -> str:
     return f"(?:{'|'.join(ways)})" + ("?" if "" in node else "") if ways else ""
 
 
-def byte_pairs(texts: Iterator[str], vocab_size: int) -> Tokenizer:
-    """Byte-level BPE over all 256 bytes (so nothing is unknown) with <pad> 0 and <eos> 1."""
+def byte_pairs(texts: Iterator[str], vocab_size: int, digits: int | None = None) -> Tokenizer:
+    """Byte-level BPE over all 256 bytes (so nothing is unknown) with <pad> 0 and <eos> 1, of vocab_size ids at most. With
+    `digits`, numbers are cut into groups of so many digits first, from the left."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    cut = [pre_tokenizers.Split(Regex(rf"\p{{N}}{{1,{digits}}}"), "isolated")] if digits else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cut, of_bytes]) if cut else of_bytes
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -105,6 +111,12 @@ def byte_pairs(texts: Iterator[str], vocab_size: int) -> Tokenizer:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def fill(tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Reserved tokens, which no text has, up to that many ids."""
+    missing = range(tokenizer.get_vocab_size(), vocab_size)
+    tokenizer.add_special_tokens([AddedToken(f"<reserved_{i}>", special=True, normalized=False) for i in missing])
 
 
 def save(tokenizer: Tokenizer, folder: Path) -> None:
@@ -157,6 +169,8 @@ def encode_all(tokenizer: Tokenizer, texts: list[str]) -> tuple[np.ndarray, np.n
     table = _character_ids(tokenizer)
     if table is None:
         _check_characters(tokenizer, texts)
+        if pieces := _piece_ids(tokenizer, texts):
+            return _cut(texts, pieces)
         encoded = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         lengths = np.array([len(ids) for ids in encoded], np.int64)
         return np.fromiter((i for ids in encoded for i in ids), np.uint32, int(lengths.sum())), lengths
@@ -175,6 +189,26 @@ def _check_characters(tokenizer: Tokenizer, texts: list[str]) -> None:
         known = {token for token in tokenizer.get_vocab(with_added_tokens=False) if len(token) == 1}
         if strange := set().union(*texts) - known:
             raise _unknown(min(strange))
+
+
+def _piece_ids(tokenizer: Tokenizer, texts: list[str]) -> dict[str, int] | None:
+    """Id by piece, in order, where the tokenizer is one that `words` makes and no text spells a special token; else None."""
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+    pieces = sorted(vocabulary.keys() - {PAD, EOS}, key=vocabulary.__getitem__)
+    ours = isinstance(tokenizer.model, models.WordLevel) and words(pieces).to_str() == tokenizer.to_str()
+    if not ours or any(PAD in text or EOS in text for text in texts):
+        return None
+    return {piece: vocabulary[piece] for piece in pieces}
+
+
+def _cut(texts: list[str], pieces: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """`encode_all` with these pieces. Python's engine finds them by the same pattern in a quarter of the library's time."""
+    find, id_of = re.compile(_longest(pieces)).findall, pieces.__getitem__
+    ids, ends = array("I"), []
+    for text in texts:
+        ids.extend(map(id_of, find(text)))
+        ends.append(len(ids))
+    return np.frombuffer(ids, np.uint32) if ids else np.zeros(0, np.uint32), np.diff(np.array(ends, np.int64), prepend=0)
 
 
 def _unknown(character: str) -> UserError:

@@ -65,6 +65,15 @@ PAPERS = (
         "alone, and does not where it held none.",
     ),
     Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: modes", "2512.07783", "interplay/modes", "main",
+        "Pass rates are told over forward and reverse questions together; here each mode stands by itself, beside the answer "
+        "prior.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: paper and code", "2512.07783", "interplay/deviations", "main",
+        "Nothing: the paper does not say which of the differences between its text and its released code matter.",
+    ),
+    Paper(
         "RFT", "2308.01825", "interplay/before_rl", "main",
         "Fine-tuning on a model's own right solutions lifts it beyond what it was when it wrote them.",
     ),

@@ -18,6 +18,7 @@ from interplay.schema.cost import Cost, costs, realised
 from interplay.schema.kinds import SETS
 from interplay.schema.leaves import leaves
 from interplay.schema.report import ReportSpec
+from interplay.schema.roles import is_corpus
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
 
@@ -66,7 +67,7 @@ def _block(entry: Entry, behind: Behind, overlap: dict[str, str], planned: dict[
     name = entry.name if entry.name != entry.kind else ""
     head = " ".join(filter(None, [entry.kind, name, f"(of {', '.join(entry.arms)})" if arms else ""]))
     rows = []
-    for member in entry.members:
+    for member in entry.members[: ledger.MOST_MEMBERS]:
         known = behind.telemetry.get(member.digest, {})
         hours = clock(known["seconds_wall"]) if "seconds_wall" in known else ""
         rows.append([member.digest, member.seeds, member.state, hours, str(known.get("host", "")), member.attempts])
@@ -79,7 +80,9 @@ def _block(entry: Entry, behind: Behind, overlap: dict[str, str], planned: dict[
         facts["overlap"] = overlap.get(entry.members[0].digest, "")
     commits = {str(behind.telemetry.get(stage["digest"], {}).get("commit", "")) for stage in members}
     facts["commit"] = ", ".join(sorted(commits - {""}))
-    return [head, *aligned(_without_empty(rows)), *(line for key, said in facts.items() if said for line in _wrapped(key, said))]
+    more = len(entry.members) - len(rows)
+    listed = aligned(_without_empty(rows)) + ([f"    and {more} more"] if more else [])
+    return [head, *listed, *(line for key, said in facts.items() if said for line in _wrapped(key, said))]
 
 
 def _wrapped(key: str, said: str) -> list[str]:
@@ -116,13 +119,17 @@ def _listed(values: Mapping[str, str]) -> str:
 def _inputs(members: list[dict[str, Any]], behind: Behind) -> str:
     """`init base [f16b531a734c]; data.0 50 % edge [595825e2ff9f]`; one digest per seed where they differ."""
     mix = members[0]["spec"].get("mix", [])
+    told = {ref: role for role, ref in ledger.inputs(members[0]["deps"])}
     said = []
     for role in sorted(members[0]["deps"], key=lambda role: (role not in ("model", "init"), role)):
+        if members[0]["deps"][role] not in told:
+            continue  # a further shard of a corpus
         refs = list(dict.fromkeys(stage["deps"][role] for stage in members))
         number = role.removeprefix("data.")
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
         name = stage_name({"digest": "", **behind.stages[split_ref(refs[0])[0]]})
-        said.append(f"{role}{share} {name if name != role else ''} [{', '.join(refs)}]".replace("  ", " "))
+        role = told[members[0]["deps"][role]] if is_corpus(role) else role
+        said.append(f"{role}{share} {name if name != role else ''} [{ledger.listed(refs)}]".replace("  ", " "))
     return "; ".join(said)
 
 

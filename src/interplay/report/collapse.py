@@ -1,5 +1,6 @@
-"""From stages to the few boxes of a picture: what differs only in its seed, and evaluations alike but for their model, are one
-box. Stages are JSON, as in a lock's line, a `stage.json` or a record: {digest, kind, spec, deps, label if known}."""
+"""From stages to the few boxes of a picture: what differs only in its seed, as shards do, and evaluations alike but for their
+model, are one box. Stages are JSON, as in a lock's line, a `stage.json` or a record: {digest, kind, spec, deps, label if
+known}."""
 
 import hashlib
 import json
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from interplay.report.diagram import Edge, Node
+from interplay.schema.roles import CORPUS, is_corpus, without_shard
 
 MOST = 40
 """Boxes that one screen shows. When more remain, stages of one name and kind with alike inputs are one box, whatever their
@@ -35,7 +37,7 @@ def picture(
         members[group].append(digest)
     nodes = {group: _node(whole, digests, states, hrefs or {}) for group, digests in members.items()}
     edges = {
-        (groups[dep.split("@")[0]], groups[digest], role): None
+        (groups[dep.split("@")[0]], groups[digest], CORPUS if is_corpus(role) else role): None
         for digest, stage in whole.items()
         for role, dep in stage["deps"].items()
         if stage["kind"] != "report"
@@ -133,9 +135,9 @@ def _node(
 
 
 def stage_name(stage: Mapping[str, Any]) -> str:
-    """`rl_edge/rl/seed0` -> `rl_edge/rl`, `base/base/seed0` -> `base`, `data.edge` -> `edge`, `stages.base.corpus` ->
-    `base corpus`; a digest where there is no label."""
-    parts = str(stage.get("label") or stage["digest"]).split("/")
+    """`rl_edge/rl/seed0` -> `rl_edge/rl`, `base/base/seed0` -> `base`, `data.edge` and its shards -> `edge`,
+    `stages.base.corpus` -> `base corpus`; a digest where there is no label."""
+    parts = without_shard(str(stage.get("label") or stage["digest"])).split("/")
     if len(parts) > 2:
         arm, name = "/".join(parts[:-2]), parts[-2]
         return name if arm == name else f"{arm}/{name}"

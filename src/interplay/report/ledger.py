@@ -1,4 +1,4 @@
-"""The page's list of stages: one entry for what differs only in its seed, with settings, what was spent, and state."""
+"""The page's list of stages: one entry for what differs only in its seed, as shards do; with settings, what was spent, state."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,6 +7,7 @@ from interplay.report.behind import Behind
 from interplay.report.plain import short
 from interplay.report.units import clock, quantity
 from interplay.schema.report import ReportArm, ReportSpec
+from interplay.schema.roles import CORPUS, corpora, is_corpus, without_shard
 from interplay.store.artifact import split_ref
 
 TRAINING = ["optimizer.name", "optimizer.learning_rate", "schedule.name", "batch_tokens", "dtype"]
@@ -40,6 +41,8 @@ SETTINGS = {
     "evaluate": ["num_samples", "temperature", "top_p", "top_k", "max_completion_length"],
 }
 """Kind -> the spec's keys worth a reader's glance; the record holds all."""
+MOST_MEMBERS = 12
+"""Stages of an entry that are listed."""
 SPENT = ["size", "parameters", "tokens", "completions", "prompt_tokens", "completion_tokens", "optimizer_steps"]
 """Keys of a record's metrics that count what was made or spent."""
 
@@ -126,8 +129,8 @@ def _uses(spec: ReportSpec, behind: Behind) -> dict[str, list[tuple[str, int]]]:
 
 
 def name_of(stage: Mapping[str, Any]) -> str:
-    """`data.edge` -> `edge`, `stages.base.corpus` -> `base corpus`; the kind where there is no label."""
-    return str(stage.get("label", stage["kind"])).removeprefix("data.").removeprefix("stages.").replace(".", " ")
+    """`data.edge` and its shards -> `edge`, `stages.base.corpus` -> `base corpus`; the kind where there is no label."""
+    return without_shard(str(stage.get("label", stage["kind"]))).removeprefix("data.").removeprefix("stages.").replace(".", " ")
 
 
 def _entry(
@@ -144,7 +147,21 @@ def _entry(
     metrics: dict[str, Any] = next((behind.stages[digest]["metrics"] for digest in digests if behind.done(digest)), {})
     spent = {key: quantity(metrics[key]) for key in SPENT if key in metrics}
     settings = _settings(kind, first["spec"])
-    return Entry(f"stage-{digests[0]}", name, kind, arms, members, settings, spent, sorted(first["deps"].items()))
+    return Entry(f"stage-{digests[0]}", name, kind, arms, members, settings, spent, inputs(first["deps"]))
+
+
+def listed(refs: list[str]) -> str:
+    """References, the first MOST_MEMBERS of them by name."""
+    more = len(refs) - MOST_MEMBERS
+    return ", ".join(refs[:MOST_MEMBERS]) + (f" and {more} more" if more > 0 else "")
+
+
+def inputs(deps: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(role, reference) in order; shards of a corpus once, by the first: `corpus (4 shards)`."""
+    packed = corpora(deps)
+    found = sorted((role, ref) for role, ref in deps.items() if not is_corpus(role))
+    told = CORPUS if len(packed) == 1 else f"{CORPUS} ({len(packed)} shards)"
+    return sorted([*found, *((told, ref) for ref in packed[:1])])
 
 
 def _member(digest: str, uses: list[tuple[str, int]], behind: Behind) -> Member:

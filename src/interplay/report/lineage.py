@@ -1,8 +1,10 @@
 """Where the numbers come from: each arm's path and its errors, and overlaps of the problem sets."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from interplay.report import frame
@@ -76,32 +78,55 @@ def overlaps(results: Results) -> list[Overlap]:
     spec, records = results.spec, results.records
     shown = [digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]]
     tests = {records[digest]["deps"]["data"] for digest in shown if digest in records}
-    sets = {digest: frame.keys(results.folders[digest]) for digest in sorted(records) if records[digest]["kind"] in SETS}
+    sets = _Sets({digest: results.folders[digest] for digest in sorted(records) if records[digest]["kind"] in SETS})
     trained = {digest for of_arm in spec.trained_sets.values() for digest in of_arm}
-    against = [digest for digest in sets if (digest in trained if trained else digest not in tests)]
-    rows = {digest: _rows(digest, sets) for digest in (*against, *sorted(tests & sets.keys()))}
-    keys = {key for digest in against for key in (*rows[digest].key, *rows[digest].root)}
-    origins = {origin for digest in against for origin in rows[digest].origin}
-    found = []
-    for digest in sorted(tests & sets.keys()):
-        own = rows[digest]
-        repeats = _per_op(own.op[own.key.duplicated()])
-        shared = _per_op(own.op[own.key.isin(keys) | own.root.isin(keys)])
-        found.append(Overlap(digest, len(own.op), repeats, shared, _per_op(own.op[own.origin.isin(origins)]), against))
-    return found
+    against = [digest for digest in sets.folders if (digest in trained if trained else digest not in tests)]
+    rows = {digest: sets.rows(digest) for digest in sorted(tests & sets.folders.keys())}
+    shared = {digest: np.zeros(len(own.op), bool) for digest, own in rows.items()}
+    variants = {digest: np.zeros(len(own.op), bool) for digest, own in rows.items()}
+    for digest in against if rows else []:  # one at a time: a corpus in shards has more keys than fit in memory
+        other = sets.rows(digest)
+        keys, origins = {*other.key, *other.root}, set(other.origin)
+        for test, own in rows.items():
+            shared[test] |= own.key.isin(keys) | own.root.isin(keys)
+            variants[test] |= own.origin.isin(origins)
+    return [
+        Overlap(
+            digest,
+            len(own.op),
+            _per_op(own.op[own.key.duplicated()]),
+            _per_op(own.op[shared[digest]]),
+            _per_op(own.op[variants[digest]]),
+            against,
+        )
+        for digest, own in rows.items()
+    ]
 
 
-def _rows(digest: str, sets: dict[str, pd.DataFrame]) -> _Rows:
-    """A row without an origin was first made in this very set; where the set of an origin is not here, the row's own key stands
-    for that of its root."""
-    table = sets[digest]
-    keys = {name: dict(zip(other["index"].tolist(), other["key"], strict=True)) for name, other in sets.items()}
-    origins, roots = [], []
-    for index, key, origin in zip(table["index"].tolist(), table["key"], table["origin"], strict=True):
-        first, _, place = origin.partition(":")
-        origins.append(origin or f"{digest}:{index}")
-        roots.append(keys[first].get(int(place), key) if first in keys else key)
-    return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
+class _Sets:
+    """Problem sets by digest, read when asked for."""
+
+    def __init__(self, folders: dict[str, Path]) -> None:
+        self.folders = folders
+        self._keys: dict[str, dict[int, str]] = {}
+
+    def rows(self, digest: str) -> _Rows:
+        """A row without an origin was first made in this very set; where the set of an origin is not here, the row's own key
+        stands for that of its root."""
+        table = frame.keys(self.folders[digest])
+        origins, roots = [], []
+        for index, key, origin in zip(table["index"].tolist(), table["key"], table["origin"], strict=True):
+            first, _, place = origin.partition(":")
+            origins.append(origin or f"{digest}:{index}")
+            roots.append(self._of(first).get(int(place), key) if first in self.folders else key)
+        return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
+
+    def _of(self, digest: str) -> dict[int, str]:
+        """Structural key by index; kept, since many rows ask."""
+        if digest not in self._keys:
+            table = frame.keys(self.folders[digest])
+            self._keys[digest] = dict(zip(table["index"].tolist(), table["key"], strict=True))
+        return self._keys[digest]
 
 
 def _per_op(ops: pd.Series) -> dict[int, int]:

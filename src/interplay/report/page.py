@@ -98,6 +98,7 @@ def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
         spent=spent.rows(of),
         where=spent.where_and_when(of),
         entries=entries,
+        most=ledger.MOST_MEMBERS,
         anchors=anchors,
         arms=lineage.arms(made.results),
         overlaps=lineage.overlaps(made.results),

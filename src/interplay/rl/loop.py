@@ -55,6 +55,7 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens)
     pool = pools.load([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
+    pools.check_prompts(pool, tokenizer, spec.max_prompt_length)
     deck = Deck(
         sizes=pool.sizes,
         mix=spec.mix,

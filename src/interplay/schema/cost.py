@@ -65,7 +65,8 @@ def paper_tokens(kind: str, spec: Mapping[str, Any]) -> int:
 def rl_step_tokens(spec: Mapping[str, Any]) -> Fraction:
     """What `paper_tokens` charges for one step of an RL spec."""
     rollouts = spec["prompts_per_step"] * spec["method"]["planner"]["num_generations"]
-    return Fraction(5 * rollouts * spec["max_completion_length"], 3)
+    cap = (spec.get("max_prompt_length") or 0) + spec["max_completion_length"]
+    return Fraction(5 * rollouts * cap, 3)
 
 
 def reached(kind: str, spec: Mapping[str, Any], step: int | None) -> float:

@@ -96,6 +96,18 @@ class TokenizerSpec(Model):
     trained on the `data.<i>` roles."""
     vocab_size: Count = 2200
     """Size of the BPE vocabulary (arXiv:2512.07783 uses 2,200)."""
+    digits: Annotated[Count | None, Since(None)] = None
+    """bpe: no token has more digits than this, nor digits beside anything else (arXiv:2512.07783: 3); null: numbers are merged
+    like words."""
+    reserve: Annotated[bool, Since(False)] = False
+    """bpe: fill the vocabulary up to vocab_size with reserved tokens where the texts have fewer merges, so that a model has the
+    size that its plan counts."""
+
+    @model_validator(mode="after")
+    def _of_bpe(self) -> "TokenizerSpec":
+        if self.algorithm != "bpe" and (self.digits is not None or self.reserve):
+            raise ValueError(f"digits and reserve go with algorithm: bpe, not {self.algorithm}")
+        return self
 
 
 class CorpusSpec(Model):

@@ -75,6 +75,9 @@ class RLSpec(Model):
     """Distinct prompts per step."""
     minibatches: Count = 1
     """Optimiser steps per pass over a batch of rollouts."""
+    max_prompt_length: Annotated[Count | None, Since(None)] = None
+    """Most tokens of a prompt: a run with a longer one is refused. The published charge of a step counts it, too
+    (arXiv:2512.07783: L = 1,024 + 1,024); null: no limit, and L is max_completion_length."""
     max_completion_length: Count = 128
     """Tokens after which a completion is cut."""
     temperature: NotNegative = 1.0

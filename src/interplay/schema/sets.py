@@ -1,5 +1,6 @@
 """The problem sets of a study: generated, read from a file, or made of others."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import model_validator
@@ -8,7 +9,7 @@ from interplay.schema.base import Count, Model, Natural
 from interplay.schema.dataset import Format, Split
 
 FORMS = {
-    "generated": ("band", "bands", "op_shares", "transform", "task", "seed"),
+    "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
     "file": ("file", "sha256", "format", "defects"),
     "mix": ("mix", "steps"),
 }
@@ -35,6 +36,12 @@ class DataSet(Model):
     """Whether stages may be trained on it though its split is test, as in a study of contamination; else that is refused."""
     seed: Natural = 0
     """Generated: key of the generator, by which sets of equal task, size and split hold different problems."""
+    shards: Count | None = None
+    """Generated: parts that the set is made in, each a set of size / shards problems with a seed and a corpus of its own, so that
+    they are made side by side and each fits in memory. Only pretrain, midtrain and sft read such a set, and all sets of their mix
+    have equally many. Nothing repeats within a shard (see `unique`), some problems do across shards; a transform sees one shard
+    at a time; a bpe tokenizer learns from the first. A set that grows by shards of equal size keeps those that it has. Null: one
+    whole set."""
     task: dict[str, Any] = {}
     """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
     file: str | None = None
@@ -62,6 +69,8 @@ class DataSet(Model):
                 raise ValueError("op_shares needs a single band")
         if self.form == "file" and self.format is None:
             raise ValueError("format is missing; name the format of the file")
+        if self.shards is not None and self.shards < 2:
+            raise ValueError("shards must be at least 2; leave it out for one whole set")
         if self.leak and self.split != "test":
             raise ValueError("leak goes with split: test; take it away")
         for form, keys in FORMS.items():
@@ -78,6 +87,11 @@ class DataSet(Model):
     def names(self) -> list[str]:
         """The bands that a generated set or a file names."""
         return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
+
+
+def is_whole(given: Mapping[str, Any]) -> bool:
+    """Whether the keys make a set by themselves, not some change of another: they say where its rows come from."""
+    return not {"split", "file", "sha256", "mix"}.isdisjoint(given)
 
 
 WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}

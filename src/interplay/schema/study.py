@@ -23,8 +23,8 @@ class Nested(Model):
 class BudgetSplit(Model):
     """One budget, shared between a mid-training and an RL stage of the path (arXiv:2512.07783, section 5). The planner sets the
     tokens of the one, (1 - rl_share) of the budget in whole batches, and the steps of the other, for which (5/3) N r L comes
-    nearest to the rest: N prompts in all, r = num_generations, L = max_completion_length. A stage without a share leaves the
-    path."""
+    nearest to the rest: N prompts in all, r = num_generations, L = max_prompt_length + max_completion_length. A stage
+    without a share leaves the path."""
 
     tokens: Count | None = None
     """The budget, as `match: {budget: tokens, accounting: paper}` counts it; null: an axis, `split.tokens`, gives it."""
@@ -89,18 +89,27 @@ class ScaleChange(Model):
 
     knobs: dict[str, float | int | str | bool] = {}
     """Values of the study's knobs."""
+    task: dict[str, Any] = {}
+    """The task in place of the study's, whole, such as another family: the same question on another surface."""
+    tokenizer: dict[str, Any] = {}
+    """The tokenizer in place of the study's, whole."""
     tasks: dict[str, dict[str, Any]] = {}
     """Name of a family -> keys of its task."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]] = {}
     """Ops of bands."""
     sizes: dict[Split, Count] = {}
     """Problems per band of each split."""
+    per_op: dict[Split, Count] = {}
+    """Problems per op of each split, in place of `sizes`."""
     seeds: Annotated[list[Natural], Field(min_length=1)] | None = None
     """Seed values of studies that vary their seeds without listing values."""
     kinds: dict[str, dict[str, Any]] = {}
     """Per kind: keys of its spec, and `run`."""
     data: dict[str, dict[str, Any]] = {}
-    """Name of a problem set -> keys of it that differ at this scale, such as its file or the size of a context."""
+    """Name of a problem set -> keys of it that differ at this scale, such as its file or the size of a context. Under a name that
+    the study has not, a whole set that exists at this scale alone."""
+    stages: dict[str, dict[str, Any]] = {}
+    """Name of a stage -> keys of it that differ at this scale, such as the mix of its data; each replaces the stage's own."""
 
 
 class Study(Model):
@@ -115,7 +124,8 @@ class Study(Model):
     knobs: dict[str, float | int | str | bool] = {}
     """Name -> a value that other keys of the study take up as `${knobs.NAME}`; each scale may set its own."""
     tokenizer: dict[str, Any] = {}
-    """Keys of the tokenizer that fresh models share; its tasks are those of the study and of its problem sets."""
+    """Keys of the tokenizer that fresh models share; its tasks are those of the study and of its problem sets. With
+    `algorithm: bpe` also `data`, the names of the sets that it learns from: without it, all that are of split train."""
     data: dict[str, DataSet]
     """Name -> problem set."""
     decontaminate: Decontaminate | None = None
@@ -139,7 +149,7 @@ class Study(Model):
     claims: list[Claim] = []
     """What is asserted, each with its test."""
     scales: dict[str, ScaleChange] = {}
-    """Name of a scale -> what this study needs otherwise there: sizes, never the question."""
+    """Name of a scale -> what this study needs otherwise there: sizes, surface and settings, never the question."""
 
     @field_validator("match", mode="before")
     @classmethod
@@ -156,6 +166,8 @@ class Scale(Model):
     """Ops of each band; `interplay calibrate` pins all but id from the base alone."""
     sizes: dict[Split, Count]
     """Problems per band of each split."""
+    per_op: dict[Split, Count] = {}
+    """Problems per op of each split, in place of `sizes`: a set of several bands then holds as many of each op."""
     seeds: Annotated[list[Natural], Field(min_length=1)] = [0]
     """Seed values of studies that vary their seeds without listing values."""
     kinds: dict[str, dict[str, Any]]

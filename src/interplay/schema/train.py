@@ -24,8 +24,8 @@ class PositionJumps(Model):
 
 
 class TrainSpec(Model):
-    """Next-token training on a corpus. Roles: `corpus`; `init` (a model) unless `model` is given; `tokenizer` when it is;
-    `validation` (a problem set) for the loss by band."""
+    """Next-token training on a corpus. Roles: `corpus` (`corpus.0`, `corpus.1`, ... where the data come in shards); `init` (a
+    model) unless `model` is given; `tokenizer` when it is; `validation` (a problem set) for the loss by band."""
 
     model: Shape | None = None
     """Shape of a fresh model (pretrain); null to start from the `init` role (midtrain, sft)."""

@@ -7,6 +7,7 @@ from interplay.schema.data import CorpusSpec
 from interplay.schema.kinds import KINDS
 from interplay.schema.mix import check_mix
 from interplay.schema.report import ReportArm
+from interplay.schema.sets import is_whole
 from interplay.schema.study import Arm, Scale, Study
 from interplay.schema.train import TrainSpec
 from interplay.study.arms import SPLIT, Combination
@@ -69,8 +70,10 @@ def names(study: Study, scale: Scale, where: str) -> None:
         for other in data.mix or {}:
             _known(other, study.data, f"{where}: data.{name}.mix", "problem set")
     for name, change in study.scales.items():
-        for other in change.data:
+        for other in [other for other, given in change.data.items() if not is_whole(given)]:
             _known(other, study.data, f"{where}: scales.{name}.data", "problem set")
+        for other in change.stages:
+            _known(other, study.stages, f"{where}: scales.{name}.stages", "stage")
     for name, arm in study.arms.items():
         _path(study, arm.path, f"{where}: arms.{name}.path")
         _keys(study, arm, f"{where}: arms.{name}")

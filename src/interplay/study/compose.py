@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.schema.base import UserError, nearest, parse
+from interplay.schema.sets import is_whole
 from interplay.schema.study import Scale, ScaleChange, Study
 
 LIMITS = ("max_gpu_hours", "max_hours")
@@ -65,18 +66,28 @@ def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
 
 
 def _at_scale(tree: dict[str, Any], scale: str) -> dict[str, Any]:
-    """The study's tree with the keys of its problem sets that differ at this scale. What has not the form that the schema wants
-    is left for the schema to refuse."""
-    changes, data = tree.get("scales"), tree.get("data")
+    """The study's tree as it stands at this scale: its task and tokenizer, if the scale replaces them, and its problem sets and
+    stages with the keys that differ there. What has not the form that the schema wants is left for the schema to refuse."""
+    changes = tree.get("scales")
     mine = changes.get(scale) if isinstance(changes, dict) else None
-    sets = mine.get("data") if isinstance(mine, dict) else None
-    if not isinstance(sets, dict) or not isinstance(data, dict):
+    if not isinstance(mine, dict):
         return tree
+    replaced = {key: mine[key] for key in ("task", "tokenizer") if mine.get(key)}
+    parts = {key: _with_keys(tree.get(key), mine[key]) for key in ("data", "stages") if key in mine}
+    return {**tree, **replaced, **parts}
+
+
+def _with_keys(entries: Any, changes: Any) -> Any:
+    """Entries by name, with the keys that change put in place, and the problem sets that are new. What else is new is left out
+    here, and `check.names` names it."""
+    if not isinstance(entries, dict) or not isinstance(changes, dict):
+        return entries
     merged = {
-        name: {**old, **sets[name]} if isinstance(old, dict) and isinstance(sets.get(name), dict) else old
-        for name, old in data.items()
+        name: {**old, **changes[name]} if isinstance(old, dict) and isinstance(changes.get(name), dict) else old
+        for name, old in entries.items()
     }
-    return {**tree, "data": merged}
+    new = {name: change for name, change in changes.items() if name not in entries and isinstance(change, dict)}
+    return {**merged, **{name: change for name, change in new.items() if is_whole(change)}}
 
 
 def _changed(scale: Scale, change: ScaleChange | None) -> Scale:
@@ -92,6 +103,7 @@ def _changed(scale: Scale, change: ScaleChange | None) -> Scale:
             **nested,
             "bands": {**scale.bands, **change.bands},
             "sizes": {**scale.sizes, **change.sizes},
+            "per_op": {**{split: n for split, n in scale.per_op.items() if split not in change.sizes}, **change.per_op},
             "seeds": change.seeds or scale.seeds,
         }
     )

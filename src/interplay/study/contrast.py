@@ -7,6 +7,7 @@ from typing import Any
 
 from interplay.schema.base import Model, UserError, shown
 from interplay.schema.report import ReportArm
+from interplay.schema.roles import corpora
 from interplay.schema.task import Task
 from interplay.study.arms import Combination
 from interplay.study.plan import Plan
@@ -29,7 +30,7 @@ def resolved(
         stage = plan.stages[digest]
         spec = {field: getattr(stage.spec, field) for field in type(stage.spec).model_fields if field not in FROM_DATA}
         own = {key: value for key, value in entries.get(name, {}).items() if key in OWN_KEYS and key != "corpus"}
-        corpus = plan.stages[stage.deps["corpus"]].spec if "corpus" in stage.deps else None
+        corpus = next((plan.stages[dep].spec for dep in corpora(stage.deps)), None)
         found[name] = {**spec, **own, "corpus": corpus, "seed": entries.get(name, {}).get("seed", 0)}
         if more := blocks.get(digest):
             found[name]["num_samples"] = sum(at(plan.stages[part].spec, ["num_samples"]) for part in (digest, *more))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from interplay.schema.base import UserError, parse, shown
+from interplay.schema.base import MOST, UserError, parse, shown
 from interplay.schema.curate import STEPS, CurateSpec
 from interplay.schema.data import ProblemsSpec
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.report import ReportArm
+from interplay.schema.roles import shard_label
 from interplay.schema.sets import DataSet
 from interplay.schema.task import Task, TaskKey
+from interplay.store import random
 from interplay.tasks.table import family
 
 if TYPE_CHECKING:
@@ -22,15 +24,26 @@ STEP_KEYS = {"arm", "evaluate", "against"}
 
 
 def stage_of(e: Expansion, name: str, key: str) -> str:
-    """Digest of the problem set of that name, for which `key` of the study asks. Raises UserError when it leads back to
-    itself."""
+    """Digest of the problem set of that name, which `key` of the study asks for as a whole. Raises UserError when it leads back
+    to itself, and when it comes in shards."""
+    if name in e.study.data and (shards := e.study.data[name].shards):
+        reader = f"data.{name} comes in {shards} shards, which only pretrain, midtrain and sft read"
+        raise UserError(f"{e.where}: {key} = {shown(name)}: {reader}; name a set without shards")
+    return shards_of(e, name, key)[0]
+
+
+def shards_of(e: Expansion, name: str, key: str) -> list[str]:
+    """Digests of the shards of a problem set, in order; of the whole set where it has none. Raises UserError when it leads back
+    to itself."""
     if name in e.making:
         circle = " -> ".join([*e.making[e.making.index(name) :], name])
         raise UserError(f"{e.where}: data.{name}: made of itself: {circle}; take one of them away")
     data = e.pick(e.study.data, name, key, "problem set")
     e.making.append(name)
     try:
-        return {"generated": _generated, "file": _file, "mix": _mixed}[data.form](e, name, data)
+        if data.form == "generated":
+            return _generated(e, name, data)
+        return [_file(e, name, data) if data.form == "file" else _mixed(e, name, data)]
     finally:
         e.making.pop()
 
@@ -66,18 +79,26 @@ def tokenizer_spec(e: Expansion) -> dict[str, Any]:
         if not needed or texts - known:
             needed.append(given)
             known |= texts
-    return {**e.study.tokenizer, "task": needed[0], "others": needed[1:]}
+    own = {key: value for key, value in e.study.tokenizer.items() if key != "data"}
+    return {**own, "task": needed[0], "others": needed[1:]}
 
 
 def tokenizer_roles(e: Expansion) -> dict[str, str]:
-    """Roles of the tokenizer: what BPE learns from, the study's generated sets of split train and the files that have no other,
-    by digest so that names do not matter. Raises UserError where there is none."""
+    """Roles of the tokenizer: what BPE learns from, the sets that the study names for it, or else its generated sets of split
+    train and the files that have no other, by digest so that names do not matter; of a set in shards the first. Raises UserError
+    where there is none."""
+    chosen = e.study.tokenizer.get("data")
     if e.study.tokenizer.get("algorithm") != "bpe":
+        if chosen is not None:
+            raise UserError(f"{e.where}: tokenizer.data = {shown(chosen)}: only algorithm: bpe learns from sets; take it away")
         return {}
-    fit = [name for name, data in e.study.data.items() if data.form != "mix" and data.split in ("train", None)]
+    if chosen is not None and not (isinstance(chosen, list) and chosen):
+        raise UserError(f"{e.where}: tokenizer.data = {shown(chosen)}: must be a list of problem sets")
+    fit = chosen or [name for name, data in e.study.data.items() if data.form != "mix" and data.split in ("train", None)]
     if not fit:
         raise UserError(f"{e.where}: tokenizer.algorithm = 'bpe': learns from sets of split train; generate one, or read a file")
-    digests = sorted({stage_of(e, name, "tokenizer") for name in fit})
+    digests = sorted({shards_of(e, name, "tokenizer.data")[0] for name in fit})
+    refuse_tests(e, fit, "tokenizer.data")
     return {f"data.{i}": digest for i, digest in enumerate(digests)}
 
 
@@ -152,20 +173,46 @@ def made_of(e: Expansion, digests: Iterable[str]) -> set[str]:
     return found
 
 
-def _generated(e: Expansion, name: str, data: DataSet) -> str:
-    sizes, bands = e.scale.sizes, data.names()
+def _generated(e: Expansion, name: str, data: DataSet) -> list[str]:
+    """One problem set, or one for each shard. A shard's seed hangs on its number and not on how many there are, so that a set can
+    grow by shards and keep those that were made."""
+    bands = {band: _op_shares(e, data, band, f"data.{name}.band") for band in data.names()}
+    shares, size = _sizes(e, name, data, bands)
     spec: dict[str, Any] = {
         "task": task_of(e, name, data),
-        "bands": {band: _op_shares(e, data, band, f"data.{name}.band") for band in bands},
-        "shares": {band: 1 / len(bands) for band in bands},
-        "size": data.size or e.pick(sizes, data.split, f"data.{name}.split", "split with a size in the scale") * len(bands),
+        "bands": bands,
+        "shares": shares,
+        "size": size,
         "split": data.split,
     }
     if data.seed:
         spec["seed"] = data.seed
+    shards = data.shards or 1
+    if spec["size"] % shards:
+        raise UserError(
+            f"{e.where}: data.{name}.shards = {shards}: its {spec['size']} problems do not divide into so many shards of equal "
+            f"size; change shards, or give a size that is a multiple"
+        )
     if data.transform:
         spec["transform"] = {"name": "custom", **data.transform}
-    return e.stage("problems", spec, {}, f"data.{name}")
+    if data.shards is None:
+        return [e.stage("problems", spec, {}, f"data.{name}")]
+    spec["size"] //= shards
+    seeds = [random.key("shard", data.seed, shard) % MOST for shard in range(shards)]
+    return [
+        e.stage("problems", {**spec, "seed": seed}, {}, f"data.{name}", shard_label(f"data.{name}", shard))
+        for shard, seed in enumerate(seeds)
+    ]
+
+
+def _sizes(e: Expansion, name: str, data: DataSet, bands: Mapping[str, dict[int, float]]) -> tuple[dict[str, float], int]:
+    """Share of each band and problems in all: as many as the set says, or else as the scale has for its split, so many an op or
+    so many a band."""
+    if data.split in e.scale.per_op and not data.size:
+        total = sum(map(len, bands.values()))
+        return {band: len(ops) / total for band, ops in bands.items()}, e.scale.per_op[data.split] * total
+    size = data.size or e.pick(e.scale.sizes, data.split, f"data.{name}.split", "split with a size in the scale") * len(bands)
+    return dict.fromkeys(bands, 1 / len(bands)), size
 
 
 def _op_shares(e: Expansion, data: DataSet, band: str, key: str) -> dict[int, float]:

@@ -1,4 +1,5 @@
-"""What the stages of a plan will take: from the pace of finished stages of their kind, else from FLOPs at an assumed rate.
+"""What the stages of a plan will take: from the pace of finished stages of their kind, else from FLOPs or problems at an assumed
+rate.
 
 Both sides of a pace are planned: seconds of wall clock over the cost that the finished stage's own spec foretold. So completions
 that end long before their cap, and all that surrounds the arithmetic, are in it."""
@@ -16,6 +17,7 @@ from interplay.schema.kinds import SETS
 from interplay.schema.rl import RLSpec
 from interplay.store.artifact import split_ref
 from interplay.store.metrics import read_telemetry
+from interplay.study import disk, rates
 from interplay.study.plan import Stage
 from interplay.study.state import FINISHED, Found, Library, share_done
 
@@ -28,7 +30,10 @@ MOST_SHORTER = 500
 MOST_RECORDS = 200
 """Finished stages of a kind whose pace is read, the newest first."""
 
-MEASURED, ASSUMED, NOTHING = "past records", "FLOPs", "no estimate"
+MEASURED, ASSUMED, RATED, NOTHING = "past records", "FLOPs", "stated rates", "no estimate"
+
+PROBLEMS = "problems of "
+"""Begins the unit of work of stages whose time goes by problems; their family ends it."""
 
 
 class Pace(NamedTuple):
@@ -39,6 +44,10 @@ class Pace(NamedTuple):
     parameters: int
     gpus: int
     threads: int
+    amount: float
+    """Units of the whole stage."""
+    bytes_per_item: float
+    """What it left on disk, for each problem that it holds or completion that it sampled; 0 where it does neither."""
 
 
 class Time(NamedTuple):
@@ -47,14 +56,16 @@ class Time(NamedTuple):
     seconds: float
     gpu_seconds: float
     source: str
-    """MEASURED, ASSUMED or NOTHING."""
+    """MEASURED, ASSUMED, RATED or NOTHING."""
 
 
 class Estimate(NamedTuple):
-    """Costs and times by digest, of the stages asked for."""
+    """Costs, times and bytes by digest, of the stages asked for."""
 
     costs: dict[str, Cost]
     times: dict[str, Time]
+    bytes: dict[str, float | None]
+    """What a stage leaves on disk; None where nothing tells."""
 
     def hours(self) -> float:
         """Wall-clock hours, one stage after another."""
@@ -126,7 +137,8 @@ def estimate(wanted: Mapping[str, float], library: Library, found: Mapping[str, 
     every = costs(planned)
     paces = {kind: _paces(kind, library, found) for kind in {planned[digest]["kind"] for digest in wanted}}
     times = {digest: _time(planned[digest], every[digest], left, paces, planned) for digest, left in wanted.items()}
-    return Estimate(every, times)
+    sizes = {digest: _bytes(planned[digest], every[digest], paces, planned) for digest in wanted}
+    return Estimate(every, times, sizes)
 
 
 def refuse(what: str, made: Estimate, max_gpu_hours: float | None = None, max_hours: float | None = None) -> None:
@@ -148,20 +160,21 @@ def said(sources: Iterable[str]) -> str:
         MEASURED: "measured on past records",
         ASSUMED: f"from FLOPs at an assumed {CPU_FLOPS / 1e9:g} GFLOP/s per CPU thread or {GPU_FLOPS / 1e12:g} TFLOP/s per GPU, "
         "for want of past records",
+        RATED: "problems and corpora at stated rates for their family",
         NOTHING: "kinds without past records and without FLOPs left out",
     }
-    return "; ".join(words[source] for source in (MEASURED, ASSUMED, NOTHING) if source in set(sources)) or "nothing to do"
+    return "; ".join(words[source] for source in (MEASURED, ASSUMED, RATED, NOTHING) if source in set(sources)) or "nothing to do"
 
 
 def _work(stage: Mapping[str, Any], cost: Cost, known: Mapping[str, Mapping[str, Any]]) -> tuple[str, float]:
     """What a stage's time is proportional to, and how much of it: FLOPs (tokens where the model's size is unknown), problems of
-    a set or a corpus, else one stage."""
+    a family in a set or a corpus, else one stage."""
     if cost.flops:
         return "flops", float(cost.flops)
     if cost.tokens or cost.sampled:
         return "tokens", float(cost.tokens + cost.sampled)
     problems = _problems(stage, known) if stage["kind"] in (*SETS, "corpus") else 0
-    return ("problems", float(problems)) if problems else ("stages", 1.0)
+    return (f"{PROBLEMS}{rates.family(stage, known)}", float(problems)) if problems else ("stages", 1.0)
 
 
 def _problems(stage: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> int:
@@ -186,7 +199,24 @@ def _pace(digest: str, library: Library, folder: Path) -> Pace | None:
     stage, cost = known[digest], costs(known)[digest]
     unit, amount = _work(stage, cost, known)
     gpus, threads = int(stage["run"].get("gpus", 0)), int(telemetry.get("threads", 1))
-    return Pace(unit, seconds / amount, cost.parameters or 0, gpus, threads)
+    items = _items(unit, amount, cost)
+    return Pace(
+        unit, seconds / amount, cost.parameters or 0, gpus, threads, amount, disk.written(folder) / items if items else 0.0
+    )
+
+
+def _items(unit: str, amount: float, cost: Cost) -> float:
+    """What a stage's bytes are proportional to: the problems that it holds or the completions that it samples."""
+    return amount if unit.startswith(PROBLEMS) else float(cost.rollouts)
+
+
+def _bytes(
+    stage: Mapping[str, Any], cost: Cost, paces: Mapping[str, list[Pace]], planned: Mapping[str, Mapping[str, Any]]
+) -> float | None:
+    unit, amount = _work(stage, cost, planned)
+    data = unit.startswith(PROBLEMS)
+    measured = [one.bytes_per_item for one in paces[stage["kind"]] if one.bytes_per_item and (one.unit == unit or not data)]
+    return disk.of_stage(stage, cost, _items(unit, amount, cost), unit.removeprefix(PROBLEMS) if data else "", measured)
 
 
 def _seconds(telemetry: Mapping[str, Any], spec: Mapping[str, Any]) -> float | None:
@@ -227,12 +257,16 @@ def _time(
     gpus, threads = int(stage["run"]["gpus"]), int(stage["run"]["threads"])
     unit, amount = _work(stage, cost, planned)
     alike = [pace for pace in paces[stage["kind"]] if pace.unit == unit and pace.gpus == gpus]
+    if unit.startswith(PROBLEMS):
+        alike = [pace for pace in alike if pace.amount * rates.FEW >= amount]
     if alike:
         seconds = left * amount * _nearest(alike, cost.parameters or 0, threads)
         return Time(seconds, seconds * gpus, MEASURED)
     if cost.flops:
         seconds = left * cost.flops / (GPU_FLOPS * gpus if gpus else CPU_FLOPS * threads)
         return Time(seconds, seconds * gpus, ASSUMED)
+    if unit.startswith(PROBLEMS) and (whole := rates.seconds(stage, amount, unit.removeprefix(PROBLEMS))):
+        return Time(left * whole, left * whole * gpus, RATED)
     return Time(0.0, 0.0, NOTHING)
 
 

@@ -11,6 +11,7 @@ from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.kinds import KINDS, TRAINERS
 from interplay.schema.report import ReportArm, ReportStage
 from interplay.schema.rl import RLSpec
+from interplay.schema.roles import corpora, corpus_roles, shard_label
 from interplay.schema.run import Run
 from interplay.schema.study import Scale, Study
 from interplay.store.artifact import split_ref
@@ -80,15 +81,34 @@ class Expansion:
         """The problem set of that name, for which `key` of the study asks."""
         return data.stage_of(self, name, key)
 
+    def shards(self, shares: dict[str, float], label: str) -> list[tuple[list[float], dict[str, str]]]:
+        """`mix` for what a trainer reads: of sets in shards one mix for each shard, else one. Raises UserError where the sets
+        have not equally many."""
+        self._check_mix(shares, label, "data")
+        found = {name: data.shards_of(self, name, f"{label}.data") for name in shares}
+        counts = {name: len(digests) for name, digests in found.items()}
+        if len(set(counts.values())) > 1:
+            said = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise UserError(
+                f"{self.where}: {label}.data = {shown(list(shares))}: sets of one mix must come in equally many shards; these "
+                f"have {said}; give the others data.NAME.shards too"
+            )
+        return [
+            _by_digest([(found[name][shard], share) for name, share in shares.items()])
+            for shard in range(next(iter(counts.values())))
+        ]
+
     def mix(self, shares: dict[str, float], label: str, key: str = "data") -> tuple[list[float], dict[str, str]]:
         """Shares and roles of a mix of problem sets, ordered by digest so that names do not enter the identity."""
+        self._check_mix(shares, label, key)
+        return _by_digest([(self.problems(name, f"{label}.{key}"), share) for name, share in shares.items()])
+
+    def _check_mix(self, shares: Any, label: str, key: str) -> None:
         if not isinstance(shares, dict):
             raise UserError(
                 f"{self.where}: {label}.{key} = {shown(shares)}: must map problem sets to shares, such as {{edge: 1.0}}"
             )
         check.mix(shares, f"{self.where}: {label}.{key}")
-        by_digest = sorted((self.problems(name, f"{label}.{key}"), share) for name, share in shares.items())
-        return [share for _, share in by_digest], {f"data.{i}": digest for i, (digest, _) in enumerate(by_digest)}
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
@@ -101,33 +121,45 @@ class Expansion:
             return self.stage(kind, given, {}, key)
         if "data" not in entry:
             raise UserError(f"{self.where}: {key}.data: missing; name the problem sets and their shares")
-        shares, roles = self.mix(entry["data"], key)
+        mixes = self.shards(entry["data"], key) if kind in TRAINERS else [self.mix(entry["data"], key)]
         data.refuse_tests(self, entry["data"], f"{key}.data")
-        roles = {role: data.decontaminated(self, digest, key) for role, digest in roles.items()}
+        mixes = [
+            (shares, {role: data.decontaminated(self, digest, key) for role, digest in roles.items()}) for shares, roles in mixes
+        ]
+        sets = [digest for _, roles in mixes for digest in roles.values()]
         deps = {"init": before} if before else {}
         given["seed"] = seed + check.seed(given.get("seed", 0), f"{self.where}: {key}.seed")
         if kind in TRAINERS:
-            corpus = {**entry.get("corpus", {}), "mix": shares}
-            deps["corpus"] = self.stage("corpus", corpus, {**roles, "tokenizer": tokenizer}, f"{key}.corpus")
+            deps |= self.corpora(entry.get("corpus", {}), mixes, tokenizer, f"{key}.corpus")
             if not before:
                 deps["tokenizer"] = tokenizer
             if "validation" in entry:
                 deps["validation"] = self.problems(entry["validation"], f"{key}.validation")
         else:
-            given["mix"] = shares
+            given["mix"], roles = mixes[0]
             deps |= roles
             if "offline" in entry:
                 deps |= offline.roles(self, entry["offline"], roles, str(before), key)
         digest = self.stage(kind, given, deps, key, f"{arm}/{name}/seed{seed}")
         spec = self.plan.stages[digest].spec
         if kind in TRAINERS:
-            check.whole_rows(spec, self.plan.stages[deps["corpus"]].spec, f"{self.where}: {key}")
+            check.whole_rows(spec, self.plan.stages[corpora(deps)[0]].spec, f"{self.where}: {key}")
         if "offline" in entry and isinstance(spec, RLSpec):
             offline.check(spec.method.sampler, entry["offline"], f"{self.where}: {key}")
         earlier = split_ref(before or "")[0]
-        self.trained[digest] = self.trained.get(earlier, set()) | data.ops_of(self, list(roles.values()))
-        self.sets[digest] = list(dict.fromkeys([*self.sets.get(earlier, []), *roles.values()]))
+        self.trained[digest] = self.trained.get(earlier, set()) | data.ops_of(self, sets)
+        self.sets[digest] = list(dict.fromkeys([*self.sets.get(earlier, []), *sets]))
         return digest
+
+    def corpora(
+        self, given: dict[str, Any], mixes: list[tuple[list[float], dict[str, str]]], tokenizer: str, key: str
+    ) -> dict[str, str]:
+        """A trainer's corpora by role: one of each mix."""
+        found = {}
+        for shard, (role, (shares, roles)) in enumerate(zip(corpus_roles(len(mixes)), mixes, strict=True)):
+            label = shard_label(key, shard) if len(mixes) > 1 else key
+            found[role] = self.stage("corpus", {**given, "mix": shares}, {**roles, "tokenizer": tokenizer}, key, label)
+        return found
 
     def selected(self, name: str, before: str, stages: Tree, label: str) -> str:
         """The select stage of a path: the best model of the stage `before` it."""
@@ -262,11 +294,9 @@ class Expansion:
         shown |= {rung.digest for row in rows for rung in row.rungs}
         blocks = {digest: more for digest, more in self.blocks.items() if digest in shown}
         shown |= {digest for more in blocks.values() for digest in more}
-        corpora = {
-            self.plan.stages[digest].deps[role] for digest in shown for role in self.plan.stages[digest].deps if role == "corpus"
-        }
+        packed = {digest for reader in shown for digest in corpora(self.plan.stages[reader].deps)}
         used = shown | {
-            dep for digest in shown | corpora for role, dep in self.plan.stages[digest].deps.items() if role.startswith("data")
+            dep for digest in shown | packed for role, dep in self.plan.stages[digest].deps.items() if role.startswith("data")
         }
         used |= data.made_of(self, used)
         trained = {row.arm: sorted(self.trained.get(row.path[-1].digest, set())) for row in rows}
@@ -293,6 +323,11 @@ class Expansion:
         if not isinstance(name, str) or name not in table:
             raise UserError(f"{self.where}: {key} = {shown(name)}: no such {what}{nearest(name, table)}")
         return table[name]
+
+
+def _by_digest(pairs: list[tuple[str, float]]) -> tuple[list[float], dict[str, str]]:
+    pairs = sorted(pairs)
+    return [share for _, share in pairs], {f"data.{i}": digest for i, (digest, _) in enumerate(pairs)}
 
 
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:

@@ -105,6 +105,7 @@ def as_json(seen: Overview) -> dict[str, Any]:
             "detail": seen.states[digest].detail,
             **_cost(costs[digest]),
             **({"seconds": times[digest].seconds, "source": times[digest].source} if digest in times else {}),
+            **({"bytes": seen.estimate.bytes[digest]} if digest in times else {}),
         }
         for digest, stage in plan.stages.items()
     ]

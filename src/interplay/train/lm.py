@@ -19,6 +19,7 @@ from interplay.model.decoder import Decoder
 from interplay.model.device import device
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.schema.base import PermanentError, UserError
+from interplay.schema.roles import corpora
 from interplay.schema.run import Run
 from interplay.schema.train import TrainSpec
 from interplay.store.metrics import Metrics, Progress, telemetry
@@ -93,7 +94,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
 
 def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
     """Rows and steps. The budget is met by the first step after which at least `tokens` tokens, padding apart, were seen."""
-    corpus = packing.load(inputs["corpus"])
+    corpus = packing.load(corpora(inputs))
     width = corpus.tokens.shape[1]
     if spec.batch_tokens % width:
         raise UserError(f"train: batch_tokens = {spec.batch_tokens}: must be a multiple of the corpus' sequence_length, {width}")

@@ -40,11 +40,24 @@ def refined(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colours: 
 
 def _refine_down(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colours: list[int]) -> None:
     """Each node's colour from its own and its parents', which stand before it; their places count under a minus only."""
+    mixed: list[int] = []
+    """What each node so far adds to its readers."""
     for place, parents in enumerate(reads):
         total = colours[place] * 3
-        for number, parent in enumerate(parents):
-            total += mix(colours[parent] + (number if ordered[place] else 0))
+        if ordered[place]:
+            for number, parent in enumerate(parents):
+                total += mix(colours[parent] + number)
+        else:
+            for parent in parents:
+                total += mixed[parent] or _mixed(mixed, colours, parent)
         colours[place] = mix(total)
+        mixed.append(0)
+
+
+def _mixed(mixed: list[int], colours: list[int], parent: int) -> int:
+    """Work out and keep what a node adds: many are read more than once, and many by none."""
+    found = mixed[parent] = mix(colours[parent])
+    return found
 
 
 def _refine_up(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colours: list[int]) -> None:
@@ -52,8 +65,13 @@ def _refine_up(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colour
     totals = [colour * 5 for colour in colours]
     for place in range(len(colours) - 1, -1, -1):
         colour = colours[place] = mix(totals[place])
-        for number, parent in enumerate(reads[place]):
-            totals[parent] += mix(colour + (number if ordered[place] else 0) + 7)
+        if ordered[place]:
+            for number, parent in enumerate(reads[place]):
+                totals[parent] += mix(colour + number + 7)
+        elif reads[place]:
+            added = mix(colour + 7)
+            for parent in reads[place]:
+                totals[parent] += added
 
 
 def mix(number: int) -> int:

@@ -35,15 +35,32 @@ class Shape(NamedTuple):
     """Whether the goal should be the total of a place: it then reads nothing but the lanes."""
 
 
+class Leaves(NamedTuple):
+    """Values of leaves, and the running sums of their shares."""
+
+    numbers: tuple[int, ...]
+    sums: tuple[float, ...]
+
+
+class Wanted(NamedTuple):
+    """What does not change while a graph grows."""
+
+    task: OpDagProse
+    shape: Shape
+    room: Room
+    values: Leaves
+
+
 class Growth:
     """The nodes so far, one entry each, in topological order, and what is open."""
 
     __slots__ = (
         "asked", "closed", "constants", "edges", "free", "leaves", "levels", "members", "minus", "opened", "operators", "parents",
-        "slopes", "totals", "values",
+        "slopes", "totals", "values", "wanted",
     )  # fmt: skip
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
         self.parents: list[tuple[int, ...]] = []
         self.constants: list[int | None] = []
         self.operators: list[str] = []
@@ -57,9 +74,9 @@ class Growth:
         self.closed: list[int] = []
         self.members: set[int] = set()
         """Nodes that are part of a total, and totals, which cannot be."""
-        self.edges = shape.op
+        self.edges = wanted.shape.op
         """Still to be placed."""
-        self.leaves = shape.width
+        self.leaves = wanted.shape.width
         """Still to be planted."""
         self.asked = 0
         """Totals so far; each has a place to itself."""
@@ -78,27 +95,34 @@ class Definition(NamedTuple):
     slope: int
 
 
-class Leaves(NamedTuple):
-    """Values of leaves, and the running sums of their shares."""
+class After(NamedTuple):
+    """What would be open once a definition is added."""
 
-    numbers: tuple[int, ...]
-    sums: tuple[float, ...]
+    edges: int
+    """Still to be placed."""
+    kept: list[int]
+    """Lanes that stay."""
+    level: int
+    """Of the new lane."""
+    asked: int
+    """Totals."""
+    free: int
+    """Nodes in places whose total is not asked."""
 
 
 def grow(task: OpDagProse, shape: Shape, room: Room, draw: Draw) -> Growth | None:
     """A necessary graph of that shape, its last node the goal; None where values ran out of range at the very end of what the
     shape allows, which is rare."""
-    growth = Growth(shape)
     weights = task.leaf_weights()
-    leaves = Leaves(tuple(weights), tuple(accumulate(weights.values())))
-    _plant(growth, _leaf(leaves, draw), shape.reverse)
+    growth = Growth(Wanted(task, shape, room, Leaves(tuple(weights), tuple(accumulate(weights.values())))))
+    _plant(growth, _leaf(growth, draw), shape.reverse)
     while growth.edges:
         for _ in range(TRIES):
-            if _try(growth, task, shape, room, _proposal(growth, task, shape, draw), leaves, draw):
+            if _try(growth, _proposal(growth, draw), draw):
                 break
         else:
-            for proposal in _sure(growth, task):
-                if _try(growth, task, shape, room, proposal, leaves, draw):
+            for proposal in _sure(growth):
+                if _try(growth, proposal, draw):
                     break
             else:
                 return None
@@ -109,7 +133,8 @@ Proposal = tuple[list[int], bool] | None
 """What a definition reads and whether it has a constant; None: a leaf."""
 
 
-def _leaf(leaves: Leaves, draw: Draw) -> int:
+def _leaf(growth: Growth, draw: Draw) -> int:
+    leaves = growth.wanted.values
     return leaves.numbers[bisect_right(leaves.sums, draw() / 2**32 * leaves.sums[-1])]
 
 
@@ -121,8 +146,9 @@ def _plant(growth: Growth, value: int, unknown: bool) -> None:
     growth.edges -= 1
 
 
-def _proposal(growth: Growth, task: OpDagProse, shape: Shape, draw: Draw) -> Proposal:
+def _proposal(growth: Growth, draw: Draw) -> Proposal:
     """What to add next, at random. Only the goal reads lanes that stand right below it."""
+    task, shape = growth.wanted.task, growth.wanted.shape
     lanes, closed, levels, depth = growth.opened, growth.closed, growth.levels, shape.depth
     chance = draw()
     if growth.leaves and chance & 3 == 0:
@@ -154,9 +180,9 @@ def _extra(growth: Growth, depth: int, draw: Draw) -> int:
     return (left * 2**32 + draw() * climbs) // (climbs * 2**32) - 1 if climbs > 0 else draw() & 1
 
 
-def _sure(growth: Growth, task: OpDagProse) -> list[Proposal]:
+def _sure(growth: Growth) -> list[Proposal]:
     """Definitions of which one fits the count, whatever it is."""
-    levels = growth.levels
+    task, levels = growth.wanted.task, growth.levels
     lanes = sorted(growth.opened, key=levels.__getitem__)
     high, low = lanes[-1], lanes[0]
     below = [place for place in growth.closed if levels[place] < levels[high]]
@@ -172,46 +198,40 @@ def _sure(growth: Growth, task: OpDagProse) -> list[Proposal]:
     return options + [(again[:size], True) for size in range(len(again) - 1, 1, -1)]
 
 
-def _try(
-    growth: Growth,
-    task: OpDagProse,
-    shape: Shape,
-    room: Room,
-    proposal: Proposal,
-    leaves: Leaves,
-    draw: Draw,
-) -> bool:
+def _try(growth: Growth, proposal: Proposal, draw: Draw) -> bool:
     """Add a definition of this kind; False, and nothing changed, where the rest could not be placed or its value does not fit."""
     if proposal is None:
-        return _try_leaf(growth, task, shape, room, _leaf(leaves, draw))
+        return _try_leaf(growth, _leaf(growth, draw))
     reads, constant = proposal
     levels = growth.levels
     edges = growth.edges - len(reads) - constant
     level = 1 + max([levels[place] for place in reads])
     kept = [place for place in growth.opened if place not in reads]
-    if edges < 0 or (not edges and (kept or growth.leaves or level != shape.depth)):
+    if edges < 0 or (not edges and (kept or growth.leaves or level != growth.wanted.shape.depth)):
         return False
-    asked = int(not constant and _can_total(growth, task, shape, room, reads, level, draw))
-    free = growth.free - len(reads) if asked else growth.free + 1
-    if not _completes(growth, task, shape, room, edges, kept, level, growth.asked + asked, free):
-        asked, free = 0, growth.free + 1
-        if not _completes(growth, task, shape, room, edges, kept, level, growth.asked, free):
-            return False
-    found = _defined(growth, task, reads, constant, bool(asked), kept, draw)
+    after = After(edges, kept, level, growth.asked, growth.free + 1)
+    total = not constant and _can_total(growth, reads, level, draw)
+    if total:
+        as_total = After(edges, kept, level, growth.asked + 1, growth.free - len(reads))
+        total = _completes(growth, as_total)
+        after = as_total if total else after
+    if not total and not _completes(growth, after):
+        return False
+    found = _defined(growth, reads, constant, total, kept, draw)
     if found is None:
         return False
     growth.closed += [place for place in growth.opened if place in reads]
-    growth.edges, growth.opened, growth.free = edges, kept, free
-    growth.asked += asked
-    if asked:
+    growth.edges, growth.opened, growth.asked, growth.free = edges, kept, after.asked, after.free
+    if total:
         growth.members.update(reads, [len(levels)])
-    growth.totals.append(bool(asked))
+    growth.totals.append(total)
     _append(growth, found, level)
     return True
 
 
-def _can_total(growth: Growth, task: OpDagProse, shape: Shape, room: Room, reads: list[int], level: int, draw: Draw) -> bool:
+def _can_total(growth: Growth, reads: list[int], level: int, draw: Draw) -> bool:
     """Whether what is read may be all that there is in a place, and the definition its total."""
+    task, shape, room, _ = growth.wanted
     if not growth.members.isdisjoint(reads) or len(reads) > room.types:
         return False
     if shape.total and level >= shape.depth - 1:
@@ -219,13 +239,11 @@ def _can_total(growth: Growth, task: OpDagProse, shape: Shape, room: Room, reads
     return draw() < task.totals * 2**32
 
 
-def _try_leaf(growth: Growth, task: OpDagProse, shape: Shape, room: Room, value: int) -> bool:
+def _try_leaf(growth: Growth, value: int) -> bool:
     growth.leaves -= 1
-    if growth.leaves >= 0 and _completes(
-        growth, task, shape, room, growth.edges - 1, growth.opened, 1, growth.asked, growth.free + 1
-    ):
-        growth.edges -= 1
-        growth.free += 1
+    after = After(growth.edges - 1, growth.opened, 1, growth.asked, growth.free + 1)
+    if growth.leaves >= 0 and _completes(growth, after):
+        growth.edges, growth.free = after.edges, after.free
         growth.totals.append(False)
         _append(growth, Definition((), value, "", False, value, 0), 1)
         return True
@@ -233,42 +251,30 @@ def _try_leaf(growth: Growth, task: OpDagProse, shape: Shape, room: Room, value:
     return False
 
 
-def _completes(
-    growth: Growth,
-    task: OpDagProse,
-    shape: Shape,
-    room: Room,
-    edges: int,
-    kept: list[int],
-    level: int,
-    asked: int,
-    free: int,
-) -> bool:
-    """Whether `edges` can be placed once the lanes are `kept` and a new one at `level`, with so many totals asked and so many
-    nodes in the other places."""
-    left = (room.places - asked) * room.types - free - room.reserve
-    if not edges:
+def _completes(growth: Growth, after: After) -> bool:
+    """Whether what is left then can be placed."""
+    task, shape, room, _ = growth.wanted
+    left = (room.places - after.asked) * room.types - after.free - room.reserve
+    if not after.edges:
         return left >= 0
     levels = growth.levels
-    top = total = level
-    for place in kept:
+    top = total = after.level
+    for place in after.kept:
         height = levels[place]
         total += height
         if height > top:
             top = height
-    lanes = len(kept)
+    lanes = len(after.kept)
     closed = len(growth.closed) + len(growth.opened) - lanes
-    return completes(edges, lanes + 1, total, top, closed, growth.leaves, shape.depth, task.max_parents, left, shape.total)
+    return completes(after.edges, lanes + 1, total, top, closed, growth.leaves, shape.depth, task.max_parents, left, shape.total)
 
 
-def _defined(
-    growth: Growth, task: OpDagProse, reads: list[int], constant: bool, total: bool, kept: list[int], draw: Draw
-) -> Definition | None:
+def _defined(growth: Growth, reads: list[int], constant: bool, total: bool, kept: list[int], draw: Draw) -> Definition | None:
     """The definition with an operator that keeps its value in range and the unknown in sight; None where there is none.
 
     Open nodes that hang on the unknown all have slopes of one sign, so that their sum does, too."""
     values, slopes = growth.values, growth.slopes
-    most_value = task.max_value - sum([values[place] for place in kept]) - LARGEST_LEAF * growth.leaves
+    most_value = growth.wanted.task.max_value - sum([values[place] for place in kept]) - LARGEST_LEAF * growth.leaves
     chance = draw()
     minuses = (False,) if total or len(reads) != 2 else (True, False) if chance & 1 else (False, True)
     bound = any([slopes[place] for place in reads])

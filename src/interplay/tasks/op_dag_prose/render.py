@@ -6,7 +6,7 @@ for values: `Define adult owl in Pine Ridge as k; E = b = 3; so k = 2 + E = 2 + 
 and closes with `</solution> <answer> 5 </answer>`. In reverse mode the unknown is `x`, values are linear forms such as `2*x + 4`,
 and the equation is solved before the answer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from interplay.schema.op_dag_prose import OpDagProse, Theme
@@ -95,7 +95,9 @@ def steps(problem: Problem) -> list[str]:
     return [HARD, *found, *equation(letters[-1], values[-1], problem.values[-1])] if problem.mode == REVERSE else found
 
 
-def step(node: Node, letters: list[str], values: list[Form], place: int, free: Iterator[str], reverse: bool) -> tuple[str, str]:
+def step(
+    node: Node, letters: Sequence[str] | Mapping[int, str], values: list[Form], place: int, free: Iterator[str], reverse: bool
+) -> tuple[str, str]:
     """The letter of a node and what a solution says of it; `letters` and `values` are those of the nodes before, and `free`
     letters are taken first for intermediate results, then for the node."""
     if node.constant is None and not node.parents:

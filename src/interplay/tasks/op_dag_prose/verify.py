@@ -19,9 +19,9 @@ from interplay.tasks.op_dag.graph import REVERSE, Form
 from interplay.tasks.op_dag.judge import BAD_OPERATOR, BAD_PARENTS, BAD_VALUE, NAMED, VALUED
 from interplay.tasks.op_dag.tally import tally
 from interplay.tasks.op_dag_prose.graph import Node, Problem, forms
-from interplay.tasks.op_dag_prose.match import bound, match
+from interplay.tasks.op_dag_prose.match import match, script
 from interplay.tasks.op_dag_prose.parse import Claim, Define, Side, parse, split
-from interplay.tasks.op_dag_prose.scope import NOTHING, PRIME, UNBOUND, UNKNOWN_BOUND, Bound, Said, said, weight, worth
+from interplay.tasks.op_dag_prose.scope import NOTHING, PRIME, UNKNOWN_BOUND, Bound, Bounds, Letters, Said, said, weight, worth
 from interplay.tasks.verdict import Verdict
 
 
@@ -32,18 +32,17 @@ class Gold(NamedTuple):
     places: dict[str, int]
     """Full name -> place, of all nodes."""
     forms: list[Form]
+    bounds: Bounds
     parents: list[frozenset[int]]
     prints: list[int]
     """Fingerprints of the definitions (scope.Bound)."""
     constants: list[tuple[int, ...]]
-    expected: list[int]
-    """Bits of a node that is right."""
 
 
 class Reading(NamedTuple):
     """A completion as far as it has been read."""
 
-    letters: dict[str, Bound]
+    letters: Letters
     state: list[int]
     """Bits of each necessary node."""
     extras: set[str]
@@ -53,15 +52,15 @@ class Reading(NamedTuple):
 @lru_cache(maxsize=1024)
 def gold(problem: Problem) -> Gold:
     """The gold of a problem."""
-    nodes = problem.nodes[: problem.necessary]
+    nodes, values = problem.nodes[: problem.necessary], forms(problem)
     return Gold(
         problem=problem,
         places={node.name: place for place, node in enumerate(problem.nodes)},
-        forms=forms(problem),
+        forms=values,
+        bounds=Bounds(nodes, values),
         parents=[frozenset(node.parents) for node in nodes],
         prints=[_print(node) for node in nodes],
         constants=[() if node.constant is None else (node.constant,) for node in nodes],
-        expected=[VALUED | NAMED if node.parents else VALUED for node in nodes],
     )
 
 
@@ -76,51 +75,55 @@ def _print(node: Node) -> int:
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
     """Judge any text as a solution of the problem. Never raises on account of the text."""
-    truth = gold(problem)
+    known = script(problem)
     texts, answer = split(completion)
-    known = match(problem, texts)
-    state = [bits if place in known.places else 0 for place, bits in enumerate(truth.expected)]
-    if known.sentences == len(texts):
-        return tally(state, truth.expected, options, True, 0, answer, problem.answer)
-    bounds = {chr(code): bound(problem, truth.forms, sign) for code, sign in known.signs.items()}
-    reading = Reading({letter: found for letter, found in bounds.items() if found}, state, set())
-    readable, unknown = True, known.unknown
-    for text in texts[known.sentences :]:
-        sentence = parse(text)
-        if sentence is None:
-            readable = False
-        elif isinstance(sentence, Claim):
-            if not _holds(truth, reading, sentence):
-                reading.state[problem.goal] |= BAD_VALUE
-        else:
-            if sentence.untold and problem.mode == REVERSE and truth.places.get(sentence.name) == 0:
-                unknown = sentence.letter
-            _read(truth, reading, sentence, unknown)
-            if unknown and reading.letters[unknown] != UNKNOWN_BOUND:
-                unknown = ""  # the letter now stands for something else
-    return tally(reading.state, truth.expected, options, readable, len(reading.extras), answer, problem.answer)
+    reading = Reading(Letters(), [0] * problem.necessary, set())
+    readable = True
+    for text in texts:
+        text = text.strip()
+        if not match(known, reading.letters, reading.state, text):
+            readable &= _read(gold(problem), reading, text)
+    return tally(reading.state, known.expected, options, readable, len(reading.extras), answer, problem.answer)
 
 
-def _read(truth: Gold, reading: Reading, sentence: Define, unknown: str) -> None:
+def _read(truth: Gold, reading: Reading, text: str) -> bool:
+    """Judge a sentence; False where it cannot be read."""
+    reading.letters.bounds = truth.bounds
+    sentence = parse(text)
+    if isinstance(sentence, Define):
+        _define(truth, reading, sentence)
+    elif sentence is not None and not _holds(truth, reading, sentence):
+        reading.state[truth.problem.goal] |= BAD_VALUE
+    return sentence is not None
+
+
+def _define(truth: Gold, reading: Reading, sentence: Define) -> None:
     """Judge a sentence about a node, and bind its letters."""
-    place = truth.places.get(sentence.name, NOTHING)
+    place, letters = truth.places.get(sentence.name, NOTHING), reading.letters
+    if sentence.untold and place == 0 and truth.problem.mode == REVERSE:
+        letters.name_unknown(sentence.letter)
     necessary = 0 <= place < truth.problem.necessary
+    unknown = letters.unknown
     bits = VALUED if necessary and sentence.untold and unknown == sentence.letter and place == 0 else 0
     form = None
     for number, clause in enumerate(sentence.clauses):
-        found = said(clause, reading.letters, unknown)
+        found = said(clause, letters)
         if clause.letter != sentence.letter or _read_on(sentence, number):
             bits |= 0 if found.sound and found.follows else BAD_VALUE
-            reading.letters[clause.letter] = found.bound
+            letters.bind(clause.letter, found.bound)
         else:
             bits |= _bits(truth, reading, place, found) if necessary else 0
             form = found.bound.form
     if necessary:
         reading.state[place] |= bits
-        form = truth.forms[place]
+        letters.bind(sentence.letter, truth.bounds[place])
     else:
         reading.extras.add(sentence.name)
-    reading.letters[sentence.letter] = Bound(frozenset((place,)), form, weight(place) if place >= 0 else 0, ())
+        letters.bind(sentence.letter, Bound(frozenset((place,)), form, weight(place) if place >= 0 else 0, ()))
+    if necessary and (place or truth.problem.mode != REVERSE or unknown == sentence.letter):
+        letters.codes[sentence.letter] = place  # so that sentences that match may read it
+    if unknown and letters[unknown] != UNKNOWN_BOUND:
+        letters.unknown = ""  # the letter now stands for something else
 
 
 def _read_on(sentence: Define, number: int) -> bool:
@@ -153,7 +156,7 @@ def _holds(truth: Gold, reading: Reading, claim: Claim) -> bool:
         numbers = set()
         for side in chain:
             if isinstance(side, Side):
-                bounds = {letter: reading.letters.get(letter, UNBOUND) for letter in side.letters}
+                bounds = {letter: reading.letters[letter] for letter in side.letters}
                 form = worth(side.part.expression, bounds)[0]
             else:
                 form = side
