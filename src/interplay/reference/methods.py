@@ -41,6 +41,7 @@ GROUP, LOSS = (
 MARKS: dict[str, Mark] = {
     "grpo": Mark(PAPER, GROUP, "TRL"),
     "grpo_verl": Mark(PAPER, LOSS, "TRL"),
+    "grpo_interplay": Mark(CODE, LOSS, "TRL"),
     "dapo": Mark(PAPER, LOSS, "TRL"),
     "dr_grpo": Mark(PAPER, LOSS, "TRL"),
     "bnpo": Mark(CODE, LOSS, "TRL"),
