@@ -1,6 +1,7 @@
 """A laboratory of one's own: a copy of the project's workflow in a temporary folder, run with the real Snakemake."""
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -75,10 +76,23 @@ def laboratory(tmp_path: Path) -> Laboratory:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
-    """A laboratory in which the quickstart study ran at smoke scale. Tests that change it work on a copy."""
+    """A laboratory in which the quickstart study ran at smoke scale. Tests that change it work on a copy.
+
+    Under xdist the first process that needs one makes it, for all: each takes a copy, since tests look on while others run."""
+    worker = "PYTEST_XDIST_WORKER" in os.environ
+    shared = (tmp_path_factory.getbasetemp().parent if worker else tmp_path_factory.getbasetemp()) / "first"
+    with open(shared.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shared.exists():
+            shutil.rmtree(shared.with_suffix(".part"), ignore_errors=True)  # of a process in which it failed
+            making = Laboratory(shared.with_suffix(".part"))
+            result = making.snakemake("study=quickstart", "scale=smoke")
+            assert result.returncode == 0, result.stdout + result.stderr
+            making.folder.rename(shared)
     laboratory = Laboratory(tmp_path_factory.mktemp("finished"))
-    result = laboratory.snakemake("study=quickstart", "scale=smoke")
-    assert result.returncode == 0, result.stdout + result.stderr
+    for part in shared.iterdir():
+        if part.is_dir() and not (laboratory.folder / part.name).exists():
+            shutil.copytree(part, laboratory.folder / part.name, symlinks=True)
     return laboratory
 
 

@@ -22,7 +22,7 @@ from interplay.schema.base import Model, PermanentError, UserError, parse
 from interplay.schema.digest import digest
 from interplay.schema.kinds import KINDS, read_by
 from interplay.schema.run import Run
-from interplay.store import artifact, earlier, metrics, stop
+from interplay.store import artifact, earlier, environment, metrics, stop
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -147,6 +147,7 @@ def _telemetry(started: float, how: Run) -> dict[str, Any]:
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "threads": how.threads,
         "python": platform.python_version(),
+        "environment": environment.current(),
     }
 
 

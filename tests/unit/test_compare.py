@@ -183,6 +183,12 @@ def test_a_pass_rate_beyond_the_samples_is_refused_in_one_line(world: tuple[Path
         compare(*arms(), world[1], world[0], "strict_pass@8", None, 0)
 
 
+def test_a_share_of_right_answers_is_refused_since_no_prompt_has_one(world: tuple[Path, dict]) -> None:
+    with pytest.raises(UserError, match=r"hacked_of_right: a share of all right answers.*; compare hacked$"):
+        compare(*arms(), world[1], world[0], "hacked_of_right", None, 3)
+    assert "hacked in percent" in compare(*arms(), world[1], world[0], "hacked", None, 3)
+
+
 def test_each_evaluation_that_both_arms_have_has_a_table_and_flips_of_its_own(world: tuple[Path, dict]) -> None:
     root, stages = world
     stages["ax"], stages["bx"] = evaluation(root, "ax", [0, 0, 0, 0], "other"), evaluation(root, "bx", [4, 4, 4, 4], "other")

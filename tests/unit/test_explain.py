@@ -8,7 +8,8 @@ import report_study as study
 from command_line import interplay
 from conftest import ROOT, Laboratory
 
-from interplay.report.explain import Asked, value
+from interplay.report.asked import Asked
+from interplay.report.explain import value
 from interplay.schema.report import ReportSpec
 
 SMOKE = ("--scale", "smoke")

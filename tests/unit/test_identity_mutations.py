@@ -2,6 +2,7 @@
 
 The fields are found by walking the models, so a field that joins the schema is tested, or fails here for want of a mutation."""
 
+import functools
 import itertools
 import types
 from collections.abc import Iterator
@@ -163,20 +164,26 @@ def fixed(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Model)  # a part: its own fields are tested one by one
 
 
+@functools.cache
 def parsed(kind: str) -> list[Model]:
     return [KINDS[kind].spec.model_validate(spec) for spec in SPECS[kind]]
+
+
+@functools.cache
+def mutated(kind: str) -> list[tuple[Model, type[Model], str, Model]]:
+    """(spec, model, field, changed spec) for all specs of a kind: three tests take them, and making them is what costs."""
+    return [(spec, *mutation) for spec in parsed(kind) for mutation in mutations(kind, spec)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_change_of_any_field_of_a_spec_changes_the_digest(kind: str) -> None:
     deps = DEPS.get(kind, {})
-    for spec in parsed(kind):
-        for model, name, other in mutations(kind, spec):
-            assert digest(kind, other, deps) != digest(kind, spec, deps), f"{model.__name__}.{name}"
+    for spec, model, name, other in mutated(kind):
+        assert digest(kind, other, deps) != digest(kind, spec, deps), f"{model.__name__}.{name}"
 
 
 def test_every_field_of_the_schema_was_changed_by_that_test() -> None:
-    changed = {(model.__name__, name) for kind in KINDS for spec in parsed(kind) for model, name, _ in mutations(kind, spec)}
+    changed = {(model.__name__, name) for kind in KINDS for _, model, name, _ in mutated(kind)}
     assert reachable() - changed == set(), "give these a spec in specs.py or a mutation in TOGETHER"
 
 
@@ -246,7 +253,7 @@ def test_a_later_field_is_in_the_digest_exactly_when_it_departs_from_what_older_
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stage_written_down_gives_its_digest_again_with_or_without_the_later_fields(kind: str) -> None:
     deps = DEPS.get(kind, {})
-    for spec in [*parsed(kind), *(other for _, _, other in mutations(kind, parsed(kind)[0]))]:
+    for spec in [*parsed(kind), *(other for of, _, _, other in mutated(kind) if of is parsed(kind)[0])]:
         written = {"kind": kind, "versions": versions(spec), "spec": canonical(spec), "deps": deps}
         assert rehashed(written) == digest(kind, spec, deps)
         assert rehashed({**written, "spec": hashed(spec)}) == digest(kind, spec, deps)

@@ -1,5 +1,6 @@
 """Kept checkpoints in a plan: paths that start from one, evaluations along a stage, selection; and samples that come in blocks."""
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -186,3 +187,21 @@ def test_the_ladder_is_drawn_over_the_steps_and_ends_where_the_record_says(tmp_p
     canvas, caption = ladder.by_step(results, Figure(x="step", y="strict_pass@1"))
     assert canvas is not None
     assert "along base" in caption
+
+
+@pytest.mark.parametrize("last", [99, 20_000, 400_000])
+def test_the_steps_beneath_narrow_panels_stand_apart(last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toy, "BANDS", {"id": [2], "edge": [4], "beyond": [6], "hard": [8]})
+    folders = {name: toy.write_evaluation(tmp_path, name, {2: [1], 4: [1], 6: [0], 8: [0]}) for name in "ab"}
+    row = toy.arm("base", 0, ["base:pretrain:m"], "b")
+    rungs = [{"evaluation": "along", "stage": "base", "step": step, "digest": name} for step, name in ((1, "a"), (last, "b"))]
+    results = frame.read(toy.spec([{**row, "rungs": rungs}]), folders)
+    canvas, _ = ladder.by_step(results, Figure(x="step", y="strict_pass@1", panel="band"))
+    assert canvas is not None
+    canvas.draw_without_rendering()
+    for axis in [axis for axis in canvas.axes if axis.get_visible()]:
+        low, high = axis.get_xlim()
+        ticks = [tick for tick in axis.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+        boxes = [tick.label1.get_window_extent() for tick in ticks]
+        assert len(boxes) >= 2
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))

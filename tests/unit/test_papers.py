@@ -7,17 +7,15 @@ from pathlib import Path
 import pytest
 import report_study as study
 import yaml
-from conftest import ROOT, Laboratory
+from conftest import ROOT
 
-from interplay.reference import papers
+from interplay.reference import claim_table, committed, numbers, papers, published
 from interplay.report import page, summary
-from interplay.schema.base import UserError
 from interplay.schema.run import Run
-from interplay.study.graph import plan_study
 from interplay.study.plan import Plan, Stage
 
-PAPER = papers.Paper("A Paper", "2512.07783", "folder/toy", "main", "It lifts.", "rl")
-OTHER = papers.Paper("Another", "2510.01135", "folder/toy", "main", "It does not.")
+PAPER = published.Paper("A Paper", "2512.07783", "folder/toy", "main", "It lifts.", "rl")
+OTHER = published.Paper("Another", "2510.01135", "folder/toy", "main", "It does not.")
 
 
 def test_docs_papers_is_what_locks_and_results_say() -> None:
@@ -26,16 +24,16 @@ def test_docs_papers_is_what_locks_and_results_say() -> None:
     assert not diff, f"run `make docs` and commit it:\n{diff}"
 
 
-@pytest.mark.parametrize("paper", papers.PAPERS, ids=lambda paper: paper.title)
-def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: papers.Paper) -> None:
+@pytest.mark.parametrize("paper", published.PAPERS, ids=lambda paper: paper.title)
+def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: published.Paper) -> None:
     made = yaml.safe_load((ROOT / "configs" / "study" / f"{paper.study}.yaml").read_text())
     assert paper.table in made["tables"]
     assert not paper.row or paper.row in made["arms"]
 
 
 def test_every_paper_is_placed_once_and_every_result_has_a_paper() -> None:
-    assert len({(paper.arxiv, paper.study) for paper in papers.PAPERS}) == len(papers.PAPERS)
-    known = {f"{paper.study.replace('/', '.')}.{scale}.json" for paper in papers.PAPERS for scale in papers.SCALES}
+    assert len({(paper.arxiv, paper.study) for paper in published.PAPERS}) == len(published.PAPERS)
+    known = {f"{paper.study.replace('/', '.')}.{scale}.json" for paper in published.PAPERS for scale in committed.SCALES}
     assert {path.name for path in (ROOT / "docs/results").glob("*.json")} <= known
 
 
@@ -57,7 +55,13 @@ def root(tmp_path: Path) -> Path:
         tables={"main": {"columns": ["edge"], "cells": ["strict_pass@1"], "contrast": {"against": "base", "noise": "again"}}},
         lineups={"main": {"against": "base", "contenders": contenders, "twins": {"again": "base"}}},
         claims=[
-            {"says": "It lifts", "source": "arXiv:2512.07783, Figure 1", "test": {**test, "at_least": 0.1}},
+            {
+                "says": "It lifts",
+                "source": "arXiv:2512.07783, Figure 1",
+                "published": "+42 points",
+                "scale_note": "Small",
+                "test": {**test, "at_least": 0.1},
+            },
             {"says": "It does not", "source": "arXiv:2510.01135", "test": {**test, "at_most": 0.0}},
         ],
     )
@@ -73,7 +77,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_claim_stands_with_its_verdict_and_number_under_the_paper_that_its_source_names(root: Path) -> None:
     written = papers.page(root, (PAPER, OTHER))
-    first, second = written.split("\n## ")[1:]
+    _, first, second = written.split("\n## ")[1:]
     assert "- **supported**: It lifts. strict pass@1 of rl − base on edge: +39.6 [" in first
     assert "- **refuted**: It does not. " in second
     assert "It does not." not in first.split("- **")[1]
@@ -86,35 +90,63 @@ def test_a_result_of_another_plan_than_the_locked_one_is_not_shown(root: Path) -
     lock = root / "configs/plans/folder/toy.laptop.lock.json"
     lock.write_text(json.dumps({**json.loads(lock.read_text()), "report": "f" * 12}))
     written = papers.page(root, (PAPER,))
-    assert written.count(papers.NOT_RUN) == 2
+    assert written.count(committed.NOT_RUN) == 2
     assert "supported" not in written
 
 
 def test_a_study_without_results_or_without_a_lock_was_not_run(root: Path) -> None:
     (root / "configs/plans/folder/toy.laptop.lock.json").unlink()
-    assert papers.results(root, "folder/toy") == {}
-    assert papers.results(root, "none") == {}
+    assert committed.results(root, "folder/toy") == {}
+    assert committed.results(root, "none") == {}
 
 
 def test_links_lead_to_the_sections_of_the_page() -> None:
     written = papers.page(ROOT)
-    for paper in papers.PAPERS:
+    for paper in published.PAPERS:
         heading = f"{paper.title} ({paper.arxiv})"
         assert f"## {heading}\n" in written
         anchor = "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
         assert f"](#{anchor})" in written
 
 
-def test_a_finished_study_is_exported_as_one_file_that_its_report_alone_determines(finished: Laboratory, tmp_path: Path) -> None:
-    out = tmp_path / "quickstart.smoke.json"
-    done = finished.run("interplay", "export", "quickstart", "--scale", "smoke", "-o", str(out))
-    assert done.returncode == 0, done.stderr
-    found = json.loads(out.read_text())
-    plan = plan_study(finished.folder / "configs", "quickstart", "smoke")
-    assert (found["report"], found["scale"], len(found["claims"])) == (plan.report, "smoke", 3)
+def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path) -> None:
+    plans = root / "configs/plans"
+    claims = papers_claims(plans)
+    (plans / "interplay").mkdir()
+    (plans / "folder/toy.laptop.lock.json").rename(plans / "interplay/toy.laptop.lock.json")
+    paper = PAPER._replace(study="interplay/toy")
+    rows = [row.split(" | ") for row in claim_table.table(root, (paper, OTHER)).splitlines()[2:]]
+    assert [row[1] for row in rows] == [claim["says"] for claim in claims]
+    assert rows[0][2:] == ["arXiv:2512.07783, Figure 1", "+42 points", committed.NOT_RUN, "–", "Small |"]
+    assert rows[1][3] == "–"
+    old = root / "docs/results/folder.toy.laptop.json"
+    old.rename(root / "docs/results/interplay.toy.laptop.json")
+    (first, _) = claim_table.of_study(root, "interplay/toy")
+    assert first[4].startswith("laptop: +39.6 [")
+    assert first[4].endswith(" points over 3 seeds")
+    assert first[5] == "**supported**"
 
 
-def test_an_unfinished_study_is_refused_with_the_command_that_finishes_it(tmp_path: Path) -> None:
-    plan = plan_study(ROOT / "configs", "quickstart", "smoke")
-    with pytest.raises(UserError, match="quickstart is not finished; run `snakemake all --config study=quickstart scale=smoke`"):
-        summary.write(plan, tmp_path, tmp_path / "x.json")
+def papers_claims(plans: Path) -> list[dict]:
+    lock = json.loads((plans / "folder/toy.laptop.lock.json").read_text())
+    return lock["stages"][-1]["spec"]["claims"]
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ({"arm": "rl", "against": "base", "band": "edge", "difference": "nll"}, "nll of rl − base on edge: -0.012 [-0.020, +0.004] nats per token over 3 seeds."),
+        ({"arm": "rl", "band": "edge", "value": "score"}, "score of rl on edge: -1.2 [-2.0, 0.4] % over 3 seeds."),
+        ({"arm": "rl", "against": "base", "band": "edge", "difference": "score"}, "score of rl − base on edge: -1.2 [-2.0, +0.4] points over 3 seeds."),
+    ],
+)  # fmt: skip
+def test_a_number_stands_in_the_unit_of_its_metric(test: dict, said: str) -> None:
+    found = {"value": -0.012, "low": -0.02, "high": 0.004, "over": "3 seeds"}
+    assert numbers.of_claim({"test": test, "estimate": found}) == said
+    assert numbers.of_claim({"test": test, "estimate": {"value": None}}) == f"{numbers.ABSENT}."
+
+
+def test_a_contrast_stands_in_the_unit_of_its_metric() -> None:
+    entry = {"difference": [-0.012, -0.02, 0.004], "floor": 0.021, "adjusted": 0.5}
+    assert numbers.of_contrast("strict_pass@1", entry) == "-1.2 [-2.0, +0.4] points, noise floor 2.1, adjusted p 0.500"
+    assert numbers.of_contrast("nll", entry).endswith("nats per token, noise floor 0.021, adjusted p 0.500")

@@ -1,87 +1,24 @@
-"""Problem sets in a study: every form of them, what they depend on, what their identity hangs on, and what is refused, with file and
-line."""
+"""Problem sets in a study: every form of them, what they depend on, and what their identity hangs on."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from conftest import ROOT
+from sift_study import STUDY, enter, named, plan, refusal, write
 
 from interplay.cli import main
 from interplay.data import problems
 from interplay.schema.curate import CurateSpec
 from interplay.store.artifact import checksum
 from interplay.study.graph import plan_study
-from interplay.study.plan import Plan, Stage
-
-STUDY = """
-defaults:
-  - /task@task: op_dag
-  - /method@stages.rl.method: grpo
-  - _self_
-
-question: Does a filter by pass rate help?
-data:
-  corpus: {band: id, split: train}
-  held_out: {band: id, split: validation}
-  edge: {band: edge, split: rl}
-  hard: {band: hard, split: rl}
-  sifted:
-    mix: {edge: 0.5, hard: 0.5}
-    steps:
-      - {name: pass_rate, arm: base, evaluate: probe, low: 1, high: 6, of: 8}
-      - {name: deduplicate, how: structural}
-      - {name: contamination, against: [test]}
-  test: {bands: [id, edge], split: test}
-stages:
-  base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out}
-  rl: {kind: rl, data: {sifted: 1.0}}
-  probe: {kind: evaluate, data: edge, num_samples: 8}
-  eval: {kind: evaluate, data: test}
-arms:
-  base: {path: [base]}
-  rl: {path: [base, rl], control: base}
-evaluate: [eval]
-seeds: {values: [0, 1], vary: [rl]}
-tables:
-  main: {columns: [id, edge], cells: [strict_pass@1]}
-"""
+from interplay.study.plan import Plan
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def write(root: Path, *edits: tuple[str, str], text: str = STUDY) -> str:
-    for old, new in edits:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    (root / "configs/study/sift.yaml").write_text(text)
-    return text
-
-
-def plan(root: Path, *edits: tuple[str, str], scale: str = "smoke") -> Plan:
-    write(root, *edits)
-    return plan_study(root / "configs", "sift", scale)
-
-
-def named(made: Plan, label: str) -> Stage:
-    return next(stage for stage in made.stages.values() if stage.label == label)
-
-
-def refusal(root: Path, capsys: pytest.CaptureFixture[str], *edits: tuple[str, str], scale: str = "smoke") -> str:
-    """The one line with which the study is refused."""
-    write(root, *edits)
-    assert main(["plan", "sift", "--scale", scale]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    return said.err.removeprefix("interplay: ").rstrip("\n")
+    return enter(tmp_path, monkeypatch)
 
 
 # -- what a set depends on -----------------------------------------------------------------------------------------------
@@ -319,188 +256,6 @@ def test_a_declared_leak_is_planned(root: Path) -> None:
     made = plan(root, leak, ("{sifted: 1.0}", "{sifted: 0.5, test: 0.5}"))
     rl = next(stage for stage in made.stages.values() if stage.kind == "rl")
     assert named(made, "data.test").digest in rl.deps.values()
-
-
-CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
-    "training on a set of split test": (
-        [("{corpus: 1.0}", "{corpus: 0.5, test: 0.5}")],
-        "21: stages.base.data = 'test': data.test is of split test, which nothing is trained on; take another split, or declare "
-        "leak: true there",
-    ),
-    "training on a set made of one of split test": (
-        [("mix: {edge: 0.5, hard: 0.5}", "mix: {edge: 0.5, test: 0.5}")],
-        "22: stages.rl.data = 'sifted': data.test, of which data.sifted is made, is of split test, which nothing is trained on; "
-        "take another split, or declare leak: true there",
-    ),
-    "a leak of another split": (
-        [("edge: {band: edge, split: rl}", "edge: {band: edge, split: rl, leak: true}")],
-        "11: data.edge = {'band': 'edge', 'split': 'rl', 'leak': True}: leak goes with split: test; take it away",
-    ),
-    "a set made of itself": (
-        [("mix: {edge: 0.5, hard: 0.5}", "mix: {edge: 0.5, sifted: 0.5}")],
-        "13: data.sifted: made of itself: sifted -> sifted; take one of them away",
-    ),
-    "sets made of each other": (
-        [("hard: {band: hard, split: rl}", "hard: {mix: {sifted: 1.0}}")],
-        "made of itself: sifted -> hard -> sifted; take one of them away",
-    ),
-    "a set that is compared with itself": (
-        [("against: [test]", "against: [sifted]")],
-        "made of itself: sifted -> sifted; take one of them away",
-    ),
-    "an arm trained on a set that needs its samples": (
-        [("arm: base", "arm: rl")],
-        "16: data.sifted.steps.0.arm = 'rl': that arm is itself trained on this set; name one that is not",
-    ),
-    "an unknown arm": ([("arm: base", "arm: bse")], "16: data.sifted.steps.0.arm = 'bse': no such arm; did you mean 'base'?"),
-    "an unknown evaluation": (
-        [("evaluate: probe", "evaluate: prob")],
-        "16: data.sifted.steps.0.evaluate = 'prob': no such stage; did you mean 'probe'?",
-    ),
-    "samples of a stage that draws none": (
-        [("evaluate: probe", "evaluate: rl")],
-        "16: data.sifted.steps.0.evaluate = 'rl': is a rl stage; name one of kind evaluate",
-    ),
-    "fewer samples than are counted": (
-        [("num_samples: 8", "num_samples: 4")],
-        "16: data.sifted.steps.0: counts 8 samples of each row, and its evaluation draws 4; set num_samples: 8 there",
-    ),
-    "a rule that wants more than the scale draws": (
-        [("low: 1, high: 6, of: 8", "rule: cog_drift"), (", num_samples: 8", "")],
-        "16: data.sifted.steps.0: counts 64 samples of each row, and its evaluation draws 32; set num_samples: 64 there",
-    ),
-    "a pass rate without an arm": (
-        [("arm: base, evaluate: probe, ", "evaluate: probe, ")],
-        "16: data.sifted.steps.0.arm: missing; name the arm whose end samples the rows",
-    ),
-    "a comparison with nothing": (
-        [("name: contamination, against: [test]", "name: contamination")],
-        "18: data.sifted.steps.2.against: missing; name the problem sets to compare with",
-    ),
-    "a comparison with what is no list": (
-        [("against: [test]", "against: test")],
-        "18: data.sifted.steps.2.against = 'test': must be a list of problem sets",
-    ),
-    "a comparison with an unknown set": (
-        [("against: [test]", "against: [tset]")],
-        "18: data.sifted.steps.2.against = 'tset': no such problem set; did you mean 'test'?",
-    ),
-    "a key that the step does not read": (
-        [("how: structural}", "how: structural, against: [test]}")],
-        "17: data.sifted.steps.1.against: a deduplicate step reads none; take it away",
-    ),
-    "a misspelt step": (
-        [("name: deduplicate", "name: dedupliacte")],
-        "17: data.sifted.steps.1.name = 'dedupliacte': no such member; did you mean 'deduplicate'?",
-    ),
-    "a misspelt key of a step": (
-        [("how: structural", "hwo: structural")],
-        "17: data.sifted.steps.1.hwo: unknown key 'hwo'; did you mean 'how'?",
-    ),
-    "a mix that does not sum to one": (
-        [("mix: {edge: 0.5, hard: 0.5}", "mix: {edge: 0.5, hard: 0.6}")],
-        "14: data.sifted.mix = {'edge': 0.5, 'hard': 0.6}: a mix must be shares that sum to 1; these sum to 1.1",
-    ),
-    "an unknown set in a mix": (
-        [("mix: {edge: 0.5, hard: 0.5}", "mix: {edge: 0.5, hadr: 0.5}")],
-        "14: data.sifted.mix = 'hadr': no such problem set; did you mean 'hard'?",
-    ),
-    "a set in two forms": (
-        [("mix: {edge: 0.5, hard: 0.5}", "mix: {edge: 0.5, hard: 0.5}\n    band: id")],
-        "13: data.sifted: band does not go with a set that is made of others",
-    ),
-    "a file without its format": (
-        [("hard: {band: hard, split: rl}", "hard: {file: x.jsonl}")],
-        "12: data.hard = {'file': 'x.jsonl'}: format is missing; name the format of the file",
-    ),
-    "a file that is not there": (
-        [("hard: {band: hard, split: rl}", "hard: {file: x.jsonl, format: jsonl}")],
-        "12: data.hard.file = 'x.jsonl': no such file; put it there, or give its sha256 beside it",
-    ),
-    "a band and bands": (
-        [("edge: {band: edge, split: rl}", "edge: {band: edge, bands: [id], split: rl}")],
-        "11: data.edge = {'band': 'edge', 'bands': ['id'], 'split': 'rl'}: give either band or bands "
-        "(or a file, or a mix of other sets)",
-    ),
-    "a set without a split": (
-        [("edge: {band: edge, split: rl}", "edge: {band: edge}")],
-        "11: data.edge = {'band': 'edge'}: split is missing; write train, rl, validation or test",
-    ),
-    "a task of another family with a key that it lacks": (
-        [("edge: {band: edge, split: rl}", "edge: {band: edge, split: rl, task: {modulos: 5}}")],
-        "11: data.edge.task.modulos: unknown key 'modulos'; did you mean 'modulus'?",
-    ),
-    "a change at a scale that is not there": (
-        [("tables:\n", "scales: {smok: {seeds: [1]}}\ntables:\n")],
-        "30: scales.smok: no such scale; did you mean 'smoke'?",
-    ),
-    "a change of a set that is not there": (
-        [("tables:\n", "scales: {smoke: {data: {edeg: {size: 3}}}}\ntables:\n")],
-        "30: scales.smoke.data = 'edeg': no such problem set; did you mean 'edge'?",
-    ),
-    "an empty band at a scale": (
-        [("tables:\n", "scales: {smoke: {bands: {edge: []}}}\ntables:\n")],
-        "30: scales.smoke.bands.edge = []: should hold more items",
-    ),
-    "a misspelt key of a set at a scale": (
-        [("tables:\n", "scales: {smoke: {data: {edge: {szie: 3}}}}\ntables:\n")],
-        "30: scales.smoke.data.edge.szie: unknown key 'szie'; did you mean 'size'? (data.edge.szie of study sift)",
-    ),
-    "a misspelt key of a kind at a scale": (
-        [("tables:\n", "scales: {smoke: {kinds: {rl: {stpes: 3}}}}\ntables:\n")],
-        "30: scales.smoke.kinds.rl.stpes: unknown key 'stpes'; did you mean 'steps'? (stages.rl.stpes of study sift)",
-    ),
-    "a change of a stage that is not there": (
-        [("tables:\n", "scales: {smoke: {stages: {bse: {tokens: 3}}}}\ntables:\n")],
-        "30: scales.smoke.stages = 'bse': no such stage; did you mean 'base'?",
-    ),
-    "a misspelt key of a stage at a scale": (
-        [("tables:\n", "scales: {smoke: {stages: {rl: {stpes: 3}}}}\ntables:\n")],
-        "30: scales.smoke.stages.rl.stpes: unknown key 'stpes'; did you mean 'steps'? (stages.rl.stpes of study sift)",
-    ),
-    "a misspelt key of the task at a scale": (
-        [("tables:\n", "scales: {smoke: {task: {name: op_dag, modulos: 3}}}\ntables:\n")],
-        "30: scales.smoke.task.modulos: unknown key 'modulos'; did you mean 'modulus'? (task.modulos of study sift)",
-    ),
-    "a tokenizer of sets that are not there": (
-        [("tables:\n", "tokenizer: {algorithm: bpe, data: [crpus]}\ntables:\n")],
-        "30: tokenizer.data = 'crpus': no such problem set; did you mean 'corpus'?",
-    ),
-    "a tokenizer of tests": (
-        [("tables:\n", "tokenizer: {algorithm: bpe, data: [test]}\ntables:\n")],
-        "30: tokenizer.data = 'test': data.test is of split test, which nothing is trained on; take another split, or declare "
-        "leak: true there",
-    ),
-    "sets for a tokenizer that learns from none": (
-        [("tables:\n", "tokenizer: {data: [corpus]}\ntables:\n")],
-        "30: tokenizer.data = ['corpus']: only algorithm: bpe learns from sets; take it away",
-    ),
-    "digits of a tokenizer that has no merges": (
-        [("tables:\n", "tokenizer: {digits: 3}\ntables:\n")],
-        "digits and reserve go with algorithm: bpe, not characters",
-    ),
-    "decontamination by a set that is trained on": (
-        [("stages:\n", "decontaminate: {against: [corpus]}\nstages:\n")],
-        "22: stages.base.data: one of the sets that decontaminate compares with; train on another",
-    ),
-    "decontamination by a set that is not there": (
-        [("stages:\n", "decontaminate: {against: [tset]}\nstages:\n")],
-        "20: decontaminate.against = 'tset': no such problem set; did you mean 'test'?",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_what_is_wrong_with_a_set_is_refused_with_file_and_line(
-    case: str, root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    edits, message = CASES[case]
-    said = refusal(root, capsys, *edits)
-    if message[0].isdigit():
-        assert said == f"configs/study/sift.yaml:{message}"
-    else:
-        assert said.startswith("configs/study/sift.yaml:")
-        assert said.endswith(message)
 
 
 # -- a study without a task ----------------------------------------------------------------------------------------------

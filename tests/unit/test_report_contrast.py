@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from interplay.report import behind, contrast, contrast_text, explain, frame, make, page, stats
+from interplay.report import asked as cells
+from interplay.report import behind, contrast, contrast_text, frame, make, page, stats
 from interplay.report.frame import Results
 from interplay.schema.contrast import Contender, Lineup, Try
 
@@ -252,5 +253,5 @@ def test_explain_finds_a_difference_of_a_contrast_whichever_tries_were_chosen(an
     spec = answer.results.spec
     stages = {record["digest"]: record for record in answer.results.records.values()}
     stages["test"] = {"kind": "problems", "digest": "test", "spec": {"bands": study.BANDS}, "deps": {}}
-    asked = explain.match(spec, stages, "fight_contrast", "pcl=1 - grpo=1", "edge", None)
-    assert asked == explain.Asked("fight_contrast", "pcl=1", "grpo=1", "edge", "strict_pass@1")
+    asked = cells.match(spec, stages, "fight_contrast", "pcl=1 - grpo=1", "edge", None)
+    assert asked == cells.Asked("fight_contrast", "pcl=1", "grpo=1", "edge", "strict_pass@1")

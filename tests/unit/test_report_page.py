@@ -38,6 +38,8 @@ def write(root: Path) -> tuple[ReportSpec, dict[str, Path]]:
         claims=[
             {
                 "says": "It lifts",
+                "published": "+42 points",
+                "scale_note": "There it had more prompts",
                 "test": {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base", "at_least": 0.1},
             }
         ],
@@ -60,6 +62,12 @@ def checksums(out: Path) -> dict[str, str]:
         for path in sorted(out.rglob("*"))
         if path.is_file() and path.name != "report.html"
     }
+
+
+def test_a_claim_stands_beside_what_was_published_and_what_scale_may_explain(report: tuple[Path, dict]) -> None:
+    text = (report[0] / "report.html").read_text()
+    assert "of rl − base at least 10.0 points. Published: +42 points.</p>" in text
+    assert "Scale: There it had more prompts.</p>" in text
 
 
 def test_a_report_is_tables_figures_claims_and_a_page(report: tuple[Path, dict]) -> None:

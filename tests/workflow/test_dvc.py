@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Laboratory
 
+from interplay.reference import pipeline
+
 SMOKE = ("study=quickstart", "scale=smoke")
 
 
@@ -141,6 +143,15 @@ def test_from_the_small_records_alone_every_table_is_made_again_and_no_weights_a
     names = {path.name for path in clone.folder.glob("results/*/*/**/*")}
     assert not names & {"model.safetensors", "samples.parquet", "problems.parquet", "tokens.npy"}
     assert clone.changed() == []  # what was not there was not dropped from the pointers
+
+
+def test_dvc_knows_every_study_of_the_papers_by_its_name_and_makes_its_plan_first(origin: Clone) -> None:
+    names = pipeline.stages(ROOT)
+    assert set(origin.must("dvc", "stage", "list", "--name-only").split()) == {*names, *(f"plan@{name}" for name in names)}
+    said = origin.must("dvc", "repro", "--dry", "extrapolation")
+    assert said.index("> interplay plan interplay/extrapolation --write") < said.index(
+        "study=interplay/extrapolation scale=smoke"
+    )
 
 
 def test_a_dvc_that_fails_leaves_the_study_standing_with_one_line(origin: Clone) -> None:

@@ -48,14 +48,6 @@ def test_nothing_is_redone_after_a_clone_without_snakemakes_memory(finished: Lab
     assert copy.records() == finished.records()
 
 
-def test_the_same_study_in_two_places_gives_the_same_bytes(finished: Laboratory, laboratory: Laboratory) -> None:
-    result = laboratory.snakemake(*SMOKE)
-    assert result.returncode == 0, result.stderr
-    assert laboratory.records() == finished.records()
-    tables = "results/by-name/quickstart.smoke/report/tables/main.csv"
-    assert (laboratory.folder / tables).read_bytes() == (finished.folder / tables).read_bytes()
-
-
 def test_killing_snakemake_with_its_children_needs_no_unlock_and_goes_on_from_what_was_saved(
     finished: Laboratory, laboratory: Laboratory
 ) -> None:
@@ -86,16 +78,21 @@ def test_an_orphan_of_a_killed_snakemake_is_waited_for_and_not_doubled(finished:
     wait_for(lambda: any(laboratory.folder.glob("results/pretrain/*/metrics.jsonl")))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    result = laboratory.snakemake(*SMOKE)
+    result = laboratory.snakemake(*SMOKE, flags=("--until", "pretrain"))
     assert result.returncode == 0, result.stderr
-    assert laboratory.records() == finished.records()
+    assert any("/pretrain/" in path for path in laboratory.records())
+    assert laboratory.records().items() <= finished.records().items()
     assert attempts(laboratory)["pretrain"] == [1]
 
 
-def test_two_snakemakes_at_once_compute_each_stage_once(finished: Laboratory, laboratory: Laboratory) -> None:
+def test_two_snakemakes_at_once_compute_each_stage_once_and_get_the_bytes_of_another_place(
+    finished: Laboratory, laboratory: Laboratory
+) -> None:
     processes = [laboratory.start(*SMOKE), laboratory.start(*SMOKE)]
     assert [process.wait(timeout=600) for process in processes] == [0, 0]
     assert laboratory.records() == finished.records()
+    tables = "results/by-name/quickstart.smoke/report/tables/main.csv"
+    assert (laboratory.folder / tables).read_bytes() == (finished.folder / tables).read_bytes()
     assert {number for numbers in attempts(laboratory).values() for number in numbers} == {1}
     assert "is at work on it; waiting for its record" in "".join(p.read_text() for p in laboratory.folder.glob("logs/*/*.log"))
 

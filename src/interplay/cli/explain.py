@@ -17,7 +17,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the cell and all that it rests on."""
-    from interplay.report.explain import explain, match
+    from interplay.report.asked import match
+    from interplay.report.explain import explain
     from interplay.study.catalog import as_json, report_spec
 
     plan = plan_of(args)

@@ -15,8 +15,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FOLDER|FILE.json",
-        help="a folder that is new, empty or an older export; or a file for the verdicts and numbers alone, to be committed "
-        "as docs/results/STUDY.SCALE.json, from which `make docs` writes docs/papers.md",
+        help="a folder that is new, empty or an older export; or a file for verdicts, numbers and digests alone, with tables and "
+        "figures in a folder of its name, to be committed as docs/results/STUDY.SCALE.json, from which `make docs` writes "
+        "docs/papers.md",
     )
 
 

@@ -1,20 +1,23 @@
-"""`python -m interplay.reference docs/reference.md` writes the reference, a file named papers.md the page of papers, one named
-methods.md the table of RL methods; without a file it prints the reference. `make docs` calls it for all."""
+"""`python -m interplay.reference FILE...` writes the generated files, `docs/reference.md`, `docs/papers.md`,
+`docs/methods.md` and `dvc.yaml`, each known by its name; without a file it prints the reference. `make docs` calls it for all."""
 
 import sys
 from pathlib import Path
 
-from interplay.reference import methods, papers
+from interplay.reference import methods, papers, pipeline
 from interplay.reference.render import page
-
-PAGES = {"papers.md": papers.page, "methods.md": methods.page}
 
 
 def main(argv: list[str]) -> int:
-    """Write the pages to the files named, or print the reference."""
+    """Write the files named, or print the reference."""
+    root = Path.cwd()
+    made = {
+        "papers.md": lambda: papers.page(root),
+        "methods.md": lambda: methods.page(root),
+        "dvc.yaml": lambda: pipeline.text(root),
+    }
     for path in map(Path, argv):
-        text = PAGES[path.name](Path.cwd()) if path.name in PAGES else page()
-        path.write_text(text, encoding="utf-8")
+        path.write_text(made.get(path.name, page)(), encoding="utf-8")
     if not argv:
         print(page())
     return 0

@@ -11,7 +11,7 @@ from interplay.report.plain import aligned, short
 from interplay.schema.base import UserError, nearest, plural
 from interplay.schema.kinds import TRAINERS
 from interplay.schema.leaves import difference, leaves
-from interplay.schema.metric import samples_needed
+from interplay.schema.metric import HACKED, HACKED_OF_RIGHT, samples_needed
 from interplay.schema.report import ReportArm, ReportSpec
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
@@ -57,6 +57,10 @@ def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column
 
     Raises UserError when the two are of different kinds or were evaluated on different problem sets, and when the evaluations
     have no such column, or too few samples for the metric."""
+    if metric == HACKED_OF_RIGHT:
+        raise UserError(
+            f"--metric {metric}: a share of all right answers, so that no prompt has one of its own; compare {HACKED}"
+        )
     single = not (len(a.evaluations) > 1 or len(a.steps) > 1 or len(b.steps) > 1)
     if single:
         _alike(stages[a.steps[0][1]], stages[b.steps[0][1]])

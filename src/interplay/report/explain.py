@@ -3,38 +3,25 @@
 Works from records alone where payloads are not here: then the interval is that of the report's record, and what needs samples or
 problems says so."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from interplay.report import contrast, estimate, foretold, frame, gain, measure, stats, tables, text
+from interplay.report import estimate, foretold, frame, gain, measure, stats, tables, text
+from interplay.report.asked import Asked, Stages
 from interplay.report.chain import stages_of
 from interplay.report.estimate import Estimate
 from interplay.report.frame import Results
 from interplay.report.plain import aligned
-from interplay.schema.base import UserError, nearest
-from interplay.schema.metric import ERROR, ERRORS, HACKED, HACKED_OF_RIGHT, NLL, check_metric, is_error, samples_needed
-from interplay.schema.report import ReportSpec, Table
+from interplay.schema.base import UserError
+from interplay.schema.metric import ERROR, HACKED, HACKED_OF_RIGHT, NLL, is_error, samples_needed
+from interplay.schema.report import ReportSpec
 from interplay.store import artifact
 
-DIFFERENCES = "_differences"
 COUNTS = ("prompts.parquet", "samples.parquet")
 """What cells are computed from; either will do."""
-
-Stages = Mapping[str, Mapping[str, Any]]
-
-
-class Asked(NamedTuple):
-    """A cell, by the names that the table uses. `against` is empty in a table of values."""
-
-    table: str
-    arm: str
-    against: str
-    column: str
-    metric: str
 
 
 def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, asked: Asked, seed: int | None) -> str:
@@ -52,88 +39,6 @@ def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, asked:
     if notes or absent:
         blocks.append(["not here", *(f"  {line}" for line in [*notes, *absent])])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
-
-
-def match(spec: ReportSpec, stages: Stages, table: str, row: str, column: str, metric: str | None) -> Asked:
-    """The cell that is meant: case, spaces, `:` and kinds of dashes do not matter; `column/metric` is one way to name the metric.
-
-    Raises UserError with the nearest name for whatever the table does not have."""
-    where = f"study {spec.study}"
-    fights = [f"{known}{contrast.SUFFIX}" for known in spec.lineups]
-    gains = [f"{known}{gain.SUFFIX}" for known, item in spec.tables.items() if item.gain is not None]
-    differences = [f"{known}{DIFFERENCES}" for known, item in spec.tables.items() if item.against is None]
-    name = _pick(table, [*spec.tables, *differences, *fights, *gains], where, "table")
-    own = name in [*fights, *gains] or (name in spec.tables and spec.tables[name].against is not None)
-    shown = spec.tables[name if name in spec.tables else _base_name(name)]
-    pairs = {f"{arm} − {against}": (arm, against) for arm, against in _pairs(spec, name, shown)}
-    values = {arm: (arm, "") for arm in frame.arms(spec)}
-    known = pairs if name in [*differences, *gains] or (own and name in spec.tables) else values | pairs
-    arm, against = known[_pick(row, list(known), f"table {name}", "row")]
-    table = name if own else f"{name.removesuffix(DIFFERENCES)}{DIFFERENCES if against else ''}"
-    column, _, behind = column.partition("/")
-    bands = [foretold.bands(stages[d]["deps"]["data"], stages) for row in spec.arms for d in row.evaluations.values()]
-    ops = sorted({op for known in bands for ops in known.values() for op in ops})
-    columns = [part for item in shown.columns for part in ([f"op:{op}" for op in ops] if item == "op" else [item])]
-    untold = "op" in shown.columns and any(foretold.all_ops(known) is None for known in bands)
-    column = _pick(column, columns, f"table {name}", "column", lambda word: untold and word.startswith("op:"))
-    metrics = list(dict.fromkeys(shown.cells)) if name in fights else tables.side_by_side(_cells(shown))
-    if name in gains:
-        return Asked(table, arm, against, column, _gain(metric or behind, shown, f"table {name}"))
-    metric = _pick(metric or behind or metrics[0], metrics, f"table {name}", "metric", is_metric)
-    return Asked(table, arm, against, column, metric)
-
-
-def _base_name(name: str) -> str:
-    """The table that one of differences, of a contrast or of gains belongs to."""
-    return name.removesuffix(DIFFERENCES).removesuffix(contrast.SUFFIX).removesuffix(gain.SUFFIX)
-
-
-def _cells(table: Table) -> list[str]:
-    """Its cells, with every class of errors that may have occurred."""
-    return [part for cell in table.cells for part in ([f"{ERROR}:{name}" for name in ERRORS] if cell == ERROR else [cell])]
-
-
-def _gain(word: str, table: Table, where: str) -> str:
-    """A column of a table of gains."""
-    known = gain.metrics(table.gain.k or 1) if table.gain else []
-    return _pick(word or known[0], known, where, "metric")
-
-
-def _pairs(spec: ReportSpec, name: str, table: Table) -> list[tuple[str, str]]:
-    """(arm, against) of the rows of differences to one arm; else of those to controls, and of a contrast if one is asked for:
-    whichever try may have been chosen."""
-    one = table.gain.against if table.gain and name.endswith(gain.SUFFIX) else table.against
-    if one is not None:
-        return [(arm, one) for arm in frame.arms(spec) if arm != one]
-    pairs = tables.contrasts(Results(spec, {}, {}, {}))
-    fight = name.removesuffix(contrast.SUFFIX)
-    if fight == name or fight not in spec.lineups:
-        return pairs
-    lineup = spec.lineups[fight]
-    first = [item.arm for one in lineup.contenders if one.name == lineup.against for item in one.tries]
-    others = [item.arm for one in lineup.contenders if one.name != lineup.against for item in one.tries]
-    return [*pairs, *((arm, against) for arm in others for against in first)]
-
-
-def is_metric(word: str) -> bool:
-    """Whether it can be computed, though the table may not show it."""
-    try:
-        return bool(check_metric(word))
-    except ValueError:
-        return False
-
-
-def _pick(word: str, known: list[str], where: str, what: str, allowed: Callable[[str], bool] = lambda word: False) -> str:
-    by_plain = {_plain(name): name for name in reversed(known)}
-    if _plain(word) in by_plain:
-        return by_plain[_plain(word)]
-    if allowed(word):
-        return word
-    raise UserError(f"{where}: no {what} {word!r}{nearest(word, known)}")
-
-
-def _plain(word: str) -> str:
-    return re.sub(r"[\s_:–—−-]+", " ", word.strip().lower())
 
 
 def _holds(stages: Stages, digest: str, asked: Asked, spec: ReportSpec) -> bool:

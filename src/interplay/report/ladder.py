@@ -118,7 +118,7 @@ def _panel(results: Results, axis: Axes, drawn: list[Curve], metric: str) -> Non
         axis.plot(steps, middle, label=_label(curve, drawn), linewidth=1.8, markersize=4, color=color, marker=marker)
     if measure.of(metric) is measure.SHARE:
         axis.set_ylim(-2, 102)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))  # as many as the panel has room for
     axis.set_xlabel(" or ".join(f"step of {stage}" for stage in dict.fromkeys(curve.stage for curve in drawn)) or "step")
     axis.grid(axis="y")
 

@@ -2,8 +2,6 @@
 
 The page is a view: it also shows what the digest does not determine (hours, hosts), so it is no payload and can be made again."""
 
-import importlib.metadata
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,10 +28,10 @@ from interplay.report.make import Answer
 from interplay.schema.base import plural
 from interplay.schema.report import ReportSpec
 from interplay.schema.run import Run
+from interplay.store import environment as surroundings
 from interplay.store.artifact import write_atomic
 
 PAGE = "report.html"
-LIBRARIES = ["interplay", "torch", "transformers", "numpy", "scipy", "pandas", "pyarrow", "matplotlib"]
 MATCHES = {"matched": "yes", "not matched": "no", "not judged": "none"}
 ACROSS, ACROSS_PHONE = 8, 3
 """Boxes side by side in the picture of the plan."""
@@ -102,7 +100,7 @@ def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
         anchors=anchors,
         arms=lineage.arms(made.results),
         overlaps=lineage.overlaps(made.results),
-        environment=versions(),
+        environment=surroundings.versions(),
     )
 
 
@@ -143,14 +141,3 @@ def _state(of: Behind, digest: str) -> str:
     if of.done(digest):
         return "done"
     return missing.state_of(of.why.get(digest, ""))
-
-
-def versions() -> dict[str, str]:
-    """Python and the libraries that made the page."""
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

@@ -24,6 +24,8 @@ def claim(item: claims.Judged) -> dict[str, Any]:
     return {
         "says": item.claim.says,
         "source": item.claim.source,
+        "published": item.claim.published,
+        "scale_note": item.claim.scale_note,
         "verdict": item.verdict,
         "chip": CHIPS[item.verdict],
         "reason": item.reason,

@@ -201,6 +201,10 @@ class Claim(Model):
     """The sentence."""
     source: str = ""
     """Paper and figure that it comes from."""
+    published: Annotated[str, Since("")] = ""
+    """What was found there, as a number where there is one."""
+    scale_note: Annotated[str, Since("")] = ""
+    """Where the scale, rather than the claim, may explain that it comes out otherwise here."""
     test: Test
 
 

@@ -1,0 +1,32 @@
+"""Every claim of the studies of the central paper (arXiv:2512.07783) in one table: what was published, what came out here, and
+where scale may explain a difference. Run or not, a claim has its line."""
+
+from pathlib import Path
+
+from interplay.reference.committed import NOT_RUN, SCALES, claims, results
+from interplay.reference.numbers import estimate
+from interplay.reference.published import PAPERS, Paper
+
+FOLDER = "interplay/"
+"""The studies of the central paper, and the controls that it lacks."""
+HEADS = ("study", "claim", "source", "published", "here", "verdict", "where scale may explain a difference")
+
+
+def table(root: Path, papers: tuple[Paper, ...] = PAPERS) -> str:
+    """The table in Markdown, of the locks and results below `root`."""
+    studies = dict.fromkeys(paper.study for paper in papers if paper.study.startswith(FOLDER))
+    rows = [row for study in studies for row in of_study(root, study)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [HEADS, ["---"] * len(HEADS), *rows])
+
+
+def of_study(root: Path, study: str) -> list[list[str]]:
+    """A row for each claim; one that was judged at several scales has a line for each in its cells."""
+    found = results(root, study)
+    rows = []
+    for place, claim in enumerate(claims(root, study, SCALES[0])):
+        judged = {scale: result["claims"][place] for scale, result in found.items()}
+        here = "<br>".join(f"{scale}: {estimate(one)}" for scale, one in judged.items())
+        verdicts = "<br>".join(f"**{one['verdict']}**" for one in judged.values())
+        told = (claim["source"], claim.get("published", ""), here or NOT_RUN, verdicts, claim.get("scale_note", ""))
+        rows.append([study.removeprefix(FOLDER), claim["says"], *(cell or "–" for cell in told)])
+    return rows

@@ -1,0 +1,138 @@
+"""Which published findings this project asks about, and which study of `configs/study` asks: what `docs/papers.md` places and
+`dvc.yaml` makes the tables of."""
+
+from typing import NamedTuple
+
+
+class Paper(NamedTuple):
+    """A published finding and the study that asks whether it holds here."""
+
+    title: str
+    arxiv: str
+    study: str
+    table: str
+    """Table of the study's report that answers."""
+    finding: str
+    """What was published, in a sentence."""
+    row: str = ""
+    """Its row in the contrasts of a study that several papers share."""
+
+
+PAPERS = (
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL", "2512.07783", "edge", "main",
+        "RL lifts a model where its pre-training left headroom and the task lies at the edge of what it can do, and hardly "
+        "elsewhere.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL, in four minutes", "2512.07783", "quickstart", "main",
+        "The same at the smallest size that shows it.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: extrapolation", "2512.07783", "interplay/extrapolation", "main",
+        "RL on problems at the edge widens what can be solved there and beyond; RL within what was pre-trained, or beyond the "
+        "edge, does not.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: pre-training", "2512.07783", "interplay/pretraining", "main",
+        "Pre-training saturates what it trains on and lifts what lies beyond hardly at all.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: exposure", "2512.07783", "interplay/hard_exposure", "main",
+        "RL at the edge pays even where pre-training saw next to nothing of its hardest ops, and reaches further where it saw "
+        "more.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: rewards", "2512.07783", "interplay/process_rewards", "main",
+        "Rewards for right steps beside the right answer lift pass@1 and, on the hardest ops, pass@128, and cut structural "
+        "errors.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: one budget", "2512.07783", "interplay/budget_split", "main",
+        "At one budget a light share of RL after mid-training is best at the edge, and a heavy one beyond it; mid-training and "
+        "RL together reach further than RL alone.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: contexts", "2512.07783", "interplay/contexts", "main",
+        "RL carries reasoning over to another context where pre-training held a few seeds of it, even of the easiest problems "
+        "alone, and does not where it held none.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: modes", "2512.07783", "interplay/modes", "main",
+        "Pass rates are told over forward and reverse questions together; here each mode stands by itself, beside the answer "
+        "prior.",
+    ),
+    Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: paper and code", "2512.07783", "interplay/deviations", "main",
+        "Nothing: the paper does not say which of the differences between its text and its released code matter.",
+    ),
+    Paper(
+        "RFT", "2308.01825", "interplay/before_rl", "main",
+        "Fine-tuning on a model's own right solutions lifts it beyond what it was when it wrote them.",
+    ),
+    Paper(
+        "LoongRL", "2510.19363", "loongrl/keychain", "chain",
+        "RL on questions hidden behind chains of keys teaches reasoning over long contexts that carries over to longer ones, "
+        "more than "
+        "the same amount of plain multi-hop questions does.",
+    ),
+    Paper(
+        "LongRLVR", "2603.02146", "longrlvr/citation", "main",
+        "A reward for citing the useful chunks gives long-context RL a signal where the answer alone gives none.",
+    ),
+    Paper(
+        "From Atomic to Composite", "2512.01970", "atomic/composite", "main",
+        "RL composes skills that it never saw composed only where fine-tuning taught the atoms first; fine-tuning on "
+        "composites fits "
+        "them and does not generalise.",
+    ),
+    Paper(
+        "Cog-DRIFT", "2604.04767", "cog_drift/ladder", "main",
+        "Problems that are never solved become trainable when put as multiple choice or cloze, and what is learnt carries over "
+        "to the "
+        "open form.",
+    ),
+    Paper(
+        "SCRL", "2605.22074", "scrl/subproblems", "main",
+        "Rewarding the solved prefix of verifiable subproblems, normalised position by position, beats the outcome alone.",
+    ),
+    Paper(
+        "InT", "2601.14209", "scrl/subproblems", "main",
+        "Fine-tuning on a short correction right after the first wrong step, before RL, gives hard problems a start.",
+        "int",
+    ),
+    Paper(
+        "Prompt Curriculum Learning", "2510.01135", "curricula/showdown", "main",
+        "Drawing prompts whose predicted pass rate is near one half learns as much in less time as drawing and filtering.",
+        "pcl",
+    ),
+    Paper(
+        "DRIVE", "2511.06307", "curricula/showdown", "main",
+        "After uniform RL, a stage that keeps only the hardest prompts with many rollouts lifts hard tasks further.",
+        "retain_hardest",
+    ),
+    Paper(
+        "QwenLong-L1", "2505.17667", "curricula/showdown", "main",
+        "Phases of growing context length, with the difficult prompts of earlier phases carried along, stabilise long-context "
+        "RL.",
+        "phases",
+    ),
+    Paper(
+        "GAIN-RL", "2506.02281", "curricula/showdown", "main",
+        "Drawing prompts in the order of how concentrated the angles of their hidden states are speeds RL up more than "
+        "twofold.",
+        "gain_rl",
+    ),
+    Paper(
+        "D3S", "2509.22115", "curricula/showdown", "main",
+        "Keeping the samples whose advantages vary most, and of them the tokens with the largest advantage times entropy, "
+        "learns more "
+        "from fewer tokens.",
+        "d3s",
+    ),
+    Paper(
+        "Single-stream Policy Optimization", "2509.13232", "curricula/showdown", "main",
+        "One rollout per prompt with a tracked baseline and prioritised sampling beats groups.",
+        "single_stream",
+    ),
+)  # fmt: skip
