@@ -39,7 +39,7 @@ locks: setup
 	@$(ACTIVATE) interplay plan --all --write
 
 docs: setup
-	@$(ACTIVATE) python -m interplay.reference docs/reference.md docs/papers.md dvc.yaml
+	@$(ACTIVATE) python -m interplay.reference docs/reference.md docs/papers.md docs/methods.md dvc.yaml
 
 bench: setup
 	@$(ACTIVATE) for script in bench/*.py; do echo "== python $$script"; python $$script; done

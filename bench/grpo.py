@@ -20,7 +20,9 @@ from interplay.data import problems
 from interplay.data import tokenizer as text
 from interplay.model import folder
 from interplay.optim import optimizer
-from interplay.rl.loop import World, one_step
+from interplay.rl.draw import World
+from interplay.rl.loop import one_step
+from interplay.rl.now import Memory
 from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler
 from interplay.rl.update import Learner
@@ -81,7 +83,7 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
     never = text.Special(pad=0, eos=-1)
     draws = sampler(spec.method.sampler, Deck(pool.sizes, spec.mix, spec.seed))
     files, sampled_by = text.tokenizer_folder(inputs["init"]), engine("native", policy, how, getattr(torch, dtype))
-    world = World(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws)
+    world = World(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws, Memory(len(pool.rows)))
     times = []
     for step in range(1, steps + 1):
         started = time.process_time()

@@ -94,6 +94,27 @@ SIFTED = {
     ],
 }  # fmt: skip
 
+PLANNERS = ("guide", "prefix", "icpo", "annealed_shots", "reflection", "xrpo")
+ADVANTAGES = ("leave_one_out", "whitened", "length_baseline", "pass_k", "a_grae", "copo", "xrpo", "gtpo_entropy")
+LOSSES = ("sapo", "vespo", "geo_mean", "gpg", "clip_cov", "kl_cov", "disco", "hapo_token")
+SHAPED = {
+    "paper": "p",
+    "shaping": [
+        *({"name": n} for n in ("overlong", "repetition", "hapo_length", "kimi_length", "entropy_rank")),
+        {"name": "gcpo", "marker": "<plan>"}, {"name": "units", "marker": "step"},
+    ],
+    "edits": [
+        {"name": "token_budget", "tokens": 10}, *({"name": n} for n in ("top_entropy", "gtpo_conflict", "replay", "demonstrations")),
+    ],
+}  # fmt: skip
+METHODS: list[dict[str, Any]] = [
+    *({"paper": "p", "planner": {"name": name}} for name in PLANNERS),
+    *({"paper": "p", "advantage": {"name": name}} for name in ADVANTAGES),
+    {"paper": "p", "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
+    *({"paper": "p", "loss": {"name": name}} for name in LOSSES),
+    SHAPED,
+]
+
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
     "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE],
@@ -157,6 +178,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"method": {"paper": "p", "sampler": {"name": "retain_hardest"}}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "phases", "lengths": [1.0, 2.0]}}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "learned_mixture"}}, "mix": [0.25, 0.75], "steps": 10},
+        *({"method": method, "mix": [1.0], "steps": 10} for method in METHODS),
     ],
     "evaluate": [{}],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}],

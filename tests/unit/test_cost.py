@@ -8,9 +8,10 @@ from interplay.schema.cost import Cost, costs, paper_tokens, realised, shape_par
 from interplay.schema.data import ProblemsSpec, TokenizerSpec
 from interplay.schema.digest import canonical
 from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.loss import ClippedLoss
 from interplay.schema.model import Shape
 from interplay.schema.op_dag import OpDag
-from interplay.schema.rl import ClippedLoss, Method, RLSpec
+from interplay.schema.rl import Method, RLSpec
 from interplay.schema.train import MidtrainSpec, PretrainSpec
 from interplay.tasks.table import family
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rl_cases import now_of
 from torch import Tensor
 
 from interplay.model import folder
@@ -19,8 +20,9 @@ from interplay.rl.edits.table import after
 from interplay.rl.policy import entropies, scores
 from interplay.rl.update import Learner, update
 from interplay.schema.edit import D3S
+from interplay.schema.loss import ClippedLoss
 from interplay.schema.model import Shape
-from interplay.schema.rl import ClippedLoss, Method, RLSpec
+from interplay.schema.rl import Method, RLSpec
 from interplay.tasks.verdict import Verdict
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
@@ -48,10 +50,6 @@ def batch_of(lengths: list[int], size: int, truncated: tuple[int, ...] = ()) -> 
 
 def advantage_of(batch: Batch, values: list[float]) -> Tensor:
     return torch.tensor(values)[:, None] * batch.mask()
-
-
-def no_entropy(batch: Batch) -> Tensor:
-    raise AssertionError("nobody asked for tokens")
 
 
 # --- rows ---
@@ -87,7 +85,7 @@ def test_the_scope_decides_whether_a_dull_group_keeps_rows() -> None:
 def test_rows_of_equal_advantage_are_taken_from_all_prompts_alike() -> None:
     batch = batch_of([2] * 16, 4)
     advantage = advantage_of(batch, [1.0, 1.0, -1.0, -1.0] * 4)
-    kept, values, _ = d3s(D3S(samples=(0.5, 0.5), tokens=(1, 1)), batch, advantage, batch.mask(), 0.0, no_entropy)
+    kept, values, _ = d3s(D3S(samples=(0.5, 0.5), tokens=(1, 1)), batch, advantage, batch.mask(), now_of())
     assert kept.groups.bincount().tolist() == [2, 2, 2, 2]
     assert values[:, 0].tolist() == [1.0, -1.0] * 4 or values[:, 0].sum() == 0
 
@@ -113,7 +111,9 @@ def test_an_edit_on_hand_computed_numbers() -> None:
         return entropy[kept.row]
 
     advantage = advantage_of(batch, [-2.0, 1.0, 0.9, 0.1])
-    kept, values, bears = d3s(D3S(samples=(0.5, 1.0), tokens=(0.5, 1.0)), batch, advantage, batch.mask(), 0.0, given)
+    kept, values, bears = d3s(
+        D3S(samples=(0.5, 1.0), tokens=(0.5, 1.0)), batch, advantage, batch.mask(), replace(now_of(), entropy=given)
+    )
     assert asked == [[0, 1]]  # the lowest and the highest advantage
     assert kept.row.tolist() == [0, 1]
     assert torch.equal(values, advantage[:2])
@@ -127,7 +127,9 @@ def test_shares_go_linearly_from_the_first_step_to_the_last() -> None:
     spec = D3S(samples=(0.25, 0.75), tokens=(0.25, 1.0))
     sizes = []
     for progress in (0.0, 0.5, 1.0):
-        kept, _, bears = after([spec], batch, advantage, batch.mask(), progress, lambda kept: torch.ones(len(kept), WIDTH))
+        kept, _, bears = after(
+            batch, advantage, batch.mask(), now_of(edits=[spec], progress=progress, entropy=torch.ones(len(batch), WIDTH))
+        )
         sizes.append((len(kept), int(bears.sum())))
     assert sizes == [(2, 2), (4, 10), (6, 24)]
     assert [at((0.2, 0.6), progress) for progress in (0.0, 0.25, 1.0)] == pytest.approx([0.2, 0.3, 0.6])
@@ -137,9 +139,9 @@ def test_rows_that_bear_no_loss_are_not_kept() -> None:
     batch = batch_of([4] * 4, 4, truncated=(0, 3))
     advantage = advantage_of(batch, [-9.0, -1.0, 1.0, 9.0])
     bears = batch.mask() & ~batch.truncated[:, None]
-    kept, _, _ = d3s(D3S(samples=(1, 1), tokens=(1, 1)), batch, advantage, bears, 0.0, no_entropy)
+    kept, _, _ = d3s(D3S(samples=(1, 1), tokens=(1, 1)), batch, advantage, bears, now_of())
     assert kept.row.tolist() == [1, 2]
-    nothing, _, left = d3s(D3S(), batch, advantage, bears & False, 0.0, no_entropy)
+    nothing, _, left = d3s(D3S(), batch, advantage, bears & False, now_of())
     assert (len(nothing), left.shape[0]) == (0, 0)
 
 
@@ -194,9 +196,8 @@ def test_the_gradient_is_that_of_the_kept_tokens_alone() -> None:
         for parameter in policy.parameters():
             parameter.mul_(5 if parameter.dim() == 2 else 1)
     spec, advantage = D3S(samples=(0.5, 0.5), tokens=(0.5, 0.5)), advantage_of(batch, ADVANTAGE)
-    kept, values, bears = d3s(
-        spec, batch, advantage, batch.mask(), 0.0, lambda some: entropies(policy, some, 1.0, torch.float32, 10**6)
-    )
+    now = replace(now_of(), entropy=lambda some: entropies(policy, some, 1.0, torch.float32, 10**6))
+    kept, values, bears = d3s(spec, batch, advantage, batch.mask(), now)
     step, _ = moved(kept, values, bears, loss_type="dapo")
     logp = scores(policy, batch, torch.arange(4), 1.0, torch.float32).logp
     where = torch.zeros(4, WIDTH, dtype=torch.bool)

@@ -11,7 +11,8 @@ import world
 from interplay import stage as runner
 from interplay.model import folder
 from interplay.schema.custom import Custom
-from interplay.schema.rl import FixedPlanner, Method, RLOptimizer, RLSchedule, RLSpec
+from interplay.schema.planner import FixedPlanner
+from interplay.schema.rl import Method, RLOptimizer, RLSchedule, RLSpec
 from interplay.schema.run import Run
 from interplay.store import artifact
 from interplay.study.plan import Stage

@@ -11,7 +11,8 @@ from killed_rl import payload, run_killed
 from interplay.rl import loop
 from interplay.schema.custom import Custom
 from interplay.schema.edit import D3S, DynamicSampling
-from interplay.schema.rl import FixedPlanner, Method, RLOptimizer, RLSpec
+from interplay.schema.planner import FixedPlanner
+from interplay.schema.rl import Method, RLOptimizer, RLSpec
 from interplay.schema.run import Run
 from interplay.schema.samplers.gain_rl import GainRlSampler
 from interplay.schema.samplers.pcl import ModelValue, PclSampler

@@ -4,15 +4,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rl_cases import batch_of, now_of
 from torch import Tensor
 
-from interplay.rl.advantage import advantages
+from interplay.rl.advantages.table import advantages
 from interplay.schema.advantage import GroupAdvantage
 
 
 def of(rewards: list[float], groups: list[int], scale: str, tokens: int = 1) -> Tensor:
-    mask = torch.ones(len(rewards), tokens, dtype=torch.bool)
-    return advantages(GroupAdvantage(scale_rewards=scale), torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups), mask)
+    return advantages(GroupAdvantage(scale_rewards=scale), batch_of(rewards, groups, [tokens] * len(rewards)), now_of())
 
 
 def test_group_scaling_divides_by_the_bessel_corrected_deviation_of_the_group() -> None:
@@ -55,8 +55,7 @@ def test_a_group_of_one_has_nothing_to_be_compared_with() -> None:
 
 
 def test_every_token_of_a_completion_bears_its_advantage_and_padding_none() -> None:
-    mask = torch.tensor([[True, True, False], [True, True, True]])
-    got = advantages(GroupAdvantage(scale_rewards="none"), torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), mask)
+    got = advantages(GroupAdvantage(scale_rewards="none"), batch_of([1, 0], [0, 0], [2, 3]), now_of())
     assert got.tolist() == [[0.5, 0.5, 0.0], [-0.5, -0.5, -0.5]]
 
 
@@ -90,3 +89,10 @@ def test_the_order_of_rows_and_the_numbers_of_groups_do_not_matter(rewards: list
 def test_the_advantages_of_a_group_sum_to_zero(rewards: list[float], scale: str) -> None:
     got = of(rewards, [i // 4 for i in range(len(rewards))], scale)
     assert got.view(-1, 4).sum(1).abs().max() < 1e-4
+
+
+def test_rows_set_aside_are_compared_with_their_group_and_not_counted_in_it() -> None:
+    # Two right of the four that count: mean 1/2, deviation sqrt(4 * (1/4) / 3); the one aside is judged by them.
+    batch = batch_of([1, 1, 0, 0, 1], [0] * 5, aside=torch.tensor([False] * 4 + [True]))
+    got = advantages(GroupAdvantage(), batch, now_of())[:, 0]
+    assert got.tolist() == pytest.approx([x / ((1 / 3) ** 0.5 + 1e-4) for x in (0.5, 0.5, -0.5, -0.5, 0.5)])

@@ -16,7 +16,9 @@ from interplay.rl.show import show
 from interplay.schema.base import UserError
 from interplay.schema.custom import Custom
 from interplay.schema.edit import DynamicSampling
-from interplay.schema.rl import ClippedLoss, FixedPlanner, Method, RLOptimizer, RLSpec
+from interplay.schema.loss import ClippedLoss
+from interplay.schema.planner import FixedPlanner
+from interplay.schema.rl import Method, RLOptimizer, RLSpec
 from interplay.schema.run import Run
 from interplay.store.artifact import write_json
 from interplay.store.metrics import read

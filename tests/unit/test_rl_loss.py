@@ -1,14 +1,17 @@
 """The clipped loss: hand-worked numbers, TRL's own code as oracle, finite differences, and what padding must not change."""
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
-from interplay.rl.loss import k3, policy_loss, token_weights
-from interplay.schema.rl import ClippedLoss
+from interplay.rl.losses.table import token_losses
+from interplay.rl.losses.terms import Seen, k3, token_weights
+from interplay.schema.loss import ClippedLoss, Loss, RatioLoss, SapoLoss
 
 CAP = 6
 """max_completion_length of the examples."""
@@ -33,10 +36,16 @@ def example(rows: int = 5, seed: int = 0) -> Example:
     return Example(logp=logp, old=old, reference=reference, advantage=advantage, mask=mask)
 
 
-def loss_of(spec: ClippedLoss, e: Example, logp: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-    weights = token_weights(spec, e.mask, int(e.mask.sum()), 1, CAP).double()
-    reference = e.reference if spec.beta else None
-    return policy_loss(spec, e.logp if logp is None else logp, e.old, reference, e.advantage, e.mask, weights)
+def loss_of(spec: RatioLoss, e: Example, logp: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    weights = token_weights(spec.loss_type, e.mask, int(e.mask.sum()), 1, CAP).double()
+    seen = Seen(e.logp if logp is None else logp, e.old, e.advantage, e.mask, e.reference if spec.beta else None)
+    per_token, sums = token_losses(spec, seen)
+    return (per_token * weights).sum(), sums
+
+
+def one_token(spec: RatioLoss, logp: Tensor, old: float, advantage: float) -> Tensor:
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    return token_losses(spec, Seen(logp, torch.tensor([[old]]), torch.tensor([[advantage]]), mask))[0]
 
 
 def test_clipping_by_hand() -> None:
@@ -46,31 +55,36 @@ def test_clipping_by_hand() -> None:
     logp = torch.tensor([[2.0, 0.5, 2.0]]).log()
     advantage = torch.tensor([[1.0, -1.0, -1.0]])
     spec = ClippedLoss(loss_type="dapo")
-    loss, sums = policy_loss(spec, logp, old, None, advantage, mask, token_weights(spec, mask, 3, 1, CAP))
-    assert float(loss) == pytest.approx(-(1.2 - 0.8 - 2.0) / 3)
+    per_token, sums = token_losses(spec, Seen(logp, old, advantage, mask))
+    assert per_token[0].tolist() == pytest.approx([-1.2, 0.8, 2.0])
     assert int(sums["clip_fraction"]) == 2
 
 
 def test_delta_caps_the_ratio_where_the_advantage_is_negative() -> None:
-    mask = torch.ones(1, 1, dtype=torch.bool)
-    spec = ClippedLoss(loss_type="dapo", delta=1.5)
-    logp, old, advantage = torch.tensor([[2.0]]).log(), torch.zeros(1, 1), -torch.ones(1, 1)
-    assert float(policy_loss(spec, logp, old, None, advantage, mask, mask.float())[0]) == pytest.approx(1.5)
+    assert float(one_token(ClippedLoss(delta=1.5), torch.tensor([[2.0]]).log(), 0.0, -1.0)) == pytest.approx(1.5)
 
 
 def test_cispo_weights_the_log_probability_by_the_capped_ratio_without_a_gradient_through_it() -> None:
-    mask = torch.ones(1, 1, dtype=torch.bool)
-    spec = ClippedLoss(loss_type="cispo", epsilon_high=3.0)
     logp = torch.tensor([[-1.0]], requires_grad=True)
-    loss, _ = policy_loss(spec, logp, torch.tensor([[-3.0]]), None, torch.tensor([[2.0]]), mask, mask.float())
+    loss = one_token(ClippedLoss(loss_type="cispo", epsilon_high=3.0), logp, -3.0, 2.0)
     loss.backward()
     assert loss.item() == pytest.approx(-3.0 * 2.0 * -1.0)
     assert float(logp.grad) == pytest.approx(-6.0)
 
 
+def test_sapo_gates_by_a_sigmoid_whose_slope_at_ratio_one_is_one() -> None:
+    # Ratio 2, tau 1: 4 sigmoid(1) = 2.924; A < 0 with tau 1.05: 4 / 1.05 sigmoid(1.05).
+    logp = torch.tensor([[2.0]]).log()
+    assert float(one_token(SapoLoss(), logp, 0.0, 1.0)) == pytest.approx(-4 / (1 + math.exp(-1)))
+    assert float(one_token(SapoLoss(), logp, 0.0, -1.0)) == pytest.approx(4 / 1.05 / (1 + math.exp(-1.05)))
+    still = torch.zeros(1, 1, requires_grad=True)
+    one_token(SapoLoss(), still, 0.0, 1.0).backward()
+    assert float(still.grad) == pytest.approx(-1.0)
+
+
 def test_weights_by_hand() -> None:
     mask = torch.tensor([[True, True, False], [True, False, False]])
-    by_type = {name: token_weights(ClippedLoss(loss_type=name), mask, 12, 2, 10) for name in ("grpo", "bnpo", "dr_grpo", "dapo")}
+    by_type = {name: token_weights(name, mask, 12, 2, 10) for name in ("grpo", "bnpo", "dr_grpo", "dapo")}
     assert by_type["grpo"].tolist() == [[0.25, 0.25, 0], [0.5, 0, 0]]
     assert by_type["bnpo"].sum() == pytest.approx(1)
     assert by_type["bnpo"][1, 0] == pytest.approx(1 / 3)
@@ -95,15 +109,27 @@ OPTIONS = [
     {"loss_type": "cispo", "epsilon_high": 1.3, "beta": 0.04},
     {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.04},
     {"loss_type": "dapo", "importance_sampling_level": "sequence", "beta": 0.1},
+    {"loss_type": "luspo", "importance_sampling_level": "sequence"},
+    {"name": "sapo"},
+    {"name": "sapo", "loss_type": "bnpo", "sapo_temperature_neg": 2.0, "beta": 0.1},
 ]
 
 
-def loss_of_trl(spec: ClippedLoss, e: Example, logp: Tensor) -> tuple[Tensor, dict[str, Any]]:
+def spec_of(options: dict[str, Any]) -> RatioLoss:
+    return TypeAdapter(Loss).validate_python({"name": "clipped", **options})
+
+
+def shown(options: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in options.values())
+
+
+def loss_of_trl(spec: RatioLoss, e: Example, logp: Tensor) -> tuple[Tensor, dict[str, Any]]:
     """GRPOTrainer._compute_loss itself, given log-probabilities in place of a model."""
     from collections import defaultdict
 
     from trl import GRPOTrainer
 
+    clip = spec if isinstance(spec, ClippedLoss) else ClippedLoss()
     trainer = SimpleNamespace(
         _get_per_token_logps_and_entropies=lambda *a, **k: (logp, torch.zeros_like(logp), None),
         aux_loss_enabled=False,
@@ -111,10 +137,16 @@ def loss_of_trl(spec: ClippedLoss, e: Example, logp: Tensor) -> tuple[Tensor, di
         off_policy_mask_threshold=None,
         importance_sampling_level=spec.importance_sampling_level,
         beta=spec.beta,
-        loss_type=spec.loss_type,
-        epsilon_low=spec.epsilon,
-        epsilon_high=spec.epsilon if spec.epsilon_high is None else spec.epsilon_high,
-        args=SimpleNamespace(delta=spec.delta, use_bias_correction_kl=False, steps_per_generation=1),
+        loss_type=spec.loss_type if isinstance(spec, ClippedLoss) else spec.name,
+        epsilon_low=clip.epsilon,
+        epsilon_high=clip.epsilon if clip.epsilon_high is None else clip.epsilon_high,
+        args=SimpleNamespace(
+            delta=clip.delta,
+            use_bias_correction_kl=False,
+            steps_per_generation=1,
+            sapo_temperature_pos=getattr(spec, "sapo_temperature_pos", 1.0),
+            sapo_temperature_neg=getattr(spec, "sapo_temperature_neg", 1.0),
+        ),
         use_vllm=False,
         vllm_importance_sampling_correction=False,
         model=SimpleNamespace(training=True),
@@ -137,9 +169,11 @@ def loss_of_trl(spec: ClippedLoss, e: Example, logp: Tensor) -> tuple[Tensor, di
     return GRPOTrainer._compute_loss(trainer, None, inputs), trainer._metrics["train"]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(str(v) for v in o.values()))
+@pytest.mark.parametrize("options", OPTIONS, ids=shown)
 def test_loss_gradient_and_metrics_are_those_of_trl(options: dict[str, Any]) -> None:
-    spec, e = ClippedLoss(**options), example()
+    if options.get("name") == "sapo" and "loss_type" in options:
+        pytest.skip("TRL has sapo with one weighting of tokens")
+    spec, e = spec_of(options), example()
     ours = e.logp.clone().requires_grad_()
     theirs = e.logp.clone().requires_grad_()
     loss, sums = loss_of(spec, e, ours)
@@ -148,7 +182,9 @@ def test_loss_gradient_and_metrics_are_those_of_trl(options: dict[str, Any]) -> 
     expected.backward()
     torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-6, atol=1e-9)
-    if spec.importance_sampling_level == "token":  # of sequences, TRL reports the share of sequences and not of tokens
+    if (
+        isinstance(spec, ClippedLoss) and spec.importance_sampling_level == "token"
+    ):  # of sequences, TRL reports the share of sequences and not of tokens
         clipped = metrics["cispo_clip_ratio" if spec.loss_type == "cispo" else "clip_ratio/region_mean"][0]
         assert float(sums["clip_fraction"] / e.mask.sum()) == pytest.approx(clipped)
     if spec.beta:
@@ -156,11 +192,9 @@ def test_loss_gradient_and_metrics_are_those_of_trl(options: dict[str, Any]) -> 
 
 
 # Not for cispo, which holds its ratio fixed on purpose: see its hand-worked gradient above.
-@pytest.mark.parametrize(
-    "options", [o for o in OPTIONS if o["loss_type"] != "cispo"], ids=lambda o: "-".join(map(str, o.values()))
-)
+@pytest.mark.parametrize("options", [o for o in OPTIONS if o.get("loss_type") != "cispo"], ids=shown)
 def test_the_gradient_is_that_of_finite_differences(options: dict[str, Any]) -> None:
-    spec, e = ClippedLoss(**options), example(seed=3)
+    spec, e = spec_of(options), example(seed=3)
     logp = e.logp.clone().requires_grad_()
     loss_of(spec, e, logp)[0].backward()
     step = 1e-6
@@ -171,15 +205,15 @@ def test_the_gradient_is_that_of_finite_differences(options: dict[str, Any]) -> 
         assert float(logp.grad[i, t]) == pytest.approx(float(slope), abs=1e-6)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(str(v) for v in o.values()))
+@pytest.mark.parametrize("options", OPTIONS, ids=shown)
 def test_padding_does_not_change_the_loss(options: dict[str, Any]) -> None:
-    spec, e = ClippedLoss(**options), example()
+    spec, e = spec_of(options), example()
     wide = Example(**{name: torch.nn.functional.pad(value, (0, 3)) for name, value in vars(e).items()})
     torch.testing.assert_close(loss_of(spec, e)[0], loss_of(spec, wide)[0])
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(str(v) for v in o.values()))
+@pytest.mark.parametrize("options", OPTIONS, ids=shown)
 def test_the_order_of_rows_does_not_change_the_loss(options: dict[str, Any]) -> None:
-    spec, e = ClippedLoss(**options), example()
+    spec, e = spec_of(options), example()
     turned = Example(**{name: value.flip(0) for name, value in vars(e).items()})
     torch.testing.assert_close(loss_of(spec, e)[0], loss_of(spec, turned)[0])

@@ -1,29 +1,34 @@
 """Sampler, planner, episode, reward and edit: the members of the loop's seams."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from rl_cases import now_of
 
 from interplay.rl.batch import Batch, join, take
 from interplay.rl.edits.dynamic_sampling import informative
-from interplay.rl.edits.table import before as edit
+from interplay.rl.edits.table import before
 from interplay.rl.episode import requests
-from interplay.rl.planner import context, plan
+from interplay.rl.planners.ask import Ask
+from interplay.rl.planners.table import plan
 from interplay.rl.rewards.table import score
 from interplay.rl.samplers.sampler import Deck, Outcome
 from interplay.rl.samplers.table import sampler
 from interplay.rl.spans import Span
-from interplay.schema.advantage import GroupAdvantage, SpanAdvantage
+from interplay.schema.advantage import SpanAdvantage
 from interplay.schema.base import PermanentError, UserError
 from interplay.schema.custom import Custom
 from interplay.schema.edit import DynamicSampling
+from interplay.schema.planner import FixedPlanner
 from interplay.schema.reward import OutcomeReward, ProcessReward
-from interplay.schema.rl import FixedPlanner, RLSpec
+from interplay.schema.rl import RLSpec
 from interplay.schema.sampler import UniformSampler
 from interplay.tasks.verdict import Verdict
 
@@ -108,9 +113,9 @@ def test_a_custom_sampler_that_does_not_return_m_ids_is_refused(body: str) -> No
 
 
 def test_the_fixed_planner_gives_every_prompt_the_same_number_and_its_own_text() -> None:
-    spec = FixedPlanner(num_generations=6)
-    assert plan(spec, [4, 9], step=1) == [6, 6]
-    assert context(spec, "a3?a|", step=1) == ("a3?a|", "a3?a|")
+    rows = [SimpleNamespace(prompt="a3?a|"), SimpleNamespace(prompt="b1?b|")]
+    asked = plan(rows, now_of(planner=FixedPlanner(num_generations=6)))
+    assert asked == [Ask(0, 6, "a3?a|", "a3?a|"), Ask(1, 6, "b1?b|", "b1?b|")]
 
 
 def test_a_prompt_drawn_twice_in_a_step_gets_new_samples() -> None:
@@ -256,9 +261,17 @@ def test_joined_batches_keep_their_groups_apart_and_are_padded_to_the_longest() 
     assert joined.mask().sum(1).tolist() == [3, 3, 4, 4, 4, 4]
 
 
+def test_a_batch_that_says_who_is_off_policy_joined_to_one_that_does_not_says_so_of_all() -> None:
+    said = replace(groups_of([0, 1]), off_policy=torch.tensor([True, False]))
+    joined = join([groups_of([0, 1]), said], pad_token=0)
+    assert joined.off_policy.tolist() == [False, False, True, False]
+    assert join([groups_of([0, 1])] * 2, pad_token=0).off_policy is None
+    assert join([said, said], 0, same_groups=True).groups.tolist() == [0, 0, 0, 0]
+
+
 def test_only_groups_with_two_different_rewards_inform() -> None:
     batch = groups_of([0, 0], [0.1, 0.1], [1, 0], [0.3, 0.2])
-    assert informative(GroupAdvantage(), batch).tolist() == [False] * 4 + [True] * 4
+    assert informative(batch, now_of()).tolist() == [False] * 4 + [True] * 4
 
 
 def test_groups_whose_blocks_differ_inform_the_advantage_of_spans_though_their_rewards_are_equal() -> None:
@@ -267,9 +280,13 @@ def test_groups_whose_blocks_differ_inform_the_advantage_of_spans_though_their_r
 
     spans = [row(1, 0), row(0, 1), row(1, 0), row(1, 0), row(1, 1), row(0, 1)]
     batch = replace(groups_of([0.5, 0.5], [0.5, 0.5], [1, 0.5]), spans=spans)
-    assert informative(SpanAdvantage(), batch).tolist() == [True, True, False, False, True, True]
-    assert informative(SpanAdvantage(normalise="pooled"), batch).all()
-    assert informative(GroupAdvantage(), batch).tolist() == [False] * 4 + [True] * 2
+    assert informative(batch, now_of(advantage=SpanAdvantage())).tolist() == [True, True, False, False, True, True]
+    assert informative(batch, now_of(advantage=SpanAdvantage(normalise="pooled"))).all()
+    assert informative(batch, now_of()).tolist() == [False] * 4 + [True] * 2
+
+
+def edited(rounds: int, batch: Batch, draw: Callable[[int], Batch]) -> Batch:
+    return before(batch, replace(now_of(edits=[DynamicSampling(max_num_gen_batches=rounds)]), draw=draw))
 
 
 def test_dynamic_sampling_draws_as_many_fresh_groups_as_it_lost_until_full() -> None:
@@ -280,7 +297,7 @@ def test_dynamic_sampling_draws_as_many_fresh_groups_as_it_lost_until_full() -> 
         asked.append(m)
         return fresh[len(asked) - 1]
 
-    batch = edit([DynamicSampling(max_num_gen_batches=5)], groups_of([0, 0], [0, 1], [1, 1], [0, 0]), draw, 0, GroupAdvantage())
+    batch = edited(5, groups_of([0, 0], [0, 1], [1, 1], [0, 0]), draw)
     assert asked == [3, 2]
     assert batch.row.tolist() == [2, 3, 10, 11, 14, 15, 16, 17]
     assert batch.rewards.view(4, 2).sum(1).tolist() == [1, 1, 1, 1]
@@ -293,9 +310,9 @@ def test_dynamic_sampling_stops_after_its_rounds_and_may_leave_nothing() -> None
         asked.append(m)
         return groups_of([0, 0])
 
-    nothing = edit([DynamicSampling(max_num_gen_batches=3)], groups_of([0, 0]), draw, 0, GroupAdvantage())
+    nothing = edited(3, groups_of([0, 0]), draw)
     assert (len(nothing), asked) == (0, [1, 1])
-    edit([DynamicSampling(max_num_gen_batches=1)], groups_of([0, 0], [0, 1]), draw, 0, GroupAdvantage())
+    edited(1, groups_of([0, 0], [0, 1]), draw)
     assert asked == [1, 1]
 
 
@@ -303,7 +320,7 @@ def test_dynamic_sampling_stops_after_its_rounds_and_may_leave_nothing() -> None
 
 
 def run_of(group: int, advantage: dict, **more: Any) -> RLSpec:
-    method = {"paper": "p", "planner": {"num_generations": group}, "advantage": advantage}
+    method = {"paper": "p", "planner": {"name": "fixed", "num_generations": group}, "advantage": advantage}
     reward = {"name": "subproblems" if advantage["name"] == "spans" else "process"}
     return RLSpec.model_validate({"method": method, "reward": reward, "mix": [1.0], "steps": 1, **more})
 

@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from interplay.model.decoder import Decoder
-from interplay.rl.advantage import advantages
+from interplay.rl.advantages.table import advantages
 from interplay.rl.batch import Batch, take
+from interplay.rl.now import Memory, Now
 from interplay.rl.policy import micro_batches, scores
 from interplay.rl.update import Learner, update
 from interplay.schema.base import PermanentError
+from interplay.schema.loss import Loss
 from interplay.schema.model import Shape
-from interplay.schema.rl import ClippedLoss, Method, RLSpec
+from interplay.schema.rl import Method, RLSpec
 from interplay.tasks.verdict import Verdict
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
@@ -60,7 +63,7 @@ REWARDS = [1.0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]
 
 def learner(policy: Decoder, tokens: int = 10**6, rate: float = 0.5, steps: dict[str, Any] | None = None, **loss: Any) -> Learner:
     """Plain gradient descent, so that parameters move by the gradient itself."""
-    method = Method(paper="test", loss=ClippedLoss(**loss))
+    method = Method(paper="test", loss=TypeAdapter(Loss).validate_python({"name": "clipped", **loss}))
     spec = RLSpec(method=method, mix=[1.0], steps=3, prompts_per_step=4, max_completion_length=LONGEST, **(steps or {}))
     spec = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0})})
     reference = decoder(seed=1) if loss.get("beta") else None
@@ -68,7 +71,8 @@ def learner(policy: Decoder, tokens: int = 10**6, rate: float = 0.5, steps: dict
 
 
 def advantage_of(batch: Batch) -> Tensor:
-    return advantages(Method(paper="test").advantage, batch.rewards, batch.groups, batch.mask())
+    method = Method(paper="test")
+    return advantages(method.advantage, batch, Now(method, Memory(len(batch))))
 
 
 def moved(batch: Batch, tokens: int = 10**6, steps: dict[str, Any] | None = None, **loss: Any) -> tuple[Tensor, dict[str, float]]:
@@ -143,6 +147,12 @@ CASES: list[dict[str, Any]] = [
     {"loss_type": "cispo", "epsilon_high": 5.0},
     {"loss_type": "grpo", "importance_sampling_level": "sequence"},
     {"loss_type": "dapo", "entropy_coef": 0.01, "mask_truncated_completions": True},
+    {"name": "clip_cov", "clip_cov_ratio": 0.2, "clip_cov_lb": 0.0},
+    {"name": "kl_cov", "kl_cov_ratio": 0.2, "num_iterations": 2},
+    {"name": "disco", "tau": 1.0},
+    {"name": "hapo_token", "num_iterations": 2},
+    {"name": "vespo", "num_iterations": 2},
+    {"name": "geo_mean", "num_iterations": 2},
 ]
 
 

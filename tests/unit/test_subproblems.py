@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from reform_cases import INTEGERS, TASK, row, rows
+from rl_cases import batch_of, now_of
 from tokenizers import Tokenizer
 
 from interplay.data import tokenizer as text
 from interplay.data.steps.decompose import parts
 from interplay.data.steps.step import Inputs, changed
-from interplay.rl.advantage import EPSILON, advantages
+from interplay.rl.advantages.group import EPSILON
+from interplay.rl.advantages.table import advantages
 from interplay.rl.batch import Batch, join, take
 from interplay.rl.rewards.table import score
 from interplay.rl.spans import WHOLE, Span, offsets, to_tokens
@@ -226,8 +228,8 @@ def rows_of(values: list[list[float]], width: int = 3) -> list[list[Span]]:
 
 
 def advantage(spec: SpanAdvantage, spans: list[list[Span]], groups: list[int], tokens: int = 7) -> torch.Tensor:
-    mask = torch.ones(len(spans), tokens, dtype=torch.bool)
-    return advantages(spec, torch.zeros(len(spans), dtype=torch.float64), torch.tensor(groups), mask, spans)
+    batch = batch_of([0.0] * len(spans), groups, [tokens] * len(spans), spans=spans)
+    return advantages(spec, batch, now_of())
 
 
 def test_each_position_is_normalised_over_the_group_by_itself() -> None:
@@ -281,7 +283,7 @@ def test_advantages_of_a_position_sum_to_zero_and_follow_the_order_of_its_reward
 
 def test_the_advantage_of_spans_without_spans_is_an_error() -> None:
     with pytest.raises(ValueError, match="needs a reward that judges spans"):
-        advantages(SpanAdvantage(), torch.zeros(2), torch.zeros(2, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool))
+        advantages(SpanAdvantage(), batch_of([0, 0], [0, 0], [3, 3]), now_of())
 
 
 def test_spans_stay_with_their_rows_when_rows_are_taken_and_joined() -> None:

@@ -1,17 +1,21 @@
-"""`python -m interplay.reference FILE...` writes the generated files, `docs/reference.md`, `docs/papers.md` and `dvc.yaml`, each
-known by its name; without a file it prints the reference. `make docs` calls it for all."""
+"""`python -m interplay.reference FILE...` writes the generated files, `docs/reference.md`, `docs/papers.md`,
+`docs/methods.md` and `dvc.yaml`, each known by its name; without a file it prints the reference. `make docs` calls it for all."""
 
 import sys
 from pathlib import Path
 
-from interplay.reference import papers, pipeline
+from interplay.reference import methods, papers, pipeline
 from interplay.reference.render import page
 
 
 def main(argv: list[str]) -> int:
     """Write the files named, or print the reference."""
     root = Path.cwd()
-    made = {"papers.md": lambda: papers.page(root), "dvc.yaml": lambda: pipeline.text(root)}
+    made = {
+        "papers.md": lambda: papers.page(root),
+        "methods.md": lambda: methods.page(root),
+        "dvc.yaml": lambda: pipeline.text(root),
+    }
     for path in map(Path, argv):
         path.write_text(made.get(path.name, page)(), encoding="utf-8")
     if not argv:

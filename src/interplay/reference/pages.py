@@ -10,7 +10,9 @@ from interplay.schema import (
     dataset,
     edit,
     evaluate,
+    loss,
     model,
+    planner,
     report,
     reward,
     rl,
@@ -18,6 +20,7 @@ from interplay.schema import (
     sampler,
     select,
     sets,
+    shaping,
     study,
     task,
     train,
@@ -31,11 +34,12 @@ Page = list[tuple[str, str, list[type[Model]]]]
 SEAMS: dict[str, Any] = {
     "reward": reward.Reward,
     "sampler": sampler.Sampler,
-    "planner": rl.FixedPlanner,
+    "planner": planner.AnyPlanner,
     "episode": rl.CompletionEpisode,
+    "shaping": shaping.Shaping,
     "edit": edit.Edit,
     "advantage": advantage.Advantage,
-    "loss": rl.ClippedLoss,
+    "loss": loss.Loss,
 }
 """Seam -> the union of its members."""
 

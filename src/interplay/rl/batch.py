@@ -1,7 +1,8 @@
 """What one step works on: N completions in groups, with their verdicts and rewards, as arrays over rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ class Batch:
     """N rows; T is the length of the longest completion."""
 
     row: Tensor
-    """(N,) int64: number of the row among all that the step drew, whatever edits dropped since."""
+    """(N,) int64: number of the row among all that the step drew, whatever edits dropped since; -1: an edit added it."""
     ids: Tensor
     """(N,) int64: prompt, as a row of the problem sets joined in the order of their roles."""
     groups: Tensor
@@ -41,6 +42,13 @@ class Batch:
     """What the rewards were made of, each (N,) float64."""
     spans: list[list[Span]] | None = None
     """For each row its parts that have rewards of their own, in tokens; None where the reward judges whole completions."""
+    off_policy: Tensor | None = None
+    """(N,) bool: rows that another policy made, or that were sampled from another text than they are credited to; None: none.
+    Their `logprobs` are those of what made them."""
+    aside: Tensor | None = None
+    """(N,) bool: rows whose rewards stay out of the statistics of their group; None: none."""
+    expected: Tensor | None = None
+    """(N,) float64: the pass rate that the sampler expected of the prompt before it saw this group; None: it expects nothing."""
 
     def __len__(self) -> int:
         return len(self.row)
@@ -49,44 +57,55 @@ class Batch:
         """(N,T) bool: the places that hold a token of a completion."""
         return torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
 
+    def counted(self) -> Tensor:
+        """(N,) bool: rows whose rewards count in the statistics of their group."""
+        return torch.ones(len(self), dtype=torch.bool) if self.aside is None else ~self.aside
+
 
 def take(batch: Batch, rows: Tensor) -> Batch:
     """The given rows (M,) int64, in that order."""
     chosen = rows.tolist()
-    return Batch(
-        row=batch.row[rows],
-        ids=batch.ids[rows],
-        groups=batch.groups[rows],
-        prompts=[batch.prompts[i] for i in chosen],
-        tokens=batch.tokens[rows],
-        lengths=batch.lengths[rows],
-        logprobs=batch.logprobs[rows],
-        truncated=batch.truncated[rows],
-        completions=[batch.completions[i] for i in chosen],
-        verdicts=[batch.verdicts[i] for i in chosen],
-        rewards=batch.rewards[rows],
-        parts={name: values[rows] for name, values in batch.parts.items()},
-        spans=None if batch.spans is None else [batch.spans[i] for i in chosen],
-    )
+
+    def pick(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value[rows]
+        if isinstance(value, dict):
+            return {name: pick(item) for name, item in value.items()}
+        return value if value is None else [value[i] for i in chosen]
+
+    return Batch(**{field.name: pick(getattr(batch, field.name)) for field in fields(Batch)})
 
 
-def join(batches: Sequence[Batch], pad_token: int) -> Batch:
-    """All rows one after another; groups of different batches stay different."""
+def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) -> Batch:
+    """All rows one after another. Groups of different batches stay different, unless `same_groups` says that equal numbers mean
+    one group."""
     longest = max(batch.tokens.shape[1] for batch in batches)
-    room = [longest - batch.tokens.shape[1] for batch in batches]
     starts = torch.tensor([0] + [int(batch.groups.max()) + 1 if len(batch) else 0 for batch in batches[:-1]]).cumsum(0)
-    return Batch(
-        row=torch.cat([batch.row for batch in batches]),
-        ids=torch.cat([batch.ids for batch in batches]),
-        groups=torch.cat([batch.groups + start for batch, start in zip(batches, starts, strict=True)]),
-        prompts=[prompt for batch in batches for prompt in batch.prompts],
-        tokens=torch.cat([pad(batch.tokens, (0, r), value=pad_token) for batch, r in zip(batches, room, strict=True)]),
-        lengths=torch.cat([batch.lengths for batch in batches]),
-        logprobs=torch.cat([pad(batch.logprobs, (0, r)) for batch, r in zip(batches, room, strict=True)]),
-        truncated=torch.cat([batch.truncated for batch in batches]),
-        completions=[completion for batch in batches for completion in batch.completions],
-        verdicts=[verdict for batch in batches for verdict in batch.verdicts],
-        rewards=torch.cat([batch.rewards for batch in batches]),
-        parts={name: torch.cat([batch.parts[name] for batch in batches]) for name in batches[0].parts},
-        spans=None if batches[0].spans is None else [row for batch in batches for row in batch.spans or []],
-    )
+
+    def all_of(name: str) -> Any:
+        values = [getattr(batch, name) for batch in batches]
+        if name == "groups" and not same_groups:
+            return torch.cat([value + start for value, start in zip(values, starts, strict=True)])
+        if name in _UNSAID and any(value is not None for value in values):
+            values = [torch.full((len(b),), _UNSAID[name]) if v is None else v for b, v in zip(batches, values, strict=True)]
+        return _joined(values, longest, pad_token if name == "tokens" else 0)
+
+    return Batch(**{field.name: all_of(field.name) for field in fields(Batch)})
+
+
+_UNSAID = {"off_policy": False, "aside": False, "expected": float("nan")}
+"""What a row holds where its batch says nothing and another does."""
+
+
+def _joined(values: list[Any], longest: int, filler: int) -> Any:
+    """Fields of several batches as one; those over places are filled up to the longest."""
+    first = values[0]
+    if first is None:
+        return None
+    if isinstance(first, dict):
+        return {name: torch.cat([value[name] for value in values]) for name in first}
+    if isinstance(first, list):
+        return [item for value in values for item in value]
+    if first.dim() == 2:
+        return torch.cat([pad(value, (0, longest - value.shape[1]), value=filler) for value in values])
+    return torch.cat(values)

@@ -7,61 +7,38 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
-from interplay.data.pool import Pool
 from interplay.model import folder
 from interplay.model.device import device
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
-from interplay.rl.advantage import advantages
+from interplay.rl.advantages.table import advantages
 from interplay.rl.batch import Batch, join
+from interplay.rl.draw import World, draw, gold
 from interplay.rl.edits.table import after, before
-from interplay.rl.episode import episode, requests
 from interplay.rl.measure import measure, shares, summary
+from interplay.rl.now import Memory, Now
 from interplay.rl.offline import offline
-from interplay.rl.planner import context, plan
-from interplay.rl.rewards.table import score
-from interplay.rl.samplers.sampler import Deck, Outcome, Sampler
+from interplay.rl.planners.table import settled
+from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler
-from interplay.rl.spans import Span, to_tokens
 from interplay.rl.update import Learner, bearing, entropy_of, update
-from interplay.rollout.engine import Engine, engine
-from interplay.rollout.request import Sampling
-from interplay.schema.reward import ProcessReward
+from interplay.rollout.engine import engine
 from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
-from interplay.schema.verify import Verify
 from interplay.store.metrics import Metrics, Progress, read, telemetry
-from interplay.store.random import key
 from interplay.store.stop import saving
-from interplay.tasks.verdict import Verdict
 
-SAMPLER = "sampler."
-"""Names of a sampler's tensors begin with this where they are saved."""
-
-
-@dataclass
-class World:
-    """What the steps of a run share. `engine` and `sampler` are the members of their seams; they alone have state of their
-    own."""
-
-    spec: RLSpec
-    pool: Pool
-    tokenizer: Tokenizer
-    special: text.Special
-    tokenizer_files: Path
-    """The folder whose files go into every model that is saved."""
-    engine: Engine
-    sampler: Sampler
+SAMPLER, MEMORY = "sampler.", "memory."
+"""Names of the tensors of the sampler and of the memory begin with these where they are saved."""
 
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -99,12 +76,14 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
         engine=engine(spec.engine, policy, how, getattr(torch, spec.dtype)),
         sampler=sampler(spec.method.sampler, deck),
+        memory=Memory(len(pool.rows)),
     )
     done = 0
     if saved := checkpoint.load(out / "resume" / "state"):
         done, tensors, state = saved
         checkpoint.restore_training(tensors, policy, optimizers)
         world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
+        world.memory.load(state["memory"], checkpoint.with_prefix(tensors, MEMORY))
     train(world, learner, out, how, done)
     folder.save(policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
@@ -141,9 +120,10 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
 
 def save(world: World, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
-    state = {"sampler": world.sampler.state_dict()}
+    state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
     tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
     tensors |= {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
+    tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
     checkpoint.save(resume / "state", step, tensors, state)
 
 
@@ -157,22 +137,34 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         with timed(seconds, "sampler"):
             ids = world.sampler.select(m, step)
         with timed(seconds, "rollout"):
-            fresh = draw(world, ids, step, seen)
-        fresh = replace(fresh, row=fresh.row + sum(len(batch) for batch in drawn))
-        drawn.append(fresh)
-        return fresh
+            fresh = draw(world, ids, now, seen)
+        first = sum(len(batch) for batch in drawn)
+        drawn.append(replace(fresh, row=torch.arange(first, first + len(fresh))))
+        return settled(drawn[-1], now)
 
-    batch = before(spec.method.edits, draw_more(spec.prompts_per_step), draw_more, world.special.pad, spec.method.advantage)
+    now = Now(
+        method=spec.method,
+        memory=world.memory,
+        step=step,
+        progress=(step - 1) / max(spec.steps - 1, 1),
+        max_completion_length=spec.max_completion_length,
+        pad=world.special.pad,
+        rows=world.pool.rows,
+        seed=spec.seed,
+        draw=draw_more,
+        gold=partial(gold, world),
+        entropy=partial(entropy_of, learner),
+    )
+    batch = before(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)
     with timed(seconds, "update"):
-        advantage = advantages(spec.method.advantage, batch.rewards, batch.groups, batch.mask(), batch.spans)
-        bears, entropy = bearing(spec.method.loss, batch), partial(entropy_of, learner)
-        progress = (step - 1) / max(spec.steps - 1, 1)
-        batch, advantage, bears = after(spec.method.edits, batch, advantage, bears, progress, entropy)
+        advantage = advantages(spec.method.advantage, batch, now)
+        batch, advantage, bears = after(batch, advantage, bearing(spec.method.loss, batch), now)
         values = update(learner, batch, advantage, step, bears)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
-    per_row = torch.zeros(len(everything)).index_copy_(0, batch.row, advantage.sum(1) / batch.lengths.clamp(min=1))
+    of_rows, own = advantage.sum(1) / batch.lengths.clamp(min=1), batch.row >= 0
+    per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, everything, per_row)
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
     return {**measure(everything, per_row), **shares(everything, world.pool), **values, **chosen}
@@ -184,74 +176,6 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     started = time.monotonic()
     yield
     seconds[what] += time.monotonic() - started
-
-
-def draw(world: World, ids: list[int], step: int, seen: Counter[int]) -> Batch:
-    """The groups of further prompts, sampled and scored. `seen` counts this step's samples by noise key."""
-    spec, method, pool = world.spec, world.spec.method, world.pool
-    counts = plan(method.planner, ids, step)
-    contexts = [context(method.planner, pool.rows[i].prompt, step) for i in ids]
-    keys = [pools.noise_key(pool.rows[i]) for i in ids]
-    asked = requests(pools.encode(world.tokenizer, [c.sampling for c in contexts]), keys, counts, seen)
-    rollouts = episode(method.episode, world.engine, asked, sampling(spec, step, world.special))
-    prompts = pools.encode(world.tokenizer, [c.training for c in contexts])
-    groups, longest = rollouts.request, int(rollouts.lengths.max())
-    row_ids = [ids[group] for group in groups.tolist()]
-    written = [t[:n] for t, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
-    completions = world.tokenizer.decode_batch(written)
-    options = spec.reward.verify if isinstance(spec.reward, ProcessReward) else Verify()
-    verdicts = pools.verify(pool, row_ids, completions, options)
-    rewards = score(spec.reward, [pool.rows[i] for i in row_ids], completions, verdicts)
-    world.sampler.observe(step, outcomes(ids, groups.tolist(), rewards.sequence, verdicts))
-    return Batch(
-        row=torch.arange(len(groups)),
-        ids=torch.tensor(row_ids),
-        groups=groups,
-        prompts=[prompts[group] for group in groups.tolist()],
-        tokens=rollouts.tokens[:, :longest],
-        lengths=rollouts.lengths,
-        logprobs=rollouts.logprobs[:, :longest],
-        truncated=rollouts.truncated,
-        completions=completions,
-        verdicts=verdicts,
-        rewards=torch.tensor(rewards.sequence, dtype=torch.float64),
-        parts={name: torch.tensor(values, dtype=torch.float64) for name, values in rewards.parts.items()},
-        spans=in_tokens(world.tokenizer, written, completions, rewards.spans),
-    )
-
-
-def in_tokens(
-    tokenizer: Tokenizer, tokens: list[list[int]], completions: list[str], spans: list[list[Span]] | None
-) -> list[list[Span]] | None:
-    """The spans of all completions, in tokens."""
-    if spans is None:
-        return None
-    return [to_tokens(tokenizer, *row) for row in zip(tokens, completions, spans, strict=True)]
-
-
-def outcomes(ids: list[int], groups: list[int], rewards: list[float], verdicts: list[Verdict]) -> list[Outcome]:
-    """What came of each group; `groups` gives the number of each completion's, which counts through `ids`."""
-    members: list[list[int]] = [[] for _ in ids]
-    for row, group in enumerate(groups):
-        members[group].append(row)
-    return [
-        Outcome(i, tuple(rewards[r] for r in rows), sum(verdicts[r].strict for r in rows), sum(verdicts[r].answer for r in rows))
-        for i, rows in zip(ids, members, strict=True)
-    ]
-
-
-def sampling(spec: RLSpec, step: int, special: text.Special) -> Sampling:
-    """The policy itself at the method's temperature: RL's gradient is of the distribution that was sampled, so nothing is cut
-    off."""
-    return Sampling(
-        temperature=spec.temperature,
-        top_p=1.0,
-        top_k=0,
-        max_completion_length=spec.max_completion_length,
-        seed=key(spec.seed, "rollout", step),
-        eos=special.eos,
-        pad=special.pad,
-    )
 
 
 def _shares(seconds: dict[str, float]) -> dict[str, float]:

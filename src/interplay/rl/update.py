@@ -9,10 +9,13 @@ from torch import Tensor
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch
-from interplay.rl.loss import k3, policy_loss, token_weights
+from interplay.rl.losses.table import MEMBERS, prepared, token_losses
+from interplay.rl.losses.terms import Seen, Whole, k3, token_weights
 from interplay.rl.policy import entropies, micro_batches, scores
 from interplay.schema.base import PermanentError
-from interplay.schema.rl import ClippedLoss, RLSpec
+from interplay.schema.loss import PolicyLoss, RatioLoss
+from interplay.schema.rl import RLSpec
+from interplay.store.generator import generator
 
 
 class Learner(NamedTuple):
@@ -29,8 +32,10 @@ class Learner(NamedTuple):
 class Part(NamedTuple):
     """What one optimiser step learns from. Arrays over all N rows of the batch."""
 
+    all_rows: Tensor
+    """(K,) int64: rows of this part."""
     rows: Tensor
-    """(M,) int64: rows of this part that can move the policy."""
+    """(M,) int64: those that can move the policy."""
     advantage: Tensor
     """(N,T)."""
     mask: Tensor
@@ -41,7 +46,7 @@ class Part(NamedTuple):
     """Tokens of this part that bear loss."""
 
 
-def bearing(loss: ClippedLoss, batch: Batch) -> Tensor:
+def bearing(loss: PolicyLoss, batch: Batch) -> Tensor:
     """(N,T) bool: the tokens that bear loss unless an edit says otherwise."""
     return batch.mask() & ~batch.truncated[:, None] if loss.mask_truncated_completions else batch.mask()
 
@@ -54,7 +59,7 @@ def entropy_of(learner: Learner, batch: Batch) -> Tensor:
 
 def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: Tensor | None = None) -> dict[str, float]:
     """Train on `batch` with `advantage` (N,T), on the tokens that `bears` (N,T) bool marks; None: all that `bearing` does.
-    Returns the step's values: means over optimiser steps (loss, grad_norm), means over the tokens trained on (clip_fraction,
+    Returns the step's values: means over optimiser steps (loss, grad_norm), means over the tokens trained on (what the loss sums,
     kl_old, and kl when there is a reference), the number of optimizer_steps, and the trained_tokens that bore loss, once a batch.
 
     A part in which no advantage differs from 0 makes no optimiser step: Adam would blow the rounding noise of its gradient up
@@ -64,10 +69,11 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     parts = [part for part in _parts(spec, batch, advantage, bears) if advantage[part.rows].any()]
     steps_per_batch = spec.method.loss.num_iterations * spec.minibatches
     old = _old_logprobs(learner, batch, parts) if steps_per_batch > 1 and parts else None
-    totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", "clip_fraction", "kl_old", "kl"), 0.0)
+    summed = (*MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if learner.reference else ()))
+    totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed), 0.0)
     for _ in range(spec.method.loss.num_iterations):
         for part in parts:
-            sums = _backward(learner, batch, part, old)
+            sums = _backward(learner, batch, part, old, _prepared(learner, batch, part, old, step))
             norm = float(optim.step(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm))
             if not (math.isfinite(sums["loss"]) and math.isfinite(norm)):
                 raise PermanentError(
@@ -75,7 +81,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
                 )
             for name, value in {**sums, "grad_norm": norm, "optimizer_steps": 1.0}.items():
                 totals[name] += value
-    return {**_means(totals, learner.reference is not None), "trained_tokens": float(bears.sum())}
+    return {**_means(totals), "trained_tokens": float(bears.sum())}
 
 
 def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[Part]:
@@ -83,25 +89,35 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
 
     Without a KL or entropy term a row without advantage has the constant loss 0: it counts, but its forward pass is left out."""
     loss = spec.method.loss
-    matters = (mask if loss.beta or loss.entropy_coef else (advantage != 0) & mask).any(1)
+    every = loss.beta or loss.entropy_coef or MEMBERS[loss.name].every_row
+    matters = (mask if every else (advantage != 0) & mask).any(1)
     _, member = torch.unique(batch.groups, return_inverse=True)
     groups = len(batch.groups.unique())
     parts = []
     for number in range(spec.minibatches):
         here = member * spec.minibatches // max(groups, 1) == number
         weights = torch.zeros(mask.shape)
-        weights[here] = token_weights(loss, mask[here], int(mask.sum()), spec.minibatches, spec.max_completion_length)
-        parts.append(Part((here & matters).nonzero()[:, 0], advantage, mask, weights, int(mask[here].sum())))
+        weights[here] = _weights(spec, mask[here], int(mask.sum()))
+        all_rows, rows = here.nonzero()[:, 0], (here & matters).nonzero()[:, 0]
+        parts.append(Part(all_rows, rows, advantage, mask, weights, int(mask[here].sum())))
     return parts
+
+
+def _weights(spec: RLSpec, mask: Tensor, batch_tokens: int) -> Tensor:
+    loss = spec.method.loss
+    if isinstance(loss, RatioLoss) and loss.loss_denominator:
+        return mask.float() / loss.loss_denominator
+    return token_weights(loss.loss_type, mask, batch_tokens, spec.minibatches, spec.max_completion_length)
 
 
 def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
     """(N,T) log-probabilities before the first update, from the pass and the micro-batches that train, so that the first ratio
     is 1."""
     old = torch.zeros(batch.tokens.shape)
+    simple = MEMBERS[learner.spec.method.loss.name].prepare is None
     with torch.no_grad():
         for part in parts:
-            for rows in micro_batches(batch, part.rows, learner.micro_batch_tokens):
+            for rows in micro_batches(batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
                 old[rows] = _scores(learner, learner.policy, batch, rows)
     return old
 
@@ -110,21 +126,47 @@ def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> T
     return scores(decoder, batch, rows, learner.spec.temperature, getattr(torch, learner.spec.dtype)).logp
 
 
-def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None) -> dict[str, float]:
+def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
+    """What the loss must know of a whole optimiser step, as the policy stands before it: (N,T) each, 0 outside the part."""
+    spec, room = learner.spec.method.loss, torch.zeros(batch.tokens.shape)
+    if MEMBERS[spec.name].prepare is None:
+        return {}
+    logp, entropy = room.clone(), room.clone()
+    with torch.no_grad():
+        for rows in micro_batches(batch, part.all_rows, learner.micro_batch_tokens):
+            found = scores(learner.policy, batch, rows, learner.spec.temperature, getattr(torch, learner.spec.dtype), True)
+            logp[rows], entropy[rows] = found.logp, found.entropy if found.entropy is not None else 0.0
+    here = part.all_rows
+    whole = Whole(
+        logp=logp[here],
+        old_logp=_behaviour(batch, here, (logp if old is None else old)[here]),
+        entropy=entropy[here],
+        advantage=part.advantage[here],
+        mask=part.mask[here],
+        groups=batch.groups[here],
+        rewards=batch.rewards[here],
+        noise=torch.from_numpy(generator(learner.spec.seed, "loss", step).random(tuple(batch.tokens.shape)))[here],
+    )
+    found_whole = prepared(spec, whole)
+    return {name: torch.zeros(room.shape, dtype=value.dtype).index_copy_(0, here, value) for name, value in found_whole.items()}
+
+
+def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, known: dict[str, Tensor]) -> dict[str, float]:
     """Accumulate the gradient of one optimiser step; returns its loss and sums over the tokens trained on.
 
     Without `old` log-probabilities the policy is the one that sampled: the ratio is 1 and its gradient that of the
-    log-probability."""
+    log-probability. `known` is what `_prepared` found."""
     spec = learner.spec.method.loss
     sums: dict[str, float] = {}
     for rows in micro_batches(batch, part.rows, learner.micro_batch_tokens):
-        mask = part.mask[rows]
+        mask, weights = part.mask[rows], part.weights[rows]
         temperature, dtype = learner.spec.temperature, getattr(torch, learner.spec.dtype)
         logp, entropy = scores(learner.policy, batch, rows, temperature, dtype, with_entropy=spec.entropy_coef != 0)
+        old_logp = _behaviour(batch, rows, logp.detach() if old is None else old[rows])
         with torch.no_grad():
             reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
-        old_logp = logp.detach() if old is None else old[rows]
-        loss, values = policy_loss(spec, logp, old_logp, reference, part.advantage[rows], mask, part.weights[rows])
+        per_token, values = token_losses(spec, Seen(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows)))
+        loss = (per_token * weights).sum()
         if entropy is not None:
             loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
         loss.backward()
@@ -135,8 +177,17 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None) ->
     return sums
 
 
-def _means(totals: dict[str, float], with_reference: bool) -> dict[str, float]:
-    steps, tokens = max(totals["optimizer_steps"], 1.0), max(totals["tokens"], 1.0)
-    names = ("clip_fraction", "kl_old", "kl") if with_reference else ("clip_fraction", "kl_old")
-    means = {name: totals[name] / steps for name in ("loss", "grad_norm")} | {name: totals[name] / tokens for name in names}
-    return means | {"optimizer_steps": totals["optimizer_steps"]}
+def _rows(known: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    return {name: value[rows] for name, value in known.items()}
+
+
+def _behaviour(batch: Batch, rows: Tensor, old: Tensor) -> Tensor:
+    """(n,T) log-probabilities that ratios refer to: `old`, but for rows off policy those of what made them."""
+    return old if batch.off_policy is None else torch.where(batch.off_policy[rows, None], batch.logprobs[rows], old)
+
+
+def _means(totals: dict[str, float]) -> dict[str, float]:
+    """The loss and the norm as means over optimiser steps, what was summed over tokens as means over those trained on."""
+    counted = {"optimizer_steps": totals.pop("optimizer_steps")}
+    steps, tokens = max(counted["optimizer_steps"], 1.0), max(totals.pop("tokens"), 1.0)
+    return {name: total / (steps if name in ("loss", "grad_norm") else tokens) for name, total in totals.items()} | counted

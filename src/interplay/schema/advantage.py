@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from interplay.schema.base import Model
+from interplay.schema.base import Count, Model, NotNegative, Positive, Share
 
 
 class GroupAdvantage(Model):
@@ -24,4 +24,108 @@ class SpanAdvantage(Model):
     """per_position: mean and deviation of the spans at one position of a group, as published; pooled: of all spans of a group."""
 
 
-Advantage = Annotated[GroupAdvantage | SpanAdvantage, Field(discriminator="name")]
+class LeaveOneOutAdvantage(Model):
+    """Reward minus the mean of the others of the group (RLOO, arXiv:2402.14740)."""
+
+    name: Literal["leave_one_out"] = "leave_one_out"
+
+
+class WhitenedAdvantage(Model):
+    """Reward less a baseline, then centred and scaled over all tokens of the batch, so that long completions weigh more
+    (REINFORCE++, arXiv:2501.03262)."""
+
+    name: Literal["whitened"] = "whitened"
+    baseline: Literal["group", "none"] = "group"
+    """group: the group's mean first, as in REINFORCE++-baseline; none: rewards as they are."""
+
+
+class LengthBaselineAdvantage(Model):
+    """Reward minus the mean of the group's rewards weighed by length: the baseline of least variance where the gradient's norm
+    grows with length (OPO, arXiv:2505.23585)."""
+
+    name: Literal["length_baseline"] = "length_baseline"
+
+
+class PassKAdvantage(Model):
+    """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
+    Completions with a reward of 1 or more count as right."""
+
+    name: Literal["pass_k"] = "pass_k"
+    k: Count = 4
+    """Completions that share a reward; at most the group's size."""
+
+
+class GraeAdvantage(Model):
+    """Group advantages, asymmetric between easy and hard prompts and between right and wrong completions (A-GRAE,
+    arXiv:2602.05548)."""
+
+    name: Literal["a_grae"] = "a_grae"
+    alpha: NotNegative = 1.0
+    """Positive advantages are multiplied by min(1, w^alpha), w the mean reward of the batch; 1 for mathematics, 0.5 for images as
+    published."""
+
+
+class GlobalAdvantage(Model):
+    """Group advantages blended with those of whole prompts, by how much the group's answers agree (COPO, arXiv:2508.04138). One
+    clipped loss of the blend stands for the blend of two clipped losses: equal where no ratio is clipped."""
+
+    name: Literal["copo"] = "copo"
+    blend: Literal["soft_forced", "soft", "only_global", "no_global"] = "soft_forced"
+    """soft: w of the group's own advantage, 1 - w of the prompt's; soft_forced: w = 0 where the group's own is 0."""
+    steepness: Positive = 10.0
+    """k in w = sigmoid(k (H - b)); H is the entropy of the group's answers in nats. (The published value was not found.)"""
+    threshold: NotNegative = 0.5
+    """b. (The published value was not found.)"""
+    consistency: Share = 0.0
+    """lambda: a prompt's reward is its mean reward times 1 - lambda H."""
+
+
+class TrackedAdvantage(Model):
+    """Reward minus the pass rate that the sampler expected, over the batch's standard deviation: works with one completion per
+    prompt (single-stream policy optimisation, arXiv:2509.13232). Needs a sampler that expects one: edge_of_competence,
+    single_stream, retain_hardest, phases or pcl."""
+
+    name: Literal["tracked"] = "tracked"
+
+
+class SharpenedAdvantage(Model):
+    """Group advantages, with a bonus for right completions that the policy finds less likely than the rest of their group (XRPO,
+    arXiv:2510.06672; from its reviews and a third party's code)."""
+
+    name: Literal["xrpo"] = "xrpo"
+    scale: NotNegative = 2.5
+    """lambda: the bonus is lambda (1 - eta), eta = exp(s - mean s), s the mean log-probability of a completion's tokens."""
+    cap: NotNegative = 0.5
+    """kappa: the bonus is at most this times the advantage."""
+
+
+class EntropyAdvantage(Model):
+    """Rewards shaped by entropy before they are compared: right completions gain where the policy was uncertain, wrong ones lose
+    where it was sure (GTPO and GRPO-S, arXiv:2508.04349; formulas from a third party's code). Costs a forward pass."""
+
+    name: Literal["gtpo_entropy"] = "gtpo_entropy"
+    level: Literal["token", "sequence"] = "token"
+    """token: GTPO, shares of entropy at each place among the completions that are that long; sequence: GRPO-S, shares of mean
+    entropy among the completions."""
+    bonus: NotNegative = 0.1
+    """b2: what the shares are worth beside the reward; 0.2 hurts, as published."""
+    wrong: bool = True
+    """Whether wrong completions are shaped, too."""
+    entropy_range: tuple[NotNegative, NotNegative] = (0.2, 0.28)
+    """Entropies are cut to this range first."""
+
+
+Advantage = Annotated[
+    GroupAdvantage
+    | SpanAdvantage
+    | LeaveOneOutAdvantage
+    | WhitenedAdvantage
+    | LengthBaselineAdvantage
+    | PassKAdvantage
+    | GraeAdvantage
+    | GlobalAdvantage
+    | TrackedAdvantage
+    | SharpenedAdvantage
+    | EntropyAdvantage,
+    Field(discriminator="name"),
+]

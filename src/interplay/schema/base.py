@@ -117,6 +117,8 @@ def _one_line(cls: type[Model], value: Any, error: Any, where: str) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return f"{spot}: unknown key '{names[-1]}'{nearest(names[-1], _fields_at(cls, names[:-1]))}"
+    if kind == "union_tag_not_found":
+        return f"{spot}: missing name; it says which member this is"
     if kind == "missing":
         return f"{spot}: missing; give it a value"
     if kind == "union_tag_invalid":

@@ -1,25 +1,26 @@
-"""Reinforcement learning: the loop's own knobs; the members of each seam stand in a file of their own. Option names are TRL's;
-loss_agg_mode is verl's."""
+"""Reinforcement learning: the loop's own knobs; the members of each seam stand in a file of their own. Option names are TRL's."""
 
 from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from interplay.schema.advantage import Advantage, GroupAdvantage, SpanAdvantage
-from interplay.schema.base import Count, Model, Natural, NotNegative, Positive, Share, Since
-from interplay.schema.edit import Edit
+from interplay.schema.advantage import (
+    Advantage,
+    GroupAdvantage,
+    PassKAdvantage,
+    SpanAdvantage,
+    TrackedAdvantage,
+    WhitenedAdvantage,
+)
+from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
+from interplay.schema.edit import Demonstrations, Edit, Replay
+from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import Optimizer, Schedule
+from interplay.schema.planner import AnyPlanner, FixedPlanner
 from interplay.schema.reward import ProcessReward, Reward
-from interplay.schema.sampler import Sampler, UniformSampler
+from interplay.schema.sampler import Sampler, UniformSampler, expects
 from interplay.schema.samplers.adaptive import LearnedMixtureSampler
-
-
-class FixedPlanner(Model):
-    """The same number of completions for every prompt."""
-
-    name: Literal["fixed"] = "fixed"
-    num_generations: Count = 8
-    """Group size; 2 at least where advantages compare completions of a group."""
+from interplay.schema.shaping import Shaping
 
 
 class CompletionEpisode(Model):
@@ -28,44 +29,20 @@ class CompletionEpisode(Model):
     name: Literal["completion"] = "completion"
 
 
-class ClippedLoss(Model):
-    """The clipped policy-gradient loss with TRL's options."""
-
-    name: Literal["clipped"] = "clipped"
-    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo"] = "dapo"
-    """grpo: mean over rows of each one's token mean; bnpo: mean over the tokens of an optimiser step; dr_grpo: sum over rows *
-    max_completion_length; dapo: sum over the tokens that an optimiser step of this batch has on average (the mean over the
-    batch when there is one step); cispo: as dapo, of the clipped detached ratio times the log-probability."""
-    epsilon: NotNegative = 0.2
-    """Lower clip of the ratio."""
-    epsilon_high: NotNegative | None = None
-    """Upper clip; null: epsilon. With cispo, the cap of the ratio (5.0 is usual)."""
-    delta: Positive | None = None
-    """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
-    beta: NotNegative = 0.0
-    """Coefficient of the k3 estimate of the KL divergence from the reference; 0 runs without a reference model."""
-    importance_sampling_level: Literal["token", "sequence"] = "token"
-    """Ratio per token, or the sequence's geometric mean (GSPO, arXiv:2507.18071)."""
-    num_iterations: Count = 1
-    """Passes over each batch of rollouts."""
-    mask_truncated_completions: bool = False
-    """Leave completions that hit the length limit out of the loss."""
-    entropy_coef: float = 0.0
-    """Coefficient of an entropy bonus."""
-
-
 class Method(Model):
     """One published method: its paper and its member at each seam."""
 
     paper: str
     """Where the method and these settings come from."""
     sampler: Sampler = UniformSampler()
-    planner: FixedPlanner = FixedPlanner()
+    planner: AnyPlanner = FixedPlanner()
     episode: CompletionEpisode = CompletionEpisode()
+    shaping: Annotated[list[Shaping], Since([])] = []
+    """What is added to the rewards before they are compared; each kind once."""
     edits: list[Edit] = []
     """What is done to a batch before it is trained on, in order."""
     advantage: Advantage = GroupAdvantage()
-    loss: ClippedLoss = ClippedLoss()
+    loss: Loss = ClippedLoss()
 
 
 class RLOptimizer(Optimizer):
@@ -122,21 +99,33 @@ class RLSpec(Model):
     def _divides(self) -> "RLSpec":
         if self.minibatches < 1 or self.prompts_per_step % self.minibatches:
             raise ValueError("prompts_per_step must be a multiple of minibatches")
+        if self.reward.name == "subproblems" and (edit := self._adds_rows()):
+            raise ValueError(f"method.edits: {edit} adds rows that the reward subproblems has not judged")
         if self.method.advantage.name == "spans":
             if self.reward.name != "subproblems":
                 raise ValueError(f"method.advantage = spans needs the reward subproblems; {self.reward.name} judges no spans")
-            if self.method.loss.importance_sampling_level == "sequence":
+            if getattr(self.method.loss, "importance_sampling_level", "token") == "sequence":
                 raise ValueError("method.advantage = spans needs importance_sampling_level token: its advantages are of tokens")
         if outside := [step for step in self.checkpoints if not 1 <= step <= self.steps]:
             raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{self.steps} of this run")
         return self
 
+    def _adds_rows(self) -> str:
+        """The first edit that trains on completions which were not sampled in the step; empty if there is none."""
+        return next((edit.name for edit in self.method.edits if isinstance(edit, Replay | Demonstrations)), "")
+
     @model_validator(mode="after")
     def _can_learn(self) -> "RLSpec":
         """Without completions of a group that may differ every advantage is 0, and the run would end with its first weights."""
         advantage, group = self.method.advantage, self.method.planner.num_generations
+        if isinstance(advantage, PassKAdvantage) and advantage.k > group:
+            raise ValueError(f"method.advantage.k = {advantage.k}: at most num_generations, {group}")
+        if isinstance(advantage, TrackedAdvantage) and not expects(self.method.sampler):
+            one = self.method.sampler.name
+            raise ValueError(f"method.advantage = tracked needs a sampler that expects a pass rate; {one} does not")
         pooled = isinstance(advantage, SpanAdvantage) and advantage.normalise == "pooled"  # compares the spans of one completion
-        if group < 2 and not pooled:
+        bare = isinstance(advantage, WhitenedAdvantage) and advantage.baseline == "none"
+        if group < 2 and not (pooled or bare or isinstance(advantage, TrackedAdvantage)):
             must = f"the advantage '{advantage.name}' compares completions of one prompt; give 2 at least"
             raise ValueError(f"method.planner.num_generations = {group}: {must}")
         if self.temperature == 0:
@@ -154,7 +143,8 @@ class RLSpec(Model):
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
         differs, neither the rate nor a member of a seam hangs on the length, and all that is to be kept of those was kept."""
         length = {"steps": self.steps, "checkpoints": self.checkpoints}
-        scheduled = any(member.SCHEDULED for member in (self.method.sampler, *self.method.edits))
+        members = (self.method.sampler, self.method.planner, *self.method.shaping, *self.method.edits)
+        scheduled = any(member.SCHEDULED for member in members)
         steady = self.schedule.name == "constant" and not self.schedule.warmup_ratio and not scheduled
         kept = {step for step in self.checkpoints if step <= shorter.steps} <= set(shorter.checkpoints)
         return steady and kept and shorter.steps < self.steps and shorter.model_copy(update=length) == self

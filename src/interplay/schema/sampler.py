@@ -40,3 +40,8 @@ def reads_offline(sampler: Model) -> bool:
     """Whether the member learns from samples that were made before the first step."""
     adaptive = (EdgeSampler, SingleStreamSampler, RetainHardestSampler, PhasesSampler)
     return isinstance(sampler, adaptive) or (isinstance(sampler, Paced) and sampler.by == "pass_rate")
+
+
+def expects(sampler: Model) -> bool:
+    """Whether the member expects a pass rate of each prompt that it draws."""
+    return isinstance(sampler, EdgeSampler | SingleStreamSampler | RetainHardestSampler | PhasesSampler | PclSampler)

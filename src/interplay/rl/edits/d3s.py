@@ -2,12 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from interplay.rl.batch import Batch, take
+from interplay.rl.now import Now
 from interplay.schema.edit import D3S
 
 
@@ -49,20 +49,18 @@ def kept_tokens(score: Tensor, bears: Tensor, share: float) -> Tensor:
     return torch.zeros(bears.numel(), dtype=torch.bool).index_fill_(0, places[best], True).view(bears.shape)
 
 
-def d3s(
-    spec: D3S, batch: Batch, advantage: Tensor, bears: Tensor, progress: float, entropy: Callable[[Batch], Tensor]
-) -> tuple[Batch, Tensor, Tensor]:
+def d3s(spec: D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: Now) -> tuple[Batch, Tensor, Tensor]:
     """The rows kept, their advantages and which of their tokens bear loss, both (M,T). A row's advantage is the mean over its
     tokens; rows none of whose tokens bear loss are dropped before shares are taken."""
     rows = bears.any(1).nonzero()[:, 0]
     # Rows of equal advantage stand in the order of their places in their groups, so that no prompt gives all or none of its own.
     rows = rows[torch.argsort(_places(batch.groups)[rows], stable=True)]
     values = advantage[rows].double().sum(1) / batch.lengths[rows].clamp(min=1)
-    rows = rows[kept_rows(spec, values, batch.groups[rows], at(spec.samples, progress))].sort().values if len(rows) else rows
+    rows = rows[kept_rows(spec, values, batch.groups[rows], at(spec.samples, now.progress))].sort().values if len(rows) else rows
     batch, advantage, bears = take(batch, rows), advantage[rows], bears[rows]
-    share = at(spec.tokens, progress)
+    share = at(spec.tokens, now.progress)
     if share < 1 and len(rows):
-        bears = kept_tokens(advantage.abs() * entropy(batch), bears, share)
+        bears = kept_tokens(advantage.abs() * now.entropy(batch), bears, share)
     return batch, advantage, bears
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interplay.rl.advantage import group
+from interplay.rl.advantages.group import compared
 from interplay.rl.samplers.draws import Drawing
 from interplay.rl.samplers.sampler import Deck, Outcome
 from interplay.schema.advantage import GroupAdvantage
@@ -56,7 +56,7 @@ class LearnedMixture(Drawing):
         """Kind -> mean |advantage| of its completions."""
         rewards = torch.tensor([reward for outcome in outcomes for reward in outcome.rewards], dtype=torch.float64)
         groups = torch.tensor([number for number, outcome in enumerate(outcomes) for _ in outcome.rewards])
-        size = group(GroupAdvantage(scale_rewards=self.spec.scale_rewards), rewards, groups, torch.ones(len(rewards), 1)).abs()
+        size = compared(GroupAdvantage(scale_rewards=self.spec.scale_rewards), rewards, groups).float().abs()
         kinds = self.place[[outcomes[number].id for number in groups.tolist()]]
         return {int(kind): float(size[torch.from_numpy(kinds == kind)].mean()) for kind in np.unique(kinds)}
 

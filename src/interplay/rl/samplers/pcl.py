@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from interplay.rl.samplers.sampler import Deck, Outcome, Sampler
@@ -33,6 +34,10 @@ class Pcl(Sampler):
         self.foretold |= dict(zip(candidates, values.tolist(), strict=True))
         order = np.argsort(np.abs(values - self.spec.tau), kind="stable")
         return [candidates[order[place % len(order)]] for place in range(m)]
+
+    def expected(self, ids: Sequence[int]) -> Tensor | None:
+        """V."""
+        return torch.tensor([self.foretold[i] for i in ids], dtype=torch.float64)
 
     def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
         """Keep the groups for the end of the step."""

@@ -76,6 +76,10 @@ class Sampler:
         """m ids; `step` counts from 1."""
         raise NotImplementedError
 
+    def expected(self, ids: Sequence[int]) -> Tensor | None:
+        """(m,) float64: the pass rate that it expects of each of the prompts that it selected last; None: it expects nothing."""
+        return None
+
     def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
         """Learn from the groups that the last selection became; a prompt that was selected twice has two."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from interplay.rl.samplers.draws import Drawing
@@ -16,6 +17,10 @@ class Tracked(Drawing):
     def __init__(self, deck: Deck, tracker: Tracker) -> None:
         super().__init__(deck)
         self.tracker = tracker
+
+    def expected(self, ids: Sequence[int]) -> Tensor | None:
+        """The tracker's means."""
+        return torch.from_numpy(self.tracker.value()[list(ids)])
 
     def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
         """One visit for each outcome."""

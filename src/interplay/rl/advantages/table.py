@@ -1,0 +1,33 @@
+"""The table of advantages, by the `name` of their spec: `(spec, batch, now) -> (N,T) float32`, zero where the batch's mask is.
+A member reads `now.memory` and never writes it: dynamic sampling asks for advantages of batches that are thrown away."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from interplay.rl.advantages.baselines import a_grae, leave_one_out, length_baseline, pass_k, tracked, whitened
+from interplay.rl.advantages.group import group
+from interplay.rl.advantages.shaped import copo, gtpo_entropy, xrpo
+from interplay.rl.advantages.spans import by_spans
+from interplay.rl.batch import Batch
+from interplay.rl.now import Now
+from interplay.schema.advantage import Advantage
+
+MEMBERS: dict[str, Callable[..., Tensor]] = {
+    "group": group,
+    "spans": by_spans,
+    "leave_one_out": leave_one_out,
+    "whitened": whitened,
+    "length_baseline": length_baseline,
+    "pass_k": pass_k,
+    "a_grae": a_grae,
+    "copo": copo,
+    "tracked": tracked,
+    "xrpo": xrpo,
+    "gtpo_entropy": gtpo_entropy,
+}
+
+
+def advantages(spec: Advantage, batch: Batch, now: Now) -> Tensor:
+    """The member that `spec` names, applied to all rows of a step."""
+    return MEMBERS[spec.name](spec, batch, now)

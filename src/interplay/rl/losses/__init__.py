@@ -1,0 +1,1 @@
+"""Loss seam: what the policy descends on. One file per idea."""

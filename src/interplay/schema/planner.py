@@ -1,0 +1,149 @@
+"""Members of the planner seam: how many completions each prompt gets, from which text they are sampled, and to which they are
+credited."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from interplay.schema.base import Count, Model, Natural, NotNegative, Share
+
+
+class Planner(Model):
+    """What every planner has."""
+
+    num_generations: Count = 8
+    """Group size; 2 at least where advantages compare completions of a group."""
+
+
+class FixedPlanner(Planner):
+    """The same number of completions for every prompt."""
+
+    name: Literal["fixed"] = "fixed"
+
+
+class Hint(Model):
+    """The first steps of the gold solution."""
+
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of the gold solution's steps, rounded down, one at least."""
+    separator: str = Field(default=",", min_length=1)
+    """What stands between steps."""
+    template: str = "{hint}{prompt}"
+    """The text that is sampled from."""
+
+    @field_validator("template")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if value.count("{hint}") != 1 or value.count("{prompt}") != 1:
+            raise ValueError("must hold {hint} and {prompt} once each")
+        return value
+
+
+class GuidePlanner(Planner):
+    """Groups in which all failed are sampled again with a hint in the context; the policy learns them as if the hint were absent,
+    with the ratio to what sampled them (Guide, arXiv:2506.13923; which of the rows make the group is inferred)."""
+
+    name: Literal["guide"] = "guide"
+    guided: Count = 8
+    """Completions with the hint."""
+    mode: Literal["replace", "append"] = "replace"
+    """replace: the group is the guided completions alone; append: the failed ones stay in it."""
+    hint: Hint = Hint()
+
+
+class PrefixPlanner(Planner):
+    """Part of each group starts from the first steps of the gold solution, which are judged with what follows and not learnt
+    (partial trajectories). The share that does falls in a line to 0 over the run."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["prefix"] = "prefix"
+    started: Share = 0.5
+    """Share of a group, at the first step, that starts from a prefix."""
+    hint: Hint = Hint(template="{prompt}{hint}")
+
+
+class Shots(Model):
+    """Solved problems of the same set, in front of a prompt."""
+
+    between: str = ""
+    """What stands behind each."""
+
+
+class IcpoPlanner(Planner):
+    """Part of each group is sampled with solved problems in the context, and learnt as if they were absent (in-context steered
+    policy optimisation, ICPO): those below a reward are dropped, right ones have a bonus that falls to 0 over the run."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["icpo"] = "icpo"
+    steered: Count = 2
+    """Completions of a group that are; less than num_generations."""
+    shots: Count = 2
+    """Solved problems."""
+    floor: NotNegative = 1.0
+    """Reward below which a steered completion is dropped (expert region reject sampling)."""
+    bonus: NotNegative = 0.1
+    """Bonus of right ones at the first step. (The published value was not found.)"""
+    examples: Shots = Shots()
+
+    @model_validator(mode="after")
+    def _some_plain(self) -> "IcpoPlanner":
+        if self.steered >= self.num_generations:
+            raise ValueError(f"steered = {self.steered}: must be less than num_generations, {self.num_generations}")
+        return self
+
+
+class AnnealedShotsPlanner(Planner):
+    """Solved problems in the context at first, and none at the end; what is sampled from is what is learnt (in-context
+    reinforcement learning, arXiv:2603.08068; SKILL0)."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["annealed_shots"] = "annealed_shots"
+    schedule: Annotated[list[Natural], Field(min_length=1)] = [3, 2, 0]
+    """Solved problems in each of as many phases of one length; 3, 2, 1, 0 was worse, as published."""
+    examples: Shots = Shots()
+
+
+class ReflectionPlanner(Planner):
+    """Prompts that mostly failed also enter with one of their own wrong completions in the context (R3, arXiv:2601.19620):
+    groups of their own, that learn what they were sampled from."""
+
+    name: Literal["reflection"] = "reflection"
+    threshold: Share = 0.5
+    """Mean reward so far below which a prompt does. (The published value was not found.)"""
+    template: str = "{prompt}{completion}{prompt}"
+    """The text of such a group."""
+
+    @field_validator("template")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if "{completion}" not in value or "{prompt}" not in value:
+            raise ValueError("must hold {prompt} and {completion}")
+        return value
+
+
+class AllocationPlanner(Planner):
+    """A budget of completions that goes to the prompts of which it tells most (XRPO, arXiv:2510.06672; the priority is inferred
+    from its reviews): all get some, then rounds add to those with the highest expected drop of the width of their t-interval,
+    plus an exploration bonus."""
+
+    name: Literal["xrpo"] = "xrpo"
+    first: Count = 4
+    """Completions that every prompt gets; the budget is num_generations times the prompts."""
+    rounds: Count = 2
+    """Rounds that share what is left."""
+    exploration: NotNegative = 0.1
+    """Weight of sqrt(ln T / n), T all completions so far. (The published value was not found.)"""
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """Of the interval."""
+
+    @model_validator(mode="after")
+    def _something_left(self) -> "AllocationPlanner":
+        if not 2 <= self.first <= self.num_generations:
+            raise ValueError(f"first = {self.first}: must lie in 2..num_generations, {self.num_generations}")
+        return self
+
+
+AnyPlanner = Annotated[
+    FixedPlanner | GuidePlanner | PrefixPlanner | IcpoPlanner | AnnealedShotsPlanner | ReflectionPlanner | AllocationPlanner,
+    Field(discriminator="name"),
+]

@@ -1,0 +1,93 @@
+"""Members of the shaping seam: what is added to the rewards of a step's completions before they are compared. The sampler and the
+records of what passed see the rewards as they were."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from interplay.schema.base import Count, Model, NotNegative, Positive, Share
+
+
+class OverlongShaping(Model):
+    """A penalty that grows over the last tokens before the length limit (DAPO, arXiv:2503.14476, eq. 13)."""
+
+    name: Literal["overlong"] = "overlong"
+    cache: Count = 32
+    """Tokens before the limit over which the penalty goes from 0 to 1."""
+    weight: NotNegative = 1.0
+    """What the full penalty takes."""
+
+
+class RepetitionShaping(Model):
+    """A penalty for completions that end in a loop (CAMPO, arXiv:2507.14683)."""
+
+    name: Literal["repetition"] = "repetition"
+    mode: Literal["share", "truncated"] = "share"
+    """share: `weight` times the share of the completion from the start of the loop, for every completion, as the text says;
+    truncated: `weight` for those that the length limit cut while they looped, as the released code does."""
+    weight: NotNegative = 0.1
+    """Released: 0.1."""
+
+
+class HistoryLengthShaping(Model):
+    """A length term beside the reward, relative to the shortest right completion of the prompt so far (HAPO, history aware,
+    arXiv:2505.11225)."""
+
+    name: Literal["hapo_length"] = "hapo_length"
+    weight: Share = 1.0
+    """w; at most 1, so that a right answer is worth more than a wrong one."""
+
+
+class KimiLengthShaping(Model):
+    """A length term relative to the shortest and longest completion of the group: 0.5 - (l - min) / (max - min) for right ones,
+    at most 0 for wrong ones (Kimi k1.5, arXiv:2501.12599, section 2.3.3)."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["kimi_length"] = "kimi_length"
+    weight: NotNegative = 1.0
+    """What the term is worth."""
+    warmup: Share = 0.0
+    """Share of the run's steps before it counts: the report starts without it."""
+
+
+class ContrastShaping(Model):
+    """A bonus for completions that use an auxiliary device where their group shows that it helps, and a malus where it hurts
+    (GCPO, arXiv:2506.07160): group-contrastive masking."""
+
+    name: Literal["gcpo"] = "gcpo"
+    marker: str = Field(min_length=1)
+    """Text that a completion holds where it uses the device, such as `<plan>`."""
+    bonus: NotNegative = 0.1
+    """Size of bonus and malus."""
+    margin: NotNegative = 0.0
+    """Difference of mean rewards with and without below which there is neither."""
+    length: float = 0.0
+    """Added per share of the length limit that is used: the paper rewards length."""
+
+
+class TurnsShaping(Model):
+    """A price for every unit of thinking beyond the first (MinD, arXiv:2505.19788): right completions lose `weight` for each
+    further marker."""
+
+    name: Literal["units"] = "units"
+    marker: str = Field(min_length=1)
+    """Text that begins a unit."""
+    weight: NotNegative = 0.05
+    """(The published coefficient was not found.)"""
+
+
+class RankShaping(Model):
+    """Rewards by rank for truncated completions of a group in which all failed: those that are uncertain throughout and at their
+    peaks rank first (R3's structural entropy, arXiv:2601.19620). Costs a forward pass where such groups are."""
+
+    name: Literal["entropy_rank"] = "entropy_rank"
+    peak: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of the tokens, those of highest entropy, that make the peak. (The published value was not found.)"""
+    most: Positive = 0.1
+    """Reward of the first. (The published value was not found.)"""
+
+
+Shaping = Annotated[
+    OverlongShaping | RepetitionShaping | HistoryLengthShaping | KimiLengthShaping | ContrastShaping | TurnsShaping | RankShaping,
+    Field(discriminator="name"),
+]

@@ -1,0 +1,167 @@
+"""The methods of configs/method: each is what its page says, differs from GRPO where it says so, and no two are one."""
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import test_rl_update as toy
+import torch
+from rl_cases import batch_of, now_of
+
+from interplay.reference.methods import MARKS, differing, load, page
+from interplay.rl.advantages.table import advantages
+from interplay.rl.batch import Batch
+from interplay.rl.edits.table import after, before
+from interplay.rl.now import Memory, Now
+from interplay.rl.planners.table import again, plan, settled
+from interplay.rl.policy import scores
+from interplay.rl.samplers.sampler import Deck, Outcome
+from interplay.rl.samplers.table import sampler
+from interplay.rl.shaping.table import shaped
+from interplay.rl.spans import Span
+from interplay.rl.update import Learner, update
+from interplay.schema.digest import canonical
+from interplay.schema.edit import TokenBudget
+from interplay.schema.rl import Method, RLSpec
+
+ROOT = Path(__file__).parents[2]
+METHODS = load(ROOT)
+GRPO = METHODS["grpo"]
+OTHERS = [name for name in METHODS if name != "grpo"]
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    assert (ROOT / "docs" / "methods.md").read_text() == page(ROOT), "run `make docs`"
+
+
+def test_every_method_has_a_test_of_its_equation_that_exists() -> None:
+    assert set(MARKS) == set(METHODS)
+    for mark in MARKS.values():
+        file, name = mark.test.split(":")
+        tree = ast.parse((ROOT / "tests" / "unit" / file).read_text())
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, mark.test
+
+
+def test_no_two_methods_are_one() -> None:
+    seen: dict[str, str] = {}
+    for name, method in METHODS.items():
+        told = str({key: value for key, value in canonical(method).items() if key != "paper"})
+        assert told not in seen, f"{name} is {seen[told]}"
+        seen[told] = name
+
+
+# --- what a method does to a fixed batch, seam by seam ---
+
+TOKENS = torch.tensor([[1, 2, 3, 3, 3], [1, 2, 4, 5, 0], [1, 6, 7, 0, 0], [1, 2, 8, 9, 3]] * 3)
+LENGTHS = [5, 4, 3, 5] * 3
+REWARDS = [1.0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1]
+GROUPS = [i // 4 for i in range(12)]
+ROWS = [SimpleNamespace(set=0, index=n, prompt=f"p{n}|", solution=f"s{n},t{n}#{n}", key=f"{n:x}") for n in range(3)]
+
+
+def batch(rewards: list[float] = REWARDS) -> Batch:
+    g = torch.Generator().manual_seed(0)
+    spans = [[Span(0, 2, 0, float(i % 2)), Span(2, 3, 1, float(i % 3 == 0))] for i in range(12)]
+    return batch_of(
+        rewards,
+        GROUPS,
+        LENGTHS,
+        tokens=TOKENS,
+        logprobs=-torch.rand(12, 5, generator=g),
+        truncated=torch.tensor([length == 5 for length in LENGTHS]),
+        spans=spans,
+        expected=torch.rand(12, generator=g, dtype=torch.float64),
+    )
+
+
+def now(method: Method, memory: Memory) -> Now:
+    entropy = torch.rand(12, 5, generator=torch.Generator().manual_seed(1))
+    given: dict[str, Any] = {"rows": ROWS, "gold": lambda i: ("gold", [i, 2]), "max_completion_length": 5, "progress": 0.5}
+    given |= {"draw": lambda m: batch([1.0, 0, 1, 0] * 3), "memory": memory}
+    at = now_of(entropy=entropy, **given)
+    return replace(at, method=method)
+
+
+def asked(method: Method) -> Any:
+    memory = Memory(12)
+    at = now(method, memory)
+    told = []
+    for _ in range(2):
+        first = plan(ROWS, at)
+        found = batch()
+        told += [first, again(ROWS, found, 0, at), settled(found, at).row.tolist()]
+    return told
+
+
+def rewarded(method: Method) -> Any:
+    at = now(method, Memory(12))
+    return [shaped(batch(rewards), at).rewards.tolist() for rewards in (REWARDS, REWARDS[::-1])]
+
+
+def after_edits(method: Method) -> Any:
+    small = [TokenBudget(tokens=20) if isinstance(edit, TokenBudget) else edit for edit in method.edits]  # 51 tokens here
+    at = now(method.model_copy(update={"edits": small}), Memory(12))
+    told = []
+    for rewards in (REWARDS, REWARDS[::-1]):
+        kept = before(replace(batch(rewards), spans=None), at)
+        kept, advantage, bears = after(kept, advantages(GRPO.advantage, kept, at), kept.mask(), at)
+        told.append((kept.row.tolist(), advantage.tolist(), bears.tolist()))
+    return told
+
+
+def valued(method: Method) -> Any:
+    return advantages(method.advantage, batch(), now(method, Memory(12))).tolist()
+
+
+def drawn(method: Method) -> Any:
+    draws = sampler(method.sampler, Deck([30], [1.0], 0))
+    told = []
+    for step in range(1, 4):
+        told.append(draws.select(5, step))
+        draws.observe(step, [Outcome(i, (float(i % 2),) * 4, 4 * (i % 2), 4 * (i % 2)) for i in told[-1]])
+    return told
+
+
+def learnt(method: Method) -> Any:
+    """Where plain gradient descent takes a small model in a step of two minibatches, whose ratios begin all over the place."""
+    policy = toy.decoder()
+    spec = RLSpec(method=method, mix=[1.0], steps=1, prompts_per_step=4, minibatches=2, max_completion_length=toy.LONGEST)
+    spec = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0})})
+    reference = toy.decoder(seed=1) if method.loss.beta else None
+    learner = Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=0.05)], 10**6)
+    found = toy.batch_of(toy.REWARDS)
+    with torch.no_grad():
+        logp = scores(policy, found, torch.arange(len(found)), 1.0, torch.float32).logp
+    sides = torch.tensor([0.5, 0.9, 1.0, 1.1, 1.24, 1.5, 20.0])  # of every bound
+    ratios = sides[torch.randint(len(sides), logp.shape, generator=torch.Generator().manual_seed(5))]
+    found = replace(found, logprobs=logp - ratios.log(), off_policy=torch.ones(len(found), dtype=torch.bool))
+    update(learner, found, advantages(GRPO.advantage, found, now_of()), 1)
+    return torch.nn.utils.parameters_to_vector(policy.parameters()).detach().tolist()
+
+
+SEAMS = {
+    "sampler": drawn,
+    "planner": asked,
+    "shaping": rewarded,
+    "edits": after_edits,
+    "advantage": valued,
+    "loss": learnt,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_method_differs_from_grpo_at_every_seam_that_it_names(name: str) -> None:
+    seams = differing(METHODS[name], GRPO)
+    assert seams
+    for seam in seams:
+        own = GRPO.model_copy(update={seam: getattr(METHODS[name], seam)})
+        assert SEAMS[seam](own) != SEAMS[seam](GRPO), seam
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_can_be_planned_with_a_reward_that_fits_it(name: str) -> None:
+    reward = {"name": "subproblems" if METHODS[name].advantage.name == "spans" else "process"}
+    RLSpec.model_validate({"method": METHODS[name], "reward": reward, "mix": [1.0], "steps": 1})

@@ -1,0 +1,187 @@
+"""Planners: what is asked of whom, what is kept, and the loop around them."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import world
+from pydantic import TypeAdapter, ValidationError
+from rl_cases import batch_of, now_of
+
+from interplay.rl import loop
+from interplay.rl.now import Memory, Now
+from interplay.rl.planners.allocation import priority
+from interplay.rl.planners.ask import Ask
+from interplay.rl.planners.hints import first_steps
+from interplay.rl.planners.table import again, plan, settled
+from interplay.schema.custom import Custom
+from interplay.schema.planner import AllocationPlanner, AnyPlanner, Hint
+from interplay.schema.rl import Method, RLOptimizer, RLSpec
+from interplay.schema.run import Run
+from interplay.store.metrics import read
+
+
+def row(n: int) -> Any:
+    return SimpleNamespace(set=0, index=n, prompt=f"p{n}|", solution=f"s{n},t{n},u{n}#{n}", key=f"{n:x}")
+
+
+ROWS = [row(n) for n in range(6)]
+
+
+def at(planner: dict[str, Any], **now: Any) -> Now:
+    return now_of(planner=TypeAdapter(AnyPlanner).validate_python(planner), rows=ROWS, **now)
+
+
+# --- hints ---
+
+
+def test_a_hint_is_the_first_steps_of_the_gold_solution_and_never_all_of_them() -> None:
+    assert first_steps(Hint(share=0.5), "a,b,c,d#7") == "a,b,"
+    assert first_steps(Hint(share=0.9), "a,b#7") == "a,"
+    assert first_steps(Hint(share=0.1), "a,b,c#7") == "a,"
+    assert first_steps(Hint(), "a#7") == ""
+
+
+def test_only_groups_in_which_all_failed_are_sampled_again_with_a_hint_and_credited_without_it() -> None:
+    now = at({"name": "guide", "num_generations": 2, "guided": 3})
+    first = plan(ROWS[:2], now)
+    assert first == [Ask(0, 2, "p0|", "p0|"), Ask(1, 2, "p1|", "p1|")]
+    batch = batch_of([0, 0, 1, 0], [0, 0, 1, 1])
+    more = again(ROWS[:2], batch, 0, now)
+    assert more == [Ask(0, 3, "s0,p0|", "p0|")]
+    assert again(ROWS[:2], batch, 1, now) == []
+
+
+def test_guided_completions_replace_the_failed_ones_or_join_them() -> None:
+    off = torch.tensor([False, False, False, False, True, True])
+    batch = batch_of([0, 0, 1, 0, 1, 0], [0, 0, 1, 1, 0, 0], off_policy=off)
+    assert settled(batch, at({"name": "guide"})).row.tolist() == [2, 3, 4, 5]
+    assert settled(batch, at({"name": "guide", "mode": "append"})).row.tolist() == [0, 1, 2, 3, 4, 5]
+    assert len(settled(batch_of([0, 1], [0, 0]), at({"name": "guide"}))) == 2
+
+
+def test_a_prefix_is_given_and_judged_and_ends_what_is_learnt_from() -> None:
+    start = plan(ROWS[:1], at({"name": "prefix", "num_generations": 4}))
+    assert start == [Ask(0, 2, "p0|s0,", "p0|s0,", "s0,"), Ask(0, 2, "p0|", "p0|")]
+    assert plan(ROWS[:1], at({"name": "prefix", "num_generations": 4}, progress=1.0)) == [Ask(0, 4, "p0|", "p0|")]
+
+
+# --- contexts ---
+
+
+def test_part_of_a_group_is_steered_by_other_solved_problems() -> None:
+    asks = plan(ROWS, at({"name": "icpo", "num_generations": 4, "steered": 1, "shots": 2}))
+    assert [(ask.slot, ask.n) for ask in asks] == [(slot, n) for slot in range(6) for n in (3, 1)]
+    for ask in asks[1::2]:
+        own = ROWS[ask.slot].prompt
+        assert ask.training == own
+        assert ask.sampling.endswith(own)
+        assert ask.sampling.count("#") == 2
+        assert own not in ask.sampling[: -len(own)], "the prompt's own solution is no example"
+
+
+def test_steered_failures_are_dropped_and_steered_successes_have_a_bonus_that_falls() -> None:
+    off = torch.tensor([False, False, True, True])
+    batch = batch_of([1, 0, 1, 0], [0] * 4, off_policy=off)
+    kept = settled(batch, at({"name": "icpo", "bonus": 0.2}, progress=0.5))
+    assert kept.row.tolist() == [0, 1, 2]
+    assert kept.rewards.tolist() == pytest.approx([1, 0, 1.1])
+
+
+def test_shots_are_annealed_by_phase_in_both_texts() -> None:
+    def shots(progress: float) -> list[int]:
+        asks = plan(ROWS, at({"name": "annealed_shots", "schedule": [3, 1, 0]}, progress=progress))
+        assert all(ask.sampling == ask.training for ask in asks)
+        return [ask.sampling.count("#") for ask in asks]
+
+    assert [set(shots(progress)) for progress in (0.0, 0.3, 0.4, 0.7, 1.0)] == [{3}, {3}, {1}, {0}, {0}]
+
+
+def test_prompts_that_mostly_failed_get_a_group_behind_their_last_wrong_completion() -> None:
+    memory = Memory(6)
+    now = at({"name": "reflection", "num_generations": 2}, memory=memory)
+    assert len(plan(ROWS[:2], now)) == 2
+    settled(batch_of([0, 0, 1, 1], [0, 0, 1, 1], completions=["x", "y", "z", "z"]), now)
+    asks = plan(ROWS[:2], now)
+    assert asks[2:] == [Ask(0, 2, "p0|yp0|", "p0|yp0|", "", 2)]
+    settled(batch_of([1] * 5, [0] * 5, completions=["w"] * 5), now)
+    assert len(plan(ROWS[:2], now)) == 2, "five of seven passed since"
+
+
+# --- allocation ---
+
+
+def test_the_rounds_spend_the_whole_budget_where_rewards_differ_most() -> None:
+    now = at({"name": "xrpo", "num_generations": 4, "first": 2, "rounds": 2, "exploration": 0.0})
+    assert [ask.n for ask in plan(ROWS[:3], now)] == [2, 2, 2]
+    batch = batch_of([1, 0, 1, 1, 0, 0], [0, 0, 1, 1, 2, 2])
+    assert [(ask.slot, ask.n) for ask in again(ROWS[:3], batch, 0, now)] == [(0, 3)]
+    full = batch_of([1, 0] * 6, [0] * 8 + [1, 1, 2, 2])
+    assert again(ROWS[:3], full, 1, now) == []
+
+
+def test_exploration_prefers_prompts_with_few_completions() -> None:
+    spec = AllocationPlanner(exploration=1.0)
+    found = priority(spec, np.array([2.0, 8.0]), np.array([0.0, 0.0]))
+    assert found[0] > found[1]
+    # t_{1, .975} = 12.706: 12.706 * 0.5 * (1/sqrt 2 - 1/sqrt 3) + sqrt(ln 4 / 2).
+    by_hand = 12.7062 * 0.5 * (2**-0.5 - 3**-0.5) + (np.log(4) / 2) ** 0.5
+    assert priority(spec, np.array([2.0, 2.0]), np.array([0.5, 0.0]))[0] == pytest.approx(by_hand, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("planner", "message"),
+    [
+        ({"name": "icpo", "steered": 8}, "must be less than num_generations, 8"),
+        ({"name": "xrpo", "first": 1}, r"must lie in 2\.\.num_generations, 8"),
+        ({"name": "guide", "hint": {"template": "{prompt}"}}, r"must hold \{hint\} and \{prompt\} once each"),
+        ({"name": "reflection", "template": "{prompt}"}, r"must hold \{prompt\} and \{completion\}"),
+    ],
+)
+def test_what_cannot_work_is_refused(planner: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TypeAdapter(AnyPlanner).validate_python(planner)
+
+
+# --- in the loop ---
+
+HALF = """
+def half(problems, completions, verdicts):
+    return [float(p.index % 2 == 0 and c[:1] < "5") for p, c in zip(problems, completions)]
+"""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    results = tmp_path_factory.mktemp("results")
+    return {"init": world.model(results, "m" * 12), "data.0": world.problem_set(results, "a" * 12, 20)}
+
+
+@pytest.mark.parametrize("name", ["guide", "prefix", "icpo", "annealed_shots", "reflection", "xrpo"])
+def test_every_planner_runs_and_two_runs_give_the_same_bytes(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
+    planner = TypeAdapter(AnyPlanner).validate_python({"name": name, "num_generations": 4})
+    spec = RLSpec(
+        method=Method(paper="test", planner=planner),
+        reward=Custom(function="mine.py:half", source=HALF),
+        mix=[1.0],
+        steps=2,
+        prompts_per_step=4,
+        max_completion_length=8,
+        optimizer=RLOptimizer(learning_rate=5e-3),
+    )
+    how = Run(engine_batch=32, micro_batch_tokens=600, save_minutes=0.0)
+    for out in ("one", "two"):
+        loop.run(spec, inputs, tmp_path / out, how)
+    weights = [(tmp_path / out / "model" / "model.safetensors").read_bytes() for out in ("one", "two")]
+    assert weights[0] == weights[1]
+    assert weights[0] != (inputs["init"] / "model" / "model.safetensors").read_bytes()
+    lines = read(tmp_path / "one")
+    assert all(line["completions"] >= 16 for line in lines)
+    if name == "guide":
+        assert lines[0]["kl_old"] >= 0
+        assert lines[0]["completions"] > 16, "groups in which all failed were sampled again"
+    if name == "xrpo":
+        assert {line["completions"] for line in lines} == {16}
