@@ -233,6 +233,16 @@ def test_kl_from_the_sampling_policy_is_the_k3_estimate() -> None:
     assert update(learner(copy.deepcopy(policy)), off, advantage_of(batch), 1)["kl_old"] == pytest.approx(expected, rel=1e-3)
 
 
+def test_rows_that_the_policy_did_not_write_now_are_not_in_the_kl_from_the_sampling_policy() -> None:
+    batch = batch_of(REWARDS)
+    exact = replace(batch, logprobs=scores(decoder(), batch, torch.arange(len(batch)), 1.0, torch.float32).logp.detach())
+    foreign = torch.tensor([i < 4 for i in range(len(batch))])
+    off = replace(exact, logprobs=exact.logprobs - foreign[:, None].float())
+    assert update(learner(decoder()), off, advantage_of(batch), 1)["kl_old"] > 0.01
+    for told in (replace(off, off_policy=foreign), replace(off, row=torch.where(foreign, -1, off.row))):
+        assert update(learner(decoder()), told, advantage_of(batch), 1)["kl_old"] == pytest.approx(0, abs=1e-9)
+
+
 def test_kl_from_the_reference_is_zero_for_the_reference_itself() -> None:
     policy, batch = decoder(seed=1), batch_of(REWARDS)
     assert update(learner(policy, rate=0.0, beta=0.1), batch, advantage_of(batch), 1)["kl"] == pytest.approx(0, abs=1e-9)

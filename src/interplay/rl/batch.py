@@ -57,6 +57,11 @@ class Batch:
         """(N,T) bool: the places that hold a token of a completion."""
         return torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
 
+    def sampled_now(self) -> Tensor:
+        """(N,) bool: rows that the policy itself wrote in this step, from the text that they are credited to."""
+        own = self.row >= 0
+        return own if self.off_policy is None else own & ~self.off_policy
+
     def counted(self) -> Tensor:
         """(N,) bool: rows whose rewards count in the statistics of their group."""
         return torch.ones(len(self), dtype=torch.bool) if self.aside is None else ~self.aside

@@ -170,7 +170,7 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, kn
         if entropy is not None:
             loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
         loss.backward()
-        values["kl_old"] = (k3(logp.detach() - batch.logprobs[rows]) * mask).sum()
+        values["kl_old"] = (k3(logp.detach() - batch.logprobs[rows]) * (mask & batch.sampled_now()[rows, None])).sum()
         values |= {"loss": loss.detach(), "tokens": mask.sum()}
         for name, value in values.items():
             sums[name] = sums.get(name, 0.0) + float(value)
