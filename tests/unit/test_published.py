@@ -13,6 +13,7 @@ from interplay.schema.cost import paper_tokens, shape_parameters, vocabulary
 from interplay.schema.data import CorpusSpec, ProblemsSpec
 from interplay.schema.op_dag_prose import PUBLISHED, THEMES
 from interplay.schema.report import ReportArm, ReportSpec
+from interplay.schema.roles import corpora
 from interplay.study.graph import plan_study
 from interplay.study.plan import Plan, Stage
 
@@ -170,10 +171,16 @@ def recipe(study: str, arm: str, name: str) -> Recipe:
     plan = planned(study)
     row = row_of(study, arm)
     stage = plan.stages[next(part.digest for part in row.path if part.name == name)]
-    holder: Stage = plan.stages[stage.deps["corpus"]] if "corpus" in stage.deps else stage
-    shares = holder.spec.mix  # type: ignore[attr-defined]
+    holders = [plan.stages[digest] for digest in corpora(stage.deps)] or [stage]
+    each = [mixed(plan, holder) for holder in holders]
+    assert all(one == each[0] for one in each)
+    return each[0]
+
+
+def mixed(plan: Plan, holder: Stage) -> Recipe:
+    """The sets that a corpus, or an RL stage, draws from."""
     found: Recipe = {}
-    for place, share in enumerate(shares):
+    for place, share in enumerate(holder.spec.mix):  # type: ignore[attr-defined]
         data = plan.stages[holder.deps[f"data.{place}"]].spec
         assert isinstance(data, ProblemsSpec)
         ((ops),) = data.bands.values()
@@ -221,6 +228,38 @@ RECIPES: list[tuple[str, str, str, Recipe]] = [
 @pytest.mark.parametrize(("study", "arm", "stage", "published"), RECIPES, ids=lambda one: one if isinstance(one, str) else "")
 def test_a_stage_learns_from_what_table_2_says(study: str, arm: str, stage: str, published: Recipe) -> None:
     assert recipe(study, arm, stage) == pytest.approx(published)
+
+
+TOKENS = {
+    "all": dict(
+        zip(OPS, [363, 390, 413, 452, 448, 460, 508, 529, 547, 566, 591, 612, 639, 657, 700, 714, 735, 758, 785], strict=True)
+    ),
+    "zoo": dict(
+        zip(OPS, [349, 371, 395, 429, 428, 440, 486, 508, 525, 544, 568, 591, 615, 632, 674, 687, 709, 731, 757], strict=True)
+    ),
+    "school": {2: 346},
+}
+"""Tokens of a problem in the mean (docs/log.md), by theme and op."""
+
+
+@pytest.mark.parametrize("study", [study for study in STUDIES if study != "before_rl"])
+def test_pre_training_reads_no_problem_twice(study: str) -> None:
+    """10B tokens are one epoch: each set has at least its share of them."""
+    plan = planned(study)
+    for stage in [stage for stage in plan.stages.values() if stage.kind == "pretrain"]:
+        tokens: dict[str, float] = {}
+        for corpus in [plan.stages[digest] for digest in corpora(stage.deps)]:
+            for place, share in enumerate(corpus.spec.mix):  # type: ignore[attr-defined]
+                data = plan.stages[corpus.deps[f"data.{place}"]].spec
+                assert isinstance(data, ProblemsSpec)
+                ((ops),) = data.bands.values()
+                theme = next(iter(data.task.themes)) if len(data.task.themes) == 1 else "all"  # type: ignore[union-attr]
+                if set(ops) <= set(TOKENS[theme]):  # few of all ops of the other context: a thousandth of 10B
+                    name = f"{theme} {list(ops)} {share}"
+                    tokens[name] = tokens.get(name, 0.0) + data.size * sum(TOKENS[theme][op] * part for op, part in ops.items())
+        assert tokens
+        for name, there in tokens.items():
+            assert there > 10e9 * float(name.rpartition(" ")[2]), name
 
 
 def test_one_base_serves_all_studies_of_section_3_and_5() -> None:
@@ -341,7 +380,7 @@ def of_arm(arm: str, stage: str, key: str) -> Any:
     digest = row.evaluations.get(stage) or next(part.digest for part in row.path if part.name == stage)
     found = plan.stages[digest]
     if key.startswith("corpus."):
-        found, key = plan.stages[found.deps["corpus"]], key.removeprefix("corpus.")
+        found, key = plan.stages[corpora(found.deps)[0]], key.removeprefix("corpus.")
     try:
         return value(found.spec, key)
     except AttributeError:
@@ -361,7 +400,7 @@ def test_the_published_arm_is_that_of_extrapolation_and_the_mid_trainings_differ
 def test_a_surplus_of_op_3_is_that_of_the_released_weights() -> None:
     """Released weights: 0.86 for op 3 among 1.8 in all, of which op 3 has 2.7B of 11.6B tokens; the rest keeps 20 : 30 : 50."""
     plan, row = planned("deviations"), row_of("deviations", "much_op3")
-    corpus = plan.stages[plan.stages[row.path[0].digest].deps["corpus"]]
+    corpus = plan.stages[corpora(plan.stages[row.path[0].digest].deps)[0]]
     assert isinstance(corpus.spec, CorpusSpec)
     shares = {tuple(plan.stages[corpus.deps[f"data.{i}"]].spec.bands.popitem()[1]): share  # type: ignore[attr-defined]
               for i, share in enumerate(corpus.spec.mix)}  # fmt: skip
@@ -373,7 +412,7 @@ def test_a_surplus_of_op_3_is_that_of_the_released_weights() -> None:
 
 
 UNMATCHED = [
-    "one epoch of 10B tokens", "64 x 4 x 2,048 a batch", "one seed", "special tokens", "share of a band in the mean over ops",
+    "one epoch of mid-training", "64 x 4 x 2,048 a batch", "one seed", "special tokens", "share of a band in the mean over ops",
     "ordered pass@k", "duplicates", "a thousandth of hard problems", "a third of hard problems", "six budgets",
     "other shares of the other context", "AdamW's second moment", "reward of the exposure runs", "two mid-training ranges",
     "novelty of graphs",
