@@ -118,8 +118,8 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         "quickstart",
         STUDY,
         "/method@stages.rl.method: grpo",
-        "/method@stages.rl.method: gpro",
-        "defaults./method@stages.rl.method = gpro: no file configs/method/gpro.yaml; did you mean 'grpo'?",
+        "/method@stages.rl.method: grpp",
+        "defaults./method@stages.rl.method = grpp: no file configs/method/grpp.yaml; did you mean 'grpo'?",
     ),
     "a folder of the defaults list": (
         "quickstart",

@@ -4,12 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
-from conftest import ROOT
 from lab import Lab, of_kind
 
 from interplay.store import artifact
-from interplay.study import compose, kept
+from interplay.study import kept
 from interplay.study.plan import Plan
 from interplay.track import payloads
 
@@ -77,21 +75,6 @@ def test_a_record_stands_in_where_dvc_may_have_the_payload(lab: Lab) -> None:
     shutil.rmtree(lab.results / "studies" / "quickstart.smoke" / "records" / "rl" / lost.digest)
     back = kept.restore(lab.results, plan.stages, ["pretrain", "problems"])
     assert of_kind(plan, "pretrain")[0].digest in back
-
-
-def test_the_dvc_file_names_studies_as_they_are_and_those_that_are_built_by_default() -> None:
-    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    scale = "${defaults[1].scale}"
-    plan = stages.pop("plan")
-    assert {next(iter(out)) for out in plan["outs"]} == {f"configs/plans/{name}.{scale}.lock.json" for name in stages}
-    assert set(stages) <= set(compose.studies(ROOT / "configs"))
-    assert set(compose.chosen(ROOT / "configs", {})[0]) <= set(stages)
-    for name, stage in stages.items():
-        assert f" --config study={name} scale={scale}" in stage["cmd"]
-        assert stage["deps"] == [f"configs/plans/{name}.{scale}.lock.json"]
-        assert stage["outs"] == [{f"results/tables/{name}.{scale}": {"cache": False, "persist": True}}]
-    defaults = yaml.safe_load((ROOT / "configs/config.yaml").read_text())["defaults"]
-    assert defaults[1]["scale"] == compose.chosen(ROOT / "configs", {})[1]
 
 
 def test_an_artifact_of_which_there_is_only_the_record_is_not_taken_for_its_payload(

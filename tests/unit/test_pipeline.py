@@ -28,6 +28,14 @@ def test_every_study_of_the_central_paper_and_every_one_with_results_has_a_stage
         assert f"study={study} " in made["stages"][name]["cmd"]
 
 
+def test_what_is_built_by_default_has_a_stage_at_the_default_scale() -> None:
+    made = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text())
+    built, scale = compose.chosen(ROOT / "configs", {})
+    assert set(built) <= set(made["vars"][1]["tables"].values())
+    defaults = YAML(typ="safe").load((ROOT / "configs/config.yaml").read_text())["defaults"]
+    assert defaults[1]["scale"] == scale, "dvc.yaml reads the scale from ${defaults[1].scale}"
+
+
 def test_names_are_short_and_tell_studies_apart(tmp_path: Path) -> None:
     names = pipeline.stages(ROOT)
     assert names["extrapolation"] == "interplay/extrapolation"

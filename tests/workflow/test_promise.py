@@ -67,10 +67,12 @@ def test_a_comment_and_other_code_rerun_nothing_and_a_changed_default_reruns_its
     assert jobs(project) == set()
 
     users = {stage["digest"] for stage in planned["stages"] if stage["kind"] == "rl"}
-    changed(project, "rl/advantage.py", r"(EPSILON) = 1e-4", r"\1 = 2e-4")
+    changed(project, "rl/advantages/group.py", r"(EPSILON) = 1e-4", r"\1 = 2e-4")
     planned = plan(project)
     assert new(planned) == {}
-    assert {file: set(stages) for file, stages in planned["drifted"].items() if file not in drifted} == {"rl/advantage.py": users}
+    assert {file: set(stages) for file, stages in planned["drifted"].items() if file not in drifted} == {
+        "rl/advantages/group.py": users
+    }
     assert jobs(project) == set()
 
     changed(project, "schema/rl.py", r"(keep_rollouts: \w+) = 16", r"\1 = 8")
