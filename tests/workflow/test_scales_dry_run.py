@@ -7,7 +7,7 @@ pytestmark = [pytest.mark.workflow, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("scale", ["gpu", "paper"])
-@pytest.mark.parametrize("study", ["quickstart", "edge"])
+@pytest.mark.parametrize("study", ["quickstart", "edge", "interplay/extrapolation"])
 def test_a_dry_run_schedules_every_stage_and_leaves_nothing(study: str, scale: str, laboratory: Laboratory) -> None:
     result = laboratory.snakemake(f"study={study}", f"scale={scale}", flags=("-n",))
     assert result.returncode == 0, result.stderr + result.stdout
