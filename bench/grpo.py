@@ -58,7 +58,7 @@ def prepare(place: Path, steps: int) -> dict[str, Path]:
     """A problem set with fresh prompts for every step, and an untrained model."""
     spec = ProblemsSpec(task=TASK, bands={"b": {4: 0.5, 6: 0.5}}, shares={"b": 1.0}, size=PROMPTS * steps, split="rl")
     problems.run(spec, {}, place / "data", Run())
-    write_json(place / "data" / "stage.json", {"spec": canonical(spec)})
+    write_json(place / "data" / "stage.json", {"kind": "problems", "digest": "b" * 12, "spec": canonical(spec), "deps": {}})
     text.run(TokenizerSpec(task=TASK), {}, place / "init", Run())
     decoder = folder.init(NANO, text.load(place / "init").get_vocab_size(), seed=0)
     folder.save(decoder, place / "init" / "model", place / "init" / "tokenizer")
@@ -87,7 +87,7 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
     times = []
     for step in range(1, steps + 1):
         started = time.process_time()
-        values = one_step(world, learner, out, step, {"rollout": 0.0, "update": 0.0})
+        values = one_step(world, learner, out, step, {"sampler": 0.0, "rollout": 0.0, "update": 0.0})
         times.append(time.process_time() - started)
         assert values["completion_tokens"] == PROMPTS * SAMPLES * NEW
         assert values["effective_ratio"] > 0.95
