@@ -83,7 +83,10 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
         done, tensors, state = saved
         checkpoint.restore_training(tensors, policy, optimizers)
         world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
-        world.memory.load(state["memory"], checkpoint.with_prefix(tensors, MEMORY))
+        world.memory.load(
+            state.get("memory", {}),  # a state may be older than the memory
+            checkpoint.with_prefix(tensors, MEMORY),
+        )
     train(world, learner, out, how, done)
     folder.save(policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
