@@ -10,11 +10,11 @@ from pydantic import TypeAdapter
 from test_rl_loss import CAP, Example, example
 from torch import Tensor
 
-from interplay.rl.losses.covariance import covariance, first, share_of
+from interplay.rl.losses.covariance import covariance, share_of
 from interplay.rl.losses.disco import score
 from interplay.rl.losses.heterogeneous import heterogeneity
 from interplay.rl.losses.table import MEMBERS, prepared, token_losses
-from interplay.rl.losses.terms import Seen, Whole, token_weights
+from interplay.rl.losses.terms import Seen, Whole, first, token_weights
 from interplay.schema.loss import (
     ClipCovLoss,
     DiscoLoss,

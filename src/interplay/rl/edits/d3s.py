@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from interplay.rl.batch import Batch, take
+from interplay.rl.losses.terms import first
 from interplay.rl.now import Now
 from interplay.schema.edit import D3S
 
@@ -44,9 +45,7 @@ def kept_rows(spec: D3S, values: Tensor, groups: Tensor, share: float) -> Tensor
 def kept_tokens(score: Tensor, bears: Tensor, share: float) -> Tensor:
     """(N,T) bool: the `share` of the tokens in `bears` (N,T) that have the largest scores (N,T), rounded up; earlier ones among
     equals."""
-    places = bears.flatten().nonzero()[:, 0]
-    best = torch.argsort(score.flatten()[places], descending=True, stable=True)[: math.ceil(share * len(places))]
-    return torch.zeros(bears.numel(), dtype=torch.bool).index_fill_(0, places[best], True).view(bears.shape)
+    return first(score, bears, math.ceil(share * int(bears.sum())))
 
 
 def d3s(spec: D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: Now) -> tuple[Batch, Tensor, Tensor]:

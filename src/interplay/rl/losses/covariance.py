@@ -1,10 +1,9 @@
 """Losses that hold back the tokens whose log-probability and advantage covary most: those through which entropy falls (the
 entropy mechanism, arXiv:2505.22617)."""
 
-import torch
 from torch import Tensor
 
-from interplay.rl.losses.terms import Seen, Whole, bounds, clip, log_ratios
+from interplay.rl.losses.terms import Seen, Whole, bounds, clip, first, log_ratios
 from interplay.schema.loss import ClipCovLoss, KlCovLoss
 
 
@@ -12,14 +11,6 @@ def covariance(whole: Whole) -> Tensor:
     """(N,T) (log pi - mean) (A - mean), means over the tokens of the mask (eq. 11 of the paper)."""
     logp, advantage = whole.logp[whole.mask], whole.advantage[whole.mask]
     return (whole.logp - logp.mean()) * (whole.advantage - advantage.mean())
-
-
-def first(score: Tensor, among: Tensor, count: int) -> Tensor:
-    """(N,T) bool: the `count` places of `among` (N,T) bool with the largest scores (N,T); all where there are no more, earlier
-    ones among equals."""
-    places = among.flatten().nonzero()[:, 0]
-    best = torch.argsort(score.flatten()[places], descending=True, stable=True)[:count]
-    return torch.zeros(among.numel(), dtype=torch.bool).index_fill_(0, places[best], True).view(among.shape)
 
 
 def share_of(mask: Tensor, share: float) -> int:

@@ -81,6 +81,14 @@ def log_ratios(loss: RatioLoss, seen: Seen) -> Tensor:
     return sequence_mean(difference, seen.mask)
 
 
+def first(score: Tensor, among: Tensor, count: int) -> Tensor:
+    """(N,T) bool: the `count` places of `among` (N,T) bool with the largest scores (N,T); all where there are no more, earlier
+    ones among equals."""
+    places = among.flatten().nonzero()[:, 0]
+    best = torch.argsort(score.flatten()[places], descending=True, stable=True)[:count]
+    return torch.zeros(among.numel(), dtype=torch.bool).index_fill_(0, places[best], True).view(among.shape)
+
+
 def bounds(epsilon: float, epsilon_high: float | None) -> tuple[float, float]:
     """Lower and upper clip; one number stands for both."""
     return epsilon, epsilon if epsilon_high is None else epsilon_high

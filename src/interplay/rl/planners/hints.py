@@ -23,11 +23,6 @@ def hinted(spec: Hint, row: Row) -> str:
     return spec.template.replace("{hint}", first_steps(spec, row.solution)).replace("{prompt}", row.prompt)
 
 
-def guide(spec: GuidePlanner, rows: Sequence[Row], now: Now) -> list[Ask]:
-    """The same group size for every prompt, without hints at first."""
-    return [plain(slot, spec.num_generations, row.prompt) for slot, row in enumerate(rows)]
-
-
 def guide_again(spec: GuidePlanner, rows: Sequence[Row], batch: Batch, asked: int, now: Now) -> list[Ask]:
     """Once, for each group in which all failed, completions with the hint, credited to the prompt without it."""
     if asked:

@@ -8,8 +8,8 @@ from interplay.rl.now import Now
 from interplay.rl.planners.allocation import xrpo, xrpo_again
 from interplay.rl.planners.ask import Ask, plain
 from interplay.rl.planners.contexts import annealed_shots, icpo, icpo_settled, reflection, reflection_settled
-from interplay.rl.planners.hints import guide, guide_again, guide_settled, prefix
-from interplay.schema.planner import FixedPlanner
+from interplay.rl.planners.hints import guide_again, guide_settled, prefix
+from interplay.schema.planner import Planner
 from interplay.tasks.row import Row
 
 
@@ -25,14 +25,14 @@ class Member(NamedTuple):
     """`(spec, batch, now) -> batch`: what is kept of all that was drawn. It alone may write to the memory."""
 
 
-def fixed(spec: FixedPlanner, rows: Sequence[Row], now: Now) -> list[Ask]:
+def fixed(spec: Planner, rows: Sequence[Row], now: Now) -> list[Ask]:
     """The same group size for every prompt, and its own text."""
     return [plain(slot, spec.num_generations, row.prompt) for slot, row in enumerate(rows)]
 
 
 MEMBERS: dict[str, Member] = {
     "fixed": Member(fixed),
-    "guide": Member(guide, guide_again, guide_settled),
+    "guide": Member(fixed, guide_again, guide_settled),
     "prefix": Member(prefix),
     "icpo": Member(icpo, settle=icpo_settled),
     "annealed_shots": Member(annealed_shots),
