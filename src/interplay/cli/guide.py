@@ -84,7 +84,7 @@ PAGES: dict[str, Page] = {
     "novelty": Page(
         "Compares the graphs that an evaluation's right solutions state, names left aside, with the gold graphs of a problem set "
         "of the same op: by band, how many are equal to one of the set (copied), and the mean similarity to the nearest, which "
-        "is the Jaccard index of their nodes' colours. For the task op_dag.",
+        "is the Jaccard index of their nodes' colours. For the tasks op_dag and op_dag_prose.",
         {"interplay novelty 3f2a --against 77c0": "the evaluation 3f2a beside the set 77c0 that its model was trained on"},
     ),
     "rows": Page(

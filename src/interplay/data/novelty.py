@@ -1,16 +1,39 @@
 """How new the graphs of an evaluation's right solutions are beside a problem set, by band (tasks/op_dag/novelty.py)."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow.parquet as pq
 
 from interplay.data import sets
 from interplay.schema.base import UserError
-from interplay.tasks import op_dag
+from interplay.tasks import op_dag, op_dag_prose
 from interplay.tasks.op_dag import novelty
-from interplay.tasks.op_dag.graph import Problem
+from interplay.tasks.op_dag_prose import stated as prose
+
+
+class Surface(NamedTuple):
+    """How a family's graphs are read."""
+
+    loads: Callable[[str], Any]
+    gold: Callable[[Any], novelty.Graph]
+    stated: Callable[[str, Any], novelty.Graph]
+    """Of a completion of that problem."""
+
+
+SURFACES = {
+    "op_dag": Surface(op_dag.loads, novelty.gold, lambda text, problem: novelty.stated(text, problem.modulus)),
+    "op_dag_prose": Surface(op_dag_prose.loads, prose.gold, lambda text, problem: prose.stated(text)),
+}
+
+
+class Known(NamedTuple):
+    """A problem of such a family."""
+
+    surface: Surface
+    problem: Any
 
 
 class Novelty(NamedTuple):
@@ -45,7 +68,7 @@ def by_band(samples: Path, tested: Path, against: Path, by: Literal["strict", "a
         if sample["op"] not in known:
             without[sample["band"]] += 1
             continue
-        graph = novelty.features(novelty.stated(sample["completion"], problem.modulus), palette)
+        graph = novelty.features(problem.surface.stated(sample["completion"], problem.problem), palette)
         graphs.append((graph, novelty.nearest(graph, known[sample["op"]])))
     return [_of_band(band, graphs, without[band]) for band, graphs in found.items()]
 
@@ -60,16 +83,17 @@ def _of_band(band: str, graphs: list[tuple[novelty.Features, float]], without: i
 def _libraries(folder: Path, palette: novelty.Palette) -> dict[int, novelty.Library]:
     """The gold graphs of a set by op."""
     graphs: dict[int, list[novelty.Features]] = {}
-    for problem in _problems(folder).values():
-        graphs.setdefault(problem.op, []).append(novelty.features(novelty.gold(problem), palette))
+    for surface, problem in _problems(folder).values():
+        graphs.setdefault(problem.op, []).append(novelty.features(surface.gold(problem), palette))
     return {op: novelty.library(of_op) for op, of_op in graphs.items()}
 
 
-def _problems(folder: Path) -> dict[int, Problem]:
-    """Problems of op_dag by index."""
+def _problems(folder: Path) -> dict[int, Known]:
+    """Problems of these families by index."""
     table = sets.load(folder, ["index", "family", "graph"])
     rows = zip(*(table[name].to_pylist() for name in ("index", "family", "graph")), strict=True)
-    found = {index: op_dag.loads(graph) for index, family, graph in rows if family == "op_dag"}
+    found = {i: Known(SURFACES[name], SURFACES[name].loads(graph)) for i, name, graph in rows if name in SURFACES}
     if not found:
-        raise UserError(f"novelty: {folder.name} holds no problems of op_dag; name a set whose solutions state graphs of it")
+        families = " or ".join(SURFACES)
+        raise UserError(f"novelty: {folder.name} holds no problems of {families}; name a set whose solutions state graphs of it")
     return found

@@ -58,13 +58,18 @@ def stated(completion: str, modulus: int | None) -> Graph:
             found[step.name] = Definition(tuple(sorted(step.named.operators)), step.named.letters, step.named.operands)
         elif step.value is not None and step.name not in found:
             found[step.name] = Definition(numbers=(step.value,))
-    return _closed(found)
+    return closed(found)
 
 
 def gold(problem: Problem) -> Graph:
     """The graph that gold solutions state: the necessary nodes."""
     nodes = problem.nodes[: problem.necessary]
     return {node.name: Definition(*_parts(problem, place)) for place, node in enumerate(nodes)}
+
+
+def closed(graph: Graph) -> Graph:
+    """The graph with a node for each name that is read."""
+    return {**{name: Definition() for one in graph.values() for name in one.reads}, **graph}
 
 
 def features(graph: Graph, palette: Palette) -> Features:
@@ -117,11 +122,6 @@ def _parts(problem: Problem, place: int) -> tuple[tuple[str, ...], tuple[str, ..
     unknown: Form = (1, 0)
     numbers: tuple[Form, ...] = ((0, node.constant),) if node.constant is not None else () if reads else (unknown,)
     return (node.operator,) if node.operator else (), reads, numbers
-
-
-def _closed(graph: Graph) -> Graph:
-    """The graph with a node for each name that is read."""
-    return {**{name: Definition() for one in graph.values() for name in one.reads}, **graph}
 
 
 def _below(one: Definition, colours: dict[str, int]) -> tuple[int, ...]:

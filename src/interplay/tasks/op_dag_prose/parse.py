@@ -93,6 +93,12 @@ def parse(text: str) -> Sentence | None:
     return Define(name, letter, tuple(clauses), untold)
 
 
+def read_on(sentence: Define, number: int) -> bool:
+    """Whether a clause about the node's own letter is an intermediate result, since a later one about it reads the letter."""
+    later = sentence.clauses[number + 1 :]
+    return any([sentence.letter in clause.sides[0].letters for clause in later if clause.letter == sentence.letter])
+
+
 def _clause(text: str) -> Clause | None:
     letter, *texts = text.replace(" ", "").split("=")
     sides = [side(text) for text in texts]

@@ -20,7 +20,7 @@ from interplay.tasks.op_dag.judge import BAD_OPERATOR, BAD_PARENTS, BAD_VALUE, N
 from interplay.tasks.op_dag.tally import tally
 from interplay.tasks.op_dag_prose.graph import Node, Problem, forms
 from interplay.tasks.op_dag_prose.match import match, script
-from interplay.tasks.op_dag_prose.parse import Claim, Define, Side, parse, split
+from interplay.tasks.op_dag_prose.parse import Claim, Define, Side, parse, read_on, split
 from interplay.tasks.op_dag_prose.scope import NOTHING, PRIME, UNKNOWN_BOUND, Bound, Bounds, Letters, Said, said, weight, worth
 from interplay.tasks.verdict import Verdict
 
@@ -108,7 +108,7 @@ def _define(truth: Gold, reading: Reading, sentence: Define) -> None:
     form = None
     for number, clause in enumerate(sentence.clauses):
         found = said(clause, letters)
-        if clause.letter != sentence.letter or _read_on(sentence, number):
+        if clause.letter != sentence.letter or read_on(sentence, number):
             bits |= 0 if found.sound and found.follows else BAD_VALUE
             letters.bind(clause.letter, found.bound)
         else:
@@ -124,12 +124,6 @@ def _define(truth: Gold, reading: Reading, sentence: Define) -> None:
         letters.codes[sentence.letter] = place  # so that sentences that match may read it
     if unknown and letters[unknown] != UNKNOWN_BOUND:
         letters.unknown = ""  # the letter now stands for something else
-
-
-def _read_on(sentence: Define, number: int) -> bool:
-    """Whether a clause about the node's own letter is an intermediate result, since a later one about it reads the letter."""
-    later = sentence.clauses[number + 1 :]
-    return any([sentence.letter in clause.sides[0].letters for clause in later if clause.letter == sentence.letter])
 
 
 def _bits(truth: Gold, reading: Reading, place: int, found: Said) -> int:
