@@ -14,6 +14,7 @@ from rl_cases import batch_of, now_of
 from interplay.reference.methods import MARKS, differing, load, page
 from interplay.rl.advantages.table import advantages
 from interplay.rl.batch import Batch
+from interplay.rl.critic import critic
 from interplay.rl.edits.table import after, before
 from interplay.rl.now import Memory, Now
 from interplay.rl.planners.table import again, plan, settled
@@ -74,6 +75,7 @@ def batch(rewards: list[float] = REWARDS) -> Batch:
         truncated=torch.tensor([length == 5 for length in LENGTHS]),
         spans=spans,
         expected=torch.rand(12, generator=g, dtype=torch.float64),
+        values=torch.rand(12, 5, generator=g),
     )
 
 
@@ -142,6 +144,17 @@ def learnt(method: Method) -> Any:
     return torch.nn.utils.parameters_to_vector(policy.parameters()).detach().tolist()
 
 
+def judged(method: Method) -> Any:
+    """What the critic makes of the batch that it learnt from."""
+    spec = RLSpec.model_construct(method=method, dtype="float32")
+    judge = critic(spec, toy.decoder(), 10**6)
+    if judge is None:
+        return None
+    found = toy.batch_of(toy.REWARDS)
+    judge.learn(replace(found, values=judge.values(found)))
+    return judge.values(found).tolist()
+
+
 SEAMS = {
     "sampler": drawn,
     "planner": asked,
@@ -149,6 +162,7 @@ SEAMS = {
     "edits": after_edits,
     "advantage": valued,
     "loss": learnt,
+    "critic": judged,
 }
 
 

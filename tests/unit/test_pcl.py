@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from interplay.model import folder
+from interplay.model.value_head import ValueHead
 from interplay.rl.samplers.pcl import Pcl
 from interplay.rl.samplers.sampler import Deck, Outcome
 from interplay.rl.samplers.table import sampler
-from interplay.rl.samplers.value import Network, NetworkValue
+from interplay.rl.samplers.value import NetworkValue
 from interplay.schema.model import Shape
 from interplay.schema.samplers.pcl import BetaValue, ModelValue, PclSampler
 
@@ -128,9 +129,10 @@ def test_it_starts_as_the_policy_and_holds_every_prompt_for_just_right() -> None
 
 
 def test_the_head_reads_the_last_token_of_each_prompt_alone() -> None:
-    network = Network(folder.init(SHAPE, 9, seed=3), start=0.1)
+    value = NetworkValue(ModelValue(), deck(), start=0.1)
+    network = value.network
     torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(0))
-    together = network(prompts(range(6)), torch.float32)
+    together = torch.from_numpy(value.predict(range(6))).float()
     for i in range(6):
         ids = torch.tensor(prompts([i]))
         state = network.decoder.hidden(ids, torch.arange(ids.shape[1])[None])[0, -1]
@@ -140,8 +142,10 @@ def test_the_head_reads_the_last_token_of_each_prompt_alone() -> None:
 def test_one_step_is_one_step_of_adamw_on_the_squared_error_of_mean_rewards() -> None:
     at, outcomes = deck(), [outcome(0, 1.0, 0.0), outcome(1, 1.0, 1.0), outcome(5, 0.0, 0.0)]
     value = NetworkValue(ModelValue(learning_rate=0.01), at, start=0.5)
-    twin = Network(at.policy, start=0.5)
-    loss = ((twin(prompts([0, 1, 5]), torch.float32) - torch.tensor([0.5, 1.0, 0.0])) ** 2).mean()
+    twin = ValueHead(at.policy, start=0.5)
+    ids = [torch.tensor([prompt]) for prompt in prompts([0, 1, 5])]
+    last = torch.stack([twin.decoder.hidden(each, torch.arange(each.shape[1])[None])[0, -1] for each in ids])
+    loss = ((twin(last) - torch.tensor([0.5, 1.0, 0.0])) ** 2).mean()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(twin.parameters(), value.max_grad_norm)
     torch.optim.AdamW(twin.parameters(), lr=0.01, betas=(0.9, 0.95), weight_decay=0.0).step()

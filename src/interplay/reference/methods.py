@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from interplay.rl import critic
 from interplay.rl.advantages import table as advantages
 from interplay.rl.edits import table as edits
 from interplay.rl.losses import table as losses
@@ -59,6 +60,7 @@ MARKS: dict[str, Mark] = {
     "hapo_token": Mark(
         CODE, "test_rl_losses.py:test_hapo_widens_the_upper_clip_of_uncertain_tokens_and_the_lower_one_of_certain_ones"
     ),
+    "ppo": Mark(PAPER, "test_rl_critic.py:test_they_are_the_sum_of_their_definition", "the definition"),
     "rloo": Mark(PAPER, "test_rl_advantages.py:test_leaving_itself_out_compares_a_completion_with_the_others"),
     "reinforce_pp": Mark(PAPER, "test_rl_advantages.py:test_whitening_is_over_the_tokens_of_the_batch", "numpy"),
     "opo": Mark(PAPER, "test_rl_advantages.py:test_the_baseline_weighed_by_length"),
@@ -138,7 +140,7 @@ def functions(method: Method, seam: str) -> list[Callable[..., Any]]:
     """The functions behind a method's members at a seam."""
     specs = getattr(method, seam)
     found: list[Any] = []
-    for spec in specs if isinstance(specs, list) else [specs]:
+    for spec in specs if isinstance(specs, list) else [specs] if specs else []:
         for members in TABLES.get(seam, ()):
             member = members.get(spec.name)
             found += list(member) if isinstance(member, tuple) else [member]
@@ -152,6 +154,7 @@ TABLES: dict[str, tuple[dict[str, Any], ...]] = {
     "edits": (edits.BEFORE, edits.AFTER),
     "advantage": (advantages.MEMBERS,),
     "loss": (losses.MEMBERS,),
+    "critic": (critic.MEMBERS,),
 }
 """Seam -> its tables of members."""
 

@@ -5,6 +5,7 @@ from typing import Any, get_args
 from interplay.schema import (
     advantage,
     contrast,
+    critic,
     curate,
     data,
     dataset,
@@ -36,6 +37,7 @@ SEAMS: dict[str, Any] = {
     "sampler": sampler.Sampler,
     "planner": planner.AnyPlanner,
     "episode": rl.CompletionEpisode,
+    "critic": critic.ValueHead,
     "shaping": shaping.Shaping,
     "edit": edit.Edit,
     "advantage": advantage.Advantage,

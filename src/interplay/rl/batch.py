@@ -47,6 +47,10 @@ class Batch:
     Their `logprobs` are those of what made them."""
     aside: Tensor | None = None
     """(N,) bool: rows whose rewards stay out of the statistics of their group; None: none."""
+    values: Tensor | None = None
+    """(N,T) float32: what the critic says of the state before each token; None: there is none."""
+    unfinished: Tensor | None = None
+    """(N,) bool: rows that a later step goes on with, whose rewards are not known yet; None: none."""
     expected: Tensor | None = None
     """(N,) float64: the pass rate that the sampler expected of the prompt before it saw this group; None: it expects nothing."""
 
@@ -61,6 +65,10 @@ class Batch:
         """(N,) bool: rows that the policy itself wrote in this step, from the text that they are credited to."""
         own = self.row >= 0
         return own if self.off_policy is None else own & ~self.off_policy
+
+    def finished(self) -> Tensor:
+        """(N,) bool: rows whose rewards are known."""
+        return torch.ones(len(self), dtype=torch.bool) if self.unfinished is None else ~self.unfinished
 
     def counted(self) -> Tensor:
         """(N,) bool: rows whose rewards count in the statistics of their group."""
@@ -98,14 +106,15 @@ def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) ->
     return Batch(**{field.name: all_of(field.name) for field in fields(Batch)})
 
 
-_UNSAID = {"off_policy": False, "aside": False, "expected": float("nan")}
+_UNSAID = {"off_policy": False, "aside": False, "unfinished": False, "expected": float("nan")}
 """What a row holds where its batch says nothing and another does."""
 
 
 def _joined(values: list[Any], longest: int, filler: int) -> Any:
-    """Fields of several batches as one; those over places are filled up to the longest."""
+    """Fields of several batches as one; those over places are filled up to the longest. What one of them does not say is said of
+    none."""
     first = values[0]
-    if first is None:
+    if any(value is None for value in values):
         return None
     if isinstance(first, dict):
         return {name: torch.cat([value[name] for value in values]) for name in first}

@@ -14,6 +14,7 @@ from interplay.data import pool as pools
 from interplay.data import tokenizer as text
 from interplay.data.pool import Pool
 from interplay.rl.batch import Batch, join
+from interplay.rl.critic import Critic
 from interplay.rl.episode import episode, requests
 from interplay.rl.now import Memory, Now
 from interplay.rl.planners.ask import Ask
@@ -32,7 +33,7 @@ from interplay.store.random import key
 
 @dataclass
 class World:
-    """What the steps of a run share. The sampler and the memory have state that is saved with every checkpoint."""
+    """What the steps of a run share. Sampler, memory and critic have state that is saved with every checkpoint."""
 
     spec: RLSpec
     pool: Pool
@@ -43,6 +44,7 @@ class World:
     engine: Engine
     sampler: Sampler
     memory: Memory
+    critic: Critic | None = None
 
 
 class Drawn(NamedTuple):

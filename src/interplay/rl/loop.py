@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
@@ -22,6 +23,7 @@ from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
 from interplay.rl.advantages.table import advantages
 from interplay.rl.batch import Batch, join
+from interplay.rl.critic import critic
 from interplay.rl.draw import World, draw, gold
 from interplay.rl.edits.table import after, before
 from interplay.rl.measure import measure, shares, summary
@@ -37,8 +39,8 @@ from interplay.schema.run import Run
 from interplay.store.metrics import Metrics, Progress, read, telemetry
 from interplay.store.stop import saving
 
-SAMPLER, MEMORY = "sampler.", "memory."
-"""Names of the tensors of the sampler and of the memory begin with these where they are saved."""
+SAMPLER, MEMORY, CRITIC = "sampler.", "memory.", "critic."
+"""Names of the tensors of sampler, memory and critic begin with these where they are saved."""
 
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -77,6 +79,7 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
         engine=engine(spec.engine, policy, how, getattr(torch, spec.dtype)),
         sampler=sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
+        critic=critic(spec, policy, how.micro_batch_tokens),
     )
     done = 0
     if saved := checkpoint.load(out / "resume" / "state"):
@@ -87,6 +90,8 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
             state.get("memory", {}),  # a state may be older than the memory
             checkpoint.with_prefix(tensors, MEMORY),
         )
+        if world.critic:
+            world.critic.load(checkpoint.with_prefix(tensors, CRITIC))
     train(world, learner, out, how, done)
     folder.save(policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
@@ -105,7 +110,7 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
     with saving(how.save_minutes) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = schedule.factor(spec.schedule, step, spec.steps)
-            optimizer.set_lr(learner.optimizers, factor)
+            optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
             values = one_step(world, learner, out, step, seconds)
             metrics.write(step, **values, lr=factor * spec.optimizer.learning_rate)
             tokens += values["completion_tokens"]
@@ -127,6 +132,8 @@ def save(world: World, learner: Learner, resume: Path, step: int) -> None:
     tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
     tensors |= {SAMPLER + name: tensor for name, tensor in world.sampler.tensors().items()}
     tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
+    if world.critic:
+        tensors |= {CRITIC + name: tensor for name, tensor in world.critic.tensors().items()}
     checkpoint.save(resume / "state", step, tensors, state)
 
 
@@ -161,9 +168,9 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
     batch = before(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)
     with timed(seconds, "update"):
-        advantage = advantages(spec.method.advantage, batch, now)
+        batch, advantage, values = valued(world, batch, now)
         batch, advantage, bears = after(batch, advantage, bearing(spec.method.loss, batch), now)
-        values = update(learner, batch, advantage, step, bears)
+        values |= update(learner, batch, advantage, step, bears)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
     of_rows, own = advantage.sum(1) / batch.lengths.clamp(min=1), batch.row >= 0
@@ -171,6 +178,17 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
     records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, everything, per_row)
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
     return {**measure(everything, per_row), **shares(everything, world.pool), **values, **chosen}
+
+
+def valued(world: World, batch: Batch, now: Now) -> tuple[Batch, Tensor, dict[str, float]]:
+    """The batch with the values that the critic gave it before it learnt from it, the advantages (N,T), 0 while the critic learns
+    alone, and what the critic logs."""
+    judge = world.critic
+    if judge is None:
+        return batch, advantages(now.method.advantage, batch, now), {}
+    batch = replace(batch, values=judge.values(batch))
+    advantage = advantages(now.method.advantage, batch, now)
+    return batch, advantage * (now.step > judge.spec.warmup_steps), judge.learn(batch)
 
 
 @contextmanager

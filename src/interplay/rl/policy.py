@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import log_softmax
+from torch.nn.functional import log_softmax, pad
 
 from interplay.model.decoder import Decoder
 from interplay.model.shared import hidden
@@ -47,18 +47,24 @@ def scores(
     """Score the completions of `rows` (n,) int64 at the sampling temperature, on the CPU. T is the batch's.
 
     Logits are made where a token of a completion is predicted only: nobody asks about the rest."""
+    found, where = states(decoder, batch, rows, dtype)
+    logs = log_softmax(decoder.logits(found) / temperature, dim=-1)
+    tokens = batch.tokens[rows][where].to(logs.device)
+    room = torch.zeros(where.shape)
+    logp = room.masked_scatter(where, logs.gather(1, tokens[:, None])[:, 0].cpu())
+    return Scores(logp, room.masked_scatter(where, -(logs.exp() * logs).sum(1).cpu()) if with_entropy else None)
+
+
+def states(decoder: Decoder, batch: Batch, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Of the rows (n,) the final hidden states (M,D) before each token of their completions, row by row, on the decoder's device;
+    and which of the n x T places these are, bool, on the CPU."""
     device = decoder.head().device
     prompts, lengths, group = _prompts([batch.prompts[i] for i in rows.tolist()])
     width = int(batch.lengths[rows].max())
-    tokens = batch.tokens[rows, :width].to(device)
     where = torch.arange(width) < batch.lengths[rows][:, None]
-    states = hidden(decoder, prompts.to(device), lengths.to(device), group.to(device), tokens, dtype)
-    logs = log_softmax(decoder.logits(states[where.to(device)]) / temperature, dim=-1)
-    chosen = logs.gather(1, tokens[where.to(device)][:, None])[:, 0]
-    room = torch.zeros(len(rows), batch.tokens.shape[1])
-    placed = torch.nn.functional.pad(where, (0, room.shape[1] - width))
-    logp = room.masked_scatter(placed, chosen.cpu())
-    return Scores(logp, room.masked_scatter(placed, -(logs.exp() * logs).sum(1).cpu()) if with_entropy else None)
+    tokens = batch.tokens[rows, :width].to(device)
+    found = hidden(decoder, prompts.to(device), lengths.to(device), group.to(device), tokens, dtype)
+    return found[where.to(device)], pad(where, (0, batch.tokens.shape[1] - width))
 
 
 def entropies(decoder: Decoder, batch: Batch, temperature: float, dtype: torch.dtype, tokens: int) -> Tensor:

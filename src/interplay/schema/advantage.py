@@ -115,6 +115,18 @@ class EntropyAdvantage(Model):
     """Entropies are cut to this range first."""
 
 
+class GaeAdvantage(Model):
+    """Generalised advantage estimates from the values of the method's critic, which it needs (PPO, arXiv:1707.06347, eq. 11)."""
+
+    name: Literal["gae"] = "gae"
+    gamma: Share = 1.0
+    """Discount of a token."""
+    lam: Share = 0.95
+    """0: the critic's word for all that follows; 1: the rewards alone, less the critic's value."""
+    whiten: bool = True
+    """Centred and scaled over the tokens of the batch."""
+
+
 Advantage = Annotated[
     GroupAdvantage
     | SpanAdvantage
@@ -126,6 +138,7 @@ Advantage = Annotated[
     | GlobalAdvantage
     | TrackedAdvantage
     | SharpenedAdvantage
-    | EntropyAdvantage,
+    | EntropyAdvantage
+    | GaeAdvantage,
     Field(discriminator="name"),
 ]

@@ -6,6 +6,7 @@ from pydantic import model_validator
 
 from interplay.schema.advantage import (
     Advantage,
+    GaeAdvantage,
     GroupAdvantage,
     PassKAdvantage,
     SpanAdvantage,
@@ -13,6 +14,7 @@ from interplay.schema.advantage import (
     WhitenedAdvantage,
 )
 from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
+from interplay.schema.critic import ValueHead
 from interplay.schema.edit import Demonstrations, Edit, Replay
 from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import Optimizer, Schedule
@@ -43,6 +45,8 @@ class Method(Model):
     """What is done to a batch before it is trained on, in order."""
     advantage: Advantage = GroupAdvantage()
     loss: Loss = ClippedLoss()
+    critic: Annotated[ValueHead | None, Since(None)] = None
+    """What foretells rewards token by token, for advantages that ask it; null: nothing."""
 
 
 class RLOptimizer(Optimizer):
@@ -123,9 +127,13 @@ class RLSpec(Model):
         if isinstance(advantage, TrackedAdvantage) and not expects(self.method.sampler):
             one = self.method.sampler.name
             raise ValueError(f"method.advantage = tracked needs a sampler that expects a pass rate; {one} does not")
+        if isinstance(advantage, GaeAdvantage) != (self.method.critic is not None):
+            if self.method.critic:
+                raise ValueError(f"method.critic: the advantage '{advantage.name}' never asks it; take gae, or leave it out")
+            raise ValueError("method.advantage = gae needs method.critic: {name: value_head}")
         pooled = isinstance(advantage, SpanAdvantage) and advantage.normalise == "pooled"  # compares the spans of one completion
         bare = isinstance(advantage, WhitenedAdvantage) and advantage.baseline == "none"
-        if group < 2 and not (pooled or bare or isinstance(advantage, TrackedAdvantage)):
+        if group < 2 and not (pooled or bare or isinstance(advantage, TrackedAdvantage | GaeAdvantage)):
             must = f"the advantage '{advantage.name}' compares completions of one prompt; give 2 at least"
             raise ValueError(f"method.planner.num_generations = {group}: {must}")
         if self.temperature == 0:

@@ -31,14 +31,18 @@ def leave_one_out(spec: LeaveOneOutAdvantage, batch: Batch, now: Now) -> Tensor:
 
 def whitened(spec: WhitenedAdvantage, batch: Batch, now: Now) -> Tensor:
     """(r - baseline), less its mean over all tokens of the batch and over its deviation over them (REINFORCE++,
-    arXiv:2501.03262). Deviations are Bessel-corrected; 1e-8 keeps equal values from dividing by 0, as in verl."""
+    arXiv:2501.03262). Deviations are Bessel-corrected; to the variance 1e-8 is added, as in verl."""
     values = standardised(batch.rewards, batch.groups, batch.counted())[0] if spec.baseline == "group" else batch.rewards
-    weights = batch.mask().sum(1).double()
-    tokens = weights.sum().clamp(min=2)
-    mean = (values * weights).sum() / tokens
-    variance = ((values - mean) ** 2 * weights).sum() / (tokens - 1)
-    centred = torch.where(variance > 0, (values - mean) / (variance + 1e-8).sqrt(), 0.0)
-    return over_tokens(centred, batch)
+    return whitened_over(values[:, None].expand(batch.tokens.shape), batch.mask()).float()
+
+
+def whitened_over(values: Tensor, mask: Tensor) -> Tensor:
+    """(N,T) float64 values less their mean over the mask (N,T) bool and over their deviation over it; 0 outside, and everywhere
+    where all are equal."""
+    tokens = mask.sum().clamp(min=2)
+    mean = (values * mask).sum() / tokens
+    variance = ((values - mean) ** 2 * mask).sum() / (tokens - 1)
+    return torch.where((variance > 0) & mask, (values - mean) / (variance + 1e-8).sqrt(), 0.0)
 
 
 def length_baseline(spec: LengthBaselineAdvantage, batch: Batch, now: Now) -> Tensor:

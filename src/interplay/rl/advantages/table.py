@@ -6,6 +6,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from interplay.rl.advantages.baselines import a_grae, leave_one_out, length_baseline, pass_k, tracked, whitened
+from interplay.rl.advantages.gae import by_critic
 from interplay.rl.advantages.group import group
 from interplay.rl.advantages.shaped import copo, gtpo_entropy, xrpo
 from interplay.rl.advantages.spans import by_spans
@@ -25,6 +26,7 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
     "tracked": tracked,
     "xrpo": xrpo,
     "gtpo_entropy": gtpo_entropy,
+    "gae": by_critic,
 }
 
 

@@ -1,14 +1,13 @@
 """V(x): what a prompt's mean reward will be, foretold from the prompt alone."""
 
-import copy
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from interplay.model.decoder import Decoder
+from interplay.model.value_head import ValueHead
 from interplay.optim import checkpoint, optimizer
 from interplay.rl.samplers.prompts import padded, pieces
 from interplay.rl.samplers.sampler import Deck, Outcome
@@ -33,25 +32,6 @@ class Value(Protocol):
         """Go on where `tensors` was called."""
 
 
-class Network(nn.Module):
-    """A decoder with a linear head on the state of the last token. The head begins at 0 and its bias at the value that is sought,
-    so that before the first step all prompts are alike."""
-
-    def __init__(self, policy: Decoder, start: float) -> None:
-        super().__init__()
-        self.decoder = copy.deepcopy(policy).requires_grad_(True)
-        self.head = nn.Linear(policy.shape.hidden_size, 1).to(policy.head().device)
-        nn.init.zeros_(self.head.weight)
-        nn.init.constant_(self.head.bias, start)
-
-    def forward(self, prompts: Sequence[list[int]], dtype: torch.dtype) -> Tensor:
-        """V (n,) float32 of n prompts."""
-        ids, lengths = padded(prompts, self.head.weight.device)
-        states = self.decoder.hidden(ids, torch.arange(ids.shape[1], device=ids.device)[None], dtype=dtype)
-        last = states[torch.arange(len(ids), device=ids.device), lengths - 1]
-        return self.head(last.float())[:, 0]
-
-
 class NetworkValue:
     """A network that starts as the policy and makes one step of AdamW on the mean squared error for each step of the run."""
 
@@ -59,8 +39,7 @@ class NetworkValue:
         if deck.policy is None or deck.encode is None:
             raise ValueError("a value model needs the deck's policy and encode")
         self.encode, self.dtype, self.tokens = deck.encode, deck.dtype, deck.micro_batch_tokens
-        with torch.random.fork_rng(devices=[]):  # nn.Linear draws weights that are replaced at once
-            self.network = Network(deck.policy, start)
+        self.network = ValueHead(deck.policy, start)
         options = Optimizer(name="adamw", learning_rate=spec.learning_rate, weight_decay=0.0)
         self.max_grad_norm = options.max_grad_norm
         self.optimizers = optimizer.build(options, self.network.named_parameters())
@@ -71,7 +50,7 @@ class NetworkValue:
         values = torch.zeros(len(ids), dtype=torch.float64)
         with torch.no_grad():
             for piece in pieces([len(prompt) for prompt in prompts], self.tokens):
-                values[piece] = self.network([prompts[i] for i in piece], self.dtype).double().cpu()
+                values[piece] = self._values([prompts[i] for i in piece]).double().cpu()
         return values.numpy()
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
@@ -79,9 +58,15 @@ class NetworkValue:
         prompts = self.encode([outcome.id for outcome in outcomes])
         wanted = torch.tensor([outcome.reward for outcome in outcomes], device=self.network.head.weight.device)
         for piece in pieces([len(prompt) for prompt in prompts], self.tokens):
-            values = self.network([prompts[i] for i in piece], self.dtype)
+            values = self._values([prompts[i] for i in piece])
             ((values - wanted[piece]) ** 2).sum().div(len(outcomes)).backward()
         optimizer.step(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
+
+    def _values(self, prompts: Sequence[list[int]]) -> Tensor:
+        """V (n,) float32 of n prompts, from the state of the last token."""
+        ids, lengths = padded(prompts, self.network.head.weight.device)
+        states = self.network.decoder.hidden(ids, torch.arange(ids.shape[1], device=ids.device)[None], dtype=self.dtype)
+        return self.network(states[torch.arange(len(ids), device=ids.device), lengths - 1])
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and the optimiser's state."""
