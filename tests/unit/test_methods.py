@@ -83,6 +83,7 @@ def now(method: Method, memory: Memory) -> Now:
     entropy = torch.rand(12, 5, generator=torch.Generator().manual_seed(1))
     given: dict[str, Any] = {"rows": ROWS, "gold": lambda i: ("gold", [i, 2]), "max_completion_length": 5, "progress": 0.5}
     given |= {"draw": lambda m: batch([1.0, 0, 1, 0] * 3), "memory": memory}
+    given |= {"continued": lambda rows, places, n: torch.tensor([0.5 + 0.1 * kept for _, kept in places])}
     at = now_of(entropy=entropy, **given)
     return replace(at, method=method)
 

@@ -77,6 +77,9 @@ MARKS: dict[str, Mark] = {
     ),
     "gtpo_entropy": Mark(NOTE, "test_rl_advantages.py:test_entropy_is_shared_at_each_place_among_the_completions_that_reach_it"),
     "grpo_s": Mark(NOTE, "test_rl_advantages.py:test_entropy_shapes_right_completions_up_and_sure_wrong_ones_down"),
+    "spo_segment": Mark(CODE, "test_rl_pieces.py:test_a_segment_is_worth_what_it_adds_to_what_is_to_be_expected"),
+    "spo_tree": Mark(CODE, "test_rl_pieces.py:test_a_segment_of_a_tree_is_worth_the_mean_over_its_continuations"),
+    "t_ppo": Mark(INFERRED, "test_rl_critic.py:test_a_row_that_goes_on_is_worth_at_its_end_what_it_was_worth_before"),
     "gtpo_conflict": Mark(
         CODE, "test_rl_edits.py:test_wrong_completions_leave_shared_tokens_alone_and_right_ones_weigh_them_twice"
     ),

@@ -79,7 +79,8 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
     spec, pool = world.spec, world.pool
     keys = [pools.noise_key(pool.rows[ids[ask.slot]]) for ask in asks]
     asked = requests(pools.encode(world.tokenizer, [ask.sampling for ask in asks]), keys, [ask.n for ask in asks], seen)
-    rollouts = episode(spec.method.episode, world.engine, asked, sampling(spec, now.step, world.special))
+    how = sampling(spec, now.step, world.special, asks[0].limit)
+    rollouts = episode(spec.method.episode, world.engine, asked, how)
     prompts = pools.encode(world.tokenizer, [ask.training for ask in asks])
     made_by, longest = rollouts.request.tolist(), int(rollouts.lengths.max())
     of_row = [asks[number] for number in made_by]
@@ -91,6 +92,7 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
     verdicts = pools.verify(pool, row_ids, whole, options)
     rewards = score(spec.reward, [pool.rows[i] for i in row_ids], whole, verdicts)
     foreign = torch.tensor([ask.sampling != ask.training for ask in of_row], dtype=torch.bool)
+    going_on = torch.tensor([ask.goes_on for ask in of_row], dtype=torch.bool) & rollouts.truncated
     batch = Batch(
         row=torch.arange(len(of_row)),
         ids=torch.tensor(row_ids),
@@ -106,8 +108,10 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
         parts={name: torch.tensor(values, dtype=torch.float64) for name, values in rewards.parts.items()},
         spans=in_tokens(world.tokenizer, written, completions, rewards.spans),
         off_policy=foreign if foreign.any() else None,
+        unfinished=going_on if going_on.any() else None,
     )
-    bare = torch.tensor([ask.group is None and not ask.given for ask in of_row], dtype=torch.bool) & ~foreign
+    bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
+    bare &= ~foreign & ~going_on
     return Drawn(batch, torch.tensor([ask.slot for ask in of_row]), bare)
 
 
@@ -141,14 +145,14 @@ def _outcome(i: int, batch: Batch, rows: Sequence[int]) -> Outcome:
     return Outcome(i, rewards, sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
 
 
-def sampling(spec: RLSpec, step: int, special: text.Special) -> Sampling:
+def sampling(spec: RLSpec, step: int, special: text.Special, limit: int | None = None) -> Sampling:
     """The policy itself at the method's temperature: RL's gradient is of the distribution that was sampled, so nothing is cut
-    off."""
+    off. `limit`: tokens at most, where that is not the run's."""
     return Sampling(
         temperature=spec.temperature,
         top_p=1.0,
         top_k=0,
-        max_completion_length=spec.max_completion_length,
+        max_completion_length=limit or spec.max_completion_length,
         seed=key(spec.seed, "rollout", step),
         eos=special.eos,
         pad=special.pad,

@@ -22,14 +22,15 @@ from interplay.model.device import device
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
 from interplay.rl.advantages.table import advantages
-from interplay.rl.batch import Batch, join
+from interplay.rl.batch import Batch, join, take
+from interplay.rl.continued import continued
 from interplay.rl.critic import critic
 from interplay.rl.draw import World, draw, gold
 from interplay.rl.edits.table import after, before
-from interplay.rl.measure import measure, shares, summary
+from interplay.rl.measure import measure, shares, spent, summary
 from interplay.rl.now import Memory, Now
 from interplay.rl.offline import offline
-from interplay.rl.planners.table import settled
+from interplay.rl.planners.table import carried, settled
 from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler
 from interplay.rl.update import Learner, bearing, entropy_of, update
@@ -145,7 +146,8 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler"):
-            ids = world.sampler.select(m, step)
+            ids = [] if drawn else carried(now)
+            ids += world.sampler.select(m - len(ids), step) if m > len(ids) else []
         with timed(seconds, "rollout"):
             fresh = draw(world, ids, now, seen)
         first = sum(len(batch) for batch in drawn)
@@ -163,6 +165,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         seed=spec.seed,
         draw=draw_more,
         gold=partial(gold, world),
+        continued=partial(continued, world, step, seen),
         entropy=partial(entropy_of, learner),
     )
     batch = before(draw_more(spec.prompts_per_step), now)
@@ -175,9 +178,11 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         world.sampler.learn(step)
     of_rows, own = advantage.sum(1) / batch.lengths.clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
-    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, everything, per_row)
+    known = everything.finished().nonzero()[:, 0] if everything.finished().any() else torch.arange(len(everything))
+    told, per_row = take(everything, known), per_row[known]
+    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, told, per_row)
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
-    return {**measure(everything, per_row), **shares(everything, world.pool), **values, **chosen}
+    return {**measure(told, per_row), **spent(everything), **shares(everything, world.pool), **values, **chosen}
 
 
 def valued(world: World, batch: Batch, now: Now) -> tuple[Batch, Tensor, dict[str, float]]:

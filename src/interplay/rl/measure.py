@@ -11,7 +11,7 @@ from interplay.rl.batch import Batch
 
 
 def measure(drawn: Batch, advantage: Tensor) -> dict[str, float]:
-    """Values of one step over all that it drew; `advantage` (N,): mean per row, 0 for rows that an edit dropped.
+    """Values of one step over all that it drew and judged; `advantage` (N,): mean per row, 0 for rows that an edit dropped.
 
     frac_all_pass, frac_all_fail: share of groups whose every reward is 1 or more, or 0 or less; effective_ratio: share of rows
     with an advantage (arXiv:2510.01135); entropy: mean of -log p over the sampled tokens, an unbiased estimate of the policy's
@@ -33,6 +33,12 @@ def measure(drawn: Batch, advantage: Tensor) -> dict[str, float]:
         "length": float(drawn.lengths.double().mean()),
         "truncated": float(drawn.truncated.double().mean()),
         "groups": float(len(size)),
+    }
+
+
+def spent(drawn: Batch) -> dict[str, float]:
+    """What a step sampled: rows, tokens of their prompts, tokens of the rows."""
+    return {
         "completions": float(len(drawn)),
         "prompt_tokens": float(sum(map(len, drawn.prompts))),
         "completion_tokens": float(drawn.lengths.sum()),

@@ -56,6 +56,8 @@ class Now:
     """Samples and scores the groups of so many fresh prompts."""
     gold: Callable[[int], tuple[str, list[int]]] = field(default=_not_here)
     """Text and tokens, end token included, of the gold solution of a prompt."""
+    continued: Callable[[Batch, Sequence[tuple[int, int]], int], Tensor] = field(default=_not_here)
+    """(M,) float64: the mean reward of so many completions of each place, a row of a batch and how many of its tokens stand."""
     rows: Sequence[Row] = ()
     """All prompts, by id."""
     seed: int = 0

@@ -127,6 +127,19 @@ class GaeAdvantage(Model):
     """Centred and scaled over the tokens of the batch."""
 
 
+class SegmentAdvantage(Model):
+    """Each segment's gain of what is to be expected, which is estimated by sampling on from its start and from its end
+    (SPO-chain, arXiv:2505.23564)."""
+
+    name: Literal["segments"] = "segments"
+    samples: Count = 9
+    """Completions from each border of segments: a multiple of the run's rollouts."""
+    cutpoint_interval: Count = 5
+    """Cut-points that a segment holds."""
+    threshold: Share = 0.9
+    """A token less probable than this is a cut-point."""
+
+
 Advantage = Annotated[
     GroupAdvantage
     | SpanAdvantage
@@ -139,6 +152,7 @@ Advantage = Annotated[
     | TrackedAdvantage
     | SharpenedAdvantage
     | EntropyAdvantage
-    | GaeAdvantage,
+    | GaeAdvantage
+    | SegmentAdvantage,
     Field(discriminator="name"),
 ]

@@ -56,6 +56,15 @@ class TopEntropy(Model):
     """Share of the batch's tokens that have one."""
 
 
+class UncertainTokens(Model):
+    """Only tokens that were less probable than a threshold when they were sampled bear loss (the probability mask of SPO,
+    arXiv:2505.23564)."""
+
+    name: Literal["uncertain_tokens"] = "uncertain_tokens"
+    threshold: Part = 0.9
+    """Probability at and above which a token bears none."""
+
+
 class ConflictTokens(Model):
     """Tokens that right and wrong completions of a group share at one place, from the start or from the end: wrong ones leave
     them alone and right ones weigh them more; completions of high entropy are dropped (GTPO, trajectory-based,
@@ -99,5 +108,6 @@ class Demonstrations(Model):
 
 
 Edit = Annotated[
-    DynamicSampling | D3S | TokenBudget | TopEntropy | ConflictTokens | Replay | Demonstrations, Field(discriminator="name")
+    DynamicSampling | D3S | TokenBudget | TopEntropy | UncertainTokens | ConflictTokens | Replay | Demonstrations,
+    Field(discriminator="name"),
 ]

@@ -1,6 +1,7 @@
 """Members of the planner seam: how many completions each prompt gets, from which text they are sampled, and to which they are
 credited."""
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -143,7 +144,44 @@ class AllocationPlanner(Planner):
         return self
 
 
+class TreePlanner(Planner):
+    """Completions as a tree of segments: each segment that does not end is continued several times, what it is worth is the mean
+    over its continuations, and it is compared with its siblings (SPO-tree, arXiv:2505.23564)."""
+
+    name: Literal["tree"] = "tree"
+    branches: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = [6, 6, 6]
+    """Continuations at each level; those of the last run to the end. num_generations must be their product."""
+    segment: Count = 30
+    """Tokens of a segment."""
+    num_generations: Count = 216
+
+    @model_validator(mode="after")
+    def _whole(self) -> "TreePlanner":
+        if self.num_generations != math.prod(self.branches):
+            must = f"the product of branches, {math.prod(self.branches)}"
+            raise ValueError(f"num_generations = {self.num_generations}: must be {must}")
+        return self
+
+
+class WindowPlanner(Planner):
+    """One completion a prompt, a window of tokens at a time: what has not ended is gone on with in the next step and learnt as
+    far as it is written, in place of a fresh prompt (T-PPO, arXiv:2506.15050; from its abstract and reviews)."""
+
+    name: Literal["windows"] = "windows"
+    window: Count = 64
+    """Tokens that a step adds to a completion at most."""
+    num_generations: Literal[1] = 1
+
+
 AnyPlanner = Annotated[
-    FixedPlanner | GuidePlanner | PrefixPlanner | IcpoPlanner | AnnealedShotsPlanner | ReflectionPlanner | AllocationPlanner,
+    FixedPlanner
+    | GuidePlanner
+    | PrefixPlanner
+    | IcpoPlanner
+    | AnnealedShotsPlanner
+    | ReflectionPlanner
+    | AllocationPlanner
+    | TreePlanner
+    | WindowPlanner,
     Field(discriminator="name"),
 ]

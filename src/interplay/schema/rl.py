@@ -9,16 +9,17 @@ from interplay.schema.advantage import (
     GaeAdvantage,
     GroupAdvantage,
     PassKAdvantage,
+    SegmentAdvantage,
     SpanAdvantage,
     TrackedAdvantage,
     WhitenedAdvantage,
 )
 from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
 from interplay.schema.critic import ValueHead
-from interplay.schema.edit import Demonstrations, Edit, Replay
+from interplay.schema.edit import Demonstrations, DynamicSampling, Edit, Replay
 from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import Optimizer, Schedule
-from interplay.schema.planner import AnyPlanner, FixedPlanner
+from interplay.schema.planner import AnyPlanner, FixedPlanner, TreePlanner, WindowPlanner
 from interplay.schema.reward import ProcessReward, Reward
 from interplay.schema.sampler import Sampler, UniformSampler, expects
 from interplay.schema.samplers.adaptive import LearnedMixtureSampler
@@ -131,6 +132,7 @@ class RLSpec(Model):
             if self.method.critic:
                 raise ValueError(f"method.critic: the advantage '{advantage.name}' never asks it; take gae, or leave it out")
             raise ValueError("method.advantage = gae needs method.critic: {name: value_head}")
+        self._pieces()
         pooled = isinstance(advantage, SpanAdvantage) and advantage.normalise == "pooled"  # compares the spans of one completion
         bare = isinstance(advantage, WhitenedAdvantage) and advantage.baseline == "none"
         if group < 2 and not (pooled or bare or isinstance(advantage, TrackedAdvantage | GaeAdvantage)):
@@ -139,6 +141,20 @@ class RLSpec(Model):
         if self.temperature == 0:
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
         return self
+
+    def _pieces(self) -> None:
+        """Completions that are sampled in pieces are judged as wholes by few."""
+        method, planner = self.method, self.method.planner
+        if isinstance(method.advantage, SegmentAdvantage) and (planner.name != "fixed" or method.shaping):
+            raise ValueError("method.advantage = segments samples on from plain prompts: planner fixed, and no shaping")
+        if isinstance(planner, WindowPlanner):
+            if not isinstance(method.advantage, GaeAdvantage) or expects(method.sampler):
+                raise ValueError("method.planner = windows needs the advantage gae and a sampler that expects no pass rates")
+            if any(isinstance(edit, DynamicSampling) for edit in method.edits):
+                raise ValueError("method.planner = windows draws once a step; leave out dynamic_sampling")
+        if isinstance(planner, TreePlanner) and planner.segment * (len(planner.branches) - 1) >= self.max_completion_length:
+            segments = f"{len(planner.branches) - 1} segments of {planner.segment} tokens"
+            raise ValueError(f"method.planner: {segments} leave nothing of max_completion_length, {self.max_completion_length}")
 
     @model_validator(mode="after")
     def _mix_counts(self) -> "RLSpec":

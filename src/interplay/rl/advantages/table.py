@@ -8,6 +8,7 @@ from torch import Tensor
 from interplay.rl.advantages.baselines import a_grae, leave_one_out, length_baseline, pass_k, tracked, whitened
 from interplay.rl.advantages.gae import by_critic
 from interplay.rl.advantages.group import group
+from interplay.rl.advantages.segments import by_segments
 from interplay.rl.advantages.shaped import copo, gtpo_entropy, xrpo
 from interplay.rl.advantages.spans import by_spans
 from interplay.rl.batch import Batch
@@ -27,6 +28,7 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
     "xrpo": xrpo,
     "gtpo_entropy": gtpo_entropy,
     "gae": by_critic,
+    "segments": by_segments,
 }
 
 

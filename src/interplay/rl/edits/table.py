@@ -13,7 +13,7 @@ from interplay.rl.batch import Batch
 from interplay.rl.edits.d3s import d3s
 from interplay.rl.edits.dynamic_sampling import dynamic_sampling
 from interplay.rl.edits.rows import demonstrated, demonstrations, replay, replayed
-from interplay.rl.edits.tokens import gtpo_conflict, token_budget, top_entropy
+from interplay.rl.edits.tokens import gtpo_conflict, token_budget, top_entropy, uncertain_tokens
 from interplay.rl.now import Now
 
 BEFORE: dict[str, Callable[..., Batch]] = {
@@ -25,6 +25,7 @@ AFTER: dict[str, Callable[..., tuple[Batch, Tensor, Tensor]]] = {
     "d3s": d3s,
     "token_budget": token_budget,
     "top_entropy": top_entropy,
+    "uncertain_tokens": uncertain_tokens,
     "gtpo_conflict": gtpo_conflict,
     "replay": replayed,
     "demonstrations": demonstrated,

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from interplay.rl.batch import Batch, take
 from interplay.rl.now import Now
-from interplay.schema.edit import ConflictTokens, TokenBudget, TopEntropy
+from interplay.schema.edit import ConflictTokens, TokenBudget, TopEntropy, UncertainTokens
 
 
 def token_budget(spec: TokenBudget, batch: Batch, advantage: Tensor, bears: Tensor, now: Now) -> tuple[Batch, Tensor, Tensor]:
@@ -25,6 +25,13 @@ def top_entropy(spec: TopEntropy, batch: Batch, advantage: Tensor, bears: Tensor
     entropy = now.entropy(batch)
     least = torch.quantile(entropy[bears].double(), 1 - spec.top_entropy_quantile)
     return batch, advantage * (entropy.double() >= least), bears
+
+
+def uncertain_tokens(
+    spec: UncertainTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: Now
+) -> tuple[Batch, Tensor, Tensor]:
+    """Only tokens that the sampling policy gave less than the threshold bear loss (SPO, arXiv:2505.23564)."""
+    return batch, advantage, bears & (batch.logprobs.exp() < spec.threshold)
 
 
 def gtpo_conflict(spec: ConflictTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: Now) -> tuple[Batch, Tensor, Tensor]:

@@ -14,9 +14,15 @@ class Ask(NamedTuple):
     training: str
     """Text that they are credited to. Where it is another, the rows are off policy."""
     given: str = ""
-    """What a completion is judged to begin with, though the policy did not write it; it ends both texts."""
+    """What a completion is judged to begin with and is not learnt with it; it ends both texts."""
     group: int | None = None
     """Number of its group; None: that of the slot. Asks of one number make one group."""
+    own: bool = False
+    """Whether the policy itself wrote what is given, so that the whole tells how it does on the bare prompt."""
+    limit: int | None = None
+    """Tokens after which these completions are cut; None: the run's limit. The asks of a round have one limit."""
+    goes_on: bool = False
+    """Whether what is cut is gone on with later, so that nothing is known of it yet."""
 
 
 def plain(slot: int, n: int, text: str) -> Ask:

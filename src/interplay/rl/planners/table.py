@@ -9,6 +9,7 @@ from interplay.rl.planners.allocation import xrpo, xrpo_again
 from interplay.rl.planners.ask import Ask, plain
 from interplay.rl.planners.contexts import annealed_shots, icpo, icpo_settled, reflection, reflection_settled
 from interplay.rl.planners.hints import guide_again, guide_settled, prefix
+from interplay.rl.planners.pieces import tree, tree_again, tree_settled, windows, windows_carried, windows_settled
 from interplay.schema.planner import Planner
 from interplay.tasks.row import Row
 
@@ -21,6 +22,8 @@ class Member(NamedTuple):
     again: Callable[..., list[Ask]] | None = None
     """`(spec, rows, batch, asked, now)`: what is asked next, given what came of it and how often that was asked already; nothing
     ends the drawing."""
+    carried: Callable[..., list[int]] | None = None
+    """`(spec, now)`: prompts that a step begins with, whatever the sampler would draw; they take the first slots."""
     settle: Callable[..., Batch] | None = None
     """`(spec, batch, now) -> batch`: what is kept of all that was drawn. It alone may write to the memory."""
 
@@ -32,12 +35,14 @@ def fixed(spec: Planner, rows: Sequence[Row], now: Now) -> list[Ask]:
 
 MEMBERS: dict[str, Member] = {
     "fixed": Member(fixed),
-    "guide": Member(fixed, guide_again, guide_settled),
+    "guide": Member(fixed, guide_again, settle=guide_settled),
     "prefix": Member(prefix),
     "icpo": Member(icpo, settle=icpo_settled),
     "annealed_shots": Member(annealed_shots),
     "reflection": Member(reflection, settle=reflection_settled),
     "xrpo": Member(xrpo, xrpo_again),
+    "tree": Member(tree, tree_again, settle=tree_settled),
+    "windows": Member(windows, carried=windows_carried, settle=windows_settled),
 }
 
 
@@ -45,6 +50,13 @@ def plan(rows: Sequence[Row], now: Now) -> list[Ask]:
     """What the method's planner asks of the prompts `rows` that the sampler drew."""
     spec = now.method.planner
     return MEMBERS[spec.name].plan(spec, rows, now)
+
+
+def carried(now: Now) -> list[int]:
+    """The prompts that the step begins with."""
+    spec = now.method.planner
+    member = MEMBERS[spec.name].carried
+    return member(spec, now) if member else []
 
 
 def again(rows: Sequence[Row], batch: Batch, asked: int, now: Now) -> list[Ask]:

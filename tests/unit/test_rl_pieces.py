@@ -1,0 +1,223 @@
+"""Completions that are sampled in pieces: what states are worth by sampling on, trees of segments, and windows over several steps."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import world
+from killed_rl import payload, run_killed
+from rl_cases import batch_of, now_of
+
+from interplay.rl import loop
+from interplay.rl.advantages.segments import by_segments, cuts
+from interplay.rl.batch import Batch, join
+from interplay.rl.edits.tokens import uncertain_tokens
+from interplay.rl.now import Now
+from interplay.rl.planners.pieces import WINDOWS, tree, tree_again, tree_settled, windows, windows_carried, windows_settled
+from interplay.schema.advantage import GaeAdvantage, GroupAdvantage, SegmentAdvantage
+from interplay.schema.critic import ValueHead
+from interplay.schema.custom import Custom
+from interplay.schema.edit import UncertainTokens
+from interplay.schema.planner import FixedPlanner, TreePlanner, WindowPlanner
+from interplay.schema.rl import Method, RLOptimizer, RLSpec
+from interplay.schema.run import Run
+from interplay.store.metrics import read
+
+HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
+COMMAS = """
+def commas(problems, completions, verdicts):
+    return [min(1.0, 4 * c.count(",") / max(len(c), 1)) for c in completions]
+"""
+ROWS: Any = [SimpleNamespace(prompt=f"p{n}|") for n in range(2)]
+
+# -- segments --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_begins_after_so_many_uncertain_tokens() -> None:
+    sure, unsure = 0.95, 0.5
+    assert cuts([unsure, sure, unsure, sure, unsure, unsure], 0.9, 2) == [0, 4]
+    assert cuts([sure, sure, sure], 0.9, 1) == [0]
+    assert cuts([unsure] * 4, 0.9, 1) == [0, 1, 2, 3]
+
+
+def test_a_segment_is_worth_what_it_adds_to_what_is_to_be_expected() -> None:
+    """Cut-points at tokens 0, 2, 3 of row 0 and interval 1: segments 0-1, 2, 3; the last one ends in the row's reward."""
+    logs = torch.tensor([[0.5, 0.95, 0.5, 0.5], [0.99, 0.99, 1.0, 1.0]]).log()
+    batch = batch_of([1.0, 0.0], [0, 0], [4, 2], logprobs=logs)
+    worth = {(0, 0): 0.5, (0, 2): 0.25, (0, 3): 0.75, (1, 0): 0.5}
+
+    def continued(given: Batch, places: Any, n: int) -> torch.Tensor:
+        assert given is batch
+        assert n == 3
+        return torch.tensor([worth[place] for place in places], dtype=torch.float64)
+
+    found = by_segments(SegmentAdvantage(samples=3, cutpoint_interval=1), batch, now_of(continued=continued))
+    assert found.tolist() == [[-0.25, -0.25, 0.5, 0.25], [-0.5, -0.5, 0.0, 0.0]]
+    bears = uncertain_tokens(UncertainTokens(), batch, found, batch.mask(), now_of())[2]
+    assert bears.tolist() == [[True, False, True, True], [False] * 4]
+
+
+# -- trees -----------------------------------------------------------------------------------------------------------------------
+
+
+def rows_of(rewards: list[float], groups: list[int], unfinished: list[bool], texts: list[str]) -> Batch:
+    cut = torch.tensor(unfinished)
+    return batch_of(rewards, groups, unfinished=cut if cut.any() else None, truncated=cut, completions=texts)
+
+
+def test_a_segment_of_a_tree_is_worth_the_mean_over_its_continuations() -> None:
+    """Prompt 0: segments a (ended, 1) and b (continued by bc: 1 and bd: 0); prompt 1: e (ended, 0), f (continued by fg: 0, fh: 0)."""
+    spec = TreePlanner(branches=[2, 2], segment=4, num_generations=4)
+    now = now_of(planner=spec, max_completion_length=10)
+    first = tree(spec, ROWS, now)
+    assert [(ask.slot, ask.n, ask.limit, ask.goes_on) for ask in first] == [(0, 2, 4, True), (1, 2, 4, True)]
+    drawn = rows_of([1, 0, 0, 0], [0, 0, 1, 1], [False, True, False, True], ["a", "b", "e", "f"])
+    second = tree_again(spec, ROWS, drawn, 0, now)
+    assert [(ask.slot, ask.sampling, ask.given, ask.limit, ask.own, ask.goes_on) for ask in second] == [
+        (0, "p0|b", "b", 6, True, False),
+        (1, "p1|f", "f", 6, True, False),
+    ]
+    groups = [ask.group for ask in second for _ in range(2)]
+    more = rows_of([1, 0, 0, 0], groups, [False] * 4, ["bc", "bd", "fg", "fh"])  # type: ignore[arg-type]
+    whole = join([drawn, more], 0, same_groups=True)
+    assert tree_again(spec, ROWS, whole, 1, now) == []
+    kept = tree_settled(spec, whole, now)
+    assert kept.rewards.tolist() == [1, 0.5, 0, 0, 1, 0, 0, 0]
+    assert len(set(kept.groups.tolist())) == 4
+    assert kept.groups[4] == kept.groups[5] != kept.groups[0]
+    assert kept.unfinished is None
+    assert not kept.truncated.any()
+
+
+def test_three_levels_are_averaged_from_the_leaves() -> None:
+    spec = TreePlanner(branches=[2, 2, 2], segment=2, num_generations=8)
+    groups = [0, 0, -1, -1, -4, -4]  # 0 goes on with 2 and 3, 3 with 4 and 5
+    batch = rows_of([0, 0, 1, 0, 1, 1], groups, [True, False, False, True, False, False], list("abcdef"))
+    assert tree_settled(spec, batch, now_of()).rewards.tolist() == [1, 0, 1, 1, 1, 1]
+
+
+# -- windows ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_end_is_gone_on_with_in_place_of_a_fresh_prompt() -> None:
+    spec = WindowPlanner(window=4)
+    now = now_of(planner=spec, max_completion_length=10)
+    assert windows_carried(spec, now) == []
+    assert [(a.sampling, a.limit, a.goes_on) for a in windows(spec, ROWS, now)] == [("p0|", 4, True), ("p1|", 4, True)]
+    drawn = replace(rows_of([1, 0], [0, 1], [False, True], ["ab", "cdef"]), lengths=torch.tensor([2, 4]))
+    assert windows_settled(spec, drawn, now) is drawn
+    assert now.memory.notes[WINDOWS] == [{"id": 1, "text": "cdef", "tokens": 4}]
+    assert windows_carried(spec, now) == [1]
+    first, fresh = windows(spec, [ROWS[1], ROWS[0]], now)
+    assert (first.sampling, first.given, first.limit, first.goes_on) == ("p1|cdef", "cdef", 4, True)
+    assert (fresh.sampling, fresh.given) == ("p0|", "")
+    now.memory.notes[WINDOWS][0]["tokens"] = 8
+    last = windows(spec, [ROWS[1], ROWS[0]], now)[0]
+    assert (last.limit, last.goes_on) == (2, False), "the run's limit ends it"
+
+
+# -- in the loop -----------------------------------------------------------------------------------------------------------------
+
+
+def spec_of(steps: int, **method: Any) -> RLSpec:
+    return RLSpec(
+        method=Method(paper="test", **method),
+        reward=Custom(function="mine.py:commas", source=COMMAS),
+        mix=[1.0],
+        steps=steps,
+        prompts_per_step=8,
+        max_completion_length=12,
+        optimizer=RLOptimizer(learning_rate=5e-3),
+    )
+
+
+CHAIN = {
+    "planner": FixedPlanner(num_generations=4),
+    "advantage": SegmentAdvantage(samples=2, cutpoint_interval=4),
+    "edits": [UncertainTokens()],
+}
+TREE = {
+    "planner": TreePlanner(branches=[3, 3], segment=4, num_generations=9),
+    "advantage": GroupAdvantage(scale_rewards="none"),
+}
+WINDOW = {"planner": WindowPlanner(window=5), "advantage": GaeAdvantage(), "critic": ValueHead(learning_rate=2e-3, lam=1.0)}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    results = tmp_path_factory.mktemp("results")
+    return {"init": world.model(results, "m" * 12), "data.0": world.problem_set(results, "a" * 12, 40)}
+
+
+@pytest.mark.parametrize(("method", "steps"), [(CHAIN, 12), (TREE, 12), (WINDOW, 45)], ids=["chain", "tree", "windows"])
+def test_the_policy_learns_what_it_is_paid_for(
+    method: dict[str, Any], steps: int, inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    record = loop.run(spec_of(steps, **method), inputs, tmp_path, HOW)
+    assert record["reward_last"] > 1.5 * record["reward_first"] > 0
+
+
+def test_a_step_begins_with_what_the_last_one_left_and_is_as_wide_as_ever(inputs: dict[str, Path], tmp_path: Path) -> None:
+    loop.run(spec_of(4, **WINDOW), inputs, tmp_path, HOW)
+    lines = read(tmp_path)
+    assert all(line["completions"] == 8 for line in lines)
+    assert all(line["length"] <= 5 for line in lines)
+
+
+def test_a_state_is_worth_the_mean_reward_of_what_follows_it(inputs: dict[str, Path], tmp_path: Path) -> None:
+    """Paid for its first character alone, a state behind it is worth all or nothing, and equal states are worth the same."""
+    first = "def first(problems, completions, verdicts):\n    return [float(c[:1] in ',0123') for c in completions]\n"
+    asked: list[Any] = []
+    kept: dict[str, Now] = {}
+
+    def spy(spec: SegmentAdvantage, batch: Batch, now: Now) -> torch.Tensor:
+        places = [(row, kept) for row in range(len(batch)) for kept in (0, 1)]
+        asked.append((batch, places, now.continued(batch, places, 4)))
+        kept["now"] = now
+        return torch.zeros(batch.tokens.shape)
+
+    from interplay.rl.advantages import table
+
+    spec = spec_of(1, **CHAIN).model_copy(update={"reward": Custom(function="mine.py:first", source=first)})
+    old = table.MEMBERS["segments"]
+    table.MEMBERS["segments"] = spy
+    try:
+        loop.run(spec, inputs, tmp_path, HOW)
+    finally:
+        table.MEMBERS["segments"] = old
+    batch, places, worth = asked[0]
+    found = dict(zip(places, worth.tolist(), strict=True))
+    ends = batch.lengths - (~batch.truncated).long()  # tokens that are characters, unless a special one was sampled
+    told = [row for row in range(len(batch)) if len(batch.completions[row]) == ends[row] > 0]
+    assert [found[row, 1] for row in told] == [float(batch.rewards[row]) for row in told]
+    by_prompt: dict[tuple[int, ...], set[float]] = {}
+    for row in range(len(batch)):
+        by_prompt.setdefault(tuple(batch.prompts[row]), set()).add(found[row, 0])
+    assert all(len(values) == 1 for values in by_prompt.values())
+    assert len({value for values in by_prompt.values() for value in values}) > 1
+    assert Counter(kept["now"].memory.notes) == Counter()
+
+
+@pytest.mark.slow
+def test_a_killed_run_of_windows_ends_with_the_bytes_of_one_that_was_not(inputs: dict[str, Path], tmp_path: Path) -> None:
+    spec = spec_of(30, **WINDOW)
+    loop.run(spec, inputs, tmp_path / "whole", HOW)
+    run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (9, 0.0)])
+    assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        ({"planner": WindowPlanner()}, "windows needs the advantage gae"),
+        ({"planner": TreePlanner()}, "2 segments of 30 tokens leave nothing of max_completion_length, 12"),
+        ({**CHAIN, "planner": TREE["planner"]}, "segments samples on from plain prompts"),
+    ],
+)
+def test_pieces_that_do_not_fit_are_refused(method: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        spec_of(1, **method)
