@@ -7,6 +7,7 @@ import numpy as np
 from interplay.report import budget
 from interplay.report.estimate import Estimate, difference, plain, value
 from interplay.report.frame import Results
+from interplay.report.recorded import recorded
 from interplay.schema.report import Claim, Test
 
 LEAST_SEEDS = 3
@@ -29,7 +30,9 @@ def judge(results: Results, claim: Claim) -> Judged:
     Three seeds at least are asked for. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts, 20
     at least."""
     test = claim.test
-    if test.difference is not None:
+    if test.recorded is not None:
+        estimate = recorded(results, test.recorded, test.metric, test.arm, test.against)
+    elif test.difference is not None:
         estimate = difference(results, test.arm, str(test.against), test.band, test.difference)
     else:
         estimate = value(results, test.arm, test.band, str(test.value))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Canvas
 
 from interplay.report import extrapolate, frame
 from interplay.report.frame import Results
-from interplay.report.measure import Measure
+from interplay.report.measure import RAW
 from interplay.report.style import WIDTH, legend, look
 from interplay.schema.report import Figure
 from interplay.store import metrics
@@ -39,8 +39,6 @@ WIDE_RANGE = 30.0
 
 TAIL = 10
 """The last of so many parts of a training curve is what an extrapolation is judged by: single steps are noise."""
-RAW = Measure(1, 3, "", "", (-np.inf, np.inf))
-"""Keys of metrics.jsonl as they are."""
 
 
 class Run(NamedTuple):

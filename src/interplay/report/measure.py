@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.schema.metric import NLL
+from interplay.schema.metric import NLL, is_known
 
 
 class Measure(NamedTuple):
@@ -33,8 +33,10 @@ class Measure(NamedTuple):
 
 SHARE = Measure(100, 1, "%", "points", (0.0, 1.0))
 NATS = Measure(1, 3, "nats per token", "nats per token", (0.0, np.inf))
+RAW = Measure(1, 3, "", "", (-np.inf, np.inf))
+"""What runs log, as it is."""
 
 
 def of(metric: str) -> Measure:
-    """The measure of a metric."""
-    return NATS if metric == NLL else SHARE
+    """The measure of a metric of evaluations, or of what a run logs."""
+    return NATS if metric == NLL else SHARE if is_known(metric) else RAW

@@ -8,6 +8,7 @@ from interplay.report import claims, contrast, contrast_text, forest, measure, t
 from interplay.report import text as words
 from interplay.report.make import Answer
 from interplay.report.measure import Measure
+from interplay.schema.report import Test
 
 CHIPS = {"supported": "yes", "refuted": "no", "inconclusive": "open", "not judged": "none"}
 """Verdict -> class of its chip."""
@@ -18,7 +19,7 @@ VERDICTS = {"better": "yes", "worse": "no", "tie": "none", "missing": "open"}
 def claim(item: claims.Judged) -> dict[str, Any]:
     """What it says, its verdict, its number, and the picture of where its interval lies."""
     test, found = item.claim.test, item.estimate
-    signed, metric = test.difference is not None, str(test.value or test.difference)
+    signed, metric = test.difference is not None, test.metric
     told_in = measure.of(metric)
     subject = f"{test.arm} − {test.against}" if signed else test.arm
     return {
@@ -29,7 +30,7 @@ def claim(item: claims.Judged) -> dict[str, Any]:
         "verdict": item.verdict,
         "chip": CHIPS[item.verdict],
         "reason": item.reason,
-        "tested": f"{tables.label(test.band, metric)} of {subject} {_range(*claims.bounds(test), told_in)}",
+        "tested": f"{_what(test)} of {subject} {_range(*claims.bounds(test), told_in)}",
         "picture": forest.svg(found, claims.bounds(test), signed, told_in),
         "estimate": _minus(told_in.shown(found.value, signed)) if found.seeds else "",
         "unit": told_in.unit_of_differences if signed else told_in.unit,
@@ -37,9 +38,14 @@ def claim(item: claims.Judged) -> dict[str, Any]:
         "per_seed": _minus(words.per_seed(found, signed, metric)),
         "over": found.over,
         "detectable": told_in.shown(found.detectable),
-        "n": f"{found.n_prompts} prompts, {found.n_samples} samples each",
+        "n": f"{found.models} runs" if test.recorded else f"{found.n_prompts} prompts, {found.n_samples} samples each",
         "digests": found.digests,
     }
+
+
+def _what(test: Test) -> str:
+    """The metric and where it is told."""
+    return f"{test.recorded}: {test.metric}" if test.recorded else tables.label(test.band, test.metric)
 
 
 def _range(low: float, high: float, told_in: Measure) -> str:

@@ -58,6 +58,11 @@ def samples_needed(value: str) -> int:
     return int(value.split("@")[1]) if is_metric(value) else 1
 
 
+def is_known(value: str) -> bool:
+    """Whether evaluations tell it."""
+    return is_metric(value) or is_error(value) or value in (SCORE, NLL, HACKED, HACKED_OF_RIGHT)
+
+
 def lower_is_better(value: str) -> bool:
     """Whether less of it is what a study hopes for."""
     return value in (NLL, HACKED, HACKED_OF_RIGHT) or (is_error(value) and value != f"{ERROR}:none")

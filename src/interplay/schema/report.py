@@ -147,35 +147,47 @@ class Test(Model):
     """Metric of `arm` on `band`, to lie `within` [low, high]; metrics and bounds are fractions, not percent."""
     difference: str | None = None
     """Metric of `arm` minus that of `against`, on `band`."""
-    band: str
+    band: str = ""
     """A band, or `op:N` for a single op."""
+    recorded: Annotated[str | None, Since(None)] = None
+    """In place of a band a stage of the arms' paths: the metric is a key of what its record tells of the run, such as
+    entropy_last, length_last or reward_last of stage rl."""
     arm: str
     """The arm that is judged."""
     against: str | None = None
     """The arm that it is compared with, for `difference`."""
     within: tuple[float, float] | None = None
-    """Range of `value`, ends included, in [0, 1]."""
+    """Range of `value`, ends included, in [0, 1] but for what is recorded."""
     at_least: float | None = None
     """Least `difference`, in [-1, 1]; of nll in nats per token."""
     at_most: float | None = None
     """Largest `difference`, in [-1, 1]; of nll in nats per token."""
 
-    @field_validator("band")
-    @classmethod
-    def _band(cls, value: str) -> str:
-        return check_column(value)
+    @model_validator(mode="after")
+    def _one_place(self) -> "Test":
+        if (self.band == "") == (self.recorded is None):
+            raise ValueError("give either band or recorded")
+        if self.recorded is None:
+            check_column(self.band)
+        return self
+
+    @property
+    def metric(self) -> str:
+        """What is judged, by itself or as a difference."""
+        return str(self.value or self.difference)
 
     @model_validator(mode="after")
     def _one_form(self) -> "Test":
         if (self.value is None) == (self.difference is None):
             raise ValueError("give either value or difference")
+        if self.recorded is None:
+            check_metric(self.metric)
         if self.value is not None:
-            if check_metric(self.value) == NLL:
+            if self.value == NLL:
                 raise ValueError("value = 'nll' has no range that holds for every model; claim a difference of nll")
             if self.within is None or self.against or self.at_least is not None or self.at_most is not None:
                 raise ValueError("value takes within: [low, high] and no other bound")
         else:
-            check_metric(str(self.difference))
             if self.against is None or self.within is not None or (self.at_least is None) == (self.at_most is None):
                 raise ValueError("difference takes against and one of at_least, at_most")
             if self.against == self.arm:
@@ -186,6 +198,8 @@ class Test(Model):
     def _fractions(self) -> "Test":
         """Every metric but nll is a share or a mean of scores in [0, 1]: by other bounds a verdict stands before the study
         runs."""
+        if self.recorded is not None:
+            return self
         if self.within is not None and not 0 <= self.within[0] <= self.within[1] <= 1:
             raise ValueError(f"within = {list(self.within)} must hold 0 <= low <= high <= 1: fractions, not percent")
         for key, bound in (("at_least", self.at_least), ("at_most", self.at_most)):

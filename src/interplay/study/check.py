@@ -191,7 +191,9 @@ def _shown(study: Study, where: str) -> None:
             _known(band, bands, f"{where}: figures.{name}.bands", "band of the evaluations")
     for number, claim in enumerate(study.claims):
         spot = f"{where}: claims.{number}.test"
-        if not claim.test.band.startswith("op:"):
+        if claim.test.recorded is not None:
+            _known(claim.test.recorded, study.stages, f"{spot}.recorded", "stage")
+        elif not claim.test.band.startswith("op:"):
             _known(claim.test.band, bands, f"{spot}.band", "band of the evaluations")
 
 

@@ -91,9 +91,11 @@ def _asked(study: Study, every: list[str], lineups: Mapping[str, Lineup]) -> Ite
             yield from (Asked(f"figures.{name}.y", figure.y, column, every) for column in _places(figure))
     for number, claim in enumerate(study.claims):
         test = claim.test
-        key, metric = ("value", test.value) if test.value is not None else ("difference", test.difference)
+        if test.recorded is not None:
+            continue
+        key = "difference" if test.value is None else "value"
         arms = [arm for arm in (test.arm, test.against) if arm is not None]
-        yield Asked(f"claims.{number}.test.{key}", str(metric), test.band, arms)
+        yield Asked(f"claims.{number}.test.{key}", test.metric, test.band, arms)
 
 
 def _compared(lineup: Lineup | None) -> list[str]:

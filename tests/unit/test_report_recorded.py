@@ -1,0 +1,78 @@
+"""Claims on what runs record of themselves."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_study as study
+from pydantic import ValidationError
+
+from interplay.report import claims, frame, present
+from interplay.report.frame import Results
+from interplay.schema.report import Claim
+
+PLAIN, BOLD = [0.30, 0.32, 0.34], [0.50, 0.55, 0.54]
+"""Entropy at the end of three runs; the differences are .20, .23, .20: .21 [.167, .253]."""
+
+
+def results(root: Path, plain: list[float] = PLAIN, bold: list[float] = BOLD, shared: bool = False) -> Results:
+    inputs: dict[str, Path] = {"e": study.write_evaluation(root, "e", {4: [2] * 20}, n=16)}
+    arms = []
+    for seed in range(3):
+        for name, values in (("plain", plain), ("bold", bold)):
+            run = f"{name[0]}{0 if shared else seed}"
+            if run not in inputs:
+                inputs[run] = study.write_record(root, run, "rl", {}, {"entropy_last": values[seed], "steps": 4})
+            arms.append(study.arm(name, seed, ["base:pretrain:m", f"rl:rl:{run}"], "e"))
+    return frame.read(study.spec(arms), inputs)
+
+
+def judge(found: Results, **test: Any) -> claims.Judged:
+    return claims.judge(found, Claim.model_validate({"says": "so", "test": {"recorded": "rl", **test}}))
+
+
+DIFFERENCE = {"difference": "entropy_last", "arm": "bold", "against": "plain"}
+
+
+@pytest.mark.parametrize(
+    ("bound", "verdict"),
+    [({"at_least": 0.1}, "supported"), ({"at_least": 0.2}, "inconclusive"), ({"at_most": 0.1}, "refuted")],
+)
+def test_a_difference_is_paired_by_seed(tmp_path: Path, bound: dict[str, float], verdict: str) -> None:
+    judged = judge(results(tmp_path), **DIFFERENCE, **bound)
+    assert judged.verdict == verdict
+    assert judged.estimate.value == pytest.approx(0.21)
+    assert (judged.estimate.low, judged.estimate.high) == (pytest.approx(0.16697, abs=1e-5), pytest.approx(0.25303, abs=1e-5))
+    assert judged.estimate.digests == ("b0", "p0", "b1", "p1", "b2", "p2")
+
+
+def test_a_value_may_lie_anywhere_and_is_told_as_it_is(tmp_path: Path) -> None:
+    judged = judge(results(tmp_path, plain=[30, 32, 34]), value="entropy_last", arm="plain", within=[20, 40])
+    assert judged.verdict == "supported"
+    shown = present.claim(judged)
+    assert shown["estimate"] == "32.000"
+    assert shown["tested"].startswith("rl: entropy_last of plain within 20.000 to 40.000")
+    assert shown["n"] == "3 runs"
+
+
+def test_what_no_record_tells_is_not_judged_and_says_why(tmp_path: Path) -> None:
+    judged = judge(results(tmp_path), **{**DIFFERENCE, "difference": "entropy_lst"}, at_least=0.1)
+    assert judged.verdict == "not judged"
+    assert "the record of rl b0 tells no 'entropy_lst'; did you mean" in judged.reason
+
+
+def test_one_run_for_all_seeds_has_no_interval(tmp_path: Path) -> None:
+    judged = judge(results(tmp_path, shared=True), **DIFFERENCE, at_least=0.1)
+    assert (judged.verdict, judged.reason) == ("not judged", "missing: one run for all seeds")
+
+
+def test_swapped_arms_turn_the_sign(tmp_path: Path) -> None:
+    swapped = judge(results(tmp_path), difference="entropy_last", arm="plain", against="bold", at_least=0.1)
+    assert swapped.verdict == "refuted"
+    assert swapped.estimate.value == pytest.approx(-0.21)
+
+
+@pytest.mark.parametrize("test", [{"recorded": "rl", "band": "edge"}, {}])
+def test_a_claim_is_of_a_band_or_of_a_record(test: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="give either band or recorded"):
+        Claim.model_validate({"says": "so", "test": {"value": "strict_pass@1", "arm": "a", "within": [0, 1], **test}})
