@@ -36,6 +36,10 @@ CLEAN = {
     "a grid that passes through the control's values": [
         "g: {path: [base, rl], control: rl, set: {rl.data: {hard: 1.0}}, grid: {rl.temperature: [0.5, 1.0]}}"
     ],
+    "a part of a whole that it sets, brought back to the control's": [
+        "sgd: {path: [base, rl], control: rl, set: {rl.optimizer: {learning_rate: 0.5, weight_decay: 0.1}, "
+        "rl.optimizer.weight_decay: 0.0}}"
+    ],
     "another random stream": ["again: {path: [base, rl], control: rl, set: {rl.seed: 100}}"],
     "how it is run": ["fast: {path: [base, rl], control: rl, set: {rl.temperature: 0.7, rl.run.threads: 2}}"],
 }

@@ -64,8 +64,9 @@ def _follows(key: str) -> list[str]:
 
 def _all_that_is_declared(made: Combination, other: Combination, arm: Resolved, control: Resolved, spot: str) -> None:
     """What the arm sets, or says to differ in, differs. What the control sets as well may be the same, and so may an axis be: a
-    grid passes through the control's own values."""
-    set_here = [key for key in made.set if key not in (*made.axes, *made.worked_out) and key not in other.set]
+    grid passes through the control's own values; and what is set within a whole that is set, to bring it back to them."""
+    within = [key for key in made.set if any(key.startswith(f"{whole}.") for whole in made.set)]
+    set_here = [key for key in made.set if key not in (*made.axes, *made.worked_out, *within) and key not in other.set]
     for part, keys in (("set", set_here), ("differs", made.differs)):
         for key in keys:
             if _alike(arm, control, key):
