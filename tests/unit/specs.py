@@ -111,8 +111,16 @@ METHODS: list[dict[str, Any]] = [
     *({"paper": "p", "planner": {"name": name}} for name in PLANNERS),
     *({"paper": "p", "advantage": {"name": name}} for name in ADVANTAGES),
     {"paper": "p", "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
-    *({"paper": "p", "loss": {"name": name}} for name in LOSSES),
+    *({"paper": "p", "loss": {"name": name}, "episode": {"name": "retry"}} for name in LOSSES),
     SHAPED,
+    {
+        "paper": "p",
+        "episode": {"name": "retry", "window": 1},
+        "advantage": {"name": "turn_returns"},
+        "shaping": [{"name": "attempts"}, {"name": "improvement"}],
+    },
+    {"paper": "p", "episode": {"name": "environment"}},
+    {"paper": "p", "episode": {"name": "self_play"}},
 ]
 
 SPECS: dict[str, list[dict[str, Any]]] = {
@@ -180,7 +188,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"method": {"paper": "p", "sampler": {"name": "learned_mixture"}}, "mix": [0.25, 0.75], "steps": 10},
         *({"method": method, "mix": [1.0], "steps": 10} for method in METHODS),
     ],
-    "evaluate": [{}],
+    "evaluate": [{}, {"episode": {"name": "retry"}}],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}],
     "report": [REPORT, LADDER, FIGHT, ANALYSED],
 }

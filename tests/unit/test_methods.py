@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import test_rl_update as toy
 import torch
+import turn_cases as turns
 from rl_cases import batch_of, now_of
 
 from interplay.reference.methods import MARKS, differing, load, page
@@ -23,8 +24,10 @@ from interplay.rl.samplers.table import sampler
 from interplay.rl.shaping.table import shaped
 from interplay.rl.spans import Span
 from interplay.rl.update import Learner, update
+from interplay.rollout.episodes.table import play
 from interplay.schema.digest import canonical
 from interplay.schema.edit import TokenBudget
+from interplay.schema.fits import ADVANTAGES, SHAPINGS
 from interplay.schema.rl import Method, RLSpec
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +88,20 @@ def now(method: Method, memory: Memory) -> Now:
     return replace(at, method=method)
 
 
+def turned(found: Batch) -> Batch:
+    """Its first two tokens a turn, and the rest another, which is worth what the row is."""
+    lengths = found.lengths.tolist()
+    spans = [[Span(0, 2, 0, float(i % 2)), Span(2, n, 1, float(found.rewards[i]))] for i, n in enumerate(lengths)]
+    return replace(found, spans=spans, turns=[[verdict, verdict] for verdict in found.verdicts])
+
+
+def acted(method: Method) -> Any:
+    rows = [turns.row("p|", "4"), turns.row("q|", "7")]
+    setting = turns.setting(lambda text, sample: f"{len(text) % 7}$", rows)
+    played = play(method.episode, setting, turns.asked(rows, 2))
+    return played.rollouts.tokens.tolist(), [len(requests) for requests, _ in setting.engine.asked]
+
+
 def asked(method: Method) -> Any:
     memory = Memory(12)
     at = now(method, memory)
@@ -98,7 +115,10 @@ def asked(method: Method) -> Any:
 
 def rewarded(method: Method) -> Any:
     at = now(method, Memory(12))
-    return [shaped(batch(rewards), at).rewards.tolist() for rewards in (REWARDS, REWARDS[::-1])]
+    batches = [batch(rewards) for rewards in (REWARDS, REWARDS[::-1])]
+    if {spec.name for spec in method.shaping} & set(SHAPINGS):
+        batches = [turned(found) for found in batches]
+    return [(found.rewards.tolist(), found.spans) for found in (shaped(each, at) for each in batches)]
 
 
 def after_edits(method: Method) -> Any:
@@ -113,7 +133,8 @@ def after_edits(method: Method) -> Any:
 
 
 def valued(method: Method) -> Any:
-    return advantages(method.advantage, batch(), now(method, Memory(12))).tolist()
+    found = turned(batch()) if method.advantage.name in ADVANTAGES else batch()
+    return advantages(method.advantage, found, now(method, Memory(12))).tolist()
 
 
 def drawn(method: Method) -> Any:
@@ -128,9 +149,10 @@ def drawn(method: Method) -> Any:
 def learnt(method: Method) -> Any:
     """Where plain gradient descent takes a small model in a step of two minibatches, whose ratios begin all over the place."""
     policy = toy.decoder()
-    spec = RLSpec(method=method, mix=[1.0], steps=1, prompts_per_step=4, minibatches=2, max_completion_length=toy.LONGEST)
-    spec = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0})})
-    reference = toy.decoder(seed=1) if method.loss.beta else None
+    spec = RLSpec(method=GRPO, mix=[1.0], steps=1, prompts_per_step=4, minibatches=2, max_completion_length=toy.LONGEST)
+    plain = {"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0}), "method": method}
+    spec = spec.model_copy(update=plain)
+    reference = toy.decoder(seed=1) if method.loss.refers() else None
     learner = Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=0.05)], 10**6)
     found = toy.batch_of(toy.REWARDS)
     with torch.no_grad():
@@ -145,6 +167,7 @@ def learnt(method: Method) -> Any:
 SEAMS = {
     "sampler": drawn,
     "planner": asked,
+    "episode": acted,
     "shaping": rewarded,
     "edits": after_edits,
     "advantage": valued,

@@ -50,7 +50,7 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     at = device(how)
     policy = folder.load(inputs["init"] / "model").to(at)
-    reference = folder.load(inputs["init"] / "model").to(at).requires_grad_(False) if spec.method.loss.beta else None
+    reference = folder.load(inputs["init"] / "model").to(at).requires_grad_(False) if spec.method.loss.refers() else None
     optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
     learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens)
     pool = pools.load([inputs[f"data.{i}"] for i in range(len(spec.mix))])
@@ -166,7 +166,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         values = update(learner, batch, advantage, step, bears)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
-    of_rows, own = advantage.sum(1) / batch.lengths.clamp(min=1), batch.row >= 0
+    of_rows, own = advantage.sum(1) / batch.written().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, everything, per_row)
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}

@@ -115,8 +115,22 @@ class EntropyAdvantage(Model):
     """Entropies are cut to this range first."""
 
 
+class TurnAdvantage(Model):
+    """Each turn's return, its own reward and what the later turns of its episode earn, less the mean over the group and over the
+    deviation. Needs an episode of several turns, and a loss per token."""
+
+    name: Literal["turn_returns"] = "turn_returns"
+    gamma: Share = 1.0
+    """What a turn further on counts."""
+    normalise: Literal["per_position", "pooled"] = "per_position"
+    """per_position: mean and deviation of the returns of the turns with one number; pooled: of all turns of the group."""
+    scale_rewards: Literal["group", "none"] = "group"
+    """Whether to divide by that deviation."""
+
+
 Advantage = Annotated[
     GroupAdvantage
+    | TurnAdvantage
     | SpanAdvantage
     | LeaveOneOutAdvantage
     | WhitenedAdvantage

@@ -14,6 +14,8 @@ from interplay.schema.advantage import (
 )
 from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
 from interplay.schema.edit import Demonstrations, Edit, Replay
+from interplay.schema.episode import CompletionEpisode, Episode
+from interplay.schema.fits import misfit
 from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import Optimizer, Schedule
 from interplay.schema.planner import AnyPlanner, FixedPlanner
@@ -23,12 +25,6 @@ from interplay.schema.samplers.adaptive import LearnedMixtureSampler
 from interplay.schema.shaping import Shaping
 
 
-class CompletionEpisode(Model):
-    """One completion per prompt, one turn."""
-
-    name: Literal["completion"] = "completion"
-
-
 class Method(Model):
     """One published method: its paper and its member at each seam."""
 
@@ -36,7 +32,7 @@ class Method(Model):
     """Where the method and these settings come from."""
     sampler: Sampler = UniformSampler()
     planner: AnyPlanner = FixedPlanner()
-    episode: CompletionEpisode = CompletionEpisode()
+    episode: Episode = CompletionEpisode()
     shaping: Annotated[list[Shaping], Since([])] = []
     """What is added to the rewards before they are compared; each kind once."""
     edits: list[Edit] = []
@@ -130,6 +126,12 @@ class RLSpec(Model):
             raise ValueError(f"method.planner.num_generations = {group}: {must}")
         if self.temperature == 0:
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
+        return self
+
+    @model_validator(mode="after")
+    def _episode_fits(self) -> "RLSpec":
+        if found := misfit(self):
+            raise ValueError(found)
         return self
 
     @model_validator(mode="after")

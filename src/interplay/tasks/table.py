@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from interplay.schema.base import UserError
 from interplay.schema.task import Task
 from interplay.tasks import bios, multihop, op_dag, op_dag_prose, qa, reformulated, subproblems, taxonomy
 from interplay.tasks.multihop import problem as multihop_problem
@@ -24,6 +25,8 @@ JUDGES: dict[str, ModuleType] = {
     "subproblems": subproblems,
 }
 """Families that judge completions, by the column `family` of a row."""
+ENVIRONMENTS: dict[str, ModuleType] = {}
+"""Families that reply to a policy's turns: `reply(problem, said) -> Reply`, of the policy's turns so far."""
 ITEMS: dict[str, Callable[[Any], Item | None]] = {"multihop": multihop_problem.item, "bios": bios.item}
 """Families whose problems are, or hold, questions over documents: problem -> item; None for a problem that has no documents."""
 
@@ -43,6 +46,16 @@ def family(task: Task) -> ModuleType:
 def judge(name: str) -> ModuleType:
     """The module that judges the completions of a row of this family."""
     return JUDGES[name]
+
+
+def environment(row: Row) -> ModuleType:
+    """The module whose `reply(problem, said)` is the environment of a row. Raises UserError where its family has none."""
+    if row.family not in ENVIRONMENTS:
+        raise UserError(
+            f"method.episode = environment: the family '{row.family}' of row {row.index} replies to nothing; "
+            f"known: {', '.join(ENVIRONMENTS)}"
+        )
+    return ENVIRONMENTS[row.family]
 
 
 def item(row: Row) -> Item | None:

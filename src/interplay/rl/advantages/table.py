@@ -9,6 +9,7 @@ from interplay.rl.advantages.baselines import a_grae, leave_one_out, length_base
 from interplay.rl.advantages.group import group
 from interplay.rl.advantages.shaped import copo, gtpo_entropy, xrpo
 from interplay.rl.advantages.spans import by_spans
+from interplay.rl.advantages.turns import turn_returns
 from interplay.rl.batch import Batch
 from interplay.rl.now import Now
 from interplay.schema.advantage import Advantage
@@ -16,6 +17,7 @@ from interplay.schema.advantage import Advantage
 MEMBERS: dict[str, Callable[..., Tensor]] = {
     "group": group,
     "spans": by_spans,
+    "turn_returns": turn_returns,
     "leave_one_out": leave_one_out,
     "whitened": whitened,
     "length_baseline": length_baseline,
