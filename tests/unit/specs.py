@@ -14,6 +14,10 @@ PROBLEMS = {
     "split": "train",
 }  # fmt: skip
 BIOS = {**PROBLEMS, "task": {"name": "bios"}, "bands": {"iid": {2: 1.0}}, "shares": {"iid": 1.0}}
+ENVIRONMENTS = [
+    {**PROBLEMS, "task": {"name": name}, "bands": {"b": {1 if name == "kuhn" else 2: 1.0}}, "shares": {"b": 1.0}}
+    for name in ("calculator", "bios_search", "twenty_questions", "tic_tac_toe", "kuhn")
+]
 TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}, "bands": {"one": {1: 1.0}}, "shares": {"one": 1.0}}
 GARDEN = {"places": [["Roof", "Old Yard", "Hof"]], "types": [["tulip", "fern", "oak"]], "things": "plants"}
 PROSE = {
@@ -125,7 +129,7 @@ METHODS: list[dict[str, Any]] = [
 
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
-    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE],
+    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE, *ENVIRONMENTS],
     "dataset": [{"format": "hotpotqa", "sha256": "0" * 64}],
     "curate": [
         SIFTED,

@@ -11,7 +11,7 @@ from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.store.random import key
 from interplay.tasks.row import Row
-from interplay.tasks.turns import joined
+from interplay.tasks.turns import MARK, joined
 from interplay.tasks.verdict import Verdict
 
 
@@ -123,7 +123,7 @@ def _write(setting: Setting, threads: Sequence[Thread], made: Rollouts) -> None:
     for i, thread in enumerate(threads):
         thread.written.append(written[i])
         thread.logprobs.append(chances[i][: lengths[i]])
-        thread.said.append(texts[i])
+        thread.said.append(texts[i].replace(MARK, ""))
         thread.truncated = bool(made.truncated[i])
 
 
