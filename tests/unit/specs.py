@@ -124,7 +124,6 @@ METHODS: list[dict[str, Any]] = [
         "shaping": [{"name": "attempts"}, {"name": "improvement"}],
     },
     {"paper": "p", "episode": {"name": "environment"}},
-    {"paper": "p", "episode": {"name": "self_play"}},
 ]
 
 SPECS: dict[str, list[dict[str, Any]]] = {
@@ -191,6 +190,12 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"method": {"paper": "p", "sampler": {"name": "phases", "lengths": [1.0, 2.0]}}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "learned_mixture"}}, "mix": [0.25, 0.75], "steps": 10},
         *({"method": method, "mix": [1.0], "steps": 10} for method in METHODS),
+        {
+            "method": {"paper": "p", "episode": {"name": "self_play"}, "advantage": {"name": "role"}},
+            "reward": {"name": "payoff"},
+            "mix": [1.0],
+            "steps": 10,
+        },
     ],
     "evaluate": [{}, {"episode": {"name": "retry"}}],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}],

@@ -29,6 +29,7 @@ from interplay.schema.digest import canonical
 from interplay.schema.edit import TokenBudget
 from interplay.schema.fits import ADVANTAGES, SHAPINGS
 from interplay.schema.rl import Method, RLSpec
+from interplay.tasks.tic_tac_toe import Problem
 
 ROOT = Path(__file__).parents[2]
 METHODS = load(ROOT)
@@ -62,7 +63,9 @@ TOKENS = torch.tensor([[1, 2, 3, 3, 3], [1, 2, 4, 5, 0], [1, 6, 7, 0, 0], [1, 2,
 LENGTHS = [5, 4, 3, 5] * 3
 REWARDS = [1.0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1]
 GROUPS = [i // 4 for i in range(12)]
-ROWS = [SimpleNamespace(set=0, index=n, prompt=f"p{n}|", solution=f"s{n},t{n}#{n}", key=f"{n:x}") for n in range(3)]
+ROWS = [
+    SimpleNamespace(set=0, index=n, prompt=f"p{n}|", solution=f"s{n},t{n}#{n}", key=f"{n:x}", family="kuhn") for n in range(3)
+]
 
 
 def batch(rewards: list[float] = REWARDS) -> Batch:
@@ -96,8 +99,9 @@ def turned(found: Batch) -> Batch:
 
 
 def acted(method: Method) -> Any:
-    rows = [turns.row("p|", "4"), turns.row("q|", "7")]
-    setting = turns.setting(lambda text, sample: f"{len(text) % 7}$", rows)
+    board = Problem("random", "X...O....", 0)
+    rows = [turns.row(text, answer, "tic_tac_toe") for text, answer in (("p|", "4"), ("q|", "7"))]
+    setting = turns.setting(lambda text, sample: f"{len(text) % 7}$", rows)._replace(problem=lambda row: board)
     played = play(method.episode, setting, turns.asked(rows, 2))
     return played.rollouts.tokens.tolist(), [len(requests) for requests, _ in setting.engine.asked]
 
@@ -133,6 +137,8 @@ def after_edits(method: Method) -> Any:
 
 
 def valued(method: Method) -> Any:
+    if method.advantage.name == "role":
+        return advantages(method.advantage, replace(batch(), seats=torch.arange(12) % 2), now(method, Memory(12))).tolist()
     found = turned(batch()) if method.advantage.name in ADVANTAGES else batch()
     return advantages(method.advantage, found, now(method, Memory(12))).tolist()
 
@@ -186,5 +192,5 @@ def test_a_method_differs_from_grpo_at_every_seam_that_it_names(name: str) -> No
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_can_be_planned_with_a_reward_that_fits_it(name: str) -> None:
-    reward = {"name": "subproblems" if METHODS[name].advantage.name == "spans" else "process"}
+    reward = {"name": {"spans": "subproblems", "role": "payoff"}.get(METHODS[name].advantage.name, "process")}
     RLSpec.model_validate({"method": METHODS[name], "reward": reward, "mix": [1.0], "steps": 1})

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
+from interplay.data.packing import Encoded
+from interplay.model.decoder import Decoder
 from interplay.rollout.episodes.play import Setting
 from interplay.rollout.request import Request, Rollouts, Sampling, join
-from interplay.schema.base import UserError
 from interplay.tasks.row import Row
 from interplay.tasks.verdict import Verdict
 
@@ -60,5 +62,19 @@ def asked(rows: Sequence[Row], count: int = 1) -> list[Request]:
     return [Request(tokens, 10 + i, 0, count) for i, tokens in enumerate(encode([r.prompt for r in rows]))]
 
 
-def refused(*_: object) -> None:
-    raise UserError("not here")
+def teach(decoder: Decoder, lessons: Encoded, steps: int) -> None:
+    """Train on what the policy writes of each lesson, all of them at each step."""
+    count, width = len(lessons.lengths), int(lessons.lengths.max())
+    ids = torch.zeros(count, width, dtype=torch.int64)
+    for i, tokens in enumerate(np.split(lessons.tokens.astype(np.int64), np.cumsum(lessons.lengths)[:-1])):
+        ids[i, : len(tokens)] = torch.from_numpy(tokens)
+    places = torch.arange(width)[None]
+    own = (places >= torch.from_numpy(lessons.prompts)[:, None]) & (places < torch.from_numpy(lessons.lengths)[:, None])
+    adam = torch.optim.Adam(decoder.parameters(), lr=1e-2)
+    for _ in range(steps):
+        hidden = decoder.hidden(ids, places)
+        row, column = own.nonzero(as_tuple=True)
+        loss = torch.nn.functional.cross_entropy(decoder.logits(hidden[row, column - 1]), ids[row, column])
+        adam.zero_grad()
+        loss.backward()
+        adam.step()

@@ -93,10 +93,11 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
     whole = [ask.given + completion for ask, completion in zip(of_row, completions, strict=True)]
     found = worth(world, played, row_ids, written, completions, whole)
     foreign = torch.tensor([ask.sampling != ask.training for ask in of_row], dtype=torch.bool)
+    groups = torch.tensor([ask.slot if ask.group is None else ask.group for ask in of_row])
     batch = Batch(
         row=torch.arange(len(of_row)),
         ids=torch.tensor(row_ids),
-        groups=torch.tensor([ask.slot if ask.group is None else ask.group for ask in of_row]),
+        groups=groups if played.seats is None else 2 * groups + played.seats,
         prompts=played.prompts or [prompts[number] for number in made_by],
         tokens=rollouts.tokens[:, :longest],
         lengths=rollouts.lengths,

@@ -20,7 +20,7 @@ from interplay.model import folder
 from interplay.model.device import device
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
-from interplay.rl.advantages.table import advantages
+from interplay.rl.advantages.table import advantages, remember
 from interplay.rl.batch import Batch, join
 from interplay.rl.draw import World, draw, gold
 from interplay.rl.edits.table import after, before
@@ -162,6 +162,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
     everything = join(drawn, world.special.pad)
     with timed(seconds, "update"):
         advantage = advantages(spec.method.advantage, batch, now)
+        remember(spec.method.advantage, batch, now)
         batch, advantage, bears = after(batch, advantage, bearing(spec.method.loss, batch), now)
         values = update(learner, batch, advantage, step, bears)
     with timed(seconds, "sampler"):

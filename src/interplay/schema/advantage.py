@@ -128,8 +128,18 @@ class TurnAdvantage(Model):
     """Whether to divide by that deviation."""
 
 
+class RoleAdvantage(Model):
+    """Reward minus a moving mean of the rewards of the seat that it was earned from, in the game that was played (SPIRAL,
+    arXiv:2506.24119): a baseline for each role. Needs the episode self_play."""
+
+    name: Literal["role"] = "role"
+    decay: Share = 0.95
+    """What a baseline keeps of itself at each game; it starts at 0."""
+
+
 Advantage = Annotated[
     GroupAdvantage
+    | RoleAdvantage
     | TurnAdvantage
     | SpanAdvantage
     | LeaveOneOutAdvantage

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interplay.schema.edit import Demonstrations, Replay
-from interplay.schema.episode import CompletionEpisode
+from interplay.schema.episode import CompletionEpisode, SelfPlayEpisode
 
 if TYPE_CHECKING:
     from interplay.schema.rl import RLSpec
@@ -24,6 +24,13 @@ OWN_TEXT = ("guide", "prefix", "icpo", "reflection")
 def misfit(spec: RLSpec) -> str | None:
     """Why the episode does not go with the other members, in one line; None: it does."""
     method = spec.method
+    plays = isinstance(method.episode, SelfPlayEpisode)
+    if method.advantage.name == "role" and not plays:
+        return f"method.advantage = role compares a game's seats, and the episode {method.episode.name} has none; take self_play"
+    if plays and spec.reward.name != "payoff":
+        return f"reward = {spec.reward.name} is not what a game pays; with the episode self_play write payoff"
+    if plays and method.planner.name != "fixed":
+        return f"method.planner = {method.planner.name} makes groups of its own; with the episode self_play write fixed"
     several, name = not isinstance(method.episode, CompletionEpisode), method.episode.name
     other = "; take the episode retry or environment"
     if not several:

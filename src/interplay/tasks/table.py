@@ -88,6 +88,15 @@ def environment(row: Row) -> ModuleType:
     return ENVIRONMENTS[row.family]
 
 
+def game(row: Row) -> ModuleType:
+    """The game of a row (tasks.games), with `judge(problem, moves, seat)`. Raises UserError where its family is none."""
+    if row.family not in GAMES:
+        raise UserError(
+            f"method.episode = self_play: the family '{row.family}' of row {row.index} is no game; known: {', '.join(GAMES)}"
+        )
+    return GAMES[row.family]
+
+
 def solved(task: Task, problem: Any, prompt: str) -> str:
     """The answer to a prompt by the solver of the task's family, which reads nothing but the prompt and, where the family
     replies, what it asks for."""

@@ -1,5 +1,6 @@
 """The table of advantages, by the `name` of their spec: `(spec, batch, now) -> (N,T) float32`, zero where the batch's mask is.
-A member reads `now.memory` and never writes it: dynamic sampling asks for advantages of batches that are thrown away."""
+A member reads `now.memory` and writes it in LEARNT alone: dynamic sampling asks for advantages of batches that are thrown
+away."""
 
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from interplay.rl.advantages.baselines import a_grae, leave_one_out, length_baseline, pass_k, tracked, whitened
 from interplay.rl.advantages.group import group
+from interplay.rl.advantages.role import role, role_learnt
 from interplay.rl.advantages.shaped import copo, gtpo_entropy, xrpo
 from interplay.rl.advantages.spans import by_spans
 from interplay.rl.advantages.turns import turn_returns
@@ -18,6 +20,7 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
     "group": group,
     "spans": by_spans,
     "turn_returns": turn_returns,
+    "role": role,
     "leave_one_out": leave_one_out,
     "whitened": whitened,
     "length_baseline": length_baseline,
@@ -28,6 +31,16 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
     "xrpo": xrpo,
     "gtpo_entropy": gtpo_entropy,
 }
+
+
+LEARNT: dict[str, Callable[..., None]] = {"role": role_learnt}
+"""`(spec, batch, now)`: what a member remembers of the batch that a step learns from, once its advantages were taken."""
+
+
+def remember(spec: Advantage, batch: Batch, now: Now) -> None:
+    """Have the member that `spec` names remember what it must."""
+    if spec.name in LEARNT:
+        LEARNT[spec.name](spec, batch, now)
 
 
 def advantages(spec: Advantage, batch: Batch, now: Now) -> Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from interplay.rollout.episodes.alone import environment, retry
 from interplay.rollout.episodes.play import Played, Setting
+from interplay.rollout.episodes.self_play import self_play
 from interplay.rollout.request import Request
 from interplay.schema.episode import CompletionEpisode, Episode
 
@@ -17,6 +18,7 @@ MEMBERS: dict[str, Callable[..., Played]] = {
     "completion": completion,
     "retry": retry,
     "environment": environment,
+    "self_play": self_play,
 }
 
 
