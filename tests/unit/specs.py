@@ -123,7 +123,8 @@ METHODS: list[dict[str, Any]] = [
         "advantage": {"name": "turn_returns"},
         "shaping": [{"name": "attempts"}, {"name": "improvement"}],
     },
-    {"paper": "p", "episode": {"name": "environment"}},
+    {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
+    {"paper": "p", "episode": {"name": "environment", "window": 2}},
 ]
 
 SPECS: dict[str, list[dict[str, Any]]] = {

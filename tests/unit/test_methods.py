@@ -64,7 +64,8 @@ LENGTHS = [5, 4, 3, 5] * 3
 REWARDS = [1.0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1]
 GROUPS = [i // 4 for i in range(12)]
 ROWS = [
-    SimpleNamespace(set=0, index=n, prompt=f"p{n}|", solution=f"s{n},t{n}#{n}", key=f"{n:x}", family="kuhn") for n in range(3)
+    SimpleNamespace(set=0, index=n, prompt=f"p{n}|", solution=f"s{n},t{n}#{n}", key=f"{n:x}", family="kuhn", answer="7")
+    for n in range(3)
 ]
 
 
@@ -86,6 +87,7 @@ def batch(rewards: list[float] = REWARDS) -> Batch:
 def now(method: Method, memory: Memory) -> Now:
     entropy = torch.rand(12, 5, generator=torch.Generator().manual_seed(1))
     given: dict[str, Any] = {"rows": ROWS, "gold": lambda i: ("gold", [i, 2]), "max_completion_length": 5, "progress": 0.5}
+    given |= {"encode": lambda text: [1], "likelihood": lambda contexts, texts: [-len(c) * sum(c) % 7.0 for c in contexts]}
     given |= {"draw": lambda m: batch([1.0, 0, 1, 0] * 3), "memory": memory}
     at = now_of(entropy=entropy, **given)
     return replace(at, method=method)

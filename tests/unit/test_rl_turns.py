@@ -1,6 +1,7 @@
 """Episodes of several turns: what they leave, what each turn earns, and that nothing is learnt from what was only read."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,13 +17,13 @@ from interplay.rl.advantages.table import advantages
 from interplay.rl.advantages.turns import returns
 from interplay.rl.batch import Batch, first_turns, join, take
 from interplay.rl.measure import measure
-from interplay.rl.policy import scores
+from interplay.rl.policy import likelihoods, scores
 from interplay.rl.shaping.table import shaped
 from interplay.rl.spans import Span
 from interplay.rl.turns import earned
 from interplay.rl.update import update
 from interplay.rollout.episodes.table import play
-from interplay.schema.advantage import GroupAdvantage, TurnAdvantage
+from interplay.schema.advantage import GainAdvantage, GroupAdvantage, TurnAdvantage
 from interplay.schema.episode import CompletionEpisode, RetryEpisode
 from interplay.schema.reward import OutcomeReward
 from interplay.schema.rl import RLSpec
@@ -170,6 +171,45 @@ def test_turn_returns_compare_the_turns_of_one_number_by_hand() -> None:
     assert got[2].tolist() == pytest.approx([1 - 5 / 6] * 2 + [0] * 3)
     plain = advantages(GroupAdvantage(scale_rewards="none"), turned(*rows), now_of())
     assert plain[0].tolist() == pytest.approx([1 - 2 / 3] * 2 + [0] + [1 - 2 / 3] * 2), "GRPO pays every turn for the last"
+
+
+def test_igpo_pays_turns_for_what_they_tell_of_the_answer_by_hand() -> None:
+    rows = [tried(("", 0), ("", 0), ("4", 1)), tried(("", 0), ("4", 1)), tried(("4", 1))]
+    tokens = torch.arange(24).view(3, 8)
+    asked = []
+
+    def likelihood(contexts: list[list[int]], texts: list[list[int]]) -> list[float]:
+        asked.extend(zip(contexts, texts, strict=True))
+        return [-4.0, -2.0, -1.0, -3.0, -3.0]
+
+    now = now_of(rows=[SimpleNamespace(answer="4")], encode=lambda text: [ord(c) for c in text], likelihood=likelihood)
+    batch = turned(*rows, tokens=tokens)
+    got = advantages(GainAdvantage(gamma=0.5, template="={answer}"), batch, now)
+    # The answer is asked for behind the prompt, and behind each turn with what was read after it, but the last.
+    assert [context for context, _ in asked] == [[1, 2], [1, 2, 0, 1, 2], [1, 2, 0, 1, 2, 3, 4, 5], [1, 2], [1, 2, 8, 9, 10]]
+    assert {tuple(text) for _, text in asked} == {(ord("="), ord("4"))}
+    # Gains 2, 1; 0; none: mean 1, deviation 1. Outcomes are equal and worth 0.
+    z = [1 / (1 + 1e-4), 0.0, -1 / (1 + 1e-4)]
+    assert got[0].tolist() == pytest.approx([z[0]] * 2 + [0] + [z[1]] * 2 + [0] + [0] * 2)
+    assert got[1].tolist() == pytest.approx([z[2]] * 2 + [0] * 6)
+    assert got[2].tolist() == [0] * 8
+    assert not advantages(GroupAdvantage(), batch, now).any(), "GRPO learns nothing where all are right"
+    lost = turned(rows[0], tried(("", 0), ("1", 0)), rows[2], tokens=tokens)
+    o = 1 / 3 / (3**-0.5 + 1e-4)  # of outcomes 1, 0, 1
+    second = advantages(GainAdvantage(gamma=0.5, template="={answer}"), lost, now)
+    assert second[0, [0, 3, 6]].tolist() == pytest.approx([z[0] + 0.5 * z[1] + 0.25 * o, z[1] + 0.5 * o, o])
+    assert second[1, [0, 3]].tolist() == pytest.approx([z[2] - o, -2 * o])
+
+
+def test_the_likelihood_of_an_answer_is_that_of_its_tokens_alone_however_it_is_cut() -> None:
+    policy = toy.decoder()
+    contexts, texts = [[1, 2, 3], [4], [1, 2, 3, 5, 6]], [[7, 8], [9], [7, 8]]
+    for tokens in (1, 10**6):
+        for context, text, got in zip(contexts, texts, likelihoods(policy, contexts, texts, torch.float32, tokens), strict=True):
+            ids = torch.tensor([context + text])
+            logs = policy.logits(policy.hidden(ids, torch.arange(ids.shape[1])[None]))[0].log_softmax(-1).detach()
+            own = [float(logs[len(context) - 1 + n, token]) for n, token in enumerate(text)]
+            assert got == pytest.approx(sum(own) / len(own), abs=1e-5)
 
 
 def test_rows_of_an_episode_that_are_aside_do_not_count_and_are_compared_with_those_that_do() -> None:

@@ -156,6 +156,11 @@ def gold(world: World, i: int) -> tuple[str, list[int]]:
     return text_of, [*pools.encode(world.tokenizer, [text_of])[0], world.special.eos]
 
 
+def tokens_of(world: World, written: str) -> list[int]:
+    """Tokens of a text."""
+    return pools.encode(world.tokenizer, [written])[0]
+
+
 def in_tokens(
     tokenizer: Tokenizer, tokens: list[list[int]], completions: list[str], spans: list[list[Span]] | None
 ) -> list[list[Span]] | None:

@@ -22,7 +22,7 @@ from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
 from interplay.rl.advantages.table import advantages, remember
 from interplay.rl.batch import Batch, join
-from interplay.rl.draw import World, draw, gold
+from interplay.rl.draw import World, draw, gold, tokens_of
 from interplay.rl.edits.table import after, before
 from interplay.rl.measure import measure, shares, summary
 from interplay.rl.now import Memory, Now
@@ -30,7 +30,7 @@ from interplay.rl.offline import offline
 from interplay.rl.planners.table import settled
 from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler
-from interplay.rl.update import Learner, bearing, entropy_of, update
+from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
 from interplay.rollout.engine import engine
 from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
@@ -157,6 +157,8 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         draw=draw_more,
         gold=partial(gold, world),
         entropy=partial(entropy_of, learner),
+        encode=partial(tokens_of, world),
+        likelihood=partial(likelihood_of, learner),
     )
     batch = before(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)

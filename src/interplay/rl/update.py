@@ -11,7 +11,7 @@ from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch, first_turns
 from interplay.rl.losses.table import FIRST_TURN, MEMBERS, prepared, token_losses
 from interplay.rl.losses.terms import Seen, Whole, k3, token_weights
-from interplay.rl.policy import entropies, micro_batches, scores
+from interplay.rl.policy import entropies, likelihoods, micro_batches, scores
 from interplay.schema.base import PermanentError
 from interplay.schema.loss import PolicyLoss, RatioLoss
 from interplay.schema.rl import RLSpec
@@ -55,6 +55,11 @@ def entropy_of(learner: Learner, batch: Batch) -> Tensor:
     """(N,T) entropy of the policy at each token of a batch."""
     spec = learner.spec
     return entropies(learner.policy, batch, spec.temperature, getattr(torch, spec.dtype), learner.micro_batch_tokens)
+
+
+def likelihood_of(learner: Learner, contexts: list[list[int]], texts: list[list[int]]) -> list[float]:
+    """Mean log-probability of each text behind its context."""
+    return likelihoods(learner.policy, contexts, texts, getattr(torch, learner.spec.dtype), learner.micro_batch_tokens)
 
 
 def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: Tensor | None = None) -> dict[str, float]:

@@ -11,7 +11,7 @@ from interplay.schema.episode import CompletionEpisode, SelfPlayEpisode
 if TYPE_CHECKING:
     from interplay.schema.rl import RLSpec
 
-ADVANTAGES = ("turn_returns",)
+ADVANTAGES = ("turn_returns", "igpo")
 """Advantages of turns."""
 SHAPINGS = ("attempts", "improvement")
 """Shapings that read turns."""
@@ -49,6 +49,9 @@ def misfit(spec: RLSpec) -> str | None:
         return f"method.planner = {method.planner.name} makes completions of one turn; with the episode {name} write fixed"
     if spec.reward.name == "subproblems" or method.advantage.name == "spans":
         return f"reward = subproblems judges parts of one completion; with the episode {name} write outcome, and turn_returns"
+    window = getattr(method.episode, "window", None)
+    if method.advantage.name == "igpo" and window is not None:
+        return f"method.episode.window = {window}: method.advantage = igpo reads whole episodes; write null"
     level = getattr(method.loss, "importance_sampling_level", "token")
     if method.advantage.name in ADVANTAGES and level == "sequence":
         return f"method.advantage = {method.advantage.name} needs importance_sampling_level token: its advantages are of turns"

@@ -11,7 +11,7 @@ from interplay.rl.advantages.group import group
 from interplay.rl.advantages.role import role, role_learnt
 from interplay.rl.advantages.shaped import copo, gtpo_entropy, xrpo
 from interplay.rl.advantages.spans import by_spans
-from interplay.rl.advantages.turns import turn_returns
+from interplay.rl.advantages.turns import igpo, turn_returns
 from interplay.rl.batch import Batch
 from interplay.rl.now import Now
 from interplay.schema.advantage import Advantage
@@ -21,6 +21,7 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
     "spans": by_spans,
     "turn_returns": turn_returns,
     "role": role,
+    "igpo": igpo,
     "leave_one_out": leave_one_out,
     "whitened": whitened,
     "length_baseline": length_baseline,

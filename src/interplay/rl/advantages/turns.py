@@ -1,6 +1,8 @@
 """Advantages of the turns of an episode."""
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from interplay.rl.advantages.group import EPSILON, standardised
 from interplay.rl.batch import Batch
 from interplay.rl.now import Now
 from interplay.rl.spans import Span
-from interplay.schema.advantage import TurnAdvantage
+from interplay.schema.advantage import GainAdvantage, TurnAdvantage
 
 
 def returns(rewards: Sequence[float], gamma: float) -> list[float]:
@@ -59,3 +61,33 @@ def placed(batch: Batch, values: Sequence[Sequence[float]]) -> Tensor:
         for span, value in zip(spans, of_row, strict=True):
             found[row, span.start : span.end] = value
     return (found * batch.mask()).float()
+
+
+def igpo(spec: GainAdvantage, batch: Batch, now: Now) -> Tensor:
+    """R_t = sum over k >= t of gamma^(k - t) z_k: z_k for all turns but the last is s_k - s_(k-1) standardised over all such
+    gains of the group, s_k being the mean log-probability of the gold answer behind all up to the turn k + 1; for the last it is the
+    outcome, standardised over the group (IGPO, arXiv:2510.14967). Raises ValueError where episodes have one turn."""
+    spans = of_turns(batch)
+    gains = compared(batch, information(spec, batch, now), by_number=False, scaled=True)
+    outcomes = compared(batch, [[span.value for span in row[-1:]] for row in spans], by_number=False, scaled=True)
+    each = [[*gain, *outcome] for gain, outcome in zip(gains, outcomes, strict=True)]
+    return placed(batch, [returns(values, spec.gamma) for values in each])
+
+
+def information(spec: GainAdvantage, batch: Batch, now: Now) -> list[list[float]]:
+    """For each row what each turn but the last adds to the likelihood of the gold answer, with what was read after it."""
+    contexts: list[list[int]] = []
+    texts: list[list[int]] = []
+    counts = []
+    for row, spans in enumerate(of_turns(batch)):
+        answer = now.encode(spec.template.replace("{answer}", now.rows[int(batch.ids[row])].answer))
+        written = batch.tokens[row].tolist()
+        starts = [span.start for span in spans] if len(spans) > 1 else []
+        contexts += [[*batch.prompts[row], *written[:start]] for start in starts]
+        texts += [answer] * len(starts)
+        counts.append(len(starts))
+    known = iter(now.likelihood(contexts, texts) if contexts else [])
+    each = [[next(known) for _ in range(count)] for count in counts]
+    if spec.space == "prob":
+        each = [[math.exp(value) for value in row] for row in each]
+    return [[after - before for before, after in pairwise(row)] for row in each]
