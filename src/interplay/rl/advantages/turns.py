@@ -65,8 +65,9 @@ def placed(batch: Batch, values: Sequence[Sequence[float]]) -> Tensor:
 
 def igpo(spec: GainAdvantage, batch: Batch, now: Now) -> Tensor:
     """R_t = sum over k >= t of gamma^(k - t) z_k: z_k for all turns but the last is s_k - s_(k-1) standardised over all such
-    gains of the group, s_k being the mean log-probability of the gold answer behind all up to the turn k + 1; for the last it is the
-    outcome, standardised over the group (IGPO, arXiv:2510.14967). Raises ValueError where episodes have one turn."""
+    gains of the group, s_k being the mean log-probability of the gold answer behind all that stands before turn k + 1; for the
+    last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967). Raises ValueError where episodes have one
+    turn."""
     spans = of_turns(batch)
     gains = compared(batch, information(spec, batch, now), by_number=False, scaled=True)
     outcomes = compared(batch, [[span.value for span in row[-1:]] for row in spans], by_number=False, scaled=True)
