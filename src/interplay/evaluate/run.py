@@ -58,7 +58,7 @@ def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dic
     if spec.errors:
         prompts = with_errors(prompts, samples)
     pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
-    return summarise(pool.rows, samples, gold) | by_turn(table)
+    return summarise(pool.rows, samples, gold) | by_turn(table, spec.episode.max_turns if spec.episode else 1)
 
 
 def per_prompt(table: pa.Table, samples: Samples) -> pa.Table:

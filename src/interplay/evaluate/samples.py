@@ -73,13 +73,12 @@ def _table(rows: list[Row], rollouts: Rollouts, verdicts: list[Verdict], lengths
     return pa.table(columns, schema=COLUMNS)
 
 
-def by_turn(table: pa.Table) -> dict[str, Any]:
-    """Of samples of several turns `turns`: their mean number, and for each number t the share of samples whose answer is right
-    after t turns, or was when they ended before; nothing where there is one turn."""
+def by_turn(table: pa.Table, most: int) -> dict[str, Any]:
+    """Of samples of several turns, `most` at most, `turns`: their mean number, and for each number t the share of
+    samples whose answer is right after t turns, or was when they ended before; nothing where there is one turn."""
     if TURNS not in table.column_names:
         return {}
     each = table[TURNS].to_pylist()
-    most = max(map(len, each))
     right = {str(t): sum(row[min(t, len(row)) - 1] for row in each) / len(each) for t in range(1, most + 1)}
     return {"turns": {"mean": _rounded(sum(map(len, each)) / len(each)), "answer": {t: _rounded(v) for t, v in right.items()}}}
 
