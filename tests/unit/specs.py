@@ -14,6 +14,10 @@ PROBLEMS = {
     "split": "train",
 }  # fmt: skip
 BIOS = {**PROBLEMS, "task": {"name": "bios"}, "bands": {"iid": {2: 1.0}}, "shares": {"iid": 1.0}}
+ENVIRONMENTS = [
+    {**PROBLEMS, "task": {"name": name}, "bands": {"b": {1 if name == "kuhn" else 2: 1.0}}, "shares": {"b": 1.0}}
+    for name in ("calculator", "bios_search", "twenty_questions", "tic_tac_toe", "kuhn")
+]
 TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}, "bands": {"one": {1: 1.0}}, "shares": {"one": 1.0}}
 GARDEN = {"places": [["Roof", "Old Yard", "Hof"]], "types": [["tulip", "fern", "oak"]], "things": "plants"}
 PROSE = {
@@ -111,13 +115,21 @@ METHODS: list[dict[str, Any]] = [
     *({"paper": "p", "planner": {"name": name}} for name in PLANNERS),
     *({"paper": "p", "advantage": {"name": name}} for name in ADVANTAGES),
     {"paper": "p", "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
-    *({"paper": "p", "loss": {"name": name}} for name in LOSSES),
+    *({"paper": "p", "loss": {"name": name}, "episode": {"name": "retry"}} for name in LOSSES),
     SHAPED,
+    {
+        "paper": "p",
+        "episode": {"name": "retry", "window": 1},
+        "advantage": {"name": "turn_returns"},
+        "shaping": [{"name": "attempts"}, {"name": "improvement"}],
+    },
+    {"paper": "p", "episode": {"name": "environment"}, "advantage": {"name": "igpo"}},
+    {"paper": "p", "episode": {"name": "environment", "window": 2}},
 ]
 
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
-    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE],
+    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE, *ENVIRONMENTS],
     "dataset": [{"format": "hotpotqa", "sha256": "0" * 64}],
     "curate": [
         SIFTED,
@@ -179,8 +191,14 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"method": {"paper": "p", "sampler": {"name": "phases", "lengths": [1.0, 2.0]}}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "learned_mixture"}}, "mix": [0.25, 0.75], "steps": 10},
         *({"method": method, "mix": [1.0], "steps": 10} for method in METHODS),
+        {
+            "method": {"paper": "p", "episode": {"name": "self_play"}, "advantage": {"name": "role"}},
+            "reward": {"name": "payoff"},
+            "mix": [1.0],
+            "steps": 10,
+        },
     ],
-    "evaluate": [{}],
+    "evaluate": [{}, {"episode": {"name": "retry"}}],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}],
     "report": [REPORT, LADDER, FIGHT, ANALYSED],
 }

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import test_rl_update as toy
 import torch
+import turn_cases as turns
 from rl_cases import batch_of, now_of
 
 from interplay.reference.methods import MARKS, differing, load, page
@@ -24,9 +25,12 @@ from interplay.rl.samplers.table import sampler
 from interplay.rl.shaping.table import shaped
 from interplay.rl.spans import Span
 from interplay.rl.update import Learner, update
+from interplay.rollout.episodes.table import play
 from interplay.schema.digest import canonical
 from interplay.schema.edit import TokenBudget
+from interplay.schema.fits import ADVANTAGES, SHAPINGS
 from interplay.schema.rl import Method, RLSpec
+from interplay.tasks.tic_tac_toe import Problem
 
 ROOT = Path(__file__).parents[2]
 METHODS = load(ROOT)
@@ -60,7 +64,10 @@ TOKENS = torch.tensor([[1, 2, 3, 3, 3], [1, 2, 4, 5, 0], [1, 6, 7, 0, 0], [1, 2,
 LENGTHS = [5, 4, 3, 5] * 3
 REWARDS = [1.0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1]
 GROUPS = [i // 4 for i in range(12)]
-ROWS = [SimpleNamespace(set=0, index=n, prompt=f"p{n}|", solution=f"s{n},t{n}#{n}", key=f"{n:x}") for n in range(3)]
+ROWS = [
+    SimpleNamespace(set=0, index=n, prompt=f"p{n}|", solution=f"s{n},t{n}#{n}", key=f"{n:x}", family="kuhn", answer="7")
+    for n in range(3)
+]
 
 
 def batch(rewards: list[float] = REWARDS) -> Batch:
@@ -82,10 +89,26 @@ def batch(rewards: list[float] = REWARDS) -> Batch:
 def now(method: Method, memory: Memory) -> Now:
     entropy = torch.rand(12, 5, generator=torch.Generator().manual_seed(1))
     given: dict[str, Any] = {"rows": ROWS, "gold": lambda i: ("gold", [i, 2]), "max_completion_length": 5, "progress": 0.5}
+    given |= {"encode": lambda text: [1], "likelihood": lambda contexts, texts: [-len(c) * sum(c) % 7.0 for c in contexts]}
     given |= {"draw": lambda m: batch([1.0, 0, 1, 0] * 3), "memory": memory}
     given |= {"continued": lambda rows, places, n: torch.tensor([0.5 + 0.1 * kept for _, kept in places])}
     at = now_of(entropy=entropy, **given)
     return replace(at, method=method)
+
+
+def turned(found: Batch) -> Batch:
+    """Its first two tokens a turn, and the rest another, which is worth what the row is."""
+    lengths = found.lengths.tolist()
+    spans = [[Span(0, 2, 0, float(i % 2)), Span(2, n, 1, float(found.rewards[i]))] for i, n in enumerate(lengths)]
+    return replace(found, spans=spans, turns=[[verdict, verdict] for verdict in found.verdicts])
+
+
+def acted(method: Method) -> Any:
+    board = Problem("random", "X...O....", 0)
+    rows = [turns.row(text, answer, "tic_tac_toe") for text, answer in (("p|", "4"), ("q|", "7"))]
+    setting = turns.setting(lambda text, sample: f"{len(text) % 7}$", rows)._replace(problem=lambda row: board)
+    played = play(method.episode, setting, turns.asked(rows, 2))
+    return played.rollouts.tokens.tolist(), [len(requests) for requests, _ in setting.engine.asked]
 
 
 def asked(method: Method) -> Any:
@@ -101,7 +124,10 @@ def asked(method: Method) -> Any:
 
 def rewarded(method: Method) -> Any:
     at = now(method, Memory(12))
-    return [shaped(batch(rewards), at).rewards.tolist() for rewards in (REWARDS, REWARDS[::-1])]
+    batches = [batch(rewards) for rewards in (REWARDS, REWARDS[::-1])]
+    if {spec.name for spec in method.shaping} & set(SHAPINGS):
+        batches = [turned(found) for found in batches]
+    return [(found.rewards.tolist(), found.spans) for found in (shaped(each, at) for each in batches)]
 
 
 def after_edits(method: Method) -> Any:
@@ -116,7 +142,10 @@ def after_edits(method: Method) -> Any:
 
 
 def valued(method: Method) -> Any:
-    return advantages(method.advantage, batch(), now(method, Memory(12))).tolist()
+    if method.advantage.name == "role":
+        return advantages(method.advantage, replace(batch(), seats=torch.arange(12) % 2), now(method, Memory(12))).tolist()
+    found = turned(batch()) if method.advantage.name in ADVANTAGES else batch()
+    return advantages(method.advantage, found, now(method, Memory(12))).tolist()
 
 
 def drawn(method: Method) -> Any:
@@ -131,9 +160,10 @@ def drawn(method: Method) -> Any:
 def learnt(method: Method) -> Any:
     """Where plain gradient descent takes a small model in a step of two minibatches, whose ratios begin all over the place."""
     policy = toy.decoder()
-    spec = RLSpec(method=method, mix=[1.0], steps=1, prompts_per_step=4, minibatches=2, max_completion_length=toy.LONGEST)
-    spec = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0})})
-    reference = toy.decoder(seed=1) if method.loss.beta else None
+    spec = RLSpec(method=GRPO, mix=[1.0], steps=1, prompts_per_step=4, minibatches=2, max_completion_length=toy.LONGEST)
+    plain = {"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0}), "method": method}
+    spec = spec.model_copy(update=plain)
+    reference = toy.decoder(seed=1) if method.loss.refers() else None
     learner = Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=0.05)], 10**6)
     found = toy.batch_of(toy.REWARDS)
     with torch.no_grad():
@@ -159,6 +189,7 @@ def judged(method: Method) -> Any:
 SEAMS = {
     "sampler": drawn,
     "planner": asked,
+    "episode": acted,
     "shaping": rewarded,
     "edits": after_edits,
     "advantage": valued,
@@ -178,5 +209,5 @@ def test_a_method_differs_from_grpo_at_every_seam_that_it_names(name: str) -> No
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_can_be_planned_with_a_reward_that_fits_it(name: str) -> None:
-    reward = {"name": "subproblems" if METHODS[name].advantage.name == "spans" else "process"}
+    reward = {"name": {"spans": "subproblems", "role": "payoff"}.get(METHODS[name].advantage.name, "process")}
     RLSpec.model_validate({"method": METHODS[name], "reward": reward, "mix": [1.0], "steps": 1})

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
+from tokenizers import Tokenizer
 
 from interplay.data import packing, sets, tokenizer
 from interplay.data.packing import Encoded
@@ -14,6 +15,7 @@ from interplay.schema.data import CorpusSpec
 from interplay.schema.run import Run
 from interplay.store.generator import generator
 from interplay.tasks.row import UNFINISHED
+from interplay.tasks.turns import MARK
 
 
 def run(spec: CorpusSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -65,18 +67,47 @@ def claim(file: Path) -> None:
 
 def encode(data: Path, tokenizer_of: Path) -> Encoded:
     """A problem set as tokens. Prompt and solution are encoded apart, since generation starts from the prompt's own tokens. No
-    end of sequence follows an unfinished solution: a model must not learn to stop there."""
+    end of sequence follows an unfinished solution: a model must not learn to stop there.
+    Where solutions are transcripts, see `turns`."""
     table = sets.load(data, ["prompt", "solution", "mode"])
     encoder, eos = tokenizer.load(tokenizer_of), tokenizer.special(tokenizer_of).eos
-    prompt, prompts = tokenizer.encode_all(encoder, table["prompt"].to_pylist())
-    solution, solutions = tokenizer.encode_all(encoder, table["solution"].to_pylist())
+    texts = table["solution"].to_pylist()
     finished = np.array([mode != UNFINISHED for mode in table["mode"].to_pylist()], np.int64)
+    if any(MARK in text for text in texts):
+        return turns(table["prompt"].to_pylist(), texts, finished, encoder, eos)
+    prompt, prompts = tokenizer.encode_all(encoder, table["prompt"].to_pylist())
+    solution, solutions = tokenizer.encode_all(encoder, texts)
     lengths = prompts + solutions + finished
     starts = np.cumsum(lengths) - lengths
     tokens = np.full(int(lengths.sum()), eos, np.uint32)
     tokens[packing.spans(starts, prompts)] = prompt
     tokens[packing.spans(starts + prompts, solutions)] = solution
     return Encoded(tokens, lengths, prompts)
+
+
+def turns(prompts: list[str], solutions: list[str], finished: np.ndarray, encoder: Tokenizer, eos: int) -> Encoded:
+    """Transcripts (tasks.turns) as tokens: each turn is a problem of its own, whose prompt is all that stands before it, end
+    tokens of earlier turns included, as an episode has it."""
+    pieces = [[prompt, *solution.split(MARK)] for prompt, solution in zip(prompts, solutions, strict=True)]
+    flat, sizes = tokenizer.encode_all(encoder, [piece for row in pieces for piece in row])
+    ends = np.cumsum(sizes)
+    texts = iter([flat[end - size : end] for end, size in zip(ends, sizes, strict=True)])
+    found: list[np.ndarray] = []
+    before: list[int] = []
+    end = np.array([eos], flat.dtype)
+    for row, whole in zip(pieces, finished.tolist(), strict=True):
+        context = next(texts)
+        for number in range(1, len(row)):
+            text = next(texts)
+            if number % 2:  # what the policy writes
+                turn = np.concatenate([text, end]) if whole or number + 1 < len(row) else text
+                found.append(np.concatenate([context, turn]))
+                before.append(len(context))
+                context = found[-1]
+            else:
+                context = np.concatenate([context, text])
+    lengths = np.array([len(each) for each in found], np.int64)
+    return Encoded(np.concatenate(found).astype(np.uint32), lengths, np.array(before, np.int64))
 
 
 def mix(sets: list[Encoded], spec: CorpusSpec, rng: np.random.Generator) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 the number of a row."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +53,21 @@ def check_prompts(pool: Pool, tokenizer: Tokenizer, most: int | None) -> None:
 def noise_key(row: Row) -> int:
     """What sampling noise is keyed by: the prompt's text, so that a problem samples alike in whatever set it occurs."""
     return key("prompt", row.prompt)
+
+
+def problem(row: Row) -> Any:
+    """The gold of a row, as its family reads it; kept, since every turn of an episode asks for it."""
+    return _problem(row.family, row.graph)
+
+
+@lru_cache(maxsize=1024)
+def _problem(family: str, graph: str) -> Any:
+    return judge(family).loads(graph)
+
+
+def judged(options: Verify, row: Row, text: str) -> Verdict:
+    """One text against the gold of a row."""
+    return judge(row.family).verify(problem(row), text, options)
 
 
 def verify(pool: Pool, ids: Sequence[int], completions: Sequence[str], options: Verify) -> list[Verdict]:

@@ -28,7 +28,7 @@ from interplay.schema.mix import largest_remainder
 from interplay.schema.run import Run
 from interplay.store.generator import generator
 from interplay.store.metrics import Progress
-from interplay.tasks.table import family
+from interplay.tasks.table import family, solved
 
 PATIENCE = 20
 """Candidates in a row that repeat earlier ones before an op may keep repeats."""
@@ -157,10 +157,10 @@ def make(spec: ProblemsSpec, wanted: list[tuple[int, int]]) -> list[Made]:
             remedy = "allow more distractors or constants, or drop the op"
             raise UserError(f"problems: op {op} has too few structures for split '{spec.split}', which holds none; {remedy}")
         prompt, solution, answer = module.render(problem, task)
-        solved = module.solve(prompt, task)
-        if solved != answer:
+        found = solved(task, problem, prompt)
+        if found != answer:
             raise RuntimeError(
-                f"problem (seed {spec.seed}, index {index}, op {op}): gold answer {answer}, but its prompt gives {solved}"
+                f"problem (seed {spec.seed}, index {index}, op {op}): gold answer {answer}, but its prompt gives {found}"
             )
         made.append(Made(index, problem.mode, prompt, solution, answer, module.dumps(problem), structure))
     return made

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from interplay.data import corpus, packing
+from interplay.data import corpus, packing, sets
 from interplay.data.packing import Encoded
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
+from interplay.schema.base import UserError
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.run import Run
 
@@ -20,7 +21,12 @@ def of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
     its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
     solution has no token."""
     decoder = folder.load(model / "model").to(device(how))
-    return per_problem(decoder, corpus.encode(data, model), how.micro_batch_tokens, getattr(torch, spec.dtype))
+    encoded = corpus.encode(data, model)
+    if len(encoded.lengths) != sets.load(data, ["index"]).num_rows:
+        raise UserError(
+            f"evaluate: nll = True: the solutions of {data} are transcripts, which have no one likelihood; write false"
+        )
+    return per_problem(decoder, encoded, how.micro_batch_tokens, getattr(torch, spec.dtype))
 
 
 def per_problem(decoder: Decoder, problems: Encoded, pass_tokens: int, dtype: torch.dtype) -> np.ndarray:

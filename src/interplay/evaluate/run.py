@@ -1,6 +1,7 @@
 """Run a model over a problem set: n samples per problem, each judged, in shards that a killed evaluation does not do again."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ from interplay.data import pool as pools
 from interplay.data import tokenizer as text
 from interplay.evaluate import nll
 from interplay.evaluate.passk import Samples, summarise
+from interplay.evaluate.samples import by_turn, judge, judged
 from interplay.model import folder
 from interplay.model.device import device
 from interplay.rollout.engine import engine
-from interplay.rollout.request import Request, Rollouts, Sampling
+from interplay.rollout.episodes.play import Setting
+from interplay.rollout.episodes.table import play
+from interplay.rollout.request import Request, Sampling
+from interplay.schema.episode import CompletionEpisode
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.metric import COUNTED
 from interplay.schema.run import Run
@@ -27,22 +32,6 @@ from interplay.store.stop import saving
 SHARD_BATCHES = 4
 """A shard holds whole problems with about so many engine batches of samples: enough for the engine to keep its rows filled, few
 enough seconds to lose."""
-COLUMNS = pa.schema(
-    [
-        ("index", pa.int64()),
-        ("sample", pa.int32()),
-        ("band", pa.string()),
-        ("op", pa.int32()),
-        ("mode", pa.string()),
-        ("strict", pa.bool_()),
-        ("answer", pa.bool_()),
-        ("score", pa.float32()),
-        ("error", pa.string()),
-        ("length", pa.int32()),
-        ("truncated", pa.bool_()),
-        ("completion", pa.string()),
-    ]
-)
 
 
 def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -69,7 +58,7 @@ def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dic
     if spec.errors:
         prompts = with_errors(prompts, samples)
     pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
-    return summarise(pool.rows, samples, gold)
+    return summarise(pool.rows, samples, gold) | by_turn(table, spec.episode.max_turns if spec.episode else 1)
 
 
 def per_prompt(table: pa.Table, samples: Samples) -> pa.Table:
@@ -115,6 +104,14 @@ def _sample(
         eos=special.eos,
         pad=special.pad,
     )
+    setting = Setting(
+        engine=sampler,
+        sampling=sampling,
+        encode=partial(pools.encode, tokenizer),
+        decode=tokenizer.decode_batch,
+        verify=partial(pools.judged, spec.verify),
+        problem=pools.problem,
+    )
     done, tokens, started = total - len(shards), 0, time.monotonic()
     progress = Progress(total, "shards", done)
     with saving(how.save_minutes) as saves:
@@ -123,10 +120,10 @@ def _sample(
             prompts = pools.encode(tokenizer, [row.prompt for row in rows])
             keys = [pools.noise_key(row) for row in rows]
             asked = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
-            rollouts = sampler.generate(asked, sampling)
-            table = judge(spec, pool, ids, rollouts, tokenizer)
+            played = play(spec.episode or CompletionEpisode(), setting._replace(rows=rows), asked)
+            table = judge(spec, pool, ids, played.rollouts, tokenizer) if played.turns is None else judged(pool, ids, played)
             write_atomic(file, _bytes(table))
-            done, tokens = done + 1, tokens + int(rollouts.lengths.sum())
+            done, tokens = done + 1, tokens + int(played.rollouts.lengths.sum())
             rate = tokens / (time.monotonic() - started)
             progress.update(done, strict=float(np.mean(table["strict"].to_numpy())), tok_per_s=rate)
             if done < total:
@@ -138,21 +135,3 @@ def _bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
     return sink.getvalue().to_pybytes()
-
-
-def judge(spec: EvaluateSpec, pool: pools.Pool, ids: list[int], rollouts: Rollouts, tokenizer: text.Tokenizer) -> pa.Table:
-    """Rows of `samples.parquet` for the rollouts of the problems `ids`, by problem and then by sample."""
-    of_row = [ids[request] for request in rollouts.request.tolist()]
-    lengths = rollouts.lengths.tolist()
-    completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
-    verdicts = pools.verify(pool, of_row, completions, spec.verify)
-    rows = [pool.rows[i] for i in of_row]
-    columns = {
-        **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
-        "sample": rollouts.sample.tolist(),
-        **{name: [getattr(verdict, name) for verdict in verdicts] for name in ("strict", "answer", "score", "error")},
-        "length": lengths,
-        "truncated": rollouts.truncated.tolist(),
-        "completion": completions,
-    }
-    return pa.table(columns, schema=COLUMNS)

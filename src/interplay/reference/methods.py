@@ -17,6 +17,7 @@ from interplay.rl.losses import table as losses
 from interplay.rl.planners import table as planners
 from interplay.rl.samplers import table as samplers
 from interplay.rl.shaping import table as shaping
+from interplay.rollout.episodes import table as episodes
 from interplay.schema.base import parse
 from interplay.schema.digest import canonical
 from interplay.schema.rl import Method
@@ -100,6 +101,13 @@ MARKS: dict[str, Mark] = {
     "hapo_length": Mark(CODE, "test_rl_shaping.py:test_length_is_held_against_the_shortest_right_completion_of_earlier_steps"),
     "kimi_length": Mark(PAPER, "test_rl_shaping.py:test_kimis_length_term_by_hand"),
     "overlong": Mark(PAPER, "test_rl_shaping.py:test_overlong_falls_in_a_line_over_the_cache"),
+    "ufo": Mark(INFERRED, "test_rl_turns.py:test_ufo_pays_less_for_later_answers_and_charges_repeated_ones_by_hand"),
+    "score_first": Mark(INFERRED, "test_rl_turns.py:test_the_kl_term_of_the_first_turn_holds_the_first_turn_alone", "autograd"),
+    "score": Mark(
+        INFERRED, "test_rl_turns.py:test_score_pays_the_second_answer_for_what_it_mends_and_charges_what_it_spoils_by_hand"
+    ),
+    "igpo": Mark(NOTE, "test_rl_turns.py:test_igpo_pays_turns_for_what_they_tell_of_the_answer_by_hand"),
+    "spiral": Mark(INFERRED, "test_rl_self_play.py:test_each_seat_has_a_baseline_that_is_read_before_it_moves_by_hand"),
     "scrl": Mark(NOTE, "test_subproblems.py:test_each_position_is_normalised_over_the_group_by_itself"),
 }
 
@@ -153,7 +161,8 @@ def functions(method: Method, seam: str) -> list[Callable[..., Any]]:
 TABLES: dict[str, tuple[dict[str, Any], ...]] = {
     "sampler": (samplers.MEMBERS,),
     "planner": (planners.MEMBERS,),
-    "shaping": (shaping.MEMBERS,),
+    "episode": (episodes.MEMBERS,),
+    "shaping": (shaping.MEMBERS, shaping.OF_TURNS),
     "edits": (edits.BEFORE, edits.AFTER),
     "advantage": (advantages.MEMBERS,),
     "loss": (losses.MEMBERS,),

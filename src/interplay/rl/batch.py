@@ -25,11 +25,11 @@ class Batch:
     prompts: list[list[int]]
     """N token lists: what the completions are credited to."""
     tokens: Tensor
-    """(N,T) int64: completions with their end token, padded."""
+    """(N,T) int64: completions with their end token, padded; of several turns, all of them and what was read between them."""
     lengths: Tensor
-    """(N,) int64: tokens of each completion."""
+    """(N,) int64: tokens of each row."""
     logprobs: Tensor
-    """(N,T) float32: of each token under the policy that sampled it."""
+    """(N,T) float32: of each token under the policy that sampled it; 0 of what was read."""
     truncated: Tensor
     """(N,) bool: the length limit cut it."""
     completions: list[str]
@@ -41,7 +41,8 @@ class Batch:
     parts: dict[str, Tensor]
     """What the rewards were made of, each (N,) float64."""
     spans: list[list[Span]] | None = None
-    """For each row its parts that have rewards of their own, in tokens; None where the reward judges whole completions."""
+    """For each row its parts that have rewards of their own, in tokens; None where the reward judges whole completions. Where
+    episodes have turns, these are the parts: each with its number as its position."""
     off_policy: Tensor | None = None
     """(N,) bool: rows that another policy made, or that were sampled from another text than they are credited to; None: none.
     Their `logprobs` are those of what made them."""
@@ -53,13 +54,25 @@ class Batch:
     """(N,) bool: rows that a later step goes on with, whose rewards are not known yet; None: none."""
     expected: Tensor | None = None
     """(N,) float64: the pass rate that the sampler expected of the prompt before it saw this group; None: it expects nothing."""
+    observed: Tensor | None = None
+    """(N,T) bool: tokens that the policy read and did not write; None: it wrote all."""
+    turns: list[list[Verdict | None]] | None = None
+    """For each row what its turns are worth, one for each of its spans, None for a turn that answers nothing; None: episodes have
+    one turn."""
+    seats: Tensor | None = None
+    """(N,) int64: whose turns a row holds in a game; None: there is one seat."""
 
     def __len__(self) -> int:
         return len(self.row)
 
     def mask(self) -> Tensor:
-        """(N,T) bool: the places that hold a token of a completion."""
-        return torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
+        """(N,T) bool: the places that hold a token that the policy wrote."""
+        inside = torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
+        return inside if self.observed is None else inside & ~self.observed
+
+    def written(self) -> Tensor:
+        """(N,) int64: tokens that the policy wrote."""
+        return self.lengths if self.observed is None else self.mask().sum(1)
 
     def sampled_now(self) -> Tensor:
         """(N,) bool: rows that the policy itself wrote in this step, from the text that they are credited to."""
@@ -73,6 +86,18 @@ class Batch:
     def counted(self) -> Tensor:
         """(N,) bool: rows whose rewards count in the statistics of their group."""
         return torch.ones(len(self), dtype=torch.bool) if self.aside is None else ~self.aside
+
+
+def first_turns(batch: Batch) -> Tensor:
+    """(N,T) bool: tokens of an episode's first turn; all that was written where episodes have one."""
+    if batch.turns is None or batch.spans is None:
+        return batch.mask()
+    found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
+    for row, spans in enumerate(batch.spans):
+        for span in spans:
+            if span.position == 0:
+                found[row, span.start : span.end] = True
+    return found
 
 
 def take(batch: Batch, rows: Tensor) -> Batch:
@@ -99,6 +124,8 @@ def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) ->
         values = [getattr(batch, name) for batch in batches]
         if name == "groups" and not same_groups:
             return torch.cat([value + start for value, start in zip(values, starts, strict=True)])
+        if name == "observed" and any(value is not None for value in values):
+            values = [torch.zeros_like(b.mask()) if v is None else v for b, v in zip(batches, values, strict=True)]
         if name in _UNSAID and any(value is not None for value in values):
             values = [torch.full((len(b),), _UNSAID[name]) if v is None else v for b, v in zip(batches, values, strict=True)]
         return _joined(values, longest, pad_token if name == "tokens" else 0)
@@ -106,7 +133,7 @@ def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) ->
     return Batch(**{field.name: all_of(field.name) for field in fields(Batch)})
 
 
-_UNSAID = {"off_policy": False, "aside": False, "unfinished": False, "expected": float("nan")}
+_UNSAID = {"off_policy": False, "aside": False, "unfinished": False, "expected": float("nan"), "seats": 0}
 """What a row holds where its batch says nothing and another does."""
 
 

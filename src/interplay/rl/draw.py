@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from interplay.data import tokenizer as text
 from interplay.data.pool import Pool
 from interplay.rl.batch import Batch, join
 from interplay.rl.critic import Critic
-from interplay.rl.episode import episode, requests
+from interplay.rl.episode import requests
 from interplay.rl.now import Memory, Now
 from interplay.rl.planners.ask import Ask
 from interplay.rl.planners.table import again, plan
@@ -23,12 +24,16 @@ from interplay.rl.rewards.table import score
 from interplay.rl.samplers.sampler import Outcome, Sampler
 from interplay.rl.shaping.table import shaped
 from interplay.rl.spans import Span, to_tokens
+from interplay.rl.turns import Earned, earned
 from interplay.rollout.engine import Engine
+from interplay.rollout.episodes.play import Played, Setting
+from interplay.rollout.episodes.table import play
 from interplay.rollout.request import Sampling
 from interplay.schema.reward import ProcessReward
 from interplay.schema.rl import RLSpec
 from interplay.schema.verify import Verify
 from interplay.store.random import key
+from interplay.tasks.row import Row
 
 
 @dataclass
@@ -79,8 +84,9 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
     spec, pool = world.spec, world.pool
     keys = [pools.noise_key(pool.rows[ids[ask.slot]]) for ask in asks]
     asked = requests(pools.encode(world.tokenizer, [ask.sampling for ask in asks]), keys, [ask.n for ask in asks], seen)
-    how = sampling(spec, now.step, world.special, asks[0].limit)
-    rollouts = episode(spec.method.episode, world.engine, asked, how)
+    rows = [pool.rows[ids[ask.slot]] for ask in asks]
+    played = play(spec.method.episode, setting(world, rows, now.step, asks[0].limit), asked)
+    rollouts = played.rollouts
     prompts = pools.encode(world.tokenizer, [ask.training for ask in asks])
     made_by, longest = rollouts.request.tolist(), int(rollouts.lengths.max())
     of_row = [asks[number] for number in made_by]
@@ -88,37 +94,78 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
     written = [t[:n] for t, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
     completions = world.tokenizer.decode_batch(written)
     whole = [ask.given + completion for ask, completion in zip(of_row, completions, strict=True)]
-    options = spec.reward.verify if isinstance(spec.reward, ProcessReward) else Verify()
-    verdicts = pools.verify(pool, row_ids, whole, options)
-    rewards = score(spec.reward, [pool.rows[i] for i in row_ids], whole, verdicts)
+    found = worth(world, played, row_ids, written, completions, whole)
     foreign = torch.tensor([ask.sampling != ask.training for ask in of_row], dtype=torch.bool)
     going_on = torch.tensor([ask.goes_on for ask in of_row], dtype=torch.bool) & rollouts.truncated
+    groups = torch.tensor([ask.slot if ask.group is None else ask.group for ask in of_row])
     batch = Batch(
         row=torch.arange(len(of_row)),
         ids=torch.tensor(row_ids),
-        groups=torch.tensor([ask.slot if ask.group is None else ask.group for ask in of_row]),
-        prompts=[prompts[number] for number in made_by],
+        groups=groups if played.seats is None else 2 * groups + played.seats,
+        prompts=played.prompts or [prompts[number] for number in made_by],
         tokens=rollouts.tokens[:, :longest],
         lengths=rollouts.lengths,
         logprobs=rollouts.logprobs[:, :longest],
         truncated=rollouts.truncated,
-        completions=whole,
-        verdicts=verdicts,
-        rewards=torch.tensor(rewards.sequence, dtype=torch.float64),
-        parts={name: torch.tensor(values, dtype=torch.float64) for name, values in rewards.parts.items()},
-        spans=in_tokens(world.tokenizer, written, completions, rewards.spans),
+        completions=played.transcripts or whole,
+        verdicts=found.verdicts,
+        rewards=torch.tensor(found.rewards.sequence, dtype=torch.float64),
+        parts={name: torch.tensor(values, dtype=torch.float64) for name, values in found.rewards.parts.items()},
+        spans=found.rewards.spans,
         off_policy=foreign if foreign.any() else None,
         unfinished=going_on if going_on.any() else None,
+        aside=played.aside,
+        observed=None if played.observed is None else played.observed[:, :longest],
+        turns=found.turns if played.turns is not None else None,
+        seats=played.seats,
     )
     bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
-    bare &= ~foreign & ~going_on
+    bare &= ~foreign & ~going_on & batch.counted()
     return Drawn(batch, torch.tensor([ask.slot for ask in of_row]), bare)
+
+
+def setting(world: World, rows: list[Row], step: int, limit: int | None = None) -> Setting:
+    """What the episodes of a step are played with; `rows`: the problem of each request, `limit`: tokens at most, where that is
+    not the run's."""
+    options = verifying(world.spec)
+    return Setting(
+        engine=world.engine,
+        sampling=sampling(world.spec, step, world.special, limit),
+        encode=partial(pools.encode, world.tokenizer),
+        decode=world.tokenizer.decode_batch,
+        rows=rows,
+        verify=partial(pools.judged, options),
+        problem=pools.problem,
+    )
+
+
+def verifying(spec: RLSpec) -> Verify:
+    """How completions are judged."""
+    return spec.reward.verify if isinstance(spec.reward, ProcessReward) else Verify()
+
+
+def worth(
+    world: World, played: Played, ids: list[int], tokens: list[list[int]], completions: list[str], whole: list[str]
+) -> Earned:
+    """What the rows are worth; `ids`: the prompt of each, `tokens` and `completions`: what was written, `whole`: what is judged
+    where an episode has one turn."""
+    spec, rows = world.spec, [world.pool.rows[i] for i in ids]
+    if played.turns is not None:
+        return earned(spec.reward, played, rows)
+    verdicts = pools.verify(world.pool, ids, whole, verifying(spec))
+    rewards = score(spec.reward, rows, whole, verdicts)
+    return Earned(verdicts, rewards._replace(spans=in_tokens(world.tokenizer, tokens, completions, rewards.spans)), [])
 
 
 def gold(world: World, i: int) -> tuple[str, list[int]]:
     """Text and tokens of the gold solution of a prompt, with the end token."""
     text_of = world.pool.rows[i].solution
     return text_of, [*pools.encode(world.tokenizer, [text_of])[0], world.special.eos]
+
+
+def tokens_of(world: World, written: str) -> list[int]:
+    """Tokens of a text."""
+    return pools.encode(world.tokenizer, [written])[0]
 
 
 def in_tokens(

@@ -1,11 +1,9 @@
-"""Episode seam: how the policy acts on prompts. `(spec, engine, requests, sampling) -> Rollouts`."""
+"""What an episode is asked for."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from interplay.rollout.engine import Engine
-from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.schema.rl import CompletionEpisode
+from interplay.rollout.request import Request
 
 
 def requests(prompts: Sequence[list[int]], keys: Sequence[int], counts: Sequence[int], seen: Counter[int]) -> list[Request]:
@@ -17,16 +15,3 @@ def requests(prompts: Sequence[list[int]], keys: Sequence[int], counts: Sequence
         made.append(Request(prompt=prompt, key=key, first=seen[key], count=count))
         seen[key] += count
     return made
-
-
-def completion(spec: CompletionEpisode, engine: Engine, asked: list[Request], sampling: Sampling) -> Rollouts:
-    """One completion per sample, one turn."""
-    return engine.generate(asked, sampling)
-
-
-MEMBERS: dict[str, Callable[..., Rollouts]] = {"completion": completion}
-
-
-def episode(spec: CompletionEpisode, engine: Engine, asked: list[Request], sampling: Sampling) -> Rollouts:
-    """The member that `spec` names."""
-    return MEMBERS[spec.name](spec, engine, asked, sampling)

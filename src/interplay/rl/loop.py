@@ -21,11 +21,11 @@ from interplay.model import folder
 from interplay.model.device import device
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
-from interplay.rl.advantages.table import advantages
+from interplay.rl.advantages.table import advantages, remember
 from interplay.rl.batch import Batch, join, take
 from interplay.rl.continued import continued
 from interplay.rl.critic import critic
-from interplay.rl.draw import World, draw, gold
+from interplay.rl.draw import World, draw, gold, tokens_of
 from interplay.rl.edits.table import after, before
 from interplay.rl.measure import measure, shares, spent, summary
 from interplay.rl.now import Memory, Now
@@ -33,7 +33,7 @@ from interplay.rl.offline import offline
 from interplay.rl.planners.table import carried, settled
 from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler
-from interplay.rl.update import Learner, bearing, entropy_of, update
+from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
 from interplay.rollout.engine import engine
 from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
@@ -53,7 +53,7 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     at = device(how)
     policy = folder.load(inputs["init"] / "model").to(at)
-    reference = folder.load(inputs["init"] / "model").to(at).requires_grad_(False) if spec.method.loss.beta else None
+    reference = folder.load(inputs["init"] / "model").to(at).requires_grad_(False) if spec.method.loss.refers() else None
     optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
     learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens)
     pool = pools.load([inputs[f"data.{i}"] for i in range(len(spec.mix))])
@@ -167,16 +167,19 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         gold=partial(gold, world),
         continued=partial(continued, world, step, seen),
         entropy=partial(entropy_of, learner),
+        encode=partial(tokens_of, world),
+        likelihood=partial(likelihood_of, learner),
     )
     batch = before(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)
     with timed(seconds, "update"):
         batch, advantage, values = valued(world, batch, now)
+        remember(spec.method.advantage, batch, now)
         batch, advantage, bears = after(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
-    of_rows, own = advantage.sum(1) / batch.lengths.clamp(min=1), batch.row >= 0
+    of_rows, own = advantage.sum(1) / batch.written().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
     known = everything.finished().nonzero()[:, 0] if everything.finished().any() else torch.arange(len(everything))
     told, per_row = take(everything, known), per_row[known]

@@ -7,30 +7,33 @@ import torch
 from torch import Tensor
 
 from interplay.data.pool import Pool
-from interplay.rl.batch import Batch
+from interplay.rl.batch import Batch, take
 
 
 def measure(drawn: Batch, advantage: Tensor) -> dict[str, float]:
-    """Values of one step over all that it drew and judged; `advantage` (N,): mean per row, 0 for rows that an edit dropped.
+    """Values of one step over all that it drew and judged; `advantage` (N,): mean per row, 0 for rows that an edit dropped. An
+    episode whose turns are rows of their own counts once, but for length and truncation.
 
     frac_all_pass, frac_all_fail: share of groups whose every reward is 1 or more, or 0 or less; effective_ratio: share of rows
     with an advantage (arXiv:2510.01135); entropy: mean of -log p over the sampled tokens, an unbiased estimate of the policy's
     entropy per token in nats; length: mean tokens of a completion; truncated: share that the limit cut."""
-    rewards, mask = drawn.rewards, drawn.mask()
-    _, member, size = torch.unique(drawn.groups, return_inverse=True, return_counts=True)
+    alone = drawn if drawn.aside is None else take(drawn, drawn.counted().nonzero()[:, 0])
+    rewards, mask = alone.rewards, drawn.mask()
+    _, member, size = torch.unique(alone.groups, return_inverse=True, return_counts=True)
     passes = torch.zeros(len(size)).index_add_(0, member, (rewards >= 1).float())
     fails = torch.zeros(len(size)).index_add_(0, member, (rewards <= 0).float())
     return {
         "reward": float(rewards.mean()),
-        "strict": sum(v.strict for v in drawn.verdicts) / len(drawn),
-        "answer": sum(v.answer for v in drawn.verdicts) / len(drawn),
-        "score": sum(v.score for v in drawn.verdicts) / len(drawn),
-        **{f"reward/{name}": float(values.mean()) for name, values in drawn.parts.items()},
+        "strict": sum(v.strict for v in alone.verdicts) / len(alone),
+        "answer": sum(v.answer for v in alone.verdicts) / len(alone),
+        "score": sum(v.score for v in alone.verdicts) / len(alone),
+        **{f"reward/{name}": float(values.mean()) for name, values in alone.parts.items()},
+        **turns(alone),
         "frac_all_pass": float((passes == size).float().mean()),
         "frac_all_fail": float((fails == size).float().mean()),
         "effective_ratio": float((advantage != 0).float().mean()),
         "entropy": float(-(drawn.logprobs * mask).sum(dtype=torch.float64) / mask.sum()),
-        "length": float(drawn.lengths.double().mean()),
+        "length": float(drawn.written().double().mean()),
         "truncated": float(drawn.truncated.double().mean()),
         "groups": float(len(size)),
     }
@@ -39,10 +42,19 @@ def measure(drawn: Batch, advantage: Tensor) -> dict[str, float]:
 def spent(drawn: Batch) -> dict[str, float]:
     """What a step sampled: rows, tokens of their prompts, tokens of the rows."""
     return {
-        "completions": float(len(drawn)),
+        "completions": float(drawn.counted().sum()),
         "prompt_tokens": float(sum(map(len, drawn.prompts))),
-        "completion_tokens": float(drawn.lengths.sum()),
+        "completion_tokens": float(drawn.written().sum()),
     }
+
+
+def turns(drawn: Batch) -> dict[str, float]:
+    """Of episodes of several turns: `turns`, their mean number, and `answer_first`, share of episodes whose first turn answers
+    right; nothing where there is one turn."""
+    if drawn.turns is None:
+        return {}
+    right = sum(bool(row and row[0] is not None and row[0].answer) for row in drawn.turns)
+    return {"turns": sum(map(len, drawn.turns)) / len(drawn), "answer_first": right / len(drawn)}
 
 
 def shares(drawn: Batch, pool: Pool) -> dict[str, float]:

@@ -65,6 +65,11 @@ class Now:
     """The policy's entropy at each token, (N,T), at the price of a forward pass: rollouts know only the log-probabilities of the
     tokens that were drawn."""
 
+    encode: Callable[[str], list[int]] = field(default=_not_here)
+    """Tokens of a text."""
+    likelihood: Callable[[list[list[int]], list[list[int]]], list[float]] = field(default=_not_here)
+    """Mean log-probability, under the policy, of the tokens of each text behind each context, at the price of a forward pass."""
+
     def random(self, what: str) -> np.random.Generator:
         """The stream for that purpose at this step."""
         return generator(self.seed, what, self.step)

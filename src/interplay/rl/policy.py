@@ -78,6 +78,33 @@ def entropies(decoder: Decoder, batch: Batch, temperature: float, dtype: torch.d
     return found
 
 
+def likelihoods(
+    decoder: Decoder, contexts: list[list[int]], texts: list[list[int]], dtype: torch.dtype, tokens: int
+) -> list[float]:
+    """Mean log-probability of the tokens of each text behind its context, at temperature 1 and without a gradient; micro-batches
+    of `tokens`. N contexts and N texts, none empty."""
+    n, width = len(texts), max(map(len, texts), default=0)
+    batch = Batch(
+        row=torch.full((n,), -1),
+        ids=torch.zeros(n, dtype=torch.int64),
+        groups=torch.arange(n),
+        prompts=contexts,
+        tokens=torch.tensor([[*text, *[0] * (width - len(text))] for text in texts], dtype=torch.int64).view(n, width),
+        lengths=torch.tensor([len(text) for text in texts], dtype=torch.int64),
+        logprobs=torch.zeros(n, width),
+        truncated=torch.zeros(n, dtype=torch.bool),
+        completions=[""] * n,
+        verdicts=[],
+        rewards=torch.zeros(n, dtype=torch.float64),
+        parts={},
+    )
+    found = torch.zeros(n, dtype=torch.float64)
+    with torch.no_grad():
+        for rows in micro_batches(batch, torch.arange(n), tokens):
+            found[rows] = scores(decoder, batch, rows, 1.0, dtype).logp.double().sum(1) / batch.lengths[rows]
+    return found.tolist()
+
+
 def _prompts(prompts: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
     """The distinct prompts (G,P) int64 padded with 0, their lengths (G,), and which of them each of the n prompts is, (n,)."""
     number: dict[tuple[int, ...], int] = {}

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from interplay.data.pool import Pool
-from interplay.rl.batch import Batch
+from interplay.rl.batch import Batch, take
 from interplay.store.artifact import read_json, write_atomic
 from interplay.store.generator import generator
 
@@ -34,7 +34,8 @@ ROLLOUTS = [
     ("length", pa.int32()),
 ]
 """`set`: number of the `data.<i>` role, `index`: the problem's index in it; advantage: mean over the completion's tokens, 0
-where an edit dropped the row. One column `reward/<part>` for each part of the reward follows."""
+where an edit dropped the row. Then `turns`, where episodes may have several, and one column `reward/<part>` for each part of the
+reward."""
 HISTORY = [("step", pa.int32()), ("set", pa.int32()), ("index", pa.int64()), ("n", pa.int32()), ("passes", pa.int32())]
 """Per group: completions and strictly right ones."""
 
@@ -63,7 +64,8 @@ def _rollout(step: int, pool: Pool, drawn: Batch, advantage: Tensor, i: int) -> 
         "error": verdict.error,
         "advantage": float(advantage[i]),
         "truncated": bool(drawn.truncated[i]),
-        "length": int(drawn.lengths[i]),
+        "length": int(drawn.written()[i]),
+        **({"turns": len(drawn.turns[i])} if drawn.turns is not None else {}),
         **{f"reward/{name}": float(values[i]) for name, values in drawn.parts.items()},
     }
 
@@ -71,7 +73,8 @@ def _rollout(step: int, pool: Pool, drawn: Batch, advantage: Tensor, i: int) -> 
 def history(step: int, pool: Pool, drawn: Batch) -> list[dict[str, int]]:
     """One entry per group, in the order drawn."""
     entries: dict[int, dict[str, int]] = {}
-    for group, prompt, verdict in zip(drawn.groups.tolist(), drawn.ids.tolist(), drawn.verdicts, strict=True):
+    whole = drawn if drawn.aside is None else take(drawn, drawn.counted().nonzero()[:, 0])
+    for group, prompt, verdict in zip(whole.groups.tolist(), whole.ids.tolist(), whole.verdicts, strict=True):
         row = pool.rows[prompt]
         entry = entries.setdefault(group, {"step": step, "set": row.set, "index": row.index, "n": 0, "passes": 0})
         entry["n"] += 1
@@ -84,7 +87,8 @@ def finish(out: Path, steps: int) -> None:
     files = [read_json(out / "resume" / "steps" / f"{step}.json") for step in range(1, steps + 1)]
     rollouts = [row for file in files for row in file["rollouts"]]
     parts = sorted({name for row in rollouts for name in row if name.startswith("reward/")})
-    columns = ROLLOUTS + [(name, pa.float32()) for name in parts]
+    own = [("turns", pa.int32())] if rollouts and "turns" in rollouts[0] else []
+    columns = ROLLOUTS + own + [(name, pa.float32()) for name in parts]
     pq.write_table(pa.Table.from_pylist(rollouts, schema=pa.schema(columns)), out / "rollouts.parquet")
     entries = [row for file in files for row in file["history"]]
     pq.write_table(pa.Table.from_pylist(entries, schema=pa.schema(HISTORY)), out / "history.parquet")

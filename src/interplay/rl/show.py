@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 
 from interplay.schema.base import UserError
 from interplay.store import artifact
+from interplay.tasks.turns import MARK
 
 PROBLEM = ["index", "prompt", "solution", "answer"]
 SHOWN = ("step", "reward", "strict", "answer", "score", "error", "advantage", "truncated", "length")
@@ -45,9 +46,9 @@ def block(row: dict[str, Any], problem: dict[str, Any]) -> str:
     facts = [
         f"{name} {row[name]:.4g}" if isinstance(row[name], float) else f"{name} {row[name]}" for name in SHOWN if name in row
     ]
-    texts = {
+    texts: dict[str, Any] = {
         "prompt": row.get("prompt") or problem.get("prompt"),
-        "wrote": row["completion"],
+        "wrote": row["completion"].replace(MARK, "\n         "),
         "gold": problem.get("solution"),
     }
     return "\n".join(

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer as optim
-from interplay.rl.batch import Batch
-from interplay.rl.losses.table import MEMBERS, prepared, token_losses
+from interplay.rl.batch import Batch, first_turns
+from interplay.rl.losses.table import FIRST_TURN, MEMBERS, prepared, token_losses
 from interplay.rl.losses.terms import Seen, Whole, k3, token_weights
-from interplay.rl.policy import entropies, micro_batches, scores
+from interplay.rl.policy import entropies, likelihoods, micro_batches, scores
 from interplay.schema.base import PermanentError
 from interplay.schema.loss import PolicyLoss, RatioLoss
 from interplay.schema.rl import RLSpec
@@ -57,6 +57,11 @@ def entropy_of(learner: Learner, batch: Batch) -> Tensor:
     return entropies(learner.policy, batch, spec.temperature, getattr(torch, spec.dtype), learner.micro_batch_tokens)
 
 
+def likelihood_of(learner: Learner, contexts: list[list[int]], texts: list[list[int]]) -> list[float]:
+    """Mean log-probability of each text behind its context."""
+    return likelihoods(learner.policy, contexts, texts, getattr(torch, learner.spec.dtype), learner.micro_batch_tokens)
+
+
 def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: Tensor | None = None) -> dict[str, float]:
     """Train on `batch` with `advantage` (N,T), on the tokens that `bears` (N,T) bool marks; None: all that `bearing` does.
     Returns the step's values: means over optimiser steps (loss, grad_norm), means over the tokens trained on (what the loss sums,
@@ -89,7 +94,7 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
 
     Without a KL or entropy term a row without advantage has the constant loss 0: it counts, but its forward pass is left out."""
     loss = spec.method.loss
-    every = loss.beta or loss.entropy_coef or MEMBERS[loss.name].every_row
+    every = loss.refers() or loss.entropy_coef or MEMBERS[loss.name].every_row
     matters = (mask if every else (advantage != 0) & mask).any(1)
     _, member = torch.unique(batch.groups, return_inverse=True)
     groups = len(batch.groups.unique())
@@ -129,8 +134,9 @@ def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> T
 def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
     """What the loss must know of a whole optimiser step, as the policy stands before it: (N,T) each, 0 outside the part."""
     spec, room = learner.spec.method.loss, torch.zeros(batch.tokens.shape)
+    first = {FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
     if MEMBERS[spec.name].prepare is None:
-        return {}
+        return first
     logp, entropy = room.clone(), room.clone()
     with torch.no_grad():
         for rows in micro_batches(batch, part.all_rows, learner.micro_batch_tokens):
@@ -148,7 +154,8 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
         noise=torch.from_numpy(generator(learner.spec.seed, "loss", step).random(tuple(batch.tokens.shape)))[here],
     )
     found_whole = prepared(spec, whole)
-    return {name: torch.zeros(room.shape, dtype=value.dtype).index_copy_(0, here, value) for name, value in found_whole.items()}
+    made = {name: torch.zeros(room.shape, dtype=value.dtype).index_copy_(0, here, value) for name, value in found_whole.items()}
+    return {**made, **first}
 
 
 def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, known: dict[str, Tensor]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from interplay.schema.base import Count, Model, NotNegative, Positive, Share
 
@@ -140,8 +140,54 @@ class SegmentAdvantage(Model):
     """A token less probable than this is a cut-point."""
 
 
+class TurnAdvantage(Model):
+    """Each turn's return, its own reward and what the later turns of its episode earn, less the mean over the group and over the
+    deviation. Needs an episode of several turns, and a loss per token."""
+
+    name: Literal["turn_returns"] = "turn_returns"
+    gamma: Share = 1.0
+    """What a turn further on counts."""
+    normalise: Literal["per_position", "pooled"] = "per_position"
+    """per_position: mean and deviation of the returns of the turns with one number; pooled: of all turns of the group."""
+    scale_rewards: Literal["group", "none"] = "group"
+    """Whether to divide by that deviation."""
+
+
+class RoleAdvantage(Model):
+    """Reward minus a moving mean of the rewards of the seat that it was earned from, in the game that was played (SPIRAL,
+    arXiv:2506.24119): a baseline for each role. Needs the episode self_play."""
+
+    name: Literal["role"] = "role"
+    decay: Share = 0.95
+    """What a baseline keeps of itself at each game; it starts at 0."""
+
+
+class GainAdvantage(Model):
+    """Information gain (IGPO, arXiv:2510.14967): a turn is worth what it adds to the mean log-probability of the gold answer,
+    appended to the text so far, and the last turn its outcome; returns of both, each standardised over its group by itself. Needs
+    an episode of several turns without a window, and a loss per token. Costs a forward pass for each turn."""
+
+    name: Literal["igpo"] = "igpo"
+    gamma: Share = 1.0
+    """What a turn further on counts."""
+    space: Literal["logprob", "prob"] = "logprob"
+    """What gains are differences of: the mean log-probability, as published, or its exponential, as the first code had it."""
+    template: str = "{answer}"
+    """What is appended."""
+
+    @field_validator("template")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if value.count("{answer}") != 1:
+            raise ValueError("must hold {answer} once")
+        return value
+
+
 Advantage = Annotated[
     GroupAdvantage
+    | GainAdvantage
+    | RoleAdvantage
+    | TurnAdvantage
     | SpanAdvantage
     | LeaveOneOutAdvantage
     | WhitenedAdvantage

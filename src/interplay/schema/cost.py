@@ -113,11 +113,13 @@ def _cost(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[str,
         return _with_flops(Cost(tokens=spec["tokens"], parameters=parameters), 0)
     if kind == "rl":
         rollouts = _rollouts(spec)
-        return _rl(spec, rollouts, rollouts * spec["max_completion_length"], 0, parameters)
+        sampled = rollouts * spec["max_completion_length"] * _turns(spec["method"])
+        return _rl(spec, rollouts, sampled, 0, parameters)
     if kind == "evaluate":
         problems = planned_size(stage["deps"]["data"], stages)
         rollouts = problems * spec["num_samples"]
-        return _with_flops(Cost(sampled=rollouts * spec["max_completion_length"], rollouts=rollouts, parameters=parameters), 0)
+        sampled = rollouts * spec["max_completion_length"] * _turns(spec)
+        return _with_flops(Cost(sampled=sampled, rollouts=rollouts, parameters=parameters), 0)
     return Cost(parameters=parameters)
 
 
@@ -135,9 +137,15 @@ def planned_size(digest: str, stages: Mapping[str, Mapping[str, Any]]) -> int:
 def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
     """`prompts`: their tokens, each prompt once for its group, as it passes."""
     loss, passing = spec["method"]["loss"], sampled + prompts
-    scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + bool(loss["beta"])
+    refers = bool(loss["beta"] or loss.get("first_turn_beta"))
+    scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers
     cost = Cost(tokens=passing * loss["num_iterations"], sampled=sampled, rollouts=rollouts, parameters=parameters)
     return _with_flops(cost, prompts + passing * scorings)
+
+
+def _turns(spec: Mapping[str, Any]) -> int:
+    """Turns that an episode has at most."""
+    return int((spec.get("episode") or {}).get("max_turns", 1))
 
 
 def _rollouts(spec: Mapping[str, Any]) -> int:

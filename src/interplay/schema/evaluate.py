@@ -3,6 +3,7 @@
 from typing import Annotated, ClassVar, Literal
 
 from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
+from interplay.schema.episode import AloneEpisode
 from interplay.schema.verify import Verify
 
 
@@ -31,6 +32,9 @@ class EvaluateSpec(Model):
     verify: Verify = Verify()
     seed: Natural = 0
     """Noise of sampling."""
+    episode: Annotated[AloneEpisode | None, Since(None)] = None
+    """How the model acts on a prompt; null: one completion. Of several turns samples.parquet keeps the transcript, and the record
+    the share of right answers by turn; all else is of the last turn."""
     nll: Annotated[bool, Since(False)] = False
     """Also score each gold solution: its mean negative log-likelihood per token, end of sequence included, in nats."""
     errors: Annotated[bool, Since(False)] = False

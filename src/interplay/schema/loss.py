@@ -18,6 +18,12 @@ class PolicyLoss(Model):
     """Leave completions that hit the length limit out of the loss."""
     entropy_coef: float = 0.0
     """Coefficient of an entropy bonus."""
+    first_turn_beta: Annotated[NotNegative, Since(0.0)] = 0.0
+    """What is added to `beta` for the tokens of an episode's first turn (SCoRe's first stage, arXiv:2409.12917)."""
+
+    def refers(self) -> bool:
+        """Whether it needs a reference model."""
+        return bool(self.beta or self.first_turn_beta)
 
 
 class RatioLoss(PolicyLoss):

@@ -61,7 +61,13 @@ class CitationReward(Model):
     """How much more recall weighs than precision."""
 
 
+class PayoffReward(Model):
+    """What a game pays, in [-1, 1]: 2 s - 1, s the score of its verdict; so the seats' rewards add up to 0."""
+
+    name: Literal["payoff"] = "payoff"
+
+
 Reward = Annotated[
-    OutcomeReward | ProcessReward | SubproblemsReward | TextReward | CitationReward | Custom,
+    OutcomeReward | PayoffReward | ProcessReward | SubproblemsReward | TextReward | CitationReward | Custom,
     Field(discriminator="name"),
 ]

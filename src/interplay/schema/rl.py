@@ -17,6 +17,8 @@ from interplay.schema.advantage import (
 from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
 from interplay.schema.critic import ValueHead
 from interplay.schema.edit import Demonstrations, DynamicSampling, Edit, Replay
+from interplay.schema.episode import CompletionEpisode, Episode
+from interplay.schema.fits import misfit
 from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import Optimizer, Schedule
 from interplay.schema.planner import AnyPlanner, FixedPlanner, TreePlanner, WindowPlanner
@@ -26,12 +28,6 @@ from interplay.schema.samplers.adaptive import LearnedMixtureSampler
 from interplay.schema.shaping import Shaping
 
 
-class CompletionEpisode(Model):
-    """One completion per prompt, one turn."""
-
-    name: Literal["completion"] = "completion"
-
-
 class Method(Model):
     """One published method: its paper and its member at each seam."""
 
@@ -39,7 +35,7 @@ class Method(Model):
     """Where the method and these settings come from."""
     sampler: Sampler = UniformSampler()
     planner: AnyPlanner = FixedPlanner()
-    episode: CompletionEpisode = CompletionEpisode()
+    episode: Episode = CompletionEpisode()
     shaping: Annotated[list[Shaping], Since([])] = []
     """What is added to the rewards before they are compared; each kind once."""
     edits: list[Edit] = []
@@ -155,6 +151,12 @@ class RLSpec(Model):
         if isinstance(planner, TreePlanner) and planner.segment * (len(planner.branches) - 1) >= self.max_completion_length:
             segments = f"{len(planner.branches) - 1} segments of {planner.segment} tokens"
             raise ValueError(f"method.planner: {segments} leave nothing of max_completion_length, {self.max_completion_length}")
+
+    @model_validator(mode="after")
+    def _episode_fits(self) -> "RLSpec":
+        if found := misfit(self):
+            raise ValueError(found)
+        return self
 
     @model_validator(mode="after")
     def _mix_counts(self) -> "RLSpec":

@@ -87,7 +87,36 @@ class RankShaping(Model):
     """Reward of the first. (The published value was not found.)"""
 
 
+class AttemptsShaping(Model):
+    """Later answers are worth less, and answers given again cost (UFO, arXiv:2507.14295): with n turns, of which the last earns
+    r, r gamma^(n - 1) - repeats (1 - different answers / n)."""
+
+    name: Literal["attempts"] = "attempts"
+    gamma: Share = 0.5
+    """Released: 0.5."""
+    repeats: NotNegative = 0.5
+    """Of answers that are compared in lower case and without blanks."""
+
+
+class ImprovementShaping(Model):
+    """A bonus for the second of two answers over the first (SCoRe, arXiv:2409.12917): r2 + alpha (r2 - r1)."""
+
+    name: Literal["improvement"] = "improvement"
+    alpha: NotNegative = 10.0
+    """What improving is worth."""
+    first: Share = 1.0
+    """What the first answer's own reward is multiplied by; 0 in the first stage, which pays the second answer alone."""
+
+
 Shaping = Annotated[
-    OverlongShaping | RepetitionShaping | HistoryLengthShaping | KimiLengthShaping | ContrastShaping | TurnsShaping | RankShaping,
+    AttemptsShaping
+    | ImprovementShaping
+    | OverlongShaping
+    | RepetitionShaping
+    | HistoryLengthShaping
+    | KimiLengthShaping
+    | ContrastShaping
+    | TurnsShaping
+    | RankShaping,
     Field(discriminator="name"),
 ]

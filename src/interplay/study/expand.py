@@ -15,7 +15,7 @@ from interplay.schema.roles import corpora, corpus_roles, shard_label
 from interplay.schema.run import Run
 from interplay.schema.study import Scale, Study
 from interplay.store.artifact import split_ref
-from interplay.study import arms, budget, check, contrast, custom, data, ladder, lineup, offline, samples, split
+from interplay.study import arms, budget, check, contrast, custom, data, episodes, ladder, lineup, offline, samples, split
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
@@ -74,7 +74,9 @@ class Expansion:
         if kind == "dataset" and "file" in spec:
             run["path"] = spec.pop("file")
             spec["sha256"] = custom.file_checksum(run["path"], spec.get("sha256"), where)
-        made = Stage.make(kind, parse(KINDS[kind].spec, spec, where), deps, parse(Run, run, f"{where}: run"), label or key)
+        parsed = parse(KINDS[kind].spec, spec, where)
+        episodes.check(parsed, deps, self.plan.stages, where)
+        made = Stage.make(kind, parsed, deps, parse(Run, run, f"{where}: run"), label or key)
         return self.plan.add(made)
 
     def problems(self, name: str, key: str) -> str:

@@ -3,18 +3,51 @@ dumps and an alphabet or a vocabulary; whoever judges completions has loads and 
 judge."""
 
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
+from interplay.schema.base import UserError
 from interplay.schema.task import Task
-from interplay.tasks import bios, multihop, op_dag, op_dag_prose, qa, reformulated, subproblems, taxonomy
+from interplay.tasks import (
+    bios,
+    bios_search,
+    calculator,
+    kuhn,
+    multihop,
+    op_dag,
+    op_dag_prose,
+    qa,
+    reformulated,
+    subproblems,
+    taxonomy,
+    tic_tac_toe,
+    twenty_questions,
+)
 from interplay.tasks.multihop import problem as multihop_problem
 from interplay.tasks.multihop.item import Item
 from interplay.tasks.reformulated import form, surface
 from interplay.tasks.row import Row
 from interplay.tasks.subproblems import parts
 
-FAMILIES: dict[str, ModuleType] = {"op_dag": op_dag, "op_dag_prose": op_dag_prose, "bios": bios, "taxonomy": taxonomy}
+ENVIRONMENTS: dict[str, ModuleType] = {
+    "calculator": calculator,
+    "bios_search": bios_search,
+    "twenty_questions": twenty_questions,
+    "tic_tac_toe": tic_tac_toe,
+    "kuhn": kuhn,
+}
+"""Families that reply to a policy's turns: `reply(problem, said) -> Reply`, of its turns so far. Their `solve` may ask them:
+`solve(prompt, task, ask)`."""
+GAMES: dict[str, ModuleType] = {"tic_tac_toe": tic_tac_toe, "kuhn": kuhn}
+"""Those of them that are games of two seats (tasks.games)."""
+FAMILIES: dict[str, ModuleType] = {
+    "op_dag": op_dag,
+    "op_dag_prose": op_dag_prose,
+    "bios": bios,
+    "taxonomy": taxonomy,
+    **ENVIRONMENTS,
+}
 """Families that generate problems, by the name of their task."""
 JUDGES: dict[str, ModuleType] = {
     **FAMILIES,
@@ -43,6 +76,34 @@ def family(task: Task) -> ModuleType:
 def judge(name: str) -> ModuleType:
     """The module that judges the completions of a row of this family."""
     return JUDGES[name]
+
+
+def environment(row: Row) -> ModuleType:
+    """The module whose `reply(problem, said)` is the environment of a row. Raises UserError where its family has none."""
+    if row.family not in ENVIRONMENTS:
+        raise UserError(
+            f"method.episode = environment: the family '{row.family}' of row {row.index} replies to nothing; "
+            f"known: {', '.join(ENVIRONMENTS)}"
+        )
+    return ENVIRONMENTS[row.family]
+
+
+def game(row: Row) -> ModuleType:
+    """The game of a row (tasks.games), with `judge(problem, moves, seat)`. Raises UserError where its family is none."""
+    if row.family not in GAMES:
+        raise UserError(
+            f"method.episode = self_play: the family '{row.family}' of row {row.index} is no game; known: {', '.join(GAMES)}"
+        )
+    return GAMES[row.family]
+
+
+def solved(task: Task, problem: Any, prompt: str) -> str:
+    """The answer to a prompt by the solver of the task's family, which reads nothing but the prompt and, where the family
+    replies, what it asks for."""
+    module = FAMILIES[task.name]
+    if task.name in ENVIRONMENTS:
+        return module.solve(prompt, task, partial(module.reply, problem))
+    return module.solve(prompt, task)
 
 
 def item(row: Row) -> Item | None:

@@ -47,7 +47,7 @@ def whitened_over(values: Tensor, mask: Tensor) -> Tensor:
 
 def length_baseline(spec: LengthBaselineAdvantage, batch: Batch, now: Now) -> Tensor:
     """r - sum l r / sum l over the group, l the length of each completion (OPO, arXiv:2505.23585, eq. 7)."""
-    weights = batch.lengths * batch.counted()
+    weights = batch.written() * batch.counted()
     total = means(weights.double(), batch.groups, total=True).clamp(min=1)
     baseline = means(weights * batch.rewards, batch.groups, total=True) / total
     equal = standardised(batch.rewards, batch.groups, batch.counted())[1] == 0

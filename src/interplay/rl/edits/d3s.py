@@ -54,7 +54,7 @@ def d3s(spec: D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: Now) -> 
     rows = bears.any(1).nonzero()[:, 0]
     # Rows of equal advantage stand in the order of their places in their groups, so that no prompt gives all or none of its own.
     rows = rows[torch.argsort(_places(batch.groups)[rows], stable=True)]
-    values = advantage[rows].double().sum(1) / batch.lengths[rows].clamp(min=1)
+    values = advantage[rows].double().sum(1) / batch.written()[rows].clamp(min=1)
     rows = rows[kept_rows(spec, values, batch.groups[rows], at(spec.samples, now.progress))].sort().values if len(rows) else rows
     batch, advantage, bears = take(batch, rows), advantage[rows], bears[rows]
     share = at(spec.tokens, now.progress)

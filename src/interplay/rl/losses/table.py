@@ -29,6 +29,8 @@ class Member(NamedTuple):
     """Whether rows without an advantage have a gradient, too."""
 
 
+FIRST_TURN = "first_turn"
+"""Name among what is prepared: (N,T) float, 1 for the tokens of an episode's first turn; there where the loss asks for it."""
 CLIPS = ("clip_fraction",)
 MEMBERS: dict[str, Member] = {
     "clipped": Member(clipped, CLIPS),
@@ -50,7 +52,8 @@ def token_losses(spec: Loss, seen: Seen) -> tuple[Tensor, dict[str, Tensor]]:
     if seen.reference is None:
         return per_token, sums
     kl = k3(seen.reference - seen.logp)
-    return per_token + spec.beta * kl, {**sums, "kl": (kl.detach() * seen.mask).sum()}
+    beta = spec.beta + spec.first_turn_beta * seen.prepared[FIRST_TURN] if spec.first_turn_beta else spec.beta
+    return per_token + beta * kl, {**sums, "kl": (kl.detach() * seen.mask).sum()}
 
 
 def prepared(spec: Loss, whole: Whole) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from interplay.rl import custom
 from interplay.rl.rewards.citation import citation
-from interplay.rl.rewards.outcome import outcome
+from interplay.rl.rewards.outcome import outcome, payoff
 from interplay.rl.rewards.process import process
 from interplay.rl.rewards.reward import Rewards
 from interplay.rl.rewards.subproblems import subproblem
@@ -21,6 +21,7 @@ def own(spec: Custom, problems: Sequence, completions: Sequence[str], verdicts: 
 
 MEMBERS: dict[str, Callable[..., Rewards]] = {
     "outcome": outcome,
+    "payoff": payoff,
     "process": process,
     "subproblems": subproblem,
     "text": text_match,

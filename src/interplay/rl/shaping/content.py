@@ -24,7 +24,7 @@ def loop_share(tokens: list[int]) -> float:
 
 def repetition(spec: RepetitionShaping, batch: Batch, now: Now) -> Tensor:
     """-weight times the share, or -weight for a truncated completion that loops (CAMPO, arXiv:2507.14683)."""
-    written = [tokens[:length] for tokens, length in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
+    written = [tokens[mine].tolist() for tokens, mine in zip(batch.tokens, batch.mask(), strict=True)]
     share = torch.tensor([loop_share(tokens) for tokens in written], dtype=torch.float64)
     return -spec.weight * (share if spec.mode == "share" else ((share > 0) & batch.truncated).double())
 
@@ -37,7 +37,7 @@ def gcpo(spec: ContrastShaping, batch: Batch, now: Now) -> Tensor:
     share = means(uses, batch.groups)
     clear = (share > 0) & (share < 1) & (difference.abs() > spec.margin)
     term = torch.where(uses & clear, spec.bonus * difference.sign(), 0.0)
-    return term + spec.length * batch.lengths.double() / now.max_completion_length
+    return term + spec.length * batch.written().double() / now.max_completion_length
 
 
 def entropy_rank(spec: RankShaping, batch: Batch, now: Now) -> Tensor:
@@ -50,11 +50,9 @@ def entropy_rank(spec: RankShaping, batch: Batch, now: Now) -> Tensor:
     if not len(rows):
         return found
     entropy = now.entropy(take(batch, rows)).double()
-    lengths = batch.lengths[rows].tolist()
-    whole = torch.stack([values[:n].mean() for values, n in zip(entropy, lengths, strict=True)])
-    peak = torch.stack(
-        [values[:n].topk(max(1, int(spec.peak * n))).values.mean() for values, n in zip(entropy, lengths, strict=True)]
-    )
+    of_rows = [values[mine] for values, mine in zip(entropy, batch.mask()[rows], strict=True)]
+    whole = torch.stack([values.mean() for values in of_rows])
+    peak = torch.stack([values.topk(max(1, int(spec.peak * len(values)))).values.mean() for values in of_rows])
     groups = batch.groups[rows]
     for group in groups.unique():
         here = (groups == group).nonzero()[:, 0]

@@ -33,7 +33,7 @@ def hapo_length(spec: HistoryLengthShaping, batch: Batch, now: Now) -> Tensor:
     """With h the shortest right completion of the prompt in earlier steps and c = cos(min(l / h, 2) pi / 2): max(c, -0.7) for
     right completions, min(c, 0) for wrong ones, 0 while h is unknown; times w (arXiv:2505.11225). Updates h."""
     shortest = now.memory.per_prompt(SHORTEST, math.inf)
-    h, length, good = shortest[batch.ids], batch.lengths.double(), right(batch)
+    h, length, good = shortest[batch.ids], batch.written().double(), right(batch)
     c = torch.cos((length / h).clamp(max=2) * math.pi / 2)
     term = torch.where(good, c.clamp(min=-0.7), c.clamp(max=0))
     shortest.scatter_reduce_(0, batch.ids[good], length[good], "amin")
@@ -46,7 +46,7 @@ def kimi_length(spec: KimiLengthShaping, batch: Batch, now: Now) -> Tensor:
     if now.progress < spec.warmup:
         return torch.zeros(len(batch), dtype=torch.float64)
     _, member = torch.unique(batch.groups, return_inverse=True)
-    length, groups = batch.lengths.double(), int(member.max()) + 1 if len(batch) else 0
+    length, groups = batch.written().double(), int(member.max()) + 1 if len(batch) else 0
     least = torch.full((groups,), math.inf, dtype=torch.float64).scatter_reduce_(0, member, length, "amin")[member]
     most = torch.zeros(groups, dtype=torch.float64).scatter_reduce_(0, member, length, "amax")[member]
     term = 0.5 - (length - least) / (most - least).clamp(min=1)

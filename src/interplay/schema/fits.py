@@ -1,0 +1,60 @@
+"""Which members of RL's seams go with which episode: what would learn from turns that are not there is refused when a study is
+planned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interplay.schema.edit import Demonstrations, Replay
+from interplay.schema.episode import CompletionEpisode, SelfPlayEpisode
+
+if TYPE_CHECKING:
+    from interplay.schema.rl import RLSpec
+
+ADVANTAGES = ("turn_returns", "igpo")
+"""Advantages of turns."""
+SHAPINGS = ("attempts", "improvement")
+"""Shapings that read turns."""
+PER_COMPLETION = {"overlong": "one completion's length", "units": "one completion's units"}
+"""Shapings that make no sense of several turns -> what they look at."""
+OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "tree", "windows")
+"""Planners that sample from another text than the one that is learnt, begin a completion themselves, or repeat one."""
+
+
+def misfit(spec: RLSpec) -> str | None:
+    """Why the episode does not go with the other members, in one line; None: it does."""
+    method = spec.method
+    plays = isinstance(method.episode, SelfPlayEpisode)
+    if method.advantage.name == "role" and not plays:
+        return f"method.advantage = role compares a game's seats, and the episode {method.episode.name} has none; take self_play"
+    if plays and spec.reward.name != "payoff":
+        return f"reward = {spec.reward.name} is not what a game pays; with the episode self_play write payoff"
+    if plays and method.planner.name != "fixed":
+        return f"method.planner = {method.planner.name} makes groups of its own; with the episode self_play write fixed"
+    several, name = not isinstance(method.episode, CompletionEpisode), method.episode.name
+    other = "; take the episode retry or environment"
+    if not several:
+        if method.advantage.name in ADVANTAGES:
+            return f"method.advantage = {method.advantage.name} is of turns, and the episode completion has one{other}"
+        if wrong := next((each.name for each in method.shaping if each.name in SHAPINGS), None):
+            return f"method.shaping: {wrong} reads turns, and the episode completion has one{other}"
+        if method.loss.first_turn_beta:
+            return "method.loss.first_turn_beta is of turns, and the episode completion has one; write beta"
+        return None
+    if wrong := next((each.name for each in method.shaping if each.name in PER_COMPLETION), None):
+        return f"method.shaping: {wrong} looks at {PER_COMPLETION[wrong]}; the episode {name} has several; take it away"
+    if adds := next((edit.name for edit in method.edits if isinstance(edit, Replay | Demonstrations)), None):
+        return f"method.edits: {adds} adds completions of one turn; the episode {name} has several; take it away"
+    if method.advantage.name == "segments":
+        return f"method.advantage = segments samples on within one turn; with the episode {name} write turn_returns"
+    if method.planner.name in OWN_TEXT:
+        return f"method.planner = {method.planner.name} makes completions of one turn; with the episode {name} write fixed"
+    if spec.reward.name == "subproblems" or method.advantage.name == "spans":
+        return f"reward = subproblems judges parts of one completion; with the episode {name} write outcome, and turn_returns"
+    window = getattr(method.episode, "window", None)
+    if method.advantage.name == "igpo" and window is not None:
+        return f"method.episode.window = {window}: method.advantage = igpo reads whole episodes; write null"
+    level = getattr(method.loss, "importance_sampling_level", "token")
+    if method.advantage.name in ADVANTAGES and level == "sequence":
+        return f"method.advantage = {method.advantage.name} needs importance_sampling_level token: its advantages are of turns"
+    return None

@@ -1,0 +1,95 @@
+"""Games of two seats, whichever they are: who moves, what each seat reads, and a game against a scripted opponent as an
+environment.
+
+A game is a module with `seats(problem)`, the prompts of both seats; `position(problem, moves)`; `scripted(problem, moves)`, the
+opponent's move; and `sound(problem, moves)`, whether the last of them is one that a perfect player may make. Seat 0 moves first;
+the policy plays `problem.seat`. A move is the text of a turn without its blanks, and the other seat reads it on a line of its
+own. Who makes a move that is not legal loses all."""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from interplay.tasks.turns import Reply, honest, said
+from interplay.tasks.verdict import Verdict
+
+LOST = -1.0
+
+
+class Position(NamedTuple):
+    """Where a game stands."""
+
+    mover: int
+    """Seat that is to move; -1: the game is over."""
+    payoff: float = 0.0
+    """Of seat 0, in [-1, 1]; seat 1 has its negative. 0 while it is not over."""
+    legal: bool = True
+    """Whether all moves were."""
+
+
+def forfeited(seat: int) -> Position:
+    """After a move of that seat which was not legal."""
+    return Position(-1, LOST if seat == 0 else -LOST, False)
+
+
+def line(move: str) -> str:
+    """What the other seat reads of a move."""
+    return f"{move}\n"
+
+
+def against(game: ModuleType, problem: Any, turns: Sequence[str]) -> tuple[list[str], str]:
+    """All moves of a game against the scripted opponent, as far as the policy's turns lead, and what the policy reads after the
+    last of these (before its first: of the opponent's opening)."""
+    moves: list[str] = []
+    told, left = "", list(turns)
+    while (mover := game.position(problem, moves).mover) >= 0:
+        if mover == problem.seat:
+            if not left:
+                break
+            moves.append(left.pop(0).strip())
+            told = ""
+        else:
+            moves.append(game.scripted(problem, moves))
+            told += line(moves[-1])
+    return moves, told
+
+
+def reply(game: ModuleType, problem: Any, turns: list[str]) -> Reply:
+    """The opponent's move after the last turn."""
+    moves, told = against(game, problem, turns)
+    return Reply(told, game.position(problem, moves).mover < 0)
+
+
+def opening(game: ModuleType, problem: Any) -> str:
+    """The prompt of the policy's seat, with the moves that come before its first."""
+    return game.seats(problem)[problem.seat] + against(game, problem, [])[1]
+
+
+def played(game: ModuleType, problem: Any, moves: Sequence[str], seat: int, enough: float) -> Verdict:
+    """What a seat made of a game. Right: it has at least the payoff `enough`. Strict: and every move of it was sound. Score: its
+    payoff from [-1, 1] in [0, 1]. Errors: `truncated` (not over), `illegal` (its own move), `move` (one that was not sound),
+    `answer` (all sound, and yet not enough)."""
+    end = game.position(problem, moves)
+    payoff = end.payoff if seat == 0 else -end.payoff
+    own = [n for n in range(len(moves)) if game.position(problem, moves[:n]).mover == seat]
+    fouled = not end.legal and bool(own) and own[-1] == len(moves) - 1
+    sound = not fouled and all(game.sound(problem, moves[: n + 1]) for n in own)
+    right = end.mover < 0 and not fouled and payoff >= enough
+    error = (
+        "illegal" if fouled
+        else "truncated" if end.mover >= 0
+        else "move" if not sound
+        else "answer" if not right
+        else "none"
+    )  # fmt: skip
+    return Verdict(error == "none", right, (payoff + 1) / 2, error, said=" ".join(moves[n] for n in own)[:80])
+
+
+def verified(game: ModuleType, problem: Any, text: str, enough: float) -> Verdict:
+    """A transcript of a game against the scripted opponent; error `made_up` where its replies are not the opponent's."""
+    turns = said(text)
+    moves, _ = against(game, problem, turns)
+    found = played(game, problem, moves, problem.seat, enough)
+    if honest(text, lambda so_far: reply(game, problem, so_far)):
+        return found
+    return found._replace(strict=False, answer=False, score=0.0, error="made_up")

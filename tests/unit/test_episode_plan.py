@@ -1,0 +1,48 @@
+"""Episodes in studies: one line adds a method of several turns, and what cannot be played is refused before any job."""
+
+from pathlib import Path
+
+import pytest
+from lab import Lab, of_kind
+
+from interplay.schema.base import UserError
+
+STUDY = "study/quickstart.yaml"
+
+
+@pytest.mark.parametrize("name", ["ufo", "score_first", "score"])
+def test_a_study_takes_a_method_of_several_turns_as_any_other(tmp_path: Path, name: str) -> None:
+    lab = Lab(tmp_path)
+    lab.edit(STUDY, "/method@stages.rl.method: grpo", f"/method@stages.rl.method: {name}")
+    stages = of_kind(lab.plan(), "rl")
+    assert {stage.spec.method.episode.name for stage in stages} == {"retry"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "igpo",
+            r"igpo\.yaml:\d: episode = environment: needs problems of a family that replies, and data\.0 has those of op_dag",
+        ),
+        ("spiral", r"reward = process is not what a game pays"),
+    ],
+)
+def test_an_episode_that_the_problems_do_not_allow_is_refused_in_one_line(tmp_path: Path, name: str, message: str) -> None:
+    lab = Lab(tmp_path)
+    lab.edit(STUDY, "/method@stages.rl.method: grpo", f"/method@stages.rl.method: {name}")
+    with pytest.raises(UserError, match=message) as caught:
+        lab.plan()
+    assert "\n" not in str(caught.value)
+
+
+def test_an_evaluation_names_its_episode_and_keeps_its_digest_without_one(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    before = {stage.digest for stage in of_kind(lab.plan(), "evaluate")}
+    lab.edit(STUDY, "kind: evaluate,", "kind: evaluate, episode: {name: retry, max_turns: 3, feedback: '?'},")
+    after = of_kind(lab.plan(), "evaluate")
+    assert not before & {stage.digest for stage in after}
+    assert {stage.spec.episode.max_turns for stage in after} == {3}  # type: ignore[attr-defined]
+    lab.edit(STUDY, "name: retry, max_turns: 3, feedback: '?'", "name: environment")
+    with pytest.raises(UserError, match=r"episode = environment: needs problems of a family that replies"):
+        lab.plan()

@@ -1,0 +1,83 @@
+"""Whole runs in a text environment: a model that was taught the form of a turn uses the tool, learns, and is evaluated by turn."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import test_rl_loop as loops
+import turn_cases as cases
+import world
+
+from interplay.data import corpus, problems, tokenizer
+from interplay.evaluate import run as evaluate
+from interplay.model import folder
+from interplay.rl import loop
+from interplay.schema.advantage import Advantage, GainAdvantage, GroupAdvantage
+from interplay.schema.base import UserError
+from interplay.schema.data import ProblemsSpec, TokenizerSpec
+from interplay.schema.digest import canonical
+from interplay.schema.environments import Calculator
+from interplay.schema.episode import EnvironmentEpisode
+from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.reward import OutcomeReward
+from interplay.schema.rl import Method, RLSpec
+from interplay.schema.run import Run
+from interplay.store.artifact import write_json
+from interplay.store.metrics import read
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    results, task = tmp_path_factory.mktemp("results"), Calculator(largest=4, operators="+")
+    out, init = results / "problems" / ("a" * 12), results / "pretrain" / ("m" * 12)
+    spec = ProblemsSpec(task=task, bands={"b": {1: 1.0}}, shares={"b": 1.0}, size=25, split="train", unique=False)
+    problems.run(spec, {}, out, Run())
+    write_json(out / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
+    tokenizer.run(TokenizerSpec(task=task, algorithm="words"), {}, init, Run())
+    decoder = folder.init(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
+    cases.teach(decoder, corpus.encode(out, init), 60)
+    folder.save(decoder, init / "model", init / "tokenizer")
+    return {"init": init, "data.0": out}
+
+
+def spec_of(advantage: Advantage, steps: int = 6, window: int | None = None) -> RLSpec:
+    episode = EnvironmentEpisode(max_turns=3, window=window)
+    method = Method(paper="test", episode=episode, advantage=advantage, planner=loops.FixedPlanner(num_generations=6))
+    rate = loops.RLOptimizer(learning_rate=3e-3)
+    given = {"reward": OutcomeReward(), "mix": [1.0], "prompts_per_step": 4, "max_completion_length": 10, "optimizer": rate}
+    return RLSpec(method=method, steps=steps, **given)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "window"),
+    [(GroupAdvantage(), None), (GroupAdvantage(), 1), (GainAdvantage(template="\\boxed{{answer}}"), None)],
+)
+def test_a_taught_model_uses_the_tool_and_learns_with_it(
+    inputs: dict[str, Path], tmp_path: Path, advantage: Advantage, window: int | None
+) -> None:
+    loop.run(spec_of(advantage, window=window), inputs, tmp_path, loops.HOW)
+    lines = read(tmp_path)
+    assert all(abs(line["kl_old"]) < 1e-6 for line in lines), "what is learnt is not what was sampled from"
+    assert all(line["completions"] == 24 for line in lines), "an episode counts once"
+    assert max(line["turns"] for line in lines) > 1.2
+    assert sum(line["optimizer_steps"] for line in lines) > 0
+    history = pq.read_table(tmp_path / "history.parquet").to_pylist()
+    assert {row["n"] for row in history} == {6}
+    rows = pq.read_table(tmp_path / "rollouts.parquet").to_pylist()
+    assert any("calc(" in row["completion"] and "\x1e" in row["completion"] for row in rows)
+
+
+def test_an_evaluation_in_the_environment_counts_answers_by_turn(inputs: dict[str, Path], tmp_path: Path) -> None:
+    spec = EvaluateSpec(num_samples=4, max_completion_length=10, episode=EnvironmentEpisode(max_turns=3))
+    metrics = evaluate.run(spec, {"model": inputs["init"], "data": inputs["data.0"]}, tmp_path, Run(engine_batch=64))
+    turns = metrics["turns"]
+    assert turns["answer"]["3"] == pytest.approx(metrics["all"]["answer_pass@1"])
+    assert turns["answer"]["1"] <= turns["answer"]["2"]
+    assert turns["mean"] > 1.2
+    with pytest.raises(UserError, match="are transcripts, which have no one likelihood; write false"):
+        evaluate.run(
+            spec.model_copy(update={"nll": True}),
+            {"model": inputs["init"], "data": inputs["data.0"]},
+            tmp_path / "nll",
+            Run(engine_batch=64),
+        )

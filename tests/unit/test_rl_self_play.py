@@ -1,0 +1,141 @@
+"""Games of the policy against itself: a row for each seat, payoffs that add up to nothing, and a baseline for each seat."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import test_rl_loop as loops
+import torch
+import turn_cases as cases
+import world
+from killed_rl import payload, run_killed
+from pydantic import ValidationError
+from rl_cases import batch_of, now_of
+
+from interplay.data import corpus, problems, tokenizer
+from interplay.model import folder
+from interplay.rl import loop
+from interplay.rl.advantages.table import advantages, remember
+from interplay.rl.turns import earned
+from interplay.rollout.episodes.table import play
+from interplay.schema.advantage import GroupAdvantage, RoleAdvantage
+from interplay.schema.base import UserError
+from interplay.schema.data import ProblemsSpec, TokenizerSpec
+from interplay.schema.digest import canonical
+from interplay.schema.environments import TicTacToe
+from interplay.schema.episode import SelfPlayEpisode
+from interplay.schema.reward import PayoffReward
+from interplay.schema.rl import Method, RLSpec
+from interplay.schema.run import Run
+from interplay.store.artifact import write_json
+from interplay.store.metrics import read
+from interplay.tasks import tic_tac_toe
+
+BOARD = tic_tac_toe.Problem("perfect", "XX.OO....", 0)
+"""X is to move and wins with 3; O would with 6."""
+ROW = cases.row("XX.OO.... X\n", "win", "tic_tac_toe", tic_tac_toe.dumps(BOARD))
+
+
+def setting(says: cases.Says) -> cases.Setting:
+    return cases.setting(says, [ROW])._replace(problem=lambda row: BOARD)
+
+
+def moves(*by_sample: str) -> cases.Says:
+    """Sample n plays the cells of by_sample[n] in turn, whoever moves; a letter is cut by the limit."""
+
+    def says(text: str, sample: int) -> str:
+        told = sum(c in "123456789" for c in text.partition("\n")[2])
+        move = by_sample[sample][told]
+        return move if move.isalpha() else f"{move}$"
+
+    return says
+
+
+def texts(played: cases.Setting) -> list[str]:
+    made = played.rollouts
+    return ["".join(map(chr, row[:n])) for row, n in zip(made.tokens.tolist(), made.lengths.tolist(), strict=True)]
+
+
+def test_each_seat_is_a_row_with_the_others_moves_as_what_it_read() -> None:
+    played = play(SelfPlayEpisode(), setting(moves("783", "763", "1", "x")), cases.asked([ROW], 4))
+    assert texts(played) == ["7$8\n3$", "8$", "7$", "6$", "1$", "x"], "a seat that never moved has no row"
+    assert played.seats.tolist() == [0, 1, 0, 1, 0, 0]
+    assert ["".join(map(chr, p)) for p in played.prompts] == [
+        "XX.OO.... X\n", "XX.OO.... O\n7\n", "XX.OO.... X\n", "XX.OO.... O\n7\n", "XX.OO.... X\n", "XX.OO.... X\n",
+    ]  # fmt: skip
+    assert played.observed[0].tolist() == [False, False, True, True, False, False]
+    found = earned(PayoffReward(), played, [ROW] * 6)
+    assert found.rewards.sequence == [1, -1, -1, 1, -1, -1], "three in a row; a blunder; a taken cell; a cut move"
+    assert [verdict.error for verdict in found.verdicts] == ["move", "move", "move", "none", "illegal", "illegal"]
+    assert [span.value for span in found.rewards.spans[0]] == [0, 1]
+
+
+def test_a_game_that_is_not_over_pays_nothing_and_no_other_family_plays() -> None:
+    played = play(SelfPlayEpisode(max_turns=2), setting(moves("78")), cases.asked([ROW]))
+    assert earned(PayoffReward(), played, [ROW] * 2).rewards.sequence == [0, 0]
+    other = cases.row("x", "1")
+    with pytest.raises(UserError, match="the family 'op_dag' of row 0 is no game"):
+        play(SelfPlayEpisode(), cases.setting(moves("1"), [other]), cases.asked([other]))
+
+
+def test_each_seat_has_a_baseline_that_is_read_before_it_moves_by_hand() -> None:
+    rows = [SimpleNamespace(family="kuhn"), SimpleNamespace(family="tic_tac_toe")]
+    spec, now = RoleAdvantage(decay=0.9), now_of(rows=rows)
+    batch = batch_of([1, -1, 0.5, -1], [0, 0, 0, 1], seats=torch.tensor([0, 1, 0, 0]))
+    first = advantages(spec, batch, now)
+    assert first[:, 0].tolist() == [1, -1, 0.5, -1], "a baseline starts at 0"
+    assert advantages(spec, batch, now).tolist() == first.tolist(), "reading does not move it"
+    remember(spec, batch, now)
+    assert now.memory.notes["role.baselines"] == pytest.approx(
+        {"kuhn.0": 0.9 * 0.1 + 0.1 * 0.5, "kuhn.1": -0.1, "tic_tac_toe.0": -0.1}
+    )
+    second = advantages(spec, batch, now)[:, 0].tolist()
+    assert second == pytest.approx([1 - 0.14, -1 + 0.1, 0.5 - 0.14, -1 + 0.1])
+    assert advantages(GroupAdvantage(), batch, now)[3, 0] == 0 != second[3], "GRPO learns nothing from a game alone"
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    results = tmp_path_factory.mktemp("results")
+    out, task = results / "problems" / ("a" * 12), TicTacToe()
+    spec = ProblemsSpec(task=task, bands={"b": {4: 0.5, 5: 0.5}}, shares={"b": 1.0}, size=40, split="rl", unique=False)
+    problems.run(spec, {}, out, Run())
+    write_json(out / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
+    init = results / "pretrain" / ("m" * 12)
+    tokenizer.run(TokenizerSpec(task=task), {}, init, Run())
+    decoder = folder.init(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
+    cases.teach(decoder, corpus.encode(out, init), 40)
+    folder.save(decoder, init / "model", init / "tokenizer")
+    return {"init": init, "data.0": out}
+
+
+def spec_of(steps: int) -> RLSpec:
+    method = Method(
+        paper="test", episode=SelfPlayEpisode(), advantage=RoleAdvantage(), planner=loops.FixedPlanner(num_generations=4)
+    )
+    given = {"reward": PayoffReward(), "mix": [1.0], "prompts_per_step": 6, "max_completion_length": 2}
+    return RLSpec(method=method, steps=steps, optimizer=loops.RLOptimizer(learning_rate=5e-3), **given)
+
+
+def test_a_killed_game_goes_on_with_its_baselines_and_ends_with_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
+    spec = spec_of(12)
+    loop.run(spec, inputs, tmp_path / "whole", loops.HOW)
+    run_killed(spec, inputs, tmp_path / "killed", loops.HOW, [(4, 0.02)])
+    assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
+    lines = read(tmp_path / "whole")
+    assert all(abs(line["kl_old"]) < 1e-6 for line in lines)
+    assert max(line["turns"] for line in lines) > 1, "the expert's games have taught the form of a move"
+    assert {line["strict"] > 0 for line in lines} == {True}
+
+
+@pytest.mark.parametrize(
+    ("method", "reward", "message"),
+    [
+        ({"advantage": {"name": "role"}}, "payoff", "role compares a game's seats, and the episode completion has none"),
+        ({"episode": {"name": "self_play"}}, "outcome", "reward = outcome is not what a game pays"),
+        ({"episode": {"name": "self_play"}, "planner": {"name": "xrpo"}}, "payoff", "xrpo makes groups of its own"),
+    ],
+)
+def test_what_does_not_go_with_a_game_is_refused_in_one_line(method: dict[str, object], reward: str, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        RLSpec.model_validate({"method": {"paper": "p", **method}, "reward": {"name": reward}, "mix": [1.0], "steps": 1})
