@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from interplay.model.decoder import Decoder
-from interplay.model.shared import hidden
+from interplay.model.shared import predicting
 from interplay.rl.batch import Batch
 
 
@@ -47,16 +47,13 @@ def scores(
     """Score the completions of `rows` (n,) int64 at the sampling temperature, on the CPU. T is the batch's.
 
     Logits are made where a token of a completion is predicted only: nobody asks about the rest."""
-    device = decoder.head().device
-    prompts, lengths, group = _prompts([batch.prompts[i] for i in rows.tolist()])
     width = int(batch.lengths[rows].max())
-    tokens = batch.tokens[rows, :width].to(device)
-    where = torch.arange(width) < batch.lengths[rows][:, None]
-    states = hidden(decoder, prompts.to(device), lengths.to(device), group.to(device), tokens, dtype)
-    logs = log_softmax(decoder.logits(states[where.to(device)]) / temperature, dim=-1)
-    chosen = logs.gather(1, tokens[where.to(device)][:, None])[:, 0]
+    tokens = batch.tokens[rows, :width].to(decoder.head().device)
+    states, where = predicting(decoder, [batch.prompts[i] for i in rows.tolist()], tokens, batch.lengths[rows], dtype)
+    logs = log_softmax(decoder.logits(states) / temperature, dim=-1)
+    chosen = logs.gather(1, tokens[where][:, None])[:, 0]
     room = torch.zeros(len(rows), batch.tokens.shape[1])
-    placed = torch.nn.functional.pad(where, (0, room.shape[1] - width))
+    placed = torch.nn.functional.pad(where.cpu(), (0, room.shape[1] - width))
     logp = room.masked_scatter(placed, chosen.cpu())
     return Scores(logp, room.masked_scatter(placed, -(logs.exp() * logs).sum(1).cpu()) if with_entropy else None)
 
@@ -70,12 +67,3 @@ def entropies(decoder: Decoder, batch: Batch, temperature: float, dtype: torch.d
             if entropy is not None:
                 found[rows] = entropy
     return found
-
-
-def _prompts(prompts: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct prompts (G,P) int64 padded with 0, their lengths (G,), and which of them each of the n prompts is, (n,)."""
-    number: dict[tuple[int, ...], int] = {}
-    group = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts]
-    longest = max(map(len, number))
-    padded = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in number])
-    return padded, torch.tensor([len(prompt) for prompt in number]), torch.tensor(group)
