@@ -30,6 +30,8 @@ COLUMNS = pa.schema(
     ]
 )
 """One row per problem (tasks.row.Row). `origin`: empty where the row was first made in this very set."""
+REJECTED = pa.field("rejected", pa.string())
+"""A further column of sets that hold pairs; absent in all others, whose bytes know nothing of pairs."""
 
 
 def table(columns: Sequence[Iterable[Any]]) -> pa.Table:
@@ -41,7 +43,9 @@ def table(columns: Sequence[Iterable[Any]]) -> pa.Table:
 def of_rows(rows: Sequence[Row]) -> pa.Table:
     """Rows as a table, numbered anew."""
     named = [name for name in COLUMNS.names if name != "index"]
-    return table([range(len(rows)), *([getattr(row, name) for row in rows] for name in named)])
+    made = table([range(len(rows)), *([getattr(row, name) for row in rows] for name in named)])
+    paired = [row.rejected for row in rows]
+    return made.append_column(REJECTED, pa.array(paired, REJECTED.type)) if any(paired) else made
 
 
 def write(rows: pa.Table, out: Path) -> None:
@@ -70,7 +74,7 @@ def distinct(folders: Iterable[Path]) -> tuple[int, int]:
 def rows(folder: Path, number: int) -> list[Row]:
     """The rows of an artifact, as set `number` of those that are read together."""
     found = load(folder)
-    columns = {name: found[name].to_pylist() for name in COLUMNS.names}
+    columns = {name: found[name].to_pylist() for name in found.column_names if name in (*COLUMNS.names, REJECTED.name)}
     digest = read_json(folder / "stage.json")["digest"]
     own = [f"{digest}:{index}" for index in columns["index"]]
     columns["origin"] = [origin or here for origin, here in zip(columns["origin"], own, strict=True)]
