@@ -1,4 +1,4 @@
-# The one LM trainer, under its three names.
+# The one LM trainer, under its three names; and the trainers on few data.
 
 
 rule pretrain:
@@ -44,6 +44,23 @@ rule sft:
         "logs/sft/{digest}.log",
     benchmark:
         "benchmarks/sft/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule prefer:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/prefer/{digest}/record.json"),
+    log:
+        "logs/prefer/{digest}.log",
+    benchmark:
+        "benchmarks/prefer/{digest}.tsv"
     threads: GRAPH.threads
     resources:
         mem_mb=GRAPH.memory_mb,

@@ -47,6 +47,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("PreferSpec", "mix"): {"mix": [0.25, 0.75]},
     ("EasyToHardSampler", "bands"): {"by": "band", "bands": ["a", "b"]},
     ("HardFirstSampler", "by"): {"by": "op", "bands": None},
     ("SingleStreamSampler", "rho"): {"rho": 0.9},

@@ -13,6 +13,7 @@ from interplay.schema import (
     loss,
     model,
     planner,
+    prefer,
     report,
     reward,
     rl,
@@ -24,6 +25,7 @@ from interplay.schema import (
     study,
     task,
     train,
+    tune,
     verify,
 )
 from interplay.schema.base import Model
@@ -128,6 +130,12 @@ PAGE: Page = [
         [rl.RLSpec, rl.RLOptimizer, rl.RLSchedule, rl.Method],
     ),
     (
+        "Preference optimisation",
+        "A stage of kind `prefer`, whose `data` are sets of pairs, made with a step `preference_pairs`. `validation` may name "
+        "such a set, too: its loss, rewards and accuracy are then measured as `eval_...`. Option names are TRL's.",
+        [prefer.PreferSpec, tune.TuneOptimizer, tune.TuneSchedule],
+    ),
+    (
         "Members of the seams",
         "Each is chosen by its `name`. `custom` is a function of the study's own.",
         [*MEMBERS, Custom, verify.Verify],
@@ -184,6 +192,9 @@ TITLES: dict[type[Model], str] = {
     rl.RLOptimizer: "optimizer of rl",
     rl.RLSchedule: "schedule of rl",
     rl.Method: "method",
+    prefer.PreferSpec: "kind: prefer",
+    tune.TuneOptimizer: "optimizer of prefer",
+    tune.TuneSchedule: "schedule of prefer",
     **MEMBERS,
     Custom: "custom",
     verify.Verify: "verify",
@@ -199,6 +210,7 @@ PLANNED = {
     dataset.DatasetSpec: {"sha256"},
     train.TrainSpec: {"seed"},
     rl.RLSpec: {"mix", "seed"},
+    prefer.PreferSpec: {"mix", "seed"},
     evaluate.EvaluateSpec: {"first_sample"},
     select.SelectSpec: {"candidates"},
     Custom: {"source"},

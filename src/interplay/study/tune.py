@@ -1,0 +1,57 @@
+"""What stages of tuning read: `prefer` and `reward_model` sets of pairs, `unlearn` what is to be forgotten and what retained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from interplay.schema.base import UserError, shown
+from interplay.schema.curate import CurateSpec
+from interplay.study import data
+
+if TYPE_CHECKING:
+    from interplay.study.expand import Expansion
+
+MAKERS = ("preference_pairs", "custom")
+"""Steps that may make pairs; a function of the study's own may do anything."""
+MIXES = {"data": "mix", "forget": "forget_mix", "retain": "retain_mix"}
+"""Key of a study's stage that names problem sets with shares, with which their roles begin -> key of the spec that holds the
+shares."""
+READS = {"prefer": ("data",), "reward_model": ("data",), "unlearn": ("forget", "retain")}
+"""Kind -> the keys that name what it is trained on."""
+
+
+def roles(e: Expansion, entry: dict[str, Any], key: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Keys of the spec that the planner fills in, and the roles of the problem sets. Raises UserError where a set is missing,
+    is what others are tested on, or holds no pairs where pairs are read."""
+    kind: str = entry["kind"]
+    spec: dict[str, Any] = {}
+    deps: dict[str, str] = {}
+    for word in MIXES:
+        wanted = word in READS[kind]
+        if wanted and word not in entry:
+            raise UserError(f"{e.where}: {key}.{word}: missing; name the problem sets and their shares")
+        if not wanted and word in entry:
+            raise UserError(f"{e.where}: {key}.{word}: a {kind} stage reads {' and '.join(READS[kind])}; take it away")
+        if wanted:
+            spec[MIXES[word]], found = e.mix(entry[word], key, word)
+            data.refuse_tests(e, entry[word], f"{key}.{word}")
+            deps |= {f"{word}{role.removeprefix('data')}": data.decontaminated(e, one, key) for role, one in found.items()}
+    if "validation" in entry:
+        deps["validation"] = e.problems(entry["validation"], f"{key}.validation")
+    if "data" in READS[kind]:
+        for role, digest in deps.items():
+            if not _may_hold_pairs(e, digest):
+                named = entry["validation"] if role == "validation" else list(entry["data"])
+                raise UserError(
+                    f"{e.where}: {key}.{role.partition('.')[0]} = {shown(named)}: holds no pairs; name a set that is made with a "
+                    "step preference_pairs"
+                )
+    return spec, deps
+
+
+def _may_hold_pairs(e: Expansion, digest: str) -> bool:
+    stage = e.plan.stages[digest]
+    if not isinstance(stage.spec, CurateSpec):
+        return False
+    made = any(step.name in MAKERS for step in stage.spec.steps)
+    return made or any(_may_hold_pairs(e, dep) for role, dep in stage.deps.items() if role.startswith("data."))
