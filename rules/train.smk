@@ -67,3 +67,20 @@ rule prefer:
         runtime=GRAPH.runtime,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule unlearn:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/unlearn/{digest}/record.json"),
+    log:
+        "logs/unlearn/{digest}.log",
+    benchmark:
+        "benchmarks/unlearn/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"

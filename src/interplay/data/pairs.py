@@ -10,8 +10,6 @@ from torch import Tensor
 
 from interplay.data import pool, sets, tokenizer
 from interplay.schema.base import UserError
-from interplay.schema.mix import largest_remainder
-from interplay.store.generator import generator
 from interplay.tasks.row import UNFINISHED, Row
 
 
@@ -37,14 +35,8 @@ def load(folders: Sequence[Path], mix: list[float], tokenizer_of: Path, seed: in
     for folder, rows in zip(folders, each, strict=True):
         if not rows:
             raise UserError(f"{stage}: data: {folder} holds no pairs; make them with a step preference_pairs")
-    most = min(len(rows) / share for rows, share in zip(each, mix, strict=True) if share > 0)
-    counts = largest_remainder(mix, int(most + 1e-9))
-    taken = [
-        rows[i]
-        for number, (rows, count) in enumerate(zip(each, counts, strict=True))
-        for i in np.sort(generator("pairs", seed, number).permutation(len(rows))[:count])
-    ]
-    return encode(taken, tokenizer_of, max_length, stage)
+    chosen = sets.in_shares([len(rows) for rows in each], mix, "pairs", seed)
+    return encode([rows[i] for rows, places in zip(each, chosen, strict=True) for i in places], tokenizer_of, max_length, stage)
 
 
 def encode(rows: list[Row], tokenizer_of: Path, max_length: int, stage: str) -> Pairs:

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from interplay.schema.base import UserError
+from interplay.schema.mix import largest_remainder
 from interplay.store.artifact import read_json
+from interplay.store.generator import generator
 from interplay.tasks.row import Row
 
 COLUMNS = pa.schema(
@@ -69,6 +71,17 @@ def distinct(folders: Iterable[Path]) -> tuple[int, int]:
     keys = [pq.read_table(folder / "keys.parquet", columns=["key"])["key"].to_pylist() for folder in folders]
     numbers = np.concatenate([np.array([int(key, 16) for key in own], np.uint64) for own in keys])
     return len(numbers), len(np.unique(numbers))
+
+
+def in_shares(sizes: Sequence[int], mix: list[float], *words: int | str) -> list[np.ndarray]:
+    """Which rows of sets of these sizes are taken for a mix, in the order of each set; the set that is smallest for its share is
+    used up, and which rows of the others are left out is drawn anew for other words."""
+    most = min(size / share for size, share in zip(sizes, mix, strict=True) if share > 0)
+    counts = largest_remainder(mix, int(most + 1e-9))
+    return [
+        np.sort(generator("shares", *words, number).permutation(size)[:count])
+        for number, (size, count) in enumerate(zip(sizes, counts, strict=True))
+    ]
 
 
 def rows(folder: Path, number: int) -> list[Row]:

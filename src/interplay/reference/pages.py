@@ -26,6 +26,7 @@ from interplay.schema import (
     task,
     train,
     tune,
+    unlearn,
     verify,
 )
 from interplay.schema.base import Model
@@ -136,6 +137,12 @@ PAGE: Page = [
         [prefer.PreferSpec, tune.TuneOptimizer, tune.TuneSchedule],
     ),
     (
+        "Unlearning",
+        "A stage of kind `unlearn`. In place of `data` it has `forget` and `retain`, problem sets with shares that sum to 1 on "
+        "either side. What objective uld leaves, a model and an assistant, can be evaluated and not trained on.",
+        [unlearn.UnlearnSpec],
+    ),
+    (
         "Members of the seams",
         "Each is chosen by its `name`. `custom` is a function of the study's own.",
         [*MEMBERS, Custom, verify.Verify],
@@ -193,8 +200,9 @@ TITLES: dict[type[Model], str] = {
     rl.RLSchedule: "schedule of rl",
     rl.Method: "method",
     prefer.PreferSpec: "kind: prefer",
-    tune.TuneOptimizer: "optimizer of prefer",
-    tune.TuneSchedule: "schedule of prefer",
+    tune.TuneOptimizer: "optimizer of prefer and unlearn",
+    tune.TuneSchedule: "schedule of prefer and unlearn",
+    unlearn.UnlearnSpec: "kind: unlearn",
     **MEMBERS,
     Custom: "custom",
     verify.Verify: "verify",
@@ -211,6 +219,7 @@ PLANNED = {
     train.TrainSpec: {"seed"},
     rl.RLSpec: {"mix", "seed"},
     prefer.PreferSpec: {"mix", "seed"},
+    unlearn.UnlearnSpec: {"forget_mix", "retain_mix", "seed"},
     evaluate.EvaluateSpec: {"first_sample"},
     select.SelectSpec: {"candidates"},
     Custom: {"source"},

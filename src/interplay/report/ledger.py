@@ -39,6 +39,7 @@ SETTINGS = {
         "optimizer.learning_rate",
     ],
     "prefer": ["loss_type", "beta", "steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate"],
+    "unlearn": ["objective", "formulation", "steps", "problems_per_step", "optimizer.name", "optimizer.learning_rate"],
     "evaluate": ["num_samples", "temperature", "top_p", "top_k", "max_completion_length"],
 }
 """Kind -> the spec's keys worth a reader's glance; the record holds all."""

@@ -157,9 +157,12 @@ def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, prompts: int, para
 
 
 def _tuned(kind: str, spec: Mapping[str, Any], tokens: int, parameters: int | None) -> Cost:
-    """A stage of TUNERS; a loss with a reference scores each token by it once."""
-    referred = kind == "prefer" and spec["loss_type"] not in REFERENCE_FREE
-    return _with_flops(Cost(tokens=tokens, parameters=parameters), tokens * referred)
+    """A stage of TUNERS; a loss with a reference scores each token by it once, or of npo the half
+    that is to be forgotten. Of uld, whose assistant is a part of the model, an upper bound."""
+    scored = tokens if kind == "prefer" and spec["loss_type"] not in REFERENCE_FREE else 0
+    if kind == "unlearn" and spec["objective"] == "npo":
+        scored = tokens // 2
+    return _with_flops(Cost(tokens=tokens, parameters=parameters), scored)
 
 
 def _rollouts(spec: Mapping[str, Any]) -> int:

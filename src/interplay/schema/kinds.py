@@ -12,6 +12,7 @@ from interplay.schema.report import ReportSpec
 from interplay.schema.rl import RLSpec
 from interplay.schema.select import SelectSpec
 from interplay.schema.train import MidtrainSpec, PretrainSpec, SftSpec
+from interplay.schema.unlearn import UnlearnSpec
 
 
 class Kind(NamedTuple):
@@ -37,6 +38,7 @@ KINDS: dict[str, Kind] = {
     "sft": Kind(SftSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
     "rl": Kind(RLSpec, "interplay.rl.loop:run", light=("metrics.jsonl",)),
     "prefer": Kind(PreferSpec, "interplay.train.prefer:run", light=("metrics.jsonl",)),
+    "unlearn": Kind(UnlearnSpec, "interplay.train.unlearn:run", light=("metrics.jsonl",)),
     "evaluate": Kind(EvaluateSpec, "interplay.evaluate.run:run", light=("prompts.parquet",)),
     "select": Kind(SelectSpec, "interplay.evaluate.select:run"),
     "report": Kind(ReportSpec, "interplay.report.page:run", reads_light=True),
@@ -45,7 +47,7 @@ SETS = ("problems", "dataset", "curate")
 """Kinds that make a problem set."""
 TRAINERS = ("pretrain", "midtrain", "sft")
 """Kinds of the one LM trainer: they spend tokens."""
-TUNERS = ("prefer",)
+TUNERS = ("prefer", "unlearn")
 """Kinds of trainers on few data, which count steps (schema.tune.TuneSpec)."""
 
 

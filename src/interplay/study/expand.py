@@ -119,6 +119,7 @@ class Expansion:
         given = {key: value for key, value in entry.items() if key not in OWN_KEYS}
         if kind == "source":
             return self.stage(kind, given, {}, key)
+        tune.leads_on(self, before, key)
         if kind in TUNERS:
             return self._tuned(name, given, entry, str(before), seed, arm)
         if "data" not in entry:

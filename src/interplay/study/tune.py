@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from interplay.schema.base import UserError, shown
 from interplay.schema.curate import CurateSpec
+from interplay.schema.unlearn import UnlearnSpec
+from interplay.store.artifact import split_ref
 from interplay.study import data
 
 if TYPE_CHECKING:
@@ -47,6 +49,16 @@ def roles(e: Expansion, entry: dict[str, Any], key: str) -> tuple[dict[str, Any]
                     "step preference_pairs"
                 )
     return spec, deps
+
+
+def leads_on(e: Expansion, before: str | None, key: str) -> None:
+    """What a stage starts from is a single model. Raises UserError where it is what uld leaves."""
+    stage = e.plan.stages.get(split_ref(before or "")[0])
+    if stage is not None and isinstance(stage.spec, UnlearnSpec) and stage.spec.objective == "uld":
+        raise UserError(
+            f"{e.where}: {key}: the stage before it leaves a model and an assistant (objective uld), which can be evaluated and "
+            "not trained on; end the path there"
+        )
 
 
 def _may_hold_pairs(e: Expansion, digest: str) -> bool:
