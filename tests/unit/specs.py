@@ -206,7 +206,7 @@ DEPS: dict[str, dict[str, str]] = {
     "sft": {"corpus": "a" * 12, "init": "b" * 12},
     "rl": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
     "prefer": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
-    "unlearn": {"forget.0": "a" * 12, "forget.1": "b" * 12, "retain.0": "c" * 12, "retain.1": "d" * 12, "init": "e" * 12},
+    "unlearn": {"forget.0": "a" * 12, "forget.1": "b" * 12, "retain.0": "c" * 12, "retain.1": "d" * 12, "init": "f" * 12},
     "evaluate": {"model": "a" * 12, "data": "b" * 12},
     "select": {"init": "a" * 12},
     "report": {"a" * 12: "a" * 12},

@@ -23,7 +23,7 @@ GOLDEN = {
     "sft": "6bc10ed2af3e",
     "rl": "9890592e4e26",
     "prefer": "872e4294db80",
-    "unlearn": "b045fd16e98f",
+    "unlearn": "53273f6fa63e",
     "evaluate": "956a5336619c",
     "select": "ea09631f9408",
     "report": "b51e27c4e874",

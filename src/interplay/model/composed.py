@@ -27,8 +27,8 @@ class Composed(NamedTuple):
 
     def logits(self, base: Tensor, assistant: Tensor) -> Tensor:
         """Logits (..., V) of the whole. Those of the assistant count as log ratios to knowing nothing, so that where it is
-        uniform the model stays as it is. Tokens that the model finds less likely than `top_logit_filter` times its likeliest keep their
-        own, so that noise in the assistant's tail makes none of them likely."""
+        uniform the model stays as it is. Tokens that the model finds less likely than `top_logit_filter` times its likeliest
+        keep their own, so that noise in the assistant's tail makes none of them likely."""
         least = base.amax(-1, keepdim=True) + (math.log(self.top_logit_filter) if self.top_logit_filter else -math.inf)
         known = assistant.log_softmax(-1) + math.log(assistant.shape[-1])
         return base - self.logit_weight * known.masked_fill(base < least, 0.0)
