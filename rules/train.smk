@@ -84,3 +84,20 @@ rule unlearn:
         runtime=GRAPH.runtime,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule reward_model:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/reward_model/{digest}/record.json"),
+    log:
+        "logs/reward_model/{digest}.log",
+    benchmark:
+        "benchmarks/reward_model/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
+    shell:
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"

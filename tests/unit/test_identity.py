@@ -24,6 +24,7 @@ GOLDEN = {
     "rl": "9890592e4e26",
     "prefer": "872e4294db80",
     "unlearn": "53273f6fa63e",
+    "reward_model": "730141a29115",
     "evaluate": "956a5336619c",
     "select": "ea09631f9408",
     "report": "b51e27c4e874",

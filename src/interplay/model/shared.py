@@ -52,7 +52,7 @@ def predicting(
 
     Only places that predict a token come back: nobody asks about the rest."""
     device = tokens.device
-    padded, prompt_lengths, group = _distinct(prompts)
+    padded, prompt_lengths, group = distinct(prompts)
     states = hidden(decoder, padded.to(device), prompt_lengths.to(device), group.to(device), tokens, dtype)
     where = (torch.arange(tokens.shape[1]) < lengths.cpu()[:, None]).to(device)
     return states[where], where
@@ -65,7 +65,7 @@ def token_logps(decoder: Decoder, prompts: list[list[int]], tokens: Tensor, leng
     return torch.zeros(tokens.shape, device=tokens.device).masked_scatter(where, logs)
 
 
-def _distinct(prompts: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
+def distinct(prompts: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
     """The distinct prompts (G,P) int64 padded with 0, their lengths (G,), and which of them each of the n prompts is, (n,)."""
     number: dict[tuple[int, ...], int] = {}
     group = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts]

@@ -16,6 +16,7 @@ from interplay.schema import (
     prefer,
     report,
     reward,
+    reward_model,
     rl,
     run,
     sampler,
@@ -143,6 +144,13 @@ PAGE: Page = [
         [unlearn.UnlearnSpec],
     ),
     (
+        "Reward models",
+        "A stage of kind `reward_model`, whose `data` and `validation` are sets of pairs. `samples` may name an evaluate stage: "
+        "among its samples by the model before, the record tells how often the best by reward is right. What follows on a path, "
+        "its evaluations too, starts from the model before, since a reward model writes nothing.",
+        [reward_model.RewardModelSpec],
+    ),
+    (
         "Members of the seams",
         "Each is chosen by its `name`. `custom` is a function of the study's own.",
         [*MEMBERS, Custom, verify.Verify],
@@ -200,8 +208,9 @@ TITLES: dict[type[Model], str] = {
     rl.RLSchedule: "schedule of rl",
     rl.Method: "method",
     prefer.PreferSpec: "kind: prefer",
-    tune.TuneOptimizer: "optimizer of prefer and unlearn",
-    tune.TuneSchedule: "schedule of prefer and unlearn",
+    tune.TuneOptimizer: "optimizer of prefer, unlearn and reward_model",
+    tune.TuneSchedule: "schedule of prefer, unlearn and reward_model",
+    reward_model.RewardModelSpec: "kind: reward_model",
     unlearn.UnlearnSpec: "kind: unlearn",
     **MEMBERS,
     Custom: "custom",
@@ -219,6 +228,7 @@ PLANNED = {
     train.TrainSpec: {"seed"},
     rl.RLSpec: {"mix", "seed"},
     prefer.PreferSpec: {"mix", "seed"},
+    reward_model.RewardModelSpec: {"mix", "seed"},
     unlearn.UnlearnSpec: {"forget_mix", "retain_mix", "seed"},
     evaluate.EvaluateSpec: {"first_sample"},
     select.SelectSpec: {"candidates"},

@@ -31,6 +31,7 @@ UNITS = {
 }
 """Key of metrics.jsonl -> what the axis says."""
 LOSSES = {"rl": "policy loss", "prefer": "preference loss", "unlearn": "unlearning objective"}
+LOSSES |= {"reward_model": "loss of pairs"}
 """Kind -> what its loss is; elsewhere cross-entropy."""
 STEPS = {"rl": "RL step"}
 WIDE_RANGE = 30.0

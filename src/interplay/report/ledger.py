@@ -40,6 +40,7 @@ SETTINGS = {
     ],
     "prefer": ["loss_type", "beta", "steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate"],
     "unlearn": ["objective", "formulation", "steps", "problems_per_step", "optimizer.name", "optimizer.learning_rate"],
+    "reward_model": ["heads", "margin", "steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate"],
     "evaluate": ["num_samples", "temperature", "top_p", "top_k", "max_completion_length"],
 }
 """Kind -> the spec's keys worth a reader's glance; the record holds all."""

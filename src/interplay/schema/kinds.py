@@ -9,6 +9,7 @@ from interplay.schema.dataset import DatasetSpec
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.prefer import PreferSpec
 from interplay.schema.report import ReportSpec
+from interplay.schema.reward_model import RewardModelSpec
 from interplay.schema.rl import RLSpec
 from interplay.schema.select import SelectSpec
 from interplay.schema.train import MidtrainSpec, PretrainSpec, SftSpec
@@ -39,6 +40,7 @@ KINDS: dict[str, Kind] = {
     "rl": Kind(RLSpec, "interplay.rl.loop:run", light=("metrics.jsonl",)),
     "prefer": Kind(PreferSpec, "interplay.train.prefer:run", light=("metrics.jsonl",)),
     "unlearn": Kind(UnlearnSpec, "interplay.train.unlearn:run", light=("metrics.jsonl",)),
+    "reward_model": Kind(RewardModelSpec, "interplay.train.reward_model:run", light=("metrics.jsonl",)),
     "evaluate": Kind(EvaluateSpec, "interplay.evaluate.run:run", light=("prompts.parquet",)),
     "select": Kind(SelectSpec, "interplay.evaluate.select:run"),
     "report": Kind(ReportSpec, "interplay.report.page:run", reads_light=True),
@@ -47,7 +49,7 @@ SETS = ("problems", "dataset", "curate")
 """Kinds that make a problem set."""
 TRAINERS = ("pretrain", "midtrain", "sft")
 """Kinds of the one LM trainer: they spend tokens."""
-TUNERS = ("prefer", "unlearn")
+TUNERS = ("prefer", "unlearn", "reward_model")
 """Kinds of trainers on few data, which count steps (schema.tune.TuneSpec)."""
 
 

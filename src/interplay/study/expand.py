@@ -155,7 +155,7 @@ class Expansion:
     def _tuned(self, name: str, given: dict[str, Any], entry: dict[str, Any], before: str, seed: int, arm: str) -> str:
         """A stage of a path that is one of TUNERS."""
         key = f"stages.{name}"
-        mixes, roles = tune.roles(self, entry, key)
+        mixes, roles = tune.roles(self, entry, before, key)
         spec = {**given, **mixes, "seed": self._seed(given, seed, key)}
         digest = self.stage(entry["kind"], spec, {"init": before, **roles}, key, f"{arm}/{name}/seed{seed}")
         self._remember(digest, before, [dep for role, dep in roles.items() if is_data(role)])
@@ -232,7 +232,9 @@ class Expansion:
                 digest = self.model_stage(step, entry, before, self.tokenizer, seed if step in vary else first, name)
             self.tokenizer = self.tokenizer or digest
             path.append(ReportStage(name=step, kind=entry["kind"], digest=digest, step=at))
-            before = ladder.reference(self.plan.stages[digest], at, f"{self.where}: arms.{arm.group}.path = {part!r}")
+            reference = ladder.reference(self.plan.stages[digest], at, f"{self.where}: arms.{arm.group}.path = {part!r}")
+            # A reward model writes nothing: what follows starts from the model that it was made of.
+            before = before if entry["kind"] == "reward_model" else reference
         return path, str(before)
 
     def fresh_tokenizer(self) -> str:

@@ -9,6 +9,7 @@ from interplay.schema.data import ProblemsSpec
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.metric import is_metric
 from interplay.schema.report import ReportRung, ReportStage
+from interplay.schema.reward_model import RewardModelSpec
 from interplay.schema.rl import RLSpec
 from interplay.schema.train import TrainSpec
 from interplay.schema.tune import TuneSpec
@@ -37,7 +38,9 @@ def blocks(num_samples: Any, first: Any) -> list[dict[str, int]]:
 
 
 def kept(stage: Stage) -> list[int]:
-    """Steps at which a stage keeps its model, in order."""
+    """Steps at which a stage keeps its model, in order; of a reward model none, since it writes nothing."""
+    if isinstance(stage.spec, RewardModelSpec):
+        return []
     return sorted(set(stage.spec.checkpoints)) if isinstance(stage.spec, TrainSpec | RLSpec | TuneSpec) else []
 
 

@@ -11,7 +11,7 @@ from interplay.study import check
 from interplay.study.arms import SPLIT, Own, Tree, replaced
 from interplay.study.tune import MIXES
 
-OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate", "offline", "forget", "retain"}
+OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate", "offline", "forget", "retain", "samples"}
 """Keys of a study's stage that are not keys of its kind's spec or its run block."""
 
 

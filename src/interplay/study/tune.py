@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MAKERS = ("preference_pairs", "custom")
 """Steps that may make pairs; a function of the study's own may do anything."""
+PAIRS = ("data", "validation")
+"""Roles that hold pairs, of kinds that read some."""
 MIXES = {"data": "mix", "forget": "forget_mix", "retain": "retain_mix"}
 """Key of a study's stage that names problem sets with shares, with which their roles begin -> key of the spec that holds the
 shares."""
@@ -22,7 +24,7 @@ READS = {"prefer": ("data",), "reward_model": ("data",), "unlearn": ("forget", "
 """Kind -> the keys that name what it is trained on."""
 
 
-def roles(e: Expansion, entry: dict[str, Any], key: str) -> tuple[dict[str, Any], dict[str, str]]:
+def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Keys of the spec that the planner fills in, and the roles of the problem sets. Raises UserError where a set is missing,
     is what others are tested on, or holds no pairs where pairs are read."""
     kind: str = entry["kind"]
@@ -40,8 +42,15 @@ def roles(e: Expansion, entry: dict[str, Any], key: str) -> tuple[dict[str, Any]
             deps |= {f"{word}{role.removeprefix('data')}": data.decontaminated(e, one, key) for role, one in found.items()}
     if "validation" in entry:
         deps["validation"] = e.problems(entry["validation"], f"{key}.validation")
+    if kind == "reward_model":
+        if "validation" not in entry:
+            raise UserError(f"{e.where}: {key}.validation: missing; name a set of pairs, by which the model is judged")
+        if "samples" in entry:
+            deps |= _samples(e, entry["samples"], before, key)
+    elif "samples" in entry:
+        raise UserError(f"{e.where}: {key}.samples: a {kind} stage reads none; take it away")
     if "data" in READS[kind]:
-        for role, digest in deps.items():
+        for role, digest in ((role, one) for role, one in deps.items() if role.partition(".")[0] in PAIRS):
             if not _may_hold_pairs(e, digest):
                 named = entry["validation"] if role == "validation" else list(entry["data"])
                 raise UserError(
@@ -49,6 +58,16 @@ def roles(e: Expansion, entry: dict[str, Any], key: str) -> tuple[dict[str, Any]
                     "step preference_pairs"
                 )
     return spec, deps
+
+
+def _samples(e: Expansion, name: Any, before: str, key: str) -> dict[str, str]:
+    """`samples.<block>` and `prompts`: the evaluation that the evaluate stage `name` makes of the model before, and its problems.
+    Raises UserError where there is no such stage."""
+    if e.pick(e.entries, name, f"{key}.samples", "stage").get("kind") != "evaluate":
+        raise UserError(f"{e.where}: {key}.samples = {shown(name)}: must name an evaluate stage, whose samples are judged")
+    blocks = e.evaluation(e.entries, name, before, key)
+    problems = e.plan.stages[blocks[0]].deps["data"]
+    return {"prompts": problems, **{f"samples.{number}": block for number, block in enumerate(blocks)}}
 
 
 def leads_on(e: Expansion, before: str | None, key: str) -> None:
