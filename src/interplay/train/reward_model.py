@@ -145,7 +145,7 @@ def best_of(course: Course, inputs: dict[str, Path]) -> dict[str, dict[str, floa
         for sample in pq.read_table(inputs[role] / "samples.parquet").to_pylist():
             drawn[sample["index"]].append(sample)
     encoder, eos = tokenizer.load(inputs["init"]), tokenizer.special(inputs["init"]).eos
-    prompts = pool.encode(encoder, [row.prompt for row in rows])
+    prompts = dict(zip((row.index for row in rows), pool.encode(encoder, [row.prompt for row in rows]), strict=True))
     least = min(map(len, drawn.values()))
     counts = [1 << power for power in range(least.bit_length())]
     right: dict[int, dict[str, int]] = {n: defaultdict(int) for n in counts}
