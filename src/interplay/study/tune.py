@@ -35,7 +35,7 @@ def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[d
         if wanted and word not in entry:
             raise UserError(f"{e.where}: {key}.{word}: missing; name the problem sets and their shares")
         if not wanted and word in entry:
-            raise UserError(f"{e.where}: {key}.{word}: a {kind} stage reads {' and '.join(READS[kind])}; take it away")
+            raise UserError(f"{e.where}: {key}.{word}: a stage of kind {kind} reads {' and '.join(READS[kind])}; take it away")
         if wanted:
             spec[MIXES[word]], found = e.mix(entry[word], key, word)
             data.refuse_tests(e, entry[word], f"{key}.{word}")
@@ -48,7 +48,7 @@ def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[d
         if "samples" in entry:
             deps |= _samples(e, entry["samples"], before, key)
     elif "samples" in entry:
-        raise UserError(f"{e.where}: {key}.samples: a {kind} stage reads none; take it away")
+        raise UserError(f"{e.where}: {key}.samples: a stage of kind {kind} reads none; take it away")
     if "data" in READS[kind]:
         for role, digest in ((role, one) for role, one in deps.items() if role.partition(".")[0] in PAIRS):
             if not _may_hold_pairs(e, digest):
