@@ -7,7 +7,7 @@ from typing import Any
 from interplay.report.plain import aligned, short
 from interplay.schema.base import UserError, parse
 from interplay.schema.digest import canonical, digest
-from interplay.schema.kinds import KINDS, TRAINERS
+from interplay.schema.kinds import KINDS, TRAINERS, TUNERS
 from interplay.schema.leaves import difference
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
@@ -37,7 +37,7 @@ def shortened(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
     Raises UserError for kinds that have no steps, and for more steps than the stage has."""
     spec = dict(stage["spec"])
-    if stage["kind"] == "rl":
+    if stage["kind"] in ("rl", *TUNERS):
         whole, key, value = spec["steps"], "steps", steps
     elif stage["kind"] in TRAINERS:
         whole, key, value = -(-spec["tokens"] // spec["batch_tokens"]), "tokens", steps * spec["batch_tokens"]

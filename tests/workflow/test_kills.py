@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from conftest import BEHIND, Laboratory
 
+from interplay.schema.curate import CurateSpec
 from interplay.schema.kinds import KINDS
 from interplay.schema.run import Run
 from interplay.schema.select import SelectSpec
 from interplay.schema.train import MidtrainSpec, PretrainSpec, SftSpec
+from interplay.schema.unlearn import UnlearnSpec
 from interplay.store import artifact
 from interplay.store.stop import EXIT
 from interplay.study.plan import Stage
@@ -51,6 +53,8 @@ def stage_of(copy: Laboratory, kind: str) -> Path:
         spec = {"midtrain": MidtrainSpec, "sft": SftSpec}[kind](tokens=60000, batch_tokens=1024, checkpoints=[20])
         deps = {"init": base, "corpus": planned["deps"]["corpus"], "validation": planned["deps"]["validation"]}
         return plan(copy, Stage.make(kind, spec, deps, how, kind))
+    if kind in ("prefer", "reward_model", "unlearn"):
+        return tuning_stage(copy, kind, how)
     if kind == "source":
         base, _ = first(copy, "pretrain")
         model = copy.folder / "results/pretrain" / base / "model"
@@ -70,6 +74,22 @@ def stage_of(copy: Laboratory, kind: str) -> Path:
     if out.name == digest:
         unmade(out)
     return out
+
+
+def tuning_stage(copy: Laboratory, kind: str, how: Run) -> Path:
+    """One of the stages that no study of the laboratory has; pairs are made of the samples of its evaluation."""
+    base, _ = first(copy, "pretrain")
+    _, judged = first(copy, "evaluate")
+    data, steps = judged["deps"]["data"], {"steps": 20, "checkpoints": [5]}
+    if kind == "unlearn":
+        spec = UnlearnSpec(forget_mix=[1.0], retain_mix=[1.0], **steps)
+        return plan(copy, Stage.make(kind, spec, {"init": base, "forget.0": data, "retain.0": data}, how, kind))
+    pairs = CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "preference_pairs", "chosen": "gold"}]})
+    samples, _ = first(copy, "evaluate")
+    made = plan(copy, Stage.make("curate", pairs, {"data.0": data, "samples.0.0.0": samples}, how, "pairs"))
+    assert copy.run("python", "-m", "interplay.stage", "run", made.name).returncode == 0
+    deps = {"init": base, "data.0": made.name, "validation": made.name}
+    return plan(copy, Stage.make(kind, KINDS[kind].spec.model_validate({"mix": [1.0], **steps}), deps, how, kind))
 
 
 def unmade(out: Path) -> None:

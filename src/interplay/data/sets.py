@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from interplay.schema.base import UserError
+from interplay.schema.mix import largest_remainder
 from interplay.store.artifact import read_json
+from interplay.store.generator import generator
 from interplay.tasks.row import Row
 
 COLUMNS = pa.schema(
@@ -30,6 +32,8 @@ COLUMNS = pa.schema(
     ]
 )
 """One row per problem (tasks.row.Row). `origin`: empty where the row was first made in this very set."""
+REJECTED = pa.field("rejected", pa.string())
+"""A further column of sets that hold pairs; absent in all others, whose bytes know nothing of pairs."""
 
 
 def table(columns: Sequence[Iterable[Any]]) -> pa.Table:
@@ -41,7 +45,9 @@ def table(columns: Sequence[Iterable[Any]]) -> pa.Table:
 def of_rows(rows: Sequence[Row]) -> pa.Table:
     """Rows as a table, numbered anew."""
     named = [name for name in COLUMNS.names if name != "index"]
-    return table([range(len(rows)), *([getattr(row, name) for row in rows] for name in named)])
+    made = table([range(len(rows)), *([getattr(row, name) for row in rows] for name in named)])
+    paired = [row.rejected for row in rows]
+    return made.append_column(REJECTED, pa.array(paired, REJECTED.type)) if any(paired) else made
 
 
 def write(rows: pa.Table, out: Path) -> None:
@@ -67,10 +73,21 @@ def distinct(folders: Iterable[Path]) -> tuple[int, int]:
     return len(numbers), len(np.unique(numbers))
 
 
+def in_shares(sizes: Sequence[int], mix: list[float], *words: int | str) -> list[np.ndarray]:
+    """Which rows of sets of these sizes are taken for a mix, in the order of each set; the set that is smallest for its share is
+    used up, and which rows of the others are left out is drawn anew for other words."""
+    most = min(size / share for size, share in zip(sizes, mix, strict=True) if share > 0)
+    counts = largest_remainder(mix, int(most + 1e-9))
+    return [
+        np.sort(generator("shares", *words, number).permutation(size)[:count])
+        for number, (size, count) in enumerate(zip(sizes, counts, strict=True))
+    ]
+
+
 def rows(folder: Path, number: int) -> list[Row]:
     """The rows of an artifact, as set `number` of those that are read together."""
     found = load(folder)
-    columns = {name: found[name].to_pylist() for name in COLUMNS.names}
+    columns = {name: found[name].to_pylist() for name in found.column_names if name in (*COLUMNS.names, REJECTED.name)}
     digest = read_json(folder / "stage.json")["digest"]
     own = [f"{digest}:{index}" for index in columns["index"]]
     columns["origin"] = [origin or here for origin, here in zip(columns["origin"], own, strict=True)]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from interplay.data import corpus, packing, sets
 from interplay.data.packing import Encoded
-from interplay.model import folder
+from interplay.model.composed import Composed, whole
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
 from interplay.schema.base import UserError
@@ -20,7 +20,7 @@ def of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
     """For each problem of a set, in its order, the mean negative log-likelihood per token (P,) float64 of its gold solution after
     its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
     solution has no token."""
-    decoder = folder.load(model / "model").to(device(how))
+    decoder = whole(model, device(how))
     encoded = corpus.encode(data, model)
     if len(encoded.lengths) != sets.load(data, ["index"]).num_rows:
         raise UserError(
@@ -29,7 +29,7 @@ def of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
     return per_problem(decoder, encoded, how.micro_batch_tokens, getattr(torch, spec.dtype))
 
 
-def per_problem(decoder: Decoder, problems: Encoded, pass_tokens: int, dtype: torch.dtype) -> np.ndarray:
+def per_problem(decoder: Decoder | Composed, problems: Encoded, pass_tokens: int, dtype: torch.dtype) -> np.ndarray:
     """The same of encoded problems; at most about `pass_tokens` tokens, padding included, go through the model at a time. Batches
     hold problems of similar length, so that the result depends on the problems and on `pass_tokens` alone."""
     found = np.full(len(problems.lengths), np.nan)
@@ -50,7 +50,7 @@ def _passes(order: np.ndarray, lengths: np.ndarray, pass_tokens: int) -> list[np
 
 
 @torch.inference_mode()
-def _means(decoder: Decoder, problems: Encoded, dtype: torch.dtype) -> np.ndarray:
+def _means(decoder: Decoder | Composed, problems: Encoded, dtype: torch.dtype) -> np.ndarray:
     """The mean (B,) of each of B problems, padded at their ends, where no token that counts can see."""
     count, width = len(problems.lengths), int(problems.lengths.max())
     rows, columns = (
@@ -62,10 +62,13 @@ def _means(decoder: Decoder, problems: Encoded, dtype: torch.dtype) -> np.ndarra
     # What an empty prompt leaves unpredicted, the first token, counts for nothing.
     scored = columns >= np.maximum(problems.prompts, 1)[rows]
     row, column = rows[scored], columns[scored]
-    at = decoder.head().device
+    parts = [decoder.base, decoder.assistant] if isinstance(decoder, Composed) else [decoder]
+    at = parts[0].head().device
     positions = torch.arange(width, device=at)[None]
-    hidden = decoder.hidden(torch.from_numpy(ids).to(at), positions, dtype=dtype)[row, column - 1]
+    hidden = [part.hidden(torch.from_numpy(ids).to(at), positions, dtype=dtype)[row, column - 1] for part in parts]
+    logits = [part.logits(states) for part, states in zip(parts, hidden, strict=True)]
     targets = torch.from_numpy(ids[row, column]).to(at)
-    losses = F.cross_entropy(decoder.logits(hidden), targets, reduction="none").double().cpu().numpy()
+    whole_logits = decoder.logits(*logits) if isinstance(decoder, Composed) else logits[0]
+    losses = F.cross_entropy(whole_logits, targets, reduction="none").double().cpu().numpy()
     sums, tokens = np.bincount(row, losses, count), np.bincount(row, minlength=count)
     return np.divide(sums, tokens, out=np.full(count, np.nan), where=tokens > 0)

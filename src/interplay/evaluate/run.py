@@ -15,7 +15,7 @@ from interplay.data import tokenizer as text
 from interplay.evaluate import nll
 from interplay.evaluate.passk import Samples, summarise
 from interplay.evaluate.samples import by_turn, judge, judged
-from interplay.model import folder
+from interplay.model.composed import whole
 from interplay.model.device import device
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes.play import Setting
@@ -94,7 +94,7 @@ def _sample(
 ) -> None:
     """Sample and judge each shard (ids of problems) and write its file."""
     tokenizer, special = text.load(model), text.special(model)
-    sampler = engine(spec.engine, folder.load(model / "model").to(device(how)), how, getattr(torch, spec.dtype))
+    sampler = engine(spec.engine, whole(model, device(how)), how, getattr(torch, spec.dtype))
     sampling = Sampling(
         temperature=spec.temperature,
         top_p=spec.top_p,

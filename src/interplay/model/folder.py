@@ -53,15 +53,25 @@ def init(shape: Shape, vocab_size: int, seed: int) -> Decoder:
 def save(decoder: Decoder, folder: Path, tokenizer_folder: Path) -> None:
     """Write `decoder` with the tokenizer's files as a folder that AutoModelForCausalLM and AutoTokenizer load. Bytes depend on
     the values alone. Each file appears whole, the weights last."""
+    describe(decoder, folder, tokenizer_folder)
+    save_tensors(decoder.state_dict(), folder / "model.safetensors")
+
+
+def describe(decoder: Decoder, folder: Path, tokenizer_folder: Path, **more: Any) -> None:
+    """Write all of such a folder but the weights. `more` are keys of config.json that replace those of a causal model."""
     folder.mkdir(parents=True, exist_ok=True)
     copy_files(tokenizer_folder, folder, TOKENIZER_FILES)
     special = special_tokens(tokenizer_folder)
-    write_json(folder / "config.json", config(decoder, special))
+    write_json(folder / "config.json", {**config(decoder, special), **more})
     generation = tokenizer_folder / "generation_config.json"
     stops = read_json(generation) if generation.exists() else {k: v for k, v in special.items() if v is not None}
     write_json(folder / "generation_config.json", stops)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in decoder.state_dict().items()}
-    write_atomic(folder / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
+
+
+def save_tensors(tensors: dict[str, Tensor], file: Path) -> None:
+    """Write tensors as safetensors; the file appears whole."""
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomic(file, safetensors.torch.save(whole, metadata={"format": "pt"}))
 
 
 def copy_files(source: Path, target: Path, names: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ arXiv:2506.05433)."""
 
 import torch
 from torch import Tensor
+from torch.nn.functional import log_softmax
 
 from interplay.model.decoder import Decoder, forward, rotary
 
@@ -40,6 +41,37 @@ def hidden(decoder: Decoder, prompts: Tensor, lengths: Tensor, group: Tensor, co
     of_prompts, of_completions = parts(states)
     last = of_prompts[torch.arange(count, device=prompts.device), lengths - 1]
     return torch.cat((last[group][:, None], of_completions), 1)
+
+
+def predicting(
+    decoder: Decoder, prompts: list[list[int]], tokens: Tensor, lengths: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Final hidden states (M, D) in `dtype` from which the real tokens of completions are predicted, and where those stand,
+    (n, T) bool. `tokens` (n, T) int64, padded on the right, lie on the decoder's device; `lengths` (n,) are those of the
+    completions, which follow the n `prompts`. Equal prompts pass once.
+
+    Only places that predict a token come back: nobody asks about the rest."""
+    device = tokens.device
+    padded, prompt_lengths, group = distinct(prompts)
+    states = hidden(decoder, padded.to(device), prompt_lengths.to(device), group.to(device), tokens, dtype)
+    where = (torch.arange(tokens.shape[1]) < lengths.cpu()[:, None]).to(device)
+    return states[where], where
+
+
+def token_logps(decoder: Decoder, prompts: list[list[int]], tokens: Tensor, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+    """The log-probability (n, T) float32, in nats, of each token of the completions of `predicting`; 0 past a completion."""
+    states, where = predicting(decoder, prompts, tokens, lengths, dtype)
+    logs = log_softmax(decoder.logits(states), dim=-1).gather(1, tokens[where][:, None])[:, 0]
+    return torch.zeros(tokens.shape, device=tokens.device).masked_scatter(where, logs)
+
+
+def distinct(prompts: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
+    """The distinct prompts (G,P) int64 padded with 0, their lengths (G,), and which of them each of the n prompts is, (n,)."""
+    number: dict[tuple[int, ...], int] = {}
+    group = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts]
+    longest = max(map(len, number))
+    padded = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in number])
+    return padded, torch.tensor([len(prompt) for prompt in number]), torch.tensor(group)
 
 
 def _mask(seen: Tensor, dtype: torch.dtype) -> Tensor:

@@ -15,8 +15,10 @@ from interplay.schema import (
     loss,
     model,
     planner,
+    prefer,
     report,
     reward,
+    reward_model,
     rl,
     run,
     sampler,
@@ -26,6 +28,8 @@ from interplay.schema import (
     study,
     task,
     train,
+    tune,
+    unlearn,
     verify,
 )
 from interplay.schema.base import Model
@@ -131,6 +135,25 @@ PAGE: Page = [
         [rl.RLSpec, rl.RLOptimizer, rl.RLSchedule, rl.Method],
     ),
     (
+        "Preference optimisation",
+        "A stage of kind `prefer`, whose `data` are sets of pairs, made with a step `preference_pairs`. `validation` may name "
+        "such a set, too: its loss, rewards and accuracy are then measured as `eval_...`. Option names are TRL's.",
+        [prefer.PreferSpec, tune.TuneOptimizer, tune.TuneSchedule],
+    ),
+    (
+        "Unlearning",
+        "A stage of kind `unlearn`. In place of `data` it has `forget` and `retain`, problem sets with shares that sum to 1 on "
+        "either side. What objective uld leaves, a model and an assistant, can be evaluated and not trained on.",
+        [unlearn.UnlearnSpec],
+    ),
+    (
+        "Reward models",
+        "A stage of kind `reward_model`, whose `data` and `validation` are sets of pairs. `samples` may name an evaluate stage: "
+        "among its samples by the model before, the record tells how often the best by reward is right. What follows on a path, "
+        "its evaluations too, starts from the model before, since a reward model writes nothing.",
+        [reward_model.RewardModelSpec],
+    ),
+    (
         "Members of the seams",
         "Each is chosen by its `name`. `custom` is a function of the study's own.",
         [*MEMBERS, Custom, verify.Verify],
@@ -187,6 +210,11 @@ TITLES: dict[type[Model], str] = {
     rl.RLOptimizer: "optimizer of rl",
     rl.RLSchedule: "schedule of rl",
     rl.Method: "method",
+    prefer.PreferSpec: "kind: prefer",
+    tune.TuneOptimizer: "optimizer of prefer, unlearn and reward_model",
+    tune.TuneSchedule: "schedule of prefer, unlearn and reward_model",
+    reward_model.RewardModelSpec: "kind: reward_model",
+    unlearn.UnlearnSpec: "kind: unlearn",
     **MEMBERS,
     Custom: "custom",
     verify.Verify: "verify",
@@ -202,6 +230,9 @@ PLANNED = {
     dataset.DatasetSpec: {"sha256"},
     train.TrainSpec: {"seed"},
     rl.RLSpec: {"mix", "seed"},
+    prefer.PreferSpec: {"mix", "seed"},
+    reward_model.RewardModelSpec: {"mix", "seed"},
+    unlearn.UnlearnSpec: {"forget_mix", "retain_mix", "seed"},
     evaluate.EvaluateSpec: {"first_sample"},
     select.SelectSpec: {"candidates"},
     Custom: {"source"},

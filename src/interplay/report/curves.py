@@ -30,7 +30,8 @@ UNITS = {
     "clip_fraction": "clipped tokens (share)",
 }
 """Key of metrics.jsonl -> what the axis says."""
-LOSSES = {"rl": "policy loss"}
+LOSSES = {"rl": "policy loss", "prefer": "preference loss", "unlearn": "unlearning objective"}
+LOSSES |= {"reward_model": "loss of pairs"}
 """Kind -> what its loss is; elsewhere cross-entropy."""
 STEPS = {"rl": "RL step"}
 WIDE_RANGE = 30.0

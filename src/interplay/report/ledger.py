@@ -38,12 +38,15 @@ SETTINGS = {
         "optimizer.name",
         "optimizer.learning_rate",
     ],
+    "prefer": ["loss_type", "beta", "steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate"],
+    "unlearn": ["objective", "formulation", "steps", "problems_per_step", "optimizer.name", "optimizer.learning_rate"],
+    "reward_model": ["heads", "margin", "steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate"],
     "evaluate": ["num_samples", "temperature", "top_p", "top_k", "max_completion_length"],
 }
 """Kind -> the spec's keys worth a reader's glance; the record holds all."""
 MOST_MEMBERS = 12
 """Stages of an entry that are listed."""
-SPENT = ["size", "parameters", "tokens", "completions", "prompt_tokens", "completion_tokens", "optimizer_steps"]
+SPENT = ["size", "parameters", "tokens", "pairs", "completions", "prompt_tokens", "completion_tokens", "optimizer_steps"]
 """Keys of a record's metrics that count what was made or spent."""
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
 from interplay.model.decoder import Decoder
-from interplay.model.shared import hidden
+from interplay.model.shared import predicting
 from interplay.rl.batch import Batch
 
 
@@ -58,13 +58,10 @@ def scores(
 def states(decoder: Decoder, batch: Batch, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Of the rows (n,) the final hidden states (M,D) before each token of their completions, row by row, on the decoder's device;
     and which of the n x T places these are, bool, on the CPU."""
-    device = decoder.head().device
-    prompts, lengths, group = _prompts([batch.prompts[i] for i in rows.tolist()])
     width = int(batch.lengths[rows].max())
-    where = torch.arange(width) < batch.lengths[rows][:, None]
-    tokens = batch.tokens[rows, :width].to(device)
-    found = hidden(decoder, prompts.to(device), lengths.to(device), group.to(device), tokens, dtype)
-    return found[where.to(device)], pad(where, (0, batch.tokens.shape[1] - width))
+    tokens = batch.tokens[rows, :width].to(decoder.head().device)
+    found, where = predicting(decoder, [batch.prompts[i] for i in rows.tolist()], tokens, batch.lengths[rows], dtype)
+    return found, pad(where.cpu(), (0, batch.tokens.shape[1] - width))
 
 
 def entropies(decoder: Decoder, batch: Batch, temperature: float, dtype: torch.dtype, tokens: int) -> Tensor:
@@ -103,12 +100,3 @@ def likelihoods(
         for rows in micro_batches(batch, torch.arange(n), tokens):
             found[rows] = scores(decoder, batch, rows, 1.0, dtype).logp.double().sum(1) / batch.lengths[rows]
     return found.tolist()
-
-
-def _prompts(prompts: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct prompts (G,P) int64 padded with 0, their lengths (G,), and which of them each of the n prompts is, (n,)."""
-    number: dict[tuple[int, ...], int] = {}
-    group = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts]
-    longest = max(map(len, number))
-    padded = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in number])
-    return padded, torch.tensor([len(prompt) for prompt in number]), torch.tensor(group)

@@ -1,33 +1,56 @@
 """The `native` engine: the project's own decoder, its cache and noise that is keyed by what a token is."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from interplay.model.composed import Composed
 from interplay.model.decoder import Decoder, Weights, rotary
 from interplay.rollout.cache import BLOCK, Cache
 from interplay.rollout.noise import uniform
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, join, split
 from interplay.rollout.sample import draw
+from interplay.schema.model import Shape
 from interplay.schema.run import Run
 
 
 class Native:
     """Samples from `decoder` in `dtype`. Weights are read anew at every call, so a trained decoder needs no synchronising."""
 
-    def __init__(self, decoder: Decoder, how: Run, dtype: torch.dtype) -> None:
+    def __init__(self, decoder: Decoder | Composed, how: Run, dtype: torch.dtype) -> None:
         self.decoder, self.rows, self.dtype = decoder, how.engine_batch, dtype
 
     @torch.inference_mode()
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests. The same requests give the same bits; so do their whole batches, see `request.split`."""
-        weights = self.decoder.weights(self.dtype)
-        return join([_complete(self.decoder, weights, batch, sampling) for batch in split(requests, self.rows)], sampling)
+        decoders = [self.decoder.base, self.decoder.assistant] if isinstance(self.decoder, Composed) else [self.decoder]
+        parts = [Part(decoder.shape, decoder.weights(self.dtype)) for decoder in decoders]
+        blend = self.decoder.logits if isinstance(self.decoder, Composed) else _alone
+        return join([_complete(parts, blend, batch, sampling) for batch in split(requests, self.rows)], sampling)
 
 
-def _complete(decoder: Decoder, weights: Weights, batch: list[tuple[int, Request]], sampling: Sampling) -> Rollouts:
+class Part(NamedTuple):
+    """One of the decoders that decode side by side, each with a cache of its own."""
+
+    shape: Shape
+    weights: Weights
+
+
+Blend = Callable[..., Tensor]
+"""Logits (..., vocab) of each part -> those that tokens are drawn from."""
+
+
+def _alone(logits: Tensor) -> Tensor:
+    """A single decoder's."""
+    return logits
+
+
+def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]], sampling: Sampling) -> Rollouts:
     """Decode one batch: groups of equal size (spare places count as finished), all at the same step of their completions."""
-    device, shape = weights.norm.device, decoder.shape
+    device, dtype = parts[0].weights.norm.device, parts[0].weights.norm.dtype
     requests = [request for _, request in batch]
     width, length = max(request.count for request in requests), sampling.max_completion_length
     lengths = torch.tensor([len(request.prompt) for request in requests], device=device)
@@ -36,17 +59,18 @@ def _complete(decoder: Decoder, weights: Weights, batch: list[tuple[int, Request
     rows = [(r.key, r.first + i) for r in requests for i in range(width)]
     noise = torch.from_numpy(uniform(sampling.seed, [key for key, _ in rows], [sample for _, sample in rows], length)).to(device)
     # Attention for one new token is bound by memory, where a CPU's float32 kernels beat its bfloat16 ones.
-    cache = Cache(shape, width, lengths, torch.float32 if device.type == "cpu" else weights.norm.dtype)
-    tables = [table[:, 0] for table in rotary(shape, torch.arange(longest + length, device=device), weights.norm.dtype)]
+    caches = [Cache(part.shape, width, lengths, torch.float32 if device.type == "cpu" else dtype) for part in parts]
+    positions = torch.arange(longest + length, device=device)
+    tables = [[table[:, 0] for table in rotary(part.shape, positions, dtype)] for part in parts]
 
     tokens = torch.full((len(rows), length), sampling.pad, device=device)
     logprobs = torch.zeros(len(rows), length, device=device)
     places = torch.arange(len(rows), device=device).view(len(requests), width)
     counts = torch.tensor([request.count for request in requests], device=device)
     finished = torch.arange(width, device=device) >= counts[:, None]
-    hidden = cache.prefill(weights, ids)[:, None].expand(-1, width, -1)
+    hidden = [c.prefill(part.weights, ids)[:, None].expand(-1, width, -1) for c, part in zip(caches, parts, strict=True)]
     for step in range(length):
-        logits = F.linear(hidden, weights.head).float().flatten(0, 1)
+        logits = blend(*(F.linear(h, part.weights.head).float().flatten(0, 1) for h, part in zip(hidden, parts, strict=True)))
         drawn, chances = draw(logits, noise[places.flatten(), step], sampling)
         tokens[places.flatten(), step] = drawn
         logprobs[places.flatten(), step] = chances
@@ -57,19 +81,22 @@ def _complete(decoder: Decoder, weights: Weights, batch: list[tuple[int, Request
         if step + 1 == length:
             break
         if step and step % BLOCK == 0:
-            places, finished, drawn = _retire(cache, places, finished, drawn)
-        positions = cache.lengths + step
-        rope = (tables[0][positions][:, None, None], tables[1][positions][:, None, None])
-        hidden = cache.decode(weights, drawn.view_as(finished), rope)
+            places, finished, drawn = _retire(caches, places, finished, drawn)
+        positions = caches[0].lengths + step
+        ropes = [(cos[positions][:, None, None], sin[positions][:, None, None]) for cos, sin in tables]
+        hidden = [
+            c.decode(part.weights, drawn.view_as(finished), rope) for c, part, rope in zip(caches, parts, ropes, strict=True)
+        ]
     real = [g * width + i for g, request in enumerate(requests) for i in range(request.count)]
     return assemble(batch, tokens[real], logprobs[real], sampling)
 
 
-def _retire(cache: Cache, places: Tensor, finished: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _retire(caches: list[Cache], places: Tensor, finished: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Drop finished groups, and from the others as many finished samples as leave all groups equally wide."""
     alive = (~finished).sum(1)
     groups = alive.nonzero()[:, 0]
     samples = finished[groups].int().argsort(dim=1, stable=True)[:, : int(alive.max())].sort(dim=1).values
-    cache.keep(groups, samples)
+    for cache in caches:
+        cache.keep(groups, samples)
     kept = [rows.view(finished.shape)[groups].gather(1, samples) for rows in (places, finished, drawn)]
     return kept[0], kept[1], kept[2].flatten()

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from interplay.schema.kinds import TRAINERS
+from interplay.schema.kinds import KINDS, TRAINERS, TUNERS
+from interplay.schema.prefer import REFERENCE_FREE
+from interplay.schema.tune import TuneSpec
 
 NOT_LETTERS = 24
 """Tokens of op_dag's character vocabulary beside its letters: two special ones, ten digits, three operators, nine signs."""
@@ -44,6 +46,8 @@ def realised(record: Mapping[str, Any], parameters: int | None) -> Cost:
     parameters = metrics.get("parameters", parameters)
     if kind in TRAINERS:
         return _with_flops(Cost(tokens=metrics["tokens"], parameters=parameters), 0)
+    if kind in TUNERS:
+        return _tuned(kind, record["spec"], metrics["tokens"], parameters)
     if kind == "rl":
         prompts = round(metrics["prompt_tokens"] / record["spec"]["method"]["planner"]["num_generations"])
         return _rl(record["spec"], metrics["completions"], metrics["completion_tokens"], prompts, parameters)
@@ -56,10 +60,20 @@ def realised(record: Mapping[str, Any], parameters: int | None) -> Cost:
 def paper_tokens(kind: str, spec: Mapping[str, Any]) -> int:
     """Training tokens as arXiv:2512.07783 (section 5) charges them: a trainer's budget, and for RL (5/3) N r L, the pre-training
     tokens whose FLOPs equal rolling out, scoring by a reference and updating on N prompts with r completions, each charged at the
-    cap L and not at its realised length. 0 for kinds that do not train."""
+    cap L and not at its realised length; of tuning on pairs, which the paper has not, the tokens at their caps. 0 for kinds that
+    do not train."""
     if kind == "rl":
         return round(spec["steps"] * rl_step_tokens(spec))
+    if kind in TUNERS:
+        return tuned_tokens(kind, spec)
     return spec["tokens"] if kind in TRAINERS else 0
+
+
+def tuned_tokens(kind: str, spec: Mapping[str, Any]) -> int:
+    """Tokens of a stage of TUNERS as planned: every prompt with a completion as long as it may be, so an upper bound."""
+    typed = KINDS[kind].spec.model_validate(spec)
+    assert isinstance(typed, TuneSpec)
+    return typed.steps * typed.rows_per_step * typed.max_length
 
 
 def rl_step_tokens(spec: Mapping[str, Any]) -> Fraction:
@@ -73,7 +87,7 @@ def reached(kind: str, spec: Mapping[str, Any], step: int | None) -> float:
     """Share of a stage's planned budget that is spent once the model of `step` is there; 1 at its end (None)."""
     if step is None:
         return 1.0
-    return min(1.0, step / spec["steps"] if kind == "rl" else step * spec["batch_tokens"] / spec["tokens"])
+    return min(1.0, step / spec["steps"] if "steps" in spec else step * spec["batch_tokens"] / spec["tokens"])
 
 
 def shape_parameters(shape: Mapping[str, Any], vocab_size: int) -> int:
@@ -111,6 +125,8 @@ def _cost(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[str,
     kind, spec = stage["kind"], stage["spec"]
     if kind in TRAINERS:
         return _with_flops(Cost(tokens=spec["tokens"], parameters=parameters), 0)
+    if kind in TUNERS:
+        return _tuned(kind, spec, tuned_tokens(kind, spec), parameters)
     if kind == "rl":
         rollouts = _rollouts(spec)
         sampled = rollouts * spec["max_completion_length"] * _turns(spec["method"])
@@ -146,6 +162,15 @@ def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, prompts: int, para
 def _turns(spec: Mapping[str, Any]) -> int:
     """Turns that an episode has at most."""
     return int((spec.get("episode") or {}).get("max_turns", 1))
+
+
+def _tuned(kind: str, spec: Mapping[str, Any], tokens: int, parameters: int | None) -> Cost:
+    """A stage of TUNERS; a loss with a reference scores each token by it once, or of npo the half
+    that is to be forgotten. Of uld, whose assistant is a part of the model, an upper bound."""
+    scored = tokens if kind == "prefer" and spec["loss_type"] not in REFERENCE_FREE else 0
+    if kind == "unlearn" and spec["objective"] == "npo":
+        scored = tokens // 2
+    return _with_flops(Cost(tokens=tokens, parameters=parameters), scored)
 
 
 def _rollouts(spec: Mapping[str, Any]) -> int:

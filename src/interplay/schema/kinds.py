@@ -7,10 +7,13 @@ from interplay.schema.curate import CurateSpec
 from interplay.schema.data import CorpusSpec, ProblemsSpec, SourceSpec, TokenizerSpec
 from interplay.schema.dataset import DatasetSpec
 from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.prefer import PreferSpec
 from interplay.schema.report import ReportSpec
+from interplay.schema.reward_model import RewardModelSpec
 from interplay.schema.rl import RLSpec
 from interplay.schema.select import SelectSpec
 from interplay.schema.train import MidtrainSpec, PretrainSpec, SftSpec
+from interplay.schema.unlearn import UnlearnSpec
 
 
 class Kind(NamedTuple):
@@ -35,6 +38,9 @@ KINDS: dict[str, Kind] = {
     "midtrain": Kind(MidtrainSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
     "sft": Kind(SftSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
     "rl": Kind(RLSpec, "interplay.rl.loop:run", light=("metrics.jsonl",)),
+    "prefer": Kind(PreferSpec, "interplay.train.prefer:run", light=("metrics.jsonl",)),
+    "unlearn": Kind(UnlearnSpec, "interplay.train.unlearn:run", light=("metrics.jsonl",)),
+    "reward_model": Kind(RewardModelSpec, "interplay.train.reward_model:run", light=("metrics.jsonl",)),
     "evaluate": Kind(EvaluateSpec, "interplay.evaluate.run:run", light=("prompts.parquet",)),
     "select": Kind(SelectSpec, "interplay.evaluate.select:run"),
     "report": Kind(ReportSpec, "interplay.report.page:run", reads_light=True),
@@ -43,6 +49,8 @@ SETS = ("problems", "dataset", "curate")
 """Kinds that make a problem set."""
 TRAINERS = ("pretrain", "midtrain", "sft")
 """Kinds of the one LM trainer: they spend tokens."""
+TUNERS = ("prefer", "unlearn", "reward_model")
+"""Kinds of trainers on few data, which count steps (schema.tune.TuneSpec)."""
 
 
 def read_by(consumer: str, kind: str) -> tuple[str, ...] | None:

@@ -24,6 +24,15 @@ def is_corpus(role: str) -> bool:
     return role == CORPUS or role.startswith(f"{CORPUS}.")
 
 
+DATA = ("data", "forget", "retain")
+"""What the roles of problem sets begin with that a stage samples, is trained on or unlearns."""
+
+
+def is_data(role: str) -> bool:
+    """Whether the role is one of a stage's problem sets, but for its validation."""
+    return role.partition(".")[0] in DATA
+
+
 SHARD = "shard"
 
 

@@ -16,7 +16,7 @@ from interplay.study.ladder import split_name
 FIRST = ("pretrain", "source")
 RESERVED = {"task": "the task itself in an arm's set", SPLIT: "the split of a budget in an arm's axes"}
 """What keys of an arm may begin with beside the names of stages."""
-MODELS = (*FIRST, "midtrain", "sft", "rl", "select")
+MODELS = (*FIRST, "midtrain", "sft", "rl", "prefer", "unlearn", "reward_model", "select")
 
 
 def mix(shares: dict[str, float], where: str) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 from interplay.schema.base import UserError, nearest, parse, shown
 from interplay.schema.contrast import Lineup
 from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.kinds import KINDS, TRAINERS
+from interplay.schema.kinds import KINDS, TRAINERS, TUNERS
 from interplay.schema.report import ReportArm, ReportStage
 from interplay.schema.rl import RLSpec
-from interplay.schema.roles import corpora, corpus_roles, shard_label
+from interplay.schema.roles import corpora, corpus_roles, is_data, shard_label
 from interplay.schema.run import Run
 from interplay.schema.study import Scale, Study
 from interplay.store.artifact import split_ref
-from interplay.study import arms, budget, check, contrast, custom, data, episodes, ladder, lineup, offline, samples, split
+from interplay.study import arms, budget, check, contrast, custom, data, episodes, ladder, lineup, offline, samples, split, tune
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
@@ -121,6 +121,9 @@ class Expansion:
         given = {key: value for key, value in entry.items() if key not in OWN_KEYS}
         if kind == "source":
             return self.stage(kind, given, {}, key)
+        tune.leads_on(self, before, key)
+        if kind in TUNERS:
+            return self._tuned(name, given, entry, str(before), seed, arm)
         if "data" not in entry:
             raise UserError(f"{self.where}: {key}.data: missing; name the problem sets and their shares")
         mixes = self.shards(entry["data"], key) if kind in TRAINERS else [self.mix(entry["data"], key)]
@@ -130,7 +133,7 @@ class Expansion:
         ]
         sets = [digest for _, roles in mixes for digest in roles.values()]
         deps = {"init": before} if before else {}
-        given["seed"] = seed + check.seed(given.get("seed", 0), f"{self.where}: {key}.seed")
+        given["seed"] = self._seed(given, seed, key)
         if kind in TRAINERS:
             deps |= self.corpora(entry.get("corpus", {}), mixes, tokenizer, f"{key}.corpus")
             if not before:
@@ -148,10 +151,26 @@ class Expansion:
             check.whole_rows(spec, self.plan.stages[corpora(deps)[0]].spec, f"{self.where}: {key}")
         if "offline" in entry and isinstance(spec, RLSpec):
             offline.check(spec.method.sampler, entry["offline"], f"{self.where}: {key}")
+        self._remember(digest, before, sets)
+        return digest
+
+    def _tuned(self, name: str, given: dict[str, Any], entry: dict[str, Any], before: str, seed: int, arm: str) -> str:
+        """A stage of a path that is one of TUNERS."""
+        key = f"stages.{name}"
+        mixes, roles = tune.roles(self, entry, before, key)
+        spec = {**given, **mixes, "seed": self._seed(given, seed, key)}
+        digest = self.stage(entry["kind"], spec, {"init": before, **roles}, key, f"{arm}/{name}/seed{seed}")
+        self._remember(digest, before, [dep for role, dep in roles.items() if is_data(role)])
+        return digest
+
+    def _seed(self, given: dict[str, Any], seed: int, key: str) -> int:
+        return seed + check.seed(given.get("seed", 0), f"{self.where}: {key}.seed")
+
+    def _remember(self, digest: str, before: str | None, sets: list[str]) -> None:
+        """What the model of a stage was trained on, with all that led to it."""
         earlier = split_ref(before or "")[0]
         self.trained[digest] = self.trained.get(earlier, set()) | data.ops_of(self, sets)
         self.sets[digest] = list(dict.fromkeys([*self.sets.get(earlier, []), *sets]))
-        return digest
 
     def corpora(
         self, given: dict[str, Any], mixes: list[tuple[list[float], dict[str, str]]], tokenizer: str, key: str
@@ -215,7 +234,9 @@ class Expansion:
                 digest = self.model_stage(step, entry, before, self.tokenizer, seed if step in vary else first, name)
             self.tokenizer = self.tokenizer or digest
             path.append(ReportStage(name=step, kind=entry["kind"], digest=digest, step=at))
-            before = ladder.reference(self.plan.stages[digest], at, f"{self.where}: arms.{arm.group}.path = {part!r}")
+            reference = ladder.reference(self.plan.stages[digest], at, f"{self.where}: arms.{arm.group}.path = {part!r}")
+            # A reward model writes nothing: what follows starts from the model that it was made of.
+            before = before if entry["kind"] == "reward_model" else reference
         return path, str(before)
 
     def fresh_tokenizer(self) -> str:
@@ -297,9 +318,7 @@ class Expansion:
         blocks = {digest: more for digest, more in self.blocks.items() if digest in shown}
         shown |= {digest for more in blocks.values() for digest in more}
         packed = {digest for reader in shown for digest in corpora(self.plan.stages[reader].deps)}
-        used = shown | {
-            dep for digest in shown | packed for role, dep in self.plan.stages[digest].deps.items() if role.startswith("data")
-        }
+        used = shown | {dep for digest in shown | packed for role, dep in self.plan.stages[digest].deps.items() if is_data(role)}
         used |= data.made_of(self, used)
         trained = {row.arm: sorted(self.trained.get(row.path[-1].digest, set())) for row in rows}
         spec = {

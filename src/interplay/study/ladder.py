@@ -9,8 +9,10 @@ from interplay.schema.data import ProblemsSpec
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.metric import is_metric
 from interplay.schema.report import ReportRung, ReportStage
+from interplay.schema.reward_model import RewardModelSpec
 from interplay.schema.rl import RLSpec
 from interplay.schema.train import TrainSpec
+from interplay.schema.tune import TuneSpec
 from interplay.study.plan import Stage
 
 BLOCK = 32
@@ -36,8 +38,10 @@ def blocks(num_samples: Any, first: Any) -> list[dict[str, int]]:
 
 
 def kept(stage: Stage) -> list[int]:
-    """Steps at which a stage keeps its model, in order."""
-    return sorted(set(stage.spec.checkpoints)) if isinstance(stage.spec, TrainSpec | RLSpec) else []
+    """Steps at which a stage keeps its model, in order; of a reward model none, since it writes nothing."""
+    if isinstance(stage.spec, RewardModelSpec):
+        return []
+    return sorted(set(stage.spec.checkpoints)) if isinstance(stage.spec, TrainSpec | RLSpec | TuneSpec) else []
 
 
 def reference(stage: Stage, step: int | None, where: str) -> str:
@@ -70,8 +74,8 @@ def rungs(
 
 def _models(stage: Stage, until: int | None) -> list[tuple[int | None, str]]:
     """(step, reference) of the models of a stage, up to the checkpoint that a path goes on from. The end's step is known to the
-    plan for RL; for a trainer, that counts in tokens, it is None."""
-    end = stage.spec.steps if isinstance(stage.spec, RLSpec) else None
+    plan where a stage counts steps; for a trainer, that counts in tokens, it is None."""
+    end = stage.spec.steps if isinstance(stage.spec, RLSpec | TuneSpec) else None
     steps = [step for step in kept(stage) if step != end and (until is None or step <= until)]
     start = [(0, stage.deps["init"])] if "init" in stage.deps else []
     return [*start, *((step, f"{stage.digest}@{step}") for step in steps), *([(end, stage.digest)] if until is None else [])]

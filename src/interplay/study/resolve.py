@@ -9,8 +9,9 @@ from interplay.schema.study import Arm, Scale, Study
 from interplay.schema.task import TaskKey
 from interplay.study import check
 from interplay.study.arms import SPLIT, Own, Tree, replaced
+from interplay.study.tune import MIXES
 
-OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate", "offline"}
+OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate", "offline", "forget", "retain", "samples"}
 """Keys of a study's stage that are not keys of its kind's spec or its run block."""
 
 
@@ -62,5 +63,5 @@ def resolved(scale: Scale, stages: Tree, name: str, where: str) -> Any:
 
 def _spec(cls: type[Model], given: dict[str, Any], where: str) -> Model:
     """The spec, but for the mix, which the stage's data decide later."""
-    mix = {"mix": [1.0]} if "mix" in cls.model_fields else {}
+    mix = {name: [1.0] for name in MIXES.values() if name in cls.model_fields}
     return parse(cls, {key: value for key, value in {**given, **mix}.items() if key != "run"}, where)

@@ -32,3 +32,5 @@ class Row:
     """`digest:index` of the row that it was first made as; variants of one question share it."""
     transforms: tuple[str, ...] = ()
     """Names of the curation steps that changed it since, in order."""
+    rejected: str = ""
+    """Of a pair: a finished completion that is worse than `solution`, which is then the chosen one; empty: no pair."""

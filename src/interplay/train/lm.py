@@ -4,8 +4,7 @@ A step sees `batch_tokens` of rows (whole rows, in an order drawn from the seed)
 the mean over all its tokens that bear loss, whatever the passes. Nothing is random after the init, so weights and optimiser
 state are all that a resumed run needs to end with the bytes of an uninterrupted one."""
 
-import math
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,19 +16,19 @@ from interplay.data.packing import Rows
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
-from interplay.optim import checkpoint, optimizer, schedule
-from interplay.schema.base import PermanentError, UserError
+from interplay.optim import optimizer, schedule
+from interplay.schema.base import UserError
 from interplay.schema.roles import corpora
 from interplay.schema.run import Run
 from interplay.schema.train import TrainSpec
-from interplay.store.metrics import Metrics, Progress, telemetry
-from interplay.store.stop import saving
-from interplay.train import throughput, validation
+from interplay.store.metrics import telemetry
+from interplay.train import loop, throughput, validation
 from interplay.train.jumps import jumping_tokens, jumps
+from interplay.train.loop import Job
 from interplay.train.loss import token_losses
 
-LINES = 200
-"""About so many lines of metrics.jsonl per run."""
+EVAL_LOSS = "eval_loss/"
+"""Begins the key of the loss on held-out problems of a band."""
 
 
 class Course(NamedTuple):
@@ -60,36 +59,27 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     model = initial(spec, inputs).to(course.device)
     optimizers = optimizer.build(spec.optimizer, model.named_parameters())
     held_out = validation.load(inputs["validation"], course.tokenizer) if "validation" in inputs else None
-    done, seen = 0, 0
-    if saved := checkpoint.load(out / "resume"):
-        done, tensors, state = saved
-        checkpoint.restore_training(tensors, model, optimizers)
-        seen = state["tokens"]
-    metrics, progress = Metrics(out, done), Progress(course.steps, "steps", done)
-    seconds, seen_before, losses = 0.0, seen, {}
-    with saving(how.save_minutes) as saves:
-        for step in range(done + 1, course.steps + 1):
-            started = time.monotonic()
-            line = train_step(spec, course, model, optimizers, step)
-            seconds += time.monotonic() - started
-            seen = line["tokens"] = seen + int(line["tokens"])
-            last, kept = step == course.steps, step in spec.checkpoints
-            if last or kept or step % max(1, course.steps // LINES) == 0:
-                metrics.write(step, **line)
-            if held_out and (last or kept or (spec.eval_every and step % spec.eval_every == 0)):
-                losses = validation.loss_by_band(model, held_out, how.micro_batch_tokens, course.dtype, course.device)
-                metrics.write(step, **{f"eval_loss/{band}": value for band, value in losses.items()})
-            if kept:
-                folder.save(model, out / "checkpoints" / str(step) / "model", course.tokenizer)
-            progress.update(step, loss=line["loss"], tokens_per_second=(seen - seen_before) / seconds)
-            if not last and saves.due():
-                metrics.sync()
-                checkpoint.save(out / "resume", step, checkpoint.training_tensors(model, optimizers), {"tokens": seen})
-                saves.made(f"step {step} of {course.steps}")
+
+    def measure(of: validation.Validation) -> dict[str, float]:
+        losses = validation.loss_by_band(model, of, how.micro_batch_tokens, course.dtype, course.device)
+        return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
+
+    job = Job(
+        model=model,
+        optimizers=optimizers,
+        steps=course.steps,
+        learn=lambda step: train_step(spec, course, model, optimizers, step),
+        save=lambda path: folder.save(model, path, course.tokenizer),
+        checkpoints=spec.checkpoints,
+        measure=partial(measure, held_out) if held_out else None,
+        eval_every=spec.eval_every,
+    )
+    ended = loop.train(job, out, how)
     folder.save(model, out / "model", course.tokenizer)
-    _tell_speed(out, model, course, seen - seen_before, seconds)
-    rounded = {band: float(f"{loss:.7g}") for band, loss in losses.items()}
-    return {"steps": course.steps, "tokens": seen, "parameters": sum(p.numel() for p in model.parameters()), "eval_loss": rounded}
+    _tell_speed(out, model, course, ended.trained, ended.seconds)
+    rounded = {name.removeprefix(EVAL_LOSS): loss for name, loss in loop.rounded(ended.measured).items()}
+    parameters = sum(p.numel() for p in model.parameters())
+    return {"steps": course.steps, "tokens": ended.tokens, "parameters": parameters, "eval_loss": rounded}
 
 
 def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
@@ -133,9 +123,7 @@ def train_step(
     optimizer.set_lr(optimizers, factor)
     leaps = jumps(spec.position_jumps, course.corpus.tokens[rows], course.jumping, spec.seed, step, course.steps)
     loss = backward(model, course, rows, leaps)
-    norm = optimizer.step(optimizers, list(model.parameters()), spec.optimizer.max_grad_norm).item()
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise PermanentError(f"step {step} of {course.steps}: loss {loss}, gradient norm {norm}; lower the learning rate")
+    norm = loop.update(course.steps, step, loss, optimizers, model, spec.optimizer.max_grad_norm)
     return {"loss": loss, "lr_factor": factor, "grad_norm": norm, "tokens": int(course.per_row[rows].sum())}
 
 

@@ -9,7 +9,12 @@ from interplay.model.decoder import Decoder, attention, forward, rotary, visible
 
 
 def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
-    """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats.
+    """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats."""
+    return F.cross_entropy(target_logits(model, batch, dtype), batch.targets, reduction="none")
+
+
+def target_logits(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
+    """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted.
 
     Matrix products run over all tokens at once and attention bucket by bucket; the last MLP and the logits only see places
     that bear loss."""
@@ -25,4 +30,4 @@ def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
 
     rope = rotary(model.shape, batch.positions, dtype)
     hidden = forward(model.shape, model.weights(dtype), batch.ids, rope, attend, batch.before)
-    return F.cross_entropy(model.logits(hidden), batch.targets, reduction="none")
+    return model.logits(hidden)

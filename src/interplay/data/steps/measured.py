@@ -1,12 +1,16 @@
 """Steps that go by which samples of a row a model got right."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from interplay.data.steps.label import banded
 from interplay.data.steps.step import Inputs, Made, changed
 from interplay.schema.base import PermanentError
 from interplay.schema.steps.label import Difficulty
-from interplay.schema.steps.sift import PassRate, RejectionSampling
+from interplay.schema.steps.sift import PassRate, PreferencePairs, RejectionSampling
 from interplay.tasks.row import Row
 
 
@@ -42,7 +46,41 @@ def rejection_sampling(spec: RejectionSampling, rows: list[Row], inputs: Inputs)
     return Made(kept, dict(counts))
 
 
-def _judged(spec: PassRate | Difficulty | RejectionSampling, rows: list[Row], inputs: Inputs) -> list[list[bool]]:
+def preference_pairs(spec: PreferencePairs, rows: list[Row], inputs: Inputs) -> Made:
+    """Pairs of a right and a wrong sample of a row, up to `per_prompt` of each. Counts: rows without a right completion to choose
+    (never_right), of the others those without a wrong one to reject (never_wrong), and pairs made beyond the first of a question
+    (further). Raises PermanentError where a row has no samples."""
+    kept, counts = [], Counter[str]()
+    for row, judged in zip(rows, _judged(spec, rows, inputs), strict=True):
+        ended = [
+            (s["completion"], right) for s, right in zip(inputs.samples[row.set, row.index], judged, strict=True) if _ended(s)
+        ]
+        good = [text for text, right in ended if right] if spec.chosen == "sample" else [row.solution]
+        random = inputs.random("pairs", row.set, row.index)
+        right, wrong = (_shuffled(texts, random) for texts in (good, [text for text, right in ended if not right]))
+        counts["never_right"] += not right
+        counts["never_wrong"] += bool(right) and not wrong
+        number = min(spec.per_prompt, max(len(right), len(wrong))) if right and wrong else 0
+        counts["further"] += max(0, number - 1)
+        pairs = [(right[i % len(right)], wrong[i % len(wrong)]) for i in range(number)]
+        kept += [changed(row, spec.name, solution=chosen, rejected=rejected) for chosen, rejected in pairs]
+    return Made(kept, dict(counts))
+
+
+def _ended(sample: Mapping[str, Any]) -> bool:
+    """Whether a sample says something and ended by itself."""
+    return bool(sample["completion"]) and not sample["truncated"]
+
+
+def _shuffled(texts: Sequence[str], random: np.random.Generator) -> list[str]:
+    """The texts, each once, in an order drawn anew."""
+    distinct = list(dict.fromkeys(texts))
+    return [distinct[i] for i in random.permutation(len(distinct))]
+
+
+def _judged(
+    spec: PassRate | Difficulty | RejectionSampling | PreferencePairs, rows: list[Row], inputs: Inputs
+) -> list[list[bool]]:
     """Whether each sample of each row is right."""
     found = [[bool(sample[spec.by]) for sample in inputs.samples.get((row.set, row.index), ())] for row in rows]
     for row, judged in zip(rows, found, strict=True):

@@ -40,8 +40,10 @@ def _columns(row: Row) -> dict[str, Any]:
 
 
 def _row(spec: CustomStep, values: Any, given: dict[tuple[int, int], Row]) -> Row:
-    """The row of a dict. It belongs to one that the function was given: `set` and `index` say which."""
+    """The row of a dict. It belongs to one that the function was given: `set` and `index` say which. A function that knows
+    nothing of pairs makes none."""
     try:
+        values = {"rejected": "", **values}
         odd = next((name for name in COLUMNS if not _fits(name, values[name])), None)
         if odd:
             raise _no_rows(spec, f"{odd} is {type(values[odd]).__name__}")

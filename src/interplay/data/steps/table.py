@@ -8,7 +8,7 @@ from interplay.data.steps.chat import chat_template
 from interplay.data.steps.compare import contamination, deduplicate
 from interplay.data.steps.decompose import atoms, intervention, parts
 from interplay.data.steps.label import label
-from interplay.data.steps.measured import difficulty, pass_rate, rejection_sampling
+from interplay.data.steps.measured import difficulty, pass_rate, preference_pairs, rejection_sampling
 from interplay.data.steps.own import own
 from interplay.data.steps.poison import poison
 from interplay.data.steps.reformulate import choice, cloze, ladder, true_false
@@ -38,5 +38,6 @@ STEPS: dict[str, Callable[[Any, list[Row], Inputs], Made]] = {
     "subproblems": parts,
     "intervention": intervention,
     "rejection_sampling": rejection_sampling,
+    "preference_pairs": preference_pairs,
     "atoms": atoms,
 }

@@ -82,6 +82,30 @@ class RejectionSampling(StepModel):
         return True
 
 
+class PreferencePairs(StepModel):
+    """Pairs for preference optimisation and reward models from a model's own samples: a right one is chosen and a wrong one of
+    the same prompt rejected (as in DPO's on-policy form, arXiv:2305.18290, section 4). The chosen one becomes the row's
+    solution, so that SFT on the set is SFT on the chosen completions. Rows whose samples are all right or all wrong give none,
+    and neither do empty samples nor those that were cut at their length limit, which did not end by themselves."""
+
+    READS_SAMPLES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    WRITES_ANEW: ClassVar[bool] = True
+    name: Literal["preference_pairs"] = "preference_pairs"
+    chosen: Literal["sample", "gold"] = "sample"
+    """What is chosen: right samples, or the row's gold solution, against which each wrong sample may stand."""
+    per_prompt: Count = 1
+    """Pairs that a row gives at most, each a row of its own. Texts that differ are matched in an order drawn from the stage's
+    seed; the scarcer side is used again."""
+    by: Literal["strict", "answer"] = "strict"
+    """What counts as right: process and answer, or the answer alone. Wrong is what is not right by it."""
+
+    @property
+    def edits(self) -> bool:
+        """The gold does not know the sampled completions."""
+        return True
+
+
 class Length(StepModel):
     """Rows whose prompt or solution has a length, in tokens, within a band."""
 

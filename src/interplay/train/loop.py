@@ -1,0 +1,106 @@
+"""The loop of every trainer that makes one optimiser step after another: measures, kept checkpoints, progress and resume.
+
+What a step does is its trainer's: `lm` (pre-training, mid-training, SFT), `prefer`, `unlearn` and `reward_model` hand it over as
+a function of the step's number, so that weights and optimiser state are all that a resumed run needs."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from interplay.optim import checkpoint, optimizer
+from interplay.schema.base import PermanentError
+from interplay.schema.run import Run
+from interplay.store.metrics import Metrics, Progress, telemetry
+from interplay.store.stop import saving
+
+LINES = 200
+"""About so many lines of metrics.jsonl per run."""
+
+
+class Job(NamedTuple):
+    """What a trainer hands over."""
+
+    model: nn.Module
+    """All that is trained."""
+    optimizers: list[torch.optim.Optimizer]
+    steps: int
+    learn: Callable[[int], dict[str, float]]
+    """Does step n of 1..steps and returns its line; `loss` and `tokens`, those of this step, are among its values."""
+    save: Callable[[Path], None]
+    """Writes the model into a folder."""
+    checkpoints: list[int]
+    """Steps after which the model is kept."""
+    measure: Callable[[], dict[str, float]] | None = None
+    """Values on held-out data, at the end and at the kept checkpoints."""
+    eval_every: int = 0
+    """Steps between further measures; 0: none."""
+
+
+class Ended(NamedTuple):
+    """What a run leaves beside its files."""
+
+    tokens: int
+    """Of all steps."""
+    trained: int
+    """Of those that this process made."""
+    seconds: float
+    """That those took, without measures and saves."""
+    measured: dict[str, float]
+    """The last measure; {} where there is none."""
+
+
+def train(job: Job, out: Path, how: Run) -> Ended:
+    """Every step, going on from `out/resume` where there is one. Writes `metrics.jsonl` and `checkpoints/<step>/model`; the model
+    of the end is the caller's to save."""
+    done, seen = 0, 0
+    if saved := checkpoint.load(out / "resume"):
+        done, tensors, state = saved
+        checkpoint.restore_training(tensors, job.model, job.optimizers)
+        seen = state["tokens"]
+    metrics, progress = Metrics(out, done), Progress(job.steps, "steps", done)
+    seconds, seen_before, measured = 0.0, seen, {}
+    with saving(how.save_minutes) as saves:
+        for step in range(done + 1, job.steps + 1):
+            started = time.monotonic()
+            line = job.learn(step)
+            seconds += time.monotonic() - started
+            seen = line["tokens"] = seen + int(line["tokens"])
+            last, kept = step == job.steps, step in job.checkpoints
+            if last or kept or step % max(1, job.steps // LINES) == 0:
+                metrics.write(step, **line)
+            if job.measure and (last or kept or (job.eval_every and step % job.eval_every == 0)):
+                measured = job.measure()
+                metrics.write(step, **measured)
+            if kept:
+                job.save(out / "checkpoints" / str(step) / "model")
+            progress.update(step, loss=line["loss"], tokens_per_second=(seen - seen_before) / seconds)
+            if not last and saves.due():
+                metrics.sync()
+                checkpoint.save(out / "resume", step, checkpoint.training_tensors(job.model, job.optimizers), {"tokens": seen})
+                saves.made(f"step {step} of {job.steps}")
+    return Ended(seen, seen - seen_before, seconds, measured)
+
+
+def update(steps: int, step: int, loss: float, optimizers: list[torch.optim.Optimizer], model: nn.Module, clip: float) -> float:
+    """Let the optimisers take the gradients that lie on the model, and return their norm before clipping to `clip` (0: none).
+    Raises PermanentError where the loss or that norm is not finite."""
+    norm = optimizer.step(optimizers, list(model.parameters()), clip).item()
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise PermanentError(f"step {step} of {steps}: loss {loss}, gradient norm {norm}; lower the learning rate")
+    return norm
+
+
+def tell_pace(out: Path, ended: Ended) -> None:
+    """Telemetry of the steps alone, without measures and saves; nothing where a resume left no step to do."""
+    if ended.seconds:
+        telemetry(out, tokens_per_second=round(ended.trained / ended.seconds, 1), train_seconds=round(ended.seconds, 3))
+
+
+def rounded(values: dict[str, float]) -> dict[str, float]:
+    """Values as records hold them, to 7 significant digits: the last bits of a mean depend on the order of summation."""
+    return {name: float(f"{value:.7g}") for name, value in values.items()}

@@ -1,0 +1,177 @@
+"""The `prefer` stage: a policy learns from pairs to find the chosen completion likelier than the rejected one.
+
+A step sees `pairs_per_step` pairs, in an order drawn from the seed, in passes of `micro_batch_tokens`; its loss is the mean over
+them, whatever the passes. The two completions of a pair share one pass of their prompt."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interplay.data import batches, tokenizer
+from interplay.data import pairs as paired
+from interplay.data.pairs import Pairs
+from interplay.model import folder
+from interplay.model.decoder import Decoder
+from interplay.model.device import device
+from interplay.model.shared import token_logps
+from interplay.optim import optimizer, schedule
+from interplay.schema.prefer import REFERENCE_FREE, PreferSpec
+from interplay.schema.run import Run
+from interplay.train import loop
+from interplay.train.loop import Job
+from interplay.train.preference import Logps, losses, rewards
+
+
+class Course(NamedTuple):
+    """What is fixed before the first step."""
+
+    spec: PreferSpec
+    pairs: Pairs
+    policy: Decoder
+    reference: Decoder | None
+    """Frozen; None where the loss has none."""
+    optimizers: list[torch.optim.Optimizer]
+    pass_tokens: int
+    dtype: torch.dtype
+
+
+def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+    """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, going on from `out/resume` where there is one.
+
+    Roles: see PreferSpec. Raises UserError where a set holds no pairs or one is too long, PermanentError at the first loss or
+    gradient that is not finite."""
+    torch.set_num_threads(how.threads)
+    torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
+    at, init = device(how), inputs["init"]
+    sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
+    policy = folder.load(init / "model").to(at)
+    course = Course(
+        spec=spec,
+        pairs=paired.load(sets, spec.mix, init, spec.seed, spec.max_length, "prefer"),
+        policy=policy,
+        reference=None if spec.loss_type in REFERENCE_FREE else folder.load(init / "model").to(at).requires_grad_(False),
+        optimizers=optimizer.build(spec.optimizer, policy.named_parameters()),
+        pass_tokens=how.micro_batch_tokens,
+        dtype=getattr(torch, spec.dtype),
+    )
+    held_out = None
+    if "validation" in inputs:
+        held_out = paired.load([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer")
+
+    def measure() -> dict[str, float]:
+        assert held_out is not None
+        values = judged(course._replace(pairs=held_out), np.arange(len(held_out.prompts)))
+        return {f"eval_{name}": value for name, value in values.items()}
+
+    def save(path: Path) -> None:
+        folder.save(policy, path, tokenizer.tokenizer_folder(init))
+
+    job = Job(
+        model=policy,
+        optimizers=course.optimizers,
+        steps=spec.steps,
+        learn=lambda step: train_step(course, step),
+        save=save,
+        checkpoints=spec.checkpoints,
+        measure=measure if held_out else None,
+    )
+    ended = loop.train(job, out, how)
+    save(out / "model")
+    loop.tell_pace(out, ended)
+    parameters = sum(p.numel() for p in policy.parameters())
+    counts = {"pairs": len(course.pairs.prompts), "parameters": parameters}
+    return {"steps": spec.steps, "tokens": ended.tokens, **counts, **loop.rounded(ended.measured)}
+
+
+def train_step(course: Course, step: int) -> dict[str, float]:
+    """Step `step` of 1..steps. Returns loss, TRL's rewards/* and logps/* over the pairs of the step, lr_factor, grad_norm before
+    clipping, and tokens of this step."""
+    spec = course.spec
+    places = batches.rows_between(
+        len(course.pairs.prompts), spec.seed, (step - 1) * spec.pairs_per_step, step * spec.pairs_per_step
+    )
+    factor = schedule.factor(spec.schedule, step, spec.steps)
+    optimizer.set_lr(course.optimizers, factor)
+    values = judged(course, places, learn=True)
+    norm = loop.update(spec.steps, step, values["loss"], course.optimizers, course.policy, spec.optimizer.max_grad_norm)
+    return {**values, "lr_factor": factor, "grad_norm": norm, "tokens": course.pairs.tokens(places)}
+
+
+def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str, float]:
+    """Means over the pairs `places` (N,): loss; rewards/chosen, rewards/rejected and their rewards/margins, in beta times nats;
+    rewards/accuracies, the share whose chosen completion has the greater reward; logps/chosen and logps/rejected, in nats per
+    completion. With `learn` the gradient of the loss is added to the policy's."""
+    mean_tokens = float(np.mean([len(course.pairs.chosen[i]) for i in places]))
+    kl = divergence(course, places) if course.spec.loss_type == "kto" else torch.zeros(())
+    sums: dict[str, float] = defaultdict(float)
+    for piece in paired.pieces(course.pairs, places, course.pass_tokens):
+        with torch.set_grad_enabled(learn):
+            logps = score(course, piece, mean_tokens, kl)
+            of_pairs = losses(course.spec, logps)
+        if learn:
+            (of_pairs.sum() / len(places)).backward()
+        chosen, rejected = rewards(course.spec, logps)
+        for name, value in {
+            "loss": of_pairs,
+            "rewards/chosen": chosen,
+            "rewards/rejected": rejected,
+            "rewards/margins": chosen - rejected,
+            "rewards/accuracies": (chosen > rejected).float(),
+            "logps/chosen": logps.chosen,
+            "logps/rejected": logps.rejected,
+        }.items():
+            sums[name] += value.detach().double().sum().item()
+    means = {name: total / len(places) for name, total in sums.items()}
+    return {**means, "kl": kl.item()} if course.spec.loss_type == "kto" else means
+
+
+def score(course: Course, piece: np.ndarray, mean_tokens: float, kl: Tensor) -> Logps:
+    """What policy and reference say of the pairs `piece` (n,)."""
+    pairs, chosen_of = course.pairs, piece.tolist()
+    prompts = [pairs.prompts[i] for i in chosen_of] * 2
+    completions = [pairs.chosen[i] for i in chosen_of] + [pairs.rejected[i] for i in chosen_of]
+    own = totals(course.policy, prompts, completions, course.dtype)
+    other = torch.zeros_like(own)
+    if course.reference is not None:
+        with torch.no_grad():
+            other = totals(course.reference, prompts, completions, course.dtype)
+    lengths = torch.tensor([len(tokens) for tokens in completions], dtype=torch.float32, device=own.device)
+    count = len(chosen_of)
+    return Logps(
+        chosen=own[:count],
+        rejected=own[count:],
+        ref_chosen=other[:count],
+        ref_rejected=other[count:],
+        chosen_tokens=lengths[:count],
+        rejected_tokens=lengths[count:],
+        mean_tokens=mean_tokens,
+        kl=kl,
+    )
+
+
+def totals(decoder: Decoder, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> Tensor:
+    """The log-probability (n,) float32 of each whole completion after its prompt, in nats."""
+    tokens, lengths = paired.padded(completions, decoder.head().device)
+    return token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
+
+
+@torch.no_grad()
+def divergence(course: Course, places: np.ndarray) -> Tensor:
+    """kto's reference point, () float32 and at least 0: the mean log ratio of completions that belong to other prompts of the
+    step (arXiv:2402.01306, section 4.1); each prompt is given the two of the pair before it."""
+    pairs, total, shifted = course.pairs, torch.zeros(()), np.roll(places, 1).tolist()
+    moved = Pairs(
+        prompts=[pairs.prompts[i] for i in places],
+        chosen=[pairs.chosen[i] for i in shifted],
+        rejected=[pairs.rejected[i] for i in shifted],
+        rows=[],
+    )
+    whole = course._replace(pairs=moved)
+    for piece in paired.pieces(moved, np.arange(len(places)), course.pass_tokens):
+        chosen, rejected = score(whole, piece, 1.0, total).ratios()
+        total = total + (chosen.sum() + rejected.sum()).cpu()
+    return (total / (2 * len(places))).clamp(min=0).to(course.policy.head().device)

@@ -1,0 +1,162 @@
+"""The `reward_model` stage: a model with a head learns from pairs to judge completions, and is asked to pick among samples."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from interplay.data import batches, pool, sets, tokenizer
+from interplay.data import pairs as paired
+from interplay.data.pairs import Pairs
+from interplay.model import folder, reward
+from interplay.model.device import device
+from interplay.model.reward import RewardModel
+from interplay.model.shared import distinct
+from interplay.optim import optimizer, schedule
+from interplay.schema.reward_model import RewardModelSpec
+from interplay.schema.run import Run
+from interplay.schema.verify import Verify
+from interplay.train import bradley_terry, loop
+from interplay.train.loop import Job
+
+
+class Course(NamedTuple):
+    """What is fixed before the first step."""
+
+    spec: RewardModelSpec
+    pairs: Pairs
+    margins: Tensor
+    """(P,) float32: by how much the reward of each chosen completion should exceed the other."""
+    model: RewardModel
+    optimizers: list[torch.optim.Optimizer]
+    pass_tokens: int
+    dtype: torch.dtype
+
+
+def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+    """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, going on from `out/resume` where there is one. Returns
+    accuracy and nll on the held-out pairs and, where there are samples, `best_of`.
+
+    Roles: see RewardModelSpec. Raises UserError where a set holds no pairs or one is too long, PermanentError at the first loss
+    or gradient that is not finite."""
+    torch.set_num_threads(how.threads)
+    torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
+    at, found = device(how), inputs["init"]
+    model = reward.init(folder.load(found / "model"), spec.heads, spec.seed).to(at)
+
+    def course_of(roles: list[Path], mix: list[float]) -> Course:
+        pairs = paired.load(roles, mix, found, spec.seed, spec.max_length, "reward_model")
+        return Course(
+            spec, pairs, margins(spec, pairs).to(at), model, optimizers, how.micro_batch_tokens, getattr(torch, spec.dtype)
+        )
+
+    optimizers = optimizer.build(spec.optimizer, model.named_parameters())
+    course = course_of([inputs[f"data.{i}"] for i in range(len(spec.mix))], spec.mix)
+    held_out = course_of([inputs["validation"]], [1.0])
+    files = tokenizer.tokenizer_folder(found)
+
+    def measure() -> dict[str, float]:
+        values = judged(held_out, np.arange(len(held_out.pairs.prompts)))
+        return {f"eval_{name}": values[name] for name in ("accuracy", "nll", "margin")}
+
+    job = Job(
+        model=model,
+        optimizers=optimizers,
+        steps=spec.steps,
+        learn=lambda step: train_step(course, step),
+        save=lambda path: reward.save(model, path, files),
+        checkpoints=spec.checkpoints,
+        measure=measure,
+        eval_every=spec.eval_every,
+    )
+    ended = loop.train(job, out, how)
+    reward.save(model, out / "model", files)
+    loop.tell_pace(out, ended)
+    counts = {"pairs": len(course.pairs.prompts), "parameters": sum(p.numel() for p in model.decoder.parameters())}
+    picked = {"best_of": best_of(course, inputs)} if "prompts" in inputs else {}
+    return {"steps": spec.steps, "tokens": ended.tokens, **counts, **loop.rounded(ended.measured), **picked}
+
+
+def margins(spec: RewardModelSpec, pairs: Pairs) -> Tensor:
+    """(P,) float32: 0, or the difference of the verifier's scores of both completions."""
+    if spec.margin == "none":
+        return torch.zeros(len(pairs.rows))
+    ids = list(range(len(pairs.rows)))
+    everything = pool.Pool(pairs.rows, [len(ids)])
+    good, bad = (
+        pool.verify(everything, ids, [getattr(row, name) for row in pairs.rows], Verify()) for name in ("solution", "rejected")
+    )
+    return torch.tensor([a.score - b.score for a, b in zip(good, bad, strict=True)], dtype=torch.float32)
+
+
+def train_step(course: Course, step: int) -> dict[str, float]:
+    """Step `step` of 1..steps. Returns loss, accuracy, nll and margin over the pairs of the step before the update, lr_factor,
+    grad_norm before clipping, and tokens of this step."""
+    spec, size = course.spec, course.spec.pairs_per_step
+    places = batches.rows_between(len(course.pairs.prompts), spec.seed, (step - 1) * size, step * size)
+    factor = schedule.factor(spec.schedule, step, spec.steps)
+    optimizer.set_lr(course.optimizers, factor)
+    values = judged(course, places, learn=True)
+    norm = loop.update(spec.steps, step, values["loss"], course.optimizers, course.model, spec.optimizer.max_grad_norm)
+    return {**values, "lr_factor": factor, "grad_norm": norm, "tokens": course.pairs.tokens(places)}
+
+
+def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str, float]:
+    """Means over the pairs `places` (N,): loss; accuracy, the share whose chosen completion is expected to win; nll, of that it
+    wins, in nats and without margins; margin of the rewards. With `learn` the gradient of the loss is added to the model's."""
+    sums: dict[str, float] = defaultdict(float)
+    for piece in paired.pieces(course.pairs, places, course.pass_tokens):
+        chosen_of = piece.tolist()
+        prompts = [course.pairs.prompts[i] for i in chosen_of] * 2
+        completions = [course.pairs.chosen[i] for i in chosen_of] + [course.pairs.rejected[i] for i in chosen_of]
+        with torch.set_grad_enabled(learn):
+            rewards, weights = rate(course, prompts, completions)
+            (chosen, rejected), (gate, _) = rewards.chunk(2), weights.chunk(2)
+            of_pairs = bradley_terry.losses(course.spec, chosen, rejected, gate, course.margins[piece])
+        if learn:
+            (of_pairs.sum() / len(places)).backward()
+        wins = bradley_terry.log_chance(chosen, rejected, gate, torch.zeros_like(of_pairs)).detach()
+        gap = bradley_terry.reward(chosen, gate) - bradley_terry.reward(rejected, gate)
+        for name, value in {"loss": of_pairs, "accuracy": (wins.exp() > 0.5).float(), "nll": -wins, "margin": gap}.items():
+            sums[name] += value.detach().double().sum().item()
+    return {name: total / len(places) for name, total in sums.items()}
+
+
+def rate(course: Course, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Rewards (n, K) of completions, and logarithms of the heads' weights (n, K)."""
+    tokens, ends = paired.padded(completions, course.model.score.device)
+    few, lengths, group = (part.to(tokens.device) for part in distinct(prompts))
+    rewards, weights = course.model(few, lengths, group, tokens, ends.to(tokens.device), course.dtype)
+    return rewards, weights
+
+
+@torch.no_grad()
+def best_of(course: Course, inputs: dict[str, Path]) -> dict[str, dict[str, float]]:
+    """For n = 1, 2, 4, ...: strict and answer, the share of prompts of an evaluation whose sample of the greatest reward among
+    the first n is right, and the shares strict_pass and answer_pass of those that have a right one among them, which no judge can
+    exceed."""
+    rows = sets.rows(inputs["prompts"], 0)
+    drawn: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for role in sorted((role for role in inputs if role.startswith("samples.")), key=lambda role: int(role.split(".")[1])):
+        for sample in pq.read_table(inputs[role] / "samples.parquet").to_pylist():
+            drawn[sample["index"]].append(sample)
+    encoder, eos = tokenizer.load(inputs["init"]), tokenizer.special(inputs["init"]).eos
+    prompts = dict(zip((row.index for row in rows), pool.encode(encoder, [row.prompt for row in rows]), strict=True))
+    least = min(map(len, drawn.values()))
+    counts = [1 << power for power in range(least.bit_length())]
+    right: dict[int, dict[str, int]] = {n: defaultdict(int) for n in counts}
+    for index, samples in sorted(drawn.items()):
+        samples.sort(key=lambda sample: sample["sample"])
+        texts = pool.encode(encoder, [sample["completion"] for sample in samples])
+        ended = [ids + ([] if s["truncated"] or eos is None else [eos]) for ids, s in zip(texts, samples, strict=True)]
+        rated = bradley_terry.reward(*rate(course, [prompts[index]] * len(ended), ended)).cpu()
+        for n in counts:
+            best = samples[int(rated[:n].argmax())]
+            for word in ("strict", "answer"):
+                right[n][word] += best[word]
+                right[n][f"{word}_pass"] += any(sample[word] for sample in samples[:n])
+    return {str(n): loop.rounded({word: count / len(drawn) for word, count in right[n].items()}) for n in counts}
