@@ -18,6 +18,7 @@ from interplay.rl.advantages.shaped import answer_entropy
 from interplay.rl.advantages.table import MEMBERS, advantages
 from interplay.rl.batch import Batch, take
 from interplay.schema.advantage import Advantage
+from interplay.schema.fits import ADVANTAGES
 from interplay.schema.rl import RLSpec
 
 ONE = 1e-4
@@ -168,7 +169,8 @@ def test_entropy_is_shared_at_each_place_among_the_completions_that_reach_it() -
 
 # --- all of them ---
 
-NAMES = [name for name in MEMBERS if name != "spans"]
+NAMES = [name for name in MEMBERS if name not in ("spans", "role", *ADVANTAGES)]
+"""Those of whole completions; of spans, seats and turns see test_rl_advantage.py, test_rl_self_play.py and test_rl_turns.py."""
 
 
 def mixed(seed: int = 0) -> tuple[Batch, torch.Tensor]:

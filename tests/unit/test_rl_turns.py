@@ -173,6 +173,18 @@ def test_turn_returns_compare_the_turns_of_one_number_by_hand() -> None:
     assert plain[0].tolist() == pytest.approx([1 - 2 / 3] * 2 + [0] + [1 - 2 / 3] * 2), "GRPO pays every turn for the last"
 
 
+@pytest.mark.parametrize("normalise", ["per_position", "pooled"])
+def test_the_order_of_episodes_does_not_matter_and_what_was_read_has_no_advantage(normalise: str) -> None:
+    batch, spec = turned(*UFO, *UFO[::-1], groups=[0] * 4 + [1] * 4), TurnAdvantage(gamma=0.9, normalise=normalise)
+    plain = advantages(spec, batch, now_of())
+    order = torch.tensor([3, 0, 6, 5, 1, 7, 2, 4])
+    torch.testing.assert_close(advantages(spec, take(batch, order), now_of()), plain[order], atol=1e-5, rtol=1e-5)
+    assert plain.any()
+    assert not plain[~batch.mask()].any()
+    equal = replace(batch, spans=[[span._replace(value=0.0) for span in row] for row in batch.spans])
+    assert not advantages(spec, equal, now_of()).any(), "episodes without a difference teach nothing"
+
+
 def test_igpo_pays_turns_for_what_they_tell_of_the_answer_by_hand() -> None:
     rows = [tried(("", 0), ("", 0), ("4", 1)), tried(("", 0), ("4", 1)), tried(("4", 1))]
     tokens = torch.arange(24).view(3, 8)
