@@ -42,6 +42,10 @@ REPORT = {
             "test": {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base", "at_least": 0.1},
         },
         {
+            "says": "And is surer.",
+            "test": {"difference": "entropy_last", "recorded": "rl", "arm": "rl", "against": "base", "at_most": 0.0},
+        },
+        {
             "says": "But not by much.",
             "test": {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base", "at_most": 0.1},
         },
@@ -114,6 +118,9 @@ SHAPED = {
 METHODS: list[dict[str, Any]] = [
     *({"paper": "p", "planner": {"name": name}} for name in PLANNERS),
     *({"paper": "p", "advantage": {"name": name}} for name in ADVANTAGES),
+    {"paper": "p", "advantage": {"name": "gae"}, "critic": {"name": "value_head"}, "planner": {"name": "windows"}},
+    {"paper": "p", "advantage": {"name": "segments"}, "edits": [{"name": "uncertain_tokens"}]},
+    {"paper": "p", "planner": {"name": "tree"}},
     {"paper": "p", "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
     *({"paper": "p", "loss": {"name": name}, "episode": {"name": "retry"}} for name in LOSSES),
     SHAPED,

@@ -150,3 +150,17 @@ def test_a_contrast_stands_in_the_unit_of_its_metric() -> None:
     entry = {"difference": [-0.012, -0.02, 0.004], "floor": 0.021, "adjusted": 0.5}
     assert numbers.of_contrast("strict_pass@1", entry) == "-1.2 [-2.0, +0.4] points, noise floor 2.1, adjusted p 0.500"
     assert numbers.of_contrast("nll", entry).endswith("nats per token, noise floor 0.021, adjusted p 0.500")
+
+
+def test_every_place_of_a_paper_exists_and_a_paper_without_one_says_why() -> None:
+    from interplay.reference.methods import load
+    from interplay.reference.placed import PLACES
+    from interplay.schema.kinds import KINDS
+
+    root = Path(__file__).parents[2]
+    methods = load(root)
+    for place in (place for places in PLACES.values() for place in places):
+        assert set(place.methods) <= set(methods), place.paper
+        assert set(place.kinds) <= set(KINDS), place.paper
+        assert all((root / "configs" / "study" / f"{study}.yaml").exists() for study in place.studies), place.paper
+        assert place.methods or place.studies or place.kinds or place.why, place.paper

@@ -16,7 +16,7 @@ from rl_cases import RIGHT, WRONG, batch_of, now_of
 from interplay.rl.advantages.table import advantages
 from interplay.rl.advantages.turns import returns
 from interplay.rl.batch import Batch, first_turns, join, take
-from interplay.rl.measure import measure
+from interplay.rl.measure import measure, spent
 from interplay.rl.policy import likelihoods, scores
 from interplay.rl.shaping.table import shaped
 from interplay.rl.spans import Span
@@ -228,7 +228,7 @@ def test_rows_of_an_episode_that_are_aside_do_not_count_and_are_compared_with_th
     batch = replace(turned(*UFO[:2], *UFO[:2]), aside=torch.tensor([False, False, True, True]))
     got = advantages(GroupAdvantage(scale_rewards="none"), batch, now_of())
     assert got[2:].tolist() == got[:2].tolist()
-    values = measure(replace(batch, rewards=torch.tensor([1.0, 0, 5, 5])), torch.ones(4))
+    values = {**measure(replace(batch, rewards=torch.tensor([1.0, 0, 5, 5])), torch.ones(4)), **spent(batch)}
     assert (values["reward"], values["completions"], values["turns"], values["answer_first"]) == (0.5, 2, 1.5, 0.5)
 
 
@@ -282,7 +282,7 @@ def test_tokens_that_were_read_have_no_gradient_and_no_weight(loss: dict[str, st
 def test_what_was_read_is_in_no_statistic_of_what_was_written() -> None:
     batch = read(toy.batch_of(toy.REWARDS))
     loud = replace(batch, logprobs=torch.where(batch.observed, -1e6, batch.logprobs))
-    values = measure(loud, torch.zeros(len(batch)))
+    values = {**measure(loud, torch.zeros(len(batch))), **spent(loud)}
     mask = batch.mask()
     assert values["entropy"] == pytest.approx(float(-batch.logprobs[mask].mean()))
     assert values["completion_tokens"] == int(mask.sum()) < int(batch.lengths.sum())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.reference import claim_table
+from interplay.reference import claim_table, placed
 from interplay.reference.committed import NOT_RUN, results
 from interplay.reference.numbers import of_claim, of_contrast
 from interplay.reference.published import PAPERS, Paper
@@ -29,6 +29,7 @@ def page(root: Path, papers: tuple[Paper, ...] = PAPERS) -> str:
         "Every claim of the studies in `configs/study/interplay`, most of them sentences of arXiv:2512.07783, with the number "
         "published and ours. A difference may be one of scale; the last column says where.",
         claim_table.table(root, papers),
+        placed.section(),
         *(_section(root, paper) for paper in papers),
     ]
     return "\n\n".join(parts) + "\n"

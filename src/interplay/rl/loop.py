@@ -49,6 +49,19 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     `state/` beside them, from which a longer run goes on. Roles: see RLSpec.
 
     Goes on from `out/resume` where there is one. Raises PermanentError at the first loss that is not finite."""
+    world, learner = assembled(spec, inputs, how)
+    done = restored(world, learner, out)
+    train(world, learner, out, how, done)
+    folder.save(learner.policy, out / "model", world.tokenizer_files)
+    records.finish(out, spec.steps)
+    if how.keep_state:
+        save(world, learner, out / "state", spec.steps)
+        records.keep(out)
+    return summary(read(out))
+
+
+def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, Learner]:
+    """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     at = device(how)
@@ -82,24 +95,22 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
     )
-    done = 0
-    if saved := checkpoint.load(out / "resume" / "state"):
-        done, tensors, state = saved
-        checkpoint.restore_training(tensors, policy, optimizers)
-        world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
-        world.memory.load(
-            state.get("memory", {}),  # a state may be older than the memory
-            checkpoint.with_prefix(tensors, MEMORY),
-        )
-        if world.critic:
-            world.critic.load(checkpoint.with_prefix(tensors, CRITIC))
-    train(world, learner, out, how, done)
-    folder.save(policy, out / "model", world.tokenizer_files)
-    records.finish(out, spec.steps)
-    if how.keep_state:
-        save(world, learner, out / "state", spec.steps)
-        records.keep(out)
-    return summary(read(out))
+    return world, learner
+
+
+def restored(world: World, learner: Learner, out: Path) -> int:
+    """Put both into the state that was saved last; returns the steps that it has behind it, 0 where none was."""
+    saved = checkpoint.load(out / "resume" / "state")
+    if saved is None:
+        return 0
+    done, tensors, state = saved
+    checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
+    world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))
+    memory = checkpoint.with_prefix(tensors, MEMORY)
+    world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
+    if world.critic:
+        world.critic.load(checkpoint.with_prefix(tensors, CRITIC))
+    return done
 
 
 def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> None:

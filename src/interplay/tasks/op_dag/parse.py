@@ -25,7 +25,7 @@ Expression = tuple[tuple[str, Operand], ...] | tuple[tuple[str, Form | str], ...
 """Signed operands: ("+", x) and ("-", x) begin a term, ("*", x) goes on with it."""
 
 _LONGEST = 100
-_NUMBER = r"(?:0|[1-9][0-9]{0,8})"
+_NUMBER = r"(?:0|[1-9][0-9]{0,17})"
 _FACTOR = rf"(?:{_NUMBER})?{UNKNOWN}"
 _ATOM = rf"[A-Za-z]|{_FACTOR}|{_NUMBER}"
 _FLAT = rf"-?(?:{_ATOM})(?:[-+*](?:{_ATOM}))*"
