@@ -77,7 +77,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_claim_stands_with_its_verdict_and_number_under_the_paper_that_its_source_names(root: Path) -> None:
     written = papers.page(root, (PAPER, OTHER))
-    _, first, second = written.split("\n## ")[1:]
+    _, first, second, _ = written.split("\n## ")[1:]
     assert "- **supported**: It lifts. strict pass@1 of rl − base on edge: +39.6 [" in first
     assert "- **refuted**: It does not. " in second
     assert "It does not." not in first.split("- **")[1]

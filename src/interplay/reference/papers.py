@@ -29,8 +29,8 @@ def page(root: Path, papers: tuple[Paper, ...] = PAPERS) -> str:
         "Every claim of the studies in `configs/study/interplay`, most of them sentences of arXiv:2512.07783, with the number "
         "published and ours. A difference may be one of scale; the last column says where.",
         claim_table.table(root, papers),
-        placed.section(),
         *(_section(root, paper) for paper in papers),
+        placed.section(),
     ]
     return "\n\n".join(parts) + "\n"
 
