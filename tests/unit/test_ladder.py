@@ -73,6 +73,14 @@ def test_along_a_trainer_the_ladder_ends_at_the_checkpoint_that_the_path_goes_on
     assert [rung.step for rung in arm(made, "early").rungs] == [20]
 
 
+def test_an_arm_that_is_evaluated_along_its_last_stage_alone_is_judged_by_its_end(tmp_path: Path) -> None:
+    made = plan(tmp_path, ("evaluate: [eval, along]", "evaluate: [along]"))
+    row = arm(made, "rl")
+    assert row.evaluations == {"along": row.rungs[-1].digest}
+    assert made.stages[row.evaluations["along"]].deps["model"] == row.path[-1].digest
+    assert not arm(made, "base").evaluations, "the base ends before that stage"
+
+
 def test_selection_by_a_metric_depends_on_its_stage_alone_and_what_follows_on_the_choice(tmp_path: Path) -> None:
     made = plan(tmp_path)
     base, best, rl = (stage.digest for stage in arm(made, "best").path)

@@ -275,19 +275,23 @@ class Expansion:
         return (seeds.values if seeds and seeds.values else self.scale.seeds), (seeds.vary if seeds else [])
 
     def walk(self, name: str, seed: int, first: int, vary: list[str]) -> ReportArm:
-        """One arm at one seed: its models in order, then its evaluations."""
+        """One arm at one seed: its models in order, then its evaluations. Where all of them run along its last stage,
+        those of its end are what the arm is judged by."""
         arm, stages = self.combinations[name], self.entries
         path, before = self.models(name, seed, first, vary)
-        evaluations, rungs = {}, []
+        evaluations, ends, rungs = {}, {}, []
         evaluate = partial(self.evaluation, stages)
         for step in self.study.evaluate:
             label, along = f"{name}/{step}/seed{seed}", stages[step].get("along")
             if along is not None:
                 self.pick(stages, along, f"stages.{step}.along", "stage")
-                rungs += ladder.rungs(step, along, path, self.plan.stages, label, evaluate, f"{self.where}: stages.{step}.along")
+                found = ladder.rungs(step, along, path, self.plan.stages, label, evaluate, f"{self.where}: stages.{step}.along")
+                rungs += found
+                if found and (path[-1].name, path[-1].step) == (along, None):
+                    ends[step] = found[-1].digest
             else:
                 evaluations[step] = evaluate(step, before, label)[0]
-        return ReportArm(arm=name, seed=seed, control=arm.control, path=path, evaluations=evaluations, rungs=rungs)
+        return ReportArm(arm=name, seed=seed, control=arm.control, path=path, evaluations=evaluations or ends, rungs=rungs)
 
     def run(self) -> Plan:
         """The whole plan, the report last."""
