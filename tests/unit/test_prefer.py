@@ -312,6 +312,7 @@ prefer.run(spec_of(steps=40), {{role: Path(path) for role, path in roles.items()
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
     prefer.run(spec_of(steps=40), inputs, tmp_path / "whole", Run())
     script = KILLED.format(here=str(Path(__file__).parent))

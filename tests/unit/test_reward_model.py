@@ -170,6 +170,7 @@ reward_model.run(spec, {{role: Path(path) for role, path in roles.items()}}, Pat
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(steps=40, heads=2)
     reward_model.run(spec, inputs, tmp_path / "whole", Run())

@@ -117,6 +117,7 @@ def spec_of(steps: int) -> RLSpec:
     return RLSpec(method=method, steps=steps, optimizer=loops.RLOptimizer(learning_rate=5e-3), **given)
 
 
+@pytest.mark.slow
 def test_a_killed_game_goes_on_with_its_baselines_and_ends_with_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(12)
     loop.run(spec, inputs, tmp_path / "whole", loops.HOW)

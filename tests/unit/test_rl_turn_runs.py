@@ -53,6 +53,7 @@ def test_a_run_with_retries_learns_and_its_engine_and_its_training_agree(inputs:
     assert {row["turns"] == row["completion"].count("\x1e?\x1e") + 1 for row in rows} == {True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 1])
 def test_a_killed_run_with_retries_ends_with_the_bytes_of_one_that_was_not(
     inputs: dict[str, Path], tmp_path: Path, window: int | None

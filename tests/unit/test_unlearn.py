@@ -270,6 +270,7 @@ unlearn.run(spec, {{role: Path(path) for role, path in roles.items()}}, Path(sys
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["npo", "uld"])
 def test_a_run_that_is_killed_goes_on_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path, objective: str) -> None:
     spec = spec_of(steps=40, objective=objective)
