@@ -30,9 +30,9 @@ from interplay.rollout.engine import engine
 from interplay.schema.custom import Custom
 from interplay.schema.data import ProblemsSpec, TokenizerSpec
 from interplay.schema.digest import canonical
-from interplay.schema.model import Shape
+from interplay.schema.model import Shape, TuneOptimizer
 from interplay.schema.op_dag import OpDag
-from interplay.schema.rl import Method, RLOptimizer, RLSpec
+from interplay.schema.rl import Method, RLSpec
 from interplay.schema.run import Run
 from interplay.store.artifact import write_json
 
@@ -75,7 +75,7 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
         steps=steps,
         prompts_per_step=PROMPTS,
         max_completion_length=NEW,
-        optimizer=RLOptimizer(learning_rate=1e-4),
+        optimizer=TuneOptimizer(learning_rate=1e-4),
         dtype=dtype,
     )
     policy, pool = folder.load(inputs["init"] / "model"), pools.load([inputs["data"]])

@@ -17,7 +17,8 @@ from grpo import REWARD, prepare
 from interplay.reference.methods import load
 from interplay.rl.loop import assembled, one_step
 from interplay.schema.custom import Custom
-from interplay.schema.rl import Method, RLOptimizer, RLSpec
+from interplay.schema.model import TuneOptimizer
+from interplay.schema.rl import Method, RLSpec
 from interplay.schema.run import Run
 
 COMPLETIONS, NEW = 128, 64
@@ -34,7 +35,7 @@ def cost(method: Method, inputs: dict[str, Path], out: Path, steps: int) -> floa
         prompts_per_step=COMPLETIONS // method.planner.num_generations,
         minibatches=2,
         max_completion_length=NEW,
-        optimizer=RLOptimizer(learning_rate=1e-4),
+        optimizer=TuneOptimizer(learning_rate=1e-4),
     )
     how = Run(engine_batch=COMPLETIONS, micro_batch_tokens=8192)
     world, learner = assembled(spec, inputs, how)

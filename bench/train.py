@@ -23,7 +23,8 @@ from interplay.schema.model import Optimizer, Shape
 from interplay.schema.op_dag import OpDag
 from interplay.schema.run import Run
 from interplay.schema.train import PretrainSpec
-from interplay.train import lm
+from interplay.train import lm, loop
+from interplay.train.loop import Job
 
 WIDTH, STEP_TOKENS, SKIPPED = 256, 4096, 3
 
@@ -67,12 +68,21 @@ class Own:
             model=shape, tokens=10**9, batch_tokens=STEP_TOKENS, optimizer=Optimizer.model_validate({"name": name})
         )
         self.course, self.model, self.rate = lm.plan(self.spec, paths, Run()), folder.load(paths["model"]), Rate()
-        self.optimizers = optimizer.build(self.spec.optimizer, self.model.named_parameters())
+        self.job = Job(
+            model=self.model,
+            optimizers=optimizer.build(self.spec.optimizer, self.model.named_parameters()),
+            steps=self.course.steps,
+            schedule=self.spec.schedule,
+            max_grad_norm=self.spec.optimizer.max_grad_norm,
+            learn=lambda step: lm.learn(self.spec, self.course, self.model, step),
+            save=lambda path: None,
+            checkpoints=[],
+        )
 
     def step(self) -> None:
         """Train one step and count it."""
         start = time.process_time()
-        line = lm.train_step(self.spec, self.course, self.model, self.optimizers, self.rate.steps + 1)
+        line = loop.one_step(self.job, self.rate.steps + 1)
         self.rate.add(int(line["tokens"]), time.process_time() - start)
 
 

@@ -11,8 +11,9 @@ import world
 from interplay import stage as runner
 from interplay.model import folder
 from interplay.schema.custom import Custom
+from interplay.schema.model import TuneOptimizer, TuneSchedule
 from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLOptimizer, RLSchedule, RLSpec
+from interplay.schema.rl import Method, RLSpec
 from interplay.schema.run import Run
 from interplay.store import artifact
 from interplay.study.plan import Stage
@@ -28,7 +29,7 @@ def spec_of(**more: Any) -> RLSpec:
         "steps": 3,
         "prompts_per_step": 4,
         "max_completion_length": 8,
-        "optimizer": RLOptimizer(learning_rate=5e-3),
+        "optimizer": TuneOptimizer(learning_rate=5e-3),
         "keep_rollouts": 2,
     }
     return RLSpec(**{**values, **more})
@@ -94,9 +95,9 @@ def test_a_longer_run_asks_the_sampler_for_no_prompt_twice(results: Path) -> Non
 
 
 NOT = {
-    "the rate differs": (spec_of(), spec_of(steps=5, optimizer=RLOptimizer(learning_rate=1e-3))),
-    "the rate decays over the run": tuple(spec_of(steps=s, schedule=RLSchedule(name="linear")) for s in (3, 5)),
-    "the run warms up": tuple(spec_of(steps=s, schedule=RLSchedule(warmup_ratio=0.5)) for s in (3, 5)),
+    "the rate differs": (spec_of(), spec_of(steps=5, optimizer=TuneOptimizer(learning_rate=1e-3))),
+    "the rate decays over the run": tuple(spec_of(steps=s, schedule=TuneSchedule(name="linear")) for s in (3, 5)),
+    "the run warms up": tuple(spec_of(steps=s, schedule=TuneSchedule(warmup_ratio=0.5)) for s in (3, 5)),
     "the other is longer": (spec_of(steps=5), spec_of()),
     "a checkpoint that shall be kept was not": (spec_of(), spec_of(steps=5, checkpoints=[2])),
 }

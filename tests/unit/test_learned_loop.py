@@ -6,38 +6,24 @@ from typing import Any
 
 import pytest
 import world
+from comma_runs import HOW, spec_of
 from killed_rl import payload, run_killed
 
 from interplay.rl import loop
-from interplay.schema.custom import Custom
 from interplay.schema.edit import D3S, DynamicSampling
 from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLOptimizer, RLSpec
-from interplay.schema.run import Run
+from interplay.schema.rl import RLSpec
 from interplay.schema.samplers.gain_rl import GainRlSampler
 from interplay.schema.samplers.pcl import ModelValue, PclSampler
 from interplay.store.artifact import read_json
 from interplay.store.metrics import read
 
-COMMAS = """
-def commas(problems, completions, verdicts):
-    return [min(1.0, 4 * c.count(",") / max(len(c), 1)) for c in completions]
-"""
-HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
 PCL = PclSampler(candidates=2, value=ModelValue(learning_rate=1e-3))
 GAIN = GainRlSampler(sigma=5.0, step=1.0, most=2.0)
 
 
-def spec_of(steps: int, **method: Any) -> RLSpec:
-    return RLSpec(
-        method=Method(paper="test", planner=FixedPlanner(num_generations=4), **method),
-        reward=Custom(function="mine.py:commas", source=COMMAS),
-        mix=[1.0],
-        steps=steps,
-        prompts_per_step=8,
-        max_completion_length=12,
-        optimizer=RLOptimizer(learning_rate=5e-3),
-    )
+def run_of(steps: int, **method: Any) -> RLSpec:
+    return spec_of(steps, planner=FixedPlanner(num_generations=4), **method)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +44,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(
     method: dict[str, Any], inputs: dict[str, Path], tmp_path: Path
 ) -> None:
-    spec = spec_of(10, **method)
+    spec = run_of(10, **method)
     loop.run(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
     run_killed(spec, inputs, out, HOW, [(2, 0.0), (5, 0.0)])
@@ -66,7 +52,7 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(
 
 
 def test_a_run_logs_what_its_sampler_says_and_tells_what_the_choice_cost(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(spec_of(3, sampler=PCL), inputs, tmp_path, HOW)
+    loop.run(run_of(3, sampler=PCL), inputs, tmp_path, HOW)
     lines, telemetry = read(tmp_path), read_json(tmp_path / "telemetry.json")
     assert all({"sampler/value", "sampler/error", "sampler/explained_variance"} <= line.keys() for line in lines)
     assert lines[0]["sampler/value"] == pytest.approx(0.5)
@@ -77,7 +63,7 @@ def test_a_run_logs_what_its_sampler_says_and_tells_what_the_choice_cost(inputs:
 
 
 def test_d3s_trains_on_the_shares_that_it_was_given(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(spec_of(3, edits=[D3S(samples=(0.25, 0.75), tokens=(0.5, 1.0))]), inputs, tmp_path, HOW)
+    loop.run(run_of(3, edits=[D3S(samples=(0.25, 0.75), tokens=(0.5, 1.0))]), inputs, tmp_path, HOW)
     lines = read(tmp_path)
     assert [round(line["effective_ratio"] * 32) for line in lines] == [8, 16, 24]
     assert all(line["completions"] == 32 for line in lines)

@@ -1,11 +1,6 @@
 """Preference optimisation: its losses are those of TRL, a run does what its digest says and goes on where it was stopped, and
 faults in the data show in the result."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +11,16 @@ import numpy as np
 import pytest
 import torch
 import world
+from killed_stage import kill_once_saved
 from pydantic import ValidationError
 
 from interplay.data import pairs as paired
 from interplay.data import sets
 from interplay.model import folder
 from interplay.schema.base import PermanentError, UserError
+from interplay.schema.model import TuneOptimizer
 from interplay.schema.prefer import REFERENCE_FREE, PreferSpec
 from interplay.schema.run import Run
-from interplay.schema.tune import TuneOptimizer
 from interplay.store.artifact import write_json
 from interplay.store.metrics import read
 from interplay.train import prefer
@@ -246,7 +242,7 @@ def test_the_loss_is_that_of_each_pair_alone(inputs: dict[str, Path]) -> None:
     """Shared prompts, padding and passes change nothing: log-probabilities are those of a plain forward pass."""
     policy = folder.load(inputs["init"] / "model")
     pairs = paired.load([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
-    course = prefer.Course(spec_of(loss_type="simpo"), pairs, policy, None, [], 100, torch.float32)
+    course = prefer.Course(spec_of(loss_type="simpo"), pairs, policy, None, 100, torch.float32)
     logps = prefer.score(course, np.arange(4), 1.0, torch.zeros(()))
     for i in range(4):
         for completion, total in ((pairs.chosen[i], logps.chosen[i]), (pairs.rejected[i], logps.rejected[i])):
@@ -315,14 +311,8 @@ prefer.run(spec_of(steps=40), {{role: Path(path) for role, path in roles.items()
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
     prefer.run(spec_of(steps=40), inputs, tmp_path / "whole", Run())
-    script = KILLED.format(here=str(Path(__file__).parent))
-    command = [sys.executable, "-c", script, str(tmp_path / "killed"), *(f"{role}={path}" for role, path in inputs.items())]
-    process = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.DEVNULL)
-    while not (tmp_path / "killed/resume/state.json").exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert (tmp_path / "killed/resume/state.json").exists()
-    assert not (tmp_path / "killed/model/model.safetensors").exists()
+    kill_once_saved(
+        KILLED.format(here=str(Path(__file__).parent)), tmp_path / "killed", [f"{role}={path}" for role, path in inputs.items()]
+    )
     prefer.run(spec_of(steps=40), inputs, tmp_path / "killed", Run())
     assert same(tmp_path / "whole", tmp_path / "killed")

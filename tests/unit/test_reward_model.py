@@ -1,11 +1,6 @@
 """Reward models: the loss of pairs on numbers worked by hand and as TRL has it, raters that disagree, folders that Hugging Face
 reads, and the best of some samples."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +11,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 import world
+from killed_stage import kill_once_saved
 from test_prefer import pair_set
 
 from interplay.data import pairs as paired
 from interplay.data import sets
 from interplay.model import folder, reward
+from interplay.schema.model import TuneOptimizer
 from interplay.schema.reward_model import RewardModelSpec
 from interplay.schema.run import Run
-from interplay.schema.tune import TuneOptimizer
 from interplay.store.metrics import read
 from interplay.train import bradley_terry, reward_model
 
@@ -131,7 +127,7 @@ def test_hugging_face_reads_the_folder_and_says_the_same(inputs: dict[str, Path]
     reward.save(model, tmp_path, inputs["init"] / "tokenizer")
     other = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     pairs = paired.load([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
-    course = reward_model.Course(spec_of(heads=heads), pairs, torch.zeros(0), model, [], 1000, torch.float32)
+    course = reward_model.Course(spec_of(heads=heads), pairs, torch.zeros(0), model, 1000, torch.float32)
     with torch.no_grad():
         mine, weights = reward_model.rate(course, pairs.prompts[:4] * 2, pairs.chosen[:4] + pairs.rejected[:4])
         for i in range(4):
@@ -174,13 +170,8 @@ reward_model.run(spec, {{role: Path(path) for role, path in roles.items()}}, Pat
 def test_a_run_that_is_killed_goes_on_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(steps=40, heads=2)
     reward_model.run(spec, inputs, tmp_path / "whole", Run())
-    script = KILLED.format(here=str(Path(__file__).parent))
-    command = [sys.executable, "-c", script, str(tmp_path / "killed"), *(f"{role}={path}" for role, path in inputs.items())]
-    process = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.DEVNULL)
-    while not (tmp_path / "killed/resume/state.json").exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert (tmp_path / "killed/resume/state.json").exists()
+    kill_once_saved(
+        KILLED.format(here=str(Path(__file__).parent)), tmp_path / "killed", [f"{role}={path}" for role, path in inputs.items()]
+    )
     reward_model.run(spec, inputs, tmp_path / "killed", Run())
     assert same(tmp_path / "whole", tmp_path / "killed")

@@ -8,6 +8,7 @@ import pytest
 import test_rl_update as toy
 import torch
 import world
+from comma_runs import HOW, spec_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from killed_rl import payload, run_killed
@@ -18,17 +19,10 @@ from interplay.rl.advantages.gae import by_critic, gae
 from interplay.rl.critic import Critic, value_loss
 from interplay.schema.advantage import GaeAdvantage
 from interplay.schema.critic import ValueHead
-from interplay.schema.custom import Custom
 from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLOptimizer, RLSpec
-from interplay.schema.run import Run
+from interplay.schema.rl import Method, RLSpec
 from interplay.store.metrics import read
 
-COMMAS = """
-def commas(problems, completions, verdicts):
-    return [min(1.0, 4 * c.count(",") / max(len(c), 1)) for c in completions]
-"""
-HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
 VALUES = torch.tensor([[0.5, 0.25, 0.0], [0.2, 0.4, 0.6]])
 
 # -- by hand ---------------------------------------------------------------------------------------------------------------------
@@ -129,22 +123,9 @@ def test_the_cut_into_micro_batches_does_not_matter() -> None:
 # -- in the loop -----------------------------------------------------------------------------------------------------------------
 
 
-def spec_of(steps: int, **critic: Any) -> RLSpec:
-    method = Method(
-        paper="test",
-        planner=FixedPlanner(num_generations=1),
-        advantage=GaeAdvantage(),
-        critic=ValueHead(learning_rate=2e-3, **critic),
-    )
-    return RLSpec(
-        method=method,
-        reward=Custom(function="mine.py:commas", source=COMMAS),
-        mix=[1.0],
-        steps=steps,
-        prompts_per_step=24,
-        max_completion_length=12,
-        optimizer=RLOptimizer(learning_rate=5e-3),
-    )
+def run_of(steps: int, **critic: Any) -> RLSpec:
+    asked = {"planner": FixedPlanner(num_generations=1), "advantage": GaeAdvantage()}
+    return spec_of(steps, prompts=24, **asked, critic=ValueHead(learning_rate=2e-3, **critic))
 
 
 @pytest.fixture(scope="module")
@@ -154,13 +135,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_with_a_critic_one_completion_a_prompt_is_enough_to_learn(inputs: dict[str, Path], tmp_path: Path) -> None:
-    record = loop.run(spec_of(20), inputs, tmp_path, HOW)
+    record = loop.run(run_of(20), inputs, tmp_path, HOW)
     assert record["reward_last"] > 2 * record["reward_first"]
     assert read(tmp_path)[-1]["critic/value"] > read(tmp_path)[0]["critic/value"] == 0.0
 
 
 def test_while_the_critic_warms_up_the_policy_stands_still(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(spec_of(3, warmup_steps=2), inputs, tmp_path, HOW)
+    loop.run(run_of(3, warmup_steps=2), inputs, tmp_path, HOW)
     lines = read(tmp_path)
     assert [line["optimizer_steps"] for line in lines] == [0.0, 0.0, 1.0]
     assert lines[1]["critic/value"] != lines[0]["critic/value"]
@@ -168,7 +149,7 @@ def test_while_the_critic_warms_up_the_policy_stands_still(inputs: dict[str, Pat
 
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(inputs: dict[str, Path], tmp_path: Path) -> None:
-    spec = spec_of(30)
+    spec = run_of(30)
     loop.run(spec, inputs, tmp_path / "whole", HOW)
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (9, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")

@@ -17,8 +17,9 @@ from interplay.schema.base import UserError
 from interplay.schema.custom import Custom
 from interplay.schema.edit import DynamicSampling
 from interplay.schema.loss import ClippedLoss
+from interplay.schema.model import TuneOptimizer
 from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLOptimizer, RLSpec
+from interplay.schema.rl import Method, RLSpec
 from interplay.schema.run import Run
 from interplay.store.artifact import write_json
 from interplay.store.metrics import read
@@ -43,7 +44,7 @@ def spec_of(function: str = "commas", steps: int = 6, method: dict[str, Any] | N
         "steps": steps,
         "prompts_per_step": 8,
         "max_completion_length": 12,
-        "optimizer": RLOptimizer(learning_rate=5e-3),
+        "optimizer": TuneOptimizer(learning_rate=5e-3),
         "keep_rollouts": 5,
     }
     return RLSpec(**{**values, **more})
@@ -107,7 +108,7 @@ def test_without_a_reward_the_model_does_not_move(inputs: dict[str, Path], tmp_p
 
 
 def test_learning_rate_zero_leaves_the_model_as_it_was(inputs: dict[str, Path], tmp_path: Path) -> None:
-    still = RLOptimizer(learning_rate=0.0)
+    still = TuneOptimizer(learning_rate=0.0)
     loop.run(spec_of(steps=2, optimizer=still), inputs, tmp_path, HOW)
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == (
         inputs["init"] / "model" / "model.safetensors"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import world
+from comma_runs import HOW, spec_of
 from killed_rl import payload, run_killed
 from rl_cases import batch_of, now_of
 
@@ -23,15 +24,8 @@ from interplay.schema.critic import ValueHead
 from interplay.schema.custom import Custom
 from interplay.schema.edit import UncertainTokens
 from interplay.schema.planner import FixedPlanner, TreePlanner, WindowPlanner
-from interplay.schema.rl import Method, RLOptimizer, RLSpec
-from interplay.schema.run import Run
 from interplay.store.metrics import read
 
-HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
-COMMAS = """
-def commas(problems, completions, verdicts):
-    return [min(1.0, 4 * c.count(",") / max(len(c), 1)) for c in completions]
-"""
 ROWS: Any = [SimpleNamespace(prompt=f"p{n}|") for n in range(2)]
 
 # -- segments --------------------------------------------------------------------------------------------------------------------
@@ -121,18 +115,6 @@ def test_what_does_not_end_is_gone_on_with_in_place_of_a_fresh_prompt() -> None:
 
 
 # -- in the loop -----------------------------------------------------------------------------------------------------------------
-
-
-def spec_of(steps: int, **method: Any) -> RLSpec:
-    return RLSpec(
-        method=Method(paper="test", **method),
-        reward=Custom(function="mine.py:commas", source=COMMAS),
-        mix=[1.0],
-        steps=steps,
-        prompts_per_step=8,
-        max_completion_length=12,
-        optimizer=RLOptimizer(learning_rate=5e-3),
-    )
 
 
 CHAIN = {

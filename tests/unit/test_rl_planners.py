@@ -18,8 +18,9 @@ from interplay.rl.planners.ask import Ask
 from interplay.rl.planners.hints import first_steps
 from interplay.rl.planners.table import again, plan, settled
 from interplay.schema.custom import Custom
+from interplay.schema.model import TuneOptimizer
 from interplay.schema.planner import AllocationPlanner, AnyPlanner, Hint
-from interplay.schema.rl import Method, RLOptimizer, RLSpec
+from interplay.schema.rl import Method, RLSpec
 from interplay.schema.run import Run
 from interplay.store.metrics import read
 
@@ -170,7 +171,7 @@ def test_every_planner_runs_and_two_runs_give_the_same_bytes(name: str, inputs: 
         steps=2,
         prompts_per_step=4,
         max_completion_length=8,
-        optimizer=RLOptimizer(learning_rate=5e-3),
+        optimizer=TuneOptimizer(learning_rate=5e-3),
     )
     how = Run(engine_batch=32, micro_batch_tokens=600, save_minutes=0.0)
     for out in ("one", "two"):

@@ -114,7 +114,7 @@ def spec_of(steps: int) -> RLSpec:
         paper="test", episode=SelfPlayEpisode(), advantage=RoleAdvantage(), planner=loops.FixedPlanner(num_generations=4)
     )
     given = {"reward": PayoffReward(), "mix": [1.0], "prompts_per_step": 6, "max_completion_length": 2}
-    return RLSpec(method=method, steps=steps, optimizer=loops.RLOptimizer(learning_rate=5e-3), **given)
+    return RLSpec(method=method, steps=steps, optimizer=loops.TuneOptimizer(learning_rate=5e-3), **given)
 
 
 @pytest.mark.slow

@@ -1,11 +1,6 @@
 """Unlearning: objectives and steps on numbers worked by hand, runs that forget one set and keep another, and a model without what
 an assistant knows."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import world
+from killed_stage import kill_once_saved
 from pydantic import ValidationError
 
 from interplay.data import corpus, packing
@@ -22,8 +18,8 @@ from interplay.model.composed import Composed
 from interplay.rollout.engine import engine
 from interplay.rollout.request import Request, Sampling
 from interplay.schema.base import UserError
+from interplay.schema.model import TuneOptimizer
 from interplay.schema.run import Run
-from interplay.schema.tune import TuneOptimizer
 from interplay.schema.unlearn import UnlearnSpec
 from interplay.store.metrics import read
 from interplay.train import unlearn
@@ -275,14 +271,10 @@ unlearn.run(spec, {{role: Path(path) for role, path in roles.items()}}, Path(sys
 def test_a_run_that_is_killed_goes_on_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path, objective: str) -> None:
     spec = spec_of(steps=40, objective=objective)
     unlearn.run(spec, inputs, tmp_path / "whole", Run())
-    script = KILLED.format(here=str(Path(__file__).parent))
-    roles = [f"{role}={path}" for role, path in inputs.items()]
-    command = [sys.executable, "-c", script, str(tmp_path / "killed"), objective, *roles]
-    process = subprocess.Popen(command, env=dict(os.environ), stderr=subprocess.DEVNULL)
-    while not (tmp_path / "killed/resume/state.json").exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert (tmp_path / "killed/resume/state.json").exists()
+    kill_once_saved(
+        KILLED.format(here=str(Path(__file__).parent)),
+        tmp_path / "killed",
+        [objective, *(f"{role}={path}" for role, path in inputs.items())],
+    )
     unlearn.run(spec, inputs, tmp_path / "killed", Run())
     assert same(tmp_path / "whole", tmp_path / "killed", "assistant" if objective == "uld" else "model")

@@ -72,11 +72,4 @@ def judged(options: Verify, row: Row, text: str) -> Verdict:
 
 def verify(pool: Pool, ids: Sequence[int], completions: Sequence[str], options: Verify) -> list[Verdict]:
     """Judge each completion against the gold of its id."""
-    gold: dict[int, Any] = {}
-    verdicts = []
-    for i, completion in zip(ids, completions, strict=True):
-        module = judge(pool.rows[i].family)
-        if i not in gold:
-            gold[i] = module.loads(pool.rows[i].graph)
-        verdicts.append(module.verify(gold[i], completion, options))
-    return verdicts
+    return [judged(options, pool.rows[i], completion) for i, completion in zip(ids, completions, strict=True)]

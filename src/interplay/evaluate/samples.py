@@ -12,6 +12,7 @@ from interplay.rollout.episodes.play import Played
 from interplay.rollout.request import Rollouts
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.tasks.row import Row
+from interplay.tasks.turns import UNANSWERED
 from interplay.tasks.verdict import Verdict
 
 COLUMNS = pa.schema(
@@ -49,7 +50,7 @@ def judged(pool: pools.Pool, ids: list[int], played: Played) -> pa.Table:
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
     whole = [i for i in range(len(turns)) if played.aside is None or not played.aside[i]]
     kept = made._replace(**{name: getattr(made, name)[whole] for name in ("request", "sample", "truncated")})
-    verdicts = [turns[i][-1].verdict or Verdict(False, False, 0.0, "truncated") for i in whole]
+    verdicts = [turns[i][-1].verdict or UNANSWERED for i in whole]
     own = (made.lengths if played.observed is None else made.lengths - played.observed.sum(1)).tolist()
     written: Counter[tuple[int, int]] = Counter()
     for request, sample, tokens in zip(made.request.tolist(), made.sample.tolist(), own, strict=True):

@@ -28,7 +28,6 @@ from interplay.schema import (
     study,
     task,
     train,
-    tune,
     unlearn,
     verify,
 )
@@ -132,13 +131,13 @@ PAGE: Page = [
         "Reinforcement learning",
         "A stage of kind `rl`. Its `method` is usually a file, `configs/method/<name>.yaml`, taken in as "
         "`/method@stages.<stage>.method: <name>`. Option names are TRL's.",
-        [rl.RLSpec, rl.RLOptimizer, rl.RLSchedule, rl.Method],
+        [rl.RLSpec, model.TuneOptimizer, model.TuneSchedule, rl.Method],
     ),
     (
         "Preference optimisation",
         "A stage of kind `prefer`, whose `data` are sets of pairs, made with a step `preference_pairs`. `validation` may name "
         "such a set, too: its loss, rewards and accuracy are then measured as `eval_...`. Option names are TRL's.",
-        [prefer.PreferSpec, tune.TuneOptimizer, tune.TuneSchedule],
+        [prefer.PreferSpec],
     ),
     (
         "Unlearning",
@@ -207,12 +206,10 @@ TITLES: dict[type[Model], str] = {
     model.Schedule: "schedule",
     train.PositionJumps: "position_jumps",
     rl.RLSpec: "kind: rl",
-    rl.RLOptimizer: "optimizer of rl",
-    rl.RLSchedule: "schedule of rl",
     rl.Method: "method",
     prefer.PreferSpec: "kind: prefer",
-    tune.TuneOptimizer: "optimizer of prefer, unlearn and reward_model",
-    tune.TuneSchedule: "schedule of prefer, unlearn and reward_model",
+    model.TuneOptimizer: "optimizer of rl, prefer, unlearn and reward_model",
+    model.TuneSchedule: "schedule of rl, prefer, unlearn and reward_model",
     reward_model.RewardModelSpec: "kind: reward_model",
     unlearn.UnlearnSpec: "kind: unlearn",
     **MEMBERS,

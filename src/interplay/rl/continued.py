@@ -8,7 +8,7 @@ from torch import Tensor
 
 from interplay.data import pool as pools
 from interplay.rl.batch import Batch
-from interplay.rl.draw import World, sampling, verifying
+from interplay.rl.draw import World, sampling
 from interplay.rl.rewards.table import score
 from interplay.rollout.request import Request
 from interplay.store.random import key
@@ -40,7 +40,7 @@ def _worth(world: World, step: int, seen: Counter[int], batch: Batch, places: li
     tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
     ids = [int(batch.ids[places[i][0]]) for i in made_by]
     texts = world.tokenizer.decode_batch(tokens)
-    rewards = score(spec.reward, [pool.rows[i] for i in ids], texts, pools.verify(pool, ids, texts, verifying(spec))).sequence
+    rewards = score(spec.reward, [pool.rows[i] for i in ids], texts, pools.verify(pool, ids, texts, spec.verify())).sequence
     sums = [0.0] * len(places)
     for i, reward in zip(made_by, rewards, strict=True):
         sums[i] += reward

@@ -29,9 +29,7 @@ from interplay.rollout.engine import Engine
 from interplay.rollout.episodes.play import Played, Setting
 from interplay.rollout.episodes.table import play
 from interplay.rollout.request import Sampling
-from interplay.schema.reward import ProcessReward
 from interplay.schema.rl import RLSpec
-from interplay.schema.verify import Verify
 from interplay.store.random import key
 from interplay.tasks.row import Row
 
@@ -127,21 +125,15 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
 def setting(world: World, rows: list[Row], step: int, limit: int | None = None) -> Setting:
     """What the episodes of a step are played with; `rows`: the problem of each request, `limit`: tokens at most, where that is
     not the run's."""
-    options = verifying(world.spec)
     return Setting(
         engine=world.engine,
         sampling=sampling(world.spec, step, world.special, limit),
         encode=partial(pools.encode, world.tokenizer),
         decode=world.tokenizer.decode_batch,
         rows=rows,
-        verify=partial(pools.judged, options),
+        verify=partial(pools.judged, world.spec.verify()),
         problem=pools.problem,
     )
-
-
-def verifying(spec: RLSpec) -> Verify:
-    """How completions are judged."""
-    return spec.reward.verify if isinstance(spec.reward, ProcessReward) else Verify()
 
 
 def worth(
@@ -152,7 +144,7 @@ def worth(
     spec, rows = world.spec, [world.pool.rows[i] for i in ids]
     if played.turns is not None:
         return earned(spec.reward, played, rows)
-    verdicts = pools.verify(world.pool, ids, whole, verifying(spec))
+    verdicts = pools.verify(world.pool, ids, whole, spec.verify())
     rewards = score(spec.reward, rows, whole, verdicts)
     return Earned(verdicts, rewards._replace(spans=in_tokens(world.tokenizer, tokens, completions, rewards.spans)), [])
 

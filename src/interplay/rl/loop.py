@@ -192,8 +192,9 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         world.sampler.learn(step)
     of_rows, own = advantage.sum(1) / batch.written().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
-    known = everything.finished().nonzero()[:, 0] if everything.finished().any() else torch.arange(len(everything))
-    told, per_row = take(everything, known), per_row[known]
+    told = everything
+    if everything.unfinished is not None and (known := everything.finished()).any():
+        told, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
     records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, told, per_row)
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
     return {**measure(told, per_row), **spent(everything), **shares(everything, world.pool), **values, **chosen}

@@ -8,9 +8,7 @@ from interplay.data import pool as pools
 from interplay.data.pool import Pool
 from interplay.rl.rewards.table import score
 from interplay.rl.samplers.sampler import Outcome
-from interplay.schema.reward import ProcessReward
 from interplay.schema.rl import RLSpec
-from interplay.schema.verify import Verify
 
 
 def offline(spec: RLSpec, pool: Pool, inputs: dict[str, Path]) -> list[Outcome]:
@@ -27,7 +25,6 @@ def offline(spec: RLSpec, pool: Pool, inputs: dict[str, Path]) -> list[Outcome]:
 
 
 def _outcome(spec: RLSpec, pool: Pool, i: int, completions: list[str]) -> Outcome:
-    options = spec.reward.verify if isinstance(spec.reward, ProcessReward) else Verify()
-    verdicts = pools.verify(pool, [i] * len(completions), completions, options)
+    verdicts = pools.verify(pool, [i] * len(completions), completions, spec.verify())
     rewards = score(spec.reward, [pool.rows[i]] * len(completions), completions, verdicts).sequence
     return Outcome(i, tuple(rewards), sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))

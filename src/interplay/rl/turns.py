@@ -9,6 +9,7 @@ from interplay.rl.spans import Span
 from interplay.rollout.episodes.play import Played
 from interplay.schema.reward import Reward
 from interplay.tasks.row import Row
+from interplay.tasks.turns import UNANSWERED
 from interplay.tasks.verdict import Verdict
 
 
@@ -19,10 +20,6 @@ class Earned(NamedTuple):
     rewards: Rewards
     """`spans` in tokens, one for each turn."""
     turns: list[list[Verdict | None]]
-
-
-NOTHING = Verdict(False, False, 0.0, "truncated")
-"""An episode that answered nothing."""
 
 
 def earned(spec: Reward, played: Played, rows: Sequence[Row]) -> Earned:
@@ -39,7 +36,7 @@ def earned(spec: Reward, played: Played, rows: Sequence[Row]) -> Earned:
         values = [paid.sequence[found[i, t.number]] if (i, t.number) in found else 0.0 for t in of_row]
         spans.append([Span(t.start, t.end, t.number, value) for t, value in zip(of_row, values, strict=True)])
     return Earned(
-        verdicts=[turns[-1].verdict or NOTHING if turns else NOTHING for turns in played.turns],
+        verdicts=[turns[-1].verdict or UNANSWERED if turns else UNANSWERED for turns in played.turns],
         rewards=Rewards(
             [0.0 if place is None else paid.sequence[place] for place in last],
             {name: [0.0 if place is None else values[place] for place in last] for name, values in paid.parts.items()},

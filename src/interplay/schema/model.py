@@ -77,3 +77,24 @@ class Schedule(Model):
     """Share of steps, at the end, spent decaying (1.0: decay from the end of the warm-up on)."""
     min_ratio: Share = 0.0
     """Factor at the last step."""
+
+
+class TuneOptimizer(Optimizer):
+    """Of stages that tune what was trained, RL among them: AdamW at a small rate and without decay, unless said otherwise."""
+
+    name: Literal["adamw", "muon"] = "adamw"
+    learning_rate: NotNegative = 1e-4
+    weight_decay: NotNegative = 0.0
+
+
+class TuneSchedule(Schedule):
+    """Of such stages: a constant rate, unless said otherwise."""
+
+    name: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_ratio: Share = 0.0
+
+
+def check_checkpoints(checkpoints: list[int], steps: int) -> None:
+    """Raises ValueError where a checkpoint is at none of the steps."""
+    if outside := [step for step in checkpoints if not 1 <= step <= steps]:
+        raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{steps} of this run")

@@ -14,18 +14,19 @@ from interplay.schema.advantage import (
     TrackedAdvantage,
     WhitenedAdvantage,
 )
-from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
+from interplay.schema.base import Count, Model, Natural, NotNegative, Since
 from interplay.schema.critic import ValueHead
 from interplay.schema.edit import Demonstrations, DynamicSampling, Edit, Replay
 from interplay.schema.episode import CompletionEpisode, Episode
 from interplay.schema.fits import misfit
 from interplay.schema.loss import ClippedLoss, Loss
-from interplay.schema.model import Optimizer, Schedule
+from interplay.schema.model import TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.schema.planner import AnyPlanner, FixedPlanner, TreePlanner, WindowPlanner
 from interplay.schema.reward import ProcessReward, Reward
 from interplay.schema.sampler import Sampler, UniformSampler, expects
 from interplay.schema.samplers.adaptive import LearnedMixtureSampler
 from interplay.schema.shaping import Shaping
+from interplay.schema.verify import Verify
 
 
 class Method(Model):
@@ -44,21 +45,6 @@ class Method(Model):
     loss: Loss = ClippedLoss()
     critic: Annotated[ValueHead | None, Since(None)] = None
     """What foretells rewards token by token, for advantages that ask it; null: nothing."""
-
-
-class RLOptimizer(Optimizer):
-    """AdamW at a small rate and without decay, unless said otherwise."""
-
-    name: Literal["adamw", "muon"] = "adamw"
-    learning_rate: NotNegative = 1e-4
-    weight_decay: NotNegative = 0.0
-
-
-class RLSchedule(Schedule):
-    """A constant rate, unless said otherwise."""
-
-    name: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_ratio: Share = 0.0
 
 
 class RLSpec(Model):
@@ -85,8 +71,8 @@ class RLSpec(Model):
     """Of the rollouts; above 0, since equal completions teach nothing."""
     engine: Literal["native", "hf"] = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity."""
-    optimizer: RLOptimizer = RLOptimizer()
-    schedule: RLSchedule = RLSchedule()
+    optimizer: TuneOptimizer = TuneOptimizer()
+    schedule: TuneSchedule = TuneSchedule()
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of rollouts and updates."""
     checkpoints: Annotated[list[Count], Since([])] = []
@@ -107,8 +93,7 @@ class RLSpec(Model):
                 raise ValueError(f"method.advantage = spans needs the reward subproblems; {self.reward.name} judges no spans")
             if getattr(self.method.loss, "importance_sampling_level", "token") == "sequence":
                 raise ValueError("method.advantage = spans needs importance_sampling_level token: its advantages are of tokens")
-        if outside := [step for step in self.checkpoints if not 1 <= step <= self.steps]:
-            raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{self.steps} of this run")
+        check_checkpoints(self.checkpoints, self.steps)
         return self
 
     def _adds_rows(self) -> str:
@@ -164,6 +149,10 @@ class RLSpec(Model):
         if isinstance(sampler, LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
             raise ValueError("learned_mixture by set learns the shares of the sets, so the mix must be equal shares")
         return self
+
+    def verify(self) -> Verify:
+        """How completions are judged."""
+        return self.reward.verify if isinstance(self.reward, ProcessReward) else Verify()
 
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else

@@ -4,23 +4,8 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from interplay.schema.base import Count, Model, Natural, NotNegative, Share
-from interplay.schema.model import Optimizer, Schedule
-
-
-class TuneOptimizer(Optimizer):
-    """AdamW at a small rate and without decay, unless said otherwise."""
-
-    name: Literal["adamw", "muon"] = "adamw"
-    learning_rate: NotNegative = 1e-4
-    weight_decay: NotNegative = 0.0
-
-
-class TuneSchedule(Schedule):
-    """A constant rate, unless said otherwise."""
-
-    name: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_ratio: Share = 0.0
+from interplay.schema.base import Count, Model, Natural
+from interplay.schema.model import TuneOptimizer, TuneSchedule, check_checkpoints
 
 
 class TuneSpec(Model):
@@ -42,8 +27,7 @@ class TuneSpec(Model):
 
     @model_validator(mode="after")
     def _kept(self) -> "TuneSpec":
-        if outside := [step for step in self.checkpoints if not 1 <= step <= self.steps]:
-            raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{self.steps} of this run")
+        check_checkpoints(self.checkpoints, self.steps)
         return self
 
     @property

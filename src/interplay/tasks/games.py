@@ -6,7 +6,7 @@ opponent's move; and `sound(problem, moves)`, whether the last of them is one th
 the policy plays `problem.seat`. A move is the text of a turn without its blanks, and the other seat reads it on a line of its
 own. Who makes a move that is not legal loses all."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -58,6 +58,16 @@ def reply(game: ModuleType, problem: Any, turns: list[str]) -> Reply:
     """The opponent's move after the last turn."""
     moves, told = against(game, problem, turns)
     return Reply(told, game.position(problem, moves).mover < 0)
+
+
+def expert(game: ModuleType, problem: Any, best: Callable[[list[str]], str]) -> list[str]:
+    """The turns of a player who makes the move that `best` names, after the moves so far, until the game is over."""
+    turns: list[str] = []
+    while True:
+        moves, _ = against(game, problem, turns)
+        if game.position(problem, moves).mover < 0:
+            return turns
+        turns.append(best(moves))
 
 
 def opening(game: ModuleType, problem: Any) -> str:

@@ -99,12 +99,7 @@ def reply(problem: Problem, said: list[str]) -> Reply:
 
 def expert(problem: Problem) -> list[str]:
     """The likelier move of the equilibrium, every time."""
-    turns: list[str] = []
-    while True:
-        moves, _ = games.against(THIS, problem, turns)
-        if position(problem, moves).mover < 0:
-            return turns
-        turns.append(_likelier(problem.cards[problem.seat], tuple(moves)))
+    return games.expert(THIS, problem, lambda moves: _likelier(problem.cards[problem.seat], tuple(moves)))
 
 
 def _likelier(card: str, moves: tuple[str, ...]) -> str:

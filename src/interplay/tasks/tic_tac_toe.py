@@ -128,12 +128,7 @@ def reply(problem: Problem, said: list[str]) -> Reply:
 
 def expert(problem: Problem) -> list[str]:
     """The first of the best moves, every time."""
-    turns: list[str] = []
-    while True:
-        moves, _ = games.against(THIS, problem, turns)
-        if position(problem, moves).mover < 0:
-            return turns
-        turns.append(str(best(_after(problem, moves) or problem.board)[0] + 1))
+    return games.expert(THIS, problem, lambda moves: str(best(_after(problem, moves) or problem.board)[0] + 1))
 
 
 def render(problem: Problem, task: TicTacToe) -> Rendered:

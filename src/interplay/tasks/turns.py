@@ -32,6 +32,8 @@ class Rendered(NamedTuple):
     answer: str
 
 
+UNANSWERED = Verdict(False, False, 0.0, "truncated")
+"""Of an episode that answered nothing."""
 Replies = Callable[[list[str]], Reply]
 """An environment with its problem: the policy's turns so far -> the reply to the last one."""
 

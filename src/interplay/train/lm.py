@@ -16,7 +16,7 @@ from interplay.data.packing import Rows
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
-from interplay.optim import optimizer, schedule
+from interplay.optim import optimizer
 from interplay.schema.base import UserError
 from interplay.schema.roles import corpora
 from interplay.schema.run import Run
@@ -68,7 +68,9 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         model=model,
         optimizers=optimizers,
         steps=course.steps,
-        learn=lambda step: train_step(spec, course, model, optimizers, step),
+        schedule=spec.schedule,
+        max_grad_norm=spec.optimizer.max_grad_norm,
+        learn=lambda step: learn(spec, course, model, step),
         save=lambda path: folder.save(model, path, course.tokenizer),
         checkpoints=spec.checkpoints,
         measure=partial(measure, held_out) if held_out else None,
@@ -113,18 +115,13 @@ def initial(spec: TrainSpec, inputs: dict[str, Path]) -> Decoder:
     return folder.init(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed)
 
 
-def train_step(
-    spec: TrainSpec, course: Course, model: Decoder, optimizers: list[torch.optim.Optimizer], step: int
-) -> dict[str, float]:
-    """Step `step` of 1..steps. Returns loss (nats per token), lr_factor, grad_norm before clipping, tokens of this step."""
+def learn(spec: TrainSpec, course: Course, model: Decoder, step: int) -> dict[str, float]:
+    """The gradient of step `step` of 1..steps. Returns loss (nats per token) and tokens of this step."""
     per_step = course.rows_per_step
     rows = batches.rows_between(len(course.per_row), spec.seed, (step - 1) * per_step, step * per_step)
-    factor = schedule.factor(spec.schedule, step, course.steps)
-    optimizer.set_lr(optimizers, factor)
     leaps = jumps(spec.position_jumps, course.corpus.tokens[rows], course.jumping, spec.seed, step, course.steps)
     loss = backward(model, course, rows, leaps)
-    norm = loop.update(course.steps, step, loss, optimizers, model, spec.optimizer.max_grad_norm)
-    return {"loss": loss, "lr_factor": factor, "grad_norm": norm, "tokens": int(course.per_row[rows].sum())}
+    return {"loss": loss, "tokens": int(course.per_row[rows].sum())}
 
 
 def backward(model: Decoder, course: Course, rows: np.ndarray, leaps: np.ndarray | None = None) -> float:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from interplay.optim import checkpoint, optimizer
+from interplay.optim import checkpoint, optimizer, schedule
 from interplay.schema.base import PermanentError
+from interplay.schema.model import Schedule
 from interplay.schema.run import Run
 from interplay.store.metrics import Metrics, Progress, telemetry
 from interplay.store.stop import saving
@@ -29,8 +30,12 @@ class Job(NamedTuple):
     """All that is trained."""
     optimizers: list[torch.optim.Optimizer]
     steps: int
+    schedule: Schedule
+    max_grad_norm: float
+    """Gradients are clipped to it; 0: they are left."""
     learn: Callable[[int], dict[str, float]]
-    """Does step n of 1..steps and returns its line; `loss` and `tokens`, those of this step, are among its values."""
+    """Adds up the gradient of step n of 1..steps on the model and returns its line; `loss` and `tokens`, those of this step, are
+    among its values."""
     save: Callable[[Path], None]
     """Writes the model into a folder."""
     checkpoints: list[int]
@@ -67,7 +72,7 @@ def train(job: Job, out: Path, how: Run) -> Ended:
     with saving(how.save_minutes) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
-            line = job.learn(step)
+            line = one_step(job, step)
             seconds += time.monotonic() - started
             seen = line["tokens"] = seen + int(line["tokens"])
             last, kept = step == job.steps, step in job.checkpoints
@@ -86,13 +91,17 @@ def train(job: Job, out: Path, how: Run) -> Ended:
     return Ended(seen, seen - seen_before, seconds, measured)
 
 
-def update(steps: int, step: int, loss: float, optimizers: list[torch.optim.Optimizer], model: nn.Module, clip: float) -> float:
-    """Let the optimisers take the gradients that lie on the model, and return their norm before clipping to `clip` (0: none).
-    Raises PermanentError where the loss or that norm is not finite."""
-    norm = optimizer.step(optimizers, list(model.parameters()), clip).item()
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise PermanentError(f"step {step} of {steps}: loss {loss}, gradient norm {norm}; lower the learning rate")
-    return norm
+def one_step(job: Job, step: int) -> dict[str, float]:
+    """Step `step` of 1..steps: what `learn` says, with lr_factor, and grad_norm before clipping, ahead of its tokens. Raises
+    PermanentError where the loss or that norm is not finite."""
+    factor = schedule.factor(job.schedule, step, job.steps)
+    optimizer.set_lr(job.optimizers, factor)
+    values = job.learn(step)
+    norm = optimizer.step(job.optimizers, list(job.model.parameters()), job.max_grad_norm).item()
+    if not (math.isfinite(values["loss"]) and math.isfinite(norm)):
+        raise PermanentError(f"step {step} of {job.steps}: loss {values['loss']}, gradient norm {norm}; lower the learning rate")
+    tokens = values.pop("tokens")
+    return {**values, "lr_factor": factor, "grad_norm": norm, "tokens": tokens}
 
 
 def tell_pace(out: Path, ended: Ended) -> None:

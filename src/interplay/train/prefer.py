@@ -18,7 +18,7 @@ from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
 from interplay.model.shared import token_logps
-from interplay.optim import optimizer, schedule
+from interplay.optim import optimizer
 from interplay.schema.prefer import REFERENCE_FREE, PreferSpec
 from interplay.schema.run import Run
 from interplay.train import loop
@@ -34,7 +34,6 @@ class Course(NamedTuple):
     policy: Decoder
     reference: Decoder | None
     """Frozen; None where the loss has none."""
-    optimizers: list[torch.optim.Optimizer]
     pass_tokens: int
     dtype: torch.dtype
 
@@ -54,7 +53,6 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
         pairs=paired.load(sets, spec.mix, init, spec.seed, spec.max_length, "prefer"),
         policy=policy,
         reference=None if spec.loss_type in REFERENCE_FREE else folder.load(init / "model").to(at).requires_grad_(False),
-        optimizers=optimizer.build(spec.optimizer, policy.named_parameters()),
         pass_tokens=how.micro_batch_tokens,
         dtype=getattr(torch, spec.dtype),
     )
@@ -72,9 +70,11 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
 
     job = Job(
         model=policy,
-        optimizers=course.optimizers,
+        optimizers=optimizer.build(spec.optimizer, policy.named_parameters()),
         steps=spec.steps,
-        learn=lambda step: train_step(course, step),
+        schedule=spec.schedule,
+        max_grad_norm=spec.optimizer.max_grad_norm,
+        learn=lambda step: learn(course, step),
         save=save,
         checkpoints=spec.checkpoints,
         measure=measure if held_out else None,
@@ -87,18 +87,12 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     return {"steps": spec.steps, "tokens": ended.tokens, **counts, **loop.rounded(ended.measured)}
 
 
-def train_step(course: Course, step: int) -> dict[str, float]:
-    """Step `step` of 1..steps. Returns loss, TRL's rewards/* and logps/* over the pairs of the step, lr_factor, grad_norm before
-    clipping, and tokens of this step."""
-    spec = course.spec
-    places = batches.rows_between(
-        len(course.pairs.prompts), spec.seed, (step - 1) * spec.pairs_per_step, step * spec.pairs_per_step
-    )
-    factor = schedule.factor(spec.schedule, step, spec.steps)
-    optimizer.set_lr(course.optimizers, factor)
-    values = judged(course, places, learn=True)
-    norm = loop.update(spec.steps, step, values["loss"], course.optimizers, course.policy, spec.optimizer.max_grad_norm)
-    return {**values, "lr_factor": factor, "grad_norm": norm, "tokens": course.pairs.tokens(places)}
+def learn(course: Course, step: int) -> dict[str, float]:
+    """The gradient of step `step` of 1..steps. Returns loss, TRL's rewards/* and logps/* over the pairs of the step, and
+    tokens of this step."""
+    spec, size = course.spec, course.spec.pairs_per_step
+    places = batches.rows_between(len(course.pairs.prompts), spec.seed, (step - 1) * size, step * size)
+    return {**judged(course, places, learn=True), "tokens": course.pairs.tokens(places)}
 
 
 def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str, float]:

@@ -16,7 +16,7 @@ from interplay.model import folder, reward
 from interplay.model.device import device
 from interplay.model.reward import RewardModel
 from interplay.model.shared import distinct
-from interplay.optim import optimizer, schedule
+from interplay.optim import optimizer
 from interplay.schema.reward_model import RewardModelSpec
 from interplay.schema.run import Run
 from interplay.schema.verify import Verify
@@ -32,7 +32,6 @@ class Course(NamedTuple):
     margins: Tensor
     """(P,) float32: by how much the reward of each chosen completion should exceed the other."""
     model: RewardModel
-    optimizers: list[torch.optim.Optimizer]
     pass_tokens: int
     dtype: torch.dtype
 
@@ -50,11 +49,8 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
 
     def course_of(roles: list[Path], mix: list[float]) -> Course:
         pairs = paired.load(roles, mix, found, spec.seed, spec.max_length, "reward_model")
-        return Course(
-            spec, pairs, margins(spec, pairs).to(at), model, optimizers, how.micro_batch_tokens, getattr(torch, spec.dtype)
-        )
+        return Course(spec, pairs, margins(spec, pairs).to(at), model, how.micro_batch_tokens, getattr(torch, spec.dtype))
 
-    optimizers = optimizer.build(spec.optimizer, model.named_parameters())
     course = course_of([inputs[f"data.{i}"] for i in range(len(spec.mix))], spec.mix)
     held_out = course_of([inputs["validation"]], [1.0])
     files = tokenizer.tokenizer_folder(found)
@@ -65,9 +61,11 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
 
     job = Job(
         model=model,
-        optimizers=optimizers,
+        optimizers=optimizer.build(spec.optimizer, model.named_parameters()),
         steps=spec.steps,
-        learn=lambda step: train_step(course, step),
+        schedule=spec.schedule,
+        max_grad_norm=spec.optimizer.max_grad_norm,
+        learn=lambda step: learn(course, step),
         save=lambda path: reward.save(model, path, files),
         checkpoints=spec.checkpoints,
         measure=measure,
@@ -93,16 +91,12 @@ def margins(spec: RewardModelSpec, pairs: Pairs) -> Tensor:
     return torch.tensor([a.score - b.score for a, b in zip(good, bad, strict=True)], dtype=torch.float32)
 
 
-def train_step(course: Course, step: int) -> dict[str, float]:
-    """Step `step` of 1..steps. Returns loss, accuracy, nll and margin over the pairs of the step before the update, lr_factor,
-    grad_norm before clipping, and tokens of this step."""
+def learn(course: Course, step: int) -> dict[str, float]:
+    """The gradient of step `step` of 1..steps. Returns loss, accuracy, nll and margin over the pairs of the step before the
+    update, and tokens of this step."""
     spec, size = course.spec, course.spec.pairs_per_step
     places = batches.rows_between(len(course.pairs.prompts), spec.seed, (step - 1) * size, step * size)
-    factor = schedule.factor(spec.schedule, step, spec.steps)
-    optimizer.set_lr(course.optimizers, factor)
-    values = judged(course, places, learn=True)
-    norm = loop.update(spec.steps, step, values["loss"], course.optimizers, course.model, spec.optimizer.max_grad_norm)
-    return {**values, "lr_factor": factor, "grad_norm": norm, "tokens": course.pairs.tokens(places)}
+    return {**judged(course, places, learn=True), "tokens": course.pairs.tokens(places)}
 
 
 def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str, float]:

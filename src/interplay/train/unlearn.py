@@ -18,7 +18,7 @@ from interplay.model import composed, folder
 from interplay.model.composed import Composed
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
-from interplay.optim import optimizer, schedule
+from interplay.optim import optimizer
 from interplay.schema.base import UserError
 from interplay.schema.run import Run
 from interplay.schema.unlearn import UnlearnSpec
@@ -41,7 +41,6 @@ class Course(NamedTuple):
     """What is trained; of uld the assistant."""
     base: Decoder | None
     """Frozen, as the stage found it: the reference of npo, and what uld's assistant is taken off; None where nobody asks."""
-    optimizers: list[torch.optim.Optimizer]
     pass_tokens: int
     dtype: torch.dtype
     device: torch.device
@@ -60,9 +59,11 @@ def run(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict
     before = losses(course, lambda batch: token_losses(course.base or course.model, batch, course.dtype))
     job = Job(
         model=course.model,
-        optimizers=course.optimizers,
+        optimizers=optimizer.build(spec.optimizer, course.model.named_parameters()),
         steps=spec.steps,
-        learn=lambda step: train_step(course, step),
+        schedule=spec.schedule,
+        max_grad_norm=spec.optimizer.max_grad_norm,
+        learn=lambda step: learn(course, step),
         save=lambda path: folder.save(course.model, path, files),
         checkpoints=spec.checkpoints,
         measure=lambda: losses(course, lambda batch: used(course, batch)),
@@ -97,7 +98,6 @@ def plan(spec: UnlearnSpec, inputs: dict[str, Path], how: Run) -> Course:
         retain=load(inputs, "retain", spec.retain_mix, spec),
         model=model,
         base=base.requires_grad_(False) if base else None,
-        optimizers=optimizer.build(spec.optimizer, model.named_parameters()),
         pass_tokens=how.micro_batch_tokens,
         dtype=dtype,
         device=at,
@@ -118,24 +118,19 @@ def load(inputs: dict[str, Path], side: str, mix: list[float], spec: UnlearnSpec
     return problems
 
 
-def train_step(course: Course, step: int) -> dict[str, float]:
-    """Step `step` of 1..steps. Returns forget_loss and retain_loss, the cross-entropy per token of either side before the update
-    (of uld the assistant's, and uniform_kl in place of the latter); loss, what is minimised; grad_cosine between the retain
-    gradient and that of what forgetting minimises, where a formulation weighs them; lr_factor; grad_norm before clipping; tokens
-    of this step."""
+def learn(course: Course, step: int) -> dict[str, float]:
+    """The gradient of step `step` of 1..steps. Returns forget_loss and retain_loss, the cross-entropy per token of either side
+    before the update (of uld the assistant's, and uniform_kl in place of the latter); loss, what is minimised; grad_cosine
+    between the retain gradient and that of what forgetting minimises, where a formulation weighs them; tokens of this step."""
     spec = course.spec
     forget, retain = (drawn(course, problems, step) for problems in (course.forget, course.retain))
-    factor = schedule.factor(spec.schedule, step, spec.steps)
-    optimizer.set_lr(course.optimizers, factor)
     if spec.objective == "uld":
         values = assist(course, forget, retain)
     elif spec.formulation == "weighted_sum":
         values = weigh(course, forget, retain)
     else:
         values = reconcile(course, forget, retain)
-    norm = loop.update(spec.steps, step, values["loss"], course.optimizers, course.model, spec.optimizer.max_grad_norm)
-    tokens = int(forget.lengths.sum() + retain.lengths.sum())
-    return {**values, "lr_factor": factor, "grad_norm": norm, "tokens": tokens}
+    return {**values, "tokens": int(forget.lengths.sum() + retain.lengths.sum())}
 
 
 def drawn(course: Course, problems: Encoded, step: int) -> Encoded:

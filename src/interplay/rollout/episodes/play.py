@@ -11,7 +11,7 @@ from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.store.random import key
 from interplay.tasks.row import Row
-from interplay.tasks.turns import MARK, joined
+from interplay.tasks.turns import MARK, UNANSWERED, joined
 from interplay.tasks.verdict import Verdict
 
 
@@ -26,7 +26,7 @@ class Setting(NamedTuple):
     """Tokens as texts, without special ones."""
     rows: Sequence[Row] = ()
     """The problem of each request."""
-    verify: Callable[[Row, str], Verdict] = lambda row, text: Verdict(False, False, 0.0, "truncated")
+    verify: Callable[[Row, str], Verdict] = lambda row, text: UNANSWERED
     """What a text is worth as an answer to a problem."""
     problem: Callable[[Row], Any] = lambda row: None
     """The gold of a row."""
