@@ -189,6 +189,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"method": {"paper": "p", "sampler": {"name": "pcl"}}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "pcl", "value": {"name": "beta"}}}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "gain_rl", "least": 1.0}}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "sampler": {"name": "ada_rft", "by": "pass_rate"}}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "easy_to_hard"}}, "mix": [1.0], "steps": 10},
         {
             "method": {"paper": "p", "sampler": {"name": "hard_first", "by": "band", "bands": ["a", "b"]}},

@@ -25,6 +25,7 @@ EVERY: dict[str, dict[str, Any]] = {
     "retain_hardest": {},
     "phases": {"bounds": [0.5, 1.0], "unit": "share"},
     "learned_mixture": {"temperature": 0.2},
+    "ada_rft": {},
 }
 ADAPTIVE = ["hard_first", "edge_of_competence", "single_stream", "retain_hardest", "phases", "learned_mixture"]
 

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from interplay.schema.base import Model
 from interplay.schema.custom import Custom
+from interplay.schema.samplers.ada_rft import AdaRftSampler
 from interplay.schema.samplers.adaptive import EdgeSampler, LearnedMixtureSampler, RetainHardestSampler, SingleStreamSampler
 from interplay.schema.samplers.format_ladder import FormatLadderSampler
 from interplay.schema.samplers.gain_rl import GainRlSampler
@@ -30,6 +31,7 @@ Sampler = Annotated[
     | LearnedMixtureSampler
     | PclSampler
     | GainRlSampler
+    | AdaRftSampler
     | FormatLadderSampler
     | Custom,
     Field(discriminator="name"),
@@ -39,7 +41,7 @@ Sampler = Annotated[
 def reads_offline(sampler: Model) -> bool:
     """Whether the member learns from samples that were made before the first step."""
     adaptive = (EdgeSampler, SingleStreamSampler, RetainHardestSampler, PhasesSampler)
-    return isinstance(sampler, adaptive) or (isinstance(sampler, Paced) and sampler.by == "pass_rate")
+    return isinstance(sampler, adaptive) or (isinstance(sampler, Paced | AdaRftSampler) and sampler.by == "pass_rate")
 
 
 def expects(sampler: Model) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from interplay.rl import custom
+from interplay.rl.samplers.ada_rft import AdaRft
 from interplay.rl.samplers.edge import EdgeOfCompetence
 from interplay.rl.samplers.format_ladder import FormatLadder
 from interplay.rl.samplers.gain_rl import GainRl
@@ -27,6 +28,7 @@ MEMBERS: dict[str, Callable[[Any, Deck], Sampler]] = {
     "learned_mixture": LearnedMixture,
     "pcl": Pcl,
     "gain_rl": GainRl,
+    "ada_rft": AdaRft,
     "format_ladder": FormatLadder,
     "custom": custom.Sampler,
 }
