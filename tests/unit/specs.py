@@ -184,6 +184,12 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        {
+            "method": {"paper": "p", "advantage": {"name": "spans", "credit": "following"}},
+            "reward": {"name": "steps"},
+            "mix": [1.0],
+            "steps": 10,
+        },
         {"method": {"paper": "p"}, "reward": {"name": "text"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "citation"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "pcl"}}, "mix": [1.0], "steps": 10},

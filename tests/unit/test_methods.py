@@ -209,5 +209,5 @@ def test_a_method_differs_from_grpo_at_every_seam_that_it_names(name: str) -> No
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_can_be_planned_with_a_reward_that_fits_it(name: str) -> None:
-    reward = {"name": {"spans": "subproblems", "role": "payoff"}.get(METHODS[name].advantage.name, "process")}
+    reward = {"name": {"spans": "steps", "role": "payoff"}.get(METHODS[name].advantage.name, "process")}
     RLSpec.model_validate({"method": METHODS[name], "reward": reward, "mix": [1.0], "steps": 1})

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from interplay.schema.base import Count, Model, NotNegative, Positive, Share
+from interplay.schema.base import Count, Model, NotNegative, Positive, Share, Since
 
 
 class GroupAdvantage(Model):
@@ -17,11 +17,14 @@ class GroupAdvantage(Model):
 
 class SpanAdvantage(Model):
     """Each span's reward less the mean, over the standard deviation; tokens of a span get its advantage, those outside all spans
-    0 (SCRL, arXiv:2605.22074). Needs a reward that judges spans, such as `subproblems`, and a loss per token."""
+    0 (SCRL, arXiv:2605.22074). Needs a reward that judges spans, `subproblems` or `steps`, and a loss per token."""
 
     name: Literal["spans"] = "spans"
     normalise: Literal["per_position", "pooled"] = "per_position"
     """per_position: mean and deviation of the spans at one position of a group, as published; pooled: of all spans of a group."""
+    credit: Annotated[Literal["own", "following"], Since("own")] = "own"
+    """own: a span's tokens get its advantage; following: a token gets the sum over the spans that end behind it (process
+    supervision, arXiv:2402.03300, section 4.1.3)."""
 
 
 class LeaveOneOutAdvantage(Model):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from interplay.schema.edit import Demonstrations, Replay
 from interplay.schema.episode import CompletionEpisode, SelfPlayEpisode
+from interplay.schema.reward import OF_SPANS
 
 if TYPE_CHECKING:
     from interplay.schema.rl import RLSpec
@@ -19,6 +20,9 @@ PER_COMPLETION = {"overlong": "one completion's length", "units": "one completio
 """Shapings that make no sense of several turns -> what they look at."""
 OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "tree", "windows")
 """Planners that sample from another text than the one that is learnt, begin a completion themselves, or repeat one."""
+
+BEGINS = ("prefix", "tree", "windows")
+"""Planners that judge a completion with what it was begun with."""
 
 
 def misfit(spec: RLSpec) -> str | None:
@@ -49,8 +53,9 @@ def misfit(spec: RLSpec) -> str | None:
         return f"method.advantage = segments samples on within one turn; with the episode {name} write turn_returns"
     if method.planner.name in OWN_TEXT:
         return f"method.planner = {method.planner.name} makes completions of one turn; with the episode {name} write fixed"
-    if spec.reward.name == "subproblems" or method.advantage.name == "spans":
-        return f"reward = subproblems judges parts of one completion; with the episode {name} write outcome, and turn_returns"
+    if spec.reward.name in OF_SPANS or method.advantage.name == "spans":
+        reward = spec.reward.name
+        return f"reward = {reward} judges parts of one completion; with the episode {name} write outcome, and turn_returns"
     window = getattr(method.episode, "window", None)
     if method.advantage.name == "igpo" and window is not None:
         return f"method.episode.window = {window}: method.advantage = igpo reads whole episodes; write null"

@@ -37,6 +37,14 @@ class SubproblemsReward(Model):
     """Whether a block earns its reward only where all blocks before it are right, too."""
 
 
+class StepsReward(Model):
+    """One reward per step of op_dag's forward problems: 1 up to the first wrong step, 0 from there on; behind them the answer, 1
+    if right. Other rows count as one step. The program stands where the paper has a trained judge of steps (process supervision,
+    arXiv:2402.03300, section 4.1.3)."""
+
+    name: Literal["steps"] = "steps"
+
+
 class TextReward(Model):
     """How near the answer is to one of the acceptable ones, in words (LoongRL, arXiv:2510.19363)."""
 
@@ -68,6 +76,9 @@ class PayoffReward(Model):
 
 
 Reward = Annotated[
-    OutcomeReward | PayoffReward | ProcessReward | SubproblemsReward | TextReward | CitationReward | Custom,
+    OutcomeReward | PayoffReward | ProcessReward | SubproblemsReward | StepsReward | TextReward | CitationReward | Custom,
     Field(discriminator="name"),
 ]
+
+OF_SPANS = ("subproblems", "steps")
+"""Rewards that judge parts of a completion by themselves."""

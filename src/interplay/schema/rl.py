@@ -18,11 +18,11 @@ from interplay.schema.base import Count, Model, Natural, NotNegative, Since
 from interplay.schema.critic import ValueHead
 from interplay.schema.edit import Demonstrations, DynamicSampling, Edit, Replay
 from interplay.schema.episode import CompletionEpisode, Episode
-from interplay.schema.fits import misfit
+from interplay.schema.fits import BEGINS, misfit
 from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.schema.planner import AnyPlanner, FixedPlanner, TreePlanner, WindowPlanner
-from interplay.schema.reward import ProcessReward, Reward
+from interplay.schema.reward import OF_SPANS, ProcessReward, Reward
 from interplay.schema.sampler import Sampler, UniformSampler, expects
 from interplay.schema.samplers.adaptive import LearnedMixtureSampler
 from interplay.schema.shaping import Shaping
@@ -86,11 +86,15 @@ class RLSpec(Model):
     def _divides(self) -> "RLSpec":
         if self.minibatches < 1 or self.prompts_per_step % self.minibatches:
             raise ValueError("prompts_per_step must be a multiple of minibatches")
-        if self.reward.name == "subproblems" and (edit := self._adds_rows()):
-            raise ValueError(f"method.edits: {edit} adds rows that the reward subproblems has not judged")
+        if self.reward.name in OF_SPANS and (edit := self._adds_rows()):
+            raise ValueError(f"method.edits: {edit} adds rows that the reward {self.reward.name} has not judged")
+        if self.reward.name in OF_SPANS and self.method.planner.name in BEGINS:
+            planner = f"method.planner = {self.method.planner.name}"
+            raise ValueError(f"{planner} begins completions itself; the reward {self.reward.name} judges parts of whole ones")
         if self.method.advantage.name == "spans":
-            if self.reward.name != "subproblems":
-                raise ValueError(f"method.advantage = spans needs the reward subproblems; {self.reward.name} judges no spans")
+            if self.reward.name not in OF_SPANS:
+                needed = " or ".join(OF_SPANS)
+                raise ValueError(f"method.advantage = spans needs the reward {needed}; {self.reward.name} judges no spans")
             if getattr(self.method.loss, "importance_sampling_level", "token") == "sequence":
                 raise ValueError("method.advantage = spans needs importance_sampling_level token: its advantages are of tokens")
         check_checkpoints(self.checkpoints, self.steps)

@@ -11,7 +11,8 @@ from interplay.schema.advantage import SpanAdvantage
 
 def by_spans(spec: SpanAdvantage, batch: Batch, now: Now) -> Tensor:
     """A^(j) = (r^(j) - mean r^(j)) / sd r^(j) over the spans at position j of a group, malformed rows included (SCRL,
-    arXiv:2605.22074), or over all spans of a group; 0 outside all spans. Raises ValueError without spans."""
+    arXiv:2605.22074), or over all spans of a group; 0 outside all spans. With credit for what follows, A_t is the sum of A^(j)
+    over the spans that end behind t (arXiv:2402.03300, section 4.1.3). Raises ValueError without spans."""
     if batch.spans is None:
         raise ValueError("the advantage `spans` needs a reward that judges spans")
     each = [(row, span) for row, of_row in enumerate(batch.spans) for span in of_row]
@@ -24,5 +25,8 @@ def by_spans(spec: SpanAdvantage, batch: Batch, now: Now) -> Tensor:
     member = batch.groups[[row for row, _ in each]] * most + torch.tensor(places)
     centred, deviation = standardised(values, member)
     for (row, span), advantage in zip(each, (centred / (deviation + EPSILON)).tolist(), strict=True):
-        found[row, span.start : span.end] = advantage
+        if spec.credit == "following":
+            found[row, : span.end] += advantage
+        else:
+            found[row, span.start : span.end] = advantage
     return (found * batch.mask()).float()

@@ -7,6 +7,7 @@ from interplay.rl.rewards.citation import citation
 from interplay.rl.rewards.outcome import outcome, payoff
 from interplay.rl.rewards.process import process
 from interplay.rl.rewards.reward import Rewards
+from interplay.rl.rewards.steps import steps
 from interplay.rl.rewards.subproblems import subproblem
 from interplay.rl.rewards.text import text_match
 from interplay.schema.custom import Custom
@@ -24,6 +25,7 @@ MEMBERS: dict[str, Callable[..., Rewards]] = {
     "payoff": payoff,
     "process": process,
     "subproblems": subproblem,
+    "steps": steps,
     "text": text_match,
     "citation": citation,
     "custom": own,

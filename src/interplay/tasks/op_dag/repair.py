@@ -30,31 +30,47 @@ class Said(NamedTuple):
     """Nodes that were given their value, after all was unfolded."""
 
 
+class Wrong(NamedTuple):
+    """The first wrong step of a solution."""
+
+    start: int
+    """Place of its first character."""
+    about: int
+    """Place of the node that it is about."""
+    said: Said
+    """What stood before it."""
+
+
 def repair(problem: Problem, completion: str, goal_first: bool) -> Repair | None:
-    """The repair of a completion of a forward problem; None where no step before the answer is wrong, or where a step names what
-    is no node of the problem before one is (names of the completion's own are not followed here).
+    """The repair of a completion of a forward problem, of its first wrong step; None where it has none."""
+    wrong = first_wrong(problem, completion, goal_first)
+    return None if wrong is None else _made(problem, completion[: wrong.start], wrong.about, wrong.said, goal_first)
+
+
+def first_wrong(problem: Problem, completion: str, goal_first: bool) -> Wrong | None:
+    """The first wrong step before the answer; None where there is none, where a step names what is no node of the problem before
+    one is (names of the completion's own are not followed here), and in reverse problems.
 
     A step is wrong when it is unreadable, is about a node that the goal does not need or that had its turn, says a wrong value or
     wrong parents, values a node before its parents, or values one with parents before the goal is unfolded."""
     if problem.mode != FORWARD:
         return None
     said = Said(set() if goal_first else set(range(problem.necessary)), set())
-    body = completion.partition(ANSWER)[0]
-    for start, text in _steps(body):
+    for start, text in steps(completion):
         effect = _effect(problem, text)
         if effect is None:
             return None
         unfolded = len(said.defined) == problem.necessary
         if _wrong(problem, effect, said, unfolded):
-            return _made(problem, body[:start], effect[0], said, goal_first)
+            return Wrong(start, effect[0], said)
         (said.valued if unfolded else said.defined).add(effect[0])
     return None
 
 
-def _steps(body: str) -> list[tuple[int, str]]:
-    """(place of its first character, text) of every step."""
+def steps(completion: str) -> list[tuple[int, str]]:
+    """(place of its first character, text) of every step before the answer."""
     found, start = [], 0
-    for text in body.replace(SECTION, STEP).split(STEP):
+    for text in completion.partition(ANSWER)[0].replace(SECTION, STEP).split(STEP):
         if text:
             found.append((start, text))
         start += len(text) + 1
