@@ -1,0 +1,26 @@
+"""Every study of the stages' interplay and of RL methods runs at smoke scale, through Snakemake, to its report. One laboratory serves
+all, so that shared bases are made once: the studies of the interplay together take some ten minutes of two cores."""
+
+import json
+
+import pytest
+from conftest import ROOT, Laboratory
+
+FOLDERS = ("interplay", "methods")
+pytestmark = [pytest.mark.workflow, pytest.mark.slow]
+STUDIES = sorted(f"{path.parent.name}/{path.stem}" for path in ROOT.glob("configs/study/*/*.yaml") if path.parent.name in FOLDERS)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    return Laboratory(tmp_path_factory.mktemp("smoke"))
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_it_runs_to_its_report(study: str, shared: Laboratory) -> None:
+    result = shared.snakemake(f"study={study}", "scale=smoke")
+    assert result.returncode == 0, result.stdout + result.stderr
+    report = shared.folder / "results/by-name" / f"{study.replace('/', '.')}.smoke" / "report"
+    assert (report / "report.html").stat().st_size > 20_000
+    claims = json.loads((report / "claims.json").read_text())
+    assert all(claim["verdict"] in ("supported", "refuted", "inconclusive") for claim in claims)
