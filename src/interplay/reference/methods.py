@@ -41,30 +41,32 @@ GROUP, LOSS = (
     "test_rl_loss.py:test_loss_gradient_and_metrics_are_those_of_trl",
 )
 MARKS: dict[str, Mark] = {
-    "grpo": Mark(PAPER, GROUP, "TRL"),
-    "grpo_verl": Mark(PAPER, LOSS, "TRL"),
+    "grpo": Mark(PAPER, GROUP, "TRL, verl"),
+    "grpo_verl": Mark(PAPER, LOSS, "TRL, verl"),
     "grpo_interplay": Mark(CODE, LOSS, "TRL"),
-    "dapo": Mark(PAPER, LOSS, "TRL"),
-    "dr_grpo": Mark(PAPER, LOSS, "TRL"),
+    "dapo": Mark(PAPER, LOSS, "TRL, verl"),
+    "dr_grpo": Mark(PAPER, LOSS, "TRL, verl"),
     "bnpo": Mark(CODE, LOSS, "TRL"),
-    "gspo": Mark(PAPER, LOSS, "TRL"),
-    "cispo": Mark(PAPER, LOSS, "TRL"),
-    "sapo": Mark(CODE, LOSS, "TRL"),
+    "gspo": Mark(PAPER, LOSS, "TRL, verl"),
+    "cispo": Mark(PAPER, LOSS, "TRL, verl"),
+    "sapo": Mark(CODE, LOSS, "TRL, verl"),
     "luspo": Mark(CODE, LOSS, "TRL"),
     "vespo": Mark(CODE, "test_rl_losses.py:test_vespo_is_that_of_trl", "TRL"),
-    "geo_mean": Mark(CODE, "test_rl_losses.py:test_the_geometric_mean_clips_each_token_on_the_side_to_which_its_advantage_pulls"),
-    "gpg": Mark(PAPER, "test_rl_losses.py:test_gpg_has_the_gradient_of_the_policy_gradient_whatever_the_ratio"),
+    "geo_mean": Mark(
+        CODE, "test_rl_losses.py:test_the_geometric_mean_clips_each_token_on_the_side_to_which_its_advantage_pulls", "verl"
+    ),
+    "gpg": Mark(PAPER, "test_rl_losses.py:test_gpg_has_the_gradient_of_the_policy_gradient_whatever_the_ratio", "verl"),
     "clip_cov": Mark(CODE, "test_rl_losses.py:test_clip_cov_takes_the_gradient_from_tokens_within_its_bounds_alone"),
-    "kl_cov": Mark(CODE, "test_rl_losses.py:test_kl_cov_charges_the_tokens_that_covary_most_for_leaving"),
+    "kl_cov": Mark(CODE, "test_rl_losses.py:test_kl_cov_charges_the_tokens_that_covary_most_for_leaving", "verl"),
     "disco": Mark(CODE, "test_rl_losses.py:test_discos_gradient_is_that_of_its_objective_with_its_constraint", "autograd"),
     "disco_ratio": Mark(CODE, "test_rl_losses.py:test_discos_gradient_is_that_of_its_objective_with_its_constraint", "autograd"),
     "hapo_token": Mark(
         CODE, "test_rl_losses.py:test_hapo_widens_the_upper_clip_of_uncertain_tokens_and_the_lower_one_of_certain_ones"
     ),
-    "ppo": Mark(PAPER, "test_rl_critic.py:test_they_are_the_sum_of_their_definition", "the definition"),
-    "rloo": Mark(PAPER, "test_rl_advantages.py:test_leaving_itself_out_compares_a_completion_with_the_others"),
-    "reinforce_pp": Mark(PAPER, "test_rl_advantages.py:test_whitening_is_over_the_tokens_of_the_batch", "numpy"),
-    "opo": Mark(PAPER, "test_rl_advantages.py:test_the_baseline_weighed_by_length"),
+    "ppo": Mark(PAPER, "test_rl_critic.py:test_they_are_the_sum_of_their_definition", "the definition, verl"),
+    "rloo": Mark(PAPER, "test_rl_advantages.py:test_leaving_itself_out_compares_a_completion_with_the_others", "verl"),
+    "reinforce_pp": Mark(PAPER, "test_rl_advantages.py:test_whitening_is_over_the_tokens_of_the_batch", "numpy, verl"),
+    "opo": Mark(PAPER, "test_rl_advantages.py:test_the_baseline_weighed_by_length", "verl"),
     "pass_k": Mark(
         PAPER, "test_rl_advantages.py:test_pass_k_in_closed_form_is_the_mean_over_all_groups_of_k", "all choices of k"
     ),
@@ -127,7 +129,8 @@ def page(root: Path) -> str:
         "Made by `make docs` from `configs/method/`. A study takes one with `/method@stages.<stage>.method: <name>`. `seams`: "
         "where a method differs from `grpo`; `lines`: code of the functions that stand there, without docstrings. `evidence`: "
         "where the equations were read (code: the authors' own; paper; note: a third party's account), or `inferred` where part "
-        "of them is ours, which the YAML says. What is checked by hand is checked on numbers worked out by hand.",
+        "of them is ours, which the YAML says. What is checked by hand is checked on numbers worked out by hand; "
+        "what is checked against verl, also in `test_verl.py`, which says how to run it. [How to add one](adding.md).",
         "| method | paper | seams | lines | equation test | oracle | evidence |\n| --- | --- | --- | --- | --- | --- | --- |\n"
         + "\n".join(_line(name, method, methods["grpo"]) for name, method in methods.items()),
     ]
