@@ -104,7 +104,7 @@ SIFTED = {
     ],
 }  # fmt: skip
 
-PLANNERS = ("guide", "prefix", "icpo", "annealed_shots", "reflection", "xrpo")
+PLANNERS = ("guide", "prefix", "icpo", "annealed_shots", "reflection", "xrpo", "critique")
 ADVANTAGES = ("leave_one_out", "whitened", "length_baseline", "pass_k", "a_grae", "copo", "xrpo", "gtpo_entropy")
 LOSSES = ("sapo", "vespo", "geo_mean", "gpg", "clip_cov", "kl_cov", "disco", "hapo_token")
 SHAPED = {

@@ -26,7 +26,7 @@ from interplay.store.metrics import read
 
 
 def row(n: int) -> Any:
-    return SimpleNamespace(set=0, index=n, prompt=f"p{n}|", solution=f"s{n},t{n},u{n}#{n}", key=f"{n:x}")
+    return SimpleNamespace(set=0, index=n, prompt=f"p{n}|", solution=f"s{n},t{n},u{n}#{n}", answer=f"{n}", key=f"{n:x}")
 
 
 ROWS = [row(n) for n in range(6)]
@@ -112,6 +112,17 @@ def test_prompts_that_mostly_failed_get_a_group_behind_their_last_wrong_completi
     assert len(plan(ROWS[:2], now)) == 2, "five of seven passed since"
 
 
+def test_a_wrong_completion_is_shown_once_and_right_refinements_join_its_group_by_hand() -> None:
+    now = at({"name": "critique", "num_generations": 2, "refined": 3, "template": "{prompt}{completion}!{answer}!{prompt}"})
+    assert plan(ROWS[:2], now) == [Ask(0, 2, "p0|", "p0|"), Ask(1, 2, "p1|", "p1|")]
+    batch = batch_of([1, 0, 1, 1], [0, 0, 1, 1], completions=["a", "{answer}", "c", "d"])
+    assert again(ROWS[:2], batch, 0, now) == [Ask(0, 3, "p0|{answer}!0!p0|", "p0|")], "text of a completion is no field"
+    assert again(ROWS[:2], batch, 1, now) == []
+    off = torch.tensor([False] * 4 + [True] * 3)
+    assert settled(batch_of([1, 0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 0, 0, 0], off_policy=off), now).row.tolist() == [0, 1, 2, 3, 5, 6]
+    assert len(settled(batch, now)) == 4
+
+
 # --- allocation ---
 
 
@@ -161,7 +172,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"init": world.model(results, "m" * 12), "data.0": world.problem_set(results, "a" * 12, 20)}
 
 
-@pytest.mark.parametrize("name", ["guide", "prefix", "icpo", "annealed_shots", "reflection", "xrpo"])
+@pytest.mark.parametrize("name", ["guide", "prefix", "icpo", "annealed_shots", "reflection", "xrpo", "critique"])
 def test_every_planner_runs_and_two_runs_give_the_same_bytes(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
     planner = TypeAdapter(AnyPlanner).validate_python({"name": name, "num_generations": 4})
     spec = RLSpec(

@@ -98,6 +98,9 @@ MARKS: dict[str, Mark] = {
     ),
     "icpo": Mark(INFERRED, "test_rl_planners.py:test_steered_failures_are_dropped_and_steered_successes_have_a_bonus_that_falls"),
     "icrl": Mark(CODE, "test_rl_planners.py:test_shots_are_annealed_by_phase_in_both_texts"),
+    "critique_grpo": Mark(
+        INFERRED, "test_rl_planners.py:test_a_wrong_completion_is_shown_once_and_right_refinements_join_its_group_by_hand"
+    ),
     "hpt": Mark(CODE, "test_rl_edits.py:test_groups_with_few_successes_give_way_to_the_gold_solution"),
     "campo": Mark(CODE, "test_rl_shaping.py:test_repetition_takes_by_share_or_from_truncated_ones_alone"),
     "hapo_length": Mark(CODE, "test_rl_shaping.py:test_length_is_held_against_the_shortest_right_completion_of_earlier_steps"),

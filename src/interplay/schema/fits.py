@@ -18,7 +18,7 @@ SHAPINGS = ("attempts", "improvement")
 """Shapings that read turns."""
 PER_COMPLETION = {"overlong": "one completion's length", "units": "one completion's units"}
 """Shapings that make no sense of several turns -> what they look at."""
-OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "tree", "windows")
+OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "critique", "tree", "windows")
 """Planners that sample from another text than the one that is learnt, begin a completion themselves, or repeat one."""
 
 BEGINS = ("prefix", "tree", "windows")

@@ -122,6 +122,26 @@ class ReflectionPlanner(Planner):
         return value
 
 
+class CritiquePlanner(Planner):
+    """Where a group holds a wrong completion, more are sampled with it in the context and what the verifier says; those that are
+    right join the group, learnt as if the critique were absent (Critique-GRPO, arXiv:2506.03106; which of several wrong ones
+    is shown, and that failed refinements are dropped, is inferred)."""
+
+    name: Literal["critique"] = "critique"
+    refined: Count = 2
+    """Completions behind the critique."""
+    template: str = "{prompt}{completion}{prompt}"
+    """The text that is sampled from. That a completion stands before the prompt again says that it is wrong; {answer}, the gold
+    answer, says more, as the paper's indicative critiques do."""
+
+    @field_validator("template")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if "{completion}" not in value or "{prompt}" not in value:
+            raise ValueError("must hold {prompt} and {completion}")
+        return value
+
+
 class AllocationPlanner(Planner):
     """A budget of completions that goes to the prompts of which it tells most (XRPO, arXiv:2510.06672; the priority is inferred
     from its reviews): all get some, then rounds add to those with the highest expected drop of the width of their t-interval,
@@ -180,6 +200,7 @@ AnyPlanner = Annotated[
     | IcpoPlanner
     | AnnealedShotsPlanner
     | ReflectionPlanner
+    | CritiquePlanner
     | AllocationPlanner
     | TreePlanner
     | WindowPlanner,

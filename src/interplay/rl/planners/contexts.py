@@ -1,12 +1,13 @@
 """Planners that put something before a prompt: solved problems, or an own failure."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from interplay.rl.batch import Batch, take
 from interplay.rl.now import Now
 from interplay.rl.planners.ask import Ask, plain
-from interplay.schema.planner import AnnealedShotsPlanner, IcpoPlanner, ReflectionPlanner, Shots
+from interplay.schema.planner import AnnealedShotsPlanner, CritiquePlanner, IcpoPlanner, ReflectionPlanner, Shots
 from interplay.tasks.row import Row
 
 FAILURES = "reflection"
@@ -53,7 +54,7 @@ def reflection(spec: ReflectionPlanner, rows: Sequence[Row], now: Now) -> list[A
     for slot, row in enumerate(rows):
         past = known.get(_name(row))
         if past and past["wrong"] is not None and past["reward"] / past["n"] < spec.threshold:
-            text = spec.template.replace("{completion}", past["wrong"]).replace("{prompt}", row.prompt)
+            text = filled(spec.template, {"{completion}": past["wrong"], "{prompt}": row.prompt})
             asks.append(plain(slot, spec.num_generations, text)._replace(group=len(rows) + slot))
     return asks
 
@@ -68,6 +69,29 @@ def reflection_settled(spec: ReflectionPlanner, batch: Batch, now: Now) -> Batch
         if reward <= 0:
             past["wrong"] = text
     return batch
+
+
+def critique_again(spec: CritiquePlanner, rows: Sequence[Row], batch: Batch, asked: int, now: Now) -> list[Ask]:
+    """Once, for each group with a wrong completion, more behind its first one, credited to the prompt alone."""
+    asks = []
+    for slot, row in enumerate(rows if not asked else []):
+        wrong = ((batch.groups == slot) & (batch.rewards <= 0)).nonzero()[:, 0].tolist()
+        if wrong:
+            said = {"{completion}": batch.completions[wrong[0]], "{answer}": row.answer, "{prompt}": row.prompt}
+            asks.append(Ask(slot, spec.refined, filled(spec.template, said), row.prompt))
+    return asks
+
+
+def critique_settled(spec: CritiquePlanner, batch: Batch, now: Now) -> Batch:
+    """Without failed refinements."""
+    if batch.off_policy is None:
+        return batch
+    return take(batch, (~batch.off_policy | (batch.rewards > 0)).nonzero()[:, 0])
+
+
+def filled(template: str, said: dict[str, str]) -> str:
+    """The template with its fields; what stands in a field is never read as one."""
+    return re.sub("|".join(map(re.escape, said)), lambda found: said[found[0]], template)
 
 
 def _name(row: Row) -> str:
