@@ -12,10 +12,13 @@ import torch
 import turn_cases as turns
 from rl_cases import batch_of, now_of
 
+from interplay.data.tokenizer import Special
 from interplay.reference.methods import MARKS, differing, load, page
 from interplay.rl.advantages.table import advantages
 from interplay.rl.batch import Batch
 from interplay.rl.critic import critic
+from interplay.rl.decoding.table import learnt as learnt_decoding
+from interplay.rl.draw import sampling
 from interplay.rl.edits.table import after, before
 from interplay.rl.now import Memory, Now
 from interplay.rl.planners.table import again, plan, settled
@@ -25,11 +28,14 @@ from interplay.rl.samplers.table import sampler
 from interplay.rl.shaping.table import shaped
 from interplay.rl.spans import Span
 from interplay.rl.update import Learner, update
+from interplay.rollout.engine import engine
 from interplay.rollout.episodes.table import play
+from interplay.rollout.request import Request
 from interplay.schema.digest import canonical
 from interplay.schema.edit import TokenBudget
 from interplay.schema.fits import ADVANTAGES, SHAPINGS
 from interplay.schema.rl import Method, RLSpec
+from interplay.schema.run import Run
 from interplay.tasks.tic_tac_toe import Problem
 
 ROOT = Path(__file__).parents[2]
@@ -175,6 +181,18 @@ def learnt(method: Method) -> Any:
     return torch.nn.utils.parameters_to_vector(policy.parameters()).detach().tolist()
 
 
+def sampled(method: Method) -> Any:
+    """What a small model writes, once the decoding has learnt from a batch that is less certain than it."""
+    policy = toy.decoder()
+    spec = RLSpec.model_construct(method=method, temperature=1.0, max_completion_length=12, seed=0)
+    memory, special = Memory(12), Special(eos=1, pad=0)
+    world: Any = SimpleNamespace(spec=spec, memory=memory, special=special)
+    learnt_decoding(method.decoding, batch(), now(method, memory))
+    asked = [Request([1, 2, 3 + i], i, 0, 16) for i in range(4)]
+    found = engine("native", policy, Run()).generate(asked, sampling(world, 2))
+    return found.tokens.tolist(), found.logprobs.tolist()
+
+
 def judged(method: Method) -> Any:
     """What the critic makes of the batch that it learnt from."""
     spec = RLSpec.model_construct(method=method, dtype="float32")
@@ -195,6 +213,7 @@ SEAMS = {
     "advantage": valued,
     "loss": learnt,
     "critic": judged,
+    "decoding": sampled,
 }
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from interplay.rl import critic
 from interplay.rl.advantages import table as advantages
+from interplay.rl.decoding import table as decoding
 from interplay.rl.edits import table as edits
 from interplay.rl.losses import table as losses
 from interplay.rl.planners import table as planners
@@ -167,6 +168,7 @@ TABLES: dict[str, tuple[dict[str, Any], ...]] = {
     "advantage": (advantages.MEMBERS,),
     "loss": (losses.MEMBERS,),
     "critic": (critic.MEMBERS,),
+    "decoding": (decoding.MEMBERS,),
 }
 """Seam -> its tables of members."""
 

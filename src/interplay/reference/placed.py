@@ -56,7 +56,7 @@ METHODS = (
     Place("ICPO (in-context steered)", methods=("icpo",)),
     Place("MiroMind-M1 (CAMPO)", methods=("campo",)),
     Place("SKILL0; ICRL (tool use)", methods=("icrl",), why="in-context examples that are annealed, without tools"),
-    Place("HAPO (heterogeneous tokens)", methods=("hapo_token",), why="without its temperature by token at sampling"),
+    Place("HAPO (heterogeneous tokens)", methods=("hapo_token",), why="without its token-level group average"),
     Place("Segment policy optimisation", methods=("spo_segment", "spo_tree")),
     Place("XRPO", methods=("xrpo",)),
     Place("A-GRAE", methods=("a_grae",)),

@@ -25,6 +25,7 @@ from interplay.rl.advantages.table import advantages, remember
 from interplay.rl.batch import Batch, join, take
 from interplay.rl.continued import continued
 from interplay.rl.critic import critic
+from interplay.rl.decoding.table import learnt
 from interplay.rl.draw import World, draw, gold, tokens_of
 from interplay.rl.edits.table import after, before
 from interplay.rl.measure import measure, shares, spent, summary
@@ -186,6 +187,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
     with timed(seconds, "update"):
         batch, advantage, values = valued(world, batch, now)
         remember(spec.method.advantage, batch, now)
+        learnt(spec.method.decoding, batch, now)
         batch, advantage, bears = after(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
     with timed(seconds, "sampler"):

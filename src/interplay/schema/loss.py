@@ -156,7 +156,7 @@ class HapoTokenLoss(RatioLoss):
     """Heterogeneous adaptive policy optimisation (HAPO): clip bounds and advantages of a token by its entropy. h in [-1, 1] is
     log entropy less its `entropy_pivot` quantile over the tokens of an optimiser step, over the largest such value on its side of
     0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
-    temperature and token-level group average are not part of this member."""
+    temperature is a decoding; its token-level group average is not here."""
 
     name: Literal["hapo_token"] = "hapo_token"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"

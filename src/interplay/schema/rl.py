@@ -16,6 +16,7 @@ from interplay.schema.advantage import (
 )
 from interplay.schema.base import Count, Model, Natural, NotNegative, Since
 from interplay.schema.critic import ValueHead
+from interplay.schema.decoding import Decoding
 from interplay.schema.edit import Demonstrations, DynamicSampling, Edit, Replay
 from interplay.schema.episode import CompletionEpisode, Episode
 from interplay.schema.fits import misfit
@@ -45,6 +46,8 @@ class Method(Model):
     loss: Loss = ClippedLoss()
     critic: Annotated[ValueHead | None, Since(None)] = None
     """What foretells rewards token by token, for advantages that ask it; null: nothing."""
+    decoding: Annotated[Decoding | None, Since(None)] = None
+    """What tokens of rollouts are drawn from; null: the policy at the run's temperature."""
 
 
 class RLSpec(Model):
@@ -119,6 +122,9 @@ class RLSpec(Model):
         if group < 2 and not (pooled or bare or isinstance(advantage, TrackedAdvantage | GaeAdvantage)):
             must = f"the advantage '{advantage.name}' compares completions of one prompt; give 2 at least"
             raise ValueError(f"method.planner.num_generations = {group}: {must}")
+        if (decoding := self.method.decoding) and self.engine not in decoding.ENGINES:
+            able = " or ".join(decoding.ENGINES)
+            raise ValueError(f"engine = {self.engine}: cannot decode with method.decoding = {decoding.name}; write {able}")
         if self.temperature == 0:
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
         return self
