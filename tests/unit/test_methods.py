@@ -124,7 +124,8 @@ def asked(method: Method) -> Any:
     for _ in range(2):
         first = plan(ROWS, at)
         found = batch()
-        told += [first, again(ROWS, found, 0, at), settled(found, at).row.tolist()]
+        kept = settled(found, at)
+        told += [first, again(ROWS, found, 0, at), kept.row.tolist(), kept.teacher]
     return told
 
 
@@ -177,6 +178,7 @@ def learnt(method: Method) -> Any:
     sides = torch.tensor([0.5, 0.9, 1.0, 1.1, 1.24, 1.5, 20.0])  # of every bound
     ratios = sides[torch.randint(len(sides), logp.shape, generator=torch.Generator().manual_seed(5))]
     found = replace(found, logprobs=logp - ratios.log(), off_policy=torch.ones(len(found), dtype=torch.bool))
+    found = replace(found, teacher=[[3, *prompt] for prompt in found.prompts])
     update(learner, found, advantages(GRPO.advantage, found, now_of()), 1)
     return torch.nn.utils.parameters_to_vector(policy.parameters()).detach().tolist()
 

@@ -58,6 +58,7 @@ METHODS = (
     Place("SKILL0; ICRL (tool use)", methods=("icrl",), why="in-context examples that are annealed, without tools"),
     Place("HAPO (heterogeneous tokens)", methods=("hapo_token",), why="without its token-level group average"),
     Place("Segment policy optimisation", methods=("spo_segment", "spo_tree")),
+    Place("DistIL", methods=("distil",), why="its objective token by token, without the gradient of the sequence"),
     Place("XRPO", methods=("xrpo",)),
     Place("A-GRAE", methods=("a_grae",)),
     Place("Truncated PPO", methods=("t_ppo",)),
@@ -100,7 +101,8 @@ NOT_HERE = (
     ),
     Place("PIT", why=MODELS),
     Place(
-        "DistIL; PBSD; RLTF; Interactive ICL from feedback", why="distilling a conditioned self needs a second forward; not built"
+        "PBSD; RLTF; Interactive ICL from feedback",
+        why="`distil` is the nearest; no credit by turn, no second tries as targets",
     ),
     Place("DeepSearch; BFS-Prover-V2", why="tree search in RL: `tree` grows evenly; no frontier and no cache of solutions"),
     Place("SearchLLM", why="a gate on the answer is an option of the process reward; its conditions on search are not here"),

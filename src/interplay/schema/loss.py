@@ -168,7 +168,28 @@ class HapoTokenLoss(RatioLoss):
     """Quantile at which h is 0."""
 
 
+class DistilLoss(RatioLoss):
+    """What the policy would say had it read the feedback, learnt at the states that it visits without (DistIL, arXiv:2606.05152):
+    at each token of a completion a divergence of the policy from its teacher, which is the policy itself, without a gradient,
+    behind the context that the planner `feedback` made. Rewards matter to `mix_rlvr` alone. Costs a forward pass of the teacher
+    for each pass over a batch."""
+
+    name: Literal["distil"] = "distil"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    divergence: Literal["fwd_ce", "rev_kl", "js"] = "fwd_ce"
+    """Over the whole vocabulary. fwd_ce: cross-entropy of the policy under the teacher, as published; rev_kl: KL of the policy
+    from the teacher; js: Jensen-Shannon, at most ln 2."""
+    mix_rlvr: NotNegative = 0.0
+    """Weight of the clipped policy-gradient loss beside it; 0: it is not there."""
+    epsilon: NotNegative = 0.2
+    """Lower clip of that one's ratio."""
+    epsilon_high: NotNegative | None = None
+    """Upper clip; null: epsilon."""
+    first_turn_beta: Literal[0] = 0
+    """Episodes have one turn here."""
+
+
 Loss = Annotated[
-    ClippedLoss | SapoLoss | VespoLoss | GeoMeanLoss | GpgLoss | ClipCovLoss | KlCovLoss | DiscoLoss | HapoTokenLoss,
+    ClippedLoss | SapoLoss | VespoLoss | GeoMeanLoss | GpgLoss | ClipCovLoss | KlCovLoss | DiscoLoss | HapoTokenLoss | DistilLoss,
     Field(discriminator="name"),
 ]

@@ -17,9 +17,9 @@ from interplay.schema.advantage import (
 from interplay.schema.base import Count, Model, Natural, NotNegative, Since
 from interplay.schema.critic import ValueHead
 from interplay.schema.decoding import Decoding
-from interplay.schema.edit import Demonstrations, DynamicSampling, Edit, Replay
+from interplay.schema.edit import DynamicSampling, Edit
 from interplay.schema.episode import CompletionEpisode, Episode
-from interplay.schema.fits import misfit
+from interplay.schema.fits import added, misfit
 from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.schema.planner import AnyPlanner, FixedPlanner, TreePlanner, WindowPlanner
@@ -89,7 +89,7 @@ class RLSpec(Model):
     def _divides(self) -> "RLSpec":
         if self.minibatches < 1 or self.prompts_per_step % self.minibatches:
             raise ValueError("prompts_per_step must be a multiple of minibatches")
-        if self.reward.name == "subproblems" and (edit := self._adds_rows()):
+        if self.reward.name == "subproblems" and (edit := added(self)):
             raise ValueError(f"method.edits: {edit} adds rows that the reward subproblems has not judged")
         if self.method.advantage.name == "spans":
             if self.reward.name != "subproblems":
@@ -98,10 +98,6 @@ class RLSpec(Model):
                 raise ValueError("method.advantage = spans needs importance_sampling_level token: its advantages are of tokens")
         check_checkpoints(self.checkpoints, self.steps)
         return self
-
-    def _adds_rows(self) -> str:
-        """The first edit that trains on completions which were not sampled in the step; empty if there is none."""
-        return next((edit.name for edit in self.method.edits if isinstance(edit, Replay | Demonstrations)), "")
 
     @model_validator(mode="after")
     def _can_learn(self) -> "RLSpec":
@@ -144,7 +140,7 @@ class RLSpec(Model):
             raise ValueError(f"method.planner: {segments} leave nothing of max_completion_length, {self.max_completion_length}")
 
     @model_validator(mode="after")
-    def _episode_fits(self) -> "RLSpec":
+    def _members_fit(self) -> "RLSpec":
         if found := misfit(self):
             raise ValueError(found)
         return self

@@ -8,6 +8,7 @@ from interplay.rl.now import Now
 from interplay.rl.planners.allocation import xrpo, xrpo_again
 from interplay.rl.planners.ask import Ask, plain
 from interplay.rl.planners.contexts import annealed_shots, icpo, icpo_settled, reflection, reflection_settled
+from interplay.rl.planners.feedback import feedback_settled
 from interplay.rl.planners.hints import guide_again, guide_settled, prefix
 from interplay.rl.planners.pieces import tree, tree_again, tree_settled, windows, windows_carried, windows_settled
 from interplay.schema.planner import Planner
@@ -40,6 +41,7 @@ MEMBERS: dict[str, Member] = {
     "icpo": Member(icpo, settle=icpo_settled),
     "annealed_shots": Member(annealed_shots),
     "reflection": Member(reflection, settle=reflection_settled),
+    "feedback": Member(fixed, settle=feedback_settled),
     "xrpo": Member(xrpo, xrpo_again),
     "tree": Member(tree, tree_again, settle=tree_settled),
     "windows": Member(windows, carried=windows_carried, settle=windows_settled),
