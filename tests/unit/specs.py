@@ -127,6 +127,7 @@ METHODS: list[dict[str, Any]] = [
     {"paper": "p", "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
     *({"paper": "p", "loss": {"name": name}, "episode": {"name": "retry"}} for name in LOSSES),
     *({"paper": "p", "decoding": {"name": name}} for name in DECODINGS),
+    {"paper": "p", "advantage": {"name": "segments", "separator": ","}, "loss": {"name": "direct_advantage"}},
     {"paper": "p", "planner": {"name": "feedback"}, "loss": {"name": "distil"}},
     SHAPED,
     {

@@ -96,6 +96,7 @@ def now(method: Method, memory: Memory) -> Now:
     entropy = torch.rand(12, 5, generator=torch.Generator().manual_seed(1))
     given: dict[str, Any] = {"rows": ROWS, "gold": lambda i: ("gold", [i, 2]), "max_completion_length": 5, "progress": 0.5}
     given |= {"encode": lambda text: [1], "likelihood": lambda contexts, texts: [-len(c) * sum(c) % 7.0 for c in contexts]}
+    given |= {"offsets": lambda tokens, text: list(range(len(tokens)))}
     given |= {"draw": lambda m: batch([1.0, 0, 1, 0] * 3), "memory": memory}
     given |= {"continued": lambda rows, places, n: torch.tensor([0.5 + 0.1 * kept for _, kept in places])}
     at = now_of(entropy=entropy, **given)
@@ -178,7 +179,9 @@ def learnt(method: Method) -> Any:
     sides = torch.tensor([0.5, 0.9, 1.0, 1.1, 1.24, 1.5, 20.0])  # of every bound
     ratios = sides[torch.randint(len(sides), logp.shape, generator=torch.Generator().manual_seed(5))]
     found = replace(found, logprobs=logp - ratios.log(), off_policy=torch.ones(len(found), dtype=torch.bool))
-    found = replace(found, teacher=[[3, *prompt] for prompt in found.prompts])
+    found = replace(
+        found, teacher=[[3, *prompt] for prompt in found.prompts], steps=torch.arange(toy.LONGEST).expand(logp.shape) // 2
+    )
     update(learner, found, advantages(GRPO.advantage, found, now_of()), 1)
     return torch.nn.utils.parameters_to_vector(policy.parameters()).detach().tolist()
 

@@ -61,6 +61,8 @@ class Batch:
     one turn."""
     seats: Tensor | None = None
     """(N,) int64: whose turns a row holds in a game; None: there is one seat."""
+    steps: Tensor | None = None
+    """(N,T) int64: number of the step of its row that a token belongs to; None: rows are not cut into steps."""
     teacher: list[list[int]] | None = None
     """N token lists: what a teacher reads before each completion, the row's own prompt where it has nothing to say; None: there
     is no teacher."""

@@ -9,13 +9,14 @@ from torch import Tensor
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch, first_turns, taught
+from interplay.rl.losses.direct import STEPS
 from interplay.rl.losses.distil import DIVERGENCES
 from interplay.rl.losses.table import FIRST_TURN, MEMBERS, prepared, token_losses
 from interplay.rl.losses.terms import Seen, Whole, k3, token_weights
 from interplay.rl.policy import Scores, entropies, likelihoods, micro_batches, scores
 from interplay.rl.teacher import compared
 from interplay.schema.base import PermanentError
-from interplay.schema.loss import DistilLoss, PolicyLoss, RatioLoss
+from interplay.schema.loss import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
 from interplay.schema.rl import RLSpec
 from interplay.store.generator import generator
 
@@ -147,9 +148,11 @@ def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> T
 def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
     """What the loss must know of a whole optimiser step, as the policy stands before it: (N,T) each, 0 outside the part."""
     spec, room = learner.spec.method.loss, torch.zeros(batch.tokens.shape)
-    first = {FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
+    read = {FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
+    if isinstance(spec, DirectAdvantageLoss) and batch.steps is not None:
+        read = {STEPS: batch.steps}
     if MEMBERS[spec.name].prepare is None:
-        return first
+        return read
     logp, entropy = room.clone(), room.clone()
     with torch.no_grad():
         for rows in micro_batches(batch, part.all_rows, learner.micro_batch_tokens):
@@ -168,7 +171,7 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
     )
     found_whole = prepared(spec, whole)
     made = {name: torch.zeros(room.shape, dtype=value.dtype).index_copy_(0, here, value) for name, value in found_whole.items()}
-    return {**made, **first}
+    return {**made, **read}
 
 
 def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, known: dict[str, Tensor]) -> dict[str, float]:

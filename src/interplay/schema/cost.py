@@ -153,7 +153,7 @@ def planned_size(digest: str, stages: Mapping[str, Mapping[str, Any]]) -> int:
 def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
     """`prompts`: their tokens, each prompt once for its group, as it passes."""
     loss, passing = spec["method"]["loss"], sampled + prompts
-    refers = bool(loss["beta"] or loss.get("first_turn_beta"))
+    refers = bool(loss["beta"] or loss.get("first_turn_beta") or loss.get("name") == "direct_advantage")
     teaches = loss["num_iterations"] * (loss.get("name") == "distil")
     scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches
     cost = Cost(tokens=passing * loss["num_iterations"], sampled=sampled, rollouts=rollouts, parameters=parameters)

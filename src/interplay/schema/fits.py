@@ -23,7 +23,7 @@ OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "feedback", "tree", "window
 
 def misfit(spec: RLSpec) -> str | None:
     """Why members of a method do not go with each other, in one line; None: they do."""
-    return unheard(spec) or out_of_turn(spec)
+    return unheard(spec) or undivided(spec) or out_of_turn(spec)
 
 
 def unheard(spec: RLSpec) -> str | None:
@@ -35,6 +35,13 @@ def unheard(spec: RLSpec) -> str | None:
         return f"method.planner = feedback: the loss {spec.method.loss.name} does not read what it tells; write fixed, or distil"
     if tells and (adds := added(spec)):
         return f"method.edits: {adds} adds completions that the planner feedback tells nothing of; take it away"
+    return None
+
+
+def undivided(spec: RLSpec) -> str | None:
+    """Why there are no steps to learn from where a loss is of steps."""
+    if spec.method.loss.name == "direct_advantage" and spec.method.advantage.name != "segments":
+        return f"method.loss = direct_advantage: the advantage {spec.method.advantage.name} has no steps; write segments"
     return None
 
 

@@ -189,7 +189,36 @@ class DistilLoss(RatioLoss):
     """Episodes have one turn here."""
 
 
+class DirectAdvantageLoss(PolicyLoss):
+    """The log ratio of each reasoning step to the reference is regressed on what the step gains (Direct Advantage Policy
+    Optimization, arXiv:2412.18279; the form is inferred): (direct_beta (log pi - log pi_ref) - A)^2, log-probabilities summed
+    over the step. Needs the advantage `segments`. Steps that gain nothing are held to the reference, as long as others of the
+    optimiser step gain something."""
+
+    name: Literal["direct_advantage"] = "direct_advantage"
+    loss_type: Literal["luspo"] = "luspo"
+    """Mean over rows of the sum over each one's steps, so that all steps count alike."""
+    direct_beta: Positive = 0.1
+    """What a nat of the log ratio stands for in reward. (The published value was not found.)"""
+    first_turn_beta: Literal[0] = 0
+    """Episodes have one turn here."""
+
+    def refers(self) -> bool:
+        """Whether it needs a reference model."""
+        return True
+
+
 Loss = Annotated[
-    ClippedLoss | SapoLoss | VespoLoss | GeoMeanLoss | GpgLoss | ClipCovLoss | KlCovLoss | DiscoLoss | HapoTokenLoss | DistilLoss,
+    ClippedLoss
+    | SapoLoss
+    | VespoLoss
+    | GeoMeanLoss
+    | GpgLoss
+    | ClipCovLoss
+    | KlCovLoss
+    | DiscoLoss
+    | HapoTokenLoss
+    | DistilLoss
+    | DirectAdvantageLoss,
     Field(discriminator="name"),
 ]
