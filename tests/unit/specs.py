@@ -107,6 +107,7 @@ SIFTED = {
 PLANNERS = ("guide", "prefix", "icpo", "annealed_shots", "reflection", "xrpo", "critique")
 ADVANTAGES = ("leave_one_out", "whitened", "length_baseline", "pass_k", "a_grae", "copo", "xrpo", "gtpo_entropy")
 LOSSES = ("sapo", "vespo", "geo_mean", "gpg", "clip_cov", "kl_cov", "disco", "hapo_token")
+DECODINGS = ("adaptive_temperature",)
 SHAPED = {
     "paper": "p",
     "shaping": [
@@ -125,6 +126,9 @@ METHODS: list[dict[str, Any]] = [
     {"paper": "p", "planner": {"name": "tree"}},
     {"paper": "p", "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
     *({"paper": "p", "loss": {"name": name}, "episode": {"name": "retry"}} for name in LOSSES),
+    *({"paper": "p", "decoding": {"name": name}} for name in DECODINGS),
+    {"paper": "p", "advantage": {"name": "segments", "separator": ","}, "loss": {"name": "direct_advantage"}},
+    {"paper": "p", "planner": {"name": "feedback"}, "loss": {"name": "distil"}},
     SHAPED,
     {
         "paper": "p",

@@ -12,10 +12,13 @@ import torch
 import turn_cases as turns
 from rl_cases import batch_of, now_of
 
+from interplay.data.tokenizer import Special
 from interplay.reference.methods import MARKS, differing, load, page
 from interplay.rl.advantages.table import advantages
 from interplay.rl.batch import Batch
 from interplay.rl.critic import critic
+from interplay.rl.decoding.table import learnt as learnt_decoding
+from interplay.rl.draw import sampling
 from interplay.rl.edits.table import after, before
 from interplay.rl.now import Memory, Now
 from interplay.rl.planners.table import again, plan, settled
@@ -25,11 +28,14 @@ from interplay.rl.samplers.table import sampler
 from interplay.rl.shaping.table import shaped
 from interplay.rl.spans import Span
 from interplay.rl.update import Learner, update
+from interplay.rollout.engine import engine
 from interplay.rollout.episodes.table import play
+from interplay.rollout.request import Request
 from interplay.schema.digest import canonical
 from interplay.schema.edit import TokenBudget
 from interplay.schema.fits import ADVANTAGES, SHAPINGS
 from interplay.schema.rl import Method, RLSpec
+from interplay.schema.run import Run
 from interplay.tasks.tic_tac_toe import Problem
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +96,7 @@ def now(method: Method, memory: Memory) -> Now:
     entropy = torch.rand(12, 5, generator=torch.Generator().manual_seed(1))
     given: dict[str, Any] = {"rows": ROWS, "gold": lambda i: ("gold", [i, 2]), "max_completion_length": 5, "progress": 0.5}
     given |= {"encode": lambda text: [1], "likelihood": lambda contexts, texts: [-len(c) * sum(c) % 7.0 for c in contexts]}
+    given |= {"offsets": lambda tokens, text: list(range(len(tokens)))}
     given |= {"draw": lambda m: batch([1.0, 0, 1, 0] * 3), "memory": memory}
     given |= {"continued": lambda rows, places, n: torch.tensor([0.5 + 0.1 * kept for _, kept in places])}
     at = now_of(entropy=entropy, **given)
@@ -118,7 +125,8 @@ def asked(method: Method) -> Any:
     for _ in range(2):
         first = plan(ROWS, at)
         found = batch()
-        told += [first, again(ROWS, found, 0, at), settled(found, at).row.tolist()]
+        kept = settled(found, at)
+        told += [first, again(ROWS, found, 0, at), kept.row.tolist(), kept.teacher]
     return told
 
 
@@ -171,8 +179,23 @@ def learnt(method: Method) -> Any:
     sides = torch.tensor([0.5, 0.9, 1.0, 1.1, 1.24, 1.5, 20.0])  # of every bound
     ratios = sides[torch.randint(len(sides), logp.shape, generator=torch.Generator().manual_seed(5))]
     found = replace(found, logprobs=logp - ratios.log(), off_policy=torch.ones(len(found), dtype=torch.bool))
+    found = replace(
+        found, teacher=[[3, *prompt] for prompt in found.prompts], steps=torch.arange(toy.LONGEST).expand(logp.shape) // 2
+    )
     update(learner, found, advantages(GRPO.advantage, found, now_of()), 1)
     return torch.nn.utils.parameters_to_vector(policy.parameters()).detach().tolist()
+
+
+def sampled(method: Method) -> Any:
+    """What a small model writes, once the decoding has learnt from a batch that is less certain than it."""
+    policy = toy.decoder()
+    spec = RLSpec.model_construct(method=method, temperature=1.0, max_completion_length=12, seed=0)
+    memory, special = Memory(12), Special(eos=1, pad=0)
+    world: Any = SimpleNamespace(spec=spec, memory=memory, special=special)
+    learnt_decoding(method.decoding, batch(), now(method, memory))
+    asked = [Request([1, 2, 3 + i], i, 0, 16) for i in range(4)]
+    found = engine("native", policy, Run()).generate(asked, sampling(world, 2))
+    return found.tokens.tolist(), found.logprobs.tolist()
 
 
 def judged(method: Method) -> Any:
@@ -195,6 +218,7 @@ SEAMS = {
     "advantage": valued,
     "loss": learnt,
     "critic": judged,
+    "decoding": sampled,
 }
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from interplay.rl import critic
 from interplay.rl.advantages import table as advantages
+from interplay.rl.decoding import table as decoding
 from interplay.rl.edits import table as edits
 from interplay.rl.losses import table as losses
 from interplay.rl.planners import table as planners
@@ -114,6 +115,8 @@ MARKS: dict[str, Mark] = {
     "igpo": Mark(NOTE, "test_rl_turns.py:test_igpo_pays_turns_for_what_they_tell_of_the_answer_by_hand"),
     "spiral": Mark(INFERRED, "test_rl_self_play.py:test_each_seat_has_a_baseline_that_is_read_before_it_moves_by_hand"),
     "grpo_process": Mark(PAPER, "test_rl_steps.py:test_a_token_earns_the_rewards_of_the_steps_that_end_behind_it_by_hand"),
+    "direct_advantage": Mark(INFERRED, "test_rl_direct.py:test_a_step_is_pulled_to_the_log_ratio_of_its_gain_by_hand"),
+    "distil": Mark(INFERRED, "test_rl_distil.py:test_a_step_is_the_gradient_that_naive_autograd_finds", "autograd"),
     "scrl": Mark(NOTE, "test_subproblems.py:test_each_position_is_normalised_over_the_group_by_itself"),
 }
 
@@ -174,6 +177,7 @@ TABLES: dict[str, tuple[dict[str, Any], ...]] = {
     "advantage": (advantages.MEMBERS,),
     "loss": (losses.MEMBERS,),
     "critic": (critic.MEMBERS,),
+    "decoding": (decoding.MEMBERS,),
 }
 """Seam -> its tables of members."""
 

@@ -56,8 +56,14 @@ METHODS = (
     Place("ICPO (in-context steered)", methods=("icpo",)),
     Place("MiroMind-M1 (CAMPO)", methods=("campo",)),
     Place("SKILL0; ICRL (tool use)", methods=("icrl",), why="in-context examples that are annealed, without tools"),
-    Place("HAPO (heterogeneous tokens)", methods=("hapo_token",), why="without its temperature by token at sampling"),
+    Place("HAPO (heterogeneous tokens)", methods=("hapo_token",), why="without its token-level group average"),
     Place("Segment policy optimisation", methods=("spo_segment", "spo_tree")),
+    Place(
+        "Direct advantage policy optimisation",
+        methods=("direct_advantage",),
+        why="gains of steps from continuations themselves, where the paper trains a critic on them",
+    ),
+    Place("DistIL", methods=("distil",), why="its objective token by token, without the gradient of the sequence"),
     Place("XRPO", methods=("xrpo",)),
     Place("A-GRAE", methods=("a_grae",)),
     Place("Truncated PPO", methods=("t_ppo",)),
@@ -91,16 +97,14 @@ NOT_HERE = (
         why="searching one's own knowledge in one completion needs a model that holds some; `bios_search` is the real search",
     ),
     Place("RL4LMs (NLPO)", why="a mask of a lagged policy over the vocabulary needs two models in the decoder; not built"),
-    Place(
-        "Direct advantage policy optimisation", why="a critic of steps trained offline; `value_head` is trained online; not built"
-    ),
     Place("SOAR", why="a loop of RL stages in RL stages, each of which forks a student; not built"),
     Place(
         "ExIt; RISE; Cobalt", why="starts from own past attempts: `reflection` is the nearest; buffers of histories are not built"
     ),
     Place("PIT", why=MODELS),
     Place(
-        "DistIL; PBSD; RLTF; Interactive ICL from feedback", why="distilling a conditioned self needs a second forward; not built"
+        "PBSD; RLTF; Interactive ICL from feedback",
+        why="`distil` is the nearest; no credit by turn, no second tries as targets",
     ),
     Place("DeepSearch; BFS-Prover-V2", why="tree search in RL: `tree` grows evenly; no frontier and no cache of solutions"),
     Place("SearchLLM", why="a gate on the answer is an option of the process reward; its conditions on search are not here"),

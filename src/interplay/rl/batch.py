@@ -61,6 +61,11 @@ class Batch:
     one turn."""
     seats: Tensor | None = None
     """(N,) int64: whose turns a row holds in a game; None: there is one seat."""
+    steps: Tensor | None = None
+    """(N,T) int64: number of the step of its row that a token belongs to; None: rows are not cut into steps."""
+    teacher: list[list[int]] | None = None
+    """N token lists: what a teacher reads before each completion, the row's own prompt where it has nothing to say; None: there
+    is no teacher."""
 
     def __len__(self) -> int:
         return len(self.row)
@@ -86,6 +91,13 @@ class Batch:
     def counted(self) -> Tensor:
         """(N,) bool: rows whose rewards count in the statistics of their group."""
         return torch.ones(len(self), dtype=torch.bool) if self.aside is None else ~self.aside
+
+
+def taught(batch: Batch) -> Tensor:
+    """(N,) bool: rows of which a teacher has something to say."""
+    if batch.teacher is None:
+        return torch.zeros(len(batch), dtype=torch.bool)
+    return torch.tensor([t != p for t, p in zip(batch.teacher, batch.prompts, strict=True)], dtype=torch.bool)
 
 
 def first_turns(batch: Batch) -> Tensor:

@@ -33,7 +33,7 @@ def _worth(world: World, step: int, seen: Counter[int], batch: Batch, places: li
         noise = key("continued", pools.noise_key(pool.rows[int(batch.ids[row])]), *stem)
         requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], n))
         seen[noise] += n
-    found = world.engine.generate(requests, sampling(spec, step, world.special))
+    found = world.engine.generate(requests, sampling(world, step))
     made_by = found.request.tolist()
     lengths = zip(found.lengths.tolist(), made_by, strict=True)
     ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]

@@ -16,6 +16,7 @@ from interplay.data import tokenizer as text
 from interplay.data.pool import Pool
 from interplay.rl.batch import Batch, join
 from interplay.rl.critic import Critic
+from interplay.rl.decoding.table import decoded
 from interplay.rl.episode import requests
 from interplay.rl.now import Memory, Now
 from interplay.rl.planners.ask import Ask
@@ -127,7 +128,7 @@ def setting(world: World, rows: list[Row], step: int, limit: int | None = None) 
     not the run's."""
     return Setting(
         engine=world.engine,
-        sampling=sampling(world.spec, step, world.special, limit),
+        sampling=sampling(world, step, limit),
         encode=partial(pools.encode, world.tokenizer),
         decode=world.tokenizer.decode_batch,
         rows=rows,
@@ -184,15 +185,17 @@ def _outcome(i: int, batch: Batch, rows: Sequence[int]) -> Outcome:
     return Outcome(i, rewards, sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
 
 
-def sampling(spec: RLSpec, step: int, special: text.Special, limit: int | None = None) -> Sampling:
+def sampling(world: World, step: int, limit: int | None = None) -> Sampling:
     """The policy itself at the method's temperature: RL's gradient is of the distribution that was sampled, so nothing is cut
-    off. `limit`: tokens at most, where that is not the run's."""
-    return Sampling(
+    off. What the method's decoding makes of that. `limit`: tokens at most, where that is not the run's."""
+    spec = world.spec
+    usual = Sampling(
         temperature=spec.temperature,
         top_p=1.0,
         top_k=0,
         max_completion_length=limit or spec.max_completion_length,
         seed=key(spec.seed, "rollout", step),
-        eos=special.eos,
-        pad=special.pad,
+        eos=world.special.eos,
+        pad=world.special.pad,
     )
+    return decoded(spec.method.decoding, usual, world.memory)

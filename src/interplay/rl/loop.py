@@ -21,10 +21,11 @@ from interplay.model import folder
 from interplay.model.device import device
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
-from interplay.rl.advantages.table import advantages, remember
+from interplay.rl.advantages.table import advantages, cut, remember
 from interplay.rl.batch import Batch, join, take
 from interplay.rl.continued import continued
 from interplay.rl.critic import critic
+from interplay.rl.decoding.table import learnt
 from interplay.rl.draw import World, draw, gold, tokens_of
 from interplay.rl.edits.table import after, before
 from interplay.rl.measure import measure, shares, spent, summary
@@ -33,6 +34,7 @@ from interplay.rl.offline import offline
 from interplay.rl.planners.table import carried, settled
 from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler
+from interplay.rl.spans import offsets
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
 from interplay.rollout.engine import engine
 from interplay.schema.rl import RLSpec
@@ -179,6 +181,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         continued=partial(continued, world, step, seen),
         entropy=partial(entropy_of, learner),
         encode=partial(tokens_of, world),
+        offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
     )
     batch = before(draw_more(spec.prompts_per_step), now)
@@ -186,6 +189,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
     with timed(seconds, "update"):
         batch, advantage, values = valued(world, batch, now)
         remember(spec.method.advantage, batch, now)
+        learnt(spec.method.decoding, batch, now)
         batch, advantage, bears = after(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
     with timed(seconds, "sampler"):
@@ -201,8 +205,9 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
 
 
 def valued(world: World, batch: Batch, now: Now) -> tuple[Batch, Tensor, dict[str, float]]:
-    """The batch with the values that the critic gave it before it learnt from it, the advantages (N,T), 0 while the critic learns
-    alone, and what the critic logs."""
+    """The batch with its steps, and with the values that the critic gave it before it learnt from it; the advantages (N,T), 0
+    while the critic learns alone; and what the critic logs."""
+    batch = cut(now.method.advantage, batch, now)
     judge = world.critic
     if judge is None:
         return batch, advantages(now.method.advantage, batch, now), {}

@@ -67,6 +67,8 @@ class Now:
 
     encode: Callable[[str], list[int]] = field(default=_not_here)
     """Tokens of a text."""
+    offsets: Callable[[Sequence[int], str], list[int]] = field(default=_not_here)
+    """First character of each of the tokens that a text was read from."""
     likelihood: Callable[[list[list[int]], list[list[int]]], list[float]] = field(default=_not_here)
     """Mean log-probability, under the policy, of the tokens of each text behind each context, at the price of a forward pass."""
 

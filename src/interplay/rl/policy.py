@@ -12,11 +12,12 @@ from interplay.rl.batch import Batch
 
 
 class Scores(NamedTuple):
-    """`logp` (n,T) float32 of each token, and the `entropy` (n,T) in nats of the distribution it came from; 0 past a
-    completion."""
+    """`logp` (n,T) float32 of each token, the `entropy` (n,T) in nats of the distribution it came from, and the `divergence` of
+    that from a teacher's (n,T); 0 past a completion."""
 
     logp: Tensor
     entropy: Tensor | None
+    divergence: Tensor | None = None
 
 
 def micro_batches(batch: Batch, rows: Tensor, tokens: int) -> list[Tensor]:

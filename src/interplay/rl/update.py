@@ -8,12 +8,15 @@ from torch import Tensor
 
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer as optim
-from interplay.rl.batch import Batch, first_turns
+from interplay.rl.batch import Batch, first_turns, taught
+from interplay.rl.losses.direct import STEPS
+from interplay.rl.losses.distil import DIVERGENCES
 from interplay.rl.losses.table import FIRST_TURN, MEMBERS, prepared, token_losses
 from interplay.rl.losses.terms import Seen, Whole, k3, token_weights
-from interplay.rl.policy import entropies, likelihoods, micro_batches, scores
+from interplay.rl.policy import Scores, entropies, likelihoods, micro_batches, scores
+from interplay.rl.teacher import compared
 from interplay.schema.base import PermanentError
-from interplay.schema.loss import PolicyLoss, RatioLoss
+from interplay.schema.loss import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
 from interplay.schema.rl import RLSpec
 from interplay.store.generator import generator
 
@@ -67,11 +70,12 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     Returns the step's values: means over optimiser steps (loss, grad_norm), means over the tokens trained on (what the loss sums,
     kl_old, and kl when there is a reference), the number of optimizer_steps, and the trained_tokens that bore loss, once a batch.
 
-    A part in which no advantage differs from 0 makes no optimiser step: Adam would blow the rounding noise of its gradient up
-    to steps of full size. Raises PermanentError when a loss or a gradient norm is not finite."""
+    A part in which no advantage differs from 0, and of which no teacher speaks, makes no optimiser step: Adam would blow the
+    rounding noise of its gradient up to steps of full size. Raises PermanentError when a loss or a gradient norm is not
+    finite."""
     spec = learner.spec
     bears = bearing(spec.method.loss, batch) if bears is None else bears
-    parts = [part for part in _parts(spec, batch, advantage, bears) if advantage[part.rows].any()]
+    parts = [part for part in _parts(spec, batch, advantage, bears) if _moves(spec.method.loss, batch, part)]
     steps_per_batch = spec.method.loss.num_iterations * spec.minibatches
     old = _old_logprobs(learner, batch, parts) if steps_per_batch > 1 and parts else None
     summed = (*MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if learner.reference else ()))
@@ -96,6 +100,8 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
     loss = spec.method.loss
     every = loss.refers() or loss.entropy_coef or MEMBERS[loss.name].every_row
     matters = (mask if every else (advantage != 0) & mask).any(1)
+    if isinstance(loss, DistilLoss):
+        matters = (taught(batch) & mask.any(1)) | (matters & bool(every or loss.mix_rlvr))
     _, member = torch.unique(batch.groups, return_inverse=True)
     groups = len(batch.groups.unique())
     parts = []
@@ -106,6 +112,14 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
         all_rows, rows = here.nonzero()[:, 0], (here & matters).nonzero()[:, 0]
         parts.append(Part(all_rows, rows, advantage, mask, weights, int(mask[here].sum())))
     return parts
+
+
+def _moves(loss: PolicyLoss, batch: Batch, part: Part) -> bool:
+    """Whether the policy would learn anything from a part."""
+    if isinstance(loss, DistilLoss):
+        paid = bool(loss.mix_rlvr) and bool(part.advantage[part.rows].any())
+        return paid or bool((taught(batch)[part.rows] & part.mask[part.rows].any(1)).any())
+    return bool(part.advantage[part.rows].any())
 
 
 def _weights(spec: RLSpec, mask: Tensor, batch_tokens: int) -> Tensor:
@@ -134,9 +148,11 @@ def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> T
 def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
     """What the loss must know of a whole optimiser step, as the policy stands before it: (N,T) each, 0 outside the part."""
     spec, room = learner.spec.method.loss, torch.zeros(batch.tokens.shape)
-    first = {FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
+    read = {FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
+    if isinstance(spec, DirectAdvantageLoss) and batch.steps is not None:
+        read = {STEPS: batch.steps}
     if MEMBERS[spec.name].prepare is None:
-        return first
+        return read
     logp, entropy = room.clone(), room.clone()
     with torch.no_grad():
         for rows in micro_batches(batch, part.all_rows, learner.micro_batch_tokens):
@@ -155,7 +171,7 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
     )
     found_whole = prepared(spec, whole)
     made = {name: torch.zeros(room.shape, dtype=value.dtype).index_copy_(0, here, value) for name, value in found_whole.items()}
-    return {**made, **first}
+    return {**made, **read}
 
 
 def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, known: dict[str, Tensor]) -> dict[str, float]:
@@ -167,12 +183,12 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, kn
     sums: dict[str, float] = {}
     for rows in micro_batches(batch, part.rows, learner.micro_batch_tokens):
         mask, weights = part.mask[rows], part.weights[rows]
-        temperature, dtype = learner.spec.temperature, getattr(torch, learner.spec.dtype)
-        logp, entropy = scores(learner.policy, batch, rows, temperature, dtype, with_entropy=spec.entropy_coef != 0)
+        logp, entropy, divergence = _learning(learner, batch, rows)
         old_logp = _behaviour(batch, rows, logp.detach() if old is None else old[rows])
         with torch.no_grad():
             reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
-        per_token, values = token_losses(spec, Seen(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows)))
+        seen = Seen(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows), divergence)
+        per_token, values = token_losses(spec, seen)
         loss = (per_token * weights).sum()
         if entropy is not None:
             loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
@@ -182,6 +198,17 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, kn
         for name, value in values.items():
             sums[name] = sums.get(name, 0.0) + float(value)
     return sums
+
+
+def _learning(learner: Learner, batch: Batch, rows: Tensor) -> Scores:
+    """What the policy says, with its gradient, and how far that is from its teacher where the loss has one."""
+    spec = learner.spec
+    loss, temperature, dtype = spec.method.loss, spec.temperature, getattr(torch, spec.dtype)
+    entropy = loss.entropy_coef != 0
+    if isinstance(loss, DistilLoss):
+        divergence = DIVERGENCES[loss.divergence]
+        return compared(learner.policy, batch, rows, temperature, dtype, divergence, learner.micro_batch_tokens, entropy)
+    return scores(learner.policy, batch, rows, temperature, dtype, with_entropy=entropy)
 
 
 def _rows(known: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from interplay.rollout.uncertainty import Heat
+
 
 @dataclass(frozen=True)
 class Request:
@@ -30,6 +32,8 @@ class Sampling(NamedTuple):
     seed: int
     eos: int | None
     pad: int
+    heat: Heat | None = None
+    """A temperature for each token; None: one for all."""
 
 
 class Rollouts(NamedTuple):
@@ -44,7 +48,7 @@ class Rollouts(NamedTuple):
     lengths: Tensor
     """(N,) int64: tokens of the completion, its end token included."""
     logprobs: Tensor
-    """(N, T) float32: log-probabilities under the temperature-scaled model, before top-p and top-k; 0 after the end."""
+    """(N, T) float32: log-probabilities at the temperature that the token had, before top-p and top-k; 0 after the end."""
     truncated: Tensor
     """(N,) bool: ended by the length limit."""
 

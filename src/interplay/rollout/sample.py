@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from interplay.rollout.request import Sampling
+from interplay.rollout.uncertainty import heated
 
 
 def draw(logits: Tensor, noise: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
@@ -12,6 +13,8 @@ def draw(logits: Tensor, noise: Tensor, sampling: Sampling) -> tuple[Tensor, Ten
     Inverts the cumulative distribution, summed in float64: the token is the first whose cumulative probability exceeds the noise.
     At temperature 0 the likeliest token is taken and its log-probability is that at temperature 1."""
     logprobs = (logits / sampling.temperature if sampling.temperature not in (0.0, 1.0) else logits).log_softmax(-1)
+    if sampling.heat is not None:
+        logprobs = heated(logprobs, sampling.heat)
     if sampling.temperature == 0.0:
         tokens = logprobs.argmax(-1)
     else:

@@ -141,6 +141,9 @@ class SegmentAdvantage(Model):
     """Cut-points that a segment holds."""
     threshold: Share = 0.9
     """A token less probable than this is a cut-point."""
+    separator: Annotated[str | None, Since(None)] = Field(default=None, min_length=1)
+    """What ends a reasoning step: then each segment is one, with the token that its last character lies in, and cut-points do not
+    matter; null: segments of cut-points."""
 
 
 class TurnAdvantage(Model):

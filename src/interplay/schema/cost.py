@@ -1,7 +1,7 @@
 """What a stage costs, in tokens, rollouts and floating-point operations: planned, from its spec, or realised, from its record.
 
-FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference or by the policy before its
-update (arXiv:2001.08361), N being the number of parameters. Attention is left out. Prompts of RL, which pass once for a whole
+FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference, a teacher or the policy before
+its update (arXiv:2001.08361), N being the number of parameters. Attention is left out. Prompts of RL, which pass once for a whole
 group, count where they are known: in records, not in plans; those of evaluations are left out."""
 
 from collections.abc import Mapping
@@ -153,8 +153,9 @@ def planned_size(digest: str, stages: Mapping[str, Mapping[str, Any]]) -> int:
 def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, prompts: int, parameters: int | None) -> Cost:
     """`prompts`: their tokens, each prompt once for its group, as it passes."""
     loss, passing = spec["method"]["loss"], sampled + prompts
-    refers = bool(loss["beta"] or loss.get("first_turn_beta"))
-    scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers
+    refers = bool(loss["beta"] or loss.get("first_turn_beta") or loss.get("name") == "direct_advantage")
+    teaches = loss["num_iterations"] * (loss.get("name") == "distil")
+    scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches
     cost = Cost(tokens=passing * loss["num_iterations"], sampled=sampled, rollouts=rollouts, parameters=parameters)
     return _with_flops(cost, prompts + passing * scorings)
 

@@ -1,5 +1,5 @@
-"""Which members of RL's seams go with which episode: what would learn from turns that are not there is refused when a study is
-planned."""
+"""Which members of RL's seams go with each other: what would learn from turns or from feedback that are not there is refused when
+a study is planned."""
 
 from __future__ import annotations
 
@@ -18,15 +18,44 @@ SHAPINGS = ("attempts", "improvement")
 """Shapings that read turns."""
 PER_COMPLETION = {"overlong": "one completion's length", "units": "one completion's units"}
 """Shapings that make no sense of several turns -> what they look at."""
-OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "critique", "tree", "windows")
-"""Planners that sample from another text than the one that is learnt, begin a completion themselves, or repeat one."""
+OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "critique", "feedback", "tree", "windows")
+"""Planners that sample from another text than is learnt, begin a completion themselves, repeat one, or tell of one."""
 
 BEGINS = ("prefix", "tree", "windows")
 """Planners that judge a completion with what it was begun with."""
 
 
 def misfit(spec: RLSpec) -> str | None:
-    """Why the episode does not go with the other members, in one line; None: it does."""
+    """Why members of a method do not go with each other, in one line; None: they do."""
+    return unheard(spec) or undivided(spec) or out_of_turn(spec)
+
+
+def unheard(spec: RLSpec) -> str | None:
+    """Why a planner's feedback does not reach a loss that learns from it."""
+    tells, hears = spec.method.planner.name == "feedback", spec.method.loss.name == "distil"
+    if hears and not tells:
+        return f"method.loss = distil: its teacher reads nothing from the planner {spec.method.planner.name}; write feedback"
+    if tells and not hears:
+        return f"method.planner = feedback: the loss {spec.method.loss.name} does not read what it tells; write fixed, or distil"
+    if tells and (adds := added(spec)):
+        return f"method.edits: {adds} adds completions that the planner feedback tells nothing of; take it away"
+    return None
+
+
+def undivided(spec: RLSpec) -> str | None:
+    """Why there are no steps to learn from where a loss is of steps."""
+    if spec.method.loss.name == "direct_advantage" and spec.method.advantage.name != "segments":
+        return f"method.loss = direct_advantage: the advantage {spec.method.advantage.name} has no steps; write segments"
+    return None
+
+
+def added(spec: RLSpec) -> str:
+    """The first edit that trains on completions which were not sampled in the step; empty if there is none."""
+    return next((edit.name for edit in spec.method.edits if isinstance(edit, Replay | Demonstrations)), "")
+
+
+def out_of_turn(spec: RLSpec) -> str | None:
+    """Why the episode does not go with the other members."""
     method = spec.method
     plays = isinstance(method.episode, SelfPlayEpisode)
     if method.advantage.name == "role" and not plays:
@@ -47,7 +76,7 @@ def misfit(spec: RLSpec) -> str | None:
         return None
     if wrong := next((each.name for each in method.shaping if each.name in PER_COMPLETION), None):
         return f"method.shaping: {wrong} looks at {PER_COMPLETION[wrong]}; the episode {name} has several; take it away"
-    if adds := next((edit.name for edit in method.edits if isinstance(edit, Replay | Demonstrations)), None):
+    if adds := added(spec):
         return f"method.edits: {adds} adds completions of one turn; the episode {name} has several; take it away"
     if method.advantage.name == "segments":
         return f"method.advantage = segments samples on within one turn; with the episode {name} write turn_returns"

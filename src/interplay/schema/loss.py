@@ -156,7 +156,7 @@ class HapoTokenLoss(RatioLoss):
     """Heterogeneous adaptive policy optimisation (HAPO): clip bounds and advantages of a token by its entropy. h in [-1, 1] is
     log entropy less its `entropy_pivot` quantile over the tokens of an optimiser step, over the largest such value on its side of
     0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
-    temperature and token-level group average are not part of this member."""
+    temperature is a decoding; its token-level group average is not here."""
 
     name: Literal["hapo_token"] = "hapo_token"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
@@ -168,7 +168,57 @@ class HapoTokenLoss(RatioLoss):
     """Quantile at which h is 0."""
 
 
+class DistilLoss(RatioLoss):
+    """What the policy would say had it read the feedback, learnt at the states that it visits without (DistIL, arXiv:2606.05152):
+    at each token of a completion a divergence of the policy from its teacher, which is the policy itself, without a gradient,
+    behind the context that the planner `feedback` made. Rewards matter to `mix_rlvr` alone. Costs a forward pass of the teacher
+    for each pass over a batch."""
+
+    name: Literal["distil"] = "distil"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    divergence: Literal["fwd_ce", "rev_kl", "js"] = "fwd_ce"
+    """Over the whole vocabulary. fwd_ce: cross-entropy of the policy under the teacher, as published; rev_kl: KL of the policy
+    from the teacher; js: Jensen-Shannon, at most ln 2."""
+    mix_rlvr: NotNegative = 0.0
+    """Weight of the clipped policy-gradient loss beside it; 0: it is not there."""
+    epsilon: NotNegative = 0.2
+    """Lower clip of that one's ratio."""
+    epsilon_high: NotNegative | None = None
+    """Upper clip; null: epsilon."""
+    first_turn_beta: Literal[0] = 0
+    """Episodes have one turn here."""
+
+
+class DirectAdvantageLoss(PolicyLoss):
+    """The log ratio of each reasoning step to the reference is regressed on what the step gains (Direct Advantage Policy
+    Optimization, arXiv:2412.18279; the form is inferred): (direct_beta (log pi - log pi_ref) - A)^2, log-probabilities summed
+    over the step. Needs the advantage `segments`. Steps that gain nothing are held to the reference, as long as others of the
+    optimiser step gain something."""
+
+    name: Literal["direct_advantage"] = "direct_advantage"
+    loss_type: Literal["luspo"] = "luspo"
+    """Mean over rows of the sum over each one's steps, so that all steps count alike."""
+    direct_beta: Positive = 0.1
+    """What a nat of the log ratio stands for in reward. (The published value was not found.)"""
+    first_turn_beta: Literal[0] = 0
+    """Episodes have one turn here."""
+
+    def refers(self) -> bool:
+        """Whether it needs a reference model."""
+        return True
+
+
 Loss = Annotated[
-    ClippedLoss | SapoLoss | VespoLoss | GeoMeanLoss | GpgLoss | ClipCovLoss | KlCovLoss | DiscoLoss | HapoTokenLoss,
+    ClippedLoss
+    | SapoLoss
+    | VespoLoss
+    | GeoMeanLoss
+    | GpgLoss
+    | ClipCovLoss
+    | KlCovLoss
+    | DiscoLoss
+    | HapoTokenLoss
+    | DistilLoss
+    | DirectAdvantageLoss,
     Field(discriminator="name"),
 ]

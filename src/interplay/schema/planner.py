@@ -142,6 +142,26 @@ class CritiquePlanner(Planner):
         return value
 
 
+class FeedbackPlanner(Planner):
+    """The same number of completions for every prompt, from its own text; once they are judged, what is known of each stands in a
+    context that the loss `distil` has its teacher read (DistIL, arXiv:2606.05152)."""
+
+    name: Literal["feedback"] = "feedback"
+    feedback: Literal["gold", "step"] = "gold"
+    """gold: the gold solution, of every completion; step: of a completion that is not strictly right what it says up to its first
+    wrong step, and the right step in place of that, or the gold solution where the family knows of no such step (all but op_dag
+    forward), and nothing of a right one, from which nothing is then distilled."""
+    template: str = "{feedback}{prompt}"
+    """The text that the teacher reads before the completion."""
+
+    @field_validator("template")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if value.count("{feedback}") != 1 or value.count("{prompt}") != 1:
+            raise ValueError("must hold {feedback} and {prompt} once each")
+        return value
+
+
 class AllocationPlanner(Planner):
     """A budget of completions that goes to the prompts of which it tells most (XRPO, arXiv:2510.06672; the priority is inferred
     from its reviews): all get some, then rounds add to those with the highest expected drop of the width of their t-interval,
@@ -201,6 +221,7 @@ AnyPlanner = Annotated[
     | AnnealedShotsPlanner
     | ReflectionPlanner
     | CritiquePlanner
+    | FeedbackPlanner
     | AllocationPlanner
     | TreePlanner
     | WindowPlanner,

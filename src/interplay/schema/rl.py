@@ -16,9 +16,10 @@ from interplay.schema.advantage import (
 )
 from interplay.schema.base import Count, Model, Natural, NotNegative, Since
 from interplay.schema.critic import ValueHead
-from interplay.schema.edit import Demonstrations, DynamicSampling, Edit, Replay
+from interplay.schema.decoding import Decoding
+from interplay.schema.edit import DynamicSampling, Edit
 from interplay.schema.episode import CompletionEpisode, Episode
-from interplay.schema.fits import BEGINS, misfit
+from interplay.schema.fits import BEGINS, added, misfit
 from interplay.schema.loss import ClippedLoss, Loss
 from interplay.schema.model import TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.schema.planner import AnyPlanner, FixedPlanner, TreePlanner, WindowPlanner
@@ -45,6 +46,8 @@ class Method(Model):
     loss: Loss = ClippedLoss()
     critic: Annotated[ValueHead | None, Since(None)] = None
     """What foretells rewards token by token, for advantages that ask it; null: nothing."""
+    decoding: Annotated[Decoding | None, Since(None)] = None
+    """What tokens of rollouts are drawn from; null: the policy at the run's temperature."""
 
 
 class RLSpec(Model):
@@ -86,7 +89,7 @@ class RLSpec(Model):
     def _divides(self) -> "RLSpec":
         if self.minibatches < 1 or self.prompts_per_step % self.minibatches:
             raise ValueError("prompts_per_step must be a multiple of minibatches")
-        if self.reward.name in OF_SPANS and (edit := self._adds_rows()):
+        if self.reward.name in OF_SPANS and (edit := added(self)):
             raise ValueError(f"method.edits: {edit} adds rows that the reward {self.reward.name} has not judged")
         if self.reward.name in OF_SPANS and self.method.planner.name in BEGINS:
             planner = f"method.planner = {self.method.planner.name}"
@@ -99,10 +102,6 @@ class RLSpec(Model):
                 raise ValueError("method.advantage = spans needs importance_sampling_level token: its advantages are of tokens")
         check_checkpoints(self.checkpoints, self.steps)
         return self
-
-    def _adds_rows(self) -> str:
-        """The first edit that trains on completions which were not sampled in the step; empty if there is none."""
-        return next((edit.name for edit in self.method.edits if isinstance(edit, Replay | Demonstrations)), "")
 
     @model_validator(mode="after")
     def _can_learn(self) -> "RLSpec":
@@ -123,6 +122,9 @@ class RLSpec(Model):
         if group < 2 and not (pooled or bare or isinstance(advantage, TrackedAdvantage | GaeAdvantage)):
             must = f"the advantage '{advantage.name}' compares completions of one prompt; give 2 at least"
             raise ValueError(f"method.planner.num_generations = {group}: {must}")
+        if (decoding := self.method.decoding) and self.engine not in decoding.ENGINES:
+            able = " or ".join(decoding.ENGINES)
+            raise ValueError(f"engine = {self.engine}: cannot decode with method.decoding = {decoding.name}; write {able}")
         if self.temperature == 0:
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
         return self
@@ -142,7 +144,7 @@ class RLSpec(Model):
             raise ValueError(f"method.planner: {segments} leave nothing of max_completion_length, {self.max_completion_length}")
 
     @model_validator(mode="after")
-    def _episode_fits(self) -> "RLSpec":
+    def _members_fit(self) -> "RLSpec":
         if found := misfit(self):
             raise ValueError(found)
         return self

@@ -3,6 +3,7 @@ A member reads `now.memory` and writes it in LEARNT alone: dynamic sampling asks
 away."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -10,7 +11,7 @@ from interplay.rl.advantages.baselines import a_grae, leave_one_out, length_base
 from interplay.rl.advantages.gae import by_critic
 from interplay.rl.advantages.group import group
 from interplay.rl.advantages.role import role, role_learnt
-from interplay.rl.advantages.segments import by_segments
+from interplay.rl.advantages.segments import by_segments, numbered
 from interplay.rl.advantages.shaped import copo, gtpo_entropy, xrpo
 from interplay.rl.advantages.spans import by_spans
 from interplay.rl.advantages.turns import igpo, turn_returns
@@ -38,8 +39,15 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
 }
 
 
+STEPS: dict[str, Callable[..., Tensor]] = {"segments": numbered}
+"""`(spec, batch, now) -> (N,T) int64`: the number of the step that each token belongs to, for members that judge steps."""
 LEARNT: dict[str, Callable[..., None]] = {"role": role_learnt}
 """`(spec, batch, now)`: what a member remembers of the batch that a step learns from, once its advantages were taken."""
+
+
+def cut(spec: Advantage, batch: Batch, now: Now) -> Batch:
+    """The batch with the steps that the member judges, where it judges steps."""
+    return replace(batch, steps=STEPS[spec.name](spec, batch, now)) if spec.name in STEPS else batch
 
 
 def remember(spec: Advantage, batch: Batch, now: Now) -> None:

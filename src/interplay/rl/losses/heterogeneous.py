@@ -4,21 +4,14 @@ import torch
 from torch import Tensor
 
 from interplay.rl.losses.terms import Seen, Whole, clip, log_ratios
+from interplay.rollout.uncertainty import scale_of, uncertainty
 from interplay.schema.loss import HapoTokenLoss
-
-LEAST = 1e-8
-"""Entropies below count as this before their logarithm is taken."""
 
 
 def heterogeneity(spec: HapoTokenLoss, whole: Whole) -> dict[str, Tensor]:
-    """`h` (N,T) in [-1, 1]: log entropy less its quantile over the tokens of the mask, over the largest value on its side."""
-    logs = whole.entropy.clamp(min=LEAST).log()
-    inside = logs[whole.mask].double()
-    if not len(inside):
-        return {"h": torch.zeros_like(logs)}
-    z = logs - float(torch.quantile(inside, spec.entropy_pivot))
-    most, least = (float(value) for value in (z[whole.mask].max(), z[whole.mask].min()))
-    return {"h": torch.where(z > 0, z / max(most, LEAST), z / max(-least, LEAST)) * whole.mask}
+    """`h` (N,T) in [-1, 1]: how uncertain each token is beside the others of the mask; 0 outside."""
+    scale = scale_of(whole.entropy[whole.mask], spec.entropy_pivot)
+    return {"h": torch.zeros_like(whole.entropy) if scale is None else uncertainty(whole.entropy, scale) * whole.mask}
 
 
 def hapo_token(spec: HapoTokenLoss, seen: Seen) -> tuple[Tensor, dict[str, Tensor]]:

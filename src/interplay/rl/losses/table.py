@@ -8,7 +8,9 @@ from torch import Tensor
 
 from interplay.rl.losses.clipped import clipped
 from interplay.rl.losses.covariance import clip_cov, clip_cov_tokens, kl_cov, kl_cov_tokens
+from interplay.rl.losses.direct import direct_advantage
 from interplay.rl.losses.disco import disco, disco_weights
+from interplay.rl.losses.distil import distil
 from interplay.rl.losses.gates import geo_mean, gpg, sapo, vespo
 from interplay.rl.losses.heterogeneous import hapo_token, heterogeneity
 from interplay.rl.losses.terms import Seen, Whole, k3
@@ -42,6 +44,8 @@ MEMBERS: dict[str, Member] = {
     "kl_cov": Member(kl_cov, (), kl_cov_tokens, every_row=True),
     "disco": Member(disco, (), disco_weights, every_row=True),
     "hapo_token": Member(hapo_token, CLIPS, heterogeneity),
+    "distil": Member(distil, ("divergence", *CLIPS)),
+    "direct_advantage": Member(direct_advantage, ("step_error",)),
 }
 
 

@@ -25,6 +25,8 @@ class Seen(NamedTuple):
     """(n,T) under the reference model, where there is one."""
     prepared: Mapping[str, Tensor] = MappingProxyType({})
     """What the loss read off the whole optimiser step, (n,T) each."""
+    divergence: Tensor | None = None
+    """(n,T) of the policy from its teacher, with its gradient, 0 where that says nothing; there where the loss has a teacher."""
 
 
 class Whole(NamedTuple):

@@ -16,6 +16,7 @@ from interplay.rl.planners.contexts import (
     reflection,
     reflection_settled,
 )
+from interplay.rl.planners.feedback import feedback_settled
 from interplay.rl.planners.hints import guide_again, guide_settled, prefix
 from interplay.rl.planners.pieces import tree, tree_again, tree_settled, windows, windows_carried, windows_settled
 from interplay.schema.planner import Planner
@@ -49,6 +50,7 @@ MEMBERS: dict[str, Member] = {
     "annealed_shots": Member(annealed_shots),
     "reflection": Member(reflection, settle=reflection_settled),
     "critique": Member(fixed, critique_again, settle=critique_settled),
+    "feedback": Member(fixed, settle=feedback_settled),
     "xrpo": Member(xrpo, xrpo_again),
     "tree": Member(tree, tree_again, settle=tree_settled),
     "windows": Member(windows, carried=windows_carried, settle=windows_settled),

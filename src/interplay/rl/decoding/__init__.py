@@ -1,0 +1,1 @@
+"""Decoding seam: what tokens of rollouts are drawn from. One file per idea."""
