@@ -124,6 +124,8 @@ METHODS: list[dict[str, Any]] = [
     {"paper": "p", "advantage": {"name": "gae"}, "critic": {"name": "value_head"}, "planner": {"name": "windows"}},
     {"paper": "p", "advantage": {"name": "segments"}, "edits": [{"name": "uncertain_tokens"}]},
     {"paper": "p", "planner": {"name": "tree"}},
+    {"paper": "p", "planner": {"name": "exit"}},
+    {"paper": "p", "planner": {"name": "shown_attempt"}, "shaping": [{"name": "gap"}]},
     {"paper": "p", "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
     *({"paper": "p", "loss": {"name": name}, "episode": {"name": "retry"}} for name in LOSSES),
     *({"paper": "p", "decoding": {"name": name}} for name in DECODINGS),

@@ -89,6 +89,7 @@ def batch(rewards: list[float] = REWARDS) -> Batch:
         spans=spans,
         expected=torch.rand(12, generator=g, dtype=torch.float64),
         values=torch.rand(12, 5, generator=g),
+        shown=torch.tensor([1.0, 0.0, float("nan")] * 4, dtype=torch.float64),
     )
 
 
@@ -120,9 +121,9 @@ def acted(method: Method) -> Any:
 
 def asked(method: Method) -> Any:
     memory = Memory(12)
-    at = now(method, memory)
     told = []
-    for _ in range(2):
+    for step in range(1, 5):
+        at = replace(now(method, memory), step=step)
         first = plan(ROWS, at)
         found = batch()
         kept = settled(found, at)

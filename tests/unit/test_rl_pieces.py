@@ -100,12 +100,12 @@ def test_three_levels_are_averaged_from_the_leaves() -> None:
 def test_what_does_not_end_is_gone_on_with_in_place_of_a_fresh_prompt() -> None:
     spec = WindowPlanner(window=4)
     now = now_of(planner=spec, max_completion_length=10)
-    assert windows_carried(spec, now) == []
+    assert windows_carried(spec, now, 2) == []
     assert [(a.sampling, a.limit, a.goes_on) for a in windows(spec, ROWS, now)] == [("p0|", 4, True), ("p1|", 4, True)]
     drawn = replace(rows_of([1, 0], [0, 1], [False, True], ["ab", "cdef"]), lengths=torch.tensor([2, 4]))
     assert windows_settled(spec, drawn, now) is drawn
     assert now.memory.notes[WINDOWS] == [{"id": 1, "text": "cdef", "tokens": 4}]
-    assert windows_carried(spec, now) == [1]
+    assert windows_carried(spec, now, 2) == [1]
     first, fresh = windows(spec, [ROWS[1], ROWS[0]], now)
     assert (first.sampling, first.given, first.limit, first.goes_on) == ("p1|cdef", "cdef", 4, True)
     assert (fresh.sampling, fresh.given) == ("p0|", "")

@@ -15,6 +15,7 @@ from interplay.schema.verify import Verify
 from interplay.store.random import key
 from interplay.tasks.row import Row
 from interplay.tasks.table import judge
+from interplay.tasks.turns import MARK
 from interplay.tasks.verdict import Verdict
 
 
@@ -36,6 +37,16 @@ def encode(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[int]]:
     ids, lengths = encode_all(tokenizer, list(prompts))
     flat, ends = ids.tolist(), lengths.cumsum().tolist()
     return [flat[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+
+
+def encode_turns(tokenizer: Tokenizer, texts: Sequence[str], eos: int) -> list[list[int]]:
+    """Token ids of texts that may hold turns, as an episode has them: a prompt, what the policy wrote, what it read, and so on,
+    with MARK between them; an end token stands behind what it wrote. Raises UserError when the tokenizer lacks a character."""
+    if not any(MARK in text for text in texts):
+        return encode(tokenizer, texts)
+    pieces = [text.split(MARK) for text in texts]
+    tokens = iter(encode(tokenizer, [piece for of_text in pieces for piece in of_text]))
+    return [[i for n in range(len(of_text)) for i in next(tokens) + [eos] * (n % 2)] for of_text in pieces]
 
 
 def check_prompts(pool: Pool, tokenizer: Tokenizer, most: int | None) -> None:

@@ -98,6 +98,8 @@ MARKS: dict[str, Mark] = {
         "test_rl_planners.py:test_only_groups_in_which_all_failed_are_sampled_again_with_a_hint_and_credited_without_it",
     ),
     "icpo": Mark(INFERRED, "test_rl_planners.py:test_steered_failures_are_dropped_and_steered_successes_have_a_bonus_that_falls"),
+    "exit": Mark(INFERRED, "test_rl_attempts.py:test_a_step_starts_from_histories_in_proportion_to_the_variance_of_their_groups"),
+    "pit": Mark(INFERRED, "test_rl_attempts.py:test_pit_pays_the_gap_to_the_attempt_that_was_shown_by_hand"),
     "icrl": Mark(CODE, "test_rl_planners.py:test_shots_are_annealed_by_phase_in_both_texts"),
     "critique_grpo": Mark(
         INFERRED, "test_rl_planners.py:test_a_wrong_completion_is_shown_once_and_right_refinements_join_its_group_by_hand"

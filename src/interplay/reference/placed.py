@@ -57,6 +57,8 @@ METHODS = (
     Place("MiroMind-M1 (CAMPO)", methods=("campo",)),
     Place("SKILL0; ICRL (tool use)", methods=("icrl",), why="in-context examples that are annealed, without tools"),
     Place("HAPO (heterogeneous tokens)", methods=("hapo_token",), why="without its token-level group average"),
+    Place("ExIt", methods=("exit",), why="histories by variance; without self-divergence and its bonus of diversity"),
+    Place("PIT", methods=("pit",), why="the gap of the verifier's scores; no reward model of gaps, since none judges here"),
     Place("Segment policy optimisation", methods=("spo_segment", "spo_tree")),
     Place(
         "Direct advantage policy optimisation",
@@ -98,10 +100,7 @@ NOT_HERE = (
     ),
     Place("RL4LMs (NLPO)", why="a mask of a lagged policy over the vocabulary needs two models in the decoder; not built"),
     Place("SOAR", why="a loop of RL stages in RL stages, each of which forks a student; not built"),
-    Place(
-        "ExIt; RISE; Cobalt", why="starts from own past attempts: `reflection` is the nearest; buffers of histories are not built"
-    ),
-    Place("PIT", why=MODELS),
+    Place("RISE; Cobalt", why="starts from own past attempts: `exit` and `reflection` are the nearest"),
     Place(
         "PBSD; RLTF; Interactive ICL from feedback",
         why="`distil` is the nearest; no credit by turn, no second tries as targets",

@@ -59,6 +59,8 @@ class Batch:
     turns: list[list[Verdict | None]] | None = None
     """For each row what its turns are worth, one for each of its spans, None for a turn that answers nothing; None: episodes have
     one turn."""
+    shown: Tensor | None = None
+    """(N,) float64: the reward of the own attempt that a row's prompt shows last, NaN where it shows none; None: none does."""
     seats: Tensor | None = None
     """(N,) int64: whose turns a row holds in a game; None: there is one seat."""
     steps: Tensor | None = None
@@ -145,7 +147,7 @@ def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) ->
     return Batch(**{field.name: all_of(field.name) for field in fields(Batch)})
 
 
-_UNSAID = {"off_policy": False, "aside": False, "unfinished": False, "expected": float("nan"), "seats": 0}
+_UNSAID = {"off_policy": False, "aside": False, "unfinished": False, "expected": float("nan"), "shown": float("nan"), "seats": 0}
 """What a row holds where its batch says nothing and another does."""
 
 

@@ -1,5 +1,6 @@
 """Groups of completions: what the planner asks for, sampled by the episode and judged by the reward."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -82,11 +83,11 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
     """The completions that are asked for, each judged against the gold of its prompt."""
     spec, pool = world.spec, world.pool
     keys = [pools.noise_key(pool.rows[ids[ask.slot]]) for ask in asks]
-    asked = requests(pools.encode(world.tokenizer, [ask.sampling for ask in asks]), keys, [ask.n for ask in asks], seen)
+    asked = requests(contexts(world, [ask.sampling for ask in asks]), keys, [ask.n for ask in asks], seen)
     rows = [pool.rows[ids[ask.slot]] for ask in asks]
     played = play(spec.method.episode, setting(world, rows, now.step, asks[0].limit), asked)
     rollouts = played.rollouts
-    prompts = pools.encode(world.tokenizer, [ask.training for ask in asks])
+    prompts = contexts(world, [ask.training for ask in asks])
     made_by, longest = rollouts.request.tolist(), int(rollouts.lengths.max())
     of_row = [asks[number] for number in made_by]
     row_ids = [ids[ask.slot] for ask in of_row]
@@ -96,6 +97,7 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
     found = worth(world, played, row_ids, written, completions, whole)
     foreign = torch.tensor([ask.sampling != ask.training for ask in of_row], dtype=torch.bool)
     going_on = torch.tensor([ask.goes_on for ask in of_row], dtype=torch.bool) & rollouts.truncated
+    shown = torch.tensor([math.nan if ask.shown is None else ask.shown for ask in of_row], dtype=torch.float64)
     groups = torch.tensor([ask.slot if ask.group is None else ask.group for ask in of_row])
     batch = Batch(
         row=torch.arange(len(of_row)),
@@ -116,6 +118,7 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
         aside=played.aside,
         observed=None if played.observed is None else played.observed[:, :longest],
         turns=found.turns if played.turns is not None else None,
+        shown=None if shown.isnan().all() else shown,
         seats=played.seats,
     )
     bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
@@ -154,6 +157,11 @@ def gold(world: World, i: int) -> tuple[str, list[int]]:
     """Text and tokens of the gold solution of a prompt, with the end token."""
     text_of = world.pool.rows[i].solution
     return text_of, [*pools.encode(world.tokenizer, [text_of])[0], world.special.eos]
+
+
+def contexts(world: World, texts: list[str]) -> list[list[int]]:
+    """Tokens of what completions follow."""
+    return pools.encode_turns(world.tokenizer, texts, world.special.eos)
 
 
 def tokens_of(world: World, written: str) -> list[int]:

@@ -159,7 +159,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler"):
-            ids = [] if drawn else carried(now)
+            ids = [] if drawn else carried(now, m)
             ids += world.sampler.select(m - len(ids), step) if m > len(ids) else []
         with timed(seconds, "rollout"):
             fresh = draw(world, ids, now, seen)

@@ -1,11 +1,11 @@
-"""Which members of RL's seams go with each other: what would learn from turns or from feedback that are not there is refused when
-a study is planned."""
+"""Which members of RL's seams go with each other: what would learn from turns, feedback or attempts that are not there is refused
+when a study is planned."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interplay.schema.edit import Demonstrations, Replay
+from interplay.schema.edit import Demonstrations, DynamicSampling, Replay
 from interplay.schema.episode import CompletionEpisode, SelfPlayEpisode
 from interplay.schema.reward import OF_SPANS
 
@@ -18,16 +18,21 @@ SHAPINGS = ("attempts", "improvement")
 """Shapings that read turns."""
 PER_COMPLETION = {"overlong": "one completion's length", "units": "one completion's units"}
 """Shapings that make no sense of several turns -> what they look at."""
-OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "critique", "feedback", "tree", "windows")
+OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "critique", "feedback", "tree", "windows", "exit", "shown_attempt")
 """Planners that sample from another text than is learnt, begin a completion themselves, repeat one, or tell of one."""
 
 BEGINS = ("prefix", "tree", "windows")
 """Planners that judge a completion with what it was begun with."""
 
+SHOWING = ("exit", "shown_attempt")
+"""Planners that show own attempts."""
+WITHIN_GROUP = ("group", "leave_one_out", "length_baseline")
+"""Advantages that know nothing of a reward but how it differs from those of its group."""
+
 
 def misfit(spec: RLSpec) -> str | None:
     """Why members of a method do not go with each other, in one line; None: they do."""
-    return unheard(spec) or undivided(spec) or out_of_turn(spec)
+    return unheard(spec) or undivided(spec) or of_attempts(spec) or of_episode(spec)
 
 
 def unheard(spec: RLSpec) -> str | None:
@@ -54,7 +59,28 @@ def added(spec: RLSpec) -> str:
     return next((edit.name for edit in spec.method.edits if isinstance(edit, Replay | Demonstrations)), "")
 
 
-def out_of_turn(spec: RLSpec) -> str | None:
+def of_attempts(spec: RLSpec) -> str | None:
+    """Why the planner does not go with who looks at the attempts that it shows, or at the bare prompts that it does not."""
+    method, planner, advantage = spec.method, spec.method.planner, spec.method.advantage
+    shows = planner.name in SHOWING
+    if shows and advantage.name == "tracked":
+        return f"method.advantage = tracked expects what bare prompts earn; the planner {planner.name} shows attempts"
+    if planner.name == "exit" and any(isinstance(edit, DynamicSampling) for edit in method.edits):
+        return "method.planner = exit draws once a step; leave out dynamic_sampling"
+    if not any(shaping.name == "gap" for shaping in method.shaping):
+        return None
+    if not shows:
+        return f"method.shaping: gap reads the attempt in a prompt; the planner {planner.name} shows none; write shown_attempt"
+    within = advantage.name in WITHIN_GROUP or getattr(advantage, "baseline", "") == "group"
+    if within and getattr(planner, "references", 1) == 1:
+        return (
+            f"method.shaping: gap takes the same off all rewards of a group, since its completions follow one attempt, and the "
+            f"advantage {advantage.name} cancels that; give the planner shown_attempt two references at least"
+        )
+    return None
+
+
+def of_episode(spec: RLSpec) -> str | None:
     """Why the episode does not go with the other members."""
     method = spec.method
     plays = isinstance(method.episode, SelfPlayEpisode)

@@ -213,6 +213,47 @@ class WindowPlanner(Planner):
     num_generations: Literal[1] = 1
 
 
+class ExitPlanner(Planner):
+    """An autocurriculum over histories of own attempts that training met (ExIt, arXiv:2509.04575): a group starts from one of
+    them with some probability, else from the bare prompt, and learns one step of improvement. How much a history teaches is told
+    by the variance of what its group earns; one that was not started from yet has that of the group which left it. (The buffer's
+    bounds and chances are inferred; steps of divergence and the bonus of diversity are not here.)"""
+
+    name: Literal["exit"] = "exit"
+    resample: Share = 0.5
+    """Probability with which a group starts from a history. (The published value was not found.)"""
+    buffer: Count = 512
+    """Most histories; those of the least chance go first. (The published value was not found.)"""
+    depth: Count = 4
+    """Most attempts of a history, which bounds its length. Evaluations may go on for longer: `episode: {name: retry, max_turns:
+    ...}` with the same feedback reads the very same text."""
+    priority: Literal["variance", "uniform"] = "variance"
+    """What the chance of a history is in proportion to: the variance of its group's rewards, or nothing."""
+    feedback: str = Field(default="Try again.\n", min_length=1)
+    """What stands behind each attempt, as in the episode retry; in characters that the tokenizer has."""
+    always: bool = False
+    """Whether right attempts are gone on from, too, as in the episode retry. Truncated ones never are."""
+
+
+class ShownAttemptPlanner(Planner):
+    """Completions that improve on an own attempt, which was sampled from the bare prompt in the same step and stands in the
+    context (PIT, arXiv:2310.00898). The attempts themselves are not learnt. `num_generations` counts both; the others are spread
+    evenly over the attempts, and those of a prompt make one group."""
+
+    name: Literal["shown_attempt"] = "shown_attempt"
+    references: Count = 4
+    """Attempts that are shown, of num_generations, which is a multiple of it."""
+    feedback: str = Field(default="Try again.\n", min_length=1)
+    """What stands behind the attempt, as in the episode retry; in characters that the tokenizer has."""
+
+    @model_validator(mode="after")
+    def _spread(self) -> "ShownAttemptPlanner":
+        if self.num_generations % self.references or self.num_generations - self.references < 2:
+            must = f"must divide num_generations, {self.num_generations}, and leave two completions at least"
+            raise ValueError(f"references = {self.references}: {must}")
+        return self
+
+
 AnyPlanner = Annotated[
     FixedPlanner
     | GuidePlanner
@@ -224,6 +265,8 @@ AnyPlanner = Annotated[
     | FeedbackPlanner
     | AllocationPlanner
     | TreePlanner
-    | WindowPlanner,
+    | WindowPlanner
+    | ExitPlanner
+    | ShownAttemptPlanner,
     Field(discriminator="name"),
 ]

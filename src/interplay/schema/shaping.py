@@ -87,6 +87,13 @@ class RankShaping(Model):
     """Reward of the first. (The published value was not found.)"""
 
 
+class GapShaping(Model):
+    """The reward is what a completion is worth beyond the own attempt that its prompt shows, r(y) - r(y_ref) (PIT,
+    arXiv:2310.00898). Needs a planner that shows one."""
+
+    name: Literal["gap"] = "gap"
+
+
 class AttemptsShaping(Model):
     """Later answers are worth less, and answers given again cost (UFO, arXiv:2507.14295): with n turns, of which the last earns
     r, r gamma^(n - 1) - repeats (1 - different answers / n)."""
@@ -111,6 +118,7 @@ class ImprovementShaping(Model):
 Shaping = Annotated[
     AttemptsShaping
     | ImprovementShaping
+    | GapShaping
     | OverlongShaping
     | RepetitionShaping
     | HistoryLengthShaping

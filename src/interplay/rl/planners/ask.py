@@ -23,6 +23,8 @@ class Ask(NamedTuple):
     """Tokens after which these completions are cut; None: the run's limit. The asks of a round have one limit."""
     goes_on: bool = False
     """Whether what is cut is gone on with later, so that nothing is known of it yet."""
+    shown: float | None = None
+    """Reward of the own attempt that stands last in the texts; None: none does."""
 
 
 def plain(slot: int, n: int, text: str) -> Ask:

@@ -69,7 +69,7 @@ def _children(row: int) -> int:
     return -(row + 1)
 
 
-def windows_carried(spec: WindowPlanner, now: Now) -> list[int]:
+def windows_carried(spec: WindowPlanner, now: Now, prompts: int) -> list[int]:
     """The prompts whose completions did not end in the last step."""
     return [kept["id"] for kept in now.memory.notes.get(WINDOWS, [])]
 

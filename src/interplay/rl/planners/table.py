@@ -7,6 +7,14 @@ from interplay.rl.batch import Batch
 from interplay.rl.now import Now
 from interplay.rl.planners.allocation import xrpo, xrpo_again
 from interplay.rl.planners.ask import Ask, plain
+from interplay.rl.planners.attempts import (
+    exit_carried,
+    exit_plan,
+    exit_settled,
+    shown_attempt,
+    shown_attempt_again,
+    shown_attempt_settled,
+)
 from interplay.rl.planners.contexts import (
     annealed_shots,
     critique_again,
@@ -32,7 +40,8 @@ class Member(NamedTuple):
     """`(spec, rows, batch, asked, now)`: what is asked next, given what came of it and how often that was asked already; nothing
     ends the drawing."""
     carried: Callable[..., list[int]] | None = None
-    """`(spec, now)`: prompts that a step begins with, whatever the sampler would draw; they take the first slots."""
+    """`(spec, now, prompts)`: which of so many prompts a step begins with, whatever the sampler would draw; they take the first
+    slots."""
     settle: Callable[..., Batch] | None = None
     """`(spec, batch, now) -> batch`: what is kept of all that was drawn. It alone may write to the memory."""
 
@@ -54,6 +63,8 @@ MEMBERS: dict[str, Member] = {
     "xrpo": Member(xrpo, xrpo_again),
     "tree": Member(tree, tree_again, settle=tree_settled),
     "windows": Member(windows, carried=windows_carried, settle=windows_settled),
+    "exit": Member(exit_plan, carried=exit_carried, settle=exit_settled),
+    "shown_attempt": Member(shown_attempt, shown_attempt_again, settle=shown_attempt_settled),
 }
 
 
@@ -63,11 +74,11 @@ def plan(rows: Sequence[Row], now: Now) -> list[Ask]:
     return MEMBERS[spec.name].plan(spec, rows, now)
 
 
-def carried(now: Now) -> list[int]:
-    """The prompts that the step begins with."""
+def carried(now: Now, prompts: int) -> list[int]:
+    """Those of its `prompts` prompts that the step begins with."""
     spec = now.method.planner
     member = MEMBERS[spec.name].carried
-    return member(spec, now) if member else []
+    return member(spec, now, prompts) if member else []
 
 
 def again(rows: Sequence[Row], batch: Batch, asked: int, now: Now) -> list[Ask]:

@@ -6,7 +6,7 @@ from torch import Tensor
 from interplay.rl.advantages.group import means
 from interplay.rl.batch import Batch, take
 from interplay.rl.now import Now
-from interplay.schema.shaping import ContrastShaping, RankShaping, RepetitionShaping
+from interplay.schema.shaping import ContrastShaping, GapShaping, RankShaping, RepetitionShaping
 
 
 def loop_share(tokens: list[int]) -> float:
@@ -38,6 +38,11 @@ def gcpo(spec: ContrastShaping, batch: Batch, now: Now) -> Tensor:
     clear = (share > 0) & (share < 1) & (difference.abs() > spec.margin)
     term = torch.where(uses & clear, spec.bonus * difference.sign(), 0.0)
     return term + spec.length * batch.written().double() / now.max_completion_length
+
+
+def gap(spec: GapShaping, batch: Batch, now: Now) -> Tensor:
+    """-r(y_ref), the reward of the attempt that the prompt shows; 0 where it shows none (PIT, arXiv:2310.00898)."""
+    return torch.zeros(len(batch), dtype=torch.float64) if batch.shown is None else -batch.shown.nan_to_num(0.0)
 
 
 def entropy_rank(spec: RankShaping, batch: Batch, now: Now) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interplay.rl.batch import Batch
 from interplay.rl.now import Now
-from interplay.rl.shaping.content import entropy_rank, gcpo, repetition
+from interplay.rl.shaping.content import entropy_rank, gap, gcpo, repetition
 from interplay.rl.shaping.length import hapo_length, kimi_length, overlong, units
 from interplay.rl.shaping.turns import attempts, improvement
 
@@ -22,6 +22,7 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
     "gcpo": gcpo,
     "units": units,
     "entropy_rank": entropy_rank,
+    "gap": gap,
 }
 OF_TURNS: dict[str, Callable[..., list[list[float]]]] = {"attempts": attempts, "improvement": improvement}
 
