@@ -111,7 +111,7 @@ def test_a_killed_run_goes_on_at_the_temperatures_that_it_had(inputs: dict[str, 
     loop.run(spec, inputs, tmp_path / "whole", HOW)
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (9, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
-    _, tensors, _ = checkpoint.load(tmp_path / "whole" / "state") or pytest.fail("no state was kept")
+    _, tensors, _ = checkpoint.load(tmp_path / "whole" / "state" / "state") or pytest.fail("no state was kept")
     assert tensors[loop.MEMORY + SCALE].shape == (3,)
 
 

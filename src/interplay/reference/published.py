@@ -58,11 +58,6 @@ PAPERS = (
         "alone, and does not where it held none.",
     ),
     Paper(
-        "On the Interplay of Pre-Training, Mid-Training, and RL: contexts, three bases", "2512.07783", "interplay/context_bases",
-        "main",
-        "As above; the paper has one base of each mix.",
-    ),
-    Paper(
         "On the Interplay of Pre-Training, Mid-Training, and RL: modes", "2512.07783", "interplay/modes", "main",
         "Pass rates are told over forward and reverse questions together; here each mode stands by itself, beside the answer "
         "prior.",
