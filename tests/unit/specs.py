@@ -107,7 +107,7 @@ SIFTED = {
 PLANNERS = ("guide", "prefix", "icpo", "annealed_shots", "reflection", "xrpo", "critique")
 ADVANTAGES = ("leave_one_out", "whitened", "length_baseline", "pass_k", "a_grae", "copo", "xrpo", "gtpo_entropy")
 LOSSES = ("sapo", "vespo", "geo_mean", "gpg", "clip_cov", "kl_cov", "disco", "hapo_token")
-DECODINGS = ("adaptive_temperature",)
+DECODINGS = ("adaptive_temperature", "lagged_nucleus")
 SHAPED = {
     "paper": "p",
     "shaping": [

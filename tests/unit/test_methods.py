@@ -17,6 +17,7 @@ from interplay.reference.methods import MARKS, differing, load, page
 from interplay.rl.advantages.table import advantages
 from interplay.rl.batch import Batch
 from interplay.rl.critic import critic
+from interplay.rl.decoding.table import lagging
 from interplay.rl.decoding.table import learnt as learnt_decoding
 from interplay.rl.draw import sampling
 from interplay.rl.edits.table import after, before
@@ -195,7 +196,7 @@ def sampled(method: Method) -> Any:
     world: Any = SimpleNamespace(spec=spec, memory=memory, special=special)
     learnt_decoding(method.decoding, batch(), now(method, memory))
     asked = [Request([1, 2, 3 + i], i, 0, 16) for i in range(4)]
-    found = engine("native", policy, Run()).generate(asked, sampling(world, 2))
+    found = engine("native", lagging(method.decoding, policy) or policy, Run()).generate(asked, sampling(world, 2))
     return found.tokens.tolist(), found.logprobs.tolist()
 
 

@@ -65,6 +65,7 @@ MARKS: dict[str, Mark] = {
         CODE, "test_rl_losses.py:test_hapo_widens_the_upper_clip_of_uncertain_tokens_and_the_lower_one_of_certain_ones"
     ),
     "ppo": Mark(PAPER, "test_rl_critic.py:test_they_are_the_sum_of_their_definition", "the definition, verl"),
+    "nlpo": Mark(CODE, "test_rl_nucleus.py:test_a_step_is_the_gradient_within_the_nucleus_that_naive_autograd_finds", "autograd"),
     "rloo": Mark(PAPER, "test_rl_advantages.py:test_leaving_itself_out_compares_a_completion_with_the_others", "verl"),
     "reinforce_pp": Mark(PAPER, "test_rl_advantages.py:test_whitening_is_over_the_tokens_of_the_batch", "numpy, verl"),
     "opo": Mark(PAPER, "test_rl_advantages.py:test_the_baseline_weighed_by_length", "verl"),

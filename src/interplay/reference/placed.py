@@ -67,6 +67,7 @@ METHODS = (
     ),
     Place("DistIL", methods=("distil",), why="its objective token by token, without the gradient of the sequence"),
     Place("XRPO", methods=("xrpo",)),
+    Place("RL4LMs (NLPO)", methods=("nlpo",), why="the method; not its tasks and their metrics as rewards"),
     Place("A-GRAE", methods=("a_grae",)),
     Place("Truncated PPO", methods=("t_ppo",)),
     Place("Prefix Grouper", why="every forward pass over completions shares the prompts' (model/shared.py); no method"),
@@ -98,7 +99,6 @@ NOT_HERE = (
         "SSRL",
         why="searching one's own knowledge in one completion needs a model that holds some; `bios_search` is the real search",
     ),
-    Place("RL4LMs (NLPO)", why="a mask of a lagged policy over the vocabulary needs two models in the decoder; not built"),
     Place("SOAR", why="a loop of RL stages in RL stages, each of which forks a student; not built"),
     Place("RISE; Cobalt", why="starts from own past attempts: `exit` and `reflection` are the nearest"),
     Place(

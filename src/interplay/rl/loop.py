@@ -25,7 +25,7 @@ from interplay.rl.advantages.table import advantages, cut, remember
 from interplay.rl.batch import Batch, join, take
 from interplay.rl.continued import continued
 from interplay.rl.critic import critic
-from interplay.rl.decoding.table import learnt
+from interplay.rl.decoding.table import followed, lagging, learnt
 from interplay.rl.draw import World, draw, gold, tokens_of
 from interplay.rl.edits.table import after, before
 from interplay.rl.measure import measure, shares, spent, summary
@@ -42,8 +42,8 @@ from interplay.schema.run import Run
 from interplay.store.metrics import Metrics, Progress, read, telemetry
 from interplay.store.stop import saving
 
-SAMPLER, MEMORY, CRITIC = "sampler.", "memory.", "critic."
-"""Names of the tensors of sampler, memory and critic begin with these where they are saved."""
+SAMPLER, MEMORY, CRITIC, LAGGED = "sampler.", "memory.", "critic.", "lagged."
+"""Names of the tensors of sampler, memory, critic and lagged copy begin with these where they are saved."""
 
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -70,7 +70,8 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, L
     policy = folder.load(inputs["init"] / "model").to(at)
     reference = folder.load(inputs["init"] / "model").to(at).requires_grad_(False) if spec.method.loss.refers() else None
     optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
-    learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens)
+    lagged = lagging(spec.method.decoding, policy)
+    learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
     pool = pools.load([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
     pools.check_prompts(pool, tokenizer, spec.max_prompt_length)
@@ -92,7 +93,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, L
         tokenizer=tokenizer,
         special=text.special(inputs["init"]),
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
-        engine=engine(spec.engine, policy, how, getattr(torch, spec.dtype)),
+        engine=engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype)),
         sampler=sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
@@ -112,6 +113,8 @@ def restored(world: World, learner: Learner, out: Path) -> int:
     world.memory.load(state.get("memory", {}), memory)  # a state may be older than the memory
     if world.critic:
         world.critic.load(checkpoint.with_prefix(tensors, CRITIC))
+    if learner.lagged:
+        learner.lagged.copy.load_state_dict(checkpoint.with_prefix(tensors, LAGGED))
     return done
 
 
@@ -148,6 +151,8 @@ def save(world: World, learner: Learner, resume: Path, step: int) -> None:
     tensors |= {MEMORY + name: tensor for name, tensor in world.memory.tensors.items()}
     if world.critic:
         tensors |= {CRITIC + name: tensor for name, tensor in world.critic.tensors().items()}
+    if learner.lagged:
+        tensors |= {LAGGED + name: parameter for name, parameter in learner.lagged.copy.named_parameters()}
     checkpoint.save(resume / "state", step, tensors, state)
 
 
@@ -192,6 +197,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
         learnt(spec.method.decoding, batch, now)
         batch, advantage, bears = after(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
+        followed(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
     of_rows, own = advantage.sum(1) / batch.written().clamp(min=1), batch.row >= 0

@@ -1,5 +1,6 @@
 """What the policy says about completions it is given: the forward pass of RL, cut into micro-batches."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
 from interplay.model.decoder import Decoder
+from interplay.model.nucleus import Lagged, nucleus
 from interplay.model.shared import predicting
 from interplay.rl.batch import Batch
 
@@ -43,17 +45,40 @@ def micro_batches(batch: Batch, rows: Tensor, tokens: int) -> list[Tensor]:
 
 
 def scores(
-    decoder: Decoder, batch: Batch, rows: Tensor, temperature: float, dtype: torch.dtype, with_entropy: bool = False
+    decoder: Decoder,
+    batch: Batch,
+    rows: Tensor,
+    temperature: float,
+    dtype: torch.dtype,
+    with_entropy: bool = False,
+    lagged: Lagged | None = None,
 ) -> Scores:
-    """Score the completions of `rows` (n,) int64 at the sampling temperature, on the CPU. T is the batch's.
+    """Score the completions of `rows` (n,) int64 at the sampling temperature, on the CPU, within the nucleus of the `lagged` copy
+    where there is one. T is the batch's.
 
     Logits are made where a token of a completion is predicted only: nobody asks about the rest."""
     found, where = states(decoder, batch, rows, dtype)
-    logs = log_softmax(decoder.logits(found) / temperature, dim=-1)
-    tokens = batch.tokens[rows][where].to(logs.device)
+    tokens = batch.tokens[rows][where].to(found.device)
+    logits = decoder.logits(found)
+    if lagged is not None:
+        logits = logits.masked_fill(~inside(lagged, batch, rows, tokens, dtype), -math.inf)
+    logs = log_softmax(logits / temperature, dim=-1)
     room = torch.zeros(where.shape)
     logp = room.masked_scatter(where, logs.gather(1, tokens[:, None])[:, 0].cpu())
-    return Scores(logp, room.masked_scatter(where, -(logs.exp() * logs).sum(1).cpu()) if with_entropy else None)
+    if not with_entropy:
+        return Scores(logp, None)
+    chances = logs.exp()
+    if lagged is not None:  # what has no chance adds nothing, and 0 times minus infinity is no number
+        logs = logs.masked_fill(logs == -math.inf, 0.0)
+    return Scores(logp, room.masked_scatter(where, -(chances * logs).sum(1).cpu()))
+
+
+def inside(lagged: Lagged, batch: Batch, rows: Tensor, tokens: Tensor, dtype: torch.dtype) -> Tensor:
+    """(M,V) bool, without a gradient: the nucleus of the copy before each of the `tokens` (M,) of the rows (n,), row by row. The
+    tokens themselves are in it: they were when they were sampled, and the two passes may round its border otherwise."""
+    with torch.no_grad():
+        found, _ = states(lagged.copy, batch, rows, dtype)
+        return nucleus(lagged.copy.logits(found), lagged.top_p).scatter_(1, tokens[:, None], True)
 
 
 def states(decoder: Decoder, batch: Batch, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -65,12 +90,14 @@ def states(decoder: Decoder, batch: Batch, rows: Tensor, dtype: torch.dtype) -> 
     return found, pad(where.cpu(), (0, batch.tokens.shape[1] - width))
 
 
-def entropies(decoder: Decoder, batch: Batch, temperature: float, dtype: torch.dtype, tokens: int) -> Tensor:
+def entropies(
+    decoder: Decoder, batch: Batch, temperature: float, dtype: torch.dtype, tokens: int, lagged: Lagged | None = None
+) -> Tensor:
     """Entropy (N,T) in nats of the distribution that each token came from, without a gradient; micro-batches of `tokens`."""
     found = torch.zeros(batch.tokens.shape)
     with torch.no_grad():
         for rows in micro_batches(batch, torch.arange(len(batch)), tokens):
-            entropy = scores(decoder, batch, rows, temperature, dtype, with_entropy=True).entropy
+            entropy = scores(decoder, batch, rows, temperature, dtype, with_entropy=True, lagged=lagged).entropy
             if entropy is not None:
                 found[rows] = entropy
     return found

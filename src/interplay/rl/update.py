@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from interplay.model.decoder import Decoder
+from interplay.model.nucleus import Lagged
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch, first_turns, taught
 from interplay.rl.losses.direct import STEPS
@@ -30,6 +31,8 @@ class Learner(NamedTuple):
     """The model that the KL term (beta > 0) refers to."""
     optimizers: list[torch.optim.Optimizer]
     micro_batch_tokens: int
+    lagged: Lagged | None = None
+    """The copy in whose nucleus the policy acts; None: it acts freely."""
 
 
 class Part(NamedTuple):
@@ -57,7 +60,8 @@ def bearing(loss: PolicyLoss, batch: Batch) -> Tensor:
 def entropy_of(learner: Learner, batch: Batch) -> Tensor:
     """(N,T) entropy of the policy at each token of a batch."""
     spec = learner.spec
-    return entropies(learner.policy, batch, spec.temperature, getattr(torch, spec.dtype), learner.micro_batch_tokens)
+    dtype = getattr(torch, spec.dtype)
+    return entropies(learner.policy, batch, spec.temperature, dtype, learner.micro_batch_tokens, learner.lagged)
 
 
 def likelihood_of(learner: Learner, contexts: list[list[int]], texts: list[list[int]]) -> list[float]:
@@ -142,7 +146,8 @@ def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
 
 
 def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> Tensor:
-    return scores(decoder, batch, rows, learner.spec.temperature, getattr(torch, learner.spec.dtype)).logp
+    spec = learner.spec
+    return scores(decoder, batch, rows, spec.temperature, getattr(torch, spec.dtype), lagged=learner.lagged).logp
 
 
 def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
@@ -156,7 +161,8 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
     logp, entropy = room.clone(), room.clone()
     with torch.no_grad():
         for rows in micro_batches(batch, part.all_rows, learner.micro_batch_tokens):
-            found = scores(learner.policy, batch, rows, learner.spec.temperature, getattr(torch, learner.spec.dtype), True)
+            dtype = getattr(torch, learner.spec.dtype)
+            found = scores(learner.policy, batch, rows, learner.spec.temperature, dtype, True, learner.lagged)
             logp[rows], entropy[rows] = found.logp, found.entropy if found.entropy is not None else 0.0
     here = part.all_rows
     whole = Whole(
@@ -208,7 +214,7 @@ def _learning(learner: Learner, batch: Batch, rows: Tensor) -> Scores:
     if isinstance(loss, DistilLoss):
         divergence = DIVERGENCES[loss.divergence]
         return compared(learner.policy, batch, rows, temperature, dtype, divergence, learner.micro_batch_tokens, entropy)
-    return scores(learner.policy, batch, rows, temperature, dtype, with_entropy=entropy)
+    return scores(learner.policy, batch, rows, temperature, dtype, entropy, learner.lagged)
 
 
 def _rows(known: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:

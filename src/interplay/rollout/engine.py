@@ -6,6 +6,7 @@ import torch
 
 from interplay.model.composed import Composed
 from interplay.model.decoder import Decoder
+from interplay.model.nucleus import Lagged
 from interplay.rollout.native import Native
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.schema.base import UserError, nearest
@@ -23,12 +24,13 @@ class Engine(Protocol):
         """Completions in the order of the requests and of the samples in each."""
 
 
-def engine(name: str, decoder: Decoder | Composed, how: Run, dtype: torch.dtype = torch.float32) -> Engine:
+def engine(name: str, decoder: Decoder | Composed | Lagged, how: Run, dtype: torch.dtype = torch.float32) -> Engine:
     """The engine called `name`, sampling from the present weights of `decoder` in `dtype`, on the decoder's device."""
     if name == "native":
         return Native(decoder, how, dtype)
-    if isinstance(decoder, Composed):
-        raise UserError(f"engine = {name!r}: samples from single models; an unlearnt one with an assistant wants 'native'")
+    if isinstance(decoder, Composed | Lagged):
+        pair = "an unlearnt one with an assistant" if isinstance(decoder, Composed) else "a policy in the nucleus of another"
+        raise UserError(f"engine = {name!r}: samples from single models; {pair} wants 'native'")
     if name == "hf":
         from interplay.rollout.hf import HuggingFace  # brings transformers, 2 s to import
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from interplay.model.composed import Composed
 from interplay.model.decoder import Decoder, Weights, rotary
+from interplay.model.nucleus import Lagged
 from interplay.rollout.cache import BLOCK, Cache
 from interplay.rollout.noise import uniform
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, join, split
@@ -20,15 +21,14 @@ from interplay.schema.run import Run
 class Native:
     """Samples from `decoder` in `dtype`. Weights are read anew at every call, so a trained decoder needs no synchronising."""
 
-    def __init__(self, decoder: Decoder | Composed, how: Run, dtype: torch.dtype) -> None:
+    def __init__(self, decoder: Decoder | Composed | Lagged, how: Run, dtype: torch.dtype) -> None:
         self.decoder, self.rows, self.dtype = decoder, how.engine_batch, dtype
 
     @torch.inference_mode()
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests. The same requests give the same bits; so do their whole batches, see `request.split`."""
-        decoders = [self.decoder.base, self.decoder.assistant] if isinstance(self.decoder, Composed) else [self.decoder]
+        decoders, blend = _side_by_side(self.decoder)
         parts = [Part(decoder.shape, decoder.weights(self.dtype)) for decoder in decoders]
-        blend = self.decoder.logits if isinstance(self.decoder, Composed) else _alone
         return join([_complete(parts, blend, batch, sampling) for batch in split(requests, self.rows)], sampling)
 
 
@@ -41,6 +41,15 @@ class Part(NamedTuple):
 
 Blend = Callable[..., Tensor]
 """Logits (..., vocab) of each part -> those that tokens are drawn from."""
+
+
+def _side_by_side(whole: Decoder | Composed | Lagged) -> tuple[list[Decoder], Blend]:
+    """The decoders that decode side by side, and what their logits make together."""
+    if isinstance(whole, Composed):
+        return [whole.base, whole.assistant], whole.logits
+    if isinstance(whole, Lagged):
+        return [whole.policy, whole.copy], whole.logits
+    return [whole], _alone
 
 
 def _alone(logits: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from interplay.model.nucleus import nucleus
 from interplay.rollout.request import Sampling
 from interplay.rollout.uncertainty import heated
 
@@ -32,9 +33,5 @@ def keep(logprobs: Tensor, sampling: Sampling) -> Tensor:
         bound = logprobs.topk(sampling.top_k).values[:, -1:]
         logprobs = logprobs.masked_fill(logprobs < bound, float("-inf"))
     if sampling.top_p < 1.0:
-        ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
-        before = ordered.softmax(-1).cumsum(-1, dtype=torch.float64).roll(1, -1)
-        before[:, 0] = 0.0
-        drop = torch.zeros_like(logprobs, dtype=torch.bool).scatter_(-1, order, before >= sampling.top_p)
-        logprobs = logprobs.masked_fill(drop, float("-inf"))
+        logprobs = logprobs.masked_fill(~nucleus(logprobs, sampling.top_p), float("-inf"))
     return logprobs

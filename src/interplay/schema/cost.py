@@ -1,8 +1,8 @@
 """What a stage costs, in tokens, rollouts and floating-point operations: planned, from its spec, or realised, from its record.
 
-FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference, a teacher or the policy before
-its update (arXiv:2001.08361), N being the number of parameters. Attention is left out. Prompts of RL, which pass once for a whole
-group, count where they are known: in records, not in plans; those of evaluations are left out."""
+FLOPs are 6 N for each token trained on and 2 N for each token sampled, or scored by a reference, a teacher, a lagging copy or the
+policy before its update (arXiv:2001.08361), N being the number of parameters. Attention is left out. Prompts of RL, which pass
+once for a whole group, count where they are known: in records, not in plans; those of evaluations are left out."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -154,8 +154,11 @@ def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, prompts: int, para
     """`prompts`: their tokens, each prompt once for its group, as it passes."""
     loss, passing = spec["method"]["loss"], sampled + prompts
     refers = bool(loss["beta"] or loss.get("first_turn_beta") or loss.get("name") == "direct_advantage")
+    decoding = (spec["method"].get("decoding") or {}).get("name")
     teaches = loss["num_iterations"] * (loss.get("name") == "distil")
-    scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches
+    scorings = (loss["num_iterations"] * spec["minibatches"] > 1) + refers + teaches + (decoding == "adaptive_temperature")
+    if decoding == "lagged_nucleus":  # its copy decodes, and passes with every pass
+        scorings = 2 * scorings + loss["num_iterations"] + 1
     cost = Cost(tokens=passing * loss["num_iterations"], sampled=sampled, rollouts=rollouts, parameters=parameters)
     return _with_flops(cost, prompts + passing * scorings)
 

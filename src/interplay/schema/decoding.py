@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from interplay.schema.base import Model, Share
+from interplay.schema.base import Count, Model, Share
 
 
 class AdaptiveTemperature(Model):
@@ -22,4 +22,19 @@ class AdaptiveTemperature(Model):
     """Quantile at which h is 0."""
 
 
-Decoding = AdaptiveTemperature
+class LaggedNucleus(Model):
+    """Tokens within the nucleus of a copy of the policy that lags behind it (NLPO, arXiv:2210.01241): the likeliest tokens of the
+    copy, at temperature 1, whose probabilities sum to `top_p`. The policy, renormalised over them, is what is sampled, and what
+    log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes beside the policy, and
+    passes beside it wherever a batch passes."""
+
+    ENGINES: ClassVar[tuple[str, ...]] = ("native",)
+    """Those that decode so."""
+    name: Literal["lagged_nucleus"] = "lagged_nucleus"
+    top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """1: all tokens, so that nothing is masked."""
+    sync_every: Count = 20
+    """Steps after which the copy becomes the policy as it then stands."""
+
+
+Decoding = Annotated[AdaptiveTemperature | LaggedNucleus, Field(discriminator="name")]

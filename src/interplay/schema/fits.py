@@ -18,6 +18,8 @@ SHAPINGS = ("attempts", "improvement")
 """Shapings that read turns."""
 PER_COMPLETION = {"overlong": "one completion's length", "units": "one completion's units"}
 """Shapings that make no sense of several turns -> what they look at."""
+OTHER_TEXT = ("guide", "icpo", "critique")
+"""Planners that credit completions to another text than they were sampled from."""
 OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "critique", "feedback", "tree", "windows", "exit", "shown_attempt")
 """Planners that sample from another text than is learnt, begin a completion themselves, repeat one, or tell of one."""
 
@@ -32,7 +34,7 @@ WITHIN_GROUP = ("group", "leave_one_out", "length_baseline")
 
 def misfit(spec: RLSpec) -> str | None:
     """Why members of a method do not go with each other, in one line; None: they do."""
-    return unheard(spec) or undivided(spec) or of_attempts(spec) or of_episode(spec)
+    return unheard(spec) or undivided(spec) or outside(spec) or of_attempts(spec) or of_episode(spec)
 
 
 def unheard(spec: RLSpec) -> str | None:
@@ -51,6 +53,20 @@ def undivided(spec: RLSpec) -> str | None:
     """Why there are no steps to learn from where a loss is of steps."""
     if spec.method.loss.name == "direct_advantage" and spec.method.advantage.name != "segments":
         return f"method.loss = direct_advantage: the advantage {spec.method.advantage.name} has no steps; write segments"
+    return None
+
+
+def outside(spec: RLSpec) -> str | None:
+    """Why there would be tokens that were not sampled in the nucleus which they are learnt in."""
+    method = spec.method
+    if method.decoding is None or method.decoding.name != "lagged_nucleus":
+        return None
+    if method.planner.name in OTHER_TEXT:
+        return f"method.planner = {method.planner.name} samples from another text than lagged_nucleus masks for; write fixed"
+    if adds := added(spec):
+        return f"method.edits: {adds} adds completions that lagged_nucleus did not sample; take it away"
+    if method.loss.name == "distil":
+        return "method.loss = distil: its teacher is of all tokens, and lagged_nucleus masks some; take that away"
     return None
 
 
