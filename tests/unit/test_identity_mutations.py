@@ -52,6 +52,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
     ("PreferSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RewardModelSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("RewardModelSpec", "routing"): {"routing": None},
     ("UnlearnSpec", "forget_mix"): {"forget_mix": [0.25, 0.75]},
     ("UnlearnSpec", "retain_mix"): {"retain_mix": [0.25, 0.75]},
     ("EasyToHardSampler", "bands"): {"by": "band", "bands": ["a", "b"]},

@@ -1,5 +1,6 @@
 """Pairs of completions as tokens."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from interplay.data import pool, sets, tokenizer
 from interplay.schema.base import UserError
+from interplay.store.generator import generator
 from interplay.tasks.row import UNFINISHED, Row
+from interplay.tasks.turns import MARK
 
 
 class Pairs(NamedTuple):
@@ -27,27 +30,64 @@ class Pairs(NamedTuple):
         return sum(len(self.prompts[i]) + len(self.chosen[i]) + len(self.rejected[i]) for i in places.tolist())
 
 
-def load(folders: Sequence[Path], mix: list[float], tokenizer_of: Path, seed: int, max_length: int, stage: str) -> Pairs:
+def load(
+    folders: Sequence[Path], mix: list[float], tokenizer_of: Path, seed: int, max_length: int, stage: str, few_shot: int = 0
+) -> Pairs:
     """The pairs of problem sets in these shares, in the order of the sets; which ones where a set has too many is drawn from
-    the seed. Raises UserError where a set has none, or a completion is longer with its prompt than `max_length`; `stage` is who
-    asks."""
+    the seed. With `few_shot` each prompt stands behind so many pairs of its rater (see `behind`). Raises UserError where a set
+    has no pairs, a rater has too few, or a completion is longer with its prompt than `max_length`; `stage` is who asks."""
     each = [[row for row in sets.rows(folder, number) if row.rejected] for number, folder in enumerate(folders)]
     for folder, rows in zip(folders, each, strict=True):
         if not rows:
             raise UserError(f"{stage}: data: {folder} holds no pairs; make them with a step preference_pairs")
     chosen = sets.in_shares([len(rows) for rows in each], mix, "pairs", seed)
-    return encode([rows[i] for rows, places in zip(each, chosen, strict=True) for i in places], tokenizer_of, max_length, stage)
+    taken = [rows[i] for rows, places in zip(each, chosen, strict=True) for i in places]
+    contexts = [[taken[i] for i in of_row] for of_row in shots(taken, few_shot, seed, stage)] if few_shot else None
+    return encode(taken, tokenizer_of, max_length, stage, contexts)
 
 
-def encode(rows: list[Row], tokenizer_of: Path, max_length: int, stage: str) -> Pairs:
-    """Rows with a rejected completion as tokens. Raises UserError where one is longer with its prompt than `max_length`."""
+def shots(rows: Sequence[Row], count: int, seed: int, stage: str) -> list[list[int]]:
+    """For each pair `count` others of its rater that ask something else, drawn from the seed. Raises UserError where pairs have
+    no rater, or a rater has too few."""
+    of_rater: dict[str, list[int]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        of_rater[row.rater].append(number)
+    if "" in of_rater:
+        raise UserError(f"{stage}: data: pairs without a rater; make them with a step rated_pairs")
+    alike = Counter((row.rater, row.origin) for row in rows)
+    found = []
+    for number, row in enumerate(rows):
+        pairs, chosen = of_rater[row.rater], dict[int, None]()
+        others = len(pairs) - alike[row.rater, row.origin]
+        if others < count:
+            raise UserError(f"{stage}: {count} other pairs of the rater '{row.rater}' are asked for, and a pair has {others}")
+        stream = generator("shots", seed, number)
+        while len(chosen) < count:
+            one = pairs[int(stream.integers(len(pairs)))]
+            if rows[one].origin != row.origin:
+                chosen[one] = None
+        found.append(list(chosen))
+    return found
+
+
+def behind(row: Row, seen: Sequence[Row]) -> str:
+    """A prompt behind pairs: of each its prompt with the chosen completion, then the rejected one; an end token behind either
+    (data.pool.encode_turns)."""
+    return MARK.join([*(part for one in seen for part in (one.prompt, one.solution, "", one.rejected)), row.prompt])
+
+
+def encode(
+    rows: list[Row], tokenizer_of: Path, max_length: int, stage: str, contexts: Sequence[Sequence[Row]] | None = None
+) -> Pairs:
+    """Rows with a rejected completion as tokens, prompts behind the pairs `contexts`; None: as they are. Raises UserError where a
+    completion is longer with its prompt than `max_length`."""
     encoder, eos = tokenizer.load(tokenizer_of), tokenizer.special(tokenizer_of).eos
-    end = [] if eos is None else [eos]
-    prompts, chosen, rejected = (
-        pool.encode(encoder, [getattr(row, name) for row in rows]) for name in ("prompt", "solution", "rejected")
-    )
-    chosen = [ids + (end if row.mode != UNFINISHED else []) for ids, row in zip(chosen, rows, strict=True)]
-    rejected = [ids + end for ids in rejected]
+    before = contexts or [[]] * len(rows)
+    texts = [behind(row, seen) for row, seen in zip(rows, before, strict=True)]
+    prompts = pool.encode_turns(encoder, texts, eos)
+    chosen, rejected = (pool.encode(encoder, [getattr(row, name) for row in rows]) for name in ("solution", "rejected"))
+    chosen = [ids + [eos] * (row.mode != UNFINISHED) for ids, row in zip(chosen, rows, strict=True)]
+    rejected = [[*ids, eos] for ids in rejected]
     longest = max(len(p) + max(len(c), len(r)) for p, c, r in zip(prompts, chosen, rejected, strict=True))
     if longest > max_length:
         raise UserError(

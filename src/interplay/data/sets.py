@@ -33,7 +33,10 @@ COLUMNS = pa.schema(
 )
 """One row per problem (tasks.row.Row). `origin`: empty where the row was first made in this very set."""
 REJECTED = pa.field("rejected", pa.string())
-"""A further column of sets that hold pairs; absent in all others, whose bytes know nothing of pairs."""
+RATER = pa.field("rater", pa.string())
+FURTHER = (REJECTED, RATER)
+"""Further columns, of sets that hold pairs and of those whose pairs have raters; absent in all others, whose bytes know nothing
+of them."""
 
 
 def table(columns: Sequence[Iterable[Any]]) -> pa.Table:
@@ -46,8 +49,11 @@ def of_rows(rows: Sequence[Row]) -> pa.Table:
     """Rows as a table, numbered anew."""
     named = [name for name in COLUMNS.names if name != "index"]
     made = table([range(len(rows)), *([getattr(row, name) for row in rows] for name in named)])
-    paired = [row.rejected for row in rows]
-    return made.append_column(REJECTED, pa.array(paired, REJECTED.type)) if any(paired) else made
+    for field in FURTHER:
+        values = [getattr(row, field.name) for row in rows]
+        if any(values):
+            made = made.append_column(field, pa.array(values, field.type))
+    return made
 
 
 def write(rows: pa.Table, out: Path) -> None:
@@ -87,7 +93,8 @@ def in_shares(sizes: Sequence[int], mix: list[float], *words: int | str) -> list
 def rows(folder: Path, number: int) -> list[Row]:
     """The rows of an artifact, as set `number` of those that are read together."""
     found = load(folder)
-    columns = {name: found[name].to_pylist() for name in found.column_names if name in (*COLUMNS.names, REJECTED.name)}
+    known = (*COLUMNS.names, *(field.name for field in FURTHER))
+    columns = {name: found[name].to_pylist() for name in found.column_names if name in known}
     digest = read_json(folder / "stage.json")["digest"]
     own = [f"{digest}:{index}" for index in columns["index"]]
     columns["origin"] = [origin or here for origin, here in zip(columns["origin"], own, strict=True)]

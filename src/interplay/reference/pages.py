@@ -137,8 +137,8 @@ PAGE: Page = [
     ),
     (
         "Preference optimisation",
-        "A stage of kind `prefer`, whose `data` are sets of pairs, made with a step `preference_pairs`. `validation` may name "
-        "such a set, too: its loss, rewards and accuracy are then measured as `eval_...`. Option names are TRL's.",
+        "A stage of kind `prefer`, whose `data` are sets of pairs (step `preference_pairs` or `rated_pairs`). `validation` may "
+        "name such a set, too: its loss, rewards and accuracy are then measured as `eval_...`. Option names are TRL's.",
         [prefer.PreferSpec],
     ),
     (
@@ -152,7 +152,7 @@ PAGE: Page = [
         "A stage of kind `reward_model`, whose `data` and `validation` are sets of pairs. `samples` may name an evaluate stage: "
         "among its samples by the model before, the record tells how often the best by reward is right. What follows on a path, "
         "its evaluations too, starts from the model before, since a reward model writes nothing.",
-        [reward_model.RewardModelSpec],
+        [reward_model.RewardModelSpec, reward_model.Routing],
     ),
     (
         "Members of the seams",
@@ -213,6 +213,7 @@ TITLES: dict[type[Model], str] = {
     model.TuneOptimizer: "optimizer of rl, prefer, unlearn and reward_model",
     model.TuneSchedule: "schedule of rl, prefer, unlearn and reward_model",
     reward_model.RewardModelSpec: "kind: reward_model",
+    reward_model.Routing: "routing",
     unlearn.UnlearnSpec: "kind: unlearn",
     **MEMBERS,
     Custom: "custom",

@@ -78,7 +78,13 @@ METHODS = (
     Place("ULD", kinds=("unlearn",), studies=("methods/unlearn",)),
     Place("BLUR", kinds=("unlearn",), studies=("methods/unlearn",)),
     Place("HAMU", kinds=("unlearn",), studies=("methods/unlearn",)),
-    Place("MiCRo", kinds=("reward_model",), studies=("methods/reward",), why="stage 1, the mixture; no routing online"),
+    Place(
+        "MiCRo",
+        kinds=("reward_model",),
+        studies=("methods/reward", "methods/raters"),
+        why="the mixture, and its routing by Hedge from a few labelled pairs; raters are programs",
+    ),
+    Place("FSPO", kinds=("prefer",), studies=("methods/raters",), why="`few_shot`; raters are programs, and no user description"),
     Place("DeepMiner", why="its sliding window is `window` of the episodes; its questions from the web are not here"),
     Place("ProMed; DiagGym; DoctorAgent-RL", why="20 questions over hidden attributes is their small form, `twenty_questions`"),
     Place(
@@ -107,7 +113,7 @@ NOT_HERE = (
     ),
     Place("DeepSearch; BFS-Prover-V2", why="tree search in RL: `tree` grows evenly; no frontier and no cache of solutions"),
     Place("SearchLLM", why="a gate on the answer is an option of the process reward; its conditions on search are not here"),
-    Place("FSPO; IRPO; MAPL; CARM; RLVF", kinds=("prefer",), why="preferences of raters or rubrics, of which none are here"),
+    Place("IRPO; MAPL; CARM; RLVF", kinds=("prefer",), why="preferences by rank or rubric, of which none are here"),
     Place(
         "KnowPO; CLEAR; RW-Steering", why="poisoned contexts are a curation step; pairs of contradicting contexts are not built"
     ),

@@ -11,6 +11,7 @@ from interplay.schema.steps.chat import ChatTemplate
 from interplay.schema.steps.decompose import Atoms, Intervention, Subproblems
 from interplay.schema.steps.label import Difficulty, Label
 from interplay.schema.steps.own import CustomStep
+from interplay.schema.steps.rate import RatedPairs
 from interplay.schema.steps.reformulate import Choice, Cloze, Ladder, TrueFalse
 from interplay.schema.steps.sift import Contamination, Deduplicate, Length, PassRate, PreferencePairs, RejectionSampling, Take
 from interplay.schema.steps.spoil import Poison
@@ -18,8 +19,9 @@ from interplay.schema.steps.step import StepModel
 
 Sifting = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
 Writing = Keychain | Needle | LongContext | Citation | ChatTemplate
-Reforming = Choice | Cloze | TrueFalse | Ladder | Subproblems | Intervention | RejectionSampling | PreferencePairs | Atoms
-Step = Annotated[Sifting | Writing | Reforming, Field(discriminator="name")]
+Reforming = Choice | Cloze | TrueFalse | Ladder | Subproblems | Intervention | RejectionSampling | Atoms
+Pairing = PreferencePairs | RatedPairs
+Step = Annotated[Sifting | Writing | Reforming | Pairing, Field(discriminator="name")]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
 """By name."""
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.schema.base import Count, NotNegative, Positive
+from interplay.schema.base import Count, Natural, NotNegative, Positive, Since
 from interplay.schema.mix import Mix
 from interplay.schema.tune import TuneSpec
 
@@ -60,6 +60,10 @@ class PreferSpec(TuneSpec):
     """Share of each `data.<i>` role among the pairs; sums to 1. The set that is smallest for its share is used up."""
     pairs_per_step: Count = 32
     """Pairs per optimiser step."""
+    few_shot: Annotated[Natural, Since(0)] = 0
+    """Pairs of the same rater, asking something else, that stand before each prompt, the chosen completion of each before the
+    rejected one, so that the policy learns to read a taste from its context (FSPO, arXiv:2502.19312). For pairs with raters (the
+    step rated_pairs); the same holds for the validation. Which pairs is drawn from the seed."""
 
     @model_validator(mode="after")
     def _read(self) -> "PreferSpec":

@@ -1,10 +1,21 @@
 """Reward models: what a pair of completions says about how good either is."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from interplay.schema.base import Count, Natural, NotNegative
+from interplay.schema.base import Count, Model, Natural, NotNegative, Positive, Since
 from interplay.schema.mix import Mix
 from interplay.schema.tune import TuneSpec
+
+
+class Routing(Model):
+    """Which heads to trust is told by a few labelled pairs of a rater (MiCRo's second stage, arXiv:2505.24846): the weights start
+    from the gate's at the prompt and are updated by Hedge, w_k <- w_k exp(-eta l_k), l_k the logistic loss of head k on a pair.
+    (That a rater's pairs are drawn for each held-out pair anew, and eta, are inferred.)"""
+
+    pairs: Count = 4
+    """Labelled pairs of the same rater, asking something else, for each held-out pair; of the validation set itself."""
+    eta: Positive = 1.0
+    """Rate of the update; 1 is Bayes' rule."""
 
 
 class RewardModelSpec(TuneSpec):
@@ -24,6 +35,9 @@ class RewardModelSpec(TuneSpec):
     """Share of each `data.<i>` role among the pairs; sums to 1."""
     pairs_per_step: Count = 32
     """Pairs per optimiser step."""
+    routing: Annotated[Routing | None, Since(None)] = None
+    """Also measure, at the end, the accuracy on held-out pairs with the heads weighed for their raters, `eval_routed_accuracy`,
+    and what that adds, `eval_routing_gain`; needs pairs with raters (the step rated_pairs). null: not."""
     eval_every: Natural = 0
     """Steps between measures on the held-out pairs; 0: only at the end and at the kept checkpoints."""
 

@@ -13,8 +13,12 @@ from interplay.study import data
 if TYPE_CHECKING:
     from interplay.study.expand import Expansion
 
-MAKERS = ("preference_pairs", "custom")
+MAKERS = ("preference_pairs", "rated_pairs", "custom")
 """Steps that may make pairs; a function of the study's own may do anything."""
+RATED = ("rated_pairs", "custom")
+"""Those of them that may say whose taste a pair is."""
+READ_RATERS = ("few_shot", "routing")
+"""Keys of the spec that need pairs which do."""
 PAIRS = ("data", "validation")
 """Roles that hold pairs, of kinds that read some."""
 MIXES = {"data": "mix", "forget": "forget_mix", "retain": "retain_mix"}
@@ -50,12 +54,14 @@ def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[d
     elif "samples" in entry:
         raise UserError(f"{e.where}: {key}.samples: a stage of kind {kind} reads none; take it away")
     if "data" in READS[kind]:
+        needs: list[tuple[str, str, tuple[str, ...]]] = [("no pairs", "preference_pairs", MAKERS)]
+        needs += [(f"no pairs with raters, which {one} reads", "rated_pairs", RATED) for one in READ_RATERS if entry.get(one)]
         for role, digest in ((role, one) for role, one in deps.items() if role.partition(".")[0] in PAIRS):
-            if not _may_hold_pairs(e, digest):
+            if lacks := next((each for each in needs if not _may_hold(e, digest, each[2])), None):
                 named = entry["validation"] if role == "validation" else list(entry["data"])
                 raise UserError(
-                    f"{e.where}: {key}.{role.partition('.')[0]} = {shown(named)}: holds no pairs; name a set that is made with a "
-                    "step preference_pairs"
+                    f"{e.where}: {key}.{role.partition('.')[0]} = {shown(named)}: holds {lacks[0]}; name a set that is made with "
+                    f"a step {lacks[1]}"
                 )
     return spec, deps
 
@@ -80,9 +86,10 @@ def leads_on(e: Expansion, before: str | None, key: str) -> None:
         )
 
 
-def _may_hold_pairs(e: Expansion, digest: str) -> bool:
+def _may_hold(e: Expansion, digest: str, makers: tuple[str, ...]) -> bool:
+    """Whether a set, or one that it is made of, went through one of these steps."""
     stage = e.plan.stages[digest]
     if not isinstance(stage.spec, CurateSpec):
         return False
-    made = any(step.name in MAKERS for step in stage.spec.steps)
-    return made or any(_may_hold_pairs(e, dep) for role, dep in stage.deps.items() if role.startswith("data."))
+    made = any(step.name in makers for step in stage.spec.steps)
+    return made or any(_may_hold(e, dep, makers) for role, dep in stage.deps.items() if role.startswith("data."))

@@ -34,3 +34,5 @@ class Row:
     """Names of the curation steps that changed it since, in order."""
     rejected: str = ""
     """Of a pair: a finished completion that is worse than `solution`, which is then the chosen one; empty: no pair."""
+    rater: str = ""
+    """Of a pair: whose taste says so; empty: the verifier's, or nobody's."""

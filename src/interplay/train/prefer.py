@@ -50,7 +50,7 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     policy = folder.load(init / "model").to(at)
     course = Course(
         spec=spec,
-        pairs=paired.load(sets, spec.mix, init, spec.seed, spec.max_length, "prefer"),
+        pairs=paired.load(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
         policy=policy,
         reference=None if spec.loss_type in REFERENCE_FREE else folder.load(init / "model").to(at).requires_grad_(False),
         pass_tokens=how.micro_batch_tokens,
@@ -58,12 +58,11 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     )
     held_out = None
     if "validation" in inputs:
-        held_out = paired.load([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer")
+        held_out = paired.load([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer", spec.few_shot)
 
     def measure() -> dict[str, float]:
         assert held_out is not None
-        values = judged(course._replace(pairs=held_out), np.arange(len(held_out.prompts)))
-        return {f"eval_{name}": value for name, value in values.items()}
+        return {f"eval_{name}": value for name, value in by_rater(course._replace(pairs=held_out)).items()}
 
     def save(path: Path) -> None:
         folder.save(policy, path, tokenizer.tokenizer_folder(init))
@@ -93,6 +92,17 @@ def learn(course: Course, step: int) -> dict[str, float]:
     spec, size = course.spec, course.spec.pairs_per_step
     places = batches.rows_between(len(course.pairs.prompts), spec.seed, (step - 1) * size, step * size)
     return {**judged(course, places, learn=True), "tokens": course.pairs.tokens(places)}
+
+
+def by_rater(course: Course) -> dict[str, float]:
+    """What `judged` says of all pairs, and where they have raters the accuracy of each, `rewards/accuracies/<rater>`."""
+    raters = np.array([row.rater for row in course.pairs.rows])
+    each = {name: np.flatnonzero(raters == name) for name in sorted(set(raters.tolist()) - {""})}
+    accuracy = "rewards/accuracies"
+    return {
+        **judged(course, np.arange(len(raters))),
+        **{f"{accuracy}/{name}": judged(course, places)[accuracy] for name, places in each.items()},
+    }
 
 
 def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.data import batches, pool, sets, tokenizer
@@ -17,10 +18,10 @@ from interplay.model.device import device
 from interplay.model.reward import RewardModel
 from interplay.model.shared import distinct
 from interplay.optim import optimizer
-from interplay.schema.reward_model import RewardModelSpec
+from interplay.schema.reward_model import RewardModelSpec, Routing
 from interplay.schema.run import Run
 from interplay.schema.verify import Verify
-from interplay.train import bradley_terry, loop
+from interplay.train import bradley_terry, loop, routing
 from interplay.train.loop import Job
 
 
@@ -75,6 +76,8 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
     reward.save(model, out / "model", files)
     loop.tell_pace(out, ended)
     counts = {"pairs": len(course.pairs.prompts), "parameters": sum(p.numel() for p in model.decoder.parameters())}
+    if spec.routing:
+        ended.measured.update(routed(held_out, spec.routing))
     picked = {"best_of": best_of(course, inputs)} if "prompts" in inputs else {}
     return {"steps": spec.steps, "tokens": ended.tokens, **counts, **loop.rounded(ended.measured), **picked}
 
@@ -126,6 +129,24 @@ def rate(course: Course, prompts: list[list[int]], completions: list[list[int]])
     few, lengths, group = (part.to(tokens.device) for part in distinct(prompts))
     rewards, weights = course.model(few, lengths, group, tokens, ends.to(tokens.device), course.dtype)
     return rewards, weights
+
+
+@torch.no_grad()
+def routed(course: Course, spec: Routing) -> dict[str, float]:
+    """Accuracy on all pairs as the gate weighs the heads, `eval_gated_accuracy`, and as `spec.pairs` pairs of the rater do,
+    `eval_routed_accuracy`, both also by rater; and the difference, `eval_routing_gain`."""
+    count = len(course.pairs.prompts)
+    told, gates = (torch.zeros(count, course.spec.heads) for _ in range(2))
+    for piece in paired.pieces(course.pairs, np.arange(count), course.pass_tokens):
+        prompts, chosen, rejected = ([each[i] for i in piece] for each in course.pairs[:3])
+        rewards, weights = rate(course, prompts * 2, chosen + rejected)
+        better, worse = rewards.chunk(2)
+        told[piece], gates[piece] = F.logsigmoid(better - worse).cpu(), weights[: len(prompts)].cpu()
+    shots = paired.shots(course.pairs.rows, spec.pairs, course.spec.seed, "reward_model")
+    plain = routing.accuracies(course.pairs.rows, told, gates, "eval_gated_accuracy")
+    weighed = routing.accuracies(course.pairs.rows, told, routing.routed(gates, told, shots, spec.eta), "eval_routed_accuracy")
+    gain = weighed["eval_routed_accuracy"] - plain["eval_gated_accuracy"]
+    return {**plain, **weighed, "eval_routing_gain": gain}
 
 
 @torch.no_grad()

@@ -10,8 +10,13 @@ from interplay.data.steps.label import banded
 from interplay.data.steps.step import Inputs, Made, changed
 from interplay.schema.base import PermanentError
 from interplay.schema.steps.label import Difficulty
+from interplay.schema.steps.rate import RatedPairs
 from interplay.schema.steps.sift import PassRate, PreferencePairs, RejectionSampling
 from interplay.tasks.row import Row
+
+Judging = PassRate | Difficulty | RejectionSampling | PreferencePairs
+Reading = Judging | RatedPairs
+"""Steps that read samples."""
 
 
 def pass_rate(spec: PassRate, rows: list[Row], inputs: Inputs) -> Made:
@@ -53,7 +58,7 @@ def preference_pairs(spec: PreferencePairs, rows: list[Row], inputs: Inputs) -> 
     kept, counts = [], Counter[str]()
     for row, judged in zip(rows, _judged(spec, rows, inputs), strict=True):
         ended = [
-            (s["completion"], right) for s, right in zip(inputs.samples[row.set, row.index], judged, strict=True) if _ended(s)
+            (s["completion"], right) for s, right in zip(inputs.samples[row.set, row.index], judged, strict=True) if finished(s)
         ]
         good = [text for text, right in ended if right] if spec.chosen == "sample" else [row.solution]
         random = inputs.random("pairs", row.set, row.index)
@@ -67,7 +72,7 @@ def preference_pairs(spec: PreferencePairs, rows: list[Row], inputs: Inputs) -> 
     return Made(kept, dict(counts))
 
 
-def _ended(sample: Mapping[str, Any]) -> bool:
+def finished(sample: Mapping[str, Any]) -> bool:
     """Whether a sample says something and ended by itself."""
     return bool(sample["completion"]) and not sample["truncated"]
 
@@ -78,15 +83,17 @@ def _shuffled(texts: Sequence[str], random: np.random.Generator) -> list[str]:
     return [distinct[i] for i in random.permutation(len(distinct))]
 
 
-def _judged(
-    spec: PassRate | Difficulty | RejectionSampling | PreferencePairs, rows: list[Row], inputs: Inputs
-) -> list[list[bool]]:
+def _judged(spec: Judging, rows: list[Row], inputs: Inputs) -> list[list[bool]]:
     """Whether each sample of each row is right."""
-    found = [[bool(sample[spec.by]) for sample in inputs.samples.get((row.set, row.index), ())] for row in rows]
-    for row, judged in zip(rows, found, strict=True):
-        if len(judged) < spec.samples():
-            raise PermanentError(
-                f"curate: step {inputs.number} ({spec.name}): row {inputs.name(row)} has {len(judged)} samples of the "
-                f"{spec.samples()} that are counted; let the evaluation draw more"
-            )
+    return [[bool(sample[spec.by]) for sample in samples_of(spec, row, inputs)] for row in rows]
+
+
+def samples_of(spec: Reading, row: Row, inputs: Inputs) -> list[dict[str, Any]]:
+    """The samples of a row. Raises PermanentError where it has fewer than the step counts."""
+    found = inputs.samples.get((row.set, row.index), [])
+    if len(found) < spec.samples():
+        raise PermanentError(
+            f"curate: step {inputs.number} ({spec.name}): row {inputs.name(row)} has {len(found)} samples of the "
+            f"{spec.samples()} that are counted; let the evaluation draw more"
+        )
     return found

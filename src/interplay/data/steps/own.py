@@ -43,7 +43,7 @@ def _row(spec: CustomStep, values: Any, given: dict[tuple[int, int], Row]) -> Ro
     """The row of a dict. It belongs to one that the function was given: `set` and `index` say which. A function that knows
     nothing of pairs makes none."""
     try:
-        values = {"rejected": "", **values}
+        values = {"rejected": "", "rater": "", **values}
         odd = next((name for name in COLUMNS if not _fits(name, values[name])), None)
         if odd:
             raise _no_rows(spec, f"{odd} is {type(values[odd]).__name__}")

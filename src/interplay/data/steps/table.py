@@ -11,6 +11,7 @@ from interplay.data.steps.label import label
 from interplay.data.steps.measured import difficulty, pass_rate, preference_pairs, rejection_sampling
 from interplay.data.steps.own import own
 from interplay.data.steps.poison import poison
+from interplay.data.steps.rate import rated_pairs
 from interplay.data.steps.reformulate import choice, cloze, ladder, true_false
 from interplay.data.steps.sift import length, take
 from interplay.data.steps.step import Inputs, Made
@@ -39,5 +40,6 @@ STEPS: dict[str, Callable[[Any, list[Row], Inputs], Made]] = {
     "intervention": intervention,
     "rejection_sampling": rejection_sampling,
     "preference_pairs": preference_pairs,
+    "rated_pairs": rated_pairs,
     "atoms": atoms,
 }
