@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import report_study as study
-import yaml
 from conftest import ROOT
 
 from interplay.reference import claim_table, committed, numbers, papers, published
 from interplay.report import page, summary
 from interplay.schema.run import Run
+from interplay.study import compose
 from interplay.study.plan import Plan, Stage
 
 PAPER = published.Paper("A Paper", "2512.07783", "folder/toy", "main", "It lifts.", "rl")
@@ -26,9 +26,9 @@ def test_docs_papers_is_what_locks_and_results_say() -> None:
 
 @pytest.mark.parametrize("paper", published.PAPERS, ids=lambda paper: paper.title)
 def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: published.Paper) -> None:
-    made = yaml.safe_load((ROOT / "configs" / "study" / f"{paper.study}.yaml").read_text())
-    assert paper.table in made["tables"]
-    assert not paper.row or paper.row in made["arms"]
+    made, _ = compose.load(ROOT / "configs", paper.study, "laptop")
+    assert paper.table in made.tables
+    assert not paper.row or paper.row in made.arms
 
 
 def test_every_paper_is_placed_once_and_every_result_has_a_paper() -> None:

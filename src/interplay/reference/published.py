@@ -58,6 +58,10 @@ PAPERS = (
         "alone, and does not where it held none.",
     ),
     Paper(
+        "On the Interplay of Pre-Training, Mid-Training, and RL: contexts again", "2512.07783", "interplay/context_bases", "main",
+        "The same, asked here over three bases of each mix, so that the luck of a base is not taken for that of RL.",
+    ),
+    Paper(
         "On the Interplay of Pre-Training, Mid-Training, and RL: modes", "2512.07783", "interplay/modes", "main",
         "Pass rates are told over forward and reverse questions together; here each mode stands by itself, beside the answer "
         "prior.",
