@@ -42,7 +42,11 @@ STAGES = (
     Place("D3S", methods=("d3s",), studies=("curricula/showdown",)),
     Place("Tricks or Traps (Lite PPO)", methods=("lite_ppo",), studies=("methods/lite_ppo",)),
     Place("Retraining equivalence", studies=("methods/unlearn",), why="the order of stages as arms"),
-    Place("Ring-lite (C3PO)", methods=("c3po",), why="the token budget; no choice of a checkpoint by entropy"),
+    Place(
+        "Ring-lite (C3PO)",
+        methods=("c3po",),
+        why="the token budget; a select stage chooses where RL starts by the entropy of samples (`by: entropy`)",
+    ),
     Place("R^3", methods=("r3",), studies=("methods/zero_variance",)),
     Place("Guide", methods=("guide",), studies=("methods/zero_variance",)),
     Place("HPT, unified view", methods=("hpt",), studies=("methods/zero_variance",)),
