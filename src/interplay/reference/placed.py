@@ -69,6 +69,7 @@ METHODS = (
         methods=("direct_advantage",),
         why="gains of steps from continuations themselves, where the paper trains a critic on them",
     ),
+    Place("GeometryZero (GCPO)", methods=("gcpo",), why="a call of the calculator in the place of an auxiliary line"),
     Place("DistIL", methods=("distil",), why="its objective token by token, without the gradient of the sequence"),
     Place("XRPO", methods=("xrpo",)),
     Place("RL4LMs (NLPO)", methods=("nlpo",), why="the method; not its tasks and their metrics as rewards"),
@@ -103,7 +104,6 @@ METHODS = (
     Place("G-RA", why="the answer gate of the process reward is its form with one turn"),
 )
 NOT_HERE = (
-    Place("GeometryZero (GCPO)", why="the contrast of groups with and without an auxiliary construction has no task here"),
     Place("MinD", why="its term, fewer units, is the shaping `units`; nothing rewrites traces into units"),
     Place(
         "SSRL",
