@@ -5,7 +5,7 @@ judge."""
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from interplay.schema.base import UserError
 from interplay.schema.task import Task
@@ -26,6 +26,7 @@ from interplay.tasks import (
 )
 from interplay.tasks.multihop import problem as multihop_problem
 from interplay.tasks.multihop.item import Item
+from interplay.tasks.op_dag import posed
 from interplay.tasks.reformulated import form, surface
 from interplay.tasks.row import Row
 from interplay.tasks.subproblems import parts
@@ -61,6 +62,19 @@ ITEMS: dict[str, Callable[[Any], Item | None]] = {"multihop": multihop_problem.i
 """Families whose problems are, or hold, questions over documents: problem -> item; None for a problem that has no documents."""
 
 
+class Language(NamedTuple):
+    """How the prompts of a family are read that a model wrote."""
+
+    read: Callable[[str, Any], Any]
+    """(text, task) -> the problem that it poses, or one of the flaws."""
+    end: str
+    """The token that ends a prompt, and stands nowhere else in one."""
+    flaws: tuple[str, ...]
+    """Why a text poses none."""
+
+
+LANGUAGES: dict[str, Language] = {"op_dag": Language(posed.posed, posed.END, posed.FLAWS)}
+"""Families whose problems a model may write."""
 OPENED: dict[str, Callable[[Row], Row]] = {
     "reformulated": lambda row: surface.opened(row, form.read(row.graph)),
     "subproblems": parts.whole,
