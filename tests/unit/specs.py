@@ -222,6 +222,10 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "steps": 10,
         },
     ],
+    "teach": [
+        {"method": {"paper": "p"}, "mix": [0.5, 0.5], "task": TASK, "steps": 10},
+        {"method": {"paper": "p"}, "mix": [1.0], "task": TASK, "steps": 10, "teacher_reward": "intrinsic"},
+    ],
     "prefer": [
         {"mix": [0.5, 0.5], "steps": 10},
         *({"mix": [1.0], "steps": 10, "loss_type": name} for name in ("simpo", "cpo", "kto")),
@@ -247,6 +251,7 @@ DEPS: dict[str, dict[str, str]] = {
     "midtrain": {"corpus": "a" * 12, "init": "b" * 12},
     "sft": {"corpus": "a" * 12, "init": "b" * 12},
     "rl": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
+    "teach": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
     "prefer": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
     "unlearn": {"forget.0": "a" * 12, "forget.1": "b" * 12, "retain.0": "c" * 12, "retain.1": "d" * 12, "init": "f" * 12},
     "reward_model": {"data.0": "a" * 12, "data.1": "b" * 12, "validation": "c" * 12, "init": "d" * 12},

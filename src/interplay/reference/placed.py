@@ -49,6 +49,12 @@ STAGES = (
     Place("COPO", methods=("copo",), studies=("methods/zero_variance",)),
     Place("GTPO (trajectories)", methods=("gtpo_conflict",), studies=("methods/entropy_sign",)),
     Place("HAPO (history)", methods=("hapo_length",), studies=("methods/length_sign",)),
+    Place(
+        "SOAR",
+        kinds=("teach",),
+        studies=("methods/soar",),
+        why="inferred from a note of it: shared rewards and promotion; the solver answers the teacher's questions",
+    ),
     Place("Kimi k1.5", methods=("kimi_length",), studies=("methods/length_sign",), why="its length term; not its mirror descent"),
     Place("DisCO", methods=("disco", "disco_ratio"), studies=("methods/showdown",)),
 )
@@ -105,7 +111,6 @@ NOT_HERE = (
         "SSRL",
         why="searching one's own knowledge in one completion needs a model that holds some; `bios_search` is the real search",
     ),
-    Place("SOAR", why="a loop of RL stages in RL stages, each of which forks a student; not built"),
     Place("RISE; Cobalt", why="starts from own past attempts: `exit` and `reflection` are the nearest"),
     Place(
         "PBSD; RLTF; Interactive ICL from feedback",

@@ -4,6 +4,7 @@ promotion of the best student.
 All randomness is keyed by the outer step, so that it is a function of the teacher, its optimiser and the student before it, which
 are what a resume restores."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, engine
 from interplay.schema.run import Run
 from interplay.schema.teach import TeachSpec
-from interplay.store.metrics import Metrics, Progress, read
+from interplay.store.metrics import Metrics, Progress, read, telemetry
 from interplay.store.stop import saving
 from interplay.tasks.row import Row
 
@@ -166,7 +167,7 @@ def save(course: Course, resume: Path, step: int) -> None:
 def teach(course: Course, out: Path, how: Run, done: int) -> None:
     """Outer steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     school, spec = course.school, course.school.spec
-    metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
+    metrics, progress, clock = Metrics(out, done), Progress(spec.steps, "steps", done), time.monotonic()
     with saving(how.save_minutes) as saves:
         for step in range(done + 1, spec.steps + 1):
             values = one_step(course, out, step)
@@ -179,6 +180,8 @@ def teach(course: Course, out: Path, how: Run, done: int) -> None:
                 metrics.sync()
                 save(course, out / "resume", step)
                 saves.made(f"step {step} of {spec.steps}")
+    if spec.steps > done:
+        telemetry(out, seconds_per_step=(time.monotonic() - clock) / (spec.steps - done))
 
 
 def one_step(course: Course, out: Path, step: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from interplay.rl.batch import Batch
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Sampling
 from interplay.schema.base import PermanentError, UserError
-from interplay.schema.data import SPLITS, split_of
+from interplay.schema.data import split_of
 from interplay.schema.task import Task
 from interplay.schema.teach import TeachSpec
 from interplay.store.generator import generator
@@ -131,10 +131,7 @@ def end_token(tokenizer: Tokenizer, task: Task) -> int:
     others = [token for token, number in tokenizer.get_vocab().items() if end in token and [number] != ids]
     if len(ids) != 1 or others:
         raise UserError(
-            f"teach: the tokenizer has no token of its own for {end!r}, which ends a proposal; take a model whose tokenizer is of "
+            f"teach: the tokenizer has no token of its own for {end!r}, which ends a proposal; take a model with a tokenizer of "
             "characters or words"
         )
     return ids[0]
-
-
-assert set(TRAINED_ON) < set(SPLITS)

@@ -64,8 +64,12 @@ def posed(text: str, task: OpDag) -> Problem | str:
     found = [_definition(piece, task) for piece in bare.split(STEP)]
     defined = [one for one in found if one is not None]
     unknowns = sum(not one.reads and one.constant is None for one in defined)
-    well = ask and len(defined) == len(found) and len(goal) == 1 and goal in names(task) and task.modes.get(mode)
-    if not well or unknowns != (mode == REVERSE) or (equals and not _is_value(given, task)):
+    asked = len(goal) == 1 and goal in names(task) and dict(task.modes).get(mode, 0.0) > 0
+    if (
+        not (ask and asked and len(defined) == len(found))
+        or unknowns != (mode == REVERSE)
+        or (equals and not _is_value(given, task))
+    ):
         return GRAMMAR
     places = {one.name: place for place, one in enumerate(defined)}
     if len(places) < len(defined):
