@@ -64,12 +64,9 @@ def posed(text: str, task: OpDag) -> Problem | str:
     found = [_definition(piece, task) for piece in bare.split(STEP)]
     defined = [one for one in found if one is not None]
     unknowns = sum(not one.reads and one.constant is None for one in defined)
-    asked = len(goal) == 1 and goal in names(task) and dict(task.modes).get(mode, 0.0) > 0
-    if (
-        not (ask and asked and len(defined) == len(found))
-        or unknowns != (mode == REVERSE)
-        or (equals and not _is_value(given, task))
-    ):
+    asked = len(goal) == 1 and goal in names(task) and any(name == mode and share for name, share in task.modes.items())
+    stated = not equals or _is_value(given, task)
+    if not ask or not asked or not stated or len(defined) < len(found) or unknowns != (mode == REVERSE):
         return GRAMMAR
     places = {one.name: place for place, one in enumerate(defined)}
     if len(places) < len(defined):
