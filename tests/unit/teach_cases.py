@@ -49,12 +49,11 @@ def spec_of(**more: Any) -> TeachSpec:
 
 
 def writer(results: Path, digest: str, learnt: Path, steps: int = 240) -> Path:
-    """`results/pretrain/<digest>`: a model that was trained for a moment on the whole texts of the problem set `learnt`, each after
-    an end token."""
+    """`results/pretrain/<digest>`: a model that was trained for a moment on the whole texts of the problem set `learnt`."""
     out = world.model(results, digest)
     decoder, words = folder.load(out / "model"), tokenizer.load(out)
     eos = tokenizer.special(out).eos
-    texts = [[eos, *ids, eos] for ids in pools.encode(words, [row.prompt + row.solution for row in sets.rows(learnt, 0)])]
+    texts = [[*ids, eos] for ids in pools.encode(words, [row.prompt + row.solution for row in sets.rows(learnt, 0)])]
     rule = Optimizer(name="adamw", learning_rate=5e-3)
     optimizers = optimizer.build(rule, decoder.named_parameters())
     batch = _batch(texts)

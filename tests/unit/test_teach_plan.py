@@ -13,7 +13,7 @@ TEACHING = [
     ("  - /method@stages.rl.method: grpo\n", "  - /method@stages.rl.method: grpo\n  - /method@stages.soar.method: rloo\n"),
     (
         "  base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out}\n",
-        "  base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out, corpus: {packing: causal, loss_on: all}}\n",
+        "  base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out, corpus: {loss_on: all}}\n",
     ),
     (
         "  probe: {kind: evaluate",
@@ -64,15 +64,9 @@ def test_what_a_teacher_costs_is_planned(root: Path) -> None:
 
 
 CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
-    "a base that never saw a problem begin": (
-        [(", corpus: {packing: causal, loss_on: all}", ", corpus: {packing: causal}")],
-        "stages.soar: no corpus taught the model to begin a problem; give corpus: {packing: causal, loss_on: all} of a stage before "
-        "it, or instances",
-    ),
-    "a base whose problems stand alone": (
-        [(", corpus: {packing: causal, loss_on: all}", ", corpus: {loss_on: all}")],
-        "stages.soar: no corpus taught the model to begin a problem; give corpus: {packing: causal, loss_on: all} of a stage before "
-        "it, or instances",
+    "a base that never wrote a problem": (
+        [(", corpus: {loss_on: all}", "")],
+        "stages.soar: no corpus taught the model to write problems; give corpus: {loss_on: all} to a stage before it, or instances",
     ),
     "a task without a parser": (
         [("/task@task: op_dag", "/task@task: taxonomy")],

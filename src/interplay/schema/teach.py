@@ -21,7 +21,7 @@ MOST_LEARNABLE = 0.25
 class TeachSpec(RLSpec):
     """A teacher proposes problems, a student takes a few steps of RL on them, and the teacher is paid for what that did to the
     student's pass rate on hard problems that it never sees (SOAR, arXiv:2601.18778). Both start from `init`. The teacher writes
-    prompts, from the end token on, as whole texts begin in a corpus that is packed `causal` with `loss_on: all`; those that the
+    prompts, each behind a first letter that is drawn for it, as a model can that was trained with `loss_on: all`; those that the
     task's parser refuses are left out, and the task's solver says what is right (in the paper the teacher answers its own
     questions). Both learn with `method`, the teacher with its loss alone. What is inferred: that the proposals of a dataset share
     its reward, that students have a fresh optimiser each time, and when one is promoted. Roles: `init` (a model), `data.<i>` (the

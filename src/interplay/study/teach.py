@@ -38,19 +38,19 @@ def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[d
 
 
 def _writes(e: Expansion, before: str, key: str) -> None:
-    """Raises UserError where nothing that the model before was trained on shows how a problem begins and ends. Of a source model
+    """Raises UserError where nothing that the model before was trained on bore loss on its prompts. Of a source model
     nothing is known."""
     taught, stage = False, e.plan.stages[split_ref(before)[0]]
     while True:
         if stage.kind in TRAINERS:
             specs = [e.plan.stages[corpus].spec for corpus in corpora(stage.deps)]
-            taught |= any(isinstance(s, CorpusSpec) and s.packing == "causal" and s.loss_on == "all" for s in specs)
+            taught |= any(isinstance(s, CorpusSpec) and s.loss_on == "all" for s in specs)
         if "init" not in stage.deps:
             break
         stage = e.plan.stages[split_ref(stage.deps["init"])[0]]
     if not taught and stage.kind != "source":
-        needs = "corpus: {packing: causal, loss_on: all} of a stage before it"
-        raise UserError(f"{e.where}: {key}: no corpus taught the model to begin a problem; give {needs}, or instances")
+        needs = "corpus: {loss_on: all} to a stage before it, or instances"
+        raise UserError(f"{e.where}: {key}: no corpus taught the model to write problems; give {needs}")
     spec = e.plan.stages[stage.deps["tokenizer"]].spec if "tokenizer" in stage.deps else None
     if isinstance(spec, TokenizerSpec) and spec.algorithm == "bpe":
         raise UserError(f"{e.where}: tokenizer.algorithm = 'bpe': {key} ends proposals at a token of one character; write words")

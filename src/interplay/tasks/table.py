@@ -27,6 +27,7 @@ from interplay.tasks import (
 from interplay.tasks.multihop import problem as multihop_problem
 from interplay.tasks.multihop.item import Item
 from interplay.tasks.op_dag import posed
+from interplay.tasks.op_dag.render import names as letters
 from interplay.tasks.reformulated import form, surface
 from interplay.tasks.row import Row
 from interplay.tasks.subproblems import parts
@@ -67,13 +68,15 @@ class Language(NamedTuple):
 
     read: Callable[[str, Any], Any]
     """(text, task) -> the problem that it poses, or one of the flaws."""
+    starts: Callable[[Any], str]
+    """task -> the characters that a prompt may begin with."""
     end: str
     """The token that ends a prompt, and stands nowhere else in one."""
     flaws: tuple[str, ...]
     """Why a text poses none."""
 
 
-LANGUAGES: dict[str, Language] = {"op_dag": Language(posed.posed, posed.END, posed.FLAWS)}
+LANGUAGES: dict[str, Language] = {"op_dag": Language(posed.posed, letters, posed.END, posed.FLAWS)}
 """Families whose problems a model may write."""
 OPENED: dict[str, Callable[[Row], Row]] = {
     "reformulated": lambda row: surface.opened(row, form.read(row.graph)),

@@ -1,4 +1,4 @@
-"""Proposals: texts that the teacher writes from the end token on, and the problems that they pose."""
+"""Proposals: texts that the teacher writes behind a first letter, and the problems that they pose."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -38,7 +38,8 @@ class Proposal(NamedTuple):
 
 
 def written(spec: TeachSpec, engine: Engine, special: Special, end: int, step: int, tokenizer: Tokenizer) -> Batch:
-    """What the teacher writes in an outer step: g * n texts, dataset by dataset, one group, without rewards."""
+    """What the teacher writes in an outer step: g * n texts, dataset by dataset, one group, without rewards. Nothing stands before
+    the first token of a training text, so that no model knows how to begin: the first letter is drawn for it, uniformly."""
     sampling = Sampling(
         temperature=spec.teacher_temperature,
         top_p=1.0,
@@ -48,20 +49,22 @@ def written(spec: TeachSpec, engine: Engine, special: Special, end: int, step: i
         eos=end,
         pad=special.pad,
     )
-    start, count = [special.eos], spec.proposals()
-    rollouts = engine.generate([Request(prompt=start, key=key("proposal"), first=0, count=count)], sampling)
+    letters, count = LANGUAGES[spec.task.name].starts(spec.task), spec.proposals()
+    first = [letters[i] for i in generator(spec.seed, "begin", step).integers(len(letters), size=count)]
+    prompts = pools.encode(tokenizer, first)
+    rollouts = engine.generate([Request(ids, key("proposal"), number, 1) for number, ids in enumerate(prompts)], sampling)
     longest = int(rollouts.lengths.max())
     texts = [row[:n] for row, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
     return Batch(
         row=torch.arange(count),
         ids=torch.zeros(count, dtype=torch.int64),
         groups=torch.zeros(count, dtype=torch.int64),
-        prompts=[start] * count,
+        prompts=prompts,
         tokens=rollouts.tokens[:, :longest],
         lengths=rollouts.lengths,
         logprobs=rollouts.logprobs[:, :longest],
         truncated=rollouts.truncated,
-        completions=tokenizer.decode_batch(texts),
+        completions=[letter + rest for letter, rest in zip(first, tokenizer.decode_batch(texts), strict=True)],
         verdicts=[],
         rewards=torch.zeros(count, dtype=torch.float64),
         parts={},
