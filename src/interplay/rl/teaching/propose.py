@@ -40,7 +40,8 @@ class Proposal(NamedTuple):
 def written(spec: TeachSpec, engine: Engine, special: Special, end: int, step: int, tokenizer: Tokenizer) -> Batch:
     """What the teacher writes in an outer step: g * n texts, dataset by dataset, one group, without rewards.
 
-    Nothing stands before the first token of a text in training, so no model knows how to begin: the first letter is drawn for it, uniformly."""
+    Nothing stands before the first token of a text in training, so no model knows how to begin: the first letter is drawn for it,
+    uniformly."""
     sampling = Sampling(
         temperature=spec.teacher_temperature,
         top_p=1.0,
