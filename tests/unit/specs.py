@@ -165,6 +165,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"mix": [1.0], "steps": [{"name": "rejection_sampling"}]},
         {"mix": [1.0], "steps": [{"name": "preference_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "rated_pairs"}]},
+        {"mix": [1.0], "steps": [{"name": "conflict_pairs"}]},
     ],
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
     "corpus": [{"mix": [0.5, 0.5]}],

@@ -85,6 +85,12 @@ METHODS = (
         why="the mixture, and its routing by Hedge from a few labelled pairs; raters are programs",
     ),
     Place("FSPO", kinds=("prefer",), studies=("methods/raters",), why="`few_shot`; raters are programs, and no user description"),
+    Place(
+        "KnowPO",
+        kinds=("prefer",),
+        studies=("methods/knowledge_conflict",),
+        why="the step `conflict_pairs`; people and facts, so that programs write what its language models do",
+    ),
     Place("DeepMiner", why="its sliding window is `window` of the episodes; its questions from the web are not here"),
     Place("ProMed; DiagGym; DoctorAgent-RL", why="20 questions over hidden attributes is their small form, `twenty_questions`"),
     Place(
@@ -115,7 +121,8 @@ NOT_HERE = (
     Place("SearchLLM", why="a gate on the answer is an option of the process reward; its conditions on search are not here"),
     Place("IRPO; MAPL; CARM; RLVF", kinds=("prefer",), why="preferences by rank or rubric, of which none are here"),
     Place(
-        "KnowPO; CLEAR; RW-Steering", why="poisoned contexts are a curation step; pairs of contradicting contexts are not built"
+        "CLEAR; RW-Steering",
+        why="spoiled and contradicting contexts are steps (`poison`, `conflict_pairs`); no probe finds them, no tag marks them",
     ),
     Place("LongRM; GC-RM; BR-RM", kinds=("reward_model",), why="scores at growing length or of hidden states are not built"),
     Place("Empathy-R1; Kardia-R1; MPO; Zhongjing", why=MODELS),

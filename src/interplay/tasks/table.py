@@ -13,6 +13,7 @@ from interplay.tasks import (
     bios,
     bios_search,
     calculator,
+    conflicts,
     kuhn,
     multihop,
     op_dag,
@@ -51,6 +52,7 @@ FAMILIES: dict[str, ModuleType] = {
 """Families that generate problems, by the name of their task."""
 JUDGES: dict[str, ModuleType] = {
     **FAMILIES,
+    "conflicts": conflicts,
     "multihop": multihop,
     "qa": qa,
     "reformulated": reformulated,

@@ -50,7 +50,7 @@ def _reading(task: Bios, op: int, form: int, draw: Draw) -> Problem:
             subject = other if turn == 1 and not only else its_object if turn == 2 and its_relation in known.links else subject
         if (subject, relation) not in facts:
             facts[subject, relation] = draw_object(draw, subject, relation, known.people, known.values, task.zipf)
-    context = _grouped(facts, draw)
+    context = grouped(facts, draw)
     return Problem(task.level, task.surface, form, tuple(context[draw() % op] for _ in range(op)), context)
 
 
@@ -106,10 +106,10 @@ def _context(task: Bios, hops: tuple[Fact, ...], distractors: int, draw: Draw) -
             facts[subject, relation] = there
             beside.append(Fact(subject, relation, there))
             break
-    return _grouped(facts, draw)
+    return grouped(facts, draw)
 
 
-def _grouped(facts: dict[About, str], draw: Draw) -> tuple[Fact, ...]:
+def grouped(facts: dict[About, str], draw: Draw) -> tuple[Fact, ...]:
     """Each person's facts together, people and facts in random order."""
     grouped: dict[str, list[Fact]] = {}
     for (subject, relation), there in shuffled(draw, list(facts.items())):
