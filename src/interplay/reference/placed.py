@@ -75,6 +75,12 @@ METHODS = (
     Place("SCoRe", methods=("score_first", "score"), why="its two phases are two RL stages of a path"),
     Place("IGPO", methods=("igpo",)),
     Place("SPIRAL", methods=("spiral",)),
+    Place(
+        "SSRL",
+        methods=("ssrl",),
+        studies=("methods/self_search",),
+        why="task `self_search`: facts by heart, and a dictionary as the real search; no pre-trained knowledge of the world",
+    ),
     Place("ULD", kinds=("unlearn",), studies=("methods/unlearn",)),
     Place("BLUR", kinds=("unlearn",), studies=("methods/unlearn",)),
     Place("HAMU", kinds=("unlearn",), studies=("methods/unlearn",)),
@@ -106,10 +112,10 @@ METHODS = (
 )
 NOT_HERE = (
     Place("GeometryZero (GCPO)", why="the contrast of groups with and without an auxiliary construction has no task here"),
-    Place("MinD", why="its term, fewer units, is the shaping `units`; nothing rewrites traces into units"),
     Place(
-        "SSRL",
-        why="searching one's own knowledge in one completion needs a model that holds some; `bios_search` is the real search",
+        "MinD",
+        why="its price for further units is the shaping `units`, and `subproblems` writes gold in units that answer, though it asks "
+        "for them; no traces of whole attempts, and no accuracy after the first of them",
     ),
     Place("SOAR", why="a loop of RL stages in RL stages, each of which forks a student; not built"),
     Place("RISE; Cobalt", why="starts from own past attempts: `exit` and `reflection` are the nearest"),

@@ -120,6 +120,8 @@ def of_episode(spec: RLSpec) -> str | None:
         return f"method.shaping: {wrong} looks at {PER_COMPLETION[wrong]}; the episode {name} has several; take it away"
     if adds := added(spec):
         return f"method.edits: {adds} adds completions of one turn; the episode {name} has several; take it away"
+    if any(edit.name == "information_mask" for edit in method.edits):
+        return f"method.edits: information_mask reads one completion; what the episode {name} reads is masked; take it away"
     if method.advantage.name == "segments":
         return f"method.advantage = segments samples on within one turn; with the episode {name} write turn_returns"
     if method.planner.name in OWN_TEXT:

@@ -20,6 +20,7 @@ from interplay.tasks import (
     op_dag_prose,
     qa,
     reformulated,
+    self_search,
     subproblems,
     taxonomy,
     tic_tac_toe,
@@ -34,6 +35,7 @@ from interplay.tasks.subproblems import parts
 ENVIRONMENTS: dict[str, ModuleType] = {
     "calculator": calculator,
     "bios_search": bios_search,
+    "self_search": self_search,
     "twenty_questions": twenty_questions,
     "tic_tac_toe": tic_tac_toe,
     "kuhn": kuhn,

@@ -3,7 +3,7 @@
 from interplay.schema.base import UserError
 from interplay.schema.bios import COMPOSITES, Bios
 from interplay.tasks.bios.problem import Problem
-from interplay.tasks.bios.world import Path, contextual_paths, draw_object, draw_person, paths, shuffled, world
+from interplay.tasks.bios.world import Path, contextual_paths, draw_object, draw_person, parametric_paths, paths, shuffled, world
 from interplay.tasks.facts import About, Fact
 from interplay.tasks.op_dag.stream import Draw, between, stream
 
@@ -26,6 +26,9 @@ def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
         return Problem(task.level, task.surface, (index // len(order)) % FORMS, (order[index % len(order)],), ())
     if task.level == "reading":
         return _reading(task, op, form, draw)
+    if task.level == "by_heart":
+        known = parametric_paths(task, op)
+        return Problem(task.level, task.surface, form, _chain(task, known[draw() % len(known)], draw), ())
     chosen = paths(task, op)[task.level] if task.level in COMPOSITES else contextual_paths(task, op)
     hops = _chain(task, chosen[draw() % len(chosen)], draw)
     context = _context(task, hops, between(draw, task.distractors), draw)
