@@ -237,7 +237,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
     ],
     "reward_model": [{"mix": [0.5, 0.5], "steps": 10}, {"mix": [1.0], "steps": 10, "routing": {}}],
     "evaluate": [{}, {"episode": {"name": "retry"}}],
-    "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}],
+    "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],
     "report": [REPORT, LADDER, FIGHT, ANALYSED],
 }
 """Per kind JSON specs, the usual one first."""

@@ -108,13 +108,16 @@ REFUSED = {
     "a selection after a stage without checkpoints": ((", checkpoints: [40, 20]", ""), "kept: none"),
     "a selection after a checkpoint": (("[base, best, rl]", "[base@20, best, rl]"), "keeps no checkpoints"),
     "a pass rate without an evaluation": (("by: eval_loss/id", "by: strict_pass@1"), "name the evaluate stage"),
-    "a loss with an evaluation": (("mode: min", "mode: min, evaluate: judge"), "belongs to a pass rate"),
+    "a loss with an evaluation": (("mode: min", "mode: min, evaluate: judge"), "belongs to by: strict_pass@k or by: entropy"),
     "a loss on a band that is not validated": (("by: eval_loss/id", "by: eval_loss/ib"), "known: id"),
     "more samples than the evaluation has": (
         ("by: eval_loss/id, mode: min", "by: strict_pass@16, mode: max, evaluate: judge"), "has 8 samples per prompt",
     ),
     "a band that the evaluation lacks": (
         ("by: eval_loss/id, mode: min", "by: strict_pass@1, mode: max, band: edge, evaluate: judge"), "no such band",
+    ),
+    "entropy that the evaluation does not keep": (
+        ("by: eval_loss/id, mode: min", "by: entropy, mode: max, evaluate: judge"), "give it entropy: true",
     ),
     "candidates by hand": (("mode: min", "mode: min, candidates: [20]"), "filled in from the checkpoints"),
     "a ladder that an arm sends nowhere": (

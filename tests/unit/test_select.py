@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import report_study as toy
 import world
@@ -79,6 +80,55 @@ def test_by_pass_rate_the_blocks_of_a_candidate_count_as_one(tmp_path: Path) -> 
     metrics, _ = choose(tmp_path, "strict_pass@1", "max", roles, loss=[1.0] * 6)
     assert metrics["step"] == 4
     assert metrics["value"] == pytest.approx((4 / 8 + 5 / 8) / 2)
+
+
+def test_by_entropy_the_nearest_to_the_target_wins_per_token(tmp_path: Path) -> None:
+    nats = {
+        "0.0": ([3.0, 1.0], [3, 1]),
+        "1.0": ([2.0, 4.0], [10, 2]),
+        "2.0": ([0.5, 0.5], [5, 5]),
+    }  # 1, a half and a tenth a token
+    roles = {f"evaluation.{n}": samples_with_nats(tmp_path / n, *columns) for n, columns in nats.items()}
+    root = trained(tmp_path, loss=[1.0] * 6)
+    for mode, target, step in (
+        ("max", None, 2),
+        ("min", None, 6),
+        ("nearest", 0.6, 4),
+        ("nearest", 0.05, 6),
+        ("nearest", 0.8, 2),
+    ):
+        spec = SelectSpec(by="entropy", mode=mode, target=target, candidates=[2, 4])
+        found = select.run(spec, {"init": root, **roles}, tmp_path / f"{mode}{target}", Run())
+        assert found["step"] == step
+    assert [row["value"] for row in json.loads((tmp_path / "maxNone/choice.json").read_text())["candidates"]] == [1.0, 0.5, 0.1]
+
+
+def samples_with_nats(out: Path, nats: list[float], lengths: list[int]) -> Path:
+    out.mkdir()
+    pd.DataFrame({"band": "edge", "nats": np.float32(nats), "length": lengths}).to_parquet(out / "samples.parquet")
+    return out
+
+
+def test_the_entropy_of_samples_is_that_of_the_policy(tmp_path: Path) -> None:
+    problems, model = world.problem_set(tmp_path, "e" * 12, 12), world.model(tmp_path, "f" * 12)
+    spec = EvaluateSpec(num_samples=16, max_completion_length=8, entropy=True)
+    evaluate.run(spec, {"model": model, "data": problems}, tmp_path / "out", Run())
+    samples = pd.read_parquet(tmp_path / "out/samples.parquet")
+    own = samples["nats"].sum() / samples["length"].sum()
+    vocabulary = folder.load(model / "model").head().shape[0]
+    assert own == pytest.approx(math.log(vocabulary), rel=0.02)  # nothing is learnt: all tokens are about as likely
+    without = EvaluateSpec(num_samples=16, max_completion_length=8)
+    evaluate.run(without, {"model": model, "data": problems}, tmp_path / "without", Run())
+    plain = pd.read_parquet(tmp_path / "without/samples.parquet")
+    pd.testing.assert_frame_equal(plain, samples.drop(columns="nats"))
+
+
+def test_a_target_belongs_to_the_nearest_and_entropy_to_the_policy_itself() -> None:
+    for given in ({"mode": "nearest"}, {"mode": "min", "target": 1.0}):
+        with pytest.raises(ValueError, match="target: belongs to mode: nearest"):
+            SelectSpec(by="entropy", **given)
+    with pytest.raises(ValueError, match="needs temperature 1"):
+        EvaluateSpec(entropy=True, temperature=0.7)
 
 
 def test_after_a_real_run_the_choice_is_the_checkpoint_of_least_validation_loss_and_can_be_evaluated(tmp_path: Path) -> None:

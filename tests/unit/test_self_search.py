@@ -142,5 +142,8 @@ def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(ValidationError, match="must be by_heart"):
         SelfSearch(bios=Bios(level="in_context"))
     method = {"paper": "p", "episode": {"name": "environment"}, "edits": [{"name": "information_mask"}]}
-    with pytest.raises(ValidationError, match="information_mask reads one completion"):
+    with pytest.raises(ValidationError, match="information_mask reads one whole completion"):
         RLSpec.model_validate({"method": method, "mix": [1.0], "steps": 1, "reward": {"name": "format"}})
+    begun = {"paper": "p", "planner": {"name": "prefix"}, "edits": [{"name": "information_mask"}]}
+    with pytest.raises(ValidationError, match="the planner prefix begins them"):
+        RLSpec.model_validate({"method": begun, "mix": [1.0], "steps": 1, "reward": {"name": "format"}})

@@ -31,6 +31,8 @@ COLUMNS = pa.schema(
         ("completion", pa.string()),
     ]
 )
+NATS = "nats"
+"""Column beside these where the spec asks for entropy: what the tokens of the sample cost, end token included, float32."""
 TURNS = "answer_by_turn"
 """Column beside these where episodes have several turns."""
 
@@ -41,7 +43,10 @@ def judge(spec: EvaluateSpec, pool: pools.Pool, ids: list[int], rollouts: Rollou
     lengths = rollouts.lengths.tolist()
     completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
     verdicts = pools.verify(pool, of_row, completions, spec.verify)
-    return _table([pool.rows[i] for i in of_row], rollouts, verdicts, lengths, completions)
+    table = _table([pool.rows[i] for i in of_row], rollouts, verdicts, lengths, completions)
+    if spec.entropy:
+        table = table.append_column(NATS, pa.array((-rollouts.logprobs.double().sum(1)).tolist(), pa.float32()))
+    return table
 
 
 def judged(pool: pools.Pool, ids: list[int], played: Played) -> pa.Table:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from interplay.evaluate.samples import NATS
 from interplay.schema.base import UserError, nearest
 from interplay.schema.run import Run
-from interplay.schema.select import SelectSpec
+from interplay.schema.select import ENTROPY, SelectSpec
 from interplay.store import artifact, metrics
 from interplay.tasks.score import pass_at_k
 
@@ -22,7 +23,7 @@ def run(spec: SelectSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     last = int(artifact.record(trained)["metrics"]["steps"])
     steps = [*spec.candidates, last]
     values = by_samples(spec, inputs, len(steps)) if "evaluation.0.0" in inputs else by_metrics(spec, trained, steps)
-    chosen = best(values, spec.mode)
+    chosen = best(values, spec.mode, spec.target)
     if chosen is None:
         raise UserError(f"select: by = {spec.by!r}: no candidate of {trained} has a value that is a number")
     model = trained / "model" if chosen == len(spec.candidates) else artifact.at_step(trained, steps[chosen]) / "model"
@@ -34,10 +35,11 @@ def run(spec: SelectSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     return {**rows[chosen], "candidates": len(rows)}
 
 
-def best(values: list[float], mode: str) -> int | None:
-    """Number of the least or greatest value, the first of equals; None where none is a number. Infinite losses are numbers, and
-    lose."""
-    numbers = [(value if mode == "min" else -value, place) for place, value in enumerate(values) if not math.isnan(value)]
+def best(values: list[float], mode: str, target: float | None = None) -> int | None:
+    """Number of the least value, of the greatest, or of the one nearest to `target`, the first of equals; None where none is a
+    number. Infinite losses are numbers, and lose."""
+    rank = {"min": lambda value: value, "max": lambda value: -value, "nearest": lambda value: abs(value - (target or 0.0))}[mode]
+    numbers = [(rank(value), place) for place, value in enumerate(values) if not math.isnan(value)]
     return min(numbers)[1] if numbers else None
 
 
@@ -52,26 +54,37 @@ def by_metrics(spec: SelectSpec, trained: Path, steps: list[int]) -> list[float]
 
 
 def by_samples(spec: SelectSpec, inputs: dict[str, Path], candidates: int) -> list[float]:
-    """Mean pass rate of each candidate over the problems of the band; the blocks of an evaluation count as one."""
+    """Mean pass rate of each candidate over the problems of the band, or the entropy of its samples; the blocks of an evaluation
+    count as one."""
     values = []
     for number in range(candidates):
         blocks = [path for role, path in sorted(inputs.items()) if role.startswith(f"evaluation.{number}.")]
-        values.append(_pass_rate(spec, blocks))
+        values.append(_entropy(spec, blocks) if spec.by == ENTROPY else _pass_rate(spec, blocks))
     return values
+
+
+def _entropy(spec: SelectSpec, blocks: list[Path]) -> float:
+    """Nats per token of the samples."""
+    samples = _counted(spec, blocks, [NATS, "length"])
+    return float(f"{samples[NATS].astype(float).sum() / samples['length'].sum():.7g}")
 
 
 def _pass_rate(spec: SelectSpec, blocks: list[Path]) -> float:
     kind, k = spec.by.split("_pass@")
-    columns = ["index", "band", kind]
-    samples = pd.concat([pd.read_parquet(block / "samples.parquet", columns=columns) for block in blocks])
+    grouped = _counted(spec, blocks, ["index", kind]).groupby("index")[kind]
+    counts = zip(grouped.size().tolist(), grouped.sum().tolist(), strict=True)
+    rates = [pass_at_k(int(n), int(passes), int(k)) for n, passes in counts]
+    return float(f"{np.mean(rates):.7g}")
+
+
+def _counted(spec: SelectSpec, blocks: list[Path], columns: list[str]) -> pd.DataFrame:
+    """These columns of the samples of the spec's band. Raises UserError where it has none."""
+    samples = pd.concat([pd.read_parquet(block / "samples.parquet", columns=["band", *columns]) for block in blocks])
     counted = samples[samples["band"] == spec.band] if spec.band else samples
     if not len(counted):
         bands = sorted(set(samples["band"]))
         raise UserError(f"select: band = {spec.band!r}: no problem of it in the evaluation{nearest(str(spec.band), bands)}")
-    grouped = counted.groupby("index")[kind]
-    counts = zip(grouped.size().tolist(), grouped.sum().tolist(), strict=True)
-    rates = [pass_at_k(int(n), int(passes), int(k)) for n, passes in counts]
-    return float(f"{np.mean(rates):.7g}")
+    return counted
 
 
 def _plain(value: float) -> float | None:

@@ -109,6 +109,7 @@ MARKS: dict[str, Mark] = {
     "campo": Mark(CODE, "test_rl_shaping.py:test_repetition_takes_by_share_or_from_truncated_ones_alone"),
     "hapo_length": Mark(CODE, "test_rl_shaping.py:test_length_is_held_against_the_shortest_right_completion_of_earlier_steps"),
     "kimi_length": Mark(PAPER, "test_rl_shaping.py:test_kimis_length_term_by_hand"),
+    "gcpo": Mark(INFERRED, "test_rl_shaping.py:test_a_device_is_paid_where_it_helps_and_charged_where_it_hurts"),
     "overlong": Mark(PAPER, "test_rl_shaping.py:test_overlong_falls_in_a_line_over_the_cache"),
     "ufo": Mark(INFERRED, "test_rl_turns.py:test_ufo_pays_less_for_later_answers_and_charges_repeated_ones_by_hand"),
     "score_first": Mark(INFERRED, "test_rl_turns.py:test_the_kl_term_of_the_first_turn_holds_the_first_turn_alone", "autograd"),

@@ -42,7 +42,11 @@ STAGES = (
     Place("D3S", methods=("d3s",), studies=("curricula/showdown",)),
     Place("Tricks or Traps (Lite PPO)", methods=("lite_ppo",), studies=("methods/lite_ppo",)),
     Place("Retraining equivalence", studies=("methods/unlearn",), why="the order of stages as arms"),
-    Place("Ring-lite (C3PO)", methods=("c3po",), why="the token budget; no choice of a checkpoint by entropy"),
+    Place(
+        "Ring-lite (C3PO)",
+        methods=("c3po",),
+        why="the token budget; a select stage chooses where RL starts by the entropy of samples (`by: entropy`)",
+    ),
     Place("R^3", methods=("r3",), studies=("methods/zero_variance",)),
     Place("Guide", methods=("guide",), studies=("methods/zero_variance",)),
     Place("HPT, unified view", methods=("hpt",), studies=("methods/zero_variance",)),
@@ -65,6 +69,7 @@ METHODS = (
         methods=("direct_advantage",),
         why="gains of steps from continuations themselves, where the paper trains a critic on them",
     ),
+    Place("GeometryZero (GCPO)", methods=("gcpo",), why="a call of the calculator in the place of an auxiliary line"),
     Place("DistIL", methods=("distil",), why="its objective token by token, without the gradient of the sequence"),
     Place("XRPO", methods=("xrpo",)),
     Place("RL4LMs (NLPO)", methods=("nlpo",), why="the method; not its tasks and their metrics as rewards"),
@@ -111,11 +116,10 @@ METHODS = (
     Place("G-RA", why="the answer gate of the process reward is its form with one turn"),
 )
 NOT_HERE = (
-    Place("GeometryZero (GCPO)", why="the contrast of groups with and without an auxiliary construction has no task here"),
     Place(
         "MinD",
-        why="its price for further units is the shaping `units`, and `subproblems` writes gold in units that answer, though it asks "
-        "for them; no traces of whole attempts, and no accuracy after the first of them",
+        why="its price for further units is the shaping `units`, and `subproblems` writes gold in units that are asked for; no "
+        "traces of whole attempts, and no accuracy after the first of them",
     ),
     Place("SOAR", why="a loop of RL stages in RL stages, each of which forks a student; not built"),
     Place("RISE; Cobalt", why="starts from own past attempts: `exit` and `reflection` are the nearest"),

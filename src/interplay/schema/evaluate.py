@@ -2,6 +2,8 @@
 
 from typing import Annotated, ClassVar, Literal
 
+from pydantic import model_validator
+
 from interplay.schema.base import Count, Model, Natural, NotNegative, Share, Since
 from interplay.schema.episode import AloneEpisode
 from interplay.schema.verify import Verify
@@ -39,3 +41,14 @@ class EvaluateSpec(Model):
     """Also score each gold solution: its mean negative log-likelihood per token, end of sequence included, in nats."""
     errors: Annotated[bool, Since(False)] = False
     """Also count the classes of errors of each prompt, for tables and figures of them."""
+    entropy: Annotated[bool, Since(False)] = False
+    """Also keep of each sample `nats`, the negative log-probability of its tokens together. Per token it is an estimate of the
+    policy's entropy, by which a select stage can choose; for samples at temperature 1 of one completion each."""
+
+    @model_validator(mode="after")
+    def _entropy_of_the_policy_itself(self) -> "EvaluateSpec":
+        if self.entropy and (self.temperature, self.top_p, self.top_k) != (1.0, 1.0, 0):
+            raise ValueError("entropy: needs temperature 1, top_p 1 and top_k 0; samples of another policy do not tell it")
+        if self.entropy and self.episode is not None:
+            raise ValueError("entropy: needs samples of one completion; take the episode away")
+        return self

@@ -11,6 +11,7 @@ from interplay.schema.metric import is_metric
 from interplay.schema.report import ReportRung, ReportStage
 from interplay.schema.reward_model import RewardModelSpec
 from interplay.schema.rl import RLSpec
+from interplay.schema.select import ENTROPY
 from interplay.schema.train import TrainSpec
 from interplay.schema.tune import TuneSpec
 from interplay.study.plan import Stage
@@ -92,8 +93,8 @@ def selection(
         raise UserError(f"{where}.candidates = {shown(entry['candidates'])}: filled in from the checkpoints; take it away")
     by, name = entry.get("by"), entry.get("evaluate")
     rate = isinstance(by, str) and is_metric(by)
-    if rate != (name is not None):
-        remedy = "name the evaluate stage that gives the pass rate" if rate else "belongs to a pass rate, by: strict_pass@k"
+    if (rate and name is None) or (name is not None and not rate and by != ENTROPY):
+        remedy = "name the evaluate stage that gives the pass rate" if rate else "belongs to by: strict_pass@k or by: entropy"
         raise UserError(f"{where}.evaluate = {shown(name)}: {remedy}")
     if isinstance(by, str) and by.startswith("eval_loss/"):
         band, known = by.removeprefix("eval_loss/"), _bands(stages.get(stage.deps.get("validation", "")))
@@ -101,7 +102,7 @@ def selection(
             raise UserError(f"{where}.by = {by!r}: the stage before it has no validation set with it{nearest(band, known)}")
     candidates = [step for step, model in _models(stage, None) if model.startswith(f"{before}@")]
     deps = {"init": before}
-    if rate:
+    if name is not None:
         for number, model in enumerate([*(f"{before}@{step}" for step in candidates), before]):
             at = candidates[number] if number < len(candidates) else "end"
             blocks_of = evaluate(str(name), model, f"{label}@{at}")
@@ -111,9 +112,12 @@ def selection(
 
 
 def _can_tell(by: str, band: Any, made: list[Stage], stages: Mapping[str, Stage], where: str) -> None:
-    """The evaluation has the samples that the pass rate needs, and problems of the band."""
-    samples = sum(stage.spec.num_samples for stage in made if isinstance(stage.spec, EvaluateSpec))
-    if int(by.split("@")[1]) > samples:
+    """The evaluation keeps what the value is made from, and has problems of the band."""
+    specs = [stage.spec for stage in made if isinstance(stage.spec, EvaluateSpec)]
+    samples = sum(spec.num_samples for spec in specs)
+    if by == ENTROPY and not all(spec.entropy for spec in specs):
+        raise UserError(f"{where}.by = {by!r}: its evaluation keeps none; give it entropy: true")
+    if is_metric(by) and int(by.split("@")[1]) > samples:
         raise UserError(f"{where}.by = {by!r}: its evaluation has {samples} samples per prompt; give it more, or lower k")
     known = _bands(stages[made[0].deps["data"]])
     if band is not None and band not in known:
