@@ -16,7 +16,7 @@ PROBLEMS = {
 BIOS = {**PROBLEMS, "task": {"name": "bios"}, "bands": {"iid": {2: 1.0}}, "shares": {"iid": 1.0}}
 ENVIRONMENTS = [
     {**PROBLEMS, "task": {"name": name}, "bands": {"b": {1 if name == "kuhn" else 2: 1.0}}, "shares": {"b": 1.0}}
-    for name in ("calculator", "bios_search", "twenty_questions", "tic_tac_toe", "kuhn")
+    for name in ("calculator", "bios_search", "self_search", "twenty_questions", "tic_tac_toe", "kuhn")
 ]
 TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}, "bands": {"one": {1: 1.0}}, "shares": {"one": 1.0}}
 GARDEN = {"places": [["Roof", "Old Yard", "Hof"]], "types": [["tulip", "fern", "oak"]], "things": "plants"}
@@ -115,7 +115,7 @@ SHAPED = {
         {"name": "gcpo", "marker": "<plan>"}, {"name": "units", "marker": "step"},
     ],
     "edits": [
-        {"name": "token_budget", "tokens": 10}, *({"name": n} for n in ("top_entropy", "gtpo_conflict", "replay", "demonstrations")),
+        {"name": "token_budget", "tokens": 10}, *({"name": n} for n in ("top_entropy", "information_mask", "gtpo_conflict", "replay", "demonstrations")),
     ],
 }  # fmt: skip
 METHODS: list[dict[str, Any]] = [
@@ -165,6 +165,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"mix": [1.0], "steps": [{"name": "rejection_sampling"}]},
         {"mix": [1.0], "steps": [{"name": "preference_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "rated_pairs"}]},
+        {"mix": [1.0], "steps": [{"name": "conflict_pairs"}]},
     ],
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
     "corpus": [{"mix": [0.5, 0.5]}],
@@ -197,6 +198,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        {"method": {"paper": "p"}, "reward": {"name": "format"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "text"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "citation"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "pcl"}}, "mix": [1.0], "steps": 10},

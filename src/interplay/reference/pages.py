@@ -148,8 +148,9 @@ PAGE: Page = [
     ),
     (
         "Preference optimisation",
-        "A stage of kind `prefer`, whose `data` are sets of pairs (step `preference_pairs` or `rated_pairs`). `validation` may "
-        "name such a set, too: its loss, rewards and accuracy are then measured as `eval_...`. Option names are TRL's.",
+        "A stage of kind `prefer`, whose `data` are sets of pairs (step `preference_pairs`, `rated_pairs` or `conflict_pairs`). "
+        "`validation` may name such a set, too: its loss, rewards and accuracy are then measured as `eval_...`. Option names are "
+        "TRL's.",
         [prefer.PreferSpec],
     ),
     (

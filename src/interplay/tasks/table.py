@@ -13,12 +13,14 @@ from interplay.tasks import (
     bios,
     bios_search,
     calculator,
+    conflicts,
     kuhn,
     multihop,
     op_dag,
     op_dag_prose,
     qa,
     reformulated,
+    self_search,
     subproblems,
     taxonomy,
     tic_tac_toe,
@@ -35,6 +37,7 @@ from interplay.tasks.subproblems import parts
 ENVIRONMENTS: dict[str, ModuleType] = {
     "calculator": calculator,
     "bios_search": bios_search,
+    "self_search": self_search,
     "twenty_questions": twenty_questions,
     "tic_tac_toe": tic_tac_toe,
     "kuhn": kuhn,
@@ -53,6 +56,7 @@ FAMILIES: dict[str, ModuleType] = {
 """Families that generate problems, by the name of their task."""
 JUDGES: dict[str, ModuleType] = {
     **FAMILIES,
+    "conflicts": conflicts,
     "multihop": multihop,
     "qa": qa,
     "reformulated": reformulated,
