@@ -1,4 +1,4 @@
-# Reinforcement learning.
+# Reinforcement learning, and teaching by it.
 
 
 rule rl:
@@ -18,5 +18,22 @@ rule rl:
         gpu_model=GRAPH.gpu_model,
         slurm_partition=GRAPH.partition,
         slurm_extra=GRAPH.slurm_extra,
+    shell:
+        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
+
+
+rule teach:
+    input:
+        GRAPH.inputs,
+    output:
+        update("results/teach/{digest}/record.json"),
+    log:
+        "logs/teach/{digest}.log",
+    benchmark:
+        "benchmarks/teach/{digest}.tsv"
+    threads: GRAPH.threads
+    resources:
+        mem_mb=GRAPH.memory_mb,
+        runtime=GRAPH.runtime,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"

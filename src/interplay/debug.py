@@ -37,7 +37,7 @@ def shortened(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
     Raises UserError for kinds that have no steps, and for more steps than the stage has."""
     spec = dict(stage["spec"])
-    if stage["kind"] in ("rl", *TUNERS):
+    if stage["kind"] in ("rl", "teach", *TUNERS):
         whole, key, value = spec["steps"], "steps", steps
     elif stage["kind"] in TRAINERS:
         whole, key, value = -(-spec["tokens"] // spec["batch_tokens"]), "tokens", steps * spec["batch_tokens"]

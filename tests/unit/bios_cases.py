@@ -6,7 +6,7 @@ from interplay.schema.bios import Bios
 from interplay.tasks.bios import Problem
 from interplay.tasks.facts import Fact
 
-LEVELS = ("statement", "parametric", "contextual", "reading", "iid", "composition", "zero_shot", "in_context")
+LEVELS = ("statement", "parametric", "contextual", "reading", "iid", "composition", "zero_shot", "in_context", "by_heart")
 SMALL = {"people": 12, "relations": 6, "attributes": 2, "values": 4, "zero_shot": 2}
 
 MOTHER = Fact("Ada", "mother", "Bea")

@@ -11,15 +11,15 @@ from pathlib import Path
 from conftest import BEHIND
 
 
-def kill_once_saved(script: str, out: Path, arguments: Sequence[str]) -> None:
+def kill_once_saved(script: str, out: Path, arguments: Sequence[str], saved: str = "resume/state.json") -> None:
     """Run the script, whose first argument is `out`, and kill it (SIGKILL) as soon as it has saved its state there. It must not
     have ended with a model."""
     command = [*BEHIND, sys.executable, "-c", script, str(out), *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the script imports what the tests do
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    while not (out / "resume/state.json").exists() and process.poll() is None:
+    while not (out / saved).exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert (out / "resume/state.json").exists()
+    assert (out / saved).exists()
     assert not (out / "model/model.safetensors").exists()

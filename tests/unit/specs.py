@@ -16,7 +16,7 @@ PROBLEMS = {
 BIOS = {**PROBLEMS, "task": {"name": "bios"}, "bands": {"iid": {2: 1.0}}, "shares": {"iid": 1.0}}
 ENVIRONMENTS = [
     {**PROBLEMS, "task": {"name": name}, "bands": {"b": {1 if name == "kuhn" else 2: 1.0}}, "shares": {"b": 1.0}}
-    for name in ("calculator", "bios_search", "twenty_questions", "tic_tac_toe", "kuhn")
+    for name in ("calculator", "bios_search", "self_search", "twenty_questions", "tic_tac_toe", "kuhn")
 ]
 TAXONOMY = {**PROBLEMS, "task": {"name": "taxonomy"}, "bands": {"one": {1: 1.0}}, "shares": {"one": 1.0}}
 GARDEN = {"places": [["Roof", "Old Yard", "Hof"]], "types": [["tulip", "fern", "oak"]], "things": "plants"}
@@ -115,7 +115,7 @@ SHAPED = {
         {"name": "gcpo", "marker": "<plan>"}, {"name": "units", "marker": "step"},
     ],
     "edits": [
-        {"name": "token_budget", "tokens": 10}, *({"name": n} for n in ("top_entropy", "gtpo_conflict", "replay", "demonstrations")),
+        {"name": "token_budget", "tokens": 10}, *({"name": n} for n in ("top_entropy", "information_mask", "gtpo_conflict", "replay", "demonstrations")),
     ],
 }  # fmt: skip
 METHODS: list[dict[str, Any]] = [
@@ -165,6 +165,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"mix": [1.0], "steps": [{"name": "rejection_sampling"}]},
         {"mix": [1.0], "steps": [{"name": "preference_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "rated_pairs"}]},
+        {"mix": [1.0], "steps": [{"name": "conflict_pairs"}]},
     ],
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
     "corpus": [{"mix": [0.5, 0.5]}],
@@ -197,6 +198,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        {"method": {"paper": "p"}, "reward": {"name": "format"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "text"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "citation"}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p", "sampler": {"name": "pcl"}}, "mix": [1.0], "steps": 10},
@@ -221,6 +223,10 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+    ],
+    "teach": [
+        {"method": {"paper": "p"}, "mix": [0.5, 0.5], "task": TASK, "steps": 10},
+        {"method": {"paper": "p"}, "mix": [1.0], "task": TASK, "steps": 10, "teacher_reward": "intrinsic"},
     ],
     "prefer": [
         {"mix": [0.5, 0.5], "steps": 10},
@@ -247,6 +253,7 @@ DEPS: dict[str, dict[str, str]] = {
     "midtrain": {"corpus": "a" * 12, "init": "b" * 12},
     "sft": {"corpus": "a" * 12, "init": "b" * 12},
     "rl": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
+    "teach": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
     "prefer": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
     "unlearn": {"forget.0": "a" * 12, "forget.1": "b" * 12, "retain.0": "c" * 12, "retain.1": "d" * 12, "init": "f" * 12},
     "reward_model": {"data.0": "a" * 12, "data.1": "b" * 12, "validation": "c" * 12, "init": "d" * 12},

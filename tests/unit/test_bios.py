@@ -49,7 +49,7 @@ def test_a_chain_meets_nobody_twice_and_needs_the_context_as_its_level_says(data
     parametric = [hop.relation in task.weights() for hop in problem.hops]
     assert [hop not in problem.context for hop in problem.hops] == parametric
     assert not {fact.relation for fact in problem.context} & task.weights()
-    expected = {"statement": {True}, "parametric": {True}, "contextual": {False}, "in_context": {False}}
+    expected = {"statement": {True}, "parametric": {True}, "contextual": {False}, "in_context": {False}, "by_heart": {True}}
     assert set(parametric) == expected.get(task.level, {True, False})
 
 
@@ -369,6 +369,7 @@ def test_another_process_makes_the_same_problems() -> None:
         ({"level": "composition", "held_out": 0.0}, "needs held_out"),
         ({"level": "composition", "relations": 5}, "two relations of each sort"),
         ({"level": "in_context", "relations": 1, "parametric": 1.0, "attributes": 0}, "lower parametric"),
+        ({"level": "by_heart", "relations": 1, "parametric": 0.5}, "raise parametric"),
         ({"distractors": [0, 10000]}, "fewer than the contextual facts"),
     ],
 )

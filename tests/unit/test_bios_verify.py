@@ -82,7 +82,9 @@ def test_a_statement_is_its_object_and_a_stop(completion: str, error: str) -> No
 @settings(deadline=None)
 @given(st.data())
 def test_a_gold_solution_with_one_hop_wrong_or_left_out_or_another_answer_is_never_strict(data: st.DataObject) -> None:
-    task = data.draw(tasks(data.draw(st.sampled_from(["contextual", "parametric", "iid", "zero_shot", "in_context"]))))
+    task = data.draw(
+        tasks(data.draw(st.sampled_from(["contextual", "parametric", "iid", "zero_shot", "in_context", "by_heart"])))
+    )
     problem = bios.generate(task, *data.draw(places(task)))
     steps = [step(hop) for hop in problem.hops]
     place = data.draw(st.integers(0, len(steps) - 1))

@@ -22,7 +22,7 @@ from interplay.schema.base import UserError
 from interplay.schema.bios import Bios
 from interplay.schema.data import ProblemsSpec, TokenizerSpec
 from interplay.schema.digest import canonical
-from interplay.schema.environments import BiosSearch, Calculator, Kuhn, TicTacToe, TwentyQuestions
+from interplay.schema.environments import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
 from interplay.schema.episode import EnvironmentEpisode
 from interplay.schema.run import Run
 from interplay.schema.verify import Verify
@@ -34,6 +34,7 @@ from interplay.tasks.turns import MARK, Reply, honest, joined, said, told, worth
 TASKS = {
     "calculator": Calculator(),
     "bios_search": BiosSearch(bios=Bios(level="in_context", people=20, distractors=(8, 12))),
+    "self_search": SelfSearch(bios=Bios(level="by_heart", people=20)),
     "twenty_questions": TwentyQuestions(),
     "tic_tac_toe": TicTacToe(),
     "kuhn": Kuhn(),

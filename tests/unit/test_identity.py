@@ -22,6 +22,7 @@ GOLDEN = {
     "midtrain": "3a11baf6dcf9",
     "sft": "6bc10ed2af3e",
     "rl": "9890592e4e26",
+    "teach": "1e70ad55a8b9",
     "prefer": "872e4294db80",
     "unlearn": "53273f6fa63e",
     "reward_model": "730141a29115",

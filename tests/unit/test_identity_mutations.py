@@ -50,6 +50,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("TeachSpec", "mix"): {"mix": [0.25, 0.75]},
     ("PreferSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RewardModelSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RewardModelSpec", "routing"): {"routing": None},

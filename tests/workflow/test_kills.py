@@ -55,6 +55,8 @@ def stage_of(copy: Laboratory, kind: str) -> Path:
         return plan(copy, Stage.make(kind, spec, deps, how, kind))
     if kind in ("prefer", "reward_model", "unlearn"):
         return tuning_stage(copy, kind, how)
+    if kind == "teach":
+        return teaching_stage(copy, how)
     if kind == "source":
         base, _ = first(copy, "pretrain")
         model = copy.folder / "results/pretrain" / base / "model"
@@ -74,6 +76,18 @@ def stage_of(copy: Laboratory, kind: str) -> Path:
     if out.name == digest:
         unmade(out)
     return out
+
+
+def teaching_stage(copy: Laboratory, how: Run) -> Path:
+    """A teacher at the hard problems that the laboratory's RL is trained on."""
+    _, planned = first(copy, "rl")
+    _, tokens = first(copy, "tokenizer")
+    method = {"paper": "test", "advantage": {"name": "leave_one_out"}, "loss": {"name": "gpg", "loss_type": "luspo"}}
+    few = {"datasets": 2, "problems_per_dataset": 8, "inner_steps": 2, "prompts_per_step": 4, "probe_problems": 4}
+    short = {"max_completion_length": 32, "max_proposal_length": 32, "promote_threshold": -1.0}
+    given = {"method": method, "mix": [1.0], "task": tokens["spec"]["task"], "steps": 8, "checkpoints": [3], **few, **short}
+    deps = {role: dep for role, dep in planned["deps"].items() if role in ("init", "data.0")}
+    return plan(copy, Stage.make("teach", KINDS["teach"].spec.model_validate(given), deps, how, "teach"))
 
 
 def tuning_stage(copy: Laboratory, kind: str, how: Run) -> Path:

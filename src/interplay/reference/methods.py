@@ -121,6 +121,7 @@ MARKS: dict[str, Mark] = {
     "grpo_process": Mark(PAPER, "test_rl_steps.py:test_a_token_earns_the_rewards_of_the_steps_that_end_behind_it_by_hand"),
     "direct_advantage": Mark(INFERRED, "test_rl_direct.py:test_a_step_is_pulled_to_the_log_ratio_of_its_gain_by_hand"),
     "distil": Mark(INFERRED, "test_rl_distil.py:test_a_step_is_the_gradient_that_naive_autograd_finds", "autograd"),
+    "ssrl": Mark(INFERRED, "test_self_search.py:test_what_is_written_as_found_bears_no_loss_by_hand"),
     "scrl": Mark(NOTE, "test_subproblems.py:test_each_position_is_normalised_over_the_group_by_itself"),
 }
 

@@ -28,6 +28,7 @@ from interplay.schema import (
     shaping,
     study,
     task,
+    teach,
     train,
     unlearn,
     verify,
@@ -136,9 +137,20 @@ PAGE: Page = [
         [rl.RLSpec, model.TuneOptimizer, model.TuneSchedule, rl.Method],
     ),
     (
+        "Teaching",
+        "A stage of kind `teach`. `data` are the hard problems that say what a dataset is worth; with `proposer: instances`, "
+        "`instances` names the problem set that datasets are drawn from. Option names that `rl` has mean the same for students. "
+        "Its `metrics.jsonl` tells of each outer step the share of proposals that are problems (`valid`) and why others are none "
+        "(`flaw/...`), their mean op, what datasets earned (`reward`, `reward_std`), the pass rate on the hard problems of the "
+        "student (`probe_before`), of those that were trained (`probe_after`) and of the one that goes on (`probe_student`), and "
+        "whether that is a new one (`promoted`).",
+        [teach.TeachSpec],
+    ),
+    (
         "Preference optimisation",
-        "A stage of kind `prefer`, whose `data` are sets of pairs (step `preference_pairs` or `rated_pairs`). `validation` may "
-        "name such a set, too: its loss, rewards and accuracy are then measured as `eval_...`. Option names are TRL's.",
+        "A stage of kind `prefer`, whose `data` are sets of pairs (step `preference_pairs`, `rated_pairs` or `conflict_pairs`). "
+        "`validation` may name such a set, too: its loss, rewards and accuracy are then measured as `eval_...`. Option names are "
+        "TRL's.",
         [prefer.PreferSpec],
     ),
     (
@@ -209,9 +221,10 @@ TITLES: dict[type[Model], str] = {
     train.PositionJumps: "position_jumps",
     rl.RLSpec: "kind: rl",
     rl.Method: "method",
+    teach.TeachSpec: "kind: teach",
     prefer.PreferSpec: "kind: prefer",
-    model.TuneOptimizer: "optimizer of rl, prefer, unlearn and reward_model",
-    model.TuneSchedule: "schedule of rl, prefer, unlearn and reward_model",
+    model.TuneOptimizer: "optimizer of rl, teach, prefer, unlearn and reward_model",
+    model.TuneSchedule: "schedule of rl, teach, prefer, unlearn and reward_model",
     reward_model.RewardModelSpec: "kind: reward_model",
     reward_model.Routing: "routing",
     unlearn.UnlearnSpec: "kind: unlearn",
@@ -230,6 +243,7 @@ PLANNED = {
     dataset.DatasetSpec: {"sha256"},
     train.TrainSpec: {"seed"},
     rl.RLSpec: {"mix", "seed"},
+    teach.TeachSpec: {"mix", "seed", "task"},
     prefer.PreferSpec: {"mix", "seed"},
     reward_model.RewardModelSpec: {"mix", "seed"},
     unlearn.UnlearnSpec: {"forget_mix", "retain_mix", "seed"},

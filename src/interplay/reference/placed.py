@@ -53,6 +53,12 @@ STAGES = (
     Place("COPO", methods=("copo",), studies=("methods/zero_variance",)),
     Place("GTPO (trajectories)", methods=("gtpo_conflict",), studies=("methods/entropy_sign",)),
     Place("HAPO (history)", methods=("hapo_length",), studies=("methods/length_sign",)),
+    Place(
+        "SOAR",
+        kinds=("teach",),
+        studies=("methods/soar",),
+        why="inferred from a note of it: shared rewards and promotion; the solver answers the teacher's questions",
+    ),
     Place("Kimi k1.5", methods=("kimi_length",), studies=("methods/length_sign",), why="its length term; not its mirror descent"),
     Place("DisCO", methods=("disco", "disco_ratio"), studies=("methods/showdown",)),
 )
@@ -80,6 +86,12 @@ METHODS = (
     Place("SCoRe", methods=("score_first", "score"), why="its two phases are two RL stages of a path"),
     Place("IGPO", methods=("igpo",)),
     Place("SPIRAL", methods=("spiral",)),
+    Place(
+        "SSRL",
+        methods=("ssrl",),
+        studies=("methods/self_search",),
+        why="task `self_search`: facts by heart, and a dictionary as the real search; no pre-trained knowledge of the world",
+    ),
     Place("ULD", kinds=("unlearn",), studies=("methods/unlearn",)),
     Place("BLUR", kinds=("unlearn",), studies=("methods/unlearn",)),
     Place("HAMU", kinds=("unlearn",), studies=("methods/unlearn",)),
@@ -90,6 +102,12 @@ METHODS = (
         why="the mixture, and its routing by Hedge from a few labelled pairs; raters are programs",
     ),
     Place("FSPO", kinds=("prefer",), studies=("methods/raters",), why="`few_shot`; raters are programs, and no user description"),
+    Place(
+        "KnowPO",
+        kinds=("prefer",),
+        studies=("methods/knowledge_conflict",),
+        why="the step `conflict_pairs`; people and facts, so that programs write what its language models do",
+    ),
     Place("DeepMiner", why="its sliding window is `window` of the episodes; its questions from the web are not here"),
     Place("ProMed; DiagGym; DoctorAgent-RL", why="20 questions over hidden attributes is their small form, `twenty_questions`"),
     Place(
@@ -104,12 +122,11 @@ METHODS = (
     Place("G-RA", why="the answer gate of the process reward is its form with one turn"),
 )
 NOT_HERE = (
-    Place("MinD", why="its term, fewer units, is the shaping `units`; nothing rewrites traces into units"),
     Place(
-        "SSRL",
-        why="searching one's own knowledge in one completion needs a model that holds some; `bios_search` is the real search",
+        "MinD",
+        why="its price for further units is the shaping `units`, and `subproblems` writes gold in units that are asked for; no "
+        "traces of whole attempts, and no accuracy after the first of them",
     ),
-    Place("SOAR", why="a loop of RL stages in RL stages, each of which forks a student; not built"),
     Place("RISE; Cobalt", why="starts from own past attempts: `exit` and `reflection` are the nearest"),
     Place(
         "PBSD; RLTF; Interactive ICL from feedback",
@@ -119,7 +136,8 @@ NOT_HERE = (
     Place("SearchLLM", why="a gate on the answer is an option of the process reward; its conditions on search are not here"),
     Place("IRPO; MAPL; CARM; RLVF", kinds=("prefer",), why="preferences by rank or rubric, of which none are here"),
     Place(
-        "KnowPO; CLEAR; RW-Steering", why="poisoned contexts are a curation step; pairs of contradicting contexts are not built"
+        "CLEAR; RW-Steering",
+        why="spoiled and contradicting contexts are steps (`poison`, `conflict_pairs`); no probe finds them, no tag marks them",
     ),
     Place("LongRM; GC-RM; BR-RM", kinds=("reward_model",), why="scores at growing length or of hidden states are not built"),
     Place("Empathy-R1; Kardia-R1; MPO; Zhongjing", why=MODELS),

@@ -22,7 +22,7 @@ from interplay.schema.roles import is_corpus
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
 
-TRAINED = ("rl", "reward_model", "prefer", "unlearn", "sft", "midtrain", "pretrain", "source")
+TRAINED = ("rl", "teach", "reward_model", "prefer", "unlearn", "sft", "midtrain", "pretrain", "source")
 ORDER = ("evaluate", "select", *TRAINED, "corpus", "curate", "dataset", "problems", "tokenizer")
 """From the number down."""
 WIDTH = 120

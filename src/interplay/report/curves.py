@@ -28,12 +28,15 @@ UNITS = {
     "grad_norm": "gradient norm",
     "kl_old": "KL to the sampling policy (nats per token)",
     "clip_fraction": "clipped tokens (share)",
+    "valid": "proposals that are problems (share)",
+    "op": "difficulty of proposals (mean op)",
+    "probe_before": "hard problems passed by the student (share)",
 }
 """Key of metrics.jsonl -> what the axis says."""
 LOSSES = {"rl": "policy loss", "prefer": "preference loss", "unlearn": "unlearning objective"}
 LOSSES |= {"reward_model": "loss of pairs"}
 """Kind -> what its loss is; elsewhere cross-entropy."""
-STEPS = {"rl": "RL step"}
+STEPS = {"rl": "RL step", "teach": "outer step"}
 WIDE_RANGE = 30.0
 """A quantity that is positive and spans more than this ratio is drawn on a logarithmic axis."""
 

@@ -31,7 +31,8 @@ HUES = {
     "pretrain": 265,
     "midtrain": 285,
 }
-HUES |= {"sft": 310, "rl": 25, "prefer": 340, "unlearn": 60, "reward_model": 95, "select": 45, "evaluate": 140, "report": 220}
+HUES |= {"sft": 310, "rl": 25, "teach": 10, "prefer": 340, "unlearn": 60, "reward_model": 95}
+HUES |= {"select": 45, "evaluate": 140, "report": 220}
 STYLE = """<style>
 .diagram text{font:600 12px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}
 .diagram .small{font-weight:400;font-size:10.5px;fill:#566071}

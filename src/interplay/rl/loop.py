@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -156,9 +156,26 @@ def save(world: World, learner: Learner, resume: Path, step: int) -> None:
     checkpoint.save(resume / "state", step, tensors, state)
 
 
+class Stepped(NamedTuple):
+    """What a step leaves."""
+
+    told: Batch
+    """All rows that it drew and whose rewards are known."""
+    advantage: Tensor
+    """(N,) mean over the tokens of each; 0 where an edit dropped it."""
+    metrics: dict[str, float]
+
+
 def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
     """Draw, edit, learn and record. Adds to `seconds` what the choice of prompts, rollouts and updates took; returns the step's
     metrics."""
+    spec, made = world.spec, stepped(world, learner, step, seconds)
+    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, made.told, made.advantage)
+    return made.metrics
+
+
+def stepped(world: World, learner: Learner, step: int, seconds: dict[str, float]) -> Stepped:
+    """The same without a record."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
 
@@ -205,9 +222,9 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
     told = everything
     if everything.unfinished is not None and (known := everything.finished()).any():
         told, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
-    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, told, per_row)
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
-    return {**measure(told, per_row), **spent(everything), **shares(everything, world.pool), **values, **chosen}
+    logged = {**measure(told, per_row), **spent(everything), **shares(everything, world.pool), **values, **chosen}
+    return Stepped(told, per_row, logged)
 
 
 def valued(world: World, batch: Batch, now: Now) -> tuple[Batch, Tensor, dict[str, float]]:

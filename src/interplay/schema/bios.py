@@ -49,15 +49,17 @@ class Bios(Model):
     """Relations (by turns parametric and contextual) that stand in no path of composite training."""
     held_out: Share = 0.3
     """Share of the paths of all other relations that composite training leaves out, too."""
-    level: Literal["parametric", "statement", "contextual", "reading", "iid", "composition", "zero_shot", "in_context"] = "iid"
+    level: Literal[
+        "parametric", "statement", "contextual", "reading", "iid", "composition", "zero_shot", "in_context", "by_heart"
+    ] = "iid"
     """statement: a parametric fact as a sentence to be completed; parametric: a question that asks it (the paper's Mem atom);
     contextual: one hop over facts of the context (Ctx atom); reading: `op` facts in a context, in half of the contexts
     all with one relation, and `op` questions, each of which draws one of them, answered in turn, the last answer boxed (many
     lessons in looking a fact up at the price of one context); iid, composition, zero_shot: chains that need both parametric and
     contextual facts, along paths of composite training, along other paths of the same relations, and along paths with a relation
     that composite training never has; in_context: chains of contextual
-    facts alone. Statements and parametric questions are the same in all splits: a set of n of them takes the first n facts of
-    the world, and all of them evenly where n is large enough."""
+    facts alone; by_heart: chains of parametric facts alone, without a context. Statements and parametric questions are the same
+    in all splits: a set of n of them takes the first n facts of the world, and all of them evenly where n is large enough."""
     distractors: Range = (2, 4)
     """Closed range of the number of facts in the context that the question does not need. Level reading has none."""
     zipf: Share = 0.0
@@ -79,6 +81,8 @@ class Bios(Model):
         if self.distractors[0] > self.distractors[1]:
             raise ValueError(f"distractors must be [low, high] with low <= high, not {list(self.distractors)}")
         contextual = len(self.all_relations()) - len(self.weights())
+        if self.level == "by_heart" and not set(RELATIONS[: self.relations]) & self.weights():
+            raise ValueError("level by_heart needs a parametric relation from person to person; raise parametric")
         if self.level in ("parametric", "statement", *COMPOSITES) and not self.weights():
             raise ValueError(f"level {self.level} needs parametric relations; raise parametric")
         if self.level in ("contextual", "reading", "in_context", *COMPOSITES) and not contextual:
@@ -116,7 +120,7 @@ class Bios(Model):
 
     def ops(self) -> Range:
         """Least and most hops of a question."""
-        longest = {"in_context": (1, FARTHEST), "reading": (1, min(MOST_READ, self.people // 2))}
+        longest = {"in_context": (1, FARTHEST), "reading": (1, min(MOST_READ, self.people // 2)), "by_heart": (1, LONGEST)}
         return (2, LONGEST) if self.level in COMPOSITES else longest.get(self.level, (1, 1))
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from interplay.schema.kinds import KINDS, TRAINERS, TUNERS
 from interplay.schema.prefer import REFERENCE_FREE
+from interplay.schema.teach import TeachSpec
 from interplay.schema.tune import TuneSpec
 
 NOT_LETTERS = 24
@@ -51,6 +52,10 @@ def realised(record: Mapping[str, Any], parameters: int | None) -> Cost:
     if kind == "rl":
         prompts = round(metrics["prompt_tokens"] / record["spec"]["method"]["planner"]["num_generations"])
         return _rl(record["spec"], metrics["completions"], metrics["completion_tokens"], prompts, parameters)
+    if kind == "teach":
+        taught = TeachSpec.model_validate(record["spec"])
+        rollouts = metrics["completions"] + taught.steps * taught.proposals()
+        return _taught(taught, metrics["tokens"], metrics["completion_tokens"] + metrics["proposal_tokens"], rollouts, parameters)
     if kind == "evaluate":
         rollouts = metrics["all"]["n"] * record["spec"]["num_samples"]
         return _with_flops(Cost(sampled=round(rollouts * metrics["all"]["length"]), rollouts=rollouts, parameters=parameters), 0)
@@ -60,10 +65,14 @@ def realised(record: Mapping[str, Any], parameters: int | None) -> Cost:
 def paper_tokens(kind: str, spec: Mapping[str, Any]) -> int:
     """Training tokens as arXiv:2512.07783 (section 5) charges them: a trainer's budget, and for RL (5/3) N r L, the pre-training
     tokens whose FLOPs equal rolling out, scoring by a reference and updating on N prompts with r completions, each charged at the
-    cap L and not at its realised length; of tuning on pairs, which the paper has not, the tokens at their caps. 0 for kinds that
-    do not train."""
+    cap L and not at its realised length; of tuning on pairs, which the paper has not, the tokens at their caps; of teaching the
+    same as of RL for all completions and proposals that something is trained on, and a third for those that are sampled alone. 0
+    for kinds that do not train."""
     if kind == "rl":
         return round(spec["steps"] * rl_step_tokens(spec))
+    if kind == "teach":
+        learnt, judged = taught_tokens(TeachSpec.model_validate(spec))
+        return round(Fraction(5 * learnt + judged, 3))
     if kind in TUNERS:
         return tuned_tokens(kind, spec)
     return spec["tokens"] if kind in TRAINERS else 0
@@ -74,6 +83,13 @@ def tuned_tokens(kind: str, spec: Mapping[str, Any]) -> int:
     typed = KINDS[kind].spec.model_validate(spec)
     assert isinstance(typed, TuneSpec)
     return typed.steps * typed.rows_per_step * typed.max_length
+
+
+def taught_tokens(spec: TeachSpec) -> tuple[int, int]:
+    """Completion and proposal tokens of a stage of kind `teach` that something is trained on, and further ones that are sampled;
+    each text as long as it may be."""
+    learnt = spec.learning_rollouts() * spec.max_completion_length + spec.proposals() * spec.max_proposal_length
+    return spec.steps * learnt, spec.steps * spec.judging_rollouts() * spec.max_completion_length
 
 
 def rl_step_tokens(spec: Mapping[str, Any]) -> Fraction:
@@ -131,6 +147,11 @@ def _cost(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[str,
         rollouts = _rollouts(spec)
         sampled = rollouts * spec["max_completion_length"] * _turns(spec["method"])
         return _rl(spec, rollouts, sampled, 0, parameters)
+    if kind == "teach":
+        taught = TeachSpec.model_validate(spec)
+        learnt, judged = taught_tokens(taught)
+        rollouts = taught.steps * (taught.learning_rollouts() + taught.judging_rollouts() + taught.proposals())
+        return _taught(taught, learnt, learnt + judged, rollouts, parameters)
     if kind == "evaluate":
         problems = planned_size(stage["deps"]["data"], stages)
         rollouts = problems * spec["num_samples"]
@@ -161,6 +182,14 @@ def _rl(spec: Mapping[str, Any], rollouts: int, sampled: int, prompts: int, para
         scorings = 2 * scorings + loss["num_iterations"] + 1
     cost = Cost(tokens=passing * loss["num_iterations"], sampled=sampled, rollouts=rollouts, parameters=parameters)
     return _with_flops(cost, prompts + passing * scorings)
+
+
+def _taught(spec: TeachSpec, learnt: int, sampled: int, rollouts: int, parameters: int | None) -> Cost:
+    """`learnt`: tokens that students and teacher are trained on, once."""
+    passes = spec.method.loss.num_iterations
+    scorings = (passes * spec.minibatches > 1) + spec.method.loss.refers()
+    cost = Cost(tokens=learnt * passes, sampled=sampled, rollouts=rollouts, parameters=parameters)
+    return _with_flops(cost, learnt * scorings)
 
 
 def _turns(spec: Mapping[str, Any]) -> int:

@@ -65,6 +65,17 @@ class UncertainTokens(Model):
     """Probability at and above which a token bears none."""
 
 
+class InformationMask(Model):
+    """What the policy writes as if it had found it bears no loss: only look-ups and answers are learnt from (the masking of
+    information tokens in SSRL, arXiv:2508.10874)."""
+
+    name: Literal["information_mask"] = "information_mask"
+    begin: str = Field(default=")", min_length=1)
+    """Text behind which information begins."""
+    end: str = Field(default="\n", min_length=1)
+    """Text with which it ends; without that, the rest of the completion is information."""
+
+
 class ConflictTokens(Model):
     """Tokens that right and wrong completions of a group share at one place, from the start or from the end: wrong ones leave
     them alone and right ones weigh them more; completions of high entropy are dropped (GTPO, trajectory-based,
@@ -108,6 +119,14 @@ class Demonstrations(Model):
 
 
 Edit = Annotated[
-    DynamicSampling | D3S | TokenBudget | TopEntropy | UncertainTokens | ConflictTokens | Replay | Demonstrations,
+    DynamicSampling
+    | D3S
+    | TokenBudget
+    | TopEntropy
+    | UncertainTokens
+    | InformationMask
+    | ConflictTokens
+    | Replay
+    | Demonstrations,
     Field(discriminator="name"),
 ]

@@ -54,6 +54,27 @@ class BiosSearch(Model):
         return self.bios.ops()
 
 
+class SelfSearch(Model):
+    """Questions about people whose facts are known by heart, answered in one completion that writes both the look-up and what is
+    found: `look(Ada)Ada's boss is Bea. Ada's city is Rom.`, line by line, then the box (SSRL, arXiv:2508.10874). The episode
+    environment with `stop: ")"` puts the real dictionary in the place of what the model would write. Difficulty `op` = hops."""
+
+    VERSION: ClassVar[int] = 1
+    name: Literal["self_search"] = "self_search"
+    bios: Bios = Bios(level="by_heart")
+    """The people; level by_heart, whose facts pre-training can teach as statements."""
+
+    @model_validator(mode="after")
+    def _by_heart(self) -> "SelfSearch":
+        if self.bios.level != "by_heart":
+            raise ValueError(f"bios.level = {self.bios.level}: must be by_heart, whose facts a model can know")
+        return self
+
+    def ops(self) -> Range:
+        """Least and most hops."""
+        return self.bios.ops()
+
+
 class TwentyQuestions(Model):
     """One of the objects of a table is meant: the policy asks for attributes, `ask(red)`, reads yes or no, and names the object.
     Difficulty `op` = objects."""

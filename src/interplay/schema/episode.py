@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from interplay.schema.base import Count, Model
+from interplay.schema.base import Count, Model, Since
 
 Several = Annotated[int, Field(ge=2, le=1000)]
 
@@ -41,10 +41,13 @@ class RetryEpisode(Turns):
 
 
 class EnvironmentEpisode(Turns):
-    """Turn by turn with the environment of the problem's family (calculator, bios_search, twenty_questions, tic_tac_toe,
-    kuhn), until that says that it is over. What is judged is the whole transcript."""
+    """Turn by turn with the environment of the problem's family (calculator, bios_search, self_search, twenty_questions,
+    tic_tac_toe, kuhn), until that says that it is over. What is judged is the whole transcript."""
 
     name: Literal["environment"] = "environment"
+    stop: Annotated[str | None, Since(None), Field(min_length=1)] = None
+    """Text at which a turn ends in any case, without an end token, so that the environment takes over from a model that would
+    write its part, too (self_search: `)`); null: turns end with the end token."""
 
 
 class SelfPlayEpisode(Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interplay.schema.edit import Demonstrations, DynamicSampling, Replay
+from interplay.schema.edit import Demonstrations, DynamicSampling, InformationMask, Replay
 from interplay.schema.episode import CompletionEpisode, SelfPlayEpisode
 from interplay.schema.reward import OF_SPANS
 
@@ -34,7 +34,7 @@ WITHIN_GROUP = ("group", "leave_one_out", "length_baseline")
 
 def misfit(spec: RLSpec) -> str | None:
     """Why members of a method do not go with each other, in one line; None: they do."""
-    return unheard(spec) or undivided(spec) or outside(spec) or of_attempts(spec) or of_episode(spec)
+    return unheard(spec) or undivided(spec) or outside(spec) or unread(spec) or of_attempts(spec) or of_episode(spec)
 
 
 def unheard(spec: RLSpec) -> str | None:
@@ -67,6 +67,19 @@ def outside(spec: RLSpec) -> str | None:
         return f"method.edits: {adds} adds completions that lagged_nucleus did not sample; take it away"
     if method.loss.name == "distil":
         return "method.loss = distil: its teacher is of all tokens, and lagged_nucleus masks some; take that away"
+    return None
+
+
+def unread(spec: RLSpec) -> str | None:
+    """Why an edit that goes by what a completion says cannot tell which of its tokens say it."""
+    method = spec.method
+    if not any(isinstance(edit, InformationMask) for edit in method.edits):
+        return None
+    reads, name = "method.edits: information_mask reads one whole completion", method.episode.name
+    if not isinstance(method.episode, CompletionEpisode):
+        return f"{reads}; the episode {name} has several, in which what is read bears no loss anyway; take it away"
+    if method.planner.name in BEGINS:
+        return f"{reads}; the planner {method.planner.name} begins them; write fixed"
     return None
 
 

@@ -12,6 +12,7 @@ from interplay.schema.report import ReportSpec
 from interplay.schema.reward_model import RewardModelSpec
 from interplay.schema.rl import RLSpec
 from interplay.schema.select import SelectSpec
+from interplay.schema.teach import TeachSpec
 from interplay.schema.train import MidtrainSpec, PretrainSpec, SftSpec
 from interplay.schema.unlearn import UnlearnSpec
 
@@ -38,6 +39,7 @@ KINDS: dict[str, Kind] = {
     "midtrain": Kind(MidtrainSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
     "sft": Kind(SftSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
     "rl": Kind(RLSpec, "interplay.rl.loop:run", light=("metrics.jsonl",)),
+    "teach": Kind(TeachSpec, "interplay.rl.teaching.loop:run", light=("metrics.jsonl",)),
     "prefer": Kind(PreferSpec, "interplay.train.prefer:run", light=("metrics.jsonl",)),
     "unlearn": Kind(UnlearnSpec, "interplay.train.unlearn:run", light=("metrics.jsonl",)),
     "reward_model": Kind(RewardModelSpec, "interplay.train.reward_model:run", light=("metrics.jsonl",)),

@@ -15,6 +15,16 @@ class OutcomeReward(Model):
     name: Literal["outcome"] = "outcome"
 
 
+class FormatReward(Model):
+    """(1 - weight) outcome + weight form: 1 for a right answer in the right form, 1 - weight for one in another, weight for a
+    wrong one in the right form (SSRL, arXiv:2508.10874; this way of adding both up is inferred). The form is right where the
+    family's judge could read the completion: its error is none of truncated, parse, format, unboxed and dumped."""
+
+    name: Literal["format"] = "format"
+    weight: Share = 0.2
+    """Of the form. (The published value was not found.)"""
+
+
 class ProcessReward(Model):
     """Rewards that read the steps (arXiv:2512.07783, section 6; its released code where named)."""
 
@@ -76,7 +86,15 @@ class PayoffReward(Model):
 
 
 Reward = Annotated[
-    OutcomeReward | PayoffReward | ProcessReward | SubproblemsReward | StepsReward | TextReward | CitationReward | Custom,
+    OutcomeReward
+    | FormatReward
+    | PayoffReward
+    | ProcessReward
+    | SubproblemsReward
+    | StepsReward
+    | TextReward
+    | CitationReward
+    | Custom,
     Field(discriminator="name"),
 ]
 

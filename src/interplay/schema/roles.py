@@ -24,8 +24,8 @@ def is_corpus(role: str) -> bool:
     return role == CORPUS or role.startswith(f"{CORPUS}.")
 
 
-DATA = ("data", "forget", "retain")
-"""What the roles of problem sets begin with that a stage samples, is trained on or unlearns."""
+DATA = ("data", "forget", "retain", "instances")
+"""What the roles of problem sets begin with that a stage samples, is trained on, is judged by or unlearns."""
 
 
 def is_data(role: str) -> bool:

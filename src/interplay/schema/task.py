@@ -6,13 +6,13 @@ from pydantic import Field
 
 from interplay.schema.base import Model
 from interplay.schema.bios import Bios
-from interplay.schema.environments import BiosSearch, Calculator, Kuhn, TicTacToe, TwentyQuestions
+from interplay.schema.environments import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
 from interplay.schema.op_dag import OpDag
 from interplay.schema.op_dag_prose import OpDagProse
 from interplay.schema.taxonomy import Taxonomy
 
 Task = Annotated[
-    OpDag | OpDagProse | Bios | Taxonomy | Calculator | BiosSearch | TwentyQuestions | TicTacToe | Kuhn,
+    OpDag | OpDagProse | Bios | Taxonomy | Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn,
     Field(discriminator="name"),
 ]
 

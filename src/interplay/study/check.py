@@ -16,7 +16,7 @@ from interplay.study.ladder import split_name
 FIRST = ("pretrain", "source")
 RESERVED = {"task": "the task itself in an arm's set", SPLIT: "the split of a budget in an arm's axes"}
 """What keys of an arm may begin with beside the names of stages."""
-MODELS = (*FIRST, "midtrain", "sft", "rl", "prefer", "unlearn", "reward_model", "select")
+MODELS = (*FIRST, "midtrain", "sft", "rl", "teach", "prefer", "unlearn", "reward_model", "select")
 
 
 def mix(shares: dict[str, float], where: str) -> None:
@@ -41,6 +41,8 @@ def entry(stage: dict[str, Any], where: str) -> None:
     _known(stage["kind"], KINDS, f"{where}.kind", "kind")
     if "offline" in stage and stage["kind"] != "rl":
         raise UserError(f"{where}.offline: samples are for the sampler of a stage of kind rl; take it away")
+    if "instances" in stage and stage["kind"] != "teach":
+        raise UserError(f"{where}.instances: problems in place of proposals are for a stage of kind teach; take it away")
     for key in ("run", "corpus"):
         if not isinstance(stage.get(key, {}), dict):
             raise UserError(f"{where}.{key} = {shown(stage[key])}: must be keys and values")

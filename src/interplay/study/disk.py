@@ -21,7 +21,7 @@ def of_stage(stage: Mapping[str, Any], cost: Cost, items: float, family: str, me
     """Bytes of a stage as planned; None where nothing tells. `items`: the problems that it holds, or completions that it samples;
     `measured`: bytes per item of finished stages of its kind and family."""
     kind, spec = stage["kind"], stage["spec"]
-    if kind in (*TRAINERS, *TUNERS, "rl", "select"):
+    if kind in (*TRAINERS, *TUNERS, "rl", "teach", "select"):
         kept = len(set(spec.get("checkpoints") or ()))
         states = STATES if kind == "rl" and stage["run"].get("keep_state", True) else 0
         return cost.parameters * FLOAT * (1 + kept + states) if cost.parameters else None

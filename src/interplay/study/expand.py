@@ -15,7 +15,22 @@ from interplay.schema.roles import corpora, corpus_roles, is_data, shard_label
 from interplay.schema.run import Run
 from interplay.schema.study import Scale, Study
 from interplay.store.artifact import split_ref
-from interplay.study import arms, budget, check, contrast, custom, data, episodes, ladder, lineup, offline, samples, split, tune
+from interplay.study import (
+    arms,
+    budget,
+    check,
+    contrast,
+    custom,
+    data,
+    episodes,
+    ladder,
+    lineup,
+    offline,
+    samples,
+    split,
+    teach,
+    tune,
+)
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
@@ -143,6 +158,10 @@ class Expansion:
         else:
             given["mix"], roles = mixes[0]
             deps |= roles
+            if kind == "teach":
+                planned, more = teach.roles(self, entry, str(before), key)
+                given, deps = {**given, **planned}, {**deps, **more}
+                sets = list(more.values())  # the hard problems ask, and nothing is trained on them
             if "offline" in entry:
                 deps |= offline.roles(self, entry["offline"], roles, str(before), key)
         digest = self.stage(kind, given, deps, key, f"{arm}/{name}/seed{seed}")

@@ -11,7 +11,7 @@ from interplay.study import check
 from interplay.study.arms import SPLIT, Own, Tree, replaced
 from interplay.study.tune import MIXES
 
-OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate", "offline", "forget", "retain", "samples"}
+OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate", "offline", "forget", "retain", "samples", "instances"}
 """Keys of a study's stage that are not keys of its kind's spec or its run block."""
 
 
@@ -57,6 +57,8 @@ def resolved(scale: Scale, stages: Tree, name: str, where: str) -> Any:
     if kind == "source":
         return entry
     given = {**scale.kinds.get(kind, {}), **{key: value for key, value in entry.items() if key not in OWN_KEYS}}
+    if kind == "teach":
+        given["task"] = stages["task"]
     spec = _spec(KINDS[kind].spec, given, f"{where}: stages.{name}")
     return {**{field: getattr(spec, field) for field in type(spec).model_fields}, **own, "corpus": corpus}
 

@@ -13,7 +13,7 @@ from interplay.study import data
 if TYPE_CHECKING:
     from interplay.study.expand import Expansion
 
-MAKERS = ("preference_pairs", "rated_pairs", "custom")
+MAKERS = ("preference_pairs", "rated_pairs", "conflict_pairs", "custom")
 """Steps that may make pairs; a function of the study's own may do anything."""
 RATED = ("rated_pairs", "custom")
 """Those of them that may say whose taste a pair is."""

@@ -5,7 +5,7 @@ judge."""
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from interplay.schema.base import UserError
 from interplay.schema.task import Task
@@ -13,12 +13,14 @@ from interplay.tasks import (
     bios,
     bios_search,
     calculator,
+    conflicts,
     kuhn,
     multihop,
     op_dag,
     op_dag_prose,
     qa,
     reformulated,
+    self_search,
     subproblems,
     taxonomy,
     tic_tac_toe,
@@ -26,6 +28,8 @@ from interplay.tasks import (
 )
 from interplay.tasks.multihop import problem as multihop_problem
 from interplay.tasks.multihop.item import Item
+from interplay.tasks.op_dag import posed
+from interplay.tasks.op_dag.render import names as letters
 from interplay.tasks.reformulated import form, surface
 from interplay.tasks.row import Row
 from interplay.tasks.subproblems import parts
@@ -33,6 +37,7 @@ from interplay.tasks.subproblems import parts
 ENVIRONMENTS: dict[str, ModuleType] = {
     "calculator": calculator,
     "bios_search": bios_search,
+    "self_search": self_search,
     "twenty_questions": twenty_questions,
     "tic_tac_toe": tic_tac_toe,
     "kuhn": kuhn,
@@ -51,6 +56,7 @@ FAMILIES: dict[str, ModuleType] = {
 """Families that generate problems, by the name of their task."""
 JUDGES: dict[str, ModuleType] = {
     **FAMILIES,
+    "conflicts": conflicts,
     "multihop": multihop,
     "qa": qa,
     "reformulated": reformulated,
@@ -61,6 +67,21 @@ ITEMS: dict[str, Callable[[Any], Item | None]] = {"multihop": multihop_problem.i
 """Families whose problems are, or hold, questions over documents: problem -> item; None for a problem that has no documents."""
 
 
+class Language(NamedTuple):
+    """How the prompts of a family are read that a model wrote."""
+
+    read: Callable[[str, Any], Any]
+    """(text, task) -> the problem that it poses, or one of the flaws."""
+    starts: Callable[[Any], str]
+    """task -> the characters that a prompt may begin with."""
+    end: str
+    """The token that ends a prompt, and stands nowhere else in one."""
+    flaws: tuple[str, ...]
+    """Why a text poses none."""
+
+
+LANGUAGES: dict[str, Language] = {"op_dag": Language(posed.posed, letters, posed.END, posed.FLAWS)}
+"""Families whose problems a model may write."""
 OPENED: dict[str, Callable[[Row], Row]] = {
     "reformulated": lambda row: surface.opened(row, form.read(row.graph)),
     "subproblems": parts.whole,

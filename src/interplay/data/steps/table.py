@@ -6,6 +6,7 @@ from typing import Any
 from interplay.data.steps.chain import citation, keychain, long_context, needle
 from interplay.data.steps.chat import chat_template
 from interplay.data.steps.compare import contamination, deduplicate
+from interplay.data.steps.conflict import conflict_pairs
 from interplay.data.steps.decompose import atoms, intervention, parts
 from interplay.data.steps.label import label
 from interplay.data.steps.measured import difficulty, pass_rate, preference_pairs, rejection_sampling
@@ -41,5 +42,6 @@ STEPS: dict[str, Callable[[Any, list[Row], Inputs], Made]] = {
     "rejection_sampling": rejection_sampling,
     "preference_pairs": preference_pairs,
     "rated_pairs": rated_pairs,
+    "conflict_pairs": conflict_pairs,
     "atoms": atoms,
 }

@@ -22,11 +22,15 @@ from interplay.schema.advantage import (
 def leave_one_out(spec: LeaveOneOutAdvantage, batch: Batch, now: Now) -> Tensor:
     """r_i - mean of r_j, j != i, of the group (RLOO, arXiv:2402.14740, eq. 7): n / (n - 1) times what is above the mean; 0 alone.
     A row set aside is compared with all that count."""
-    counted = batch.counted()
-    centred, _ = standardised(batch.rewards, batch.groups, counted)
-    size = means(counted, batch.groups, total=True)
+    return over_tokens(left_out(batch.rewards, batch.groups, batch.counted()), batch)
+
+
+def left_out(rewards: Tensor, groups: Tensor, counted: Tensor) -> Tensor:
+    """The same for (N,) float64 rewards of rows in groups (N,), of which those count that are `counted` (N,) bool: (N,)."""
+    centred, _ = standardised(rewards, groups, counted)
+    size = means(counted, groups, total=True)
     own = torch.where(counted, size / (size - 1).clamp(min=1), 1.0)
-    return over_tokens(centred * own, batch)
+    return centred * own
 
 
 def whitened(spec: WhitenedAdvantage, batch: Batch, now: Now) -> Tensor:

@@ -13,7 +13,7 @@ from interplay.rl.batch import Batch
 from interplay.rl.edits.d3s import d3s
 from interplay.rl.edits.dynamic_sampling import dynamic_sampling
 from interplay.rl.edits.rows import demonstrated, demonstrations, replay, replayed
-from interplay.rl.edits.tokens import gtpo_conflict, token_budget, top_entropy, uncertain_tokens
+from interplay.rl.edits.tokens import gtpo_conflict, information_mask, token_budget, top_entropy, uncertain_tokens
 from interplay.rl.now import Now
 
 BEFORE: dict[str, Callable[..., Batch]] = {
@@ -26,6 +26,7 @@ AFTER: dict[str, Callable[..., tuple[Batch, Tensor, Tensor]]] = {
     "token_budget": token_budget,
     "top_entropy": top_entropy,
     "uncertain_tokens": uncertain_tokens,
+    "information_mask": information_mask,
     "gtpo_conflict": gtpo_conflict,
     "replay": replayed,
     "demonstrations": demonstrated,

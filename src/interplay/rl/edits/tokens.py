@@ -1,11 +1,13 @@
-"""Edits that choose or weigh tokens by entropy, by agreement, or by a budget."""
+"""Edits that choose or weigh tokens by entropy, by agreement, by what they say, or by a budget."""
+
+import re
 
 import torch
 from torch import Tensor
 
 from interplay.rl.batch import Batch, take
 from interplay.rl.now import Now
-from interplay.schema.edit import ConflictTokens, TokenBudget, TopEntropy, UncertainTokens
+from interplay.schema.edit import ConflictTokens, InformationMask, TokenBudget, TopEntropy, UncertainTokens
 
 
 def token_budget(spec: TokenBudget, batch: Batch, advantage: Tensor, bears: Tensor, now: Now) -> tuple[Batch, Tensor, Tensor]:
@@ -32,6 +34,20 @@ def uncertain_tokens(
 ) -> tuple[Batch, Tensor, Tensor]:
     """Only tokens that the sampling policy gave less than the threshold bear loss (SPO, arXiv:2505.23564)."""
     return batch, advantage, bears & (batch.logprobs.exp() < spec.threshold)
+
+
+def information_mask(
+    spec: InformationMask, batch: Batch, advantage: Tensor, bears: Tensor, now: Now
+) -> tuple[Batch, Tensor, Tensor]:
+    """Tokens that begin behind `begin` and up to `end`, that included, bear no loss (SSRL, arXiv:2508.10874)."""
+    information = re.compile(f"(?<={re.escape(spec.begin)}).*?(?:{re.escape(spec.end)}|$)", re.DOTALL)
+    bears = bears.clone()
+    for row, text in enumerate(batch.completions):
+        starts = now.offsets(batch.tokens[row, : int(batch.lengths[row])].tolist(), text)
+        found = [match.span() for match in information.finditer(text)]
+        inside = [place for place, start in enumerate(starts) if any(low <= start < high for low, high in found)]
+        bears[row, inside] = False
+    return batch, advantage, bears
 
 
 def gtpo_conflict(spec: ConflictTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: Now) -> tuple[Batch, Tensor, Tensor]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from interplay.rl import custom
 from interplay.rl.rewards.citation import citation
-from interplay.rl.rewards.outcome import outcome, payoff
+from interplay.rl.rewards.outcome import formatted, outcome, payoff
 from interplay.rl.rewards.process import process
 from interplay.rl.rewards.reward import Rewards
 from interplay.rl.rewards.steps import steps
@@ -22,6 +22,7 @@ def own(spec: Custom, problems: Sequence, completions: Sequence[str], verdicts: 
 
 MEMBERS: dict[str, Callable[..., Rewards]] = {
     "outcome": outcome,
+    "format": formatted,
     "payoff": payoff,
     "process": process,
     "subproblems": subproblem,

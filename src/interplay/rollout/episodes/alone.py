@@ -32,7 +32,7 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
         thread.verdicts.append((text, setting.verify(row, text) if ends else None))
         return None if ends else reply.text
 
-    return _played(spec, setting, asked, answer)
+    return _played(spec, setting._replace(stop=spec.stop), asked, answer)
 
 
 def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Callable[[Thread, bool], str | None]) -> Played:

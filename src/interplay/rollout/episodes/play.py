@@ -30,6 +30,8 @@ class Setting(NamedTuple):
     """What a text is worth as an answer to a problem."""
     problem: Callable[[Row], Any] = lambda row: None
     """The gold of a row."""
+    stop: str | None = None
+    """Text at which a turn ends, whatever was written behind it."""
 
 
 class Turn(NamedTuple):
@@ -121,10 +123,18 @@ def _write(setting: Setting, threads: Sequence[Thread], made: Rollouts) -> None:
     written = [tokens[:n] for tokens, n in zip(made.tokens.tolist(), lengths, strict=True)]
     texts = setting.decode(written)
     for i, thread in enumerate(threads):
-        thread.written.append(written[i])
-        thread.logprobs.append(chances[i][: lengths[i]])
-        thread.said.append(texts[i].replace(MARK, ""))
-        thread.truncated = bool(made.truncated[i])
+        stopped = setting.stop is not None and setting.stop in texts[i]
+        kept, text = _up_to(setting, written[i]) if stopped else (lengths[i], texts[i])
+        thread.written.append(written[i][:kept])
+        thread.logprobs.append(chances[i][:kept])
+        thread.said.append(text.replace(MARK, ""))
+        thread.truncated = bool(made.truncated[i]) and not stopped
+
+
+def _up_to(setting: Setting, tokens: list[int]) -> tuple[int, str]:
+    """How many of the tokens there are up to the first that completes the text to stop at, and what they say."""
+    heads = setting.decode([tokens[: n + 1] for n in range(len(tokens))])
+    return next((n + 1, head) for n, head in enumerate(heads) if (setting.stop or "") in head)
 
 
 class Line(NamedTuple):

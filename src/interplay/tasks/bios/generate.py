@@ -3,7 +3,7 @@
 from interplay.schema.base import UserError
 from interplay.schema.bios import COMPOSITES, Bios
 from interplay.tasks.bios.problem import Problem
-from interplay.tasks.bios.world import Path, contextual_paths, draw_object, draw_person, paths, shuffled, world
+from interplay.tasks.bios.world import Path, contextual_paths, draw_object, draw_person, parametric_paths, paths, shuffled, world
 from interplay.tasks.facts import About, Fact
 from interplay.tasks.op_dag.stream import Draw, between, stream
 
@@ -26,6 +26,9 @@ def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
         return Problem(task.level, task.surface, (index // len(order)) % FORMS, (order[index % len(order)],), ())
     if task.level == "reading":
         return _reading(task, op, form, draw)
+    if task.level == "by_heart":
+        known = parametric_paths(task, op)
+        return Problem(task.level, task.surface, form, _chain(task, known[draw() % len(known)], draw), ())
     chosen = paths(task, op)[task.level] if task.level in COMPOSITES else contextual_paths(task, op)
     hops = _chain(task, chosen[draw() % len(chosen)], draw)
     context = _context(task, hops, between(draw, task.distractors), draw)
@@ -50,7 +53,7 @@ def _reading(task: Bios, op: int, form: int, draw: Draw) -> Problem:
             subject = other if turn == 1 and not only else its_object if turn == 2 and its_relation in known.links else subject
         if (subject, relation) not in facts:
             facts[subject, relation] = draw_object(draw, subject, relation, known.people, known.values, task.zipf)
-    context = _grouped(facts, draw)
+    context = grouped(facts, draw)
     return Problem(task.level, task.surface, form, tuple(context[draw() % op] for _ in range(op)), context)
 
 
@@ -106,10 +109,10 @@ def _context(task: Bios, hops: tuple[Fact, ...], distractors: int, draw: Draw) -
             facts[subject, relation] = there
             beside.append(Fact(subject, relation, there))
             break
-    return _grouped(facts, draw)
+    return grouped(facts, draw)
 
 
-def _grouped(facts: dict[About, str], draw: Draw) -> tuple[Fact, ...]:
+def grouped(facts: dict[About, str], draw: Draw) -> tuple[Fact, ...]:
     """Each person's facts together, people and facts in random order."""
     grouped: dict[str, list[Fact]] = {}
     for (subject, relation), there in shuffled(draw, list(facts.items())):

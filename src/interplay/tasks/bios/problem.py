@@ -12,7 +12,7 @@ class Problem(NamedTuple):
     """A question with the facts that lead to its answer."""
 
     mode: str
-    """The level: statement, parametric, contextual, reading, iid, composition, zero_shot or in_context."""
+    """The level: statement, parametric, contextual, reading, iid, composition, zero_shot, in_context or by_heart."""
     surface: Surface
     form: int
     """prose: how the first fact of the context reads; the next ones follow by turns."""

@@ -21,6 +21,11 @@ class Rendered(NamedTuple):
 
 def render(problem: Problem, task: Bios) -> Rendered:
     """Prompt, gold solution, and answer."""
+    return written(problem)
+
+
+def written(problem: Problem) -> Rendered:
+    """Prompt, gold solution, and answer of a problem, which knows its own surface."""
     answer = problem.answer
     if problem.mode == "statement":
         return Rendered(stub(problem), f"{answer}.", answer)

@@ -49,6 +49,11 @@ def contextual_paths(task: Bios, hops: int) -> tuple[Path, ...]:
     return _all_paths(hops, world(task).contextual)
 
 
+def parametric_paths(task: Bios, hops: int) -> tuple[Path, ...]:
+    """All paths of parametric relations."""
+    return _all_paths(hops, tuple(name for name in task.all_relations() if name in task.weights()))
+
+
 def shuffled(draw: Draw, items: list) -> list:
     """The items in random order (Fisher and Yates)."""
     for last in range(len(items) - 1, 0, -1):

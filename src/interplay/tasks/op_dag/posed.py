@@ -1,0 +1,184 @@
+"""Reading a prompt: the problem that a text poses, or why it poses none. The inverse of rendering, for texts that a model wrote.
+
+A text is taken apart by the parser of steps (parse.py) and never evaluated as code. What is accepted is what the task's own
+generator may write: definitions of its letters, one operator each, the constant last, no name read twice in one definition; all
+that is read is defined once and without circles, in distractors, too; the question has one answer, and without a modulus no value
+leaves [0, max_value]. How many distractors and fillers there are is free."""
+
+import re
+from typing import NamedTuple
+
+from interplay.schema.op_dag import OpDag
+from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Form, Node, Problem
+from interplay.tasks.op_dag.parse import Expression, evaluate, part_cached
+from interplay.tasks.op_dag.render import ASK, EQUALS, FILLER, SECTION, STEP, UNKNOWN, names
+
+UNFINISHED, GRAMMAR, REPEATED, UNDEFINED, CIRCULAR, UNANSWERABLE, RANGE = FLAWS = (
+    "unfinished",
+    "grammar",
+    "repeated",
+    "undefined",
+    "circular",
+    "unanswerable",
+    "range",
+)
+"""Why a text poses no problem. unfinished: the prompt does not end; grammar: it is not in the language of the task; repeated: a
+name is defined twice; undefined: one that is read or asked for is not; circular: it needs itself; unanswerable: the given value
+fits no value of the unknown, or several; range: a value leaves that of the task."""
+END = SECTION
+"""The token that ends a prompt, and stands nowhere else in one."""
+LONGEST = 100
+"""Characters of a definition."""
+_GIVEN = re.compile(r"0|[1-9][0-9]{0,17}")
+
+
+class Defined(NamedTuple):
+    """One definition as the text has it."""
+
+    name: str
+    operator: str
+    reads: tuple[str, ...]
+    constant: int | None
+    expression: Expression
+    dots: int
+    """Neutral characters behind it."""
+
+
+class Worth(NamedTuple):
+    """What the nodes of a problem come to."""
+
+    values: tuple[int, ...]
+    slopes: tuple[int, ...]
+
+
+def posed(text: str, task: OpDag) -> Problem | str:
+    """The problem of the prompt that a text begins with, or one of FLAWS. Whatever follows the prompt's end is not looked at.
+    Never raises on account of the text."""
+    prompt, end, _ = text.partition(END)
+    if not end:
+        return UNFINISHED
+    body, ask, question = prompt.partition(ASK)
+    goal, equals, given = question.partition(EQUALS)
+    mode = REVERSE if equals else FORWARD
+    bare = body.lstrip(FILLER)
+    found = [_definition(piece, task) for piece in bare.split(STEP)]
+    defined = [one for one in found if one is not None]
+    unknowns = sum(not one.reads and one.constant is None for one in defined)
+    asked = len(goal) == 1 and goal in names(task) and any(name == mode and share for name, share in task.modes.items())
+    stated = not equals or _is_value(given, task)
+    if not ask or not asked or not stated or len(defined) < len(found) or unknowns != (mode == REVERSE):
+        return GRAMMAR
+    places = {one.name: place for place, one in enumerate(defined)}
+    if len(places) < len(defined):
+        return REPEATED
+    if goal not in places or any(name not in places for one in defined for name in one.reads):
+        return UNDEFINED
+    order = _evaluation(defined, places)
+    if order is None:
+        return CIRCULAR
+    needed = _needed(defined, places, goal)
+    chain = [place for place in order if place in needed]
+    forms = _forms(defined, chain, task.modulus)
+    worth = None if forms is None else _worth(forms, int(given) if given else None, task.modulus)
+    if worth is None:
+        return UNANSWERABLE
+    if task.modulus is None and not all(0 <= value <= task.max_value for value in worth.values):
+        return RANGE
+    nodes = [*chain, *(place for place in order if place not in needed)]
+    where = {defined[place].name: at for at, place in enumerate(nodes)}
+    return Problem(
+        mode=mode,
+        modulus=task.modulus,
+        nodes=tuple(_node(defined[place], where) for place in nodes),
+        necessary=len(chain),
+        values=worth.values,
+        slopes=worth.slopes,
+        order=tuple(where[one.name] for one in defined),
+        filler=(len(body) - len(bare), *(one.dots for one in defined)),
+    )
+
+
+def _definition(piece: str, task: OpDag) -> Defined | None:
+    """The definition that a piece of text is, or None if it is none."""
+    text = piece.rstrip(FILLER)
+    name, known = text[:1], names(task)
+    part = part_cached(text[1:], task.modulus) if 1 < len(text) <= LONGEST and name in known else None
+    if part is None or text[1] == "-":
+        return None
+    operands = [operand for _, operand in part.expression]
+    signs = {sign for sign, _ in part.expression[1:]}
+    reads = tuple(operand for operand in operands if isinstance(operand, str))
+    rest = operands[len(reads) :]
+    if text[1:] == UNKNOWN:
+        return Defined(name, "", (), None, part.expression, len(piece) - len(text))
+    constant = _constant(rest[0], task) if rest else None
+    fits = len(signs) <= 1 and signs <= set(task.operators) and all(operand in known for operand in reads)
+    fits = fits and tuple(operands[: len(reads)]) == reads and len(set(reads)) == len(reads)
+    if not fits or len(operands) > max(2, task.max_parents) or len(rest) > 1 or (rest and constant is None):
+        return None
+    return Defined(name, "".join(signs), reads, constant, part.expression, len(piece) - len(text))
+
+
+def _constant(operand: object, task: OpDag) -> int | None:
+    """The number that an operand is; None where it is another thing, or no residue."""
+    if not isinstance(operand, tuple) or len(operand) != 2 or operand[0]:
+        return None
+    return operand[1] if task.modulus is None or operand[1] < task.modulus else None
+
+
+def _is_value(text: str, task: OpDag) -> bool:
+    return _GIVEN.fullmatch(text) is not None and (task.modulus is None or int(text) < task.modulus)
+
+
+def _evaluation(defined: list[Defined], places: dict[str, int]) -> list[int] | None:
+    """All places, each after what it reads, the unknown first; None where they go in a circle."""
+    left = sorted(range(len(defined)), key=lambda place: bool(defined[place].reads) or defined[place].constant is not None)
+    order: list[int] = []
+    while left:
+        ready = [place for place in left if all(places[name] in order for name in defined[place].reads)]
+        if not ready:
+            return None
+        order += ready
+        left = [place for place in left if place not in ready]
+    return order
+
+
+def _needed(defined: list[Defined], places: dict[str, int], goal: str) -> set[int]:
+    """The places that the goal's value rests on, its own included."""
+    found: set[int] = set()
+    waiting = [places[goal]]
+    while waiting:
+        place = waiting.pop()
+        if place not in found:
+            found.add(place)
+            waiting += [places[name] for name in defined[place].reads]
+    return found
+
+
+def _forms(defined: list[Defined], chain: list[int], modulus: int | None) -> list[Form] | None:
+    """The linear form of each place of the chain; None where one is not linear."""
+    known: dict[str, Form] = {}
+    for place in chain:
+        form = evaluate(defined[place].expression, known, modulus)
+        if form is None:
+            return None
+        known[defined[place].name] = form
+    return [known[defined[place].name] for place in chain]
+
+
+def _worth(forms: list[Form], given: int | None, modulus: int | None) -> Worth | None:
+    """Values and coefficients, the goal's value being `given` where the unknown is asked for; None where that has not just one
+    answer."""
+    slope, constant = forms[-1]
+    if given is None:
+        return Worth(tuple(form[1] for form in forms), tuple(form[0] for form in forms))
+    rest = given - constant
+    if not slope or (modulus is None and rest % slope):
+        return None
+    unknown = rest * pow(slope, -1, modulus) % modulus if modulus else rest // slope
+    values = [a * unknown + b for a, b in forms]
+    return Worth(tuple(value % modulus if modulus else value for value in values), tuple(a for a, _ in forms))
+
+
+def _node(one: Defined, where: dict[str, int]) -> Node:
+    return Node(one.name, one.operator, tuple(where[name] for name in one.reads), one.constant)

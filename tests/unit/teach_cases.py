@@ -1,0 +1,73 @@
+"""Runs of teaching for tests: a model that writes problems of its task and nothing else, and small specs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import world
+
+from interplay.data import pool as pools
+from interplay.data import sets, tokenizer
+from interplay.data.batches import Batch, layout
+from interplay.model import folder
+from interplay.optim import optimizer
+from interplay.schema.model import Optimizer, TuneOptimizer
+from interplay.schema.run import Run
+from interplay.schema.teach import TeachSpec
+from interplay.train.loss import token_losses
+
+METHOD: dict[str, Any] = {
+    "paper": "test",
+    "planner": {"name": "fixed", "num_generations": 4},
+    "advantage": {"name": "leave_one_out"},
+    "loss": {"name": "gpg", "loss_type": "luspo"},
+}
+HOW = Run(engine_batch=64, micro_batch_tokens=2000, save_minutes=0.0)
+
+
+def spec_of(**more: Any) -> TeachSpec:
+    values: dict[str, Any] = {
+        "method": METHOD,
+        "mix": [1.0],
+        "task": world.TASK,
+        "steps": 2,
+        "prompts_per_step": 4,
+        "max_completion_length": 16,
+        "datasets": 2,
+        "problems_per_dataset": 8,
+        "inner_steps": 2,
+        "probe_problems": 6,
+        "probe_samples": 4,
+        "max_proposal_length": 24,
+        "by": "answer",
+        "reward": {"name": "outcome"},
+        "optimizer": TuneOptimizer(learning_rate=3e-3),
+        "teacher_optimizer": TuneOptimizer(learning_rate=1e-3),
+    }
+    return TeachSpec(**{**values, **more})
+
+
+def writer(results: Path, digest: str, learnt: Path, steps: int = 240) -> Path:
+    """`results/pretrain/<digest>`: a model that was trained for a moment on the whole texts of the problem set `learnt`."""
+    out = world.model(results, digest)
+    decoder, words = folder.load(out / "model"), tokenizer.load(out)
+    eos = tokenizer.special(out).eos
+    texts = [[*ids, eos] for ids in pools.encode(words, [row.prompt + row.solution for row in sets.rows(learnt, 0)])]
+    rule = Optimizer(name="adamw", learning_rate=5e-3)
+    optimizers = optimizer.build(rule, decoder.named_parameters())
+    batch = _batch(texts)
+    for _ in range(steps):
+        token_losses(decoder, batch, torch.float32).mean().backward()
+        optimizer.step(optimizers, list(decoder.parameters()), 1.0)
+    folder.save(decoder, out / "model", out / "tokenizer")
+    return out
+
+
+def _batch(texts: list[list[int]]) -> Batch:
+    lengths = np.array([len(text) for text in texts])
+    flat = np.array([token for text in texts for token in text])
+    first = np.cumsum(lengths) - lengths
+    bears = np.ones(len(flat), dtype=bool)
+    bears[first] = False
+    return layout(flat, lengths, bears, torch.device("cpu"))
