@@ -139,4 +139,40 @@ PAPERS = (
         "One rollout per prompt with a tracked baseline and prioritised sampling beats groups.",
         "single_stream",
     ),
+    Paper(
+        "DisCO", "2505.12366", "methods/showdown", "rollouts",
+        "Scores of right completions are raised against those of wrong ones directly, within a constraint on the step, which "
+        "beats GRPO and its kin by 7 points on average.",
+        "disco",
+    ),
+    Paper(
+        "GSPO", "2507.18071", "methods/showdown", "rollouts",
+        "Ratios of whole sequences in place of those of tokens train more stably and to higher scores than GRPO.",
+        "gspo",
+    ),
+    Paper(
+        "CISPO", "2506.13585", "methods/showdown", "rollouts",
+        "Capping the weights of tokens in place of dropping their gradients reaches DAPO's scores in half the steps.",
+        "cispo",
+    ),
+    Paper(
+        "DAPO", "2503.14476", "methods/showdown", "rollouts",
+        "A raised upper clip, dropping groups that say nothing, the mean over tokens and a length penalty beat GRPO.",
+        "dapo",
+    ),
+    Paper(
+        "Pass@k training", "2508.10751", "methods/showdown", "rollouts",
+        "Paying groups for the best of k explores more, and pass@1 does not suffer.",
+        "pass_k",
+    ),
+    Paper(
+        "RLOO", "2402.14740", "methods/showdown", "rollouts",
+        "REINFORCE with the other completions' mean as baseline is as good as PPO or better.",
+        "rloo",
+    ),
+    Paper(
+        "PPO", "1707.06347", "methods/showdown", "rollouts",
+        "Several clipped passes over a batch with advantages from a critic.",
+        "ppo",
+    ),
 )  # fmt: skip
