@@ -224,6 +224,7 @@ def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: ma
     assert re.search(r"^\| d3s \| 1 \|.*\| tie \|$", written, re.M)
     assert re.search(r"^\| pcl \| 1 \|.*\| better \|$", written, re.M)
     assert "Noise floor 4.2: grpo=1_again − grpo=1" in written
+    assert re.search(r"\| \+39\.6<br>\[\+3\d\.\d, \+4\d\.\d\]<br>\+37\.5 · \+37\.5 · \+43\.8 \|", written), "one unit throughout"
     tex = contrast_text.as_latex(made, "title")
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 1
     assert len({line.count("&") for line in tex.splitlines() if line.endswith(r"\\")}) == 1

@@ -5,9 +5,11 @@ import io
 
 import numpy as np
 
+from interplay.report import measure
 from interplay.report.contrast import COMPARED, Block, Made, Row
+from interplay.report.estimate import Estimate
 from interplay.report.tables import label
-from interplay.report.text import OVER_PROMPTS, digits, interval, over_prompts, per_seed, percent, tex
+from interplay.report.text import OVER_PROMPTS, digits, interval, over_prompts, per_seed, tex
 
 FIELDS = ["column", "cell", "name", "arm", "chosen", "tuning", "estimate", "low", "high", "over", "seeds", "per_seed"]
 FIELDS += ["against", "difference", "difference_low", "difference_high", "difference_over", "floor", "floor_low", "floor_high"]
@@ -28,11 +30,18 @@ def cells(made: Made, block: Block, row: Row) -> list[list[str]]:
     first = row.verdict == COMPARED
     name = [row.chosen.name] + (["what the others are compared with"] if first else [])
     chosen = [[row.chosen.value or "–"]] if made.contrast.tune else []
-    shown = [percent(row.estimate.value), interval(row.estimate), per_seed(row.estimate)] if row.estimate.seeds else ["missing"]
-    gap = [percent(row.gap.value, True), interval(row.gap, True), per_seed(row.gap, True)] if row.gap.seeds else ["–"]
+    shown = told(row.estimate, block.metric) if row.estimate.seeds else ["missing"]
+    gap = told(row.gap, block.metric, True) if row.gap.seeds else ["–"]
+    floor = measure.of(block.metric).shown(block.floor.size)
     adjusted = [[p(row.adjusted)]] if made.contrast.correction == "holm" else []
-    found = [name, *chosen, shown, gap, [percent(block.floor.size)], [p(row.p)], *adjusted, ["–" if first else row.verdict]]
+    found = [name, *chosen, shown, gap, [floor], [p(row.p)], *adjusted, ["–" if first else row.verdict]]
     return [[line for line in lines if line] for lines in found]
+
+
+def told(estimate: Estimate, metric: str, signed: bool = False) -> list[str]:
+    """Value, interval and the value at each seed, in the unit of the metric."""
+    value = measure.of(metric).shown(estimate.value, signed)
+    return [value, interval(estimate, signed, metric), per_seed(estimate, signed, metric)]
 
 
 def p(number: float) -> str:
@@ -48,11 +57,13 @@ def caption(block: Block) -> str:
     said = f"{label(block.column, block.metric)}."
     if np.isnan(floor.size):
         return f"{said} No noise floor: {'; '.join(floor.gap.missing) or 'no identical runs are there'}."
-    said += f" Noise floor {percent(floor.size)}: {floor.arm} − {floor.twin}, which differ in their random stream alone, is "
-    said += f"{percent(floor.gap.value, True)} {interval(floor.gap, True)} over {floor.gap.over}."
+    unit = measure.of(block.metric)
+    value, between, _ = told(floor.gap, block.metric, True)
+    said += f" Noise floor {unit.shown(floor.size)}: {floor.arm} − {floor.twin}, which differ in their random stream alone, is "
+    said += f"{value} {between} over {floor.gap.over}."
     if np.isnan(floor.deviation):
         return said
-    return f"{said} Standard deviation of identical runs: {percent(floor.deviation)} (pooled over {floor.runs} runs)."
+    return f"{said} Standard deviation of identical runs: {unit.shown(floor.deviation)} (pooled over {floor.runs} runs)."
 
 
 def notes(made: Made) -> list[str]:

@@ -30,7 +30,7 @@ def percent(number: float, signed: bool = False) -> str:
     return measure.SHARE.shown(number, signed)
 
 
-def interval(estimate: Estimate, signed: bool = False, metric: str = "") -> str:
+def interval(estimate: Estimate, signed: bool, metric: str) -> str:
     """`[38.0, 44.4]` in the unit of the metric, marked where it is uncertain over prompts and not over seeds."""
     low, high = (measure.of(metric).shown(end, signed) for end in (estimate.low, estimate.high))
     return f"[{low}, {high}]{OVER_PROMPTS if over_prompts(estimate) else ''}"
@@ -41,7 +41,7 @@ def over_prompts(estimate: Estimate) -> bool:
     return "prompts" in estimate.over
 
 
-def per_seed(estimate: Estimate, signed: bool = False, metric: str = "") -> str:
+def per_seed(estimate: Estimate, signed: bool, metric: str) -> str:
     """Each seed's value in the unit of the metric; empty where one model stands for all, since it would repeat the estimate."""
     if estimate.models < 2:
         return ""
