@@ -25,7 +25,7 @@ PAPERS = (
         "elsewhere.",
     ),
     Paper(
-        "On the Interplay of Pre-Training, Mid-Training, and RL, in four minutes", "2512.07783", "quickstart", "main",
+        "On the Interplay of Pre-Training, Mid-Training, and RL, in minutes", "2512.07783", "quickstart", "main",
         "The same at the smallest size that shows it.",
     ),
     Paper(
