@@ -54,7 +54,7 @@ class Course(NamedTuple):
     hard: Pool
     instances: list[Row]
     known: Weights
-    """Of the student that the next students start from; written in place."""
+    """Of the student that the next students start from; a promotion puts others in their place."""
 
 
 class Offered(NamedTuple):
@@ -147,8 +147,7 @@ def restored(course: Course, out: Path) -> int:
     if saved is None:
         return 0
     done, tensors, _ = saved
-    for name, known in checkpoint.with_prefix(tensors, STUDENT).items():
-        course.known[name].copy_(known)
+    course.known.update(checkpoint.with_prefix(tensors, STUDENT))
     if course.teacher:
         learner = course.teacher.learner
         checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
@@ -238,8 +237,7 @@ def valued(course: Course, offered: Offered, step: int, factor: float) -> Paid:
     rewards = pay.grounded(before, after, asked) if learnt is None else learnt
     best = pay.promoted(rewards, [k in found for k in range(spec.datasets)], spec.promote_threshold)
     if best is not None:
-        for name, known in found[best].weights.items():
-            course.known[name].copy_(known)
+        course.known.update(found[best].weights)
     rates = {
         "probe_before": before / asked,
         "probe_after": sum(after) / len(after) / asked,
