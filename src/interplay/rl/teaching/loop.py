@@ -16,7 +16,7 @@ from interplay.data import sets
 from interplay.data import tokenizer as text
 from interplay.data.pool import Pool
 from interplay.model import folder
-from interplay.model.device import device
+from interplay.model.device import placed
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl.advantages.group import over_tokens
 from interplay.rl.batch import Batch
@@ -106,9 +106,9 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    at, dtype, init = device(how), getattr(torch, spec.dtype), inputs["init"]
-    student = folder.load(init / "model").to(at)
-    reference = folder.load(init / "model").to(at).requires_grad_(False) if spec.method.loss.refers() else None
+    dtype, init = getattr(torch, spec.dtype), inputs["init"]
+    student = placed(folder.load(init / "model"), how)
+    reference = placed(folder.load(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
     tokenizer = text.load(init)
     school = School(
         spec=spec,
@@ -124,7 +124,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
     pools.check_prompts(hard, tokenizer, spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = folder.load(init / "model").to(at)
+        model = placed(folder.load(init / "model"), how)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,
