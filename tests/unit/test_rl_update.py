@@ -108,19 +108,34 @@ def test_temperature_divides_the_logits() -> None:
     assert got.item() == pytest.approx(expected.item(), abs=1e-5)
 
 
-def test_micro_batches_hold_every_row_once_within_their_tokens() -> None:
-    batch = batch_of(REWARDS)
+@pytest.mark.parametrize("share", [True, False])
+def test_micro_batches_hold_every_row_once_within_their_tokens(share: bool) -> None:
+    batch, policy = batch_of(REWARDS), decoder()
+    policy.share_prompts = share
     rows = torch.tensor([0, 1, 3, 4, 7, 9, 12, 13])
 
     def cost(piece: list[int]) -> int:
-        prompts = {tuple(batch.prompts[i]) for i in piece}
-        return len(prompts) * max(map(len, prompts)) + len(piece) * max(int(batch.lengths[i]) for i in piece)
+        prompts = [tuple(batch.prompts[i]) for i in piece]
+        return len(set(prompts) if share else prompts) * max(map(len, prompts)) + len(piece) * max(
+            int(batch.lengths[i]) for i in piece
+        )
 
     for tokens, pieces in ((10**6, 1), (40, None), (1, 8)):
-        cut = [piece.tolist() for piece in micro_batches(batch, rows, tokens)]
+        cut = [piece.tolist() for piece in micro_batches(policy, batch, rows, tokens)]
         assert sorted(i for piece in cut for i in piece) == rows.tolist()
         assert pieces in (None, len(cut))
         assert all(cost(piece) <= tokens or len(piece) == 1 for piece in cut)
+
+
+def test_prompts_that_pass_once_or_before_each_completion_give_one_update() -> None:
+    batch, found = batch_of(REWARDS), {}
+    for share in (True, False):
+        policy = decoder()
+        policy.share_prompts = share
+        values = update(learner(policy), batch, advantage_of(batch), 1)
+        found[share] = values["loss"], values["grad_norm"], torch.cat([p.detach().flatten() for p in policy.parameters()])
+    assert found[True][:2] == pytest.approx(found[False][:2], rel=1e-5)
+    torch.testing.assert_close(found[True][2], found[False][2], atol=1e-5, rtol=1e-4)
 
 
 def test_one_step_is_the_gradient_of_the_advantage_weighted_log_likelihood() -> None:

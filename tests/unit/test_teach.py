@@ -84,7 +84,9 @@ def test_a_student_that_does_not_learn_earns_its_teacher_nothing(inputs: dict[st
 
 
 def test_hard_problems_that_are_solved_already_pay_nothing(inputs: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:
-    everything = lambda school, rows, n, *words: loop.records.Asked([n] * len(rows), n)  # noqa: E731
+    def everything(school: Any, rows: list[Any], n: int, *words: Any) -> Any:
+        return loop.records.Asked([n] * len(rows), n)
+
     monkeypatch.setattr(loop, "ask", everything)
     record = loop.run(spec_of(invalid_penalty=0.0), inputs, tmp_path, HOW)
     assert all((line["probe_before"], line["reward"], line["promoted"]) == (1.0, 0.0, 0.0) for line in read(tmp_path))

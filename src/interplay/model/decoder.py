@@ -95,6 +95,8 @@ class Decoder(nn.Module):
     def __init__(self, shape: Shape, vocab_size: int) -> None:
         super().__init__()
         self.shape, self.vocab_size = shape, vocab_size
+        self.share_prompts = True
+        """Whether `shared.predicting` passes equal prompts once."""
         self.model = _Model(shape, vocab_size)
         if not shape.tie_word_embeddings:
             self.lm_head = _Affine(vocab_size, shape.hidden_size)

@@ -2,9 +2,16 @@
 
 import torch
 
+from interplay.model.decoder import Decoder
 from interplay.schema.run import Run
 
 
 def device(how: Run) -> torch.device:
     """The GPU of a stage that was given one and finds it there; else the CPU."""
     return torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu")
+
+
+def placed(decoder: Decoder, how: Run) -> Decoder:
+    """The decoder where the stage computes, passing prompts as its run block says."""
+    decoder.share_prompts = how.share_prompts
+    return decoder.to(device(how))

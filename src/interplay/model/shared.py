@@ -48,11 +48,12 @@ def predicting(
 ) -> tuple[Tensor, Tensor]:
     """Final hidden states (M, D) in `dtype` from which the real tokens of completions are predicted, and where those stand,
     (n, T) bool. `tokens` (n, T) int64, padded on the right, lie on the decoder's device; `lengths` (n,) are those of the
-    completions, which follow the n `prompts`. Equal prompts pass once.
+    completions, which follow the n `prompts`. Equal prompts pass once
+    where the decoder shares them.
 
     Only places that predict a token come back: nobody asks about the rest."""
     device = tokens.device
-    padded, prompt_lengths, group = distinct(prompts)
+    padded, prompt_lengths, group = distinct(prompts, decoder.share_prompts)
     states = hidden(decoder, padded.to(device), prompt_lengths.to(device), group.to(device), tokens, dtype)
     where = (torch.arange(tokens.shape[1]) < lengths.cpu()[:, None]).to(device)
     return states[where], where
@@ -65,13 +66,15 @@ def token_logps(decoder: Decoder, prompts: list[list[int]], tokens: Tensor, leng
     return torch.zeros(tokens.shape, device=tokens.device).masked_scatter(where, logs)
 
 
-def distinct(prompts: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct prompts (G,P) int64 padded with 0, their lengths (G,), and which of them each of the n prompts is, (n,)."""
+def distinct(prompts: list[list[int]], share: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The distinct prompts (G,P) int64 padded with 0, their lengths (G,), and which of them each of the n prompts is, (n,).
+    Unless they `share`, each of the n is its own."""
     number: dict[tuple[int, ...], int] = {}
-    group = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts]
-    longest = max(map(len, number))
-    padded = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in number])
-    return padded, torch.tensor([len(prompt) for prompt in number]), torch.tensor(group)
+    group = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts] if share else list(range(len(prompts)))
+    few = list(number) if share else [tuple(prompt) for prompt in prompts]
+    longest = max(map(len, few))
+    padded = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in few])
+    return padded, torch.tensor([len(prompt) for prompt in few]), torch.tensor(group)
 
 
 def _mask(seen: Tensor, dtype: torch.dtype) -> Tensor:

@@ -30,7 +30,7 @@ class Critic:
         """(N,T) float32 without a gradient, 0 past a completion."""
         found = torch.zeros(batch.tokens.shape)
         with torch.no_grad():
-            for rows in micro_batches(batch, torch.arange(len(batch)), self.tokens):
+            for rows in micro_batches(self.network.decoder, batch, torch.arange(len(batch)), self.tokens):
                 found[rows] = self._values(batch, rows)
         return found
 
@@ -44,7 +44,7 @@ class Critic:
         losses = []
         for _ in range(self.spec.num_iterations if mask.any() else 0):
             loss = 0.0
-            for rows in micro_batches(batch, mask.any(1).nonzero()[:, 0], self.tokens):
+            for rows in micro_batches(self.network.decoder, batch, mask.any(1).nonzero()[:, 0], self.tokens):
                 per_token = value_loss(self._values(batch, rows), old[rows], returns[rows], self.spec.cliprange_value)
                 part = (per_token * mask[rows]).sum() / mask.sum()
                 part.backward()

@@ -18,7 +18,7 @@ from torch import Tensor
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
 from interplay.model import folder
-from interplay.model.device import device
+from interplay.model.device import placed
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl import records
 from interplay.rl.advantages.table import advantages, cut, remember
@@ -66,9 +66,9 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, L
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    at = device(how)
-    policy = folder.load(inputs["init"] / "model").to(at)
-    reference = folder.load(inputs["init"] / "model").to(at).requires_grad_(False) if spec.method.loss.refers() else None
+    policy = placed(folder.load(inputs["init"] / "model"), how)
+    base = inputs["init"] / "model"
+    reference = placed(folder.load(base), how).requires_grad_(False) if spec.method.loss.refers() else None
     optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
     lagged = lagging(spec.method.decoding, policy)
     learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)

@@ -22,10 +22,10 @@ class Scores(NamedTuple):
     divergence: Tensor | None = None
 
 
-def micro_batches(batch: Batch, rows: Tensor, tokens: int) -> list[Tensor]:
-    """Cut `rows` (M,) int64 into pieces of at most `tokens` tokens, padding counted and shared prompts once (a row that exceeds
-    that by itself stands alone). Groups stay together as far as they can and those of about one length meet, so that little is
-    padded."""
+def micro_batches(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> list[Tensor]:
+    """Cut `rows` (M,) int64 into pieces of at most `tokens` tokens, padding counted and prompts once where `decoder` shares them
+    (a row that exceeds that by itself stands alone). Groups stay together as far as they can and those of about one length meet,
+    so that little is padded."""
     lengths, groups = batch.lengths.tolist(), batch.groups.tolist()
     longest: dict[int, int] = {}
     for i in rows.tolist():
@@ -35,8 +35,9 @@ def micro_batches(batch: Batch, rows: Tensor, tokens: int) -> list[Tensor]:
     wide = high = 0
     for i in sorted(rows.tolist(), key=lambda i: (-longest[groups[i]], groups[i], -lengths[i])):
         with_it = prompts | {tuple(batch.prompts[i])}
+        passing = len(with_it) if decoder.share_prompts else len(pieces[-1]) + 1 if pieces else 1
         wide, high = max(wide, lengths[i]), max(high, len(batch.prompts[i]))
-        if not pieces or (len(pieces[-1]) + 1) * wide + len(with_it) * high > tokens:
+        if not pieces or (len(pieces[-1]) + 1) * wide + passing * high > tokens:
             pieces.append([])
             with_it, wide, high = {tuple(batch.prompts[i])}, lengths[i], len(batch.prompts[i])
         pieces[-1].append(i)
@@ -96,7 +97,7 @@ def entropies(
     """Entropy (N,T) in nats of the distribution that each token came from, without a gradient; micro-batches of `tokens`."""
     found = torch.zeros(batch.tokens.shape)
     with torch.no_grad():
-        for rows in micro_batches(batch, torch.arange(len(batch)), tokens):
+        for rows in micro_batches(decoder, batch, torch.arange(len(batch)), tokens):
             entropy = scores(decoder, batch, rows, temperature, dtype, with_entropy=True, lagged=lagged).entropy
             if entropy is not None:
                 found[rows] = entropy
@@ -125,6 +126,6 @@ def likelihoods(
     )
     found = torch.zeros(n, dtype=torch.float64)
     with torch.no_grad():
-        for rows in micro_batches(batch, torch.arange(n), tokens):
+        for rows in micro_batches(decoder, batch, torch.arange(n), tokens):
             found[rows] = scores(decoder, batch, rows, 1.0, dtype).logp.double().sum(1) / batch.lengths[rows]
     return found.tolist()

@@ -61,7 +61,7 @@ def _of_teacher(
     room[where.to(own.device)] = own
     place = {int(row): number for number, row in enumerate(rows.tolist())}
     with torch.no_grad():
-        for some in micro_batches(behind, rows[taught(batch)[rows]], micro_batch_tokens):
+        for some in micro_batches(decoder, behind, rows[taught(batch)[rows]], micro_batch_tokens):
             said, here = states(decoder, behind, some, dtype)
             made = own.new_zeros(*here.shape, own.shape[1])
             made[here.to(own.device)] = said

@@ -140,7 +140,7 @@ def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
     simple = MEMBERS[learner.spec.method.loss.name].prepare is None
     with torch.no_grad():
         for part in parts:
-            for rows in micro_batches(batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
+            for rows in micro_batches(learner.policy, batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
                 old[rows] = _scores(learner, learner.policy, batch, rows)
     return old
 
@@ -160,7 +160,7 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
         return read
     logp, entropy = room.clone(), room.clone()
     with torch.no_grad():
-        for rows in micro_batches(batch, part.all_rows, learner.micro_batch_tokens):
+        for rows in micro_batches(learner.policy, batch, part.all_rows, learner.micro_batch_tokens):
             dtype = getattr(torch, learner.spec.dtype)
             found = scores(learner.policy, batch, rows, learner.spec.temperature, dtype, True, learner.lagged)
             logp[rows], entropy[rows] = found.logp, found.entropy if found.entropy is not None else 0.0
@@ -187,7 +187,7 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, kn
     log-probability. `known` is what `_prepared` found."""
     spec = learner.spec.method.loss
     sums: dict[str, float] = {}
-    for rows in micro_batches(batch, part.rows, learner.micro_batch_tokens):
+    for rows in micro_batches(learner.policy, batch, part.rows, learner.micro_batch_tokens):
         mask, weights = part.mask[rows], part.weights[rows]
         logp, entropy, divergence = _learning(learner, batch, rows)
         old_logp = _behaviour(batch, rows, logp.detach() if old is None else old[rows])

@@ -1,5 +1,7 @@
 """The `run` block: how a stage is executed. Never hashed."""
 
+from typing import Any
+
 from interplay.schema.base import Count, Model, Natural, NotNegative
 
 
@@ -16,6 +18,9 @@ class Run(Model):
     """GPUs that a cluster reserves."""
     micro_batch_tokens: Count = 8192
     """Most tokens in one forward-backward pass; gradients accumulate up to the batch."""
+    share_prompts: bool = True
+    """Pass a prompt that several completions follow once, and let them attend to it (Prefix Grouper, arXiv:2506.05433); false:
+    pass it before each of them. The same but for rounding."""
     engine_batch: Count = 256
     """Sequences that decode side by side."""
     save_minutes: NotNegative = 1.0
@@ -24,3 +29,7 @@ class Run(Model):
     """Keep an RL run's final training state (three times its weights) beside the record, so that a longer run goes on from it."""
     path: str | None = None
     """Folder that a source stage copies its model from, or file that a dataset stage reads."""
+
+    def stated(self) -> dict[str, Any]:
+        """What differs from the defaults, as JSON: all that a lock or a `stage.json` says."""
+        return self.model_dump(exclude_defaults=True)

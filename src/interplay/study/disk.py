@@ -8,6 +8,7 @@ from typing import Any
 
 from interplay.schema.cost import Cost
 from interplay.schema.kinds import TRAINERS, TUNERS
+from interplay.schema.run import Run
 from interplay.store import artifact
 from interplay.study import rates
 
@@ -23,7 +24,7 @@ def of_stage(stage: Mapping[str, Any], cost: Cost, items: float, family: str, me
     kind, spec = stage["kind"], stage["spec"]
     if kind in (*TRAINERS, *TUNERS, "rl", "teach", "select"):
         kept = len(set(spec.get("checkpoints") or ()))
-        states = STATES if kind == "rl" and stage["run"].get("keep_state", True) else 0
+        states = STATES if kind == "rl" and Run(**stage["run"]).keep_state else 0
         return cost.parameters * FLOAT * (1 + kept + states) if cost.parameters else None
     if measured and items:
         return items * statistics.median(measured)

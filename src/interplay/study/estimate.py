@@ -15,6 +15,7 @@ from interplay.schema.base import UserError
 from interplay.schema.cost import Cost, costs
 from interplay.schema.kinds import SETS
 from interplay.schema.rl import RLSpec
+from interplay.schema.run import Run
 from interplay.store.artifact import split_ref
 from interplay.store.metrics import read_telemetry
 from interplay.study import disk, rates
@@ -95,7 +96,7 @@ def to_make(library: Library, found: Mapping[str, Found]) -> Estimate:
 def _brief(stage: Stage) -> dict[str, Any]:
     """What costs and times depend on, as JSON by pydantic's own writer: ten times as fast as the canonical form."""
     spec = stage.spec.model_dump(mode="json") if stage.kind != "report" else {}
-    return {"kind": stage.kind, "spec": spec, "deps": stage.deps, "run": {"gpus": stage.run.gpus, "threads": stage.run.threads}}
+    return {"kind": stage.kind, "spec": spec, "deps": stage.deps, "run": stage.run.stated()}
 
 
 def goes_on(library: Library, found: Mapping[str, Found]) -> dict[str, tuple[str, float]]:
@@ -198,7 +199,7 @@ def _pace(digest: str, library: Library, folder: Path) -> Pace | None:
         return None
     stage, cost = known[digest], costs(known)[digest]
     unit, amount = _work(stage, cost, known)
-    gpus, threads = int(stage["run"].get("gpus", 0)), int(telemetry.get("threads", 1))
+    gpus, threads = Run(**stage["run"]).gpus, int(telemetry.get("threads", 1))
     items = _items(unit, amount, cost)
     return Pace(
         unit, seconds / amount, cost.parameters or 0, gpus, threads, amount, disk.written(folder) / items if items else 0.0
@@ -254,7 +255,8 @@ def _time(
     paces: Mapping[str, list[Pace]],
     planned: Mapping[str, Mapping[str, Any]],
 ) -> Time:
-    gpus, threads = int(stage["run"]["gpus"]), int(stage["run"]["threads"])
+    run = Run(**stage["run"])
+    gpus, threads = run.gpus, run.threads
     unit, amount = _work(stage, cost, planned)
     alike = [pace for pace in paces[stage["kind"]] if pace.unit == unit and pace.gpus == gpus]
     if unit.startswith(PROBLEMS):

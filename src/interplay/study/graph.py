@@ -11,6 +11,7 @@ from typing import Any, cast
 from interplay.schema.base import UserError
 from interplay.schema.kinds import read_by
 from interplay.schema.report import ReportSpec
+from interplay.schema.run import Run
 from interplay.schema.site import Site
 from interplay.store import artifact, commit
 from interplay.study import compose, kept, relay, site
@@ -117,7 +118,7 @@ class Graph:
     def _run(self, digest: str) -> dict[str, Any]:
         if digest in self.stages:
             return self.stages[digest].run.model_dump()
-        return artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"]
+        return Run(**artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"]).model_dump()
 
     def write_stages(self) -> None:
         """Write `stage.json` for every stage that is not done, and forget failures that a new start may mend. A stage that came

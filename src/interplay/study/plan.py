@@ -41,7 +41,7 @@ class Stage:
 
     def as_json(self) -> dict[str, Any]:
         """Identity, run block and label: what `stage.json` and a line of the lock hold."""
-        return {**self.identity(), "run": canonical(self.run), "label": self.label}
+        return {**self.identity(), "run": self.run.stated(), "label": self.label}
 
 
 def flat_name(study: str, scale: str) -> str:

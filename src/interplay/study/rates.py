@@ -4,6 +4,7 @@ bench/corpus_scale.py at small ops (docs/log.md). Harder problems take longer in
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from interplay.schema.run import Run
 from interplay.store.artifact import split_ref
 
 FEW = 10
@@ -46,7 +47,7 @@ def seconds(stage: Mapping[str, Any], problems: float, of: str) -> float | None:
     rate = RATES.get(of)
     if rate is None or stage["kind"] not in ("problems", "corpus"):
         return None
-    threads = int(stage["run"]["threads"]) if stage["kind"] == "problems" else 1  # a corpus is packed by one
+    threads = Run(**stage["run"]).threads if stage["kind"] == "problems" else 1  # a corpus is packed by one
     return problems / ((rate.made if stage["kind"] == "problems" else rate.packed) * threads)
 
 

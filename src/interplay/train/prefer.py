@@ -16,7 +16,7 @@ from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
 from interplay.model import folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import device
+from interplay.model.device import placed
 from interplay.model.shared import token_logps
 from interplay.optim import optimizer
 from interplay.schema.prefer import REFERENCE_FREE, PreferSpec
@@ -45,14 +45,14 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     gradient that is not finite."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    at, init = device(how), inputs["init"]
+    init = inputs["init"]
     sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
-    policy = folder.load(init / "model").to(at)
+    policy = placed(folder.load(init / "model"), how)
     course = Course(
         spec=spec,
         pairs=paired.load(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
         policy=policy,
-        reference=None if spec.loss_type in REFERENCE_FREE else folder.load(init / "model").to(at).requires_grad_(False),
+        reference=None if spec.loss_type in REFERENCE_FREE else placed(folder.load(init / "model"), how).requires_grad_(False),
         pass_tokens=how.micro_batch_tokens,
         dtype=getattr(torch, spec.dtype),
     )

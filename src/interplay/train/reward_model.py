@@ -14,7 +14,7 @@ from interplay.data import batches, pool, sets, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
 from interplay.model import folder, reward
-from interplay.model.device import device
+from interplay.model.device import device, placed
 from interplay.model.reward import RewardModel
 from interplay.model.shared import distinct
 from interplay.optim import optimizer
@@ -46,7 +46,7 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     at, found = device(how), inputs["init"]
-    model = reward.init(folder.load(found / "model"), spec.heads, spec.seed).to(at)
+    model = reward.init(placed(folder.load(found / "model"), how), spec.heads, spec.seed).to(at)
 
     def course_of(roles: list[Path], mix: list[float]) -> Course:
         pairs = paired.load(roles, mix, found, spec.seed, spec.max_length, "reward_model")
@@ -126,7 +126,7 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
 def rate(course: Course, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Rewards (n, K) of completions, and logarithms of the heads' weights (n, K)."""
     tokens, ends = paired.padded(completions, course.model.score.device)
-    few, lengths, group = (part.to(tokens.device) for part in distinct(prompts))
+    few, lengths, group = (part.to(tokens.device) for part in distinct(prompts, course.model.decoder.share_prompts))
     rewards, weights = course.model(few, lengths, group, tokens, ends.to(tokens.device), course.dtype)
     return rewards, weights
 

@@ -16,7 +16,7 @@ from interplay.data import sets
 from interplay.data import tokenizer as text
 from interplay.data.pool import Pool
 from interplay.model import folder
-from interplay.model.device import device
+from interplay.model.device import placed
 from interplay.optim import checkpoint, optimizer, schedule
 from interplay.rl.advantages.group import over_tokens
 from interplay.rl.batch import Batch
@@ -54,7 +54,7 @@ class Course(NamedTuple):
     hard: Pool
     instances: list[Row]
     known: Weights
-    """Of the student that the next students start from; written in place."""
+    """Of the student that the next students start from; a promotion puts others in their place."""
 
 
 class Offered(NamedTuple):
@@ -106,9 +106,9 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    at, dtype, init = device(how), getattr(torch, spec.dtype), inputs["init"]
-    student = folder.load(init / "model").to(at)
-    reference = folder.load(init / "model").to(at).requires_grad_(False) if spec.method.loss.refers() else None
+    dtype, init = getattr(torch, spec.dtype), inputs["init"]
+    student = placed(folder.load(init / "model"), how)
+    reference = placed(folder.load(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
     tokenizer = text.load(init)
     school = School(
         spec=spec,
@@ -124,7 +124,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
     pools.check_prompts(hard, tokenizer, spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = folder.load(init / "model").to(at)
+        model = placed(folder.load(init / "model"), how)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,
@@ -147,8 +147,7 @@ def restored(course: Course, out: Path) -> int:
     if saved is None:
         return 0
     done, tensors, _ = saved
-    for name, known in checkpoint.with_prefix(tensors, STUDENT).items():
-        course.known[name].copy_(known)
+    course.known.update(checkpoint.with_prefix(tensors, STUDENT))
     if course.teacher:
         learner = course.teacher.learner
         checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
@@ -238,8 +237,7 @@ def valued(course: Course, offered: Offered, step: int, factor: float) -> Paid:
     rewards = pay.grounded(before, after, asked) if learnt is None else learnt
     best = pay.promoted(rewards, [k in found for k in range(spec.datasets)], spec.promote_threshold)
     if best is not None:
-        for name, known in found[best].weights.items():
-            course.known[name].copy_(known)
+        course.known.update(found[best].weights)
     rates = {
         "probe_before": before / asked,
         "probe_after": sum(after) / len(after) / asked,
