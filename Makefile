@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup demo test test-slow lint locks docs bench clean
+.PHONY: setup demo test test-slow test-slurm lint locks docs bench clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/ready
@@ -29,6 +29,11 @@ test: setup
 
 test-slow: setup
 	@$(ACTIVATE) pytest -n 2 --dist worksteal -m slow
+
+# Slurm and munge come from Debian's packages; the tests start a cluster of one node on loopback and stop it.
+test-slurm: setup
+	@command -v slurmctld munged > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends slurm-wlm munge; }
+	@$(ACTIVATE) pytest -m slurm --durations=10 tests/slurm
 
 lint: setup
 	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check Snakefile rules

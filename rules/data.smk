@@ -14,6 +14,10 @@ rule source:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -31,6 +35,10 @@ rule problems:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -48,6 +56,10 @@ rule dataset:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -65,6 +77,10 @@ rule curate:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -82,6 +98,10 @@ rule tokenizer:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -99,5 +119,9 @@ rule corpus:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"

@@ -14,6 +14,10 @@ rule rl:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -31,5 +35,9 @@ rule teach:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"

@@ -14,6 +14,10 @@ rule pretrain:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -31,6 +35,10 @@ rule midtrain:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -48,6 +56,10 @@ rule sft:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -65,6 +77,10 @@ rule prefer:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -82,6 +98,10 @@ rule unlearn:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -99,5 +119,9 @@ rule reward_model:
     resources:
         mem_mb=GRAPH.memory_mb,
         runtime=GRAPH.runtime,
+        gpu=GRAPH.gpus,
+        gpu_model=GRAPH.gpu_model,
+        slurm_partition=GRAPH.partition,
+        slurm_extra=GRAPH.slurm_extra,
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"

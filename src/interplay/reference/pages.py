@@ -26,6 +26,7 @@ from interplay.schema import (
     select,
     sets,
     shaping,
+    site,
     study,
     task,
     teach,
@@ -183,6 +184,7 @@ PAGE: Page = [
         [evaluate.EvaluateSpec],
     ),
     ("The run block", "`run` of a stage or of a kind in a scale.", [run.Run]),
+    ("The site", "`configs/site.yaml`, for `snakemake --profile slurm all`: the one file to edit for a cluster.", [site.Site]),
 ]
 """Heading, what it is about, and the models whose keys it lists."""
 
@@ -234,6 +236,7 @@ TITLES: dict[type[Model], str] = {
     select.SelectSpec: "kind: select",
     evaluate.EvaluateSpec: "kind: evaluate",
     run.Run: "run",
+    site.Site: "the site",
 }
 PLANNED = {
     data.SourceSpec: {"sha256"},

@@ -12,8 +12,9 @@ from interplay.schema.base import UserError
 from interplay.schema.kinds import read_by
 from interplay.schema.report import ReportSpec
 from interplay.schema.run import Run
+from interplay.schema.site import Site
 from interplay.store import artifact, commit
-from interplay.study import compose, kept, relay
+from interplay.study import compose, kept, relay, site
 from interplay.study.expand import expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import payloads
@@ -32,8 +33,8 @@ def plan_study(configs: Path, study: str, scale: str) -> Plan:
 class Graph:
     """The plans of this run (main process), or nothing but a results folder (job)."""
 
-    def __init__(self, results: Path, plans: list[Plan]) -> None:
-        self.results, self.plans = results, plans
+    def __init__(self, results: Path, plans: list[Plan], at: Site | None = None) -> None:
+        self.results, self.plans, self.site = results, plans, at or Site()
         self.partial: list[Path] = []
         """Finished stages whose payload some missing stage needs and that is not here; known after `check_payloads`."""
         self.stages: dict[str, Stage] = {digest: stage for plan in plans for digest, stage in plan.stages.items()}
@@ -98,6 +99,22 @@ class Graph:
         """Minutes that a cluster grants."""
         return int(self._run(wildcards.digest)["runtime"])
 
+    def gpus(self, wildcards: Any) -> int:
+        """GPUs that a cluster reserves."""
+        return int(self._run(wildcards.digest)["gpus"])
+
+    def gpu_model(self, wildcards: Any) -> str:
+        """Type of these GPUs; empty: any, or none are asked for."""
+        return (self.site.gpu_model or "") if self.gpus(wildcards) else ""
+
+    def partition(self, wildcards: Any) -> str:
+        """Slurm partition of a stage; empty: the cluster's own choice."""
+        return site.partition(self.site, self.gpus(wildcards))
+
+    def slurm_extra(self, wildcards: Any) -> str:
+        """Further options of `sbatch`."""
+        return site.extra(self.site)
+
     def _run(self, digest: str) -> dict[str, Any]:
         if digest in self.stages:
             return self.stages[digest].run.model_dump()
@@ -152,7 +169,8 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
     try:
         _writable(results)
         names, scale = compose.chosen(root / "configs", config)
-        graph = Graph(results, [plan_study(root / "configs", name, scale) for name in names])
+        at = site.load(root / "configs")
+        graph = Graph(results, [plan_study(root / "configs", name, scale) for name in names], at)
         kept.restore(results, graph.stages, payloads.kinds(results))
         if limits := compose.limits(config):
             _within(graph, limits)

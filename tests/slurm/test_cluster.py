@@ -1,0 +1,175 @@
+"""Studies on a real Slurm of one node: the same records and tables as on one machine, after failures, preemption and a drained
+node, too. `make test-slurm` installs what is needed.
+
+Each test waits for Slurm's clock: a study of six levels takes about a minute here."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Laboratory, saves, wait_for
+from one_node import OneNode, installed, run
+
+from interplay.store import artifact
+
+pytestmark = pytest.mark.slurm
+SMOKE = ("study=quickstart", "scale=smoke")
+OFTEN = ("--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "1", "--latency-wait", "5")
+"""Snakemake looks at its jobs each second, since they are short."""
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[OneNode]:
+    """A running cluster; what it leaves in its folder goes with it."""
+    assert os.geteuid() == 0, "Slurm's daemons are started as root here"
+    assert not installed(), f"missing: {installed()}; `make test-slurm` installs them"
+    with tempfile.TemporaryDirectory(prefix="slurm") as folder:
+        made = OneNode(Path(folder))
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
+
+
+@pytest.fixture
+def based(node: OneNode, finished: Laboratory, tmp_path: Path) -> Laboratory:
+    """A laboratory with data and no models, where a stage saves after every step and can be met at work."""
+    laboratory = Laboratory(tmp_path / "laboratory")
+    for kind in ("problems", "tokenizer", "corpus"):
+        shutil.copytree(finished.folder / "results" / kind, laboratory.folder / "results" / kind)
+    laboratory.edit("configs/scale/smoke.yaml", "pretrain: {", "pretrain: {run: {save_minutes: 0.0}, ")
+    return laboratory
+
+
+def command(*config: str) -> list[str]:
+    return ["snakemake", "all", "--profile", "slurm", *OFTEN, "--config", *config]
+
+
+def start(laboratory: Laboratory, *config: str) -> "subprocess.Popen[str]":
+    """Snakemake in the background; what it says lies beside the study."""
+    with open(laboratory.folder / f"{config[0].replace('/', '.')}.log", "w") as log:
+        return subprocess.Popen(command(*config), cwd=laboratory.folder, env=laboratory.env, stdout=log, stderr=log, text=True)
+
+
+def ended(process: "subprocess.Popen[str]", laboratory: Laboratory) -> tuple[int, str]:
+    """Exit status, and all that was said."""
+    code = process.wait(timeout=600)
+    return code, "".join(path.read_text() for path in laboratory.folder.glob("study=*.log"))
+
+
+def tables(laboratory: Laboratory) -> dict[str, str]:
+    report = laboratory.folder / "results/by-name/quickstart.smoke/report"
+    return {path.name: path.read_text() for path in sorted((report / "tables").iterdir())}
+
+
+def at_work(laboratory: Laboratory) -> Path:
+    """The folder of the pre-training stage, once it has saved."""
+    found = laboratory.folder.glob("results/pretrain/*/resume")
+    wait_for(lambda: any(saves(path.parent) >= 1 for path in laboratory.folder.glob("results/pretrain/*/resume")))
+    return next(found).parent
+
+
+def test_records_and_tables_are_those_of_one_machine(node: OneNode, finished: Laboratory, laboratory: Laboratory) -> None:
+    before = len(node.jobs())
+    done = laboratory.run(*command(*SMOKE))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert laboratory.records() == finished.records()
+    assert tables(laboratory) == tables(finished)
+    jobs = node.jobs()[before:]
+    assert len(jobs) == len(finished.records())
+    assert {job["JobState"] for job in jobs} == {"COMPLETED"}
+    again = laboratory.run(*command(*SMOKE))
+    assert again.returncode == 0
+    assert len(node.jobs()) == before + len(jobs)
+
+
+def test_a_job_that_fails_says_why_and_leaves_the_other_arms_standing(
+    node: OneNode, finished: Laboratory, laboratory: Laboratory
+) -> None:
+    shutil.copytree(finished.folder / "results", laboratory.folder / "results", symlinks=True)
+    study, before = "configs/study/quickstart.yaml", len(node.jobs())
+    laboratory.edit(study, "  eval: {kind", "  gold: {kind: sft, data: {edge: 1.0}, validation: held_out}\n  eval: {kind")
+    broken = "  broken: {path: [base, gold], control: base, set: {gold.optimizer.learning_rate: 1.0e+30}}\n"
+    laboratory.edit(study, "evaluate: [eval]", f"{broken}evaluate: [eval]")
+    done = laboratory.run(*command(*SMOKE))
+    assert done.returncode != 0
+    assert "lower the learning rate" in done.stdout + done.stderr
+    assert finished.records().items() <= laboratory.records().items()
+    states = [job["JobState"] for job in node.jobs()[before:]]
+    assert set(states) == {"FAILED"}, "nothing that hangs on it is tried"
+
+
+def test_a_preempted_job_waits_in_the_queue_and_goes_on_from_its_save(
+    node: OneNode, finished: Laboratory, based: Laboratory
+) -> None:
+    process = start(based, *SMOKE)
+    out = at_work(based)
+    urgent = run("sbatch", "--parsable", "-p", "urgent", "--exclusive", "--wrap", "sleep 3", "-o", "/dev/null").strip()
+    wait_for(lambda: any(job["JobId"] == urgent and job["JobState"] == "COMPLETED" for job in node.jobs()))
+    code, said = ended(process, based)
+    assert code == 0, said
+    assert int(artifact.read_json(out / "telemetry.json")["attempts"]) >= 2
+    assert based.records() == finished.records()
+
+
+def test_a_requeued_job_is_no_failure(node: OneNode, finished: Laboratory, based: Laboratory) -> None:
+    process = start(based, *SMOKE)
+    out = at_work(based)
+    running = [job["JobId"] for job in node.jobs() if job["JobState"] == "RUNNING" and out.parent.name in job["Comment"]]
+    run("scontrol", "requeue", running[-1])
+    code, said = ended(process, based)
+    assert code == 0, said
+    assert based.records() == finished.records()
+
+
+def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory, based: Laboratory) -> None:
+    node.wait("idle")
+    run("scontrol", "update", f"NodeName={node.host}", "State=DRAIN", "Reason=test")
+    try:
+        process, before = start(based, *SMOKE), len(node.jobs())
+        wait_for(lambda: len(node.jobs()) > before)
+        assert {job["JobState"] for job in node.jobs()[before:]} == {"PENDING"}
+    finally:
+        run("scontrol", "update", f"NodeName={node.host}", "State=RESUME")
+    code, said = ended(process, based)
+    assert code == 0, said
+    assert based.records() == finished.records()
+
+
+def test_two_studies_at_once_share_their_stages(node: OneNode, laboratory: Laboratory) -> None:
+    before = len(node.jobs())
+    both = [start(laboratory, *SMOKE), start(laboratory, "study=ladder", "scale=smoke")]
+    for process in both:
+        code, said = ended(process, laboratory)
+        assert code == 0, said
+    plans = [
+        json.loads((laboratory.folder / f"configs/plans/{name}.smoke.lock.json").read_text()) for name in ("quickstart", "ladder")
+    ]
+    wanted = [{stage["digest"] for stage in plan["stages"]} for plan in plans]
+    assert wanted[0] & wanted[1], "they share stages"
+    attempts = [artifact.read_json(path)["attempts"] for path in laboratory.folder.glob("results/*/*/telemetry.json")]
+    assert set(attempts) == {1}, "what both want is made once"
+    assert len(laboratory.records()) == len(wanted[0] | wanted[1])
+    assert len(node.jobs()) > before
+
+
+def test_a_stage_that_wants_a_gpu_gets_one_and_the_site_has_its_say(
+    node: OneNode, finished: Laboratory, based: Laboratory
+) -> None:
+    based.edit("configs/scale/smoke.yaml", "run: {save_minutes: 0.0}", "run: {gpus: 1}")
+    based.edit("configs/site.yaml", "gpu_partition: null", "gpu_partition: urgent")
+    based.edit("configs/site.yaml", "options: []", "options: [--nice=7]")
+    before = len(node.jobs())
+    done = based.run(*command(*SMOKE))
+    assert done.returncode == 0, done.stdout + done.stderr
+    jobs = node.jobs()[before:]
+    trained = [job for job in jobs if "pretrain" in job["Comment"]]
+    assert [(job["Partition"], job["TresPerJob"]) for job in trained] == [("urgent", "gres:gpu:1")]
+    assert {job["Partition"] for job in jobs if job not in trained} == {"main"}
+    assert based.records() == finished.records(), "no GPU is there, whatever the variable says"
