@@ -12,12 +12,7 @@ rule source:
         "benchmarks/source/{digest}.tsv"
     threads: GRAPH.threads
     resources:
-        mem_mb=GRAPH.memory_mb,
-        runtime=GRAPH.runtime,
-        gpu=GRAPH.gpus,
-        gpu_model=GRAPH.gpu_model,
-        slurm_partition=GRAPH.partition,
-        slurm_extra=GRAPH.slurm_extra,
+        **GRAPH.resources(),
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -33,12 +28,7 @@ rule problems:
         "benchmarks/problems/{digest}.tsv"
     threads: GRAPH.threads
     resources:
-        mem_mb=GRAPH.memory_mb,
-        runtime=GRAPH.runtime,
-        gpu=GRAPH.gpus,
-        gpu_model=GRAPH.gpu_model,
-        slurm_partition=GRAPH.partition,
-        slurm_extra=GRAPH.slurm_extra,
+        **GRAPH.resources(),
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -54,12 +44,7 @@ rule dataset:
         "benchmarks/dataset/{digest}.tsv"
     threads: GRAPH.threads
     resources:
-        mem_mb=GRAPH.memory_mb,
-        runtime=GRAPH.runtime,
-        gpu=GRAPH.gpus,
-        gpu_model=GRAPH.gpu_model,
-        slurm_partition=GRAPH.partition,
-        slurm_extra=GRAPH.slurm_extra,
+        **GRAPH.resources(),
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -75,12 +60,7 @@ rule curate:
         "benchmarks/curate/{digest}.tsv"
     threads: GRAPH.threads
     resources:
-        mem_mb=GRAPH.memory_mb,
-        runtime=GRAPH.runtime,
-        gpu=GRAPH.gpus,
-        gpu_model=GRAPH.gpu_model,
-        slurm_partition=GRAPH.partition,
-        slurm_extra=GRAPH.slurm_extra,
+        **GRAPH.resources(),
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -96,12 +76,7 @@ rule tokenizer:
         "benchmarks/tokenizer/{digest}.tsv"
     threads: GRAPH.threads
     resources:
-        mem_mb=GRAPH.memory_mb,
-        runtime=GRAPH.runtime,
-        gpu=GRAPH.gpus,
-        gpu_model=GRAPH.gpu_model,
-        slurm_partition=GRAPH.partition,
-        slurm_extra=GRAPH.slurm_extra,
+        **GRAPH.resources(),
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -117,11 +92,6 @@ rule corpus:
         "benchmarks/corpus/{digest}.tsv"
     threads: GRAPH.threads
     resources:
-        mem_mb=GRAPH.memory_mb,
-        runtime=GRAPH.runtime,
-        gpu=GRAPH.gpus,
-        gpu_model=GRAPH.gpu_model,
-        slurm_partition=GRAPH.partition,
-        slurm_extra=GRAPH.slurm_extra,
+        **GRAPH.resources(),
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"

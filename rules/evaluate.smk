@@ -12,12 +12,7 @@ rule evaluate:
         "benchmarks/evaluate/{digest}.tsv"
     threads: GRAPH.threads
     resources:
-        mem_mb=GRAPH.memory_mb,
-        runtime=GRAPH.runtime,
-        gpu=GRAPH.gpus,
-        gpu_model=GRAPH.gpu_model,
-        slurm_partition=GRAPH.partition,
-        slurm_extra=GRAPH.slurm_extra,
+        **GRAPH.resources(),
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"
 
@@ -33,11 +28,6 @@ rule select:
         "benchmarks/select/{digest}.tsv"
     threads: GRAPH.threads
     resources:
-        mem_mb=GRAPH.memory_mb,
-        runtime=GRAPH.runtime,
-        gpu=GRAPH.gpus,
-        gpu_model=GRAPH.gpu_model,
-        slurm_partition=GRAPH.partition,
-        slurm_extra=GRAPH.slurm_extra,
+        **GRAPH.resources(),
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"

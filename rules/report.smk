@@ -12,11 +12,6 @@ rule report:
         "benchmarks/report/{digest}.tsv"
     threads: GRAPH.threads
     resources:
-        mem_mb=GRAPH.memory_mb,
-        runtime=GRAPH.runtime,
-        gpu=GRAPH.gpus,
-        gpu_model=GRAPH.gpu_model,
-        slurm_partition=GRAPH.partition,
-        slurm_extra=GRAPH.slurm_extra,
+        **GRAPH.resources(),
     shell:
         "exec python -m interplay.stage run {wildcards.digest} --log {log}"

@@ -22,7 +22,7 @@ from interplay.schema.base import Model, PermanentError, UserError, parse
 from interplay.schema.digest import digest
 from interplay.schema.kinds import KINDS, read_by
 from interplay.schema.run import Run
-from interplay.store import artifact, earlier, environment, metrics, stop
+from interplay.store import artifact, earlier, environment, metrics, requeue, stop
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,7 +45,9 @@ def _guarded(results: Path, digest: str) -> int:
         run_stage(artifact.find(results, digest))
         return 0
     except stop.StoppedError as stopped:
-        return _say(stop.EXIT, f"{stopped}; goes on when started again")
+        stop.deafen()
+        later = "its job waits in the queue again" if requeue.requeue() else "goes on when started again"
+        return _say(stop.EXIT, f"{stopped}; {later}")
     except UserError as error:
         return _say(2, str(error))
     except PermanentError as error:

@@ -6,8 +6,10 @@ Each test waits for Slurm's clock: a study of six levels takes about a minute he
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,8 +103,8 @@ def test_a_job_that_fails_says_why_and_leaves_the_other_arms_standing(
     assert done.returncode != 0
     assert "lower the learning rate" in done.stdout + done.stderr
     assert finished.records().items() <= laboratory.records().items()
-    states = [job["JobState"] for job in node.jobs()[before:]]
-    assert set(states) == {"FAILED"}, "nothing that hangs on it is tried"
+    failed = {job["Comment"].split("_")[1] for job in node.jobs()[before:] if job["JobState"] == "FAILED"}
+    assert failed == {"sft"}, "nothing that hangs on it is tried"
 
 
 def test_a_preempted_job_waits_in_the_queue_and_goes_on_from_its_save(
@@ -126,6 +128,33 @@ def test_a_requeued_job_is_no_failure(node: OneNode, finished: Laboratory, based
     code, said = ended(process, based)
     assert code == 0, said
     assert based.records() == finished.records()
+
+
+def test_a_stage_that_is_warned_of_its_time_limit_goes_on_in_the_same_job(
+    node: OneNode, finished: Laboratory, based: Laboratory
+) -> None:
+    process, before = start(based, *SMOKE), len(node.jobs())
+    out = at_work(based)
+    (training,) = [job["JobId"] for job in node.jobs()[before:] if "pretrain" in job["Comment"]]
+    run("scancel", "--signal=USR1", training)  # as --signal=USR1@120 has Slurm do, two minutes ahead
+    code, said = ended(process, based)
+    assert code == 0, said
+    assert int(artifact.read_json(out / "telemetry.json")["attempts"]) == 2
+    (job,) = [job for job in node.jobs()[before:] if "pretrain" in job["Comment"]]
+    assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "1"), "no retry was spent"
+    assert based.records() == finished.records()
+
+
+def test_a_stage_of_a_cancelled_job_stays_cancelled(node: OneNode, based: Laboratory) -> None:
+    process, before = start(based, *SMOKE), len(node.jobs())
+    out = at_work(based)
+    (training,) = [job["JobId"] for job in node.jobs()[before:] if "pretrain" in job["Comment"]]
+    process.send_signal(signal.SIGINT)  # Snakemake cancels its jobs
+    ended(process, based)
+    wait_for(lambda: any(job["JobId"] == training and job["JobState"] == "CANCELLED" for job in node.jobs()))
+    time.sleep(5)
+    assert [job["JobState"] for job in node.jobs()[before:] if job["JobState"] not in ("COMPLETED", "CANCELLED")] == []
+    assert not artifact.done(out)
 
 
 def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory, based: Laboratory) -> None:

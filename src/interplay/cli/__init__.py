@@ -28,6 +28,7 @@ COMMANDS: dict[str, Command] = {
     "rollouts": Command("after a run", "read the completions of an rl or evaluate stage"),
     "novelty": Command("after a run", "how new the graphs of an evaluation's right solutions are beside a problem set"),
     "rows": Command("after a run", "rows of a problem set; one of them back to where it comes from"),
+    "efficiency": Command("after a run", "what stages used of the threads, memory and time they were given, and what would fit"),
     "lineage": Command("after a run", "the graph behind a study or a stage, as Mermaid or SVG"),
     "compare": Command("after a run", "two stages or two arms: specs, metrics and the items that flipped"),
     "export": Command("after a run", "one self-contained folder: page, records, lock, environment"),

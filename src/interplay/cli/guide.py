@@ -97,6 +97,12 @@ PAGES: dict[str, Page] = {
             "interplay rows 3f2a:17": "one row, back to its origin",
         },
     ),
+    "efficiency": Page(
+        "Says for each kind of stage how much of the threads, memory and minutes that its `run` block reserves the finished ones "
+        "used, how many attempts they took, and which values would fit where those are far off. It reads the stages' own "
+        "telemetry, so it needs no accounting of a cluster. Time and threads are those of the last attempt.",
+        {"interplay efficiency edge": "the study at the scale of configs/config.yaml"},
+    ),
     "lineage": Page(
         "Draws the graph behind a study or a stage, from the data on, as Mermaid text or as SVG.",
         {

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from interplay.report.behind import Behind
 from interplay.report.units import clock, quantity
+from interplay.schema.run import Run
 
 ABSENT = "not recorded"
 RATES = {"completion_tokens_per_second": "sampled", "tokens_per_second": "trained on"}
@@ -68,7 +69,7 @@ def _row(kind: str, digests: list[str], behind: Behind) -> Row:
 
 
 def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
-    gpus = stage.get("run", {}).get("gpus")
+    gpus = Run(**stage["run"]).gpus if "run" in stage else None
     if gpus == 0:
         return 0.0
     return gpus * known["seconds_wall"] if gpus is not None and "seconds_wall" in known else None

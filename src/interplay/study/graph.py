@@ -5,6 +5,8 @@ study while a cluster run is in flight harms nothing."""
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -89,36 +91,28 @@ class Graph:
 
     def threads(self, wildcards: Any) -> int:
         """CPU threads of a stage."""
-        return int(self._run(wildcards.digest)["threads"])
+        return self._run(wildcards.digest).threads
 
-    def memory_mb(self, wildcards: Any) -> int:
-        """Memory that a cluster reserves, in MiB."""
-        return int(self._run(wildcards.digest)["memory_mb"])
+    def resources(self) -> dict[str, Callable[[Any], int | str]]:
+        """What a stage asks of a cluster, by Snakemake's names: each a function of the stage's wildcards. Memory is in MiB,
+        runtime in minutes; an empty name leaves the choice to the cluster."""
+        asked: dict[str, Callable[[Run], int | str]] = {
+            "mem_mb": lambda run: run.memory_mb,
+            "runtime": lambda run: run.runtime,
+            "gpu": lambda run: run.gpus,
+            "gpu_model": lambda run: (self.site.gpu_model or "") if run.gpus else "",
+            "slurm_partition": lambda run: site.partition(self.site, run.gpus),
+            "slurm_extra": lambda run: site.extra(self.site),
+        }
+        return {name: partial(self._asked, of_run) for name, of_run in asked.items()}
 
-    def runtime(self, wildcards: Any) -> int:
-        """Minutes that a cluster grants."""
-        return int(self._run(wildcards.digest)["runtime"])
+    def _asked(self, of_run: Callable[[Run], int | str], wildcards: Any) -> int | str:
+        return of_run(self._run(wildcards.digest))
 
-    def gpus(self, wildcards: Any) -> int:
-        """GPUs that a cluster reserves."""
-        return int(self._run(wildcards.digest)["gpus"])
-
-    def gpu_model(self, wildcards: Any) -> str:
-        """Type of these GPUs; empty: any, or none are asked for."""
-        return (self.site.gpu_model or "") if self.gpus(wildcards) else ""
-
-    def partition(self, wildcards: Any) -> str:
-        """Slurm partition of a stage; empty: the cluster's own choice."""
-        return site.partition(self.site, self.gpus(wildcards))
-
-    def slurm_extra(self, wildcards: Any) -> str:
-        """Further options of `sbatch`."""
-        return site.extra(self.site)
-
-    def _run(self, digest: str) -> dict[str, Any]:
+    def _run(self, digest: str) -> Run:
         if digest in self.stages:
-            return self.stages[digest].run.model_dump()
-        return Run(**artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"]).model_dump()
+            return self.stages[digest].run
+        return Run(**artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"])
 
     def write_stages(self) -> None:
         """Write `stage.json` for every stage that is not done, and forget failures that a new start may mend. A stage that came
