@@ -1,34 +1,75 @@
+"""How long a plan takes on so many GPUs, on plans whose schedule can be drawn by hand."""
+
+from pathlib import Path
+
 import pytest
+from lab import Lab
 
-from interplay.optim.schedule import factor
-from interplay.schema.model import Schedule
-
-
-def test_warm_up_rises_in_equal_steps_and_then_holds() -> None:
-    spec = Schedule(name="linear", warmup_ratio=0.4, decay_ratio=0.2)
-    assert [factor(spec, step, 10) for step in range(1, 9)] == [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]
-
-
-def test_linear_decay_falls_in_equal_steps_to_min_ratio_at_the_last() -> None:
-    spec = Schedule(name="linear", warmup_ratio=0.0, decay_ratio=0.4, min_ratio=0.2)
-    assert [factor(spec, step, 10) for step in range(6, 11)] == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2])
+from interplay.cli import main
+from interplay.schema.base import UserError
+from interplay.schema.data import SourceSpec
+from interplay.schema.run import Run
+from interplay.study.estimate import Estimate, Time
+from interplay.study.plan import Plan, Stage
+from interplay.study.schedule import on_gpus
 
 
-def test_cosine_decay_is_half_way_at_the_middle() -> None:
-    spec = Schedule(name="cosine", warmup_ratio=0.0, decay_ratio=1.0, min_ratio=0.1)
-    # (1 + cos(pi / 4)) / 2 = 0.853553, of the range 0.9 above 0.1
-    assert [factor(spec, step, 4) for step in range(1, 5)] == pytest.approx([0.8681981, 0.55, 0.2318019, 0.1])
+def planned(*stages: tuple[str, float, int, str]) -> tuple[Plan, Estimate]:
+    """Stages of (name, seconds, gpus, names that it waits for)."""
+    plan, times = Plan("test", "smoke"), {}
+    for name, seconds, gpus, after in stages:
+        plan.add(
+            Stage(
+                "source", SourceSpec(sha256="0" * 64), {f"data.{i}": dep for i, dep in enumerate(after)}, Run(gpus=gpus), name, name
+            )
+        )
+        times[name] = Time(seconds, seconds * gpus, "FLOPs")
+    return plan, Estimate({}, times, {})
 
 
-def test_constant_never_decays() -> None:
-    spec = Schedule(name="constant", warmup_ratio=0.0, decay_ratio=1.0)
-    assert {factor(spec, step, 7) for step in range(1, 8)} == {1.0}
+def test_arms_side_by_side_take_the_time_of_a_base_and_of_one_arm() -> None:
+    made = planned(("a", 3600, 1, ""), *((name, 3600, 1, "a") for name in "bcde"))
+    assert on_gpus(*made, 4) == (4, pytest.approx(2.0), pytest.approx(5 / 8))
+    assert on_gpus(*made, 1) == (1, pytest.approx(5.0), pytest.approx(1.0))
+    assert on_gpus(*made, 2).hours == pytest.approx(3.0)
 
 
-def test_decay_takes_at_most_what_the_warm_up_leaves() -> None:
-    spec = Schedule(name="linear", warmup_ratio=0.5, decay_ratio=1.0)
-    assert [factor(spec, step, 4) for step in range(1, 5)] == [0.5, 1.0, 0.5, 0.0]
+def test_a_stage_waits_for_all_its_inputs_and_one_without_a_gpu_for_nothing_else() -> None:
+    made = planned(("a", 600, 0, ""), ("b", 1200, 1, ""), ("c", 600, 1, "ab"), ("d", 600, 0, "c"))
+    assert on_gpus(*made, 1).hours == pytest.approx(2400 / 3600)
+    assert on_gpus(*made, 1).busy == pytest.approx(1800 / 2400)
 
 
-def test_a_run_of_one_step_learns() -> None:
-    assert factor(Schedule(), 1, 1) == 1.0
+def test_a_small_stage_passes_a_large_one_that_finds_no_room() -> None:
+    made = planned(("a", 1000, 3, ""), ("b", 1000, 3, ""), ("c", 500, 1, ""))
+    assert on_gpus(*made, 4).hours == pytest.approx(2000 / 3600)
+
+
+def test_each_level_of_the_chain_waits_in_the_queue() -> None:
+    made = planned(("a", 100, 1, ""), ("b", 100, 1, "a"), ("c", 100, 1, "b"))
+    assert on_gpus(*made, 1, wait=12.0).hours == pytest.approx(336 / 3600)
+
+
+def test_a_finished_input_is_not_waited_for_and_nothing_to_do_takes_no_time() -> None:
+    plan, made = planned(("a", 100, 1, ""), ("b", 100, 1, "a"))
+    del made.times["a"]
+    assert on_gpus(plan, made, 1).hours == pytest.approx(100 / 3600)
+    del made.times["b"]
+    assert on_gpus(plan, made, 1) == (1, 0.0, 0.0)
+
+
+def test_a_stage_that_needs_more_gpus_than_there_are_is_named() -> None:
+    with pytest.raises(UserError, match=r"--gpus 2: b \(source\) needs 4; name as many at least"):
+        on_gpus(*planned(("a", 100, 1, ""), ("b", 100, 4, "a")), 2)
+
+
+def test_a_plan_says_it_for_each_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Lab(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "edge", "--scale", "gpu", "--gpus", "1,8"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said[-2:]] == ["on 1 GPU", "on 8 GPUs"]
+    assert main(["plan", "edge", "--gpus", "1,x"]) == 2
+    assert "must be numbers of GPUs" in capsys.readouterr().err

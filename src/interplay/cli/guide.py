@@ -43,6 +43,7 @@ PAGES: dict[str, Page] = {
             "interplay plan edge --scale smoke": "at another scale",
             "interplay plan edge --against main~3": "beside the lock of another commit",
             "interplay plan edge --max-gpu-hours 5": "exit code 2 when it needs more",
+            "interplay plan edge --scale gpu --gpus 1,8,64": "how long it takes on so many GPUs",
             "interplay plan --all --write": "renew the locks in configs/plans",
         },
     ),

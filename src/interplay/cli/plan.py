@@ -21,10 +21,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-gpu-hours", type=float, metavar="H", help="exit 2 when what is to do needs more GPU-hours")
     parser.add_argument("--max-hours", type=float, metavar="H", help="exit 2 when it needs more hours, one stage after another")
     parser.add_argument("--strict-code", action="store_true", help="exit 2 when finished stages were made by other sources")
+    parser.add_argument("--gpus", type=_counts, default=[], metavar="N,...", help="also how long it takes on so many GPUs")
     locks = parser.add_argument_group("locks")
     locks.add_argument("--all", action="store_true", help="every study at every scale")
     locks.add_argument("--write", action="store_true", help="write configs/plans/<study>.<scale>.lock.json")
     locks.add_argument("--check", action="store_true", help="fail when a lock is not what the configs say")
+
+
+def _counts(text: str) -> list[int]:
+    """Numbers of GPUs from the command line."""
+    words = text.split(",")
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise UserError(f"--gpus {text}: must be numbers of GPUs, such as 1,8,64")
+    return [int(word) for word in words]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 def _show(plan: Plan, args: argparse.Namespace) -> None:
     """Print the overview (or the comparison), then refuse what exceeds a limit."""
     from interplay.cli import plan_text
-    from interplay.study import against, estimate, overview
+    from interplay.study import against, estimate, overview, schedule
 
     if args.against is not None:
         old = against.lock_of(plan, CONFIGS, args.against)
@@ -60,7 +69,11 @@ def _show(plan: Plan, args: argparse.Namespace) -> None:
         )
         return
     seen = overview.look(plan, CONFIGS, RESULTS, args.full)
-    print(json.dumps(overview.as_json(seen), indent=1) if args.json else plan_text.overview(seen, args.full, args.stages))
+    on = [schedule.on_gpus(plan, seen.estimate, gpus) for gpus in args.gpus]
+    if args.json:
+        print(json.dumps({**overview.as_json(seen), "on_gpus": [one._asdict() for one in on]}, indent=1))
+    else:
+        print("\n".join([plan_text.overview(seen, args.full, args.stages), *plan_text.schedules(on)]))
     estimate.refuse(f"plan {plan.study} at scale {plan.scale}", seen.estimate, args.max_gpu_hours, args.max_hours)
     if args.strict_code and seen.drifted:
         raise UserError(f"--strict-code: finished stages were made by other sources: {', '.join(seen.drifted)}")

@@ -10,6 +10,7 @@ from interplay.study import cause, drift, estimate
 from interplay.study.against import Differences
 from interplay.study.cause import Cause, Change
 from interplay.study.overview import TO_DO, Overview
+from interplay.study.schedule import Schedule
 from interplay.study.state import FINISHED, KEPT
 
 WIDTH = 100
@@ -103,6 +104,11 @@ def _sums(seen: Overview) -> list[str]:
         _disk(seen),
     ]
     return lines
+
+
+def schedules(found: list[Schedule]) -> list[str]:
+    """A line for each number of GPUs."""
+    return [f"on {plural(one.gpus, 'GPU')}: {clock(one.hours * 3600)}, {one.busy:.0%} of their time in use" for one in found]
 
 
 def _disk(seen: Overview) -> str:
