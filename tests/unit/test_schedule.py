@@ -20,7 +20,12 @@ def planned(*stages: tuple[str, float, int, str]) -> tuple[Plan, Estimate]:
     for name, seconds, gpus, after in stages:
         plan.add(
             Stage(
-                "source", SourceSpec(sha256="0" * 64), {f"data.{i}": dep for i, dep in enumerate(after)}, Run(gpus=gpus), name, name
+                "source",
+                SourceSpec(sha256="0" * 64),
+                {f"data.{i}": dep for i, dep in enumerate(after)},
+                Run(gpus=gpus),
+                name,
+                name,
             )
         )
         times[name] = Time(seconds, seconds * gpus, "FLOPs")
