@@ -1,6 +1,8 @@
 """A Slurm cluster of one node on the loopback interface: a controller, a node daemon and munge, as root, without systemd and
 without accounting. `python tests/slurm/one_node.py start|stop FOLDER` runs one by hand.
 
+A requeued job waits until the credential of its last start has expired: five seconds here, two minutes where nothing is set.
+
 Its GPUs are device nodes that lead nowhere: Slurm counts them out and sets CUDA_VISIBLE_DEVICES, and torch finds none."""
 
 import contextlib
@@ -28,7 +30,7 @@ CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/munge.socket
+AuthInfo=socket={folder}/munge/munge.socket,cred_expire=5
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
