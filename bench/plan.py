@@ -1,4 +1,5 @@
-"""Seconds to plan a study of 10,000 stages, to dry-run it, and to find that nothing is left to do.
+"""Seconds to plan a study of 10,000 stages, to dry-run it here and for Slurm, to schedule it on GPUs, and to find that nothing is
+left to do.
 
     OMP_NUM_THREADS=1 python bench/plan.py [--stages 10000]
 
@@ -64,6 +65,19 @@ rule evaluate:
     output: "out/eval/{arm}-{seed}"
     shell: "touch {output}"
 """
+GPUS = (1, 8, 64, 512)
+SCHEDULED = """
+import json, sys, time
+from pathlib import Path
+from interplay.study import estimate, graph, schedule, state
+plan = graph.plan_study(Path("configs"), "many", "gpu")
+started = (time.perf_counter(), time.process_time())
+made = estimate.to_make(state.Library(plan.stages, Path("results"), {}), {})
+on = [schedule.on_gpus(plan, made, gpus, wait=30.0) for gpus in map(int, sys.argv[1:])]
+took = [time.perf_counter() - started[0], time.process_time() - started[1]]
+print(json.dumps({"took": took, "gpu_hours": made.gpu_hours(), "on": on, "bytes": sum(made.bytes[d] or 0 for d in made.bytes)}))
+"""
+"""At the scale of one GPU a stage; each waits 30 s more for queues and polls."""
 TIMED = """
 import json, sys, time
 clocks = lambda: (time.perf_counter(), time.process_time())
@@ -89,17 +103,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         project, plain = Path(name) / "project", Path(name) / "plain"
         lay_out(project, arms)
-        planned = plan(project)
+        planned = python(project, TIMED)
         count = len(planned["folders"])
         print(f"{count} stages of {arms + 1} arms, {SEEDS} seeds; torch imported: {planned['torch']}")
         show("interplay: compose, check, expand, digests", planned["plan"], count)
         show("interplay: which records are missing", planned["look"], count)
         show("interplay: snakemake dry run, nothing done", snakemake(project, "-n", "-q", "all", "--profile", "local"), count)
+        show("interplay: the same for Slurm", snakemake(project, "-n", "-q", "all", "--profile", "slurm"), count)
+        scheduled = python(project, SCHEDULED, *map(str, GPUS))
+        show(f"interplay: schedules on {', '.join(map(str, GPUS))} GPUs", scheduled["took"], count)
+        for gpus, hours, busy in scheduled["on"]:
+            print(f"    {gpus:4} GPUs: {hours:9.1f} h, {busy:4.0%} of their time in use")
+        print(f"    {scheduled['gpu_hours']:.1f} GPU-hours, {scheduled['bytes'] / 1e12:.2f} TB left on disk")
         for folder in planned["folders"]:
             (project / "results" / folder).mkdir(parents=True)
             for file in ("stage.json", "record.json"):
                 (project / "results" / folder / file).write_text('{"files": {}}\n')
-        show("interplay: which records are missing, all done", plan(project)["look"], count)
+        show("interplay: which records are missing, all done", python(project, TIMED)["look"], count)
         show("interplay: snakemake, nothing to do, links made", snakemake(project, "all", "--profile", "local"), count)
         show("interplay: snakemake, nothing to do, again", snakemake(project, "all", "--profile", "local"), count)
         plain.mkdir()
@@ -114,15 +134,17 @@ def lay_out(project: Path, arms: int) -> None:
     for folder in ("rules", "configs", "workflows"):
         shutil.copytree(ROOT / folder, project / folder, symlinks=True)
     shutil.copy(ROOT / "Snakefile", project)
-    (project / "local").symlink_to("workflows/profiles/local")
+    for name in ("local", "slurm"):
+        (project / name).symlink_to(f"workflows/profiles/{name}")
     rates = [float(f"{1e-5 * (1 + step / arms):.9g}") for step in range(arms)]
     grid = json.dumps({"rl.optimizer.learning_rate": rates})
     (project / "configs/study/many.yaml").write_text(STUDY.replace("GRID", grid))
 
 
-def plan(project: Path) -> dict:
-    """Timings of a fresh process."""
-    return json.loads(subprocess.run([sys.executable, "-c", TIMED], cwd=project, check=True, capture_output=True).stdout)
+def python(project: Path, program: str, *arguments: str) -> dict:
+    """What a fresh process says."""
+    command = [sys.executable, "-c", program, *arguments]
+    return json.loads(subprocess.run(command, cwd=project, check=True, capture_output=True).stdout)
 
 
 def snakemake(folder: Path, *flags: str) -> list[float]:

@@ -44,6 +44,7 @@ def connect(uri: str) -> "MlflowClient":
     # Defaults for this process alone: through os.environ they would reach the jobs.
     variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.default = 1
     variables.MLFLOW_HTTP_REQUEST_TIMEOUT.default = PATIENCE
+    variables.MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.default = True
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with _alone(uri):

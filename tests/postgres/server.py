@@ -3,7 +3,6 @@
 import glob
 import os
 import pwd
-import shutil
 import signal
 import socket
 import subprocess
@@ -38,9 +37,14 @@ class Postgres:
         self.user = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
         self.process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def uri(self) -> str:
-        return f"postgresql+psycopg2://keeper:{SECRET}@127.0.0.1:{self.port}/postgres"
+    def uri(self, database: str = "postgres") -> str:
+        return f"postgresql+psycopg2://keeper:{SECRET}@127.0.0.1:{self.port}/{database}"
+
+    def create(self, database: str) -> str:
+        """An empty database; returns its URI."""
+        command = [self.bin / "createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "keeper", database]
+        subprocess.run(command, env={**os.environ, "PGPASSWORD": SECRET}, check=True, capture_output=True)
+        return self.uri(database)
 
     def start(self) -> None:
         self.folder.mkdir()
@@ -109,9 +113,3 @@ def wait_for_port(port: int, seconds: float = 60) -> None:
             if time.monotonic() > end:
                 raise
             time.sleep(0.2)
-
-
-def missing() -> list[str]:
-    """What is not installed."""
-    found = {"postgresql": tools() is not None, "setpriv": shutil.which("setpriv") is not None}
-    return [name for name, there in found.items() if not there]

@@ -229,7 +229,7 @@ class Mirror:
 
     def close_orphans(self) -> None:
         """Runs that a process which is gone left as RUNNING: they are what their folders say, or were killed."""
-        for digest, run in self.runs.items():
+        for digest, run in list(self.runs.items()):  # a stage may mirror those whose models it took
             if self.status[run.info.run_id] == "RUNNING" and (digest not in self.plan.stages or self.stage(digest) is None):
                 state = found.look(self.results, self.tags[run.info.run_id]["stage.kind"], digest)
                 self._set(run, state.status or "KILLED", round(1000 * time.time()))
