@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup demo test test-slow test-slurm test-postgres lint locks docs bench clean
+.PHONY: setup demo test test-slow test-slurm test-postgres test-remotes lint locks docs bench clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/ready
@@ -39,6 +39,11 @@ test-postgres: setup
 	@ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql; }
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[postgres]"
 	@$(ACTIVATE) pytest -m postgres --durations=10 tests/postgres
+
+test-remotes: setup
+	@command -v sshd > /dev/null || test -x /usr/sbin/sshd || { apt-get update -qq && apt-get install -y -qq --no-install-recommends openssh-server; }
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[s3,ssh]" "moto[server]"
+	@$(ACTIVATE) pytest -m remotes --durations=10 tests/remotes
 
 lint: setup
 	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check Snakefile rules
