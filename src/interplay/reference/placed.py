@@ -81,7 +81,7 @@ METHODS = (
     Place("RL4LMs (NLPO)", methods=("nlpo",), why="the method; not its tasks and their metrics as rewards"),
     Place("A-GRAE", methods=("a_grae",)),
     Place("Truncated PPO", methods=("t_ppo",)),
-    Place("Prefix Grouper", why="every forward pass over completions shares the prompts' (model/shared.py); no method"),
+    Place("Prefix Grouper", why="an option of execution, on unless `run: {share_prompts: false}`; no method"),
     Place("UFO (try again)", methods=("ufo",)),
     Place("SCoRe", methods=("score_first", "score"), why="its two phases are two RL stages of a path"),
     Place("IGPO", methods=("igpo",)),
