@@ -157,6 +157,19 @@ def test_a_stage_of_a_cancelled_job_stays_cancelled(node: OneNode, based: Labora
     assert not artifact.done(out)
 
 
+def test_stages_of_a_kind_that_are_ready_together_go_as_one_array_where_asked(
+    node: OneNode, finished: Laboratory, laboratory: Laboratory
+) -> None:
+    before = len(node.jobs())
+    done = laboratory.run(*command(*SMOKE)[:-3], "--slurm-array-jobs", "problems, evaluate", *command(*SMOKE)[-3:])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert laboratory.records() == finished.records()
+    jobs = node.jobs()[before:]
+    together = [job for job in jobs if "ArrayTaskId" in job]
+    assert len(together) >= 5, "the problem sets at least"
+    assert len({job["ArrayJobId"] for job in together}) < len(together)
+
+
 def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory, based: Laboratory) -> None:
     node.wait("idle")
     run("scontrol", "update", f"NodeName={node.host}", "State=DRAIN", "Reason=test")

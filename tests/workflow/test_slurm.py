@@ -50,6 +50,14 @@ def test_a_job_may_be_requeued_and_is_warned_before_its_time_is_up(cluster: Labo
     assert " --mem 3000 " in line
 
 
+def test_the_profile_has_a_scale_of_its_own_and_the_command_line_another(laboratory: Laboratory) -> None:
+    for given, scale in (((), "gpu"), (("--config", "scale=smoke"), "smoke"), (("--config", "study=edge"), "gpu")):
+        said = laboratory.run("snakemake", "all", "-n", "--profile", "slurm", *given).stdout
+        name = "edge" if "study=edge" in given else "quickstart"
+        lock = artifact.read_json(laboratory.folder / f"configs/plans/{name}.{scale}.lock.json")
+        assert lock["report"] in said
+
+
 def test_slurms_warning_reaches_the_stage_through_the_snakemake_of_the_job_step(
     finished: Laboratory, cluster: Laboratory
 ) -> None:
