@@ -3,7 +3,6 @@ node, too. `make test-slurm` installs what is needed.
 
 Each test waits for Slurm's clock: a study of six levels takes about a minute here."""
 
-import json
 import os
 import shutil
 import signal
@@ -18,11 +17,26 @@ from conftest import Laboratory, saves, wait_for
 from one_node import OneNode, installed, run
 
 from interplay.store import artifact
+from interplay.study.graph import plan_study
 
 pytestmark = pytest.mark.slurm
 SMOKE = ("study=quickstart", "scale=smoke")
 OFTEN = ("--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "1", "--latency-wait", "5")
 """Snakemake looks at its jobs each second, since they are short."""
+
+
+STARTED: list["subprocess.Popen[str]"] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(node: OneNode) -> Iterator[None]:
+    """A test that fails leaves neither a Snakemake nor a job to the next."""
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.wait()
+    run("scancel", "--me")
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +70,10 @@ def command(*config: str) -> list[str]:
 def start(laboratory: Laboratory, *config: str) -> "subprocess.Popen[str]":
     """Snakemake in the background; what it says lies beside the study."""
     with open(laboratory.folder / f"{config[0].replace('/', '.')}.log", "w") as log:
-        return subprocess.Popen(command(*config), cwd=laboratory.folder, env=laboratory.env, stdout=log, stderr=log, text=True)
+        STARTED.append(
+            subprocess.Popen(command(*config), cwd=laboratory.folder, env=laboratory.env, stdout=log, stderr=log, text=True)
+        )
+    return STARTED[-1]
 
 
 def ended(process: "subprocess.Popen[str]", laboratory: Laboratory) -> tuple[int, str]:
@@ -185,15 +202,15 @@ def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory
 
 
 def test_two_studies_at_once_share_their_stages(node: OneNode, laboratory: Laboratory) -> None:
-    before = len(node.jobs())
-    both = [start(laboratory, *SMOKE), start(laboratory, "study=ladder", "scale=smoke")]
+    studies, before = laboratory.folder / "configs/study", len(node.jobs())
+    (studies / "second.yaml").write_text((studies / "quickstart.yaml").read_text())
+    laboratory.edit("configs/study/second.yaml", "set: {rl.data: {hard: 1.0}}", "set: {rl.steps: 3}")
+    both = [start(laboratory, *SMOKE), start(laboratory, "study=second", "scale=smoke")]
     for process in both:
         code, said = ended(process, laboratory)
         assert code == 0, said
-    plans = [
-        json.loads((laboratory.folder / f"configs/plans/{name}.smoke.lock.json").read_text()) for name in ("quickstart", "ladder")
-    ]
-    wanted = [{stage["digest"] for stage in plan["stages"]} for plan in plans]
+    plans = [plan_study(laboratory.folder / "configs", name, "smoke") for name in ("quickstart", "second")]
+    wanted = [set(plan.stages) for plan in plans]
     assert wanted[0] & wanted[1], "they share stages"
     attempts = [artifact.read_json(path)["attempts"] for path in laboratory.folder.glob("results/*/*/telemetry.json")]
     assert set(attempts) == {1}, "what both want is made once"
