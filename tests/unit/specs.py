@@ -166,6 +166,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"mix": [1.0], "steps": [{"name": "preference_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "rated_pairs"}]},
         {"mix": [1.0], "steps": [{"name": "conflict_pairs"}]},
+        {"mix": [1.0], "steps": [{"name": "units"}]},
     ],
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
     "corpus": [{"mix": [0.5, 0.5]}],
@@ -240,7 +241,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"forget_mix": [1.0], "retain_mix": [1.0], "steps": 10, "objective": "grad_diff", "formulation": "hamu"},
     ],
     "reward_model": [{"mix": [0.5, 0.5], "steps": 10}, {"mix": [1.0], "steps": 10, "routing": {}}],
-    "evaluate": [{}, {"episode": {"name": "retry"}}],
+    "evaluate": [{}, {"episode": {"name": "retry"}}, {"unit_caps": 3, "verify": {"separator": "?"}}],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],
     "report": [REPORT, LADDER, FIGHT, ANALYSED],
 }

@@ -88,7 +88,7 @@ def batch(rewards: list[float] = REWARDS) -> Batch:
         logprobs=-torch.rand(12, 5, generator=g),
         truncated=torch.tensor([length == 5 for length in LENGTHS]),
         spans=spans,
-        completions=["b)\ncalc(1+1)" if i % 4 == 0 else "b)\n" for i in range(12)],
+        completions=["b)\ncalc(1+1)#2?#2" if i % 4 == 0 else "b)\n" for i in range(12)],
         expected=torch.rand(12, generator=g, dtype=torch.float64),
         values=torch.rand(12, 5, generator=g),
         shown=torch.tensor([1.0, 0.0, float("nan")] * 4, dtype=torch.float64),

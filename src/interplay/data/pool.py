@@ -16,6 +16,7 @@ from interplay.store.random import key
 from interplay.tasks.row import Row
 from interplay.tasks.table import judge
 from interplay.tasks.turns import MARK
+from interplay.tasks.units import last
 from interplay.tasks.verdict import Verdict
 
 
@@ -77,8 +78,8 @@ def _problem(family: str, graph: str) -> Any:
 
 
 def judged(options: Verify, row: Row, text: str) -> Verdict:
-    """One text against the gold of a row."""
-    return judge(row.family).verify(problem(row), text, options)
+    """One text, of several units the last one, against the gold of a row."""
+    return judge(row.family).verify(problem(row), last(text, options.separator), options)
 
 
 def verify(pool: Pool, ids: Sequence[int], completions: Sequence[str], options: Verify) -> list[Verdict]:

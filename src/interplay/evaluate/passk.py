@@ -1,7 +1,7 @@
 """From samples to numbers: pass@k, scores, baselines, error classes. P problems, n samples each."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,15 +60,19 @@ def trivial(rows: Sequence[Row]) -> np.ndarray:
     return np.array(found, dtype=float)
 
 
-def summarise(rows: Sequence[Row], samples: Samples, nll: np.ndarray | None = None) -> dict[str, Any]:
+def summarise(
+    rows: Sequence[Row], samples: Samples, nll: np.ndarray | None = None, further: Mapping[str, np.ndarray] | None = None
+) -> dict[str, Any]:
     """The record's metrics: n_prompts, n_samples, and one `cell` for all problems (`all`) and for each band, op and mode; with
-    `nll` (P,) of the gold solutions, each cell has their mean too."""
+    `nll` (P,) of the gold solutions, and what `further` tells of samples, each (P,n), each cell has their mean too."""
     baselines = Baselines(prior(rows), trivial(rows))
     result: dict[str, Any] = {"n_prompts": len(rows), "n_samples": samples.strict.shape[1]}
 
     def of(chosen: np.ndarray) -> dict[str, Any]:
         told = nll is not None and not np.isnan(nll[chosen]).any()
-        return cell(samples, baselines, chosen) | ({"nll": _round(nll[chosen].mean())} if nll is not None and told else {})
+        likelihood = {"nll": _round(nll[chosen].mean())} if nll is not None and told else {}
+        means = {name: _round(values[chosen].mean(dtype=float)) for name, values in (further or {}).items()}
+        return cell(samples, baselines, chosen) | likelihood | means
 
     result["all"] = of(np.ones(len(rows), dtype=bool))
     for axis in ("band", "op", "mode"):

@@ -12,7 +12,7 @@ import torch
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
-from interplay.evaluate import nll
+from interplay.evaluate import nll, units
 from interplay.evaluate.passk import Samples, summarise
 from interplay.evaluate.samples import by_turn, judge, judged
 from interplay.model.composed import whole
@@ -57,14 +57,17 @@ def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dic
         prompts = prompts.append_column("nll", pa.array(gold, pa.float64()))
     if spec.errors:
         prompts = with_errors(prompts, samples)
+    stopped = units.of_samples(table, spec.num_samples)
+    prompts = units.counted(prompts, stopped)
     pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
-    return summarise(pool.rows, samples, gold) | by_turn(table, spec.episode.max_turns if spec.episode else 1)
+    return summarise(pool.rows, samples, gold, stopped) | by_turn(table, spec.episode.max_turns if spec.episode else 1)
 
 
 def per_prompt(table: pa.Table, samples: Samples) -> pa.Table:
     """`prompts.parquet`: one row per prompt with its samples counted, strictly right, and with the right answer, and the sum of
     their scores. What tables are made from, without the completions. Where the spec asks, it also has `nll`, of the gold
-    solution, and `error_CLASS` for each class of errors that occurred, the samples of it."""
+    solution, `error_CLASS` for each class of errors that occurred, the samples of it, and of samples of several units what
+    `units.counted` adds."""
     count = samples.strict.shape[1]
     first = table.select(["index", "band", "op", "mode"]).take(np.arange(0, len(table), count))
     counts = {"n": np.full(len(first), count), "strict": samples.strict.sum(axis=1), "answer": samples.answer.sum(axis=1)}

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
+from interplay.evaluate.units import with_caps
 from interplay.rollout.episodes.play import Played
 from interplay.rollout.request import Rollouts
 from interplay.schema.evaluate import EvaluateSpec
@@ -43,7 +44,10 @@ def judge(spec: EvaluateSpec, pool: pools.Pool, ids: list[int], rollouts: Rollou
     lengths = rollouts.lengths.tolist()
     completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
     verdicts = pools.verify(pool, of_row, completions, spec.verify)
-    table = _table([pool.rows[i] for i in of_row], rollouts, verdicts, lengths, completions)
+    rows = [pool.rows[i] for i in of_row]
+    table = _table(rows, rollouts, verdicts, lengths, completions)
+    if spec.unit_caps:
+        table = with_caps(table, rows, completions, spec)
     if spec.entropy:
         table = table.append_column(NATS, pa.array((-rollouts.logprobs.double().sum(1)).tolist(), pa.float32()))
     return table

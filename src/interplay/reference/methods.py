@@ -108,6 +108,7 @@ MARKS: dict[str, Mark] = {
     "hpt": Mark(CODE, "test_rl_edits.py:test_groups_with_few_successes_give_way_to_the_gold_solution"),
     "campo": Mark(CODE, "test_rl_shaping.py:test_repetition_takes_by_share_or_from_truncated_ones_alone"),
     "hapo_length": Mark(CODE, "test_rl_shaping.py:test_length_is_held_against_the_shortest_right_completion_of_earlier_steps"),
+    "mind": Mark(INFERRED, "test_units.py:test_mind_pays_right_completions_less_for_every_further_attempt_by_hand"),
     "kimi_length": Mark(PAPER, "test_rl_shaping.py:test_kimis_length_term_by_hand"),
     "gcpo": Mark(INFERRED, "test_rl_shaping.py:test_a_device_is_paid_where_it_helps_and_charged_where_it_hurts"),
     "overlong": Mark(PAPER, "test_rl_shaping.py:test_overlong_falls_in_a_line_over_the_cache"),

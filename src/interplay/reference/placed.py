@@ -108,6 +108,13 @@ METHODS = (
         studies=("methods/knowledge_conflict",),
         why="the step `conflict_pairs`; people and facts, so that programs write what its language models do",
     ),
+    Place(
+        "MinD",
+        methods=("mind",),
+        studies=("methods/mind",),
+        why="the program writes the traces in units (the step `units`) where a language model rewrites chains of thought; "
+        "accuracy after 1, 2, 3 units is `strict_cap@K`; the price on units is inferred",
+    ),
     Place("DeepMiner", why="its sliding window is `window` of the episodes; its questions from the web are not here"),
     Place("ProMed; DiagGym; DoctorAgent-RL", why="20 questions over hidden attributes is their small form, `twenty_questions`"),
     Place(
@@ -122,11 +129,6 @@ METHODS = (
     Place("G-RA", why="the answer gate of the process reward is its form with one turn"),
 )
 NOT_HERE = (
-    Place(
-        "MinD",
-        why="its price for further units is the shaping `units`, and `subproblems` writes gold in units that are asked for; no "
-        "traces of whole attempts, and no accuracy after the first of them",
-    ),
     Place("RISE; Cobalt", why="starts from own past attempts: `exit` and `reflection` are the nearest"),
     Place(
         "PBSD; RLTF; Interactive ICL from feedback",

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from interplay.schema.base import UserError
-from interplay.schema.metric import COUNTED, ERROR, ERRORS, HACKED, HACKED_OF_RIGHT, NLL, SCORE, is_error
+from interplay.schema.metric import COUNTED, ERROR, ERRORS, HACKED, HACKED_OF_RIGHT, NLL, SCORE, caps_needed, is_error
 from interplay.schema.report import ReportSpec
 from interplay.store.artifact import done, record
 from interplay.tasks.score import pass_at_k
@@ -63,7 +63,8 @@ def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
     """Counts of blocks of samples of the same prompts, added up; what only the first block tells stays as it is. Of several
     blocks the first half is counted by itself too (`HEAD`)."""
     classes = sorted({name for block in blocks for name in block.columns if name.startswith(COUNTED)})
-    sums = {name: sum(block[name] for block in blocks) for name in ("n", "strict", "answer", "score")}
+    caps = [name for name in blocks[0].columns if caps_needed(name)]
+    sums = {name: sum(block[name] for block in blocks) for name in ("n", "strict", "answer", "score", *caps)}
     first = blocks[: len(blocks) // 2]
     sums |= {head: sum(block[name] for block in first) for head, name in zip(HEAD, ("strict", "n"), strict=True) if first}
     return blocks[0].assign(**sums, **{name: sum(block[name] for block in blocks if name in block) for name in classes})
@@ -112,18 +113,23 @@ def untold(prompts: pd.DataFrame, metric: str) -> str:
         return "has prompts whose gold solution has no token"
     if is_error(metric) and not any(name.startswith(COUNTED) for name in prompts.columns):
         return "counts no classes of errors (errors: true)"
+    if caps_needed(metric) and metric not in prompts:
+        return f"does not judge units (unit_caps: {caps_needed(metric)})"
     if metric == HACKED_OF_RIGHT and not prompts["answer"].any():
         return "has no right answer there"
     return ""
 
 
 def scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
-    """Per prompt, with their mean the metric's value: unbiased pass@k, the mean score, nll, or the share of samples that are
-    hacked or of a class of errors. k must not exceed any prompt's n, and the prompts must tell the metric (`untold`)."""
+    """Per prompt, with their mean the metric's value: unbiased pass@k, the mean score, nll, the share of samples that are hacked,
+    of a class of errors, or right when stopped after some units, or the mean number of units. k must not exceed any prompt's n,
+    and the prompts must tell the metric (`untold`)."""
     if metric == SCORE:
         return prompts["score"] / prompts["n"]
     if metric == NLL:
         return prompts[NLL].astype(float)
+    if caps_needed(metric):
+        return prompts[metric] / prompts["n"]
     if metric == HACKED:
         return (prompts["answer"] - prompts["strict"]) / prompts["n"]
     if metric == HACKED_OF_RIGHT:

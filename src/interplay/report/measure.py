@@ -1,10 +1,11 @@
-"""In which unit a metric is told: shares in percent, their differences in points, likelihoods in nats per token."""
+"""In which unit a metric is told: shares in percent, their differences in points, likelihoods in nats per token, attempts in
+units."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from interplay.schema.metric import NLL, is_known
+from interplay.schema.metric import NLL, UNITS, is_known
 
 
 class Measure(NamedTuple):
@@ -33,10 +34,13 @@ class Measure(NamedTuple):
 
 SHARE = Measure(100, 1, "%", "points", (0.0, 1.0))
 NATS = Measure(1, 3, "nats per token", "nats per token", (0.0, np.inf))
+UNITED = Measure(1, 2, "attempts per sample", "attempts per sample", (0.0, np.inf))
+"""Numbers of units of samples."""
 RAW = Measure(1, 3, "", "", (-np.inf, np.inf))
 """What runs log, as it is."""
 
 
 def of(metric: str) -> Measure:
     """The measure of a metric of evaluations, or of what a run logs."""
-    return NATS if metric == NLL else SHARE if is_known(metric) else RAW
+    named = {NLL: NATS, UNITS: UNITED}
+    return named.get(metric, SHARE if is_known(metric) else RAW)

@@ -8,7 +8,7 @@ import numpy as np
 from interplay.report import measure
 from interplay.report.estimate import Estimate
 from interplay.report.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, blocks, label
-from interplay.schema.metric import HACKED, HACKED_OF_RIGHT, NLL, SCORE, is_error
+from interplay.schema.metric import HACKED, HACKED_OF_RIGHT, NLL, SCORE, UNITS, is_capped, is_error
 
 FIELDS = ["arm", "against", "column", "cell", "estimate", "low", "high", "over", "n_prompts", "n_samples", "seeds", "per_seed"]
 FIELDS += ["deviation", "detectable", "trained", "evaluations", "missing"]
@@ -20,6 +20,7 @@ MEANINGS = {
     HACKED: "Hacked: the answer is right and the process is not, as a share of all samples (answer minus strict pass@1).",
     HACKED_OF_RIGHT: "Hacked of right: the same as a share of the samples whose answer is right.",
     NLL: "Nll: mean negative log-likelihood per token of the gold solutions after their prompts; lower is better.",
+    UNITS: "Units: mean number of attempts in a sample, each of which ends in an answer.",
 }
 """Metric -> what must be known to read it."""
 LATEX |= {"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS: "$^p$"}
@@ -125,6 +126,8 @@ def notes(grid: Grid) -> list[str]:
     if SCORE in grid.metrics:
         said.append("Score: mean over samples of how much is right, from 0 to 100; what counts is the task family's to say.")
     said += [note for metric, note in MEANINGS.items() if metric in grid.metrics]
+    if any(is_capped(metric) for metric in grid.metrics):
+        said.append("Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left.")
     if any(is_error(metric) for metric in grid.metrics):
         said.append("Error classes: shares of samples by the first thing that is wrong with them; error:none is strictly right.")
     if any(metric == SCORE for _, metric in grid.prior):

@@ -9,7 +9,7 @@ from interplay.schema.mix import Mix
 from interplay.schema.steps.chain import Citation, Keychain, LongContext, Needle
 from interplay.schema.steps.chat import ChatTemplate
 from interplay.schema.steps.conflict import ConflictPairs
-from interplay.schema.steps.decompose import Atoms, Intervention, Subproblems
+from interplay.schema.steps.decompose import Atoms, Intervention, Subproblems, Units
 from interplay.schema.steps.label import Difficulty, Label
 from interplay.schema.steps.own import CustomStep
 from interplay.schema.steps.rate import RatedPairs
@@ -20,7 +20,7 @@ from interplay.schema.steps.step import StepModel
 
 Sifting = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
 Writing = Keychain | Needle | LongContext | Citation | ChatTemplate
-Reforming = Choice | Cloze | TrueFalse | Ladder | Subproblems | Intervention | RejectionSampling | Atoms
+Reforming = Choice | Cloze | TrueFalse | Ladder | Subproblems | Intervention | RejectionSampling | Atoms | Units
 Pairing = PreferencePairs | RatedPairs | ConflictPairs
 Step = Annotated[Sifting | Writing | Reforming | Pairing, Field(discriminator="name")]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}

@@ -44,6 +44,17 @@ class EvaluateSpec(Model):
     entropy: Annotated[bool, Since(False)] = False
     """Also keep of each sample `nats`, the negative log-probability of its tokens together. Per token it is an estimate of the
     policy's entropy, by which a select stage can choose; for samples at temperature 1 of one completion each."""
+    unit_caps: Annotated[Natural, Since(0)] = 0
+    """Also judge each sample as if it had been stopped after one unit, after two, and so on up to this number, and count its
+    units: what `verify.separator` separates. For the metrics `strict_cap@K`, `answer_cap@K` and `units`."""
+
+    @model_validator(mode="after")
+    def _units_of_one_completion(self) -> "EvaluateSpec":
+        if self.unit_caps and not self.verify.separator:
+            raise ValueError("unit_caps: nothing separates units; write verify.separator, such as '?'")
+        if self.unit_caps and self.episode is not None:
+            raise ValueError("unit_caps: the units of one completion are judged; take the episode away")
+        return self
 
     @model_validator(mode="after")
     def _entropy_of_the_policy_itself(self) -> "EvaluateSpec":

@@ -5,6 +5,9 @@ import re
 from interplay.schema.base import nearest
 
 PASS = r"^(strict|answer)_pass@[1-9][0-9]*$"
+CAPPED = r"^(strict|answer)_cap@[1-9][0-9]*$"
+UNITS = "units"
+"""Mean number of units of a sample: no share."""
 SCORE = "score"
 """Mean over samples of what the family's judge gives, such as F1 or a share of steps."""
 NLL = "nll"
@@ -30,6 +33,8 @@ SINGLE = {
     HACKED: "hacked is a mean over samples",
 }
 """Metrics of which there is one, whatever the number of samples, and why."""
+UNBOUNDED = (NLL, UNITS)
+"""Metrics that are no shares."""
 
 
 def check_column(value: str) -> str:
@@ -44,6 +49,21 @@ def is_metric(value: str) -> bool:
     return re.match(PASS, value) is not None
 
 
+def is_capped(value: str) -> bool:
+    """Whether this names a share of samples that are right when stopped after K units, `strict_cap@K` or `answer_cap@K`."""
+    return re.match(CAPPED, value) is not None
+
+
+def capped(kind: str, cap: int) -> str:
+    """The metric of that name: ("strict", 2) -> `strict_cap@2`."""
+    return f"{kind}_cap@{cap}"
+
+
+def caps_needed(value: str) -> int:
+    """Units up to which an evaluation must judge by cap for a metric; 0 where it need not."""
+    return int(value.split("@")[1]) if is_capped(value) else int(value == UNITS)
+
+
 def is_error(value: str) -> bool:
     """Whether this names error classes: `error`, or `error:CLASS`."""
     return value == ERROR or value.startswith(f"{ERROR}:")
@@ -51,7 +71,7 @@ def is_error(value: str) -> bool:
 
 def of_evaluations(value: str) -> bool:
     """Whether only evaluations can tell it, and no training log."""
-    return is_metric(value) or value in (NLL, HACKED, HACKED_OF_RIGHT) or is_error(value)
+    return is_metric(value) or value in (NLL, HACKED, HACKED_OF_RIGHT) or is_error(value) or caps_needed(value) > 0
 
 
 def samples_needed(value: str) -> int:
@@ -61,18 +81,18 @@ def samples_needed(value: str) -> int:
 
 def is_known(value: str) -> bool:
     """Whether evaluations tell it."""
-    return is_metric(value) or is_error(value) or value in (SCORE, NLL, HACKED, HACKED_OF_RIGHT)
+    return is_metric(value) or is_error(value) or value in (SCORE, NLL, HACKED, HACKED_OF_RIGHT) or caps_needed(value) > 0
 
 
 def lower_is_better(value: str) -> bool:
     """Whether less of it is what a study hopes for."""
-    return value in (NLL, HACKED, HACKED_OF_RIGHT) or (is_error(value) and value != f"{ERROR}:none")
+    return value in (NLL, HACKED, HACKED_OF_RIGHT, UNITS) or (is_error(value) and value != f"{ERROR}:none")
 
 
 def check_metric(value: str) -> str:
-    """`strict_pass@k` (every step and the answer right), `answer_pass@k` (the answer right), `score`, `nll`, `hacked`,
-    `hacked_of_right`, or `error:CLASS`."""
-    if is_metric(value) or value in (SCORE, NLL, HACKED, HACKED_OF_RIGHT):
+    """`strict_pass@k` (every step and the answer right), `answer_pass@k` (the answer right), the same as `_cap@K` when samples
+    are stopped after K units, `units`, `score`, `nll`, `hacked`, `hacked_of_right`, or `error:CLASS`."""
+    if is_known(value) and not is_error(value):
         return value
     if value.startswith(f"{ERROR}:"):
         name = value.removeprefix(f"{ERROR}:")
@@ -83,7 +103,8 @@ def check_metric(value: str) -> str:
         if value.startswith(bare):
             raise ValueError(f"'{value}' is not a metric: {what} and has no pass@k; write {bare}")
     raise ValueError(
-        f"'{value}' is not a metric; write strict_pass@K, answer_pass@K or score (or nll, hacked, hacked_of_right, error:CLASS)"
+        f"'{value}' is not a metric; write strict_pass@K, answer_pass@K or score (or nll, hacked, hacked_of_right, error:CLASS, "
+        "strict_cap@K, answer_cap@K, units)"
     )
 
 

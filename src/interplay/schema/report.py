@@ -10,6 +10,7 @@ from interplay.schema.metric import (
     ERROR,
     NLL,
     SCORE,
+    UNBOUNDED,
     check_cell,
     check_column,
     check_metric,
@@ -196,14 +197,14 @@ class Test(Model):
 
     @model_validator(mode="after")
     def _fractions(self) -> "Test":
-        """Every metric but nll is a share or a mean of scores in [0, 1]: by other bounds a verdict stands before the study
-        runs."""
+        """Every metric but nll and units is a share or a mean of scores in [0, 1]: by other bounds a verdict stands before the
+        study runs."""
         if self.recorded is not None:
             return self
-        if self.within is not None and not 0 <= self.within[0] <= self.within[1] <= 1:
+        if self.within is not None and self.value not in UNBOUNDED and not 0 <= self.within[0] <= self.within[1] <= 1:
             raise ValueError(f"within = {list(self.within)} must hold 0 <= low <= high <= 1: fractions, not percent")
         for key, bound in (("at_least", self.at_least), ("at_most", self.at_most)):
-            if bound is not None and abs(bound) > 1 and self.difference != NLL:
+            if bound is not None and abs(bound) > 1 and self.difference not in UNBOUNDED:
                 raise ValueError(f"{key} = {bound:g} must lie in [-1, 1]: fractions, not percent")
         return self
 

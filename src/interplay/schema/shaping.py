@@ -71,7 +71,7 @@ class TurnsShaping(Model):
 
     name: Literal["units"] = "units"
     marker: str = Field(min_length=1)
-    """Text that begins a unit."""
+    """Text that every unit holds once, such as the mark of its answer."""
     weight: NotNegative = 0.05
     """(The published coefficient was not found.)"""
 

@@ -20,7 +20,7 @@ def parts(spec: schema.Subproblems, rows: list[Row], inputs: Inputs) -> Made:
     """Rows that ask K values in order."""
     kept, counts = [], Counter[str]()
     for row in rows:
-        problem = _forward(row, counts)
+        problem = forward(row, counts)
         if problem is None:
             continue
         asked = subproblems.asked(problem, None if spec.k == "all" else spec.k)
@@ -39,7 +39,7 @@ def intervention(spec: schema.Intervention, rows: list[Row], inputs: Inputs) -> 
     UNFINISHED, which data.corpus reads: no end token follows."""
     kept, counts = [], Counter[str]()
     for row in rows:
-        problem = _forward(row, counts)
+        problem = forward(row, counts)
         if problem is None:
             continue
         wrong = [sample["completion"] for sample in inputs.samples.get((row.set, row.index), []) if not sample["answer"]]
@@ -69,7 +69,7 @@ def atoms(spec: schema.Atoms, rows: list[Row], inputs: Inputs) -> Made:
     another split than the problem that it is a part of is dropped: a set of that split may hold it."""
     kept, counts, seen = [], Counter[str](), set[str]()
     for row in rows:
-        problem = _forward(row, counts)
+        problem = forward(row, counts)
         if problem is None:
             continue
         for place in range(problem.necessary):
@@ -108,7 +108,7 @@ def goal_first(row: Row) -> bool:
     return SECTION in row.solution
 
 
-def _forward(row: Row, counts: Counter[str]) -> Problem | None:
+def forward(row: Row, counts: Counter[str]) -> Problem | None:
     """The problem of a row; None, and counted, where it is no forward problem of op_dag."""
     if row.family != "op_dag":
         counts["not_op_dag"] += 1

@@ -16,6 +16,7 @@ from interplay.data.steps.rate import rated_pairs
 from interplay.data.steps.reformulate import choice, cloze, ladder, true_false
 from interplay.data.steps.sift import length, take
 from interplay.data.steps.step import Inputs, Made
+from interplay.data.steps.units import units
 from interplay.tasks.row import Row
 
 STEPS: dict[str, Callable[[Any, list[Row], Inputs], Made]] = {
@@ -44,4 +45,5 @@ STEPS: dict[str, Callable[[Any, list[Row], Inputs], Made]] = {
     "rated_pairs": rated_pairs,
     "conflict_pairs": conflict_pairs,
     "atoms": atoms,
+    "units": units,
 }

@@ -1,9 +1,11 @@
-"""Steps that take a solution apart: into subproblems, at its first wrong step, into single steps. All of op_dag, whose gold graph
-says what each part is."""
+"""Steps that take a solution apart: into subproblems, at its first wrong step, into single steps; and one that puts several
+attempts together. All of op_dag, whose gold graph says what each part is."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from interplay.schema.base import Count
+from pydantic import Field, field_validator
+
+from interplay.schema.base import Count, Share
 from interplay.schema.steps.step import StepModel
 
 
@@ -48,3 +50,32 @@ class Atoms(StepModel):
     name: Literal["atoms"] = "atoms"
     unique: bool = True
     """Leave out steps that an earlier row's is equal to, up to names."""
+
+
+class Units(StepModel):
+    """Solutions made of units: whole attempts, each of which ends in an answer, the last of them the gold solution (MinD,
+    arXiv:2505.19788). The program writes the attempts before it, where the paper has a language model take long chains of thought
+    apart: some err in one operation and go on from there, the others are right already, so that what follows only repeats them.
+    Who judges such solutions names the separator, too (`verify.separator`)."""
+
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    WRITES_ANEW: ClassVar[bool] = True
+    name: Literal["units"] = "units"
+    shares: Annotated[list[Share], Field(min_length=1, max_length=16)] = [0.4, 0.4, 0.2]
+    """Share of the rows whose solution has one unit, two, and so on; sums to 1."""
+    wrong: Share = 0.5
+    """Of the units before the last one the share that err; the others give the right answer already."""
+    separator: Annotated[str, Field(min_length=1)] = "?"
+    """Text between units, which the tokenizer knows and no solution holds: `?` stands in the prompts of op_dag alone."""
+
+    @field_validator("shares")
+    @classmethod
+    def _whole(cls, value: list[float]) -> list[float]:
+        if abs(sum(value) - 1) > 1e-6:
+            raise ValueError(f"must sum to 1, not {sum(value):g}")
+        return value
+
+    @property
+    def edits(self) -> bool:
+        """The rows' own gold has one unit."""
+        return True

@@ -3,6 +3,7 @@
 Each takes the problem and a text, and draws from `draw`, uniform integers in [0, 2**32)."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import TypeVar
 
 from interplay.tasks.op_dag.graph import Node, Problem
@@ -10,6 +11,9 @@ from interplay.tasks.op_dag.render import ANSWER, ASK, FILLER, LETTERS, STEP, se
 from interplay.tasks.op_dag.stream import Draw
 
 T = TypeVar("T")
+SLIPS = 32
+"""Slips that are drawn at most until one reaches the answer."""
+NEAR = [n for n in range(-9, 10) if n]
 
 
 def wrong_answer(problem: Problem, solution: str, draw: Draw) -> str:
@@ -17,6 +21,36 @@ def wrong_answer(problem: Problem, solution: str, draw: Draw) -> str:
     answer = problem.answer
     others = [n for n in (range(problem.modulus) if problem.modulus else range(max(0, answer - 9), answer + 10)) if n != answer]
     return f"{solution.rpartition(ANSWER)[0]}{ANSWER}{_pick(others, draw)}"
+
+
+def slip(problem: Problem, draw: Draw) -> Problem | None:
+    """The forward problem as somebody sees it who errs in one operation, and goes on from what came of it: its values, and so its
+    solution, are wrong from there on, and so is the answer. A residue slips to another one, a number within 9 of it. None where
+    nothing is to be worked out, or no slip that was drawn reaches the answer without a value below 0."""
+    places = [place for place, node in enumerate(problem.nodes[: problem.necessary]) if node.operator]
+    for _ in range(SLIPS if places else 0):
+        place = _pick(places, draw)
+        wrong = problem.values[place] + (1 + draw() % (problem.modulus - 1) if problem.modulus else _pick(NEAR, draw))
+        values = _valued(problem, place, wrong % problem.modulus if problem.modulus else wrong)
+        if values[-1] != problem.values[-1] and min(values) >= 0:
+            return problem._replace(values=values)
+    return None
+
+
+def _valued(problem: Problem, slipped: int, wrong: int) -> tuple[int, ...]:
+    """The values of the necessary nodes where that of one of them is given."""
+    values: list[int] = []
+    for place, node in enumerate(problem.nodes[: problem.necessary]):
+        operands = [values[parent] for parent in node.parents]
+        if node.constant is not None:
+            operands.append(node.constant)
+        worked = (
+            prod(operands) if node.operator == "*"
+            else 2 * operands[0] - sum(operands) if node.operator == "-"
+            else sum(operands)
+        )  # fmt: skip
+        values.append(wrong if place == slipped else worked % problem.modulus if problem.modulus else worked)
+    return tuple(values)
 
 
 def conflict(problem: Problem, prompt: str, true_first: bool, draw: Draw) -> str | None:
