@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from interplay.model import folder
-from interplay.model.decoder import Decoder
+from interplay.model.decoder import Decoder, attention, fused, visible_blocks
 from interplay.schema.model import Shape
 
 VOCAB = 48
@@ -94,6 +94,17 @@ def test_a_row_of_one_segment_is_plainly_causal() -> None:
     other = model.hidden(changed, positions)
     torch.testing.assert_close(other[:, :100], plain[:, :100], atol=1e-6, rtol=1e-6)
     assert (other[:, 100:] - plain[:, 100:]).abs().amax(-1).min() > 1e-4
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_the_kernel_of_gpus_gives_the_same_attention_with_a_mask_and_without(kv_heads: int) -> None:
+    g = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(3, 20, heads, 8, generator=g) for heads in (4, kv_heads, kv_heads))
+    causal = visible_blocks(None, 20, torch.device("cpu"), torch.float32)
+    torch.testing.assert_close(fused(q, k, v, None), attention(q, k, v, causal), atol=1e-5, rtol=1e-5)
+    segments = torch.tensor([[1] * 7 + [2] * 13, [1] * 20, [1] * 2 + [2] * 3 + [3] * 15])
+    packed = visible_blocks(segments, 20, torch.device("cpu"), torch.float32)
+    torch.testing.assert_close(fused(q, k, v, packed[0].mask), attention(q, k, v, packed), atol=1e-5, rtol=1e-5)
 
 
 def test_bfloat16_products_stay_near_float32_and_give_float32_gradients() -> None:

@@ -118,6 +118,14 @@ def test_the_engine_follows_the_decoder_as_it_trains() -> None:
         assert not torch.equal(before.logprobs, sampler.generate(requests(2), sampling()).logprobs)
 
 
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.0}, {"eos": None}])
+def test_steps_that_can_be_recorded_give_the_same_bits(options: dict) -> None:
+    model = decoder()
+    plain = engine("native", model, Run(engine_batch=16)).generate(requests(), sampling(**options))
+    assert plain.lengths.max() > 33, "the test wants several blocks of the cache"
+    assert equal(plain, engine("native", model, Run(engine_batch=16, cuda_graphs=True)).generate(requests(), sampling(**options)))
+
+
 def test_bfloat16_rollouts_stay_near_float32_ones() -> None:
     model, settings = decoder(), sampling(max_completion_length=1)
     exact = engine("native", model, Run()).generate(requests(20, 8), settings)

@@ -22,6 +22,8 @@ class Cache:
     def __init__(self, shape: Shape, samples: int, lengths: Tensor, dtype: torch.dtype) -> None:
         self.shape, self.samples, self.lengths, self.dtype = shape, samples, lengths, dtype
         self.steps = 0
+        self.place: Tensor | None = None
+        """Where the present tokens stand among the completions', (1,), when a recorded step has to find out by itself."""
         self.prompt_keys: list[Tensor] = []
         """Per layer (groups * kv heads, head_dim, prompt length)."""
         self.prompt_values: list[Tensor] = []
@@ -51,23 +53,33 @@ class Cache:
         hidden = forward(self.shape, weights, ids, rotary(self.shape, positions, compute), attend)
         return hidden[torch.arange(len(ids), device=ids.device), self.lengths - 1]
 
-    def decode(self, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-        """Final hidden states (groups, samples, D) of the next tokens ids (groups, samples); rope is that of their positions."""
-        self.steps += 1
+    def decode(self, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor], place: Tensor | None = None) -> Tensor:
+        """Final hidden states (groups, samples, D) of the next tokens ids (groups, samples); rope is that of their positions.
+
+        With `place` (1,), where they stand among the completions' tokens, nothing that changes from step to step is fixed by
+        the program: the call can be recorded."""
+        self.steps, self.place = self.steps + 1, place
         return forward(self.shape, weights, ids, rope, self._attend)
 
     def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         groups, samples, heads, size = q.shape
         shared, steps = k.shape[2], self.steps
         for own, new in ((self.keys[layer], k), (self.values[layer], v)):
-            own.view(groups, shared, samples, -1, size)[:, :, :, steps - 1].copy_(new.transpose(1, 2))
+            room, new = own.view(groups, shared, samples, -1, size), new.transpose(1, 2)
+            if self.place is None:
+                room[:, :, :, steps - 1].copy_(new)
+            else:
+                room.index_copy_(3, self.place, new[:, :, :, None].to(self.dtype))
         queries = torch.empty(groups, shared, samples, heads // shared, size, dtype=self.dtype, device=q.device)
         torch.mul(q.unflatten(2, (shared, -1)).permute(0, 2, 1, 3, 4), size**-0.5, out=queries)
         before = torch.bmm(queries.view(groups * shared, -1, size), self.prompt_keys[layer])
         before.view(groups, -1, before.shape[-1]).add_(self.mask)
         # The whole capacity, its empty end masked: a contiguous operand is worth more than the few columns saved.
         after = torch.bmm(queries.view(-1, heads // shared, size), self.keys[layer].transpose(1, 2))
-        after[..., steps:].fill_(float("-inf"))
+        if self.place is None:
+            after[..., steps:].fill_(float("-inf"))
+        else:
+            after.masked_fill_(torch.arange(after.shape[-1], device=q.device) > self.place, float("-inf"))
         weights = torch.cat((before.view(-1, before.shape[-1]), after.view(-1, after.shape[-1])), -1).softmax(-1)
         before, after = weights.split((before.shape[-1], after.shape[-1]), -1)
         mixed = torch.bmm(before.unflatten(0, (groups * shared, -1)), self.prompt_values[layer]).view(-1, heads // shared, size)

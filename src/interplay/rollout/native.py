@@ -12,6 +12,7 @@ from interplay.model.decoder import Decoder, Weights, rotary
 from interplay.model.nucleus import Lagged
 from interplay.rollout.cache import BLOCK, Cache
 from interplay.rollout.noise import uniform
+from interplay.rollout.replay import Replay
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, join, split
 from interplay.rollout.sample import draw
 from interplay.schema.model import Shape
@@ -22,14 +23,14 @@ class Native:
     """Samples from `decoder` in `dtype`. Weights are read anew at every call, so a trained decoder needs no synchronising."""
 
     def __init__(self, decoder: Decoder | Composed | Lagged, how: Run, dtype: torch.dtype) -> None:
-        self.decoder, self.rows, self.dtype = decoder, how.engine_batch, dtype
+        self.decoder, self.rows, self.dtype, self.graphs = decoder, how.engine_batch, dtype, how.cuda_graphs
 
     @torch.inference_mode()
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests. The same requests give the same bits; so do their whole batches, see `request.split`."""
         decoders, blend = _side_by_side(self.decoder)
         parts = [Part(decoder.shape, decoder.weights(self.dtype)) for decoder in decoders]
-        return join([_complete(parts, blend, batch, sampling) for batch in split(requests, self.rows)], sampling)
+        return join([_complete(parts, blend, batch, sampling, self.graphs) for batch in split(requests, self.rows)], sampling)
 
 
 class Part(NamedTuple):
@@ -57,7 +58,7 @@ def _alone(logits: Tensor) -> Tensor:
     return logits
 
 
-def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]], sampling: Sampling) -> Rollouts:
+def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]], sampling: Sampling, graphs: bool) -> Rollouts:
     """Decode one batch: groups of equal size (spare places count as finished), all at the same step of their completions."""
     device, dtype = parts[0].weights.norm.device, parts[0].weights.norm.dtype
     requests = [request for _, request in batch]
@@ -78,6 +79,7 @@ def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]],
     counts = torch.tensor([request.count for request in requests], device=device)
     finished = torch.arange(width, device=device) >= counts[:, None]
     hidden = [c.prefill(part.weights, ids)[:, None].expand(-1, width, -1) for c, part in zip(caches, parts, strict=True)]
+    follow = _follow(parts, caches, tables, finished, graphs)
     for step in range(length):
         logits = blend(*(F.linear(h, part.weights.head).float().flatten(0, 1) for h, part in zip(hidden, parts, strict=True)))
         drawn, chances = draw(logits, noise[places.flatten(), step], sampling)
@@ -91,13 +93,25 @@ def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]],
             break
         if step and step % BLOCK == 0:
             places, finished, drawn = _retire(caches, places, finished, drawn)
-        positions = caches[0].lengths + step
-        ropes = [(cos[positions][:, None, None], sin[positions][:, None, None]) for cos, sin in tables]
-        hidden = [
-            c.decode(part.weights, drawn.view_as(finished), rope) for c, part, rope in zip(caches, parts, ropes, strict=True)
-        ]
+            follow = _follow(parts, caches, tables, finished, graphs)
+        hidden = follow(drawn.view_as(finished), step)
     real = [g * width + i for g, request in enumerate(requests) for i in range(request.count)]
     return assemble(batch, tokens[real], logprobs[real], sampling)
+
+
+def _follow(
+    parts: list[Part], caches: list[Cache], tables: list[list[Tensor]], like: Tensor, graphs: bool
+) -> Callable[[Tensor, int], list[Tensor]]:
+    """Next tokens (groups, samples), of the shape of `like`, and their place among the completions' -> the hidden states that
+    follow, of each part; for as long as the caches keep their shapes."""
+
+    def step(ids: Tensor, place: int | Tensor) -> list[Tensor]:
+        positions = caches[0].lengths + place
+        ropes = [(cos[positions][:, None, None], sin[positions][:, None, None]) for cos, sin in tables]
+        fixed = place if isinstance(place, Tensor) else None
+        return [c.decode(p.weights, ids, rope, fixed) for c, p, rope in zip(caches, parts, ropes, strict=True)]
+
+    return Replay(step, like.long()) if graphs else step
 
 
 def _retire(caches: list[Cache], places: Tensor, finished: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -23,6 +23,8 @@ class Run(Model):
     pass it before each of them. The same but for rounding."""
     engine_batch: Count = 256
     """Sequences that decode side by side."""
+    cuda_graphs: bool = False
+    """On a GPU the native engine records its decoding steps and replays them as CUDA graphs: fewer launches, for small models."""
     save_minutes: NotNegative = 1.0
     """Minutes between saves to resume/."""
     keep_state: bool = True
