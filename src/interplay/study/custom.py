@@ -20,10 +20,10 @@ def below_root(path: Any, where: str) -> str:
         raise UserError(f"{where} = {shown(path)}: must be a path, as text")
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not path.isprintable():
-        origin = pure if pure.is_absolute() else f"FOLDER/{pure.name}"
+        origin = shown(str(pure) if pure.is_absolute() else f"FOLDER/{pure.name}")
         raise UserError(
-            f"{where} = {shown(path)}: must lie below the project's root; link what lies elsewhere, as by `ln -s {shown(str(origin))} "
-            f"data/external/`, and name the link"
+            f"{where} = {shown(path)}: must lie below the project's root; link what lies elsewhere, as by "
+            f"`ln -s {origin} data/external/`, and name the link"
         )
     return path
 

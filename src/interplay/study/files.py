@@ -1,6 +1,7 @@
 """The YAML files that make up a study at a scale, as Hydra merges them, with the line of every key.
 
-Read only when something is wrong: Hydra forgets where a value came from, and says of most broken files only that they are."""
+Read before Hydra, which takes ten times as long, to see that no file lies outside; and when something is wrong: Hydra forgets
+where a value came from, and says of most broken files only that they are."""
 
 from collections.abc import Iterator
 from pathlib import Path
