@@ -91,16 +91,16 @@ def _trained(plan: Plan, base: Stage) -> list[int]:
 
 
 def _write(path: Path, bands: dict[str, list[int]]) -> None:
-    yaml = YAML()
-    yaml.width = 130
-    yaml.preserve_quotes = True
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    tree: Any = yaml.load(path.read_text())
+    editor = YAML()
+    editor.width = 130
+    editor.preserve_quotes = True
+    editor.indent(mapping=2, sequence=4, offset=2)
+    tree: Any = editor.load(path.read_text())
     for band, ops in bands.items():
         if band not in tree["bands"]:
             tree["bands"][band] = CommentedSeq()
             tree["bands"][band].fa.set_flow_style()
         tree["bands"][band][:] = ops
     with open(path.with_suffix(".part"), "w") as handle:
-        yaml.dump(tree, handle)
+        editor.dump(tree, handle)
     path.with_suffix(".part").replace(path)

@@ -7,6 +7,7 @@ from typing import cast
 
 from interplay.schema.base import UserError
 from interplay.schema.report import ReportSpec
+from interplay.schema.terminal import say
 from interplay.store import artifact
 from interplay.study import kept, outside
 from interplay.study.graph import Graph
@@ -40,7 +41,7 @@ def succeed(graph: Graph) -> None:
         if os.environ.get(payloads.SWITCH) != "0":
             payloads.add(graph.results, graph.plans)
     except (UserError, OSError) as error:
-        print(f"interplay: not stored: {error}; the study stands, and `interplay store push` tries again", file=sys.stderr)
+        say(f"interplay: not stored: {error}; the study stands, and `interplay store push` tries again", error=True)
     live.finish()
 
 
@@ -50,7 +51,7 @@ def fail(graph: Graph) -> None:
         graph.link()
         for plan in graph.plans:
             if graph.missing([plan.report]):
-                print(partial_page(graph, plan))
+                say(partial_page(graph, plan))
     finally:  # whatever is wrong with a page, no run may go on saying RUNNING
         live.finish()
 

@@ -22,6 +22,7 @@ from interplay.schema.base import Model, PermanentError, UserError, parse
 from interplay.schema.digest import digest
 from interplay.schema.kinds import KINDS, read_by
 from interplay.schema.run import Run
+from interplay.schema.terminal import say
 from interplay.store import artifact, earlier, environment, metrics, requeue, stop
 
 
@@ -58,13 +59,13 @@ def _guarded(results: Path, digest: str) -> int:
             1, f"{error.filename or results}: {error.strerror or error}; the stage goes on from its last save when started again"
         )
     except Exception:
-        traceback.print_exc()
+        say(traceback.format_exc(), end="", error=True)
         return 1
 
 
 def _say(code: int, message: str) -> int:
     stop.deafen()
-    print(f"interplay: {message}", file=sys.stderr, flush=True)
+    say(f"interplay: {message}", error=True)
     return code
 
 
@@ -79,7 +80,7 @@ def run_stage(out: Path) -> None:
         how = parse(Run, stage["run"], f"{out / 'stage.json'}: run")
         inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
         _limit_threads(how.threads)
-        print(f"{stage['label']} [{stage['kind']} {stage['digest']}]", file=sys.stderr, flush=True)
+        say(f"{stage['label']} [{stage['kind']} {stage['digest']}]", error=True)
         started = time.time()
         made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
         metrics.telemetry(out, attempts=_attempts(out) + 1, host=platform.node(), **made_by)

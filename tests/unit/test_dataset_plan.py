@@ -15,6 +15,15 @@ from interplay.store import artifact
 STUDY = "study/quickstart.yaml"
 OLD = "hard: {band: hard, split: rl}"
 GSM8K = ROOT / "data" / "fixtures" / "gsm8k.jsonl"
+HERE = "data/fixtures/gsm8k.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand in a project whose `data/fixtures` is a link to this one's."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/fixtures").symlink_to(ROOT / "data/fixtures")
+    monkeypatch.chdir(tmp_path)
 
 
 def with_file(tmp_path: Path, keys: str) -> Lab:
@@ -31,22 +40,22 @@ def refused(tmp_path: Path, keys: str) -> str:
 
 
 def test_a_file_becomes_its_checksum_and_the_place_stays_out_of_the_digest(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere.jsonl"
-    elsewhere.write_bytes(GSM8K.read_bytes())
+    Path("elsewhere.jsonl").write_bytes(GSM8K.read_bytes())
     plans = [
-        with_file(tmp_path / str(n), f"file: {path}, format: gsm8k, size: 4").plan() for n, path in enumerate((GSM8K, elsewhere))
+        with_file(tmp_path / str(n), f"file: {path}, format: gsm8k, size: 4").plan()
+        for n, path in enumerate((HERE, "elsewhere.jsonl"))
     ]
     (here,), (there,) = (of_kind(plan, "dataset") for plan in plans)
     assert here.digest == there.digest
     assert isinstance(here.spec, DatasetSpec)
     assert (here.spec.sha256, here.spec.size, here.spec.band, here.spec.split) == (artifact.checksum(GSM8K), 4, "all", None)
-    assert (here.run.path, there.run.path) == (str(GSM8K), str(elsewhere))
+    assert (here.run.path, there.run.path) == (HERE, "elsewhere.jsonl")
 
 
 def test_a_changed_byte_changes_the_digest_and_that_of_what_is_trained_on_it(tmp_path: Path) -> None:
     path = tmp_path / "given.jsonl"
     path.write_bytes(GSM8K.read_bytes())
-    lab = with_file(tmp_path / "lab", f"file: {path}, format: gsm8k")
+    lab = with_file(tmp_path / "lab", "file: given.jsonl, format: gsm8k")
     before = lab.plan()
     path.write_bytes(GSM8K.read_bytes() + b"\n")
     after = lab.plan()
@@ -58,13 +67,13 @@ def test_a_changed_byte_changes_the_digest_and_that_of_what_is_trained_on_it(tmp
 
 def test_with_its_checksum_a_study_is_planned_where_the_file_is_not(tmp_path: Path) -> None:
     checksum = artifact.checksum(GSM8K)
-    (with_it,) = of_kind(with_file(tmp_path / "a", f"file: {GSM8K}, format: gsm8k").plan(), "dataset")
+    (with_it,) = of_kind(with_file(tmp_path / "a", f"file: {HERE}, format: gsm8k").plan(), "dataset")
     (without,) = of_kind(with_file(tmp_path / "b", f"file: nowhere.jsonl, sha256: {checksum}, format: gsm8k").plan(), "dataset")
     assert with_it.digest == without.digest
 
 
 def test_the_planned_stage_runs_and_leaves_a_record_with_its_counts(tmp_path: Path) -> None:
-    defects = ROOT / "data" / "fixtures" / "musique_defects.jsonl"
+    defects = "data/fixtures/musique_defects.jsonl"
     skip = "defects: {broken: skip, missing_field: skip, duplicate_id: skip}"
     lab = with_file(tmp_path, f"file: {defects}, format: musique, {skip}")
     (stage,) = of_kind(lab.plan(), "dataset")
@@ -76,8 +85,7 @@ def test_the_planned_stage_runs_and_leaves_a_record_with_its_counts(tmp_path: Pa
 
 
 def test_a_refused_file_leaves_no_record_and_nothing_half_written(tmp_path: Path) -> None:
-    defects = ROOT / "data" / "fixtures" / "musique_defects.jsonl"
-    lab = with_file(tmp_path, f"file: {defects}, format: musique")
+    lab = with_file(tmp_path, "file: data/fixtures/musique_defects.jsonl, format: musique")
     (stage,) = of_kind(lab.plan(), "dataset")
     out = lab.start(stage)
     with pytest.raises(UserError, match=r"musique_defects\.jsonl: line 2: not JSON"):
@@ -93,8 +101,8 @@ def test_an_absent_file_without_a_checksum_is_refused_at_planning(tmp_path: Path
 
 
 def test_a_checksum_that_is_not_the_files_is_refused_at_planning(tmp_path: Path) -> None:
-    message = refused(tmp_path, f"file: {GSM8K}, format: gsm8k, sha256: {'e' * 64}")
-    assert f"but {GSM8K} has {artifact.checksum(GSM8K)}" in message
+    message = refused(tmp_path, f"file: {HERE}, format: gsm8k, sha256: {'e' * 64}")
+    assert f"but {HERE} has {artifact.checksum(GSM8K)}" in message
 
 
 @pytest.mark.parametrize(
@@ -109,13 +117,13 @@ def test_a_checksum_that_is_not_the_files_is_refused_at_planning(tmp_path: Path)
     ],
 )
 def test_a_slip_about_a_file_is_one_line_at_planning(keys: str, expected: str, tmp_path: Path) -> None:
-    message = refused(tmp_path, f"file: {GSM8K}, {keys}")
+    message = refused(tmp_path, f"file: {HERE}, {keys}")
     assert expected in message
     assert "\n" not in message
 
 
 def test_a_file_without_its_format_is_one_line_at_planning_with_or_without_the_value(tmp_path: Path) -> None:
-    message = refused(tmp_path, f"file: {GSM8K}, split: rl")
+    message = refused(tmp_path, f"file: {HERE}, split: rl")
     assert re.search(r"data\.hard( = \{.*\})?: format is missing; name the format of the file", message)
     assert "\n" not in message
 

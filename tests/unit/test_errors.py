@@ -254,10 +254,14 @@ def test_many_known_names_are_not_all_listed() -> None:
     assert nearest("zzzz", [f"arm_{i:03}" for i in range(500)]).endswith("and 480 more")
 
 
-def test_a_right_study_never_pays_for_reading_lines(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_study_is_read_once_to_see_what_it_includes_and_never_searched_for_a_line(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
-        raise AssertionError("read with lines although nothing was wrong")
+        raise AssertionError("searched although nothing was wrong")
 
-    monkeypatch.setattr("interplay.study.files.sources", fail)
+    read: list[object] = []
+    monkeypatch.setattr("interplay.study.files.sources", lambda *given: read.append(given))
     monkeypatch.setattr("interplay.study.locate.sources", fail)
     assert plan_study(root / "configs", "quickstart", "smoke").report
+    assert len(read) == 1

@@ -12,10 +12,12 @@ from interplay.study.plan import Stage
 
 def test_a_path_may_start_from_a_model_folder(finished: Laboratory, laboratory: Laboratory) -> None:
     model = next(finished.folder.glob("results/pretrain/*/model"))
+    (laboratory.folder / "models").mkdir()
+    (laboratory.folder / "models/small").symlink_to(model)
     laboratory.edit(
         "configs/study/quickstart.yaml",
         "base: {kind: pretrain, data: {corpus: 1.0}, validation: held_out}",
-        f"base: {{kind: source, path: {model}}}\n  more: {{kind: midtrain, data: {{corpus: 1.0}}, validation: held_out}}",
+        "base: {kind: source, path: models/small}\n  more: {kind: midtrain, data: {corpus: 1.0}, validation: held_out}",
     )
     laboratory.edit("configs/study/quickstart.yaml", "rl_edge: {path: [base, rl]", "rl_edge: {path: [base, more]")
     laboratory.edit(

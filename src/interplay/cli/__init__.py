@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from interplay.cli import guide
 from interplay.schema.base import UserError, nearest
+from interplay.schema.terminal import say
 
 
 class Command(NamedTuple):
@@ -53,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(_not_understood(command, more[0]))
         return int(args.run(args))
     except UserError as error:
-        print(f"interplay: {error}", file=sys.stderr)
+        say(f"interplay: {error}", error=True)
         return 2
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
         sys.stderr.close()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from interplay.cli.common import CONFIGS, RESULTS
 from interplay.schema.base import UserError, nearest
+from interplay.schema.terminal import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,15 +32,15 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--stage = {args.stage!r}: must be a word, such as base")
     if (args.folder / "record.json").exists():
         made = adopt.artifacts(args.folder, RESULTS, args.inputs)
-        print(f"adopted {', '.join(made)}" if made else f"{args.folder.name} was here already, whole")
+        say(f"adopted {', '.join(made)}" if made else f"{args.folder.name} was here already, whole")
         return 0
     is_gguf = args.folder.suffix == ".gguf" and args.folder.is_file()
     if not is_gguf and not (args.folder / "config.json").exists():
         raise UserError(f"{args.folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
     checksum, out, made_now = (adopt.gguf if is_gguf else adopt.model)(args.folder, RESULTS, args.stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
-    print(f"{'adopted' if made_now else 'here already:'} {out}, {quantity(parameters)} parameters")
-    print(f"in {f'{CONFIGS}/study/{args.study}.yaml' if args.study else 'a study'}:\n")
-    print(f"stages:\n  {args.stage}: {{kind: source, sha256: {checksum}}}")
-    print(f"arms:\n  {args.stage}: {{path: [{args.stage}]}}")
+    say(f"{'adopted' if made_now else 'here already:'} {out}, {quantity(parameters)} parameters")
+    say(f"in {f'{CONFIGS}/study/{args.study}.yaml' if args.study else 'a study'}:\n")
+    say(f"stages:\n  {args.stage}: {{kind: source, sha256: {checksum}}}")
+    say(f"arms:\n  {args.stage}: {{path: [{args.stage}]}}")
     return 0

@@ -3,6 +3,7 @@
 import argparse
 
 from interplay.cli.common import CONFIGS, RESULTS, plan_of, study_arguments
+from interplay.schema.terminal import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,5 +18,5 @@ def run(args: argparse.Namespace) -> int:
     """Measure, and pin on request."""
     from interplay.calibrate import calibrate
 
-    print(calibrate(plan_of(args), CONFIGS, RESULTS, args.prompts, args.max_op, args.write))
+    say(calibrate(plan_of(args), CONFIGS, RESULTS, args.prompts, args.max_op, args.write))
     return 0

@@ -4,6 +4,7 @@ import argparse
 
 from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.base import UserError
+from interplay.schema.terminal import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,5 +43,5 @@ def run(args: argparse.Namespace) -> int:
         return of_stage(name, catalog.resolve(name, known, CONFIGS, scale).digest, known.stages)
 
     column = args.column.replace(" ", ":") if args.column else None
-    print(compare(side(args.a), side(args.b), known.stages, RESULTS, metric, column, args.n), end="")
+    say(compare(side(args.a), side(args.b), known.stages, RESULTS, metric, column, args.n), end="")
     return 0

@@ -2,13 +2,13 @@
 
 import argparse
 import shutil
-import sys
 import tempfile
 import traceback
 from pathlib import Path
 
 from interplay.cli.common import CONFIGS, RESULTS, default_scale
 from interplay.schema.base import PermanentError, UserError
+from interplay.schema.terminal import say
 from interplay.store import artifact
 
 
@@ -44,17 +44,17 @@ def run(args: argparse.Namespace) -> int:
         _forget(scratch, args)
         raise
     if failed:
-        print(f"failed; what it wrote lies in {out}", file=sys.stderr)
+        say(f"failed; what it wrote lies in {out}", error=True)
         return failed
     if args.steps is not None or not artifact.done(recorded):
-        print(f"made in {out}; {'a stage of its own' if args.steps is not None else 'no record'}, nothing to compare with")
+        say(f"made in {out}; {'a stage of its own' if args.steps is not None else 'no record'}, nothing to compare with")
         return 0
     differing = debug.compared(out, recorded)
     if differing:
-        print("\n".join([f"made in {out}; differs from {recorded} in", *differing]))
+        say("\n".join([f"made in {out}; differs from {recorded} in", *differing]))
         return 1
     count = len(artifact.record(out)["files"])
-    print(f"identical: {count} file{'' if count == 1 else 's'} and all metrics, as in {recorded}")
+    say(f"identical: {count} file{'' if count == 1 else 's'} and all metrics, as in {recorded}")
     _forget(scratch, args)
     return 0
 
@@ -73,15 +73,15 @@ def _make(out: Path, debugger: bool) -> int:
         if debugger:
             import pdb
 
-            traceback.print_exc()
+            say(traceback.format_exc(), end="", error=True)
             pdb.post_mortem(error.__traceback__)
             return 1
         if isinstance(error, UserError) and error.__cause__ is None:
             raise
         if isinstance(error, PermanentError):
-            print(f"interplay: {error}", file=sys.stderr)
+            say(f"interplay: {error}", error=True)
             return 3
-        traceback.print_exc()
+        say(traceback.format_exc(), end="", error=True)
         return 1
 
 

@@ -3,6 +3,7 @@
 import argparse
 
 from interplay.cli.common import RESULTS, plan_of, study_arguments
+from interplay.schema.terminal import say
 
 HEAD = ("kind", "stages", "attempts", "threads", "CPU used", "memory", "of MiB", "longest", "of min", "fits")
 
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         given = (f"{of.memory_mb:.0f}", str(of.run.memory_mb), f"{of.minutes:.1f}", str(of.run.runtime))
         rows.append((of.kind, *counts, *given, fits or "-"))
     if len(rows) == 1:
-        print("no stage of this study has finished")
+        say("no stage of this study has finished")
         return 0
-    print("\n".join(aligned(rows, indent=0, right=range(1, len(HEAD) - 1))))
+    say("\n".join(aligned(rows, indent=0, right=range(1, len(HEAD) - 1))))
     return 0

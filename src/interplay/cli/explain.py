@@ -3,6 +3,7 @@
 import argparse
 
 from interplay.cli.common import RESULTS, plan_of, study_arguments
+from interplay.schema.terminal import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,5 +25,5 @@ def run(args: argparse.Namespace) -> int:
     plan = plan_of(args)
     spec, stages = report_spec(plan), as_json(plan)
     asked = match(spec, stages, args.table, args.row, args.column, args.metric)
-    print(explain(spec, plan.report, stages, RESULTS, asked, args.seed), end="")
+    say(explain(spec, plan.report, stages, RESULTS, asked, args.seed), end="")
     return 0

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from interplay.cli.common import CONFIGS, RESULTS, plan_of, study_arguments
+from interplay.schema.terminal import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.output.suffix == ".json":
         summary.write(plan_of(args), RESULTS, args.output)
-        print(f"export: {args.output}")
+        say(f"export: {args.output}")
         return 0
     export.write(plan_of(args), CONFIGS, RESULTS, args.output)
-    print(f"export: {args.output / 'index.html'}")
+    say(f"export: {args.output / 'index.html'}")
     return 0

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interplay.cli.common import CONFIGS, RESULTS
+from interplay.schema.terminal import say
 
 if TYPE_CHECKING:
     from interplay.study import garbage
@@ -32,23 +33,21 @@ def run(args: argparse.Namespace) -> int:
 
     found = garbage.find(CONFIGS, RESULTS, args.lock, args.older_than)
     for line in _table(found):
-        print(line)
+        say(line)
     if args.full:
         for item in found.results:
-            print(f"{item.folder}  {item.state}, {item.days:.1f} days old")
+            say(f"{item.folder}  {item.state}, {item.days:.1f} days old")
         for path in [*found.links, *found.logs, *found.leftovers]:
-            print(path)
+            say(str(path))
     if not (found.results or found.links or found.logs or found.leftovers):
-        print("nothing to remove: a lock in configs/plans or a run in flight leads to all there is")
+        say("nothing to remove: a lock in configs/plans or a run in flight leads to all there is")
     elif not args.delete:
-        print("nothing was touched; --delete removes it" + ("" if args.full else ", --full lists it"))
+        say("nothing was touched; --delete removes it" + ("" if args.full else ", --full lists it"))
     else:
         kept = garbage.remove(found, RESULTS)
         for line in kept:
-            print(line)
-        print(
-            f"removed {len(found.results) - len(kept)} results, {len(found.links)} links, {len(found.logs)} logs and benchmarks"
-        )
+            say(line)
+        say(f"removed {len(found.results) - len(kept)} results, {len(found.links)} links, {len(found.logs)} logs and benchmarks")
     return 0
 
 

@@ -2,9 +2,10 @@
 
 import argparse
 import shutil
-import sys
 import textwrap
 from typing import NamedTuple, NoReturn
+
+from interplay.schema.terminal import say
 
 WIDEST = 110
 """Columns that help text takes at most."""
@@ -198,7 +199,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit code 2."""
-        print(f"{self.prog.replace(' ', ': ', 1)}: {' '.join(message.split())}; see `{self.prog} --help`", file=sys.stderr)
+        say(f"{self.prog.replace(' ', ': ', 1)}: {' '.join(message.split())}; see `{self.prog} --help`", error=True)
         raise SystemExit(2)
 
 

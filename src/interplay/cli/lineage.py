@@ -5,6 +5,7 @@ from pathlib import Path
 
 from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.base import UserError
+from interplay.schema.terminal import say
 
 FORMATS = {".svg": "svg", ".mmd": "mermaid", ".md": "mermaid"}
 """Ending of a file -> what is written into it."""
@@ -34,11 +35,11 @@ def run(args: argparse.Namespace) -> int:
     form = args.format or (FORMATS.get(args.output.suffix, "mermaid") if args.output else "mermaid")
     drawn = svg(nodes, edges, args.across) if form == "svg" else mermaid(nodes, edges)
     if args.output is None:
-        print(drawn, end="")
+        say(drawn, end="")
         return 0
     try:
         artifact.write_atomic(args.output, drawn.encode())
     except OSError as error:
         raise UserError(f"-o {args.output}: {error.strerror}; name a file in a folder that can be written") from None
-    print(f"wrote {args.output}: {len(stages)} stages in {len(nodes)} boxes")
+    say(f"wrote {args.output}: {len(stages)} stages in {len(nodes)} boxes")
     return 0

@@ -4,6 +4,7 @@ import argparse
 
 from interplay.cli.common import RESULTS
 from interplay.schema.base import UserError
+from interplay.schema.terminal import say
 from interplay.store import artifact
 from interplay.store.artifact import read_json
 
@@ -35,5 +36,5 @@ def run(args: argparse.Namespace) -> int:
         (one.band, str(one.right), str(one.graphs), f"{one.copied:.1%}", f"{one.nearest:.3f}", str(one.without))
         for one in by_band(samples, tested, against, args.by)
     ]
-    print("\n".join(aligned([HEAD, *rows], right=range(1, len(HEAD)))) if rows else "no sample is right")
+    say("\n".join(aligned([HEAD, *rows], right=range(1, len(HEAD)))) if rows else "no sample is right")
     return 0

@@ -5,6 +5,7 @@ import json
 
 from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.base import UserError
+from interplay.schema.terminal import say
 from interplay.study import compose
 from interplay.study.graph import plan_study
 from interplay.study.plan import Plan
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{stale[0].lock_path(CONFIGS)}: not what the configs say; run `make locks` and commit it")
     for plan in plans:
         if args.write and plan.write_lock(CONFIGS):
-            print(f"wrote {plan.lock_path(CONFIGS)}")
+            say(f"wrote {plan.lock_path(CONFIGS)}")
     if not (args.all or args.check or args.write):
         _show(plans[0], args)
     return 0
@@ -64,16 +65,14 @@ def _show(plan: Plan, args: argparse.Namespace) -> None:
     if args.against is not None:
         old = against.lock_of(plan, CONFIGS, args.against)
         found = against.compare(old, {digest: stage.as_json() for digest, stage in plan.stages.items()})
-        print(
-            json.dumps(against.as_json(found), indent=1) if args.json else plan_text.differences(found, args.against, args.full)
-        )
+        say(json.dumps(against.as_json(found), indent=1) if args.json else plan_text.differences(found, args.against, args.full))
         return
     seen = overview.look(plan, CONFIGS, RESULTS, args.full)
     on = [schedule.on_gpus(plan, seen.estimate, gpus) for gpus in args.gpus]
     if args.json:
-        print(json.dumps({**overview.as_json(seen), "on_gpus": [one._asdict() for one in on]}, indent=1))
+        say(json.dumps({**overview.as_json(seen), "on_gpus": [one._asdict() for one in on]}, indent=1))
     else:
-        print("\n".join([plan_text.overview(seen, args.full, args.stages), *plan_text.schedules(on)]))
+        say("\n".join([plan_text.overview(seen, args.full, args.stages), *plan_text.schedules(on)]))
     estimate.refuse(f"plan {plan.study} at scale {plan.scale}", seen.estimate, args.max_gpu_hours, args.max_hours)
     if args.strict_code and seen.drifted:
         raise UserError(f"--strict-code: finished stages were made by other sources: {', '.join(seen.drifted)}")

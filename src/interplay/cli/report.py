@@ -6,6 +6,7 @@ from typing import cast
 from interplay.cli.common import RESULTS, plan_of, study_arguments
 from interplay.schema.base import UserError
 from interplay.schema.report import ReportSpec
+from interplay.schema.terminal import say
 from interplay.store import artifact
 from interplay.study.graph import Graph
 from interplay.study.plan import Plan
@@ -22,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     plan = plan_of(args)
     folder = artifact.folder(RESULTS, "report", plan.report)
     if not artifact.done(folder):
-        print(_partial(plan))
+        say(_partial(plan))
         return 0
     if not (folder / "report.html").exists():
         from interplay.report import page
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         stages = plan.stages[plan.report].deps.values()
         inputs = {digest: artifact.folder(RESULTS, plan.stages[digest].kind, digest) for digest in stages}
         page.again(cast(ReportSpec, plan.stages[plan.report].spec), inputs, folder)
-    print(f"report: {folder / 'report.html'}")
+    say(f"report: {folder / 'report.html'}")
     return 0
 
 

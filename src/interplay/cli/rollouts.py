@@ -3,6 +3,7 @@
 import argparse
 
 from interplay.cli.common import RESULTS
+from interplay.schema.terminal import say
 from interplay.store import artifact
 
 
@@ -20,5 +21,5 @@ def run(args: argparse.Namespace) -> int:
     from interplay.rl.show import show
 
     failed = True if args.failed else False if args.passed else None
-    print(show(artifact.find(RESULTS, args.digest), failed, args.n))
+    say(show(artifact.find(RESULTS, args.digest), failed, args.n))
     return 0

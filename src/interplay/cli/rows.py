@@ -4,6 +4,7 @@ import argparse
 
 from interplay.cli.common import RESULTS
 from interplay.schema.base import UserError
+from interplay.schema.terminal import say
 from interplay.store import artifact
 
 
@@ -24,5 +25,5 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.digest}: must be DIGEST or DIGEST:INDEX, and --index with the former alone")
     folder = artifact.find(RESULTS, digest)
     one = int(index) if index else args.index
-    print(listing(folder, args.changed, args.n) if one is None else way(folder, one), end="")
+    say(listing(folder, args.changed, args.n) if one is None else way(folder, one), end="")
     return 0

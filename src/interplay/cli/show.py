@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from interplay.cli.common import CONFIGS, RESULTS, default_scale
+from interplay.schema.terminal import say
 
 LOGS = Path("logs")
 
@@ -21,5 +22,5 @@ def run(args: argparse.Namespace) -> int:
 
     known = catalog.read(CONFIGS, RESULTS)
     ref = catalog.resolve(args.stage, known, CONFIGS, default_scale())
-    print(card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, args.full), end="")
+    say(card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, args.full), end="")
     return 0

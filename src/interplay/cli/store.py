@@ -6,6 +6,7 @@ from pathlib import Path
 from interplay.cli.common import CONFIGS, RESULTS, scale_argument
 from interplay.schema.base import UserError
 from interplay.schema.kinds import KINDS
+from interplay.schema.terminal import say
 from interplay.store import artifact
 from interplay.study import compose, kept
 from interplay.study.graph import plan_study
@@ -45,7 +46,7 @@ def _push(plans: list[Plan]) -> None:
         command = f"snakemake all --config study={plans[0].study} scale={plans[0].scale}"
         raise UserError(f"{RESULTS}: nothing finished yet; run `{command}`")
     payloads.dvc("push", "--quiet", *pointers)
-    print(f"{len(new)} folders added and everything pushed" + (f"; commit {RESULTS}/*.dvc" if new else ""))
+    say(f"{len(new)} folders added and everything pushed" + (f"; commit {RESULTS}/*.dvc" if new else ""))
 
 
 def _pull(plans: list[Plan]) -> None:
@@ -57,24 +58,24 @@ def _pull(plans: list[Plan]) -> None:
     for folder in sorted(known):
         artifact.check(folder)
     here, nowhere = len(folders) - len(wanted), len(wanted) - len(known)
-    print(f"{count} files of {len(known)} stages pulled; {here} were here, {nowhere} are not stored")
+    say(f"{count} files of {len(known)} stages pulled; {here} were here, {nowhere} are not stored")
 
 
 def _pull_records(plans: list[Plan]) -> None:
     count = payloads.fetch([RESULTS / payloads.STUDIES / kept.name(plan) for plan in plans])
     back = [kept.restore(RESULTS, plan.stages, payloads.kinds(RESULTS)) for plan in plans]
-    print(f"{count} files pulled, {sum(map(len, back))} records put in place; `snakemake all` makes the tables from them")
+    say(f"{count} files pulled, {sum(map(len, back))} records put in place; `snakemake all` makes the tables from them")
 
 
 def _status(plans: list[Plan]) -> None:
     """One line a kind: stages of the plans, finished, here with all their files, and known to DVC."""
     folders = _folders(plans)
     known = payloads.stored(folders)
-    print(f"{'kind':<10} {'stages':>8} {'finished':>8} {'here':>8} {'stored':>8}")
+    say(f"{'kind':<10} {'stages':>8} {'finished':>8} {'here':>8} {'stored':>8}")
     for kind in KINDS:
         if of_kind := [folder for folder in folders if folder.parent.name == kind]:
             done, here = sum(map(artifact.done, of_kind)), sum(map(_whole, of_kind))
-            print(f"{kind:<10} {len(of_kind):>8} {done:>8} {here:>8} {sum(folder in known for folder in of_kind):>8}")
+            say(f"{kind:<10} {len(of_kind):>8} {done:>8} {here:>8} {sum(folder in known for folder in of_kind):>8}")
 
 
 def _folders(plans: list[Plan]) -> list[Path]:

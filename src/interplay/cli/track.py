@@ -7,6 +7,7 @@ import uuid
 from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.base import UserError
 from interplay.schema.kinds import SETS
+from interplay.schema.terminal import say
 from interplay.store import artifact
 from interplay.study import compose
 from interplay.study.graph import plan_study
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         if not _started(plans[0]):
             raise UserError(f"track sync: {RESULTS} has nothing of study {args.study} at scale {plans[0].scale}")
     for plan in plans:
-        print(_sync(plan, args.to), flush=True)
+        say(_sync(plan, args.to))
     return 0
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.base import UserError, plural
+from interplay.schema.terminal import say
 from interplay.store import artifact
 
 
@@ -30,9 +31,9 @@ def run(args: argparse.Namespace) -> int:
     progress = Progress(len(files), "files")
     damage = [wrong for record in checked for wrong in record.damage] + list(verify.damage(files, progress.update))
     for wrong in damage:
-        print(wrong.line)
+        say(wrong.line)
     for line in drift.advisory(drift.drifted(RESULTS, [(folder.parent.name, folder.name) for folder in folders])):
-        print(textwrap.fill(line, 100))
+        say(textwrap.fill(line, 100))
     size = quantity(sum(file.size for file in files))
     whole = f"{plural(len(folders), 'finished stage')} ({plural(len(files), 'file')}, {size} bytes)"
     if damage:
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             f"verify: {stages} of {whole} not as recorded; `interplay store pull` restores what the remote has, and a stage "
             "whose folder is removed is made again"
         )
-    print(f"{whole}: all as recorded{f'; {unfinished} not finished' if unfinished else ''}")
+    say(f"{whole}: all as recorded{f'; {unfinished} not finished' if unfinished else ''}")
     return 0
 
 

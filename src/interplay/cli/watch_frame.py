@@ -8,6 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from interplay.schema.terminal import visible
 from interplay.study.progress import STATES, Reached, Seen, counts
 
 COLOURS = {"waiting": "dim", "running": "cyan", "stopped": "yellow", "failed": "red", "done": "green"}
@@ -43,13 +44,13 @@ def duration(seconds: float) -> str:
 
 def _headline(title: str, seen: list[Seen], seconds_left: float | None, note: str) -> Text:
     done, running = (sum(one.state == state for one in seen) for state in ("done", "running"))
-    text = Text.assemble((title, "bold"), f"  {done} of {len(seen)} stages done")
+    text = Text.assemble((visible(title), "bold"), f"  {done} of {len(seen)} stages done")
     if running:
         text.append(f", {running} running")
     if done < len(seen) and seconds_left is not None:
         text.append(f", about {duration(seconds_left)} left")
     text.append(f"  {time.strftime('%H:%M:%S')}", "dim")
-    return text.append(f"\n{note}", "dim") if note and done < len(seen) else text
+    return text.append(f"\n{visible(note)}", "dim") if note and done < len(seen) else text
 
 
 def _by_kind(table: Mapping[str, Mapping[str, int]]) -> Table:
@@ -76,12 +77,12 @@ def _running(seen: list[Seen]) -> Table:
     for one in seen[:MOST_ROWS]:
         reached = one.reached or Reached(None, "", None, "", None, {})
         grid.add_row(
-            Text(one.stage.label),
+            Text(visible(one.stage.label)),
             one.stage.digest,
-            _share(reached),
-            f"{reached.rate:,.3g} {reached.unit}/s" if reached.rate else "",
+            Text(visible(_share(reached))),
+            Text(visible(f"{reached.rate:,.3g} {reached.unit}/s" if reached.rate else "")),
             duration(reached.left) if reached.left is not None else "",
-            metrics(reached.values),
+            Text(visible(metrics(reached.values))),
         )
     if len(seen) > MOST_ROWS:
         grid.add_row(f"and {len(seen) - MOST_ROWS} more", "", "", "", "", "")
@@ -102,7 +103,11 @@ def metrics(values: Mapping[str, float]) -> str:
 
 def _halted(seen: list[Seen]) -> list[Text]:
     lines = [
-        Text.assemble((f"{one.state}  ", COLOURS[one.state]), f"{one.stage.label} [{one.stage.digest}]  ", (one.detail, "dim"))
+        Text.assemble(
+            (f"{one.state}  ", COLOURS[one.state]),
+            visible(f"{one.stage.label} [{one.stage.digest}]  "),
+            (visible(one.detail), "dim"),
+        )
         for one in sorted(seen, key=lambda one: STATES.index(one.state), reverse=True)[:MOST_ROWS]
     ]
     return [*lines, Text(f"and {len(seen) - MOST_ROWS} more", "dim")] if len(seen) > MOST_ROWS else lines

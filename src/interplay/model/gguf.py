@@ -20,9 +20,13 @@ def convert(file: Path, folder: Path) -> None:
     logging.disable_progress_bar()
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            str(file.parent), gguf_file=file.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+            str(file.parent),
+            gguf_file=file.name,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+            trust_remote_code=False,
         )
-        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(f"{file}: not readable as a GGUF model ({type(error).__name__}: {error})") from None
     model.config.dtype = "float32"

@@ -10,12 +10,14 @@ from typing import Any
 
 from interplay.report.diagram import Edge, Node
 from interplay.schema.roles import CORPUS, is_corpus, without_shard
+from interplay.schema.terminal import visible
 
 MOST = 40
 """Boxes that one screen shows. When more remain, stages of one name and kind with alike inputs are one box, whatever their
 specs."""
 STATES = ("failed", "unfinished", "running", "missing", "new", "done")
 """A box has the first state that any of its stages has."""
+ENTITIES = {'"': "#quot;", "[": "#91;", "]": "#93;", "<": "#lt;", ">": "#gt;", "#": "#35;", "&": "#amp;"}
 ROLES = {"corpus": "corpus", "tokenizer": "tokenizer", "model": "model", "samples": "evaluate", "evaluation": "evaluate"}
 ROLES |= {"offline": "evaluate", **dict.fromkeys(("data", "validation", "against"), "problems")}
 """The kind of a stage that is known by its role alone, since its record is not at hand."""
@@ -66,7 +68,8 @@ def mermaid(nodes: Mapping[str, Node], edges: list[Edge]) -> str:
 
 
 def _quoted(text: str) -> str:
-    return text.replace('"', "#quot;").replace("[", "#91;").replace("]", "#93;")
+    """With what Mermaid or a page would take for its own written as entities."""
+    return "".join(ENTITIES.get(character, character) for character in visible(" ".join(text.split())))
 
 
 def _with_placeholders(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

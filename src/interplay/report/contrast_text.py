@@ -9,7 +9,7 @@ from interplay.report import measure
 from interplay.report.contrast import COMPARED, Block, Made, Row
 from interplay.report.estimate import Estimate
 from interplay.report.tables import label
-from interplay.report.text import OVER_PROMPTS, digits, interval, over_prompts, per_seed, tex
+from interplay.report.text import OVER_PROMPTS, digits, interval, markdown, over_prompts, per_seed, tex
 
 FIELDS = ["column", "cell", "name", "arm", "chosen", "tuning", "estimate", "low", "high", "over", "seeds", "per_seed"]
 FIELDS += ["against", "difference", "difference_low", "difference_high", "difference_over", "floor", "floor_low", "floor_high"]
@@ -147,18 +147,21 @@ def _csv_row(made: Made, block: Block, row: Row) -> dict[str, str | int]:
 
 def as_markdown(made: Made, title: str) -> str:
     """One Markdown table per block, with the notes beneath."""
-    parts = [f"# {title}", ""]
+    parts = [f"# {markdown(title)}", ""]
     for block in made.blocks:
         names = heads(made)
-        parts += [caption(block), "", f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
-        parts += [f"| {' | '.join('<br>'.join(lines) for lines in cells(made, block, row))} |" for row in block.rows]
+        parts += [markdown(caption(block)), "", f"| {' | '.join(map(markdown, names))} |", "|" + "---|" * len(names)]
+        parts += [
+            f"| {' | '.join('<br>'.join(map(markdown, lines)) for lines in cells(made, block, row))} |" for row in block.rows
+        ]
         parts.append("")
-    return "\n".join(parts + [f"- {note}" for note in notes(made)]) + "\n"
+    return "\n".join(parts + [f"- {markdown(note)}" for note in notes(made)]) + "\n"
 
 
 def as_latex(made: Made, title: str) -> str:
     """One tabular per block (booktabs), with captions and notes as comments."""
-    parts = [f"% {title}. Needs \\usepackage{{booktabs}}.", *(f"% {note}" for note in notes(made))]
+    said = [f"{title}. Needs \\usepackage{{booktabs}}.", *notes(made)]
+    parts = [f"% {' '.join(line.split())}" for line in said]
     for block in made.blocks:
         names = heads(made)
         parts += [f"% {caption(block)}", rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", r"\toprule"]

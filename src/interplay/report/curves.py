@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import LogFormatter
 
 from interplay.report import extrapolate, frame
 from interplay.report.frame import Results
@@ -129,6 +130,8 @@ def _panel(results: Results, axis: Axes, runs: list[Run], kind: str, key: str) -
     every = [value for run in runs for value in run.values.values()]
     if min(every) > 0 and max(every) / min(every) > WIDE_RANGE:
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(LogFormatter())
+        axis.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
     axis.set_xlabel(STEPS.get(kind, "optimiser step"))
     axis.set_ylabel(LOSSES.get(kind, "cross-entropy (nats per token)") if key == "loss" else UNITS.get(key, key))
     axis.grid(axis="y")

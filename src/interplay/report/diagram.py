@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
+from interplay.schema.terminal import visible
+
 WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 118.0, 40.0, 12.0, 16.0, 34.0, 8.0
 """Pixels: a box, the space beside it, the room that a bend takes, the space between layers, the frame."""
 SWEEPS = 12
@@ -200,6 +202,11 @@ def _curve(x: float, end: float, a: Point, b: Point, layer: dict[str, int], bold
     return f'<path class="{kind}" d="{path}"/>'
 
 
+def _text(text: str) -> str:
+    """Escaped; XML has no way at all to hold control characters."""
+    return escape(visible(text))
+
+
 def _box(node: Node, x: float, y: float) -> str:
     hue = HUES.get(node.kind, 0)
     half = LONGEST // 2
@@ -209,8 +216,8 @@ def _box(node: Node, x: float, y: float) -> str:
     )
     drawn = f'<rect x="{x - WIDTH / 2:.1f}" y="{y:.1f}" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" rx="7"'
     drawn += f' fill="hsl({hue} 70% 93%)" stroke="hsl({hue} 45% 55%)"/>'
-    drawn += f'<text x="{x:.1f}" y="{y + (17 if below else 24):.1f}">{escape(shown)}</text>'
-    drawn += f'<text class="small" x="{x:.1f}" y="{y + 32:.1f}">{escape(below)}</text>' if below else ""
+    drawn += f'<text x="{x:.1f}" y="{y + (17 if below else 24):.1f}">{_text(shown)}</text>'
+    drawn += f'<text class="small" x="{x:.1f}" y="{y + 32:.1f}">{_text(below)}</text>' if below else ""
     title = " ".join(filter(None, [node.label, node.kind, node.digest, node.state]))
-    drawn = f'<g class="{escape(node.state)}"><title>{escape(title)}</title>{drawn}</g>'
+    drawn = f'<g class="{escape(node.state)}"><title>{_text(title)}</title>{drawn}</g>'
     return f'<a href="{escape(node.href)}">{drawn}</a>' if node.href else drawn

@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import NullFormatter
 
 from interplay.report import classes, curves, frame, ladder, lineage, measure
 from interplay.report.by_band import by_band
@@ -102,6 +103,7 @@ def _curves(results: Results, axis: Axes, band: str | None, ks: list[int], y: st
         shown += [(arm, item) for item in found]
     axis.set_xscale("log", base=2)
     axis.set_xticks(ks, [str(k) for k in ks])
+    axis.xaxis.set_minor_formatter(NullFormatter())
     axis.set_ylim(-2, 102)
     axis.grid(axis="y")
     return shown

@@ -15,6 +15,7 @@ PALETTE = ["#4d4d4d", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#5
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "interplay",
+    "text.parse_math": False,  # a name with $ in it is a name
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.spines.top": False,

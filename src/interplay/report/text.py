@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import numpy as np
 
@@ -23,6 +24,9 @@ MEANINGS = {
     UNITS: "Units: mean number of attempts in a sample, each of which ends in an answer.",
 }
 """Metric -> what must be known to read it."""
+LATEX |= {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "^": r"\^{}", "~": r"\~{}"}
+ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
+"""What begins an element of HTML."""
 LATEX |= {"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS: "$^p$"}
 
 
@@ -156,23 +160,29 @@ def _unit(grid: Grid) -> str:
     return said[:1].upper() + said[1:]
 
 
+def markdown(text: str) -> str:
+    """A name within a Markdown table: neither an element of HTML nor the end of a cell."""
+    return ELEMENT.sub("&lt;", " ".join(text.split())).replace("|", "\\|")
+
+
 def as_markdown(grid: Grid, title: str) -> str:
     """One Markdown table per block, with the notes beneath."""
-    parts = [f"# {title}", ""]
+    parts = [f"# {markdown(title)}", ""]
     for block in blocks(grid):
         parts.append(f"| | {' | '.join(label(*key) for key in block)} |")
         parts.append("|---|" + "---|" * len(block))
         for row in grid.rows:
             shown = ("<br>".join(lines(grid.cells[row, *key])) for key in block)
-            parts.append(f"| {row} | {' | '.join(shown)} |")
+            parts.append(f"| {markdown(row)} | {' | '.join(shown)} |")
         parts += [f"| {name} | {' | '.join(row)} |" for name, row in baselines(grid, block)]
         parts.append("")
-    return "\n".join(parts + [f"- {note}" for note in notes(grid)]) + "\n"
+    return "\n".join(parts + [f"- {markdown(note)}" for note in notes(grid)]) + "\n"
 
 
 def as_latex(grid: Grid, title: str) -> str:
     """One tabular per block (booktabs), with the notes as comments."""
-    parts = [f"% {title}. Needs \\usepackage{{booktabs}}.", *(f"% {note}" for note in notes(grid))]
+    said = [f"{title}. Needs \\usepackage{{booktabs}}.", *notes(grid)]
+    parts = [f"% {' '.join(line.split())}" for line in said]
     for block in blocks(grid):
         parts += [rf"\begin{{tabular}}{{l{'r' * len(block)}}}", r"\toprule"]
         parts.append(" & ".join(["", *(_stack(label(column), label("", metric)) for column, metric in block)]) + r" \\")

@@ -32,7 +32,8 @@ class HuggingFace:
         self.decoder, self.rows = decoder, how.engine_batch
         none: dict[str, int | None] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
         settings = config(decoder, none)
-        self.model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**settings)).to(decoder.head().device, dtype).eval()
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**settings), trust_remote_code=False)
+        self.model = model.to(decoder.head().device, dtype).eval()
 
     @torch.inference_mode()
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:

@@ -7,6 +7,8 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from interplay.schema.terminal import visible
+
 LONGEST_VALUE = 80
 """Characters of a value that a message shows."""
 MOST_NAMED = 20
@@ -41,7 +43,7 @@ class UserError(Exception):
     the key behind the file."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(visible(" ".join(message.split())))
 
 
 class PermanentError(Exception):

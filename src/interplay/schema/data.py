@@ -1,5 +1,6 @@
 """Problem sets, tokenizers and packed corpora."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import field_validator, model_validator
@@ -11,8 +12,9 @@ from interplay.schema.task import Task
 
 
 class SourceSpec(Model):
-    """A pretrained model that enters the graph from outside. In a study: `path`, a Hugging Face folder, which the planner turns
-    into its checksum (the place goes to the run block), or a hub id at a pinned revision."""
+    """A pretrained model that enters the graph from outside. In a study: `path`, a Hugging Face folder by its path from the
+    project's root, below it or through a link there, which the planner turns into its checksum (the place goes to the run
+    block); or a hub id at a pinned revision."""
 
     sha256: str | None = None
     """Checksum over config.json, tokenizer.json and the weight files of a folder: identity is content, not place."""
@@ -25,8 +27,10 @@ class SourceSpec(Model):
     def _one_source(self) -> "SourceSpec":
         if (self.sha256 is None) == (self.hub_id is None):
             raise ValueError("give either path or hub_id")
-        if self.hub_id and not (self.revision and len(self.revision) == 40):
-            raise ValueError("a hub_id needs revision: a 40-digit commit")
+        if self.hub_id and not (self.revision and re.fullmatch("[0-9a-f]{40}", self.revision)):
+            raise ValueError("a hub_id needs revision: a commit of 40 hex digits")
+        if self.hub_id and (".." in self.hub_id or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.hub_id)):
+            raise ValueError("hub_id must be OWNER/NAME, as on the hub; a folder goes under path")
         return self
 
 

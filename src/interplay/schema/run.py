@@ -30,7 +30,8 @@ class Run(Model):
     keep_state: bool = True
     """Keep an RL run's final training state (three times its weights) beside the record, so that a longer run goes on from it."""
     path: str | None = None
-    """Folder that a source stage copies its model from, or file that a dataset stage reads."""
+    """Folder that a source stage copies its model from, or file that a dataset stage reads; what a study names lies below the
+    project's root."""
 
     def stated(self) -> dict[str, Any]:
         """What differs from the defaults, as JSON: all that a lock or a `stage.json` says."""

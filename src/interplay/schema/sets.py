@@ -45,7 +45,8 @@ class DataSet(Model):
     task: dict[str, Any] = {}
     """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
     file: str | None = None
-    """File in a published format, by its path from the project's root."""
+    """File in a published format, by its path from the project's root: below it, or through a link there to what
+    lies elsewhere."""
     sha256: str | None = None
     """Checksum of the file. With it, a study can be planned where the file is not."""
     format: Format | None = None

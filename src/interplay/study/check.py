@@ -66,6 +66,10 @@ def names(study: Study, scale: Scale, where: str) -> None:
             raise UserError(f"{where}: stages.{word}: choose another name; `{word}` stands for {meaning}")
     for name, stage in study.stages.items():
         entry(stage, f"{where}: stages.{name}")
+    for key in ("data", "stages", "arms", "tables", "figures"):
+        for name in getattr(study, key):
+            if "/" in name or name in ("", ".", "..") or not name.isprintable():
+                raise UserError(f"{where}: {key}.{name!r}: choose a name without '/' that can be printed: files are called by it")
     for name, data in study.data.items():
         for band in data.names() if data.form == "generated" else []:
             _known(band, scale.bands, f"{where}: data.{name}.band", "band")

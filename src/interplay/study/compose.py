@@ -128,6 +128,10 @@ def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
+    from interplay.study.files import confined
+
+    confined(configs, {"study": study, "scale": scale})
+    OmegaConf.register_new_resolver("oc.env", _no_environment, replace=True)
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(configs.resolve())):
             composed = compose("config", overrides=[f"study={study}", f"scale={scale}"])
@@ -138,6 +142,11 @@ def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
 
         raise diagnosed(error, configs, study, scale) from None
     return {str(key): value for key, value in tree.items()} if isinstance(tree, dict) else {}
+
+
+def _no_environment(*name: str) -> str:
+    """In place of OmegaConf's `${oc.env:NAME}`: what enters a study enters locks and records, which are shared."""
+    raise ValueError(f"${{oc.env:{','.join(name)}}}: environment variables do not enter a study, whose records are shared")
 
 
 def _turn_knobs(composed: Any, scale: str) -> None:

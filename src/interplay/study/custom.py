@@ -1,7 +1,7 @@
 """What enters a study from the disk: functions of the user's own, `file.py:function` beside the YAML, models in folders and data
 files. Their content enters the spec, and so the digest."""
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from interplay.schema.base import UserError, shown
@@ -13,10 +13,23 @@ def fill(spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
     return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
 
 
-def checksum(path: Any, where: str) -> str:
-    """Identity of a model folder. Raises UserError when there is none."""
+def below_root(path: Any, where: str) -> str:
+    """A path that a study names, as it is written: relative to the project's root, and below it. A link there may lead anywhere,
+    since the user made it. Raises UserError when the text itself leads out."""
     if not isinstance(path, str):
-        raise UserError(f"{where}.path = {shown(path)}: must be the path of a model's folder")
+        raise UserError(f"{where} = {shown(path)}: must be a path, as text")
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or not path.isprintable():
+        origin = shown(str(pure) if pure.is_absolute() else f"FOLDER/{pure.name}")
+        raise UserError(
+            f"{where} = {shown(path)}: must lie below the project's root; link what lies elsewhere, as by "
+            f"`ln -s {origin} data/external/`, and name the link"
+        )
+    return path
+
+
+def checksum(path: str, where: str) -> str:
+    """Identity of a model folder. Raises UserError when there is none."""
     try:
         return artifact.model_checksum(Path(path))
     except (UserError, OSError, ValueError) as error:

@@ -83,11 +83,13 @@ class Expansion:
         run = {**defaults.get("run", {}), **spec.pop("run", {})}
         where = f"{self.where}: {key}"
         spec = custom.fill(spec, self.folder, where)
+        if run.get("path") is not None:
+            custom.below_root(run["path"], f"{where}: run.path")
         if kind == "source" and "path" in spec:
-            run["path"] = spec.pop("path")
+            run["path"] = custom.below_root(spec.pop("path"), f"{where}.path")
             spec["sha256"] = custom.checksum(run["path"], where)
         if kind == "dataset" and "file" in spec:
-            run["path"] = spec.pop("file")
+            run["path"] = custom.below_root(spec.pop("file"), f"{where}.file")
             spec["sha256"] = custom.file_checksum(run["path"], spec.get("sha256"), where)
         parsed = parse(KINDS[kind].spec, spec, where)
         episodes.check(parsed, deps, self.plan.stages, where)

@@ -1,6 +1,7 @@
 """The YAML files that make up a study at a scale, as Hydra merges them, with the line of every key.
 
-Read only when something is wrong: Hydra forgets where a value came from, and says of most broken files only that they are."""
+Read before Hydra, which takes ten times as long, to see that no file lies outside; and when something is wrong: Hydra forgets
+where a value came from, and says of most broken files only that they are."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,6 +95,20 @@ def _distinct(node: yaml.Node, shown: str, open_nodes: set[int]) -> None:
         _distinct(value, shown, open_nodes)
 
 
+def confined(configs: Path, chosen: dict[str, str]) -> None:
+    """Raises UserError, with file and line, when a study or scale, or what it includes, is not read from below `configs`: Hydra
+    itself would follow `../..`, and look in further folders that `config.yaml` names."""
+    main = configs / "config.yaml"
+    if main.is_file():
+        root = Source(name_of(configs, main), (), read(configs, main))
+        list(_defaults(root, ""))
+        if (hydra := item(root.root, "hydra")) is not None:
+            raise UserError(
+                f"{root.file}:{line(hydra)}: hydra: only the files of {configs.name}/ are composed; take the key away"
+            )
+    sources(configs, chosen)
+
+
 # -- Hydra's defaults lists --------------------------------------------------------------------------------------------
 
 
@@ -178,4 +193,8 @@ def _wanted(place: str, name: str, source: Source, group: str, at: str) -> _Want
         where = source.package
     else:
         where = (*source.package, *(part for part in (package or folder.strip("/").replace("/", ".")).split(".") if part))
+    if ".." in f"{inner}/{name}".split("/") or folder.startswith("//") or name.startswith("/"):
+        raise UserError(
+            f"{at}: {folder}/{name}: leads out of the folder of the studies; name a file below it, such as /task: op_dag"
+        )
     return _Wanted(inner, name.removesuffix(".yaml"), where, at, "optional" in words)

@@ -59,6 +59,7 @@ def diagnosed(error: Exception, configs: Path, study: str, scale: str) -> UserEr
             return UserError(f"{source.file}:{line(found)}: {found.value!r}: not an interpolation; write \\${{ for a plain ${{")
     group, _, key = str(getattr(error, "full_key", None) or "").replace("[", ".").replace("]", "").partition(".")
     first = (str(error).strip() or str(error.__cause__ or "").strip() or type(error).__name__).splitlines()[0]
+    first = first.rpartition("raised while resolving interpolation: ")[2]
     if group in ("study", "scale") and key:
         owner = file if group == "study" else f"{configs.name}/scale/{scale}.yaml"
         return located(UserError(f"{owner}: {key}: {first}"), configs, study, scale)

@@ -5,13 +5,13 @@ Nothing is opened before the first job or the end, and nothing at all where ever
 study: after an error there is one line, then silence for some minutes; `interplay track sync` completes the store later."""
 
 import os
-import sys
 import threading
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
+from interplay.schema.terminal import say
 from interplay.study.plan import Plan
 from interplay.track import marker
 from interplay.track.found import STOPPED, Found, last_words, times
@@ -106,10 +106,8 @@ class Live:
                 self.mirrors.clear()
                 if not self.warned:
                     self.warned = True
-                    print(
-                        f"mlflow: {reason(self.uri, error)}; the study goes on, complete it with `interplay track sync`",
-                        file=sys.stderr,
-                    )
+                    said = f"mlflow: {reason(self.uri, error)}; the study goes on, complete it with `interplay track sync`"
+                    say(said, error=True)
 
 
 def reason(uri: str, error: Exception) -> str:
