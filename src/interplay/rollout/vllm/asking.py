@@ -12,12 +12,11 @@ from interplay.model.decoder import Decoder
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, join
 from interplay.rollout.uncertainty import Heat, Scale
 from interplay.schema.base import UserError
+from interplay.schema.engine import vllm_misfit
 from interplay.schema.run import Run
 
 NAME = "interplay"
 """Key of `extra_args` under which a request says how it samples."""
-CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Those that vLLM 0.32's attention on a CPU computes; others end its first pass."""
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -45,10 +44,8 @@ def environment() -> None:
 def arguments(decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> dict[str, Any]:
     """Arguments of vLLM's engine for the model folder `source`. Raises UserError where it cannot compute the model."""
     on_cpu = decoder.head().device.type == "cpu"
-    head = decoder.shape.head_dim
-    if on_cpu and head not in CPU_HEAD_DIMS:
-        able = ", ".join(map(str, CPU_HEAD_DIMS))
-        raise UserError(f"engine = 'vllm': head_dim = {head} of {source}: vLLM on a CPU computes {able}; write native")
+    if why := vllm_misfit(decoder.shape, on_cpu):
+        raise UserError(f"engine = 'vllm': {source}: {why}; write native")
     return {
         "model": str(source),
         "dtype": str(dtype).removeprefix("torch."),

@@ -1,5 +1,6 @@
 """vLLM in this process."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ import torch
 from interplay.model.decoder import Decoder
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.vllm import asking
+from interplay.schema.base import UserError
 from interplay.schema.run import Run
+
+REMEDY = "on a CPU, builds for CUDA of torchvision, torchaudio and torchcodec break it: pip uninstall them"
 
 
 class Local:
@@ -46,11 +50,11 @@ class Local:
 
 def _started(given: dict[str, Any]) -> Any:
     """vLLM's `LLM`, with what its start changes in this process put back: the trainer's random streams and threads."""
-    import os
-
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    from vllm import LLM
-
+    try:
+        from vllm import LLM  # takes seconds
+    except (ImportError, RuntimeError) as error:
+        raise UserError(f"engine = 'vllm': cannot be imported ({error}); {REMEDY}") from None
     threads, set_threads = torch.get_num_threads(), torch.set_num_threads
     with torch.random.fork_rng():
         llm = LLM(**given)

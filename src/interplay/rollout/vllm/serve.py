@@ -1,7 +1,7 @@
 """The process of the server: `python -m interplay.rollout.vllm.serve ARGUMENTS`, vLLM's own with one more way to end.
 
-Its standard input is a pipe whose other end the stage holds and never writes to. When the stage is gone, however it went, the pipe
-is at its end, and the server's whole process group, which is its own, goes too."""
+Its standard input is a pipe whose other end the stage holds and never writes to. When the stage is gone, however it went, the
+pipe is at its end, and the server's whole process group, which is its own, goes too."""
 
 import os
 import runpy

@@ -33,7 +33,7 @@ LAST_WORDS = 2000
 
 
 class Server:
-    """Samples from the present weights of `decoder`. Raises RuntimeError with the server's last words where it ended by itself."""
+    """Samples from the present weights of `decoder`. Raises RuntimeError with the server's last words where it ends by itself."""
 
     def __init__(self, decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> None:
         given = asking.arguments(decoder, source, how, dtype)
@@ -107,7 +107,9 @@ class Server:
         end = time.monotonic() + START_SECONDS
         while True:
             if self.process.poll() is not None:
-                raise RuntimeError(f"vLLM's server ended while it started, with code {self.process.returncode}{self._last_words()}")
+                raise RuntimeError(
+                    f"vLLM's server ended while it started, with code {self.process.returncode}{self._last_words()}"
+                )
             if time.monotonic() > end:
                 raise RuntimeError(f"vLLM's server is not healthy after {START_SECONDS} s{self._last_words()}")
             with contextlib.suppress(OSError, HTTPException), contextlib.closing(HTTPConnection(HOST, self.port)) as connection:
@@ -128,7 +130,12 @@ def _free_port() -> int:
 
 
 def _start(given: dict[str, Any], port: int, log: Path) -> "subprocess.Popen[bytes]":
-    own = {"host": HOST, "port": port, "enable_scale_out": True, "uvicorn_log_level": "warning"}  # scale-out: token ids in and out
+    own = {
+        "host": HOST,
+        "port": port,
+        "enable_scale_out": True,
+        "uvicorn_log_level": "warning",
+    }  # scale-out: token ids in and out
     command = [sys.executable, "-m", "interplay.rollout.vllm.serve", *_flags({**own, **given})]
     # VLLM_SERVER_DEV_MODE opens /collective_rpc, by which weights are handed over.
     environment = {**asking.ENVIRONMENT, **os.environ, "VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
