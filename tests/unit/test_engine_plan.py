@@ -31,7 +31,7 @@ def stages(shape: Shape = world.SHAPE) -> dict[str, Stage]:
     """A model, and what RL and unlearning make of it."""
     base = Stage.make("pretrain", PretrainSpec(model=shape, tokens=100000), {}, Run(), "base")
     rl = Stage.make("rl", RLSpec(method={"paper": "p"}, mix=[1.0], steps=1), {"init": f"{base.digest}@5"}, Run(), "rl")
-    given = {"forget": [1.0], "retain": [1.0], "steps": 4, "objective": "uld"}
+    given = {"forget_mix": [1.0], "retain_mix": [1.0], "steps": 4, "objective": "uld"}
     pair = Stage.make("unlearn", UnlearnSpec(**given), {"init": base.digest}, Run(), "forget")
     return {"base": base, "rl": rl, "pair": pair}
 

