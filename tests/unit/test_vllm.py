@@ -213,7 +213,7 @@ def test_a_server_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) 
     path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
     model = folder.load(path)
     (path / "model.safetensors").unlink()
-    with pytest.raises(RuntimeError, match=r"ended while it started[\s\S]*its log ends[\s\S]*model weights"):
+    with pytest.raises(RuntimeError, match=r"ended while it started[\s\S]*it said:[\s\S]*model weights"):
         engine("vllm", model, PLACES["server"], torch.float32, path)
 
 

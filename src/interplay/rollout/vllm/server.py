@@ -28,8 +28,8 @@ START_SECONDS = 900
 """Within which it must answer; a large model loads for minutes."""
 STOP_SECONDS = 10
 """Between SIGTERM and SIGKILL."""
-LAST_WORDS = 2000
-"""Characters of its log that an error shows."""
+LONGEST_LINE, MOST_LINES = 400, 8
+"""Characters of a line, and lines, of its log that an error shows."""
 
 
 class Server:
@@ -99,7 +99,7 @@ class Server:
         except (OSError, HTTPException) as error:
             raise RuntimeError(f"vLLM's server does not answer ({error}){self._last_words()}") from None
         if answer.status != 200:
-            raise RuntimeError(f"vLLM's server answers {path} with {answer.status}: {text[:LAST_WORDS]}{self._last_words()}")
+            raise RuntimeError(f"vLLM's server answers {path} with {answer.status}: {text[:LONGEST_LINE]}{self._last_words()}")
         return json.loads(text) if text else None
 
     def _wait(self) -> int:
@@ -119,8 +119,10 @@ class Server:
             time.sleep(0.1)
 
     def _last_words(self) -> str:
-        text = self.log.read_text(errors="replace")[-LAST_WORDS:].strip() if self.log.exists() else ""
-        return f"; its log ends:\n{text}" if text else ""
+        """The errors of its log, or its end: the cause stands before what others say of it."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        told = list(dict.fromkeys(line.strip()[:LONGEST_LINE] for line in lines if "Error: " in line)) or lines
+        return "; it said:\n" + "\n".join(told[-MOST_LINES:]) if told else ""
 
 
 def _free_port() -> int:
