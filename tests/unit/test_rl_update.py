@@ -258,6 +258,49 @@ def test_rows_that_the_policy_did_not_write_now_are_not_in_the_kl_from_the_sampl
         assert update(learner(decoder()), told, advantage_of(batch), 1)["kl_old"] == pytest.approx(0, abs=1e-9)
 
 
+TOLD = "sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference/max", "sampling/importance_sampling_ratio/max"
+
+
+@pytest.mark.parametrize("steps", [{}, {"minibatches": 2}], ids=["one_step", "two_steps"])
+def test_how_far_the_engine_is_from_training_is_told_of_the_tokens_trained_on(steps: dict[str, Any]) -> None:
+    policy, batch = decoder(), batch_of(REWARDS)
+    exact = replace(batch, logprobs=scores(policy, batch, torch.arange(len(batch)), 1.0, torch.float32).logp.detach())
+    values = update(learner(copy.deepcopy(policy), steps=steps), exact, advantage_of(batch), 1)
+    assert [values[name] for name in TOLD] == pytest.approx([0, 0, 1], abs=1e-5)
+    apart = torch.full_like(exact.logprobs, 0.1)
+    apart[0, 0], apart[8, 0] = -0.5, 0.3  # the engine found the first token likelier than training does
+    apart[4:8], apart[12:] = 9.0, 9.0  # groups that do not inform are not trained on
+    values = update(
+        learner(copy.deepcopy(policy), steps=steps), replace(exact, logprobs=exact.logprobs - apart), advantage_of(batch), 1
+    )
+    tokens = int(batch.lengths[:4].sum() + batch.lengths[8:12].sum())
+    mean = (0.1 * (tokens - 2) + 0.5 + 0.3) / tokens
+    assert [values[name] for name in TOLD] == pytest.approx([mean, 0.5, math.exp(0.3)], rel=1e-4)
+
+
+def test_the_first_step_of_a_batch_is_weighed_by_truncated_importance_sampling() -> None:
+    policy, batch = decoder(), batch_of(REWARDS)
+    exact = replace(batch, logprobs=scores(policy, batch, torch.arange(len(batch)), 1.0, torch.float32).logp.detach())
+    cap = {"vllm_importance_sampling_clip_max": 2.0}
+    plain, _ = moved(exact)
+    same, _ = moved(exact, **cap)
+    torch.testing.assert_close(same, plain, atol=1e-6, rtol=1e-4)
+    halved, _ = moved(replace(exact, logprobs=exact.logprobs + math.log(2)), **cap)  # all tokens twice as likely to the engine
+    torch.testing.assert_close(halved, plain / 2, atol=1e-6, rtol=1e-3)
+    capped, _ = moved(replace(exact, logprobs=exact.logprobs - math.log(4)), **cap)
+    torch.testing.assert_close(capped, plain * 2, atol=1e-6, rtol=1e-3)
+
+
+def test_rows_off_policy_are_not_weighed_for_the_engine() -> None:
+    batch = batch_of(REWARDS)
+    foreign = torch.tensor([i in (0, 9) for i in range(len(batch))])
+    logprobs = scores(decoder(), batch, torch.arange(len(batch)), 1.0, torch.float32).logp.detach()
+    off = replace(batch, logprobs=logprobs - foreign[:, None].float(), off_policy=foreign)
+    plain, _ = moved(off)
+    weighed, _ = moved(off, vllm_importance_sampling_clip_max=2.0)
+    torch.testing.assert_close(weighed, plain, atol=1e-6, rtol=1e-4)
+
+
 def test_kl_from_the_reference_is_zero_for_the_reference_itself() -> None:
     policy, batch = decoder(seed=1), batch_of(REWARDS)
     assert update(learner(policy, rate=0.0, beta=0.1), batch, advantage_of(batch), 1)["kl"] == pytest.approx(0, abs=1e-9)

@@ -29,10 +29,10 @@ def problem_set(results: Path, digest: str, size: int, seed: int = 0, split: str
     return out
 
 
-def model(results: Path, digest: str, seed: int = 0) -> Path:
+def model(results: Path, digest: str, seed: int = 0, shape: Shape = SHAPE) -> Path:
     """`results/pretrain/<digest>` with an untrained model that knows the task's characters."""
     out = results / "pretrain" / digest
     tokenizer.run(TokenizerSpec(task=TASK), {}, out, Run())
-    decoder = folder.init(SHAPE, tokenizer.load(out).get_vocab_size(), seed)
+    decoder = folder.init(shape, tokenizer.load(out).get_vocab_size(), seed)
     folder.save(decoder, out / "model", out / "tokenizer")
     return out

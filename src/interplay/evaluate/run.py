@@ -17,7 +17,7 @@ from interplay.evaluate.passk import Samples, summarise
 from interplay.evaluate.samples import by_turn, judge, judged
 from interplay.model.composed import whole
 from interplay.model.device import device
-from interplay.rollout.engine import engine
+from interplay.rollout.engine import closing, engine
 from interplay.rollout.episodes.play import Setting
 from interplay.rollout.episodes.table import play
 from interplay.rollout.request import Request, Sampling
@@ -97,7 +97,7 @@ def _sample(
 ) -> None:
     """Sample and judge each shard (ids of problems) and write its file."""
     tokenizer, special = text.load(model), text.special(model)
-    sampler = engine(spec.engine, whole(model, device(how)), how, getattr(torch, spec.dtype))
+    sampler = engine(spec.engine, whole(model, device(how)), how, getattr(torch, spec.dtype), model / "model")
     sampling = Sampling(
         temperature=spec.temperature,
         top_p=spec.top_p,
@@ -117,7 +117,7 @@ def _sample(
     )
     done, tokens, started = total - len(shards), 0, time.monotonic()
     progress = Progress(total, "shards", done)
-    with saving(how.save_minutes) as saves:
+    with closing(sampler), saving(how.save_minutes) as saves:
         for ids, file in shards:
             rows = [pool.rows[i] for i in ids]
             prompts = pools.encode(tokenizer, [row.prompt for row in rows])

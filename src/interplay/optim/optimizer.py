@@ -52,4 +52,6 @@ def step(optimizers: list[torch.optim.Optimizer], parameters: list[Tensor], max_
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+    # The fused AdamW writes without torch's counting it; engines see by that count whether weights changed.
+    torch.autograd.graph.increment_version(parameters)
     return norm

@@ -36,7 +36,7 @@ from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler
 from interplay.rl.spans import offsets
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
-from interplay.rollout.engine import engine
+from interplay.rollout.engine import closing, engine
 from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
 from interplay.store.metrics import Metrics, Progress, read, telemetry
@@ -52,8 +52,9 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
 
     Goes on from `out/resume` where there is one. Raises PermanentError at the first loss that is not finite."""
     world, learner = assembled(spec, inputs, how)
-    done = restored(world, learner, out)
-    train(world, learner, out, how, done)
+    with closing(world.engine):
+        done = restored(world, learner, out)
+        train(world, learner, out, how, done)
     folder.save(learner.policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
     if how.keep_state:
@@ -93,7 +94,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, L
         tokenizer=tokenizer,
         special=text.special(inputs["init"]),
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
-        engine=engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype)),
+        engine=engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), base),
         sampler=sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),

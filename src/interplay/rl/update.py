@@ -21,6 +21,16 @@ from interplay.schema.loss import DirectAdvantageLoss, DistilLoss, PolicyLoss, R
 from interplay.schema.rl import RLSpec
 from interplay.store.generator import generator
 
+DIFFERENCE, LARGEST, RATIO = (
+    "sampling/sampling_logp_difference/mean",
+    "sampling/sampling_logp_difference/max",
+    "sampling/importance_sampling_ratio/max",
+)
+MISMATCH = (DIFFERENCE, LARGEST, RATIO)
+"""Over the tokens that were trained on and sampled in this step, before the first update: mean and largest
+|log pi - log pi_engine|, and largest pi / pi_engine. About 1e-6 where both compute alike; more is another arithmetic, or weights
+that the engine was not given."""
+
 
 class Learner(NamedTuple):
     """What is trained and how."""
@@ -72,7 +82,8 @@ def likelihood_of(learner: Learner, contexts: list[list[int]], texts: list[list[
 def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: Tensor | None = None) -> dict[str, float]:
     """Train on `batch` with `advantage` (N,T), on the tokens that `bears` (N,T) bool marks; None: all that `bearing` does.
     Returns the step's values: means over optimiser steps (loss, grad_norm), means over the tokens trained on (what the loss sums,
-    kl_old, and kl when there is a reference), the number of optimizer_steps, and the trained_tokens that bore loss, once a batch.
+    kl_old, and kl when there is a reference), how far the engine's log-probabilities were from those of training (MISMATCH, with
+    TRL's names), the number of optimizer_steps, and the trained_tokens that bore loss, once a batch.
 
     A part in which no advantage differs from 0, and of which no teacher speaks, makes no optimiser step: Adam would blow the
     rounding noise of its gradient up to steps of full size. Raises PermanentError when a loss or a gradient norm is not
@@ -82,8 +93,8 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     parts = [part for part in _parts(spec, batch, advantage, bears) if _moves(spec.method.loss, batch, part)]
     steps_per_batch = spec.method.loss.num_iterations * spec.minibatches
     old = _old_logprobs(learner, batch, parts) if steps_per_batch > 1 and parts else None
-    summed = (*MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if learner.reference else ()))
-    totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed), 0.0)
+    summed = (*MEMBERS[spec.method.loss.name].sums, "kl_old", *(("kl",) if learner.reference else ()), DIFFERENCE)
+    totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed, LARGEST, RATIO), 0.0)
     for _ in range(spec.method.loss.num_iterations):
         for part in parts:
             sums = _backward(learner, batch, part, old, _prepared(learner, batch, part, old, step))
@@ -93,7 +104,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
                     f"step {step} of {spec.steps}: loss {sums['loss']}, gradient norm {norm}; lower the learning rate"
                 )
             for name, value in {**sums, "grad_norm": norm, "optimizer_steps": 1.0}.items():
-                totals[name] += value
+                totals[name] = max(totals[name], value) if name in (LARGEST, RATIO) else totals[name] + value
     return {**_means(totals), "trained_tokens": float(bears.sum())}
 
 
@@ -190,19 +201,25 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, kn
     for rows in micro_batches(learner.policy, batch, part.rows, learner.micro_batch_tokens):
         mask, weights = part.mask[rows], part.weights[rows]
         logp, entropy, divergence = _learning(learner, batch, rows)
-        old_logp = _behaviour(batch, rows, logp.detach() if old is None else old[rows])
+        before = logp.detach() if old is None else old[rows]
+        old_logp = _behaviour(batch, rows, before)
+        now = mask & batch.sampled_now()[rows, None]
+        sampled = torch.where(now, batch.logprobs[rows], old_logp)
         with torch.no_grad():
             reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
-        seen = Seen(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows), divergence)
+        seen = Seen(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows), divergence, sampled)
         per_token, values = token_losses(spec, seen)
         loss = (per_token * weights).sum()
         if entropy is not None:
             loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
         loss.backward()
-        values["kl_old"] = (k3(logp.detach() - batch.logprobs[rows]) * (mask & batch.sampled_now()[rows, None])).sum()
-        values |= {"loss": loss.detach(), "tokens": mask.sum()}
+        values["kl_old"] = (k3(logp.detach() - batch.logprobs[rows]) * now).sum()
+        apart = torch.where(now, before - batch.logprobs[rows], 0.0)
+        values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: apart.abs().sum()}
         for name, value in values.items():
             sums[name] = sums.get(name, 0.0) + float(value)
+        for name, value in ((LARGEST, apart.abs().max()), (RATIO, apart.max().exp())):
+            sums[name] = max(sums.get(name, 0.0), float(value))
     return sums
 
 
@@ -227,7 +244,10 @@ def _behaviour(batch: Batch, rows: Tensor, old: Tensor) -> Tensor:
 
 
 def _means(totals: dict[str, float]) -> dict[str, float]:
-    """The loss and the norm as means over optimiser steps, what was summed over tokens as means over those trained on."""
+    """The loss and the norm as means over optimiser steps, what was summed over tokens as means over those trained on, and what
+    is the largest of all as it is."""
     counted = {"optimizer_steps": totals.pop("optimizer_steps")}
     steps, tokens = max(counted["optimizer_steps"], 1.0), max(totals.pop("tokens"), 1.0)
-    return {name: total / (steps if name in ("loss", "grad_norm") else tokens) for name, total in totals.items()} | counted
+    largest = {name: totals.pop(name) for name in (LARGEST, RATIO)}
+    means = {name: total / (steps if name in ("loss", "grad_norm") else tokens) for name, total in totals.items()}
+    return means | largest | counted

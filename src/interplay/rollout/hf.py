@@ -41,6 +41,9 @@ class HuggingFace:
         self.model.load_state_dict(self.decoder.state_dict(), strict=not self.decoder.shape.tie_word_embeddings)
         return join([self._complete(batch, sampling) for batch in split(requests, self.rows)], sampling)
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _complete(self, batch: list[tuple[int, Request]], sampling: Sampling) -> Rollouts:
         device = self.model.device
         rows = [(r.prompt, r.key, r.first + i) for _, r in batch for i in range(r.count)]

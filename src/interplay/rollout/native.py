@@ -32,6 +32,9 @@ class Native:
         parts = [Part(decoder.shape, decoder.weights(self.dtype)) for decoder in decoders]
         return join([_complete(parts, blend, batch, sampling, self.graphs) for batch in split(requests, self.rows)], sampling)
 
+    def close(self) -> None:
+        """Nothing is held."""
+
 
 class Part(NamedTuple):
     """One of the decoders that decode side by side, each with a cache of its own."""

@@ -13,7 +13,7 @@ class AdaptiveTemperature(Model):
     from, over the largest such value on its side of 0; the first step has one temperature. Ratios are of the policy at the run's
     temperature, as released. Costs a forward pass over the batch."""
 
-    ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf")
+    ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
     """Those that decode so."""
     name: Literal["adaptive_temperature"] = "adaptive_temperature"
     temperature_tau: Annotated[float, Field(ge=0, lt=1)] = 0.05

@@ -27,8 +27,8 @@ class EvaluateSpec(Model):
     """Number of tokens that sampling is cut to; 0 cuts nothing."""
     max_completion_length: Count = 256
     """Tokens after which a completion is cut."""
-    engine: Literal["native", "hf"] = "native"
-    """Who samples; part of the identity, since engines differ in the last bits."""
+    engine: Literal["native", "hf", "vllm"] = "native"
+    """Who samples; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the model's matrix products."""
     verify: Verify = Verify()

@@ -38,6 +38,10 @@ class RatioLoss(PolicyLoss):
     """Tokens by which an optimiser step's sum is divided in place of those that `loss_type` counts; null: as that says."""
     importance_sampling_level: Literal["token", "sequence"] = "token"
     """Ratio per token, or the sequence's geometric mean (GSPO, arXiv:2507.18071)."""
+    vllm_importance_sampling_clip_max: Annotated[Positive | None, Since(None)] = None
+    """Truncated importance sampling (https://fengyao.notion.site/off-policy-rl; TRL's mode token_truncate), whatever engine
+    sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
+    before the first update, but by no more than this; 2 is usual. null: not weighed."""
 
 
 class ClippedLoss(RatioLoss):

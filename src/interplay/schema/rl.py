@@ -72,8 +72,8 @@ class RLSpec(Model):
     """Tokens after which a completion is cut."""
     temperature: NotNegative = 1.0
     """Of the rollouts; above 0, since equal completions teach nothing."""
-    engine: Literal["native", "hf"] = "native"
-    """Who samples. Engines differ in the last bits, so the choice is part of the identity."""
+    engine: Literal["native", "hf", "vllm"] = "native"
+    """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -22,6 +22,7 @@ from interplay.study import (
     contrast,
     custom,
     data,
+    engines,
     episodes,
     ladder,
     lineup,
@@ -94,6 +95,7 @@ class Expansion:
         parsed = parse(KINDS[kind].spec, spec, where)
         episodes.check(parsed, deps, self.plan.stages, where)
         made = Stage.make(kind, parsed, deps, parse(Run, run, f"{where}: run"), label or key)
+        engines.check(made, self.plan.stages, where)
         return self.plan.add(made)
 
     def problems(self, name: str, key: str) -> str:

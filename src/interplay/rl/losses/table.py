@@ -13,8 +13,8 @@ from interplay.rl.losses.disco import disco, disco_weights
 from interplay.rl.losses.distil import distil
 from interplay.rl.losses.gates import geo_mean, gpg, sapo, vespo
 from interplay.rl.losses.heterogeneous import hapo_token, heterogeneity
-from interplay.rl.losses.terms import Seen, Whole, k3
-from interplay.schema.loss import Loss
+from interplay.rl.losses.terms import Seen, Whole, k3, truncated_weight
+from interplay.schema.loss import Loss, RatioLoss
 
 
 class Member(NamedTuple):
@@ -50,9 +50,11 @@ MEMBERS: dict[str, Member] = {
 
 
 def token_losses(spec: Loss, seen: Seen) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of each token (n,T) by the member that `spec` names, with `beta` times the k3 estimate of the KL divergence from
-    the reference where there is one; and its sums, `kl` among them."""
+    """The loss of each token (n,T) by the member that `spec` names, weighed for the engine where the spec asks, with `beta` times
+    the k3 estimate of the KL divergence from the reference where there is one; and its sums, `kl` among them."""
     per_token, sums = MEMBERS[spec.name].loss(spec, seen)
+    if isinstance(spec, RatioLoss) and spec.vllm_importance_sampling_clip_max is not None:
+        per_token = per_token * truncated_weight(spec.vllm_importance_sampling_clip_max, seen)
     if seen.reference is None:
         return per_token, sums
     kl = k3(seen.reference - seen.logp)

