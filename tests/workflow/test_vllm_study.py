@@ -48,7 +48,7 @@ def test_a_study_with_vllm_has_stages_of_its_own_and_finds_what_native_finds(lab
     assert len(found) == 3
     for label, metrics in found.items():
         count = metrics["n_prompts"] * metrics["n_samples"]
-        for rate in ("answer_pass@1", "truncated"):
+        for rate in ("strict_pass@1", "answer_pass@1"):
             share = expected[label]["all"][rate]
             assert 0 < share < 1, "a rate that nothing could change tells nothing"
             assert binomtest(round(metrics["all"][rate] * count), count, share).pvalue > 1e-3, (label, rate)
