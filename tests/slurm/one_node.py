@@ -123,9 +123,10 @@ class OneNode:
         return found.stdout.strip()
 
     def jobs(self) -> list[dict[str, str]]:
-        """What Slurm knows of every job: its fields by name."""
+        """What Slurm knows of every job, in the order of their numbers: its fields by name."""
         found = run("scontrol", "show", "job", "-o").splitlines()
-        return [dict(part.split("=", 1) for part in line.split() if "=" in part) for line in found if line.startswith("JobId")]
+        jobs = [dict(part.split("=", 1) for part in line.split() if "=" in part) for line in found if line.startswith("JobId")]
+        return sorted(jobs, key=lambda job: int(job["JobId"]))
 
 
 def run(*command: str) -> str:
