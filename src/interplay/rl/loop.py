@@ -19,7 +19,7 @@ from interplay.data import pool as pools
 from interplay.data import tokenizer as text
 from interplay.model import folder
 from interplay.model.device import placed
-from interplay.optim import checkpoint, optimizer, schedule
+from interplay.optim import checkpoint, optimizer, ranks, schedule, sharding
 from interplay.rl import records
 from interplay.rl.advantages.table import advantages, cut, remember
 from interplay.rl.batch import Batch, join, take
@@ -36,9 +36,11 @@ from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler
 from interplay.rl.spans import offsets
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
+from interplay.rollout.dealt import dealt
 from interplay.rollout.engine import engine
 from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
+from interplay.store import worker
 from interplay.store.metrics import Metrics, Progress, read, telemetry
 from interplay.store.stop import saving
 
@@ -59,7 +61,7 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     if how.keep_state:
         save(world, learner, out / "state", spec.steps)
         records.keep(out)
-    return summary(read(out))
+    return summary(read(out)) if worker.first() else {}
 
 
 def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, Learner]:
@@ -69,9 +71,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, L
     policy = placed(folder.load(inputs["init"] / "model"), how)
     base = inputs["init"] / "model"
     reference = placed(folder.load(base), how).requires_grad_(False) if spec.method.loss.refers() else None
-    optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
     lagged = lagging(spec.method.decoding, policy)
-    learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
     pool = pools.load([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
     pools.check_prompts(pool, tokenizer, spec.max_prompt_length)
@@ -93,12 +93,14 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, L
         tokenizer=tokenizer,
         special=text.special(inputs["init"]),
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
-        engine=engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype)),
+        engine=dealt(engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype))),
         sampler=sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
     )
-    return world, learner
+    sharding.placed(policy, how)  # what is copied of it was copied by now
+    optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
+    return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
 
 def restored(world: World, learner: Learner, out: Path) -> int:
@@ -124,7 +126,7 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     clock = time.monotonic()
     tokens, seconds = 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with saving(how.save_minutes) as saves:
+    with saving(how.save_minutes, ranks.agreed if how.processes > 1 else None) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = schedule.factor(spec.schedule, step, spec.steps)
             optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
@@ -178,6 +180,7 @@ def stepped(world: World, learner: Learner, step: int, seconds: dict[str, float]
     """The same without a record."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
+    sharding.gather(learner.policy)
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler"):

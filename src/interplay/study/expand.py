@@ -22,6 +22,7 @@ from interplay.study import (
     contrast,
     custom,
     data,
+    devices,
     episodes,
     ladder,
     lineup,
@@ -91,8 +92,9 @@ class Expansion:
             spec["sha256"] = custom.file_checksum(run["path"], spec.get("sha256"), where)
         parsed = parse(KINDS[kind].spec, spec, where)
         episodes.check(parsed, deps, self.plan.stages, where)
-        made = Stage.make(kind, parsed, deps, parse(Run, run, f"{where}: run"), label or key)
-        return self.plan.add(made)
+        how = parse(Run, run, f"{where}: run")
+        devices.check(kind, parsed, how, where)
+        return self.plan.add(Stage.make(kind, parsed, deps, how, label or key))
 
     def problems(self, name: str, key: str) -> str:
         """The problem set of that name, for which `key` of the study asks."""

@@ -88,8 +88,8 @@ class Graph:
         return artifact.folder(self.results, self.stages[digest].kind, digest)
 
     def threads(self, wildcards: Any) -> int:
-        """CPU threads of a stage."""
-        return int(self._run(wildcards.digest)["threads"])
+        """CPU threads of a stage, those of all its processes."""
+        return Run(**self._run(wildcards.digest)).cores()
 
     def memory_mb(self, wildcards: Any) -> int:
         """Memory that a cluster reserves, in MiB."""

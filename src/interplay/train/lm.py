@@ -16,11 +16,12 @@ from interplay.data.packing import Rows
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
-from interplay.optim import optimizer
+from interplay.optim import optimizer, ranks, sharding
 from interplay.schema.base import UserError
 from interplay.schema.roles import corpora
 from interplay.schema.run import Run
 from interplay.schema.train import TrainSpec
+from interplay.store import worker
 from interplay.store.metrics import telemetry
 from interplay.train import loop, throughput, validation
 from interplay.train.jumps import jumping_tokens, jumps
@@ -56,7 +57,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     course = plan(spec, inputs, how)
-    model = initial(spec, inputs).to(course.device)
+    model = sharding.placed(initial(spec, inputs).to(course.device), how)
     optimizers = optimizer.build(spec.optimizer, model.named_parameters())
     held_out = validation.load(inputs["validation"], course.tokenizer) if "validation" in inputs else None
 
@@ -99,7 +100,7 @@ def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
         corpus=corpus,
         per_row=per_row,
         rows_per_step=rows_per_step,
-        rows_per_pass=max(1, how.micro_batch_tokens // width),
+        rows_per_pass=ranks.most(max(1, how.micro_batch_tokens // width), rows_per_step),
         steps=steps,
         dtype=torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32,
         device=device(how),
@@ -131,22 +132,24 @@ def backward(model: Decoder, course: Course, rows: np.ndarray, leaps: np.ndarray
     size = course.rows_per_pass
     passes = [
         batches.of_rows(course.corpus, rows[i : i + size], course.device, None if leaps is None else leaps[i : i + size])
-        for i in range(0, len(rows), size)
+        for i in ranks.mine(range(0, len(rows), size))
     ]
-    count = max(1, sum(len(batch.targets) for batch in passes))
+    count = max(1, int(ranks.add_up(torch.tensor(sum(len(batch.targets) for batch in passes)))))
     total = torch.zeros((), device=course.device)
-    for batch in passes:
-        loss = token_losses(model, batch, course.dtype).sum() / count
-        loss.backward()
-        total += loss.detach()
-    return total.item()
+    with sharding.gradient(model):
+        for batch in passes:
+            loss = token_losses(model, batch, course.dtype).sum() / count
+            loss.backward()
+            total += loss.detach()
+    return ranks.add_up(total).item()
 
 
 def _tell_speed(out: Path, model: Decoder, course: Course, tokens: int, seconds: float) -> None:
-    """Speed of the steps alone, without validation and saves; nothing where a resume left no step to do."""
+    """Speed of the steps alone, without validation and saves, of all processes together; nothing where a resume left no step to
+    do."""
     if not seconds:
         return
-    rate, peak = tokens / seconds, throughput.peak_flops(course.dtype, course.device)
+    rate, peak = tokens / seconds, throughput.peak_flops(course.dtype, course.device) * worker.count()
     used = throughput.model_flops_utilisation(throughput.matrix_parameters(model), rate, peak)
     telemetry(
         out,
