@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from conftest import BEHIND
 from safetensors.torch import load_file
@@ -14,17 +15,33 @@ from safetensors.torch import load_file
 from interplay.data import corpus, problems, tokenizer
 from interplay.model import folder
 from interplay.schema.base import Model
+from interplay.schema.custom import Custom
 from interplay.schema.data import CorpusSpec, ProblemsSpec, SourceSpec, TokenizerSpec
-from interplay.schema.model import Shape
+from interplay.schema.loss import ClippedLoss
+from interplay.schema.model import Shape, TuneOptimizer
 from interplay.schema.op_dag import OpDag
+from interplay.schema.planner import FixedPlanner
+from interplay.schema.rl import Method, RLSpec
 from interplay.schema.run import Run
+from interplay.schema.train import PretrainSpec
 from interplay.store import artifact
 from interplay.study.plan import Stage
+from interplay.work import function
 
 TASK = OpDag(modulus=5, operators="+", letters=10, distractors=(0, 1))
 SHAPE = Shape(
     hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=48
 )
+
+
+REWARDS = """
+def commas(problems, completions, verdicts, character=","):
+    return [c.count(character) / max(len(c), 1) for c in completions]
+"""
+CLOSE = 1e-5
+"""Most that a weight may differ by."""
+LM: dict[str, Any] = {"micro_batch_tokens": 128, "save_minutes": 0.0}
+RL: dict[str, Any] = {"micro_batch_tokens": 400, "engine_batch": 32, "save_minutes": 0.0}
 
 
 class Results:
@@ -77,6 +94,44 @@ class Results:
         """Run the stage to its end, whatever that is."""
         return subprocess.run(self.command(out), env=environment(), capture_output=True, text=True, timeout=300, check=False)
 
+    def in_two(self, kind: str, spec: Model, **run: Any) -> Path:
+        """The stage made by two processes under the runner."""
+        out = self.ask(kind, spec, self.roles(kind), processes=2, **run)
+        made = self.make(out)
+        assert made.returncode == 0, made.stderr
+        return out
+
+    def in_one(self, kind: str, spec: Any, out: Path, **run: Any) -> Path:
+        """The stage made by one process, this one."""
+        inputs = {role: artifact.find(self.path, digest) for role, digest in self.roles(kind).items()}
+        function(kind)(spec, inputs, out, Run(**run))
+        return out
+
+    def roles(self, kind: str) -> dict[str, str]:
+        if kind == "rl":
+            return {"init": self.model, "data.0": self.rl}
+        return {"corpus": self.corpus, "tokenizer": self.tokenizer, "validation": self.held_out}
+
+
+def pretrain(**changes: Any) -> PretrainSpec:
+    return PretrainSpec(**{"model": SHAPE, "tokens": 12 * 480, "batch_tokens": 512, "dtype": "float32", **changes})
+
+
+def rl_spec(seed: int = 0, **method: Any) -> RLSpec:
+    seams = {"planner": FixedPlanner(num_generations=4), "loss": ClippedLoss(beta=0.1, num_iterations=2), **method}
+    return RLSpec(
+        method=Method(paper="test", **seams),
+        reward=Custom(function="mine.py:commas", source=REWARDS),
+        mix=[1.0],
+        steps=4,
+        prompts_per_step=8,
+        minibatches=2,
+        max_completion_length=12,
+        optimizer=TuneOptimizer(learning_rate=5e-3),
+        keep_rollouts=5,
+        seed=seed,
+    )
+
 
 def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -94,3 +149,13 @@ def furthest(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
 
 def lines(out: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def check_equal(one: Path, two: Path) -> None:
+    """Weights and metrics of two runs agree but for rounding, and tokens are the same."""
+    assert furthest(weights(one), weights(two)) < CLOSE
+    first, second = lines(one), lines(two)
+    assert [line.keys() for line in first] == [line.keys() for line in second]
+    for line, other in zip(first, second, strict=True):
+        assert other == pytest.approx(line, rel=1e-4, abs=1e-4)
+        assert other.get("tokens") == line.get("tokens")

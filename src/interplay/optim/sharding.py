@@ -31,8 +31,9 @@ def placed(model: M, how: Run) -> M:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(next(model.parameters()).device.type, (worker.count(),))
-    layers = [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]
-    for part in (*layers, model):
+    layers: list[nn.Module] = [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]
+    whole_last: list[nn.Module] = [*layers, model]
+    for part in whole_last:
         fully_shard(part, mesh=mesh, reshard_after_forward=False)
     for part in _parts(model):
         part.set_gradient_divide_factor(1.0)

@@ -56,8 +56,8 @@ TUNERS = ("prefer", "unlearn", "reward_model")
 
 SEVERAL = (*TRAINERS, *TUNERS, "rl")
 """Kinds whose work several processes can share (`run.processes`)."""
-SLICED = (*TRAINERS, "prefer", "unlearn", "rl")
-"""Kinds whose model can lie in slices (`run.sharding`): those that train a decoder and nothing above it."""
+SLICED = (*TRAINERS, "prefer", "rl")
+"""Kinds whose model can lie in slices (`run.sharding`): those that train a decoder and nothing beside it."""
 
 
 def read_by(consumer: str, kind: str) -> tuple[str, ...] | None:

@@ -37,7 +37,7 @@ def loss_by_band(
     """Mean loss per solution token of each band, in nats; about `pass_tokens` tokens go through the model at a time."""
     total, count = np.zeros(len(held_out.bands)), np.zeros(len(held_out.bands))
     pass_of = np.cumsum(held_out.encoded.lengths) // pass_tokens
-    for number in ranks.mine(np.unique(pass_of)):
+    for number in ranks.mine(np.unique(pass_of).tolist()):
         chosen = np.flatnonzero(pass_of == number)
         part = packing.select(held_out.encoded, chosen)
         solution = packing.spans(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
