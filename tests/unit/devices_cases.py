@@ -38,8 +38,8 @@ REWARDS = """
 def commas(problems, completions, verdicts, character=","):
     return [c.count(character) / max(len(c), 1) for c in completions]
 """
-CLOSE = 1e-5
-"""Most that a weight may differ by."""
+CLOSE = 5e-5
+"""Most that a weight may differ by: Adam makes steps of full size of gradients that are little more than rounding."""
 LM: dict[str, Any] = {"micro_batch_tokens": 128, "save_minutes": 0.0}
 RL: dict[str, Any] = {"micro_batch_tokens": 400, "engine_batch": 32, "save_minutes": 0.0}
 

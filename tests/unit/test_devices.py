@@ -49,7 +49,11 @@ def test_two_processes_sample_and_learn_as_one_does(results: Results, tmp_path: 
 SEAMS: dict[str, dict[str, Any]] = {
     "group": {},
     "critic": {"critic": ValueHead(), "advantage": GaeAdvantage()},
-    "turns": {"episode": RetryEpisode(), "edits": [DynamicSampling(max_num_gen_batches=2)], "loss": ClippedLoss()},
+    "turns": {
+        "episode": RetryEpisode(max_turns=2, feedback=","),
+        "edits": [DynamicSampling(max_num_gen_batches=2)],
+        "loss": ClippedLoss(),
+    },
 }
 
 

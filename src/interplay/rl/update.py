@@ -8,14 +8,14 @@ from torch import Tensor
 
 from interplay.model.decoder import Decoder
 from interplay.model.nucleus import Lagged
+from interplay.optim import memory, ranks, sharding
 from interplay.optim import optimizer as optim
-from interplay.optim import ranks, sharding
 from interplay.rl.batch import Batch, first_turns, taught
 from interplay.rl.losses.direct import STEPS
 from interplay.rl.losses.distil import DIVERGENCES
 from interplay.rl.losses.table import FIRST_TURN, MEMBERS, prepared, token_losses
 from interplay.rl.losses.terms import Seen, Whole, k3, token_weights
-from interplay.rl.policy import Scores, dealt, entropies, likelihoods, scores
+from interplay.rl.policy import Scores, dealt, entropies, likelihoods, micro_batches, scores
 from interplay.rl.teacher import compared
 from interplay.schema.base import PermanentError
 from interplay.schema.loss import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
@@ -188,7 +188,11 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, kn
     Without `old` log-probabilities the policy is the one that sampled: the ratio is 1 and its gradient that of the
     log-probability. `known` is what `_prepared` found."""
     sums: dict[str, float] = {}
-    with sharding.gradient(learner.policy):
+
+    def attempt(tokens: int) -> None:
+        _pass(learner, batch, part, micro_batches(learner.policy, batch, part.rows, tokens)[0], old, known)
+
+    with sharding.gradient(learner.policy), memory.enough("micro_batch_tokens", learner.micro_batch_tokens, attempt):
         for rows in dealt(learner.policy, batch, part.rows, learner.micro_batch_tokens):
             for name, value in _pass(learner, batch, part, rows, old, known).items():
                 sums[name] = sums.get(name, 0.0) + float(value)

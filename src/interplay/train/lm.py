@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from interplay.data import batches, packing, tokenizer
+from interplay.data.batches import Batch
 from interplay.data.packing import Rows
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
-from interplay.optim import optimizer, ranks, sharding
+from interplay.optim import memory, optimizer, ranks, sharding
 from interplay.schema.base import UserError
 from interplay.schema.roles import corpora
 from interplay.schema.run import Run
@@ -129,19 +130,28 @@ def backward(model: Decoder, course: Course, rows: np.ndarray, leaps: np.ndarray
     """Add up the gradient of the mean loss over all tokens of `rows` that bear loss, and return that loss.
 
     Positions jump by `leaps` (rows, T)."""
-    size = course.rows_per_pass
-    passes = [
-        batches.of_rows(course.corpus, rows[i : i + size], course.device, None if leaps is None else leaps[i : i + size])
-        for i in ranks.mine(range(0, len(rows), size))
-    ]
+
+    def batch_of(places: slice) -> Batch:
+        return batches.of_rows(course.corpus, rows[places], course.device, None if leaps is None else leaps[places])
+
+    def attempt(tokens: int) -> None:
+        token_losses(model, batch_of(slice(max(1, tokens // width))), course.dtype).sum().backward()
+
+    width = course.corpus.tokens.shape[1]
+    passes = [batch_of(places) for places in dealt(len(rows), course.rows_per_pass)]
     count = max(1, int(ranks.add_up(torch.tensor(sum(len(batch.targets) for batch in passes)))))
     total = torch.zeros((), device=course.device)
-    with sharding.gradient(model):
+    with sharding.gradient(model), memory.enough("micro_batch_tokens", course.rows_per_pass * width, attempt):
         for batch in passes:
             loss = token_losses(model, batch, course.dtype).sum() / count
             loss.backward()
             total += loss.detach()
     return ranks.add_up(total).item()
+
+
+def dealt(rows: int, size: int) -> list[slice]:
+    """The places among the rows of a step of each pass of this process, `size` rows at a time."""
+    return [slice(start, min(start + size, rows)) for start in ranks.mine(range(0, rows, size))]
 
 
 def _tell_speed(out: Path, model: Decoder, course: Course, tokens: int, seconds: float) -> None:
