@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from devices_cases import pretrain
+from devices_cases import check_equal, pretrain
 from lab import Lab, of_kind
 from safetensors.torch import save_file
+from torch._dynamo.utils import counters
 from world import SHAPE, problem_set
 from world import model as untrained
 
@@ -207,3 +208,12 @@ def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypa
 def test_other_errors_of_a_pass_stay_what_they_are() -> None:
     with pytest.raises(RuntimeError, match=r"^shapes$"), memory.enough("micro_batch_tokens", 8, lambda n: None):
         raise RuntimeError("shapes")
+
+
+@pytest.mark.slow
+def test_compiled_passes_train_as_others_do(tmp_path: Path) -> None:
+    inputs, spec = laid_out(tmp_path), pretrain(model=SHAPE, tokens=2000)
+    for name, compiled in (("plain", False), ("compiled", True)):
+        lm.run(spec, inputs, tmp_path / name, Run(micro_batch_tokens=128, compile=compiled))
+    check_equal(tmp_path / "plain", tmp_path / "compiled")
+    assert counters["stats"]["unique_graphs"] == 2, "one before attention and one after, whatever the number of tokens"

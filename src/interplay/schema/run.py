@@ -28,6 +28,9 @@ class Run(Model):
     micro_batch_tokens: Count = 8192
     """Most tokens in one forward-backward pass; gradients accumulate up to the batch. Several processes make smaller passes where
     some would have none."""
+    compile: bool = False
+    """Whether the layers of passes that train are compiled (`torch.compile`, which needs a C++ compiler): half a minute or more
+    at the start for faster passes on a GPU. The same but for rounding."""
     share_prompts: bool = True
     """Pass a prompt that several completions follow once, and let them attend to it (Prefix Grouper, arXiv:2506.05433); false:
     pass it before each of them. The same but for rounding."""

@@ -16,7 +16,7 @@ from interplay.data.batches import Batch
 from interplay.data.packing import Rows
 from interplay.model import folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import device
+from interplay.model.device import device, placed
 from interplay.optim import memory, optimizer, ranks, sharding
 from interplay.schema.base import UserError
 from interplay.schema.roles import corpora
@@ -58,7 +58,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     course = plan(spec, inputs, how)
-    model = sharding.placed(initial(spec, inputs).to(course.device), how)
+    model = sharding.placed(placed(initial(spec, inputs), how), how)
     optimizers = optimizer.build(spec.optimizer, model.named_parameters())
     held_out = validation.load(inputs["validation"], course.tokenizer) if "validation" in inputs else None
 
