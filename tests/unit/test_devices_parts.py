@@ -14,6 +14,7 @@ from world import SHAPE, problem_set
 from world import model as untrained
 
 from interplay.data import batches, corpus
+from interplay.data.ahead import Ahead
 from interplay.model import folder
 from interplay.optim import checkpoint, memory, ranks
 from interplay.rollout import native
@@ -217,3 +218,19 @@ def test_compiled_passes_train_as_others_do(tmp_path: Path) -> None:
         lm.run(spec, inputs, tmp_path / name, Run(micro_batch_tokens=128, compile=compiled))
     check_equal(tmp_path / "plain", tmp_path / "compiled")
     assert counters["stats"]["unique_graphs"] == 2, "one before attention and one after, whatever the number of tokens"
+
+
+def test_steps_that_are_made_ahead_are_those_that_are_asked_for() -> None:
+    made: list[int] = []
+
+    def make(number: int) -> int:
+        made.append(number)
+        return number * number
+
+    ahead = Ahead(make, 5, early=True)
+    assert [ahead(number) for number in (3, 4, 5)] == [9, 16, 25]
+    assert made == [3, 4, 5]
+    failing = Ahead(lambda number: 1 // (3 - number), 4, early=True)
+    assert failing(2) == 1
+    with pytest.raises(ZeroDivisionError):
+        failing(3)

@@ -120,7 +120,7 @@ def test_accumulating_gradients_changes_them_by_float_noise_only(inputs: dict[st
     for micro in (512, 128, 64):
         model = model_of(inputs)
         course = lm.plan(spec_of(), inputs, Run(micro_batch_tokens=micro))
-        losses.append(lm.backward(model, course, np.arange(8)))
+        losses.append(lm.backward(model, course, lm.laid_out(course, np.arange(8))))
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert course.rows_per_pass == 1
     for gradient, loss in zip(gradients[1:], losses[1:], strict=True):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from interplay.data import batches, packing, tokenizer
+from interplay.data.ahead import Ahead
 from interplay.data.batches import Batch
 from interplay.data.packing import Rows
 from interplay.model import folder
@@ -66,13 +67,14 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         losses = validation.loss_by_band(model, of, how.micro_batch_tokens, course.dtype, course.device)
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
+    steps = Ahead(partial(step_of, spec, course), course.steps, early=course.device.type == "cuda")
     job = Job(
         model=model,
         optimizers=optimizers,
         steps=course.steps,
         schedule=spec.schedule,
         max_grad_norm=spec.optimizer.max_grad_norm,
-        learn=lambda step: learn(spec, course, model, step),
+        learn=lambda step: learn(course, model, steps(step)),
         save=lambda path: folder.save(model, path, course.tokenizer),
         checkpoints=spec.checkpoints,
         measure=partial(measure, held_out) if held_out else None,
@@ -117,32 +119,52 @@ def initial(spec: TrainSpec, inputs: dict[str, Path]) -> Decoder:
     return folder.init(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed)
 
 
-def learn(spec: TrainSpec, course: Course, model: Decoder, step: int) -> dict[str, float]:
-    """The gradient of step `step` of 1..steps. Returns loss (nats per token) and tokens of this step."""
+class Step(NamedTuple):
+    """What a step learns from."""
+
+    rows: np.ndarray
+    """(rows,) of the corpus, those of all processes."""
+    leaps: np.ndarray | None
+    """(rows, T): by how much positions jump."""
+    passes: list[Batch]
+    """Of this process."""
+
+
+def step_of(spec: TrainSpec, course: Course, step: int) -> Step:
+    """Step `step` of 1..steps."""
     per_step = course.rows_per_step
     rows = batches.rows_between(len(course.per_row), spec.seed, (step - 1) * per_step, step * per_step)
     leaps = jumps(spec.position_jumps, course.corpus.tokens[rows], course.jumping, spec.seed, step, course.steps)
-    loss = backward(model, course, rows, leaps)
-    return {"loss": loss, "tokens": int(course.per_row[rows].sum())}
+    return laid_out(course, rows, leaps)
 
 
-def backward(model: Decoder, course: Course, rows: np.ndarray, leaps: np.ndarray | None = None) -> float:
-    """Add up the gradient of the mean loss over all tokens of `rows` that bear loss, and return that loss.
+def laid_out(course: Course, rows: np.ndarray, leaps: np.ndarray | None = None) -> Step:
+    """A step on these rows."""
+    places = dealt(len(rows), course.rows_per_pass)
+    return Step(rows, leaps, [_batch(course, rows, leaps, some) for some in places])
 
-    Positions jump by `leaps` (rows, T)."""
 
-    def batch_of(places: slice) -> Batch:
-        return batches.of_rows(course.corpus, rows[places], course.device, None if leaps is None else leaps[places])
+def _batch(course: Course, rows: np.ndarray, leaps: np.ndarray | None, places: slice) -> Batch:
+    return batches.of_rows(course.corpus, rows[places], course.device, None if leaps is None else leaps[places])
+
+
+def learn(course: Course, model: Decoder, step: Step) -> dict[str, float]:
+    """The gradient of a step. Returns its loss (nats per token) and tokens."""
+    return {"loss": backward(model, course, step), "tokens": int(course.per_row[step.rows].sum())}
+
+
+def backward(model: Decoder, course: Course, step: Step) -> float:
+    """Add up the gradient of the mean loss over all tokens of the step that bear loss, and return that loss."""
 
     def attempt(tokens: int) -> None:
-        token_losses(model, batch_of(slice(max(1, tokens // width))), course.dtype).sum().backward()
+        batch = _batch(course, step.rows, step.leaps, slice(max(1, tokens // width)))
+        token_losses(model, batch, course.dtype).sum().backward()
 
     width = course.corpus.tokens.shape[1]
-    passes = [batch_of(places) for places in dealt(len(rows), course.rows_per_pass)]
-    count = max(1, int(ranks.add_up(torch.tensor(sum(len(batch.targets) for batch in passes)))))
+    count = max(1, int(ranks.add_up(torch.tensor(sum(len(batch.targets) for batch in step.passes)))))
     total = torch.zeros((), device=course.device)
     with sharding.gradient(model), memory.enough("micro_batch_tokens", course.rows_per_pass * width, attempt):
-        for batch in passes:
+        for batch in step.passes:
             loss = token_losses(model, batch, course.dtype).sum() / count
             loss.backward()
             total += loss.detach()
