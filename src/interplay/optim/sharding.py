@@ -32,9 +32,9 @@ def placed(model: M, how: Run) -> M:
 
     mesh = init_device_mesh(next(model.parameters()).device.type, (worker.count(),))
     layers: list[nn.Module] = [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]
-    whole_last: list[nn.Module] = [*layers, model]
-    for part in whole_last:
-        fully_shard(part, mesh=mesh, reshard_after_forward=False)
+    for layer in layers:
+        fully_shard(layer, mesh=mesh, reshard_after_forward=False)
+    fully_shard(model, mesh=mesh, reshard_after_forward=False)
     for part in _parts(model):
         part.set_gradient_divide_factor(1.0)
         part.set_force_sum_reduction_for_comms(True)
