@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from conftest import BEHIND
 
 from interplay.data import batches, corpus, packing, problems, sets, tokenizer
-from interplay.model import folder
+from interplay.model import folder, throughput
 from interplay.model.decoder import Decoder
 from interplay.schema.base import PermanentError, UserError
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
@@ -23,7 +23,7 @@ from interplay.schema.run import Run
 from interplay.schema.train import PretrainSpec, SftSpec
 from interplay.store.artifact import read_json
 from interplay.store.metrics import read
-from interplay.train import lm, throughput, validation
+from interplay.train import lm, validation
 from interplay.train.loss import token_losses
 
 SHAPE = Shape(

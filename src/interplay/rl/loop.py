@@ -17,7 +17,8 @@ from torch import Tensor
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
-from interplay.model import folder
+from interplay.model import folder, throughput
+from interplay.model.decoder import Decoder
 from interplay.model.device import placed
 from interplay.optim import checkpoint, optimizer, ranks, schedule, sharding
 from interplay.rl import records
@@ -46,6 +47,9 @@ from interplay.store.stop import saving
 
 SAMPLER, MEMORY, CRITIC, LAGGED = "sampler.", "memory.", "critic.", "lagged."
 """Names of the tensors of sampler, memory, critic and lagged copy begin with these where they are saved."""
+
+LONG = 10.0
+"""Seconds of updates from which on it is worth measuring what the machine could have done."""
 
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -125,7 +129,7 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
     spec = world.spec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     clock = time.monotonic()
-    tokens, seconds = 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
+    tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
     with saving(how.save_minutes, ranks.agreed if how.processes > 1 else None) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = schedule.factor(spec.schedule, step, spec.steps)
@@ -133,6 +137,7 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
             values = one_step(world, learner, out, step, seconds)
             metrics.write(step, **values, lr=factor * spec.optimizer.learning_rate)
             tokens += values["completion_tokens"]
+            learnt_from += values["trained_tokens"] * spec.method.loss.num_iterations
             if step in spec.checkpoints:
                 folder.save(learner.policy, out / "checkpoints" / str(step) / "model", world.tokenizer_files)
             progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
@@ -143,6 +148,8 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
     if spec.steps > done:
         per_step = (time.monotonic() - clock) / (spec.steps - done)
         telemetry(out, seconds_per_step=per_step, completion_tokens_per_second=tokens / seconds["rollout"], **_shares(seconds))
+        if seconds["update"] >= LONG:
+            telemetry(out, update_mfu=round(_mfu(spec, learner.policy, learnt_from / seconds["update"]), 4))
 
 
 def save(world: World, learner: Learner, resume: Path, step: int) -> None:
@@ -248,6 +255,13 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     started = time.monotonic()
     yield
     seconds[what] += time.monotonic() - started
+
+
+def _mfu(spec: RLSpec, policy: Decoder, tokens_per_second: float) -> float:
+    """What share of the processes' arithmetic updates used, counting the tokens that bore loss: neither prompts nor passes
+    without a gradient."""
+    peak = throughput.peak_flops(getattr(torch, spec.dtype), policy.head().device) * worker.count()
+    return throughput.model_flops_utilisation(throughput.matrix_parameters(policy), tokens_per_second, peak)
 
 
 def _shares(seconds: dict[str, float]) -> dict[str, float]:

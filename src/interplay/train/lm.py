@@ -15,7 +15,7 @@ from interplay.data import batches, packing, tokenizer
 from interplay.data.ahead import Ahead
 from interplay.data.batches import Batch
 from interplay.data.packing import Rows
-from interplay.model import folder
+from interplay.model import folder, throughput
 from interplay.model.decoder import Decoder
 from interplay.model.device import device, placed
 from interplay.optim import memory, optimizer, ranks, sharding
@@ -25,7 +25,7 @@ from interplay.schema.run import Run
 from interplay.schema.train import TrainSpec
 from interplay.store import worker
 from interplay.store.metrics import telemetry
-from interplay.train import loop, throughput, validation
+from interplay.train import loop, validation
 from interplay.train.jumps import jumping_tokens, jumps
 from interplay.train.loop import Job
 from interplay.train.loss import token_losses
