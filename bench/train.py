@@ -74,7 +74,7 @@ class Own:
             steps=self.course.steps,
             schedule=self.spec.schedule,
             max_grad_norm=self.spec.optimizer.max_grad_norm,
-            learn=lambda step: lm.learn(self.spec, self.course, self.model, step),
+            learn=lambda step: lm.learn(self.course, self.model, lm.step_of(self.spec, self.course, step)),
             save=lambda path: None,
             checkpoints=[],
         )

@@ -5,18 +5,18 @@ stop (SIGTERM, SIGUSR1, Ctrl-C) and it goes on when started again; 1 anything el
 
 import argparse
 import contextlib
-import importlib
 import os
 import platform
 import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
+from interplay import workers
 from interplay.schema import sources
 from interplay.schema.base import Model, PermanentError, UserError, parse
 from interplay.schema.digest import digest
@@ -24,6 +24,7 @@ from interplay.schema.kinds import KINDS, read_by
 from interplay.schema.run import Run
 from interplay.schema.terminal import say
 from interplay.store import artifact, earlier, environment, metrics, requeue, stop
+from interplay.work import function
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,6 +59,8 @@ def _guarded(results: Path, digest: str) -> int:
         return _say(
             1, f"{error.filename or results}: {error.strerror or error}; the stage goes on from its last save when started again"
         )
+    except workers.WorkerError as error:
+        return _say(1, str(error))
     except Exception:
         say(traceback.format_exc(), end="", error=True)
         return 1
@@ -98,7 +101,9 @@ def _work(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: Run) -
     try:
         if shorter := earlier.go_on(out, stage):
             metrics.telemetry(out, continued_from=shorter)
-        return _function(stage["kind"])(spec, inputs, out, how)
+        if how.processes > 1:
+            return workers.run(stage, inputs, out, how)
+        return function(stage["kind"])(spec, inputs, out, how)
     except (stop.StoppedError, OSError):
         artifact.discard(out)
         raise
@@ -136,21 +141,17 @@ def _limit_threads(threads: int) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def _function(kind: str) -> Callable[..., dict[str, Any]]:
-    module, name = KINDS[kind].function.split(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def _telemetry(started: float, how: Run) -> dict[str, Any]:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+    several = how.processes > 1
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN if several else resource.RUSAGE_SELF)
     return {
         "seconds_wall": round(time.time() - started, 3),
         "seconds_cpu": round(usage.ru_utime + usage.ru_stime, 3),
-        "peak_memory_mb": round(usage.ru_maxrss / 1024, 1),
+        "peak_memory_mb": round(usage.ru_maxrss / 1024, 1),  # of several processes the largest one's
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "threads": how.threads,
+        "threads": how.cores(),
         "python": platform.python_version(),
-        "environment": environment.current(),
+        **({"processes": how.processes} if several else {"environment": environment.current()}),  # workers tell of their own GPUs
     }
 
 

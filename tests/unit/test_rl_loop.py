@@ -21,7 +21,7 @@ from interplay.schema.model import TuneOptimizer
 from interplay.schema.planner import FixedPlanner
 from interplay.schema.rl import Method, RLSpec
 from interplay.schema.run import Run
-from interplay.store.artifact import write_json
+from interplay.store.artifact import read_json, write_json
 from interplay.store.metrics import read
 
 REWARDS = """
@@ -171,3 +171,15 @@ def test_rollouts_are_shown_with_their_judgement_and_the_gold_solution(inputs: d
     assert show(out, failed=False, limit=3).strip() == ""
     with pytest.raises(UserError, match=r"no rollouts\.parquet or samples\.parquet"):
         show(tmp_path, failed=None, limit=1)
+
+
+def test_a_long_run_tells_what_share_of_the_machine_its_updates_used(
+    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop.run(spec_of(steps=1), inputs, tmp_path / "short", HOW)
+    assert "update_mfu" not in read_json(tmp_path / "short/telemetry.json")
+    monkeypatch.setattr(loop, "LONG", 0.0)
+    loop.run(spec_of(steps=1), inputs, tmp_path / "long", HOW)
+    told = read_json(tmp_path / "long/telemetry.json")
+    assert 0 < told["update_mfu"] < 1
+    assert told["completion_tokens_per_second"] > 0

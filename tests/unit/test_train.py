@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from conftest import BEHIND
 
 from interplay.data import batches, corpus, packing, problems, sets, tokenizer
-from interplay.model import folder
+from interplay.model import folder, throughput
 from interplay.model.decoder import Decoder
 from interplay.schema.base import PermanentError, UserError
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
@@ -23,7 +23,7 @@ from interplay.schema.run import Run
 from interplay.schema.train import PretrainSpec, SftSpec
 from interplay.store.artifact import read_json
 from interplay.store.metrics import read
-from interplay.train import lm, throughput, validation
+from interplay.train import lm, validation
 from interplay.train.loss import token_losses
 
 SHAPE = Shape(
@@ -120,7 +120,7 @@ def test_accumulating_gradients_changes_them_by_float_noise_only(inputs: dict[st
     for micro in (512, 128, 64):
         model = model_of(inputs)
         course = lm.plan(spec_of(), inputs, Run(micro_batch_tokens=micro))
-        losses.append(lm.backward(model, course, np.arange(8)))
+        losses.append(lm.backward(model, course, lm.laid_out(course, np.arange(8))))
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert course.rows_per_pass == 1
     for gradient, loss in zip(gradients[1:], losses[1:], strict=True):

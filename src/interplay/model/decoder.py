@@ -6,6 +6,7 @@ tokens then pass. Small models spend their time in the overhead of operators, he
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple, cast
 
 import torch
@@ -33,6 +34,13 @@ class LayerWeights(NamedTuple):
     down: Tensor
 
 
+class Halves(NamedTuple):
+    """What a layer does before and after attention, token by token."""
+
+    before: Callable[..., tuple[Tensor, Tensor]]
+    after: Callable[..., tuple[Tensor, Tensor]]
+
+
 class Weights(NamedTuple):
     """All weights of a forward pass, cast and fused."""
 
@@ -40,6 +48,7 @@ class Weights(NamedTuple):
     layers: list[LayerWeights]
     norm: Tensor
     head: Tensor
+    halves: Halves
 
 
 class _Affine(nn.Module):
@@ -97,9 +106,15 @@ class Decoder(nn.Module):
         self.shape, self.vocab_size = shape, vocab_size
         self.share_prompts = True
         """Whether `shared.predicting` passes equal prompts once."""
+        self.halves = EAGER
+        """What passes with a gradient are made of."""
         self.model = _Model(shape, vocab_size)
         if not shape.tie_word_embeddings:
             self.lm_head = _Affine(vocab_size, shape.hidden_size)
+
+    def forward(self) -> Tensor:
+        """() 0 with a gradient of 0: what FSDP's hooks need to see of a model whose layers are functions (optim.sharding)."""
+        return self.model.norm.weight.sum() * 0
 
     def hidden(
         self, ids: Tensor, positions: Tensor, segments: Tensor | None = None, dtype: torch.dtype = torch.float32
@@ -132,7 +147,8 @@ class Decoder(nn.Module):
         layers = [_fuse(cast(_Layer, layer), self.shape, dtype) for layer in self.model.layers]
         head = self.head().to(dtype)
         embedding = head if self.shape.tie_word_embeddings else self.model.embed_tokens.weight.to(dtype)
-        return Weights(embedding, layers, self.model.norm.weight.to(dtype), head)
+        halves = self.halves if torch.is_grad_enabled() else EAGER
+        return Weights(embedding, layers, self.model.norm.weight.to(dtype), head, halves)
 
 
 def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype) -> LayerWeights:
@@ -155,6 +171,36 @@ def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype) -> LayerWeights:
     )
 
 
+def _before(
+    layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor, head_dim: int, rotated: int, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Queries with keys, normed and rotated, and values, (..., heads, head_dim) each, of what a layer reads (..., D)."""
+    h = rms_norm(x, layer.attention_norm, eps)
+    heads = F.linear(h, layer.qkv, layer.qkv_bias).unflatten(-1, (-1, head_dim))
+    qk, v = heads[..., :rotated, :], heads[..., rotated:, :]
+    if layer.qk_norm is not None:
+        qk = rms_norm(qk, layer.qk_norm, eps)
+    return rotate(qk, (cos, sin)), v
+
+
+def _after(layer: LayerWeights, x: Tensor, mixed: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """What a layer leaves (..., D) of what it read and what attention mixed, and what its MLP read."""
+    x = x + F.linear(mixed, layer.out)
+    h = rms_norm(x, layer.mlp_norm, eps)
+    gate, up = F.linear(h, layer.gate_up).chunk(2, -1)
+    return x + F.linear(F.silu(gate) * up, layer.down), h
+
+
+EAGER = Halves(_before, _after)
+
+
+@cache
+def compiled() -> Halves:
+    """The same by `torch.compile`, for any number of tokens: attention, whose shapes hang on the lengths of what passes, stays as
+    it is."""
+    return Halves(torch.compile(_before, dynamic=True), torch.compile(_after, dynamic=True))
+
+
 def forward(
     shape: Shape,
     weights: Weights,
@@ -171,21 +217,13 @@ def forward(
     queries, rotated = shape.num_attention_heads, shape.num_attention_heads + shape.num_key_value_heads
     x = F.embedding(ids, weights.embedding)
     for index, layer in enumerate(weights.layers):
-        h = rms_norm(x, layer.attention_norm, shape.rms_norm_eps)
-        heads = F.linear(h, layer.qkv, layer.qkv_bias).unflatten(-1, (-1, shape.head_dim))
-        qk, v = heads[..., :rotated, :], heads[..., rotated:, :]
-        if layer.qk_norm is not None:
-            qk = rms_norm(qk, layer.qk_norm, shape.rms_norm_eps)
-        qk = rotate(qk, rope)
+        qk, v = weights.halves.before(layer, x, *rope, shape.head_dim, rotated, shape.rms_norm_eps)
         mixed = attend(index, qk[..., :queries, :], qk[..., queries:, :], v)
         if wanted is not None and index == len(weights.layers) - 1:
             x, mixed = x.index_select(0, wanted), mixed.index_select(0, wanted)
-        x = x + F.linear(mixed, layer.out)
-        h = rms_norm(x, layer.mlp_norm, shape.rms_norm_eps)
+        x, h = weights.halves.after(layer, x, mixed, shape.rms_norm_eps)
         if look is not None:
             look(h)
-        gate, up = F.linear(h, layer.gate_up).chunk(2, -1)
-        x = x + F.linear(F.silu(gate) * up, layer.down)
     return rms_norm(x, weights.norm, shape.rms_norm_eps)
 
 

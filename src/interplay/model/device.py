@@ -2,7 +2,7 @@
 
 import torch
 
-from interplay.model.decoder import Decoder
+from interplay.model.decoder import EAGER, Decoder, compiled
 from interplay.schema.run import Run
 
 
@@ -12,6 +12,7 @@ def device(how: Run) -> torch.device:
 
 
 def placed(decoder: Decoder, how: Run) -> Decoder:
-    """The decoder where the stage computes, passing prompts as its run block says."""
+    """The decoder where the stage computes, passing as its run block says."""
     decoder.share_prompts = how.share_prompts
+    decoder.halves = compiled() if how.compile else EAGER
     return decoder.to(device(how))

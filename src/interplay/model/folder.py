@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from interplay.model.decoder import Decoder
+from interplay.optim import sharding
 from interplay.schema.base import UserError
 from interplay.schema.model import Shape
 from interplay.store.artifact import copy_atomic, read_json, write_atomic, write_json
@@ -52,9 +53,9 @@ def init(shape: Shape, vocab_size: int, seed: int) -> Decoder:
 
 def save(decoder: Decoder, folder: Path, tokenizer_folder: Path) -> None:
     """Write `decoder` with the tokenizer's files as a folder that AutoModelForCausalLM and AutoTokenizer load. Bytes depend on
-    the values alone. Each file appears whole, the weights last."""
+    the values alone. Each file appears whole, the weights last. All processes of a stage come here together."""
     describe(decoder, folder, tokenizer_folder)
-    save_tensors(decoder.state_dict(), folder / "model.safetensors")
+    save_tensors(sharding.state(decoder), folder / "model.safetensors")
 
 
 def describe(decoder: Decoder, folder: Path, tokenizer_folder: Path, **more: Any) -> None:

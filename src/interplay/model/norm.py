@@ -9,7 +9,8 @@ from torch import Tensor
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x (..., D) over its root mean square, times weight (D,) or any shape that broadcasts (arXiv:1910.07467)."""
-    return F.rms_norm(x, x.shape[-1:], None, eps) * weight if x.is_cuda else _RmsNorm.apply(x, weight, eps)
+    plain = x.is_cuda or torch.compiler.is_compiling()
+    return F.rms_norm(x, x.shape[-1:], None, eps) * weight if plain else _RmsNorm.apply(x, weight, eps)
 
 
 def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from interplay.optim import sharding
 from interplay.optim.muon import Muon
 from interplay.schema.model import Optimizer
 
@@ -48,7 +49,7 @@ def set_lr(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
 
 def step(optimizers: list[torch.optim.Optimizer], parameters: list[Tensor], max_grad_norm: float) -> Tensor:
     """Clip the gradients to `max_grad_norm` (0: leave them), update, and clear them. Returns the norm before clipping."""
-    norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or float("inf"))
+    norm = sharding.whole(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or float("inf")))
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

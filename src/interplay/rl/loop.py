@@ -17,9 +17,10 @@ from torch import Tensor
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
-from interplay.model import folder
+from interplay.model import folder, throughput
+from interplay.model.decoder import Decoder
 from interplay.model.device import placed
-from interplay.optim import checkpoint, optimizer, schedule
+from interplay.optim import checkpoint, optimizer, ranks, schedule, sharding
 from interplay.rl import records
 from interplay.rl.advantages.table import advantages, cut, remember
 from interplay.rl.batch import Batch, join, take
@@ -36,14 +37,19 @@ from interplay.rl.samplers.sampler import Deck
 from interplay.rl.samplers.table import sampler
 from interplay.rl.spans import offsets
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
+from interplay.rollout.dealt import dealt
 from interplay.rollout.engine import closing, engine
 from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
+from interplay.store import worker
 from interplay.store.metrics import Metrics, Progress, read, telemetry
 from interplay.store.stop import saving
 
 SAMPLER, MEMORY, CRITIC, LAGGED = "sampler.", "memory.", "critic.", "lagged."
 """Names of the tensors of sampler, memory, critic and lagged copy begin with these where they are saved."""
+
+LONG = 10.0
+"""Seconds of updates from which on it is worth measuring what the machine could have done."""
 
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -60,7 +66,7 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     if how.keep_state:
         save(world, learner, out / "state", spec.steps)
         records.keep(out)
-    return summary(read(out))
+    return summary(read(out)) if worker.first() else {}
 
 
 def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, Learner]:
@@ -70,9 +76,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, L
     policy = placed(folder.load(inputs["init"] / "model"), how)
     base = inputs["init"] / "model"
     reference = placed(folder.load(base), how).requires_grad_(False) if spec.method.loss.refers() else None
-    optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
     lagged = lagging(spec.method.decoding, policy)
-    learner = Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
     pool = pools.load([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
     pools.check_prompts(pool, tokenizer, spec.max_prompt_length)
@@ -94,12 +98,14 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, L
         tokenizer=tokenizer,
         special=text.special(inputs["init"]),
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
-        engine=engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), base),
+        engine=dealt(engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), base)),
         sampler=sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
     )
-    return world, learner
+    sharding.placed(policy, how)  # what is copied of it was copied by now
+    optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
+    return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
 
 def restored(world: World, learner: Learner, out: Path) -> int:
@@ -124,14 +130,15 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
     spec = world.spec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     clock = time.monotonic()
-    tokens, seconds = 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with saving(how.save_minutes) as saves:
+    tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
+    with saving(how.save_minutes, ranks.agreed if how.processes > 1 else None) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = schedule.factor(spec.schedule, step, spec.steps)
             optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
             values = one_step(world, learner, out, step, seconds)
             metrics.write(step, **values, lr=factor * spec.optimizer.learning_rate)
             tokens += values["completion_tokens"]
+            learnt_from += values["trained_tokens"] * spec.method.loss.num_iterations
             if step in spec.checkpoints:
                 folder.save(learner.policy, out / "checkpoints" / str(step) / "model", world.tokenizer_files)
             progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
@@ -142,6 +149,8 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
     if spec.steps > done:
         per_step = (time.monotonic() - clock) / (spec.steps - done)
         telemetry(out, seconds_per_step=per_step, completion_tokens_per_second=tokens / seconds["rollout"], **_shares(seconds))
+        if seconds["update"] >= LONG:
+            telemetry(out, update_mfu=round(_mfu(spec, learner.policy, learnt_from / seconds["update"]), 4))
 
 
 def save(world: World, learner: Learner, resume: Path, step: int) -> None:
@@ -179,6 +188,7 @@ def stepped(world: World, learner: Learner, step: int, seconds: dict[str, float]
     """The same without a record."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
+    sharding.gather(learner.policy)
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler"):
@@ -246,6 +256,13 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     started = time.monotonic()
     yield
     seconds[what] += time.monotonic() - started
+
+
+def _mfu(spec: RLSpec, policy: Decoder, tokens_per_second: float) -> float:
+    """What share of the processes' arithmetic updates used, counting the tokens that bore loss: neither prompts nor passes
+    without a gradient."""
+    peak = throughput.peak_flops(getattr(torch, spec.dtype), policy.head().device) * worker.count()
+    return throughput.model_flops_utilisation(throughput.matrix_parameters(policy), tokens_per_second, peak)
 
 
 def _shares(seconds: dict[str, float]) -> dict[str, float]:

@@ -1,6 +1,8 @@
 """What the policy says about completions it is given: the forward pass of RL, cut into micro-batches."""
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -10,6 +12,7 @@ from torch.nn.functional import log_softmax, pad
 from interplay.model.decoder import Decoder
 from interplay.model.nucleus import Lagged, nucleus
 from interplay.model.shared import predicting
+from interplay.optim import ranks
 from interplay.rl.batch import Batch
 
 
@@ -43,6 +46,11 @@ def micro_batches(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> 
         pieces[-1].append(i)
         prompts = with_it
     return [torch.tensor(piece) for piece in pieces]
+
+
+def dealt(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> Sequence[Tensor]:
+    """Those of the `micro_batches` that fall to this process; smaller ones where there would not be one for each."""
+    return ranks.finer(partial(micro_batches, decoder, batch, rows), tokens, len(rows))
 
 
 def scores(
@@ -97,11 +105,11 @@ def entropies(
     """Entropy (N,T) in nats of the distribution that each token came from, without a gradient; micro-batches of `tokens`."""
     found = torch.zeros(batch.tokens.shape)
     with torch.no_grad():
-        for rows in micro_batches(decoder, batch, torch.arange(len(batch)), tokens):
+        for rows in dealt(decoder, batch, torch.arange(len(batch)), tokens):
             entropy = scores(decoder, batch, rows, temperature, dtype, with_entropy=True, lagged=lagged).entropy
             if entropy is not None:
                 found[rows] = entropy
-    return found
+    return ranks.add_up(found)
 
 
 def likelihoods(
@@ -126,6 +134,6 @@ def likelihoods(
     )
     found = torch.zeros(n, dtype=torch.float64)
     with torch.no_grad():
-        for rows in micro_batches(decoder, batch, torch.arange(n), tokens):
+        for rows in dealt(decoder, batch, torch.arange(n), tokens):
             found[rows] = scores(decoder, batch, rows, 1.0, dtype).logp.double().sum(1) / batch.lengths[rows]
-    return found.tolist()
+    return ranks.add_up(found).tolist()

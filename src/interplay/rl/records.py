@@ -15,6 +15,7 @@ from torch import Tensor
 
 from interplay.data.pool import Pool
 from interplay.rl.batch import Batch, take
+from interplay.store import worker
 from interplay.store.artifact import read_json, write_atomic
 from interplay.store.generator import generator
 
@@ -83,7 +84,9 @@ def history(step: int, pool: Pool, drawn: Batch) -> list[dict[str, int]]:
 
 
 def finish(out: Path, steps: int) -> None:
-    """Join the steps' files into the two tables."""
+    """Join the steps' files into the two tables. Of several processes of a stage the first alone does, here and in `keep`."""
+    if not worker.first():
+        return
     files = [read_json(out / "resume" / "steps" / f"{step}.json") for step in range(1, steps + 1)]
     rollouts = [row for file in files for row in file["rollouts"]]
     parts = sorted({name for row in rollouts for name in row if name.startswith("reward/")})
@@ -96,4 +99,5 @@ def finish(out: Path, steps: int) -> None:
 
 def keep(out: Path) -> None:
     """Put the steps' files beside the final state: a longer run's tables begin with them."""
-    shutil.copytree(out / "resume" / "steps", out / "state" / "steps", dirs_exist_ok=True)
+    if worker.first():
+        shutil.copytree(out / "resume" / "steps", out / "state" / "steps", dirs_exist_ok=True)

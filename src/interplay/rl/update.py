@@ -8,13 +8,14 @@ from torch import Tensor
 
 from interplay.model.decoder import Decoder
 from interplay.model.nucleus import Lagged
+from interplay.optim import memory, ranks, sharding
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch, first_turns, taught
 from interplay.rl.losses.direct import STEPS
 from interplay.rl.losses.distil import DIVERGENCES
 from interplay.rl.losses.table import FIRST_TURN, MEMBERS, prepared, token_losses
 from interplay.rl.losses.terms import Seen, Whole, k3, token_weights
-from interplay.rl.policy import Scores, entropies, likelihoods, micro_batches, scores
+from interplay.rl.policy import Scores, dealt, entropies, likelihoods, micro_batches, scores
 from interplay.rl.teacher import compared
 from interplay.schema.base import PermanentError
 from interplay.schema.loss import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
@@ -97,6 +98,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed, LARGEST, RATIO), 0.0)
     for _ in range(spec.method.loss.num_iterations):
         for part in parts:
+            sharding.gather(learner.policy)
             sums = _backward(learner, batch, part, old, _prepared(learner, batch, part, old, step))
             norm = float(optim.step(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm))
             if not (math.isfinite(sums["loss"]) and math.isfinite(norm)):
@@ -151,9 +153,9 @@ def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
     simple = MEMBERS[learner.spec.method.loss.name].prepare is None
     with torch.no_grad():
         for part in parts:
-            for rows in micro_batches(learner.policy, batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
+            for rows in dealt(learner.policy, batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
                 old[rows] = _scores(learner, learner.policy, batch, rows)
-    return old
+    return ranks.add_up(old)
 
 
 def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> Tensor:
@@ -171,11 +173,11 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
         return read
     logp, entropy = room.clone(), room.clone()
     with torch.no_grad():
-        for rows in micro_batches(learner.policy, batch, part.all_rows, learner.micro_batch_tokens):
+        for rows in dealt(learner.policy, batch, part.all_rows, learner.micro_batch_tokens):
             dtype = getattr(torch, learner.spec.dtype)
             found = scores(learner.policy, batch, rows, learner.spec.temperature, dtype, True, learner.lagged)
             logp[rows], entropy[rows] = found.logp, found.entropy if found.entropy is not None else 0.0
-    here = part.all_rows
+    logp, entropy, here = ranks.add_up(logp), ranks.add_up(entropy), part.all_rows
     whole = Whole(
         logp=logp[here],
         old_logp=_behaviour(batch, here, (logp if old is None else old)[here]),
@@ -196,31 +198,45 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, kn
 
     Without `old` log-probabilities the policy is the one that sampled: the ratio is 1 and its gradient that of the
     log-probability. `known` is what `_prepared` found."""
-    spec = learner.spec.method.loss
     sums: dict[str, float] = {}
-    for rows in micro_batches(learner.policy, batch, part.rows, learner.micro_batch_tokens):
-        mask, weights = part.mask[rows], part.weights[rows]
-        logp, entropy, divergence = _learning(learner, batch, rows)
-        before = logp.detach() if old is None else old[rows]
-        old_logp = _behaviour(batch, rows, before)
-        now = mask & batch.sampled_now()[rows, None]
-        sampled = torch.where(now, batch.logprobs[rows], old_logp)
-        with torch.no_grad():
-            reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
-        seen = Seen(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows), divergence, sampled)
-        per_token, values = token_losses(spec, seen)
-        loss = (per_token * weights).sum()
-        if entropy is not None:
-            loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
-        loss.backward()
-        values["kl_old"] = (k3(logp.detach() - batch.logprobs[rows]) * now).sum()
-        apart = torch.where(now, before - batch.logprobs[rows], 0.0)
-        values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: apart.abs().sum()}
-        for name, value in values.items():
-            sums[name] = sums.get(name, 0.0) + float(value)
-        for name, value in ((LARGEST, apart.abs().max()), (RATIO, apart.max().exp())):
-            sums[name] = max(sums.get(name, 0.0), float(value))
-    return sums
+    peaks: dict[str, float] = {}
+
+    def attempt(tokens: int) -> None:
+        _pass(learner, batch, part, micro_batches(learner.policy, batch, part.rows, tokens)[0], old, known)
+
+    with sharding.gradient(learner.policy), memory.enough("micro_batch_tokens", learner.micro_batch_tokens, attempt):
+        for rows in dealt(learner.policy, batch, part.rows, learner.micro_batch_tokens):
+            added, largest = _pass(learner, batch, part, rows, old, known)
+            for name, value in added.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+            for name, value in largest.items():
+                peaks[name] = max(peaks.get(name, 0.0), float(value))
+    return ranks.total(sums) | ranks.largest(peaks)
+
+
+def _pass(
+    learner: Learner, batch: Batch, part: Part, rows: Tensor, old: Tensor | None, known: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The same of some rows of the part: sums, and what is greatest among their tokens."""
+    spec = learner.spec.method.loss
+    mask, weights = part.mask[rows], part.weights[rows]
+    logp, entropy, divergence = _learning(learner, batch, rows)
+    before = logp.detach() if old is None else old[rows]
+    old_logp = _behaviour(batch, rows, before)
+    now = mask & batch.sampled_now()[rows, None]
+    sampled = torch.where(now, batch.logprobs[rows], old_logp)
+    with torch.no_grad():
+        reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
+    seen = Seen(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows), divergence, sampled)
+    per_token, values = token_losses(spec, seen)
+    loss = (per_token * weights).sum()
+    if entropy is not None:
+        loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
+    loss.backward()
+    values["kl_old"] = (k3(logp.detach() - batch.logprobs[rows]) * now).sum()
+    apart = torch.where(now, before - batch.logprobs[rows], 0.0)
+    values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: apart.abs().sum()}
+    return values, {LARGEST: apart.abs().max(), RATIO: apart.max().exp()}
 
 
 def _learning(learner: Learner, batch: Batch, rows: Tensor) -> Scores:

@@ -1,6 +1,6 @@
 """The `native` engine: the project's own decoder, its cache and noise that is keyed by what a token is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from interplay.model.composed import Composed
 from interplay.model.decoder import Decoder, Weights, rotary
 from interplay.model.nucleus import Lagged
+from interplay.optim import memory
 from interplay.rollout.cache import BLOCK, Cache
 from interplay.rollout.noise import uniform
 from interplay.rollout.replay import Replay
@@ -27,10 +28,16 @@ class Native:
 
     @torch.inference_mode()
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
-        """Completions of all requests. The same requests give the same bits; so do their whole batches, see `request.split`."""
+        """Completions of all requests. The same requests give the same bits; so do their whole batches, see `request.split`.
+        Raises PermanentError where `engine_batch` rows do not fit into memory."""
         decoders, blend = _side_by_side(self.decoder)
         parts = [Part(decoder.shape, decoder.weights(self.dtype)) for decoder in decoders]
-        return join([_complete(parts, blend, batch, sampling, self.graphs) for batch in split(requests, self.rows)], sampling)
+
+        def complete(rows: int) -> Iterator[Rollouts]:
+            return (_complete(parts, blend, batch, sampling, self.graphs) for batch in split(requests, rows))
+
+        with memory.enough("engine_batch", self.rows, lambda rows: next(complete(rows))):
+            return join(list(complete(self.rows)), sampling)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -54,6 +54,11 @@ TRAINERS = ("pretrain", "midtrain", "sft")
 TUNERS = ("prefer", "unlearn", "reward_model")
 """Kinds of trainers on few data, which count steps (schema.tune.TuneSpec)."""
 
+SEVERAL = (*TRAINERS, *TUNERS, "rl")
+"""Kinds whose work several processes can share (`run.processes`)."""
+SLICED = (*TRAINERS, "prefer", "rl")
+"""Kinds whose model can lie in slices (`run.sharding`): those that train a decoder and nothing beside it."""
+
 
 def read_by(consumer: str, kind: str) -> tuple[str, ...] | None:
     """Files that a stage of kind `consumer` reads of an input of kind `kind`, beside its record; None: any of them."""

@@ -1,6 +1,8 @@
 """The `run` block: how a stage is executed. Never hashed."""
 
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import model_validator
 
 from interplay.schema.base import Count, Model, Natural, NotNegative
 
@@ -9,15 +11,26 @@ class Run(Model):
     """Resources and execution. With the digest it fixes the bytes of a result on one kind of CPU; it never changes identity."""
 
     threads: Count = 1
-    """CPU threads: Snakemake reserves them, torch and OpenMP use them."""
+    """CPU threads of each process: Snakemake reserves them, torch and OpenMP use them."""
+    processes: Count = 1
+    """Processes that share the work of one stage, on GPUs one for each. Kinds of training (pretrain, midtrain, sft, prefer,
+    unlearn, reward_model) and rl. A step sees the same rows in the same order, whatever their number; sums differ by rounding."""
+    sharding: Literal["none", "fsdp2"] = "none"
+    """What several processes hold of a model. none: each all of it (data parallel). fsdp2: each a slice of the weights, gradients
+    and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another
+    number of processes or another sharding than it was saved with."""
     memory_mb: Count = 3000
     """Memory that a cluster reserves."""
     runtime: Count = 120
     """Minutes that a cluster grants."""
     gpus: Natural = 0
-    """GPUs that a cluster reserves."""
+    """GPUs that a cluster reserves; of several processes one each."""
     micro_batch_tokens: Count = 8192
-    """Most tokens in one forward-backward pass; gradients accumulate up to the batch."""
+    """Most tokens in one forward-backward pass; gradients accumulate up to the batch. Several processes make smaller passes where
+    some would have none."""
+    compile: bool = False
+    """Whether the layers of passes that train are compiled (`torch.compile`, which needs a C++ compiler): half a minute or more
+    at the start for faster passes on a GPU. The same but for rounding."""
     share_prompts: bool = True
     """Pass a prompt that several completions follow once, and let them attend to it (Prefix Grouper, arXiv:2506.05433); false:
     pass it before each of them. The same but for rounding."""
@@ -37,6 +50,17 @@ class Run(Model):
     path: str | None = None
     """Folder that a source stage copies its model from, or file that a dataset stage reads; what a study names lies below the
     project's root."""
+
+    @model_validator(mode="after")
+    def _one_gpu_each(self) -> "Run":
+        if self.processes > 1 and self.gpus not in (0, self.processes):
+            must = f"of {self.processes} processes each has one; write {self.processes}, or 0"
+            raise ValueError(f"gpus = {self.gpus}: {must}")
+        return self
+
+    def cores(self) -> int:
+        """CPU threads of all processes together."""
+        return self.threads * self.processes
 
     def stated(self) -> dict[str, Any]:
         """What differs from the defaults, as JSON: all that a lock or a `stage.json` says."""

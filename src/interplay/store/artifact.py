@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from interplay.schema.base import UserError
+from interplay.store import worker
 
 NOT_PAYLOAD = {"record.json", "telemetry.json", "stage.json", "failure.json", "lease", ".snakemake_timestamp", "resume", "state"}
 NOT_PAYLOAD |= {"report.html"}  # a view: it shows hours and hosts, and `interplay report` makes it again
@@ -43,9 +44,12 @@ def find(results: Path, digest: str) -> Path:
     raise UserError(f"{results}: digest {digest!r} {several}")
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, every_worker: bool = False) -> None:
     """Write `data` so that a reader sees the old file or the new one and never a part; survives power loss. Where the disk is
-    full, the OSError names the file and no part of it stays."""
+    full, the OSError names the file and no part of it stays. Of several processes of a stage the first alone writes, unless
+    `every_worker` has a file of its own."""
+    if not (worker.first() or every_worker):
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with _replacing(path) as part, open(part, "wb") as handle:
         handle.write(data)
@@ -54,7 +58,10 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def copy_atomic(source: Path, path: Path) -> None:
-    """Copy a file so that a reader sees the old one or the new one and never a part; survives power loss."""
+    """Copy a file so that a reader sees the old one or the new one and never a part; survives power loss. Of several processes of
+    a stage the first alone copies."""
+    if not worker.first():
+        return
     with _replacing(path) as part:
         shutil.copyfile(source, part)
         with open(part, "rb") as copied:
@@ -78,7 +85,12 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 def write_json(path: Path, value: Any) -> None:
     """Atomic, sorted, indented JSON."""
-    write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+    write_atomic(path, to_json(value))
+
+
+def to_json(value: Any) -> bytes:
+    """Sorted, indented JSON."""
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:

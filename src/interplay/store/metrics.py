@@ -1,5 +1,5 @@
 """What a stage tells while it works: `metrics.jsonl` (values that the digest determines, one line a step) and progress lines
-(rate and ETA; for people, never part of a result)."""
+(rate and ETA; for people, never part of a result). Of several processes of a stage the first alone tells."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from interplay.store import worker
 from interplay.store.artifact import read_json, write_atomic, write_json
 
 
@@ -16,17 +17,21 @@ class Metrics:
 
     def __init__(self, out: Path, resumed_step: int = 0) -> None:
         self.path = out / "metrics.jsonl"
-        kept = [line for line in _whole_lines(self.path) if json.loads(line)["step"] <= resumed_step]
+        kept = [line for line in _whole_lines(self.path) if json.loads(line)["step"] <= resumed_step] if worker.first() else []
         write_atomic(self.path, "".join(f"{line}\n" for line in kept).encode())
 
     def write(self, step: int, **values: float) -> None:
         """One line for a step, rounded to 7 significant digits. Values are floats that a rerun would give again."""
+        if not worker.first():
+            return
         rounded = {key: float(f"{value:.7g}") for key, value in values.items()}
         with open(self.path, "a") as handle:
             handle.write(json.dumps({"step": step, **rounded}) + "\n")
 
     def sync(self) -> None:
         """Make all lines so far durable; called before the resume state that refers to them is written."""
+        if not worker.first():
+            return
         with open(self.path, "a") as handle:
             os.fsync(handle.fileno())
 
@@ -45,7 +50,8 @@ def _whole_lines(path: Path) -> list[str]:
 
 def telemetry(out: Path, **values: float | int | str | dict[str, str]) -> None:
     """Merge what the digest does not determine (throughput, peak memory, host) into `telemetry.json`."""
-    write_json(out / "telemetry.json", {**read_telemetry(out), **values})
+    if worker.first():
+        write_json(out / "telemetry.json", {**read_telemetry(out), **values})
 
 
 def read_telemetry(out: Path) -> dict[str, Any]:
@@ -61,13 +67,13 @@ class Progress:
         self.total, self.unit, self.start_done = total, unit, done
         self.started = self.last = time.monotonic()
         self.every = 10.0 if sys.stderr.isatty() else 60.0
-        if done:
+        if done and worker.first():
             print(f"going on from {done}/{total} {unit}", file=sys.stderr, flush=True)
 
     def update(self, done: int, force: bool = False, **shown: float) -> None:
         """`done` of `total` units are finished; `shown` are values worth seeing on the line."""
         now = time.monotonic()
-        if not force and done < self.total and now - self.last < self.every:
+        if not worker.first() or (not force and done < self.total and now - self.last < self.every):
             return
         self.last = now
         rate = (done - self.start_done) / max(now - self.started, 1e-9)

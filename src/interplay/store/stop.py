@@ -6,7 +6,7 @@ always stops at once: what was saved before is enough to go on from."""
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
@@ -51,28 +51,50 @@ def _hear(number: int, frame: FrameType | None) -> None:
         raise StoppedError("stopped")
 
 
-class Saves:
-    """When a loop saves: every `minutes`, and when a signal asked it to stop."""
+Agree = Callable[[tuple[bool, bool]], tuple[bool, bool]]
+"""What (asked to stop, time to save) are for all processes of a stage, given what they are for this one."""
 
-    def __init__(self, minutes: float) -> None:
+
+class Saves:
+    """When a loop saves: every `minutes`, and when a signal asked it to stop. Where several processes go through the loop
+    together, `agree` makes them save and stop at the same step."""
+
+    def __init__(self, minutes: float, agree: Agree | None = None) -> None:
         self.seconds, self.last = minutes * 60, time.monotonic()
+        self.agree, self.asked = agree, False
 
     def due(self) -> bool:
         """Whether to save now."""
-        return _EARS.asked or time.monotonic() - self.last >= self.seconds
+        asked, late = _EARS.asked, time.monotonic() - self.last >= self.seconds
+        if self.agree:
+            asked, late = self.agree((asked, late))
+            self.asked = asked
+        return asked or late
 
     def made(self, where: str) -> None:
         """All up to `where`, such as `step 3 of 40`, is saved. Raises StoppedError when a signal asked to stop."""
         self.last = time.monotonic()
-        if _EARS.asked:
+        if self.asked if self.agree else _EARS.asked:
             raise StoppedError(f"stopped at {where}")
 
 
 @contextlib.contextmanager
-def saving(minutes: float) -> Iterator[Saves]:
+def saving(minutes: float, agree: Agree | None = None) -> Iterator[Saves]:
     """Within it signals wait until the loop has saved."""
+    with holding():
+        yield Saves(minutes, agree)
+
+
+@contextlib.contextmanager
+def holding() -> Iterator[None]:
+    """Within it signals wait; `asked` tells of them."""
     _EARS.held = True
     try:
-        yield Saves(minutes)
+        yield
     finally:
         _EARS.held = False
+
+
+def asked() -> bool:
+    """Whether a signal asked this process to stop."""
+    return _EARS.asked

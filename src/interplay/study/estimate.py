@@ -256,7 +256,7 @@ def _time(
     planned: Mapping[str, Mapping[str, Any]],
 ) -> Time:
     run = Run(**stage["run"])
-    gpus, threads = run.gpus, run.threads
+    gpus, threads = run.gpus, run.cores()
     unit, amount = _work(stage, cost, planned)
     alike = [pace for pace in paces[stage["kind"]] if pace.unit == unit and pace.gpus == gpus]
     if unit.startswith(PROBLEMS):

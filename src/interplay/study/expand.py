@@ -22,6 +22,7 @@ from interplay.study import (
     contrast,
     custom,
     data,
+    devices,
     engines,
     episodes,
     ladder,
@@ -94,7 +95,9 @@ class Expansion:
             spec["sha256"] = custom.file_checksum(run["path"], spec.get("sha256"), where)
         parsed = parse(KINDS[kind].spec, spec, where)
         episodes.check(parsed, deps, self.plan.stages, where)
-        made = Stage.make(kind, parsed, deps, parse(Run, run, f"{where}: run"), label or key)
+        how = parse(Run, run, f"{where}: run")
+        devices.check(kind, parsed, how, where)
+        made = Stage.make(kind, parsed, deps, how, label or key)
         engines.check(made, self.plan.stages, where)
         return self.plan.add(made)
 

@@ -90,8 +90,8 @@ class Graph:
         return artifact.folder(self.results, self.stages[digest].kind, digest)
 
     def threads(self, wildcards: Any) -> int:
-        """CPU threads of a stage."""
-        return self._run(wildcards.digest).threads
+        """CPU threads of a stage, those of all its processes."""
+        return self._run(wildcards.digest).cores()
 
     def resources(self) -> dict[str, Callable[[Any], int | str]]:
         """What a stage asks of a cluster, by Snakemake's names: each a function of the stage's wildcards. Memory is in MiB,

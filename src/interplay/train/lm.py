@@ -12,17 +12,20 @@ import numpy as np
 import torch
 
 from interplay.data import batches, packing, tokenizer
+from interplay.data.ahead import Ahead
+from interplay.data.batches import Batch
 from interplay.data.packing import Rows
-from interplay.model import folder
+from interplay.model import folder, throughput
 from interplay.model.decoder import Decoder
-from interplay.model.device import device
-from interplay.optim import optimizer
+from interplay.model.device import device, placed
+from interplay.optim import memory, optimizer, ranks, sharding
 from interplay.schema.base import UserError
 from interplay.schema.roles import corpora
 from interplay.schema.run import Run
 from interplay.schema.train import TrainSpec
+from interplay.store import worker
 from interplay.store.metrics import telemetry
-from interplay.train import loop, throughput, validation
+from interplay.train import loop, validation
 from interplay.train.jumps import jumping_tokens, jumps
 from interplay.train.loop import Job
 from interplay.train.loss import token_losses
@@ -56,7 +59,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     course = plan(spec, inputs, how)
-    model = initial(spec, inputs).to(course.device)
+    model = sharding.placed(placed(initial(spec, inputs), how), how)
     optimizers = optimizer.build(spec.optimizer, model.named_parameters())
     held_out = validation.load(inputs["validation"], course.tokenizer) if "validation" in inputs else None
 
@@ -64,13 +67,14 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         losses = validation.loss_by_band(model, of, how.micro_batch_tokens, course.dtype, course.device)
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
+    steps = Ahead(partial(step_of, spec, course), course.steps, early=course.device.type == "cuda")
     job = Job(
         model=model,
         optimizers=optimizers,
         steps=course.steps,
         schedule=spec.schedule,
         max_grad_norm=spec.optimizer.max_grad_norm,
-        learn=lambda step: learn(spec, course, model, step),
+        learn=lambda step: learn(course, model, steps(step)),
         save=lambda path: folder.save(model, path, course.tokenizer),
         checkpoints=spec.checkpoints,
         measure=partial(measure, held_out) if held_out else None,
@@ -99,7 +103,7 @@ def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
         corpus=corpus,
         per_row=per_row,
         rows_per_step=rows_per_step,
-        rows_per_pass=max(1, how.micro_batch_tokens // width),
+        rows_per_pass=ranks.most(max(1, how.micro_batch_tokens // width), rows_per_step),
         steps=steps,
         dtype=torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32,
         device=device(how),
@@ -115,38 +119,69 @@ def initial(spec: TrainSpec, inputs: dict[str, Path]) -> Decoder:
     return folder.init(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed)
 
 
-def learn(spec: TrainSpec, course: Course, model: Decoder, step: int) -> dict[str, float]:
-    """The gradient of step `step` of 1..steps. Returns loss (nats per token) and tokens of this step."""
+class Step(NamedTuple):
+    """What a step learns from."""
+
+    rows: np.ndarray
+    """(rows,) of the corpus, those of all processes."""
+    leaps: np.ndarray | None
+    """(rows, T): by how much positions jump."""
+    passes: list[Batch]
+    """Of this process."""
+
+
+def step_of(spec: TrainSpec, course: Course, step: int) -> Step:
+    """Step `step` of 1..steps."""
     per_step = course.rows_per_step
     rows = batches.rows_between(len(course.per_row), spec.seed, (step - 1) * per_step, step * per_step)
     leaps = jumps(spec.position_jumps, course.corpus.tokens[rows], course.jumping, spec.seed, step, course.steps)
-    loss = backward(model, course, rows, leaps)
-    return {"loss": loss, "tokens": int(course.per_row[rows].sum())}
+    return laid_out(course, rows, leaps)
 
 
-def backward(model: Decoder, course: Course, rows: np.ndarray, leaps: np.ndarray | None = None) -> float:
-    """Add up the gradient of the mean loss over all tokens of `rows` that bear loss, and return that loss.
+def laid_out(course: Course, rows: np.ndarray, leaps: np.ndarray | None = None) -> Step:
+    """A step on these rows."""
+    places = dealt(len(rows), course.rows_per_pass)
+    return Step(rows, leaps, [_batch(course, rows, leaps, some) for some in places])
 
-    Positions jump by `leaps` (rows, T)."""
-    size = course.rows_per_pass
-    passes = [
-        batches.of_rows(course.corpus, rows[i : i + size], course.device, None if leaps is None else leaps[i : i + size])
-        for i in range(0, len(rows), size)
-    ]
-    count = max(1, sum(len(batch.targets) for batch in passes))
+
+def _batch(course: Course, rows: np.ndarray, leaps: np.ndarray | None, places: slice) -> Batch:
+    return batches.of_rows(course.corpus, rows[places], course.device, None if leaps is None else leaps[places])
+
+
+def learn(course: Course, model: Decoder, step: Step) -> dict[str, float]:
+    """The gradient of a step. Returns its loss (nats per token) and tokens."""
+    return {"loss": backward(model, course, step), "tokens": int(course.per_row[step.rows].sum())}
+
+
+def backward(model: Decoder, course: Course, step: Step) -> float:
+    """Add up the gradient of the mean loss over all tokens of the step that bear loss, and return that loss."""
+
+    def attempt(tokens: int) -> None:
+        batch = _batch(course, step.rows, step.leaps, slice(max(1, tokens // width)))
+        token_losses(model, batch, course.dtype).sum().backward()
+
+    width = course.corpus.tokens.shape[1]
+    count = max(1, int(ranks.add_up(torch.tensor(sum(len(batch.targets) for batch in step.passes)))))
     total = torch.zeros((), device=course.device)
-    for batch in passes:
-        loss = token_losses(model, batch, course.dtype).sum() / count
-        loss.backward()
-        total += loss.detach()
-    return total.item()
+    with sharding.gradient(model), memory.enough("micro_batch_tokens", course.rows_per_pass * width, attempt):
+        for batch in step.passes:
+            loss = token_losses(model, batch, course.dtype).sum() / count
+            loss.backward()
+            total += loss.detach()
+    return ranks.add_up(total).item()
+
+
+def dealt(rows: int, size: int) -> list[slice]:
+    """The places among the rows of a step of each pass of this process, `size` rows at a time."""
+    return [slice(start, min(start + size, rows)) for start in ranks.mine(range(0, rows, size))]
 
 
 def _tell_speed(out: Path, model: Decoder, course: Course, tokens: int, seconds: float) -> None:
-    """Speed of the steps alone, without validation and saves; nothing where a resume left no step to do."""
+    """Speed of the steps alone, without validation and saves, of all processes together; nothing where a resume left no step to
+    do."""
     if not seconds:
         return
-    rate, peak = tokens / seconds, throughput.peak_flops(course.dtype, course.device)
+    rate, peak = tokens / seconds, throughput.peak_flops(course.dtype, course.device) * worker.count()
     used = throughput.model_flops_utilisation(throughput.matrix_parameters(model), rate, peak)
     telemetry(
         out,

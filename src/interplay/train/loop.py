@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from interplay.optim import checkpoint, optimizer, schedule
+from interplay.optim import checkpoint, optimizer, ranks, schedule, sharding
 from interplay.schema.base import PermanentError
 from interplay.schema.model import Schedule
 from interplay.schema.run import Run
@@ -69,7 +69,7 @@ def train(job: Job, out: Path, how: Run) -> Ended:
         seen = state["tokens"]
     metrics, progress = Metrics(out, done), Progress(job.steps, "steps", done)
     seconds, seen_before, measured = 0.0, seen, {}
-    with saving(how.save_minutes) as saves:
+    with saving(how.save_minutes, ranks.agreed if how.processes > 1 else None) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
             line = one_step(job, step)
@@ -79,6 +79,7 @@ def train(job: Job, out: Path, how: Run) -> Ended:
             if last or kept or step % max(1, job.steps // LINES) == 0:
                 metrics.write(step, **line)
             if job.measure and (last or kept or (job.eval_every and step % job.eval_every == 0)):
+                sharding.gather(job.model)
                 measured = job.measure()
                 metrics.write(step, **measured)
             if kept:

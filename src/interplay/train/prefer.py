@@ -4,6 +4,9 @@ A step sees `pairs_per_step` pairs, in an order drawn from the seed, in passes o
 them, whatever the passes. The two completions of a pair share one pass of their prompt."""
 
 from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +21,7 @@ from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import placed
 from interplay.model.shared import token_logps
-from interplay.optim import optimizer
+from interplay.optim import optimizer, ranks, sharding
 from interplay.schema.prefer import REFERENCE_FREE, PreferSpec
 from interplay.schema.run import Run
 from interplay.train import loop
@@ -47,7 +50,7 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     init = inputs["init"]
     sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
-    policy = placed(folder.load(init / "model"), how)
+    policy = sharding.placed(placed(folder.load(init / "model"), how), how)
     course = Course(
         spec=spec,
         pairs=paired.load(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
@@ -110,27 +113,39 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
     rewards/accuracies, the share whose chosen completion has the greater reward; logps/chosen and logps/rejected, in nats per
     completion. With `learn` the gradient of the loss is added to the policy's."""
     mean_tokens = float(np.mean([len(course.pairs.chosen[i]) for i in places]))
+    sharding.gather(course.policy)
     kl = divergence(course, places) if course.spec.loss_type == "kto" else torch.zeros(())
     sums: dict[str, float] = defaultdict(float)
-    for piece in paired.pieces(course.pairs, places, course.pass_tokens):
-        with torch.set_grad_enabled(learn):
-            logps = score(course, piece, mean_tokens, kl)
-            of_pairs = losses(course.spec, logps)
-        if learn:
-            (of_pairs.sum() / len(places)).backward()
-        chosen, rejected = rewards(course.spec, logps)
-        for name, value in {
-            "loss": of_pairs,
-            "rewards/chosen": chosen,
-            "rewards/rejected": rejected,
-            "rewards/margins": chosen - rejected,
-            "rewards/accuracies": (chosen > rejected).float(),
-            "logps/chosen": logps.chosen,
-            "logps/rejected": logps.rejected,
-        }.items():
-            sums[name] += value.detach().double().sum().item()
-    means = {name: total / len(places) for name, total in sums.items()}
+    with sharding.gradient(course.policy) if learn else nullcontext():
+        for piece in dealt(course.pairs, places, course.pass_tokens):
+            with torch.set_grad_enabled(learn):
+                logps = score(course, piece, mean_tokens, kl)
+                of_pairs = losses(course.spec, logps)
+            if learn:
+                (of_pairs.sum() / len(places)).backward()
+            for name, value in told(course.spec, of_pairs, logps).items():
+                sums[name] += value.detach().double().sum().item()
+    means = {name: total / len(places) for name, total in ranks.total(sums).items()}
     return {**means, "kl": kl.item()} if course.spec.loss_type == "kto" else means
+
+
+def dealt(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> Sequence[np.ndarray]:
+    """Those of the `pieces` that fall to this process."""
+    return ranks.finer(partial(paired.pieces, pairs, places), pass_tokens, len(places))
+
+
+def told(spec: PreferSpec, of_pairs: Tensor, logps: Logps) -> dict[str, Tensor]:
+    """What is logged of n pairs with these losses, each (n,)."""
+    chosen, rejected = rewards(spec, logps)
+    return {
+        "loss": of_pairs,
+        "rewards/chosen": chosen,
+        "rewards/rejected": rejected,
+        "rewards/margins": chosen - rejected,
+        "rewards/accuracies": (chosen > rejected).float(),
+        "logps/chosen": logps.chosen,
+        "logps/rejected": logps.rejected,
+    }
 
 
 def score(course: Course, piece: np.ndarray, mean_tokens: float, kl: Tensor) -> Logps:
@@ -175,7 +190,7 @@ def divergence(course: Course, places: np.ndarray) -> Tensor:
         rows=[],
     )
     whole = course._replace(pairs=moved)
-    for piece in paired.pieces(moved, np.arange(len(places)), course.pass_tokens):
+    for piece in dealt(moved, np.arange(len(places)), course.pass_tokens):
         chosen, rejected = score(whole, piece, 1.0, total).ratios()
         total = total + (chosen.sum() + rejected.sum()).cpu()
-    return (total / (2 * len(places))).clamp(min=0).to(course.policy.head().device)
+    return (ranks.add_up(total) / (2 * len(places))).clamp(min=0).to(course.policy.head().device)

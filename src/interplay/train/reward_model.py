@@ -1,6 +1,8 @@
 """The `reward_model` stage: a model with a head learns from pairs to judge completions, and is asked to pick among samples."""
 
 from collections import defaultdict
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ from interplay.model import folder, reward
 from interplay.model.device import device, placed
 from interplay.model.reward import RewardModel
 from interplay.model.shared import distinct
-from interplay.optim import optimizer
+from interplay.optim import optimizer, ranks, sharding
 from interplay.schema.reward_model import RewardModelSpec, Routing
 from interplay.schema.run import Run
 from interplay.schema.verify import Verify
@@ -106,21 +108,26 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
     """Means over the pairs `places` (N,): loss; accuracy, the share whose chosen completion is expected to win; nll, of that it
     wins, in nats and without margins; margin of the rewards. With `learn` the gradient of the loss is added to the model's."""
     sums: dict[str, float] = defaultdict(float)
-    for piece in paired.pieces(course.pairs, places, course.pass_tokens):
-        chosen_of = piece.tolist()
-        prompts = [course.pairs.prompts[i] for i in chosen_of] * 2
-        completions = [course.pairs.chosen[i] for i in chosen_of] + [course.pairs.rejected[i] for i in chosen_of]
-        with torch.set_grad_enabled(learn):
-            rewards, weights = rate(course, prompts, completions)
-            (chosen, rejected), (gate, _) = rewards.chunk(2), weights.chunk(2)
-            of_pairs = bradley_terry.losses(course.spec, chosen, rejected, gate, course.margins[piece])
-        if learn:
-            (of_pairs.sum() / len(places)).backward()
-        wins = bradley_terry.log_chance(chosen, rejected, gate, torch.zeros_like(of_pairs)).detach()
-        gap = bradley_terry.reward(chosen, gate) - bradley_terry.reward(rejected, gate)
-        for name, value in {"loss": of_pairs, "accuracy": (wins.exp() > 0.5).float(), "nll": -wins, "margin": gap}.items():
-            sums[name] += value.detach().double().sum().item()
-    return {name: total / len(places) for name, total in sums.items()}
+    with sharding.gradient(course.model) if learn else nullcontext():
+        for piece in ranks.finer(partial(paired.pieces, course.pairs, places), course.pass_tokens, len(places)):
+            with torch.set_grad_enabled(learn):
+                values = of_pairs(course, piece)
+            if learn:
+                (values["loss"].sum() / len(places)).backward()
+            for name, value in values.items():
+                sums[name] += value.detach().double().sum().item()
+    return {name: total / len(places) for name, total in ranks.total(sums).items()}
+
+
+def of_pairs(course: Course, piece: np.ndarray) -> dict[str, Tensor]:
+    """The same of each of the pairs `piece` (n,), each (n,)."""
+    prompts, chosen, rejected = ([each[i] for i in piece] for each in course.pairs[:3])
+    rewards, weights = rate(course, prompts * 2, chosen + rejected)
+    (better, worse), (gate, _) = rewards.chunk(2), weights.chunk(2)
+    losses = bradley_terry.losses(course.spec, better, worse, gate, course.margins[piece])
+    wins = bradley_terry.log_chance(better, worse, gate, torch.zeros_like(losses)).detach()
+    gap = bradley_terry.reward(better, gate) - bradley_terry.reward(worse, gate)
+    return {"loss": losses, "accuracy": (wins.exp() > 0.5).float(), "nll": -wins, "margin": gap}
 
 
 def rate(course: Course, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:

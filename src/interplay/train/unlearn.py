@@ -18,7 +18,7 @@ from interplay.model import composed, folder
 from interplay.model.composed import Composed
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
-from interplay.optim import optimizer
+from interplay.optim import optimizer, ranks, sharding
 from interplay.schema.base import UserError
 from interplay.schema.run import Run
 from interplay.schema.unlearn import UnlearnSpec
@@ -143,16 +143,19 @@ def drawn(course: Course, problems: Encoded, step: int) -> Encoded:
 def weigh(course: Course, forget: Encoded, retain: Encoded) -> dict[str, float]:
     """Add up the gradient of what forgetting minimises plus retain_weight times the retain loss."""
     weight = 0.0 if course.spec.objective == "gradient_ascent" else course.spec.retain_weight
-    objective, forgotten = forget_gradient(course, forget)
-    kept = retain_gradient(course, retain, weight)
+    with sharding.gradient(course.model):
+        objective, forgotten = forget_gradient(course, forget)
+        kept = retain_gradient(course, retain, weight)
     return {"loss": objective + weight * kept, "forget_loss": forgotten, "retain_loss": kept}
 
 
 def reconcile(course: Course, forget: Encoded, retain: Encoded) -> dict[str, float]:
     """Put the gradient of the spec's formulation on the model."""
-    objective, forgotten = forget_gradient(course, forget)
+    with sharding.gradient(course.model):
+        objective, forgotten = forget_gradient(course, forget)
     pulling = taken(course.model)
-    kept = retain_gradient(course, retain, 1.0)
+    with sharding.gradient(course.model):
+        kept = retain_gradient(course, retain, 1.0)
     pair = Pair(taken(course.model), pulling)
     put(course.model, FORMULATIONS[course.spec.formulation](course.spec, pair))
     cosine = torch.nn.functional.cosine_similarity(*pair, dim=0).item()
@@ -163,10 +166,11 @@ def assist(course: Course, forget: Encoded, retain: Encoded) -> dict[str, float]
     """Add up the gradient of what uld's assistant minimises: its loss on what is to be forgotten, and its distance from knowing
     nothing on the rest."""
     weight = course.spec.retain_weight
-    forgotten = mean_over_tokens(course, forget, lambda batch: token_losses(course.model, batch, course.dtype))
-    knowing = mean_over_tokens(
-        course, retain, lambda batch: uniform_divergence(target_logits(course.model, batch, course.dtype)), weight
-    )
+    with sharding.gradient(course.model):
+        forgotten = mean_over_tokens(course, forget, lambda batch: token_losses(course.model, batch, course.dtype))
+        knowing = mean_over_tokens(
+            course, retain, lambda batch: uniform_divergence(target_logits(course.model, batch, course.dtype)), weight
+        )
     return {"loss": forgotten + weight * knowing, "forget_loss": forgotten, "uniform_kl": knowing}
 
 
@@ -185,7 +189,8 @@ def forget_gradient(course: Course, problems: Encoded) -> tuple[float, float]:
         of_problems.backward()
         objective += of_problems.item()
         total, seen = total - logp.detach().double().sum().item(), seen + len(batch.targets)
-    return objective, total / seen
+    objective, total, tokens_seen = ranks.sums(objective, total, seen)
+    return objective, total / tokens_seen
 
 
 def retain_gradient(course: Course, problems: Encoded, weight: float) -> float:
@@ -204,16 +209,16 @@ def mean_over_tokens(course: Course, problems: Encoded, values: Callable[[Batch]
         if weight:
             (weight * part).backward()
         total += part.item()
-    return total
+    return ranks.sums(total)[0]
 
 
 def passes(course: Course, problems: Encoded) -> list[tuple[Batch, int]]:
-    """The problems as batches of at most about `pass_tokens` tokens, those of similar length together, and the problems in each.
-    The end of a solution bears loss, as in training."""
+    """This process's share of the problems as batches of at most about `pass_tokens` tokens, those of similar length together,
+    and the problems in each. The end of a solution bears loss, as in training."""
     order = np.argsort(problems.lengths, kind="stable")
     pass_of = (np.cumsum(problems.lengths[order]) - 1) // course.pass_tokens
     found = []
-    for number in np.unique(pass_of):
+    for number in ranks.mine(np.unique(pass_of).tolist()):
         part = packing.select(problems, order[pass_of == number])
         within = packing.spans(np.zeros_like(part.lengths), part.lengths)
         bears = within >= np.repeat(np.maximum(part.prompts, 1), part.lengths)

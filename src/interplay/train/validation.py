@@ -9,6 +9,7 @@ import torch
 from interplay.data import batches, corpus, packing, sets
 from interplay.data.packing import Encoded
 from interplay.model.decoder import Decoder
+from interplay.optim import ranks
 from interplay.train.loss import token_losses
 
 
@@ -36,7 +37,7 @@ def loss_by_band(
     """Mean loss per solution token of each band, in nats; about `pass_tokens` tokens go through the model at a time."""
     total, count = np.zeros(len(held_out.bands)), np.zeros(len(held_out.bands))
     pass_of = np.cumsum(held_out.encoded.lengths) // pass_tokens
-    for number in np.unique(pass_of):
+    for number in ranks.mine(np.unique(pass_of).tolist()):
         chosen = np.flatnonzero(pass_of == number)
         part = packing.select(held_out.encoded, chosen)
         solution = packing.spans(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
@@ -45,4 +46,6 @@ def loss_by_band(
         bands = held_out.band_of[chosen][batch.sequence]
         total += np.bincount(bands, losses, len(total))
         count += np.bincount(bands, minlength=len(count))
+    for sums in (total, count):
+        ranks.add_up(torch.from_numpy(sums))
     return {band: float(total[i] / count[i]) for i, band in enumerate(held_out.bands)}

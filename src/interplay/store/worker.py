@@ -1,0 +1,33 @@
+"""Which of a stage's processes this is. A stage runs in one unless its `run` block says more; of several, each is a worker and
+the first alone writes (`artifact.write_atomic` and what is made with it, `metrics.jsonl`, progress)."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class _Place:
+    rank: int = 0
+    count: int = 1
+
+
+_PLACE = _Place()
+
+
+def take(rank: int, count: int) -> None:
+    """From here on this process is worker `rank` of 0..count-1."""
+    _PLACE.rank, _PLACE.count = rank, count
+
+
+def rank() -> int:
+    """Number of this process among those of the stage, from 0."""
+    return _PLACE.rank
+
+
+def count() -> int:
+    """How many processes work on the stage."""
+    return _PLACE.count
+
+
+def first() -> bool:
+    """Whether this process is the one that writes."""
+    return _PLACE.rank == 0

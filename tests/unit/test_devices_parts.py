@@ -1,0 +1,236 @@
+"""How work is dealt to processes, how slices join, and which stages may ask for several processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from devices_cases import check_equal, pretrain
+from lab import Lab, of_kind
+from safetensors.torch import save_file
+from torch._dynamo.utils import counters
+from world import SHAPE, problem_set
+from world import model as untrained
+
+from interplay.data import batches, corpus
+from interplay.data.ahead import Ahead
+from interplay.model import folder
+from interplay.optim import checkpoint, memory, ranks
+from interplay.rollout import native
+from interplay.rollout.request import Request, Sampling
+from interplay.schema.base import PermanentError, UserError, parse
+from interplay.schema.data import CorpusSpec
+from interplay.schema.run import Run
+from interplay.store import metrics, stop, worker
+from interplay.store.artifact import write_atomic, write_json
+from interplay.study.graph import Graph
+from interplay.train import lm
+from interplay.train.loss import token_losses
+
+RL = "rl: {kind: rl, data: {edge: 1.0}"
+
+
+@pytest.fixture
+def as_worker() -> Iterator[None]:
+    yield
+    worker.take(0, 1)
+
+
+def test_items_are_dealt_in_turn_and_every_one_once(as_worker: None) -> None:
+    hands = []
+    for rank in range(3):
+        worker.take(rank, 3)
+        hands.append(list(ranks.mine(range(8))))
+    assert hands == [[0, 3, 6], [1, 4, 7], [2, 5]]
+
+
+def test_passes_become_smaller_where_some_process_would_have_none(as_worker: None) -> None:
+    def cut(tokens: int) -> list[int]:
+        return [tokens] * (12 // tokens)
+
+    assert (ranks.most(8, 12), list(ranks.finer(cut, 12, 12))) == (8, [12])
+    worker.take(1, 3)
+    assert (ranks.most(8, 12), ranks.most(2, 12), ranks.most(8, 1)) == (4, 2, 1)
+    assert list(ranks.finer(cut, 12, 12)) == [3]  # one piece of 12, two of 6, four of 3: the second falls to this process
+    assert list(ranks.finer(lambda tokens: [tokens], 12, 1)) == []  # one thing cannot be cut
+
+
+def laid_out(path: Path) -> dict[str, Path]:
+    """A corpus and its tokenizer."""
+    base, data = untrained(path, "b" * 12), problem_set(path, "a" * 12, 60, split="train")
+    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": base, "data.0": data}, path / "corpus", Run())
+    return {"corpus": path / "corpus", "tokenizer": base}
+
+
+def test_processes_see_the_rows_that_one_sees_in_its_order(tmp_path: Path, as_worker: None) -> None:
+    inputs, how = laid_out(tmp_path), Run(micro_batch_tokens=128)
+    spec = pretrain(model=SHAPE, tokens=4000)
+    whole = lm.plan(spec, inputs, how)
+    per_step = whole.rows_per_step
+    order = batches.rows_between(len(whole.per_row), spec.seed, 0, 3 * per_step)
+    for count in (2, 3):
+        seen: list[dict[int, list[int]]] = []
+        for rank in range(count):
+            worker.take(rank, count)
+            course = lm.plan(spec, inputs, how)
+            assert course.steps == whole.steps
+            for step in range(3):
+                rows = batches.rows_between(len(course.per_row), spec.seed, step * per_step, (step + 1) * per_step)
+                seen.append({step * per_step + p.start: rows[p].tolist() for p in lm.dealt(per_step, course.rows_per_pass)})
+        places = sorted(place for one in seen for place in one)
+        joined = [row for place in places for one in seen for row in one.get(place, [])]
+        assert joined == order.tolist()
+        worker.take(0, 1)
+
+
+def test_slices_of_any_number_of_processes_join_to_whole_tensors(tmp_path: Path) -> None:
+    whole = {"model.a": torch.arange(10.0).view(5, 2), "model.b": torch.ones(1), "step": torch.tensor(3.0)}
+    for rank, rows in enumerate((slice(0, 2), slice(2, 4), slice(4, 5))):
+        part = {"model.a": whole["model.a"][rows].contiguous(), "model.b": whole["model.b"][rows].clone()}
+        save_file({**part, **({"step": whole["step"]} if rank == 0 else {})}, tmp_path / f"7.{rank}of3.safetensors")
+    names = [f"7.{rank}of3.safetensors" for rank in range(3)]
+    write_json(tmp_path / "state.json", {"step": 7, "tensors": names, "state": {"tokens": 5}})
+    found = checkpoint.load(tmp_path)
+    assert found is not None
+    assert (found[0], found[2]) == (7, {"tokens": 5})
+    assert found[1].keys() == whole.keys()
+    assert all(torch.equal(found[1][name], value) for name, value in whole.items())
+    checkpoint.save(tmp_path, 8, found[1], found[2])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["8.safetensors", "state.json"]
+
+
+def test_only_the_first_process_writes(tmp_path: Path, as_worker: None) -> None:
+    worker.take(1, 2)
+    write_atomic(tmp_path / "a", b"1")
+    lines = metrics.Metrics(tmp_path)
+    lines.write(1, loss=1.0)
+    lines.sync()
+    metrics.telemetry(tmp_path, mfu=1.0)
+    assert list(tmp_path.iterdir()) == []
+    write_atomic(tmp_path / "own", b"1", every_worker=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+def test_a_loop_saves_and_stops_by_what_all_processes_say() -> None:
+    said = iter([(False, False), (False, True), (True, False)])
+    with stop.saving(0.0, lambda mine: next(said)) as saves:
+        assert not saves.due()
+        assert saves.due()
+        saves.made("step 2 of 3")
+        assert saves.due()
+        with pytest.raises(stop.StoppedError, match="stopped at step 3 of 3"):
+            saves.made("step 3 of 3")
+
+
+def test_a_stage_of_two_processes_reserves_the_cores_of_both(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    before = lab.plan()
+    lab.edit("study/quickstart.yaml", RL, f"{RL}, run: {{processes: 2, threads: 3, sharding: fsdp2}}")
+    plan = lab.plan()
+    assert plan.stages.keys() == before.stages.keys()
+    (stage, *_) = of_kind(plan, "rl")
+    assert Graph(lab.results, [plan]).threads(SimpleNamespace(digest=stage.digest)) == 6
+    assert stage.as_json()["run"].items() >= {"processes": 2, "threads": 3, "sharding": "fsdp2"}.items()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("run: {processes: 2, gpus: 1}", "gpus = 1: of 2 processes each has one; write 2, or 0"),
+        ("run: {sharding: fsdp2}, engine: hf", "run.sharding = fsdp2: the engine hf reads whole weights; write none"),
+        ("run: {sharding: zero3}", "run.sharding = 'zero3': should be 'none' or 'fsdp2'"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused_when_it_is_planned(tmp_path: Path, given: str, said: str) -> None:
+    lab = Lab(tmp_path)
+    lab.edit("study/quickstart.yaml", RL, f"{RL}, {given}")
+    with pytest.raises(UserError, match=r"^[^\n]*$") as refused:
+        lab.plan()
+    assert said in str(refused.value)
+
+
+def test_a_kind_of_one_process_says_so(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.edit("study/quickstart.yaml", "kind: evaluate,", "kind: evaluate, run: {processes: 2},")
+    with pytest.raises(UserError, match=r"run.processes = 2: a stage of kind evaluate works in one process; write 1 \(pretrain,"):
+        lab.plan()
+
+
+def test_a_run_block_of_old_says_nothing_new() -> None:
+    assert Run().stated() == {}
+    assert parse(Run, {"threads": 2}, "run").cores() == 2
+
+
+def _greedy(most: int, error: bool):
+    """token_losses, of which a pass of more than `most` tokens asks for more memory than there is."""
+
+    def losses(model, batch, dtype):
+        if len(batch.ids) > most and error:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return token_losses(model, batch, dtype) + torch.zeros(1 << 50 if len(batch.ids) > most else 1).sum()
+
+    return losses
+
+
+@pytest.mark.parametrize("error", [True, False], ids=["gpu", "cpu"])
+def test_a_pass_that_does_not_fit_is_one_line_with_one_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: bool
+) -> None:
+    inputs = laid_out(tmp_path)
+    monkeypatch.setattr(lm, "token_losses", _greedy(150, error))
+    with pytest.raises(PermanentError) as said:
+        lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=512))
+    assert str(said.value) == "run.micro_batch_tokens: a pass of 512 does not fit into memory; write 128, which does"
+    lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=128))
+    monkeypatch.setattr(lm, "token_losses", _greedy(10, error))
+    with pytest.raises(PermanentError, match=r"nor does the smallest; take a smaller model or shorter rows$"):
+        lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "small", Run(micro_batch_tokens=512))
+
+
+def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = folder.load(untrained(tmp_path, "b" * 12) / "model")
+    asked = [Request(prompt=[3, 4], key=key, first=0, count=4) for key in range(8)]
+    sampling = Sampling(1.0, 1.0, 0, 5, 0, None, 0)
+    whole = native.Native(decoder, Run(engine_batch=32), torch.float32).generate(asked, sampling)
+
+    def complete(parts, blend, batch, sampling):
+        torch.empty(1 << 50 if sum(part.count for _, part in batch) > 10 else 1)
+        return _complete(parts, blend, batch, sampling)
+
+    _complete = native._complete
+    monkeypatch.setattr(native, "_complete", complete)
+    with pytest.raises(PermanentError, match=r"^run.engine_batch: a pass of 32 does not fit into memory; write 8, which does$"):
+        native.Native(decoder, Run(engine_batch=32), torch.float32).generate(asked, sampling)
+    fitting = native.Native(decoder, Run(engine_batch=8), torch.float32).generate(asked, sampling)
+    assert torch.equal(fitting.tokens, whole.tokens)
+
+
+def test_other_errors_of_a_pass_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match=r"^shapes$"), memory.enough("micro_batch_tokens", 8, lambda n: None):
+        raise RuntimeError("shapes")
+
+
+@pytest.mark.slow
+def test_compiled_passes_train_as_others_do(tmp_path: Path) -> None:
+    inputs, spec = laid_out(tmp_path), pretrain(model=SHAPE, tokens=2000)
+    for name, compiled in (("plain", False), ("compiled", True)):
+        lm.run(spec, inputs, tmp_path / name, Run(micro_batch_tokens=128, compile=compiled))
+    check_equal(tmp_path / "plain", tmp_path / "compiled")
+    assert counters["stats"]["unique_graphs"] == 2, "one before attention and one after, whatever the number of tokens"
+
+
+def test_steps_that_are_made_ahead_are_those_that_are_asked_for() -> None:
+    made: list[int] = []
+
+    def make(number: int) -> int:
+        made.append(number)
+        return number * number
+
+    ahead = Ahead(make, 5, early=True)
+    assert [ahead(number) for number in (3, 4, 5)] == [9, 16, 25]
+    assert made == [3, 4, 5]
+    failing = Ahead(lambda number: 1 // (3 - number), 4, early=True)
+    assert failing(2) == 1
+    with pytest.raises(ZeroDivisionError):
+        failing(3)
