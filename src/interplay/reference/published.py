@@ -175,4 +175,8 @@ PAPERS = (
         "Several clipped passes over a batch with advantages from a critic.",
         "ppo",
     ),
+    Paper(
+        "Tricks or Traps (Lite PPO)", "2508.08221", "methods/lite_ppo", "main",
+        "Two of RL's many tricks, the batch's deviation and the mean over tokens, do as well as all of GRPO's and DAPO's.",
+    ),
 )  # fmt: skip
