@@ -177,14 +177,17 @@ def test_a_stage_of_a_cancelled_job_stays_cancelled(node: OneNode, based: Labora
 def test_stages_of_a_kind_that_are_ready_together_go_as_one_array_where_asked(
     node: OneNode, finished: Laboratory, laboratory: Laboratory
 ) -> None:
+    shutil.copytree(finished.folder / "results", laboratory.folder / "results", symlinks=True)
+    for kind in ("evaluate", "report"):
+        shutil.rmtree(laboratory.folder / "results" / kind)
     before = len(node.jobs())
-    done = laboratory.run(*command(*SMOKE)[:-3], "--slurm-array-jobs", "problems, evaluate", *command(*SMOKE)[-3:])
+    done = laboratory.run(*command(*SMOKE)[:-3], "--slurm-array-jobs", "evaluate", *command(*SMOKE)[-3:])
     assert done.returncode == 0, done.stdout + done.stderr
     assert laboratory.records() == finished.records()
     jobs = node.jobs()[before:]
     together = [job for job in jobs if "ArrayTaskId" in job]
-    assert len(together) >= 5, "the problem sets at least"
-    assert len({job["ArrayJobId"] for job in together}) < len(together)
+    assert len(together) == 3, "an evaluation of each arm"
+    assert len({job["ArrayJobId"] for job in together}) == 1
 
 
 def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory, based: Laboratory) -> None:
@@ -201,20 +204,21 @@ def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory
     assert based.records() == finished.records()
 
 
-def test_two_studies_at_once_share_their_stages(node: OneNode, laboratory: Laboratory) -> None:
-    studies, before = laboratory.folder / "configs/study", len(node.jobs())
+def test_two_studies_at_once_share_their_stages(node: OneNode, based: Laboratory) -> None:
+    studies, before = based.folder / "configs/study", len(node.jobs())
     (studies / "second.yaml").write_text((studies / "quickstart.yaml").read_text())
-    laboratory.edit("configs/study/second.yaml", "set: {rl.data: {hard: 1.0}}", "set: {rl.steps: 3}")
-    both = [start(laboratory, *SMOKE), start(laboratory, "study=second", "scale=smoke")]
+    based.edit("configs/study/second.yaml", "set: {rl.data: {hard: 1.0}}", "set: {rl.steps: 3}")
+    both = [start(based, *SMOKE), start(based, "study=second", "scale=smoke")]
     for process in both:
-        code, said = ended(process, laboratory)
+        code, said = ended(process, based)
         assert code == 0, said
-    plans = [plan_study(laboratory.folder / "configs", name, "smoke") for name in ("quickstart", "second")]
+    plans = [plan_study(based.folder / "configs", name, "smoke") for name in ("quickstart", "second")]
     wanted = [set(plan.stages) for plan in plans]
     assert wanted[0] & wanted[1], "they share stages"
-    attempts = [artifact.read_json(path)["attempts"] for path in laboratory.folder.glob("results/*/*/telemetry.json")]
+    made = [based.folder.glob(f"results/{kind}/*/telemetry.json") for kind in ("pretrain", "rl", "evaluate", "report")]
+    attempts = [artifact.read_json(path)["attempts"] for paths in made for path in paths]
     assert set(attempts) == {1}, "what both want is made once"
-    assert len(laboratory.records()) == len(wanted[0] | wanted[1])
+    assert len(based.records()) == len(wanted[0] | wanted[1])
     assert len(node.jobs()) > before
 
 
