@@ -48,7 +48,7 @@ PreemptMode=REQUEUE
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
-MinJobAge=900
+MinJobAge=7200
 KillWait=5
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/linux
@@ -122,11 +122,15 @@ class OneNode:
         found = subprocess.run(["sinfo", "-h", "-o", "%T", "-p", "main"], capture_output=True, text=True, check=False)
         return found.stdout.strip()
 
-    def jobs(self) -> list[dict[str, str]]:
-        """What Slurm knows of every job, in the order of their numbers: its fields by name."""
+    def newest(self) -> int:
+        """The number of the last job; 0 before there is one."""
+        return max((int(job["JobId"]) for job in self.jobs()), default=0)
+
+    def jobs(self, after: int = 0) -> list[dict[str, str]]:
+        """What Slurm knows of every job whose number is greater, in their order: its fields by name."""
         found = run("scontrol", "show", "job", "-o").splitlines()
         jobs = [dict(part.split("=", 1) for part in line.split() if "=" in part) for line in found if line.startswith("JobId")]
-        return sorted(jobs, key=lambda job: int(job["JobId"]))
+        return sorted((job for job in jobs if int(job["JobId"]) > after), key=lambda job: int(job["JobId"]))
 
 
 def run(*command: str) -> str:

@@ -95,24 +95,24 @@ def at_work(laboratory: Laboratory) -> Path:
 
 
 def test_records_and_tables_are_those_of_one_machine(node: OneNode, finished: Laboratory, laboratory: Laboratory) -> None:
-    before = len(node.jobs())
+    before = node.newest()
     done = laboratory.run(*command(*SMOKE))
     assert done.returncode == 0, done.stdout + done.stderr
     assert laboratory.records() == finished.records()
     assert tables(laboratory) == tables(finished)
-    jobs = node.jobs()[before:]
+    jobs = node.jobs(before)
     assert len(jobs) == len(finished.records())
     assert {job["JobState"] for job in jobs} == {"COMPLETED"}
     again = laboratory.run(*command(*SMOKE))
     assert again.returncode == 0
-    assert len(node.jobs()) == before + len(jobs)
+    assert len(node.jobs(before)) == len(jobs)
 
 
 def test_a_job_that_fails_says_why_and_leaves_the_other_arms_standing(
     node: OneNode, finished: Laboratory, laboratory: Laboratory
 ) -> None:
     shutil.copytree(finished.folder / "results", laboratory.folder / "results", symlinks=True)
-    study, before = "configs/study/quickstart.yaml", len(node.jobs())
+    study, before = "configs/study/quickstart.yaml", node.newest()
     laboratory.edit(study, "  eval: {kind", "  gold: {kind: sft, data: {edge: 1.0}, validation: held_out}\n  eval: {kind")
     broken = "  broken: {path: [base, gold], control: base, set: {gold.optimizer.learning_rate: 1.0e+30}}\n"
     laboratory.edit(study, "evaluate: [eval]", f"{broken}evaluate: [eval]")
@@ -120,7 +120,7 @@ def test_a_job_that_fails_says_why_and_leaves_the_other_arms_standing(
     assert done.returncode != 0
     assert "lower the learning rate" in done.stdout + done.stderr
     assert finished.records().items() <= laboratory.records().items()
-    failed = {job["Comment"].split("_")[1] for job in node.jobs()[before:] if job["JobState"] == "FAILED"}
+    failed = {job["Comment"].split("_")[1] for job in node.jobs(before) if job["JobState"] == "FAILED"}
     assert failed == {"sft"}, "nothing that hangs on it is tried"
 
 
@@ -150,27 +150,27 @@ def test_a_requeued_job_is_no_failure(node: OneNode, finished: Laboratory, based
 def test_a_stage_that_is_warned_of_its_time_limit_goes_on_in_the_same_job(
     node: OneNode, finished: Laboratory, based: Laboratory
 ) -> None:
-    process, before = start(based, *SMOKE), len(node.jobs())
+    process, before = start(based, *SMOKE), node.newest()
     out = at_work(based)
-    (training,) = [job["JobId"] for job in node.jobs()[before:] if "pretrain" in job["Comment"]]
+    (training,) = [job["JobId"] for job in node.jobs(before) if "pretrain" in job["Comment"]]
     run("scancel", "--signal=USR1", training)  # as --signal=USR1@120 has Slurm do, two minutes ahead
     code, said = ended(process, based)
     assert code == 0, said
     assert int(artifact.read_json(out / "telemetry.json")["attempts"]) == 2
-    (job,) = [job for job in node.jobs()[before:] if "pretrain" in job["Comment"]]
+    (job,) = [job for job in node.jobs(before) if "pretrain" in job["Comment"]]
     assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "1"), "no retry was spent"
     assert based.records() == finished.records()
 
 
 def test_a_stage_of_a_cancelled_job_stays_cancelled(node: OneNode, based: Laboratory) -> None:
-    process, before = start(based, *SMOKE), len(node.jobs())
+    process, before = start(based, *SMOKE), node.newest()
     out = at_work(based)
-    (training,) = [job["JobId"] for job in node.jobs()[before:] if "pretrain" in job["Comment"]]
+    (training,) = [job["JobId"] for job in node.jobs(before) if "pretrain" in job["Comment"]]
     process.send_signal(signal.SIGINT)  # Snakemake cancels its jobs
     ended(process, based)
     wait_for(lambda: any(job["JobId"] == training and job["JobState"] == "CANCELLED" for job in node.jobs()))
     time.sleep(5)
-    assert [job["JobState"] for job in node.jobs()[before:] if job["JobState"] not in ("COMPLETED", "CANCELLED")] == []
+    assert [job["JobState"] for job in node.jobs(before) if job["JobState"] not in ("COMPLETED", "CANCELLED")] == []
     assert not artifact.done(out)
 
 
@@ -180,11 +180,11 @@ def test_stages_of_a_kind_that_are_ready_together_go_as_one_array_where_asked(
     shutil.copytree(finished.folder / "results", laboratory.folder / "results", symlinks=True)
     for kind in ("evaluate", "report"):
         shutil.rmtree(laboratory.folder / "results" / kind)
-    before = len(node.jobs())
+    before = node.newest()
     done = laboratory.run(*command(*SMOKE)[:-3], "--slurm-array-jobs", "evaluate", *command(*SMOKE)[-3:])
     assert done.returncode == 0, done.stdout + done.stderr
     assert laboratory.records() == finished.records()
-    jobs = node.jobs()[before:]
+    jobs = node.jobs(before)
     together = [job for job in jobs if "ArrayTaskId" in job]
     assert len(together) == 3, "an evaluation of each arm"
     assert len({job["ArrayJobId"] for job in together}) == 1
@@ -194,9 +194,9 @@ def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory
     node.wait("idle")
     run("scontrol", "update", f"NodeName={node.host}", "State=DRAIN", "Reason=test")
     try:
-        process, before = start(based, *SMOKE), len(node.jobs())
-        wait_for(lambda: len(node.jobs()) > before)
-        assert {job["JobState"] for job in node.jobs()[before:]} == {"PENDING"}
+        process, before = start(based, *SMOKE), node.newest()
+        wait_for(lambda: node.jobs(before))
+        assert {job["JobState"] for job in node.jobs(before)} == {"PENDING"}
     finally:
         run("scontrol", "update", f"NodeName={node.host}", "State=RESUME")
     code, said = ended(process, based)
@@ -205,7 +205,7 @@ def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory
 
 
 def test_two_studies_at_once_share_their_stages(node: OneNode, based: Laboratory) -> None:
-    studies, before = based.folder / "configs/study", len(node.jobs())
+    studies, before = based.folder / "configs/study", node.newest()
     (studies / "second.yaml").write_text((studies / "quickstart.yaml").read_text())
     based.edit("configs/study/second.yaml", "set: {rl.data: {hard: 1.0}}", "set: {rl.steps: 3}")
     both = [start(based, *SMOKE), start(based, "study=second", "scale=smoke")]
@@ -219,7 +219,7 @@ def test_two_studies_at_once_share_their_stages(node: OneNode, based: Laboratory
     attempts = [artifact.read_json(path)["attempts"] for paths in made for path in paths]
     assert set(attempts) == {1}, "what both want is made once"
     assert len(based.records()) == len(wanted[0] | wanted[1])
-    assert len(node.jobs()) > before
+    assert node.jobs(before)
 
 
 def test_a_stage_that_wants_a_gpu_gets_one_and_the_site_has_its_say(
@@ -228,10 +228,10 @@ def test_a_stage_that_wants_a_gpu_gets_one_and_the_site_has_its_say(
     based.edit("configs/scale/smoke.yaml", "run: {save_minutes: 0.0}", "run: {gpus: 1}")
     based.edit("configs/site.yaml", "gpu_partition: null", "gpu_partition: urgent")
     based.edit("configs/site.yaml", "options: []", "options: [--nice=7]")
-    before = len(node.jobs())
+    before = node.newest()
     done = based.run(*command(*SMOKE))
     assert done.returncode == 0, done.stdout + done.stderr
-    jobs = node.jobs()[before:]
+    jobs = node.jobs(before)
     trained = [job for job in jobs if "pretrain" in job["Comment"]]
     assert [(job["Partition"], job["TresPerJob"]) for job in trained] == [("urgent", "gres:gpu:1")]
     assert {job["Partition"] for job in jobs if job not in trained} == {"main"}
