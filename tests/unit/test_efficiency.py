@@ -22,6 +22,15 @@ def test_stages_of_a_kind_that_were_given_the_same_are_one_row(tmp_path: Path) -
     assert row.cpu == pytest.approx(120 / 240)
 
 
+def test_the_threads_of_a_stage_are_those_of_all_its_processes(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {processes: 2, threads: 3}, ")
+    plan = lab.plan()
+    lab.finish(next(s for s in plan.stages.values() if s.kind == "pretrain"), 10.0, seconds_cpu=30.0, peak_memory_mb=1.0)
+    (row,) = used(plan, lab.results)
+    assert (row.run.threads, row.cpu) == (6, pytest.approx(0.5))
+
+
 def test_a_stage_that_tells_nothing_is_left_out(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     plan = lab.plan()

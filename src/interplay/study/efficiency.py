@@ -60,7 +60,7 @@ def _told(stage: Stage, results: Path) -> Mapping[str, Any]:
 
 def _reserved(run: Run) -> Run:
     """What of the block is asked of a cluster."""
-    return Run(threads=run.threads, memory_mb=run.memory_mb, runtime=run.runtime, gpus=run.gpus)
+    return Run(threads=run.cores(), memory_mb=run.memory_mb, runtime=run.runtime, gpus=run.gpus)
 
 
 def _used(kind: str, run: Run, told: list[Mapping[str, Any]]) -> Used:
