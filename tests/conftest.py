@@ -74,6 +74,15 @@ def laboratory(tmp_path: Path) -> Laboratory:
     return Laboratory(tmp_path)
 
 
+def untrained(finished: Laboratory, folder: Path) -> Laboratory:
+    """A laboratory with the finished one's data and no models, where pre-training saves after every step and can be met at work."""
+    laboratory = Laboratory(folder)
+    for kind in ("problems", "tokenizer", "corpus"):
+        shutil.copytree(finished.folder / "results" / kind, folder / "results" / kind)
+    laboratory.edit("configs/scale/smoke.yaml", "pretrain: {", "pretrain: {run: {save_minutes: 0.0}, ")
+    return laboratory
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     """A laboratory in which the quickstart study ran at smoke scale. Tests that change it work on a copy.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Laboratory, saves, wait_for
+from conftest import Laboratory, saves, untrained, wait_for
 from server import SECRET, Postgres, Server
 
 pytestmark = pytest.mark.postgres
@@ -56,10 +56,7 @@ def told(uri: str) -> dict[str, tuple[str, dict[str, float]]]:
 def test_a_study_arrives_whole_though_the_server_was_away_for_a_while(
     finished: Laboratory, server: Server, tmp_path: Path
 ) -> None:
-    laboratory = Laboratory(tmp_path / "laboratory")
-    for kind in ("problems", "tokenizer", "corpus"):
-        shutil.copytree(finished.folder / "results" / kind, laboratory.folder / "results" / kind)
-    laboratory.edit("configs/scale/smoke.yaml", "pretrain: {", "pretrain: {run: {save_minutes: 0.0}, ")
+    laboratory = untrained(finished, tmp_path / "laboratory")
     laboratory.env |= {"INTERPLAY_TRACK": "1", "MLFLOW_TRACKING_URI": server.uri}
     with open(tmp_path / "said", "w") as said:
         process = subprocess.Popen(

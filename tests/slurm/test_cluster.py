@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Laboratory, saves, wait_for
+from conftest import Laboratory, saves, untrained, wait_for
 from one_node import OneNode, installed, run
 
 from interplay.store import artifact
@@ -56,11 +56,7 @@ def node() -> Iterator[OneNode]:
 @pytest.fixture
 def based(node: OneNode, finished: Laboratory, tmp_path: Path) -> Laboratory:
     """A laboratory with data and no models, where a stage saves after every step and can be met at work."""
-    laboratory = Laboratory(tmp_path / "laboratory")
-    for kind in ("problems", "tokenizer", "corpus"):
-        shutil.copytree(finished.folder / "results" / kind, laboratory.folder / "results" / kind)
-    laboratory.edit("configs/scale/smoke.yaml", "pretrain: {", "pretrain: {run: {save_minutes: 0.0}, ")
-    return laboratory
+    return untrained(finished, tmp_path / "laboratory")
 
 
 def command(*config: str) -> list[str]:

@@ -1,13 +1,12 @@
 """What Slurm is asked for, and what becomes of its signals, with stand-ins for its commands on the path."""
 
 import json
-import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import BEHIND, Laboratory, below, saves, wait_for
+from conftest import BEHIND, Laboratory, below, saves, untrained, wait_for
 
 from interplay.store import artifact
 
@@ -24,10 +23,7 @@ COMMANDS = {
 @pytest.fixture
 def cluster(finished: Laboratory, tmp_path: Path) -> Laboratory:
     """A laboratory whose base is still to be made, on a machine with such commands."""
-    laboratory = Laboratory(tmp_path / "laboratory")
-    for kind in ("problems", "tokenizer", "corpus"):
-        shutil.copytree(finished.folder / "results" / kind, laboratory.folder / "results" / kind)
-    laboratory.edit("configs/scale/smoke.yaml", "pretrain: {", "pretrain: {run: {save_minutes: 0.0}, ")
+    laboratory = untrained(finished, tmp_path / "laboratory")
     for name, text in COMMANDS.items():
         file = tmp_path / "bin" / name
         file.parent.mkdir(exist_ok=True)
