@@ -24,7 +24,7 @@ from interplay.schema.kinds import KINDS, read_by
 from interplay.schema.run import Run
 from interplay.schema.terminal import say
 from interplay.store import artifact, earlier, environment, metrics, requeue, stop
-from interplay.work import function
+from interplay.work import make
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -103,7 +103,7 @@ def _work(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: Run) -
             metrics.telemetry(out, continued_from=shorter)
         if how.processes > 1:
             return workers.run(stage, inputs, out, how)
-        return function(stage["kind"])(spec, inputs, out, how)
+        return make(stage["kind"], spec, inputs, out, how)
     except (stop.StoppedError, OSError):
         artifact.discard(out)
         raise

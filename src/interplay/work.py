@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from interplay.schema.base import PermanentError, UserError, parse
+from interplay.schema.base import Model, PermanentError, UserError, parse
 from interplay.schema.kinds import KINDS
 from interplay.schema.run import Run
 from interplay.store import artifact, environment, metrics, stop, worker
@@ -81,11 +81,25 @@ def _values(job: dict[str, Any], meeting: str) -> dict[str, Any]:
         "cpu:gloo,cuda:nccl" if gpus else "gloo", init_method=meeting, rank=worker.rank(), world_size=worker.count()
     )
     inputs = {role: Path(path) for role, path in job["inputs"].items()}
-    values = function(job["kind"])(parse(KINDS[job["kind"]].spec, job["spec"], "spec"), inputs, out, how)
+    values = make(job["kind"], parse(KINDS[job["kind"]].spec, job["spec"], "spec"), inputs, out, how)
     metrics.telemetry(out, environment=environment.current())
     dist.barrier()
     dist.destroy_process_group()
     return values if worker.first() else {}
+
+
+def make(kind: str, spec: Model, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+    """What the kind's function returns. Raises PermanentError where memory does not suffice, also for what `memory.enough` does
+    not watch over."""
+    try:
+        return function(kind)(spec, inputs, out, how)
+    except RuntimeError as error:
+        from interplay.optim import memory  # brings torch, which not every kind needs
+
+        if not memory.full(error):
+            raise
+        keys = f"run.micro_batch_tokens = {how.micro_batch_tokens} (training, scoring), run.engine_batch = {how.engine_batch}"
+        raise PermanentError(f"out of memory; lower {keys} (rollouts)") from None
 
 
 def function(kind: str) -> Callable[..., dict[str, Any]]:

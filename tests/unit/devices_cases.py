@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import world
 from conftest import BEHIND
 from safetensors.torch import load_file
 
@@ -110,7 +111,16 @@ class Results:
     def roles(self, kind: str) -> dict[str, str]:
         if kind == "rl":
             return {"init": self.model, "data.0": self.rl}
+        if kind == "evaluate":
+            return {"model": self.model, "data": self.train}
         return {"corpus": self.corpus, "tokenizer": self.tokenizer, "validation": self.held_out}
+
+
+def laid_out(path: Path) -> dict[str, Path]:
+    """A corpus and its tokenizer."""
+    base, data = world.model(path, "b" * 12), world.problem_set(path, "a" * 12, 60, split="train")
+    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": base, "data.0": data}, path / "corpus", Run())
+    return {"corpus": path / "corpus", "tokenizer": base}
 
 
 def pretrain(**changes: Any) -> PretrainSpec:

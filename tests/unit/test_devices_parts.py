@@ -6,27 +6,21 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from devices_cases import check_equal, pretrain
+from devices_cases import check_equal, laid_out, pretrain
 from lab import Lab, of_kind
 from safetensors.torch import save_file
 from torch._dynamo.utils import counters
-from world import SHAPE, problem_set
-from world import model as untrained
+from world import SHAPE
 
-from interplay.data import batches, corpus
+from interplay.data import batches
 from interplay.data.ahead import Ahead
-from interplay.model import folder
-from interplay.optim import checkpoint, memory, ranks
-from interplay.rollout import native
-from interplay.rollout.request import Request, Sampling
-from interplay.schema.base import PermanentError, UserError, parse
-from interplay.schema.data import CorpusSpec
+from interplay.optim import checkpoint, ranks
+from interplay.schema.base import UserError, parse
 from interplay.schema.run import Run
 from interplay.store import metrics, stop, worker
 from interplay.store.artifact import write_atomic, write_json
 from interplay.study.graph import Graph
 from interplay.train import lm
-from interplay.train.loss import token_losses
 
 RL = "rl: {kind: rl, data: {edge: 1.0}"
 
@@ -54,13 +48,6 @@ def test_passes_become_smaller_where_some_process_would_have_none(as_worker: Non
     assert (ranks.most(8, 12), ranks.most(2, 12), ranks.most(8, 1)) == (4, 2, 1)
     assert list(ranks.finer(cut, 12, 12)) == [3]  # one piece of 12, two of 6, four of 3: the second falls to this process
     assert list(ranks.finer(lambda tokens: [tokens], 12, 1)) == []  # one thing cannot be cut
-
-
-def laid_out(path: Path) -> dict[str, Path]:
-    """A corpus and its tokenizer."""
-    base, data = untrained(path, "b" * 12), problem_set(path, "a" * 12, 60, split="train")
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": base, "data.0": data}, path / "corpus", Run())
-    return {"corpus": path / "corpus", "tokenizer": base}
 
 
 def test_processes_see_the_rows_that_one_sees_in_its_order(tmp_path: Path, as_worker: None) -> None:
@@ -139,6 +126,7 @@ def test_a_stage_of_two_processes_reserves_the_cores_of_both(tmp_path: Path) -> 
     [
         ("run: {processes: 2, gpus: 1}", "gpus = 1: of 2 processes each has one; write 2, or 0"),
         ("run: {sharding: fsdp2}, engine: hf", "run.sharding = fsdp2: the engine hf reads whole weights; write none"),
+        ("engine: vllm, run: {processes: 2}", "vllm samples for one process; write 1, or engine native"),
         ("run: {sharding: zero3}", "run.sharding = 'zero3': should be 'none' or 'fsdp2'"),
     ],
 )
@@ -152,63 +140,14 @@ def test_what_cannot_be_shared_is_refused_when_it_is_planned(tmp_path: Path, giv
 
 def test_a_kind_of_one_process_says_so(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
-    lab.edit("study/quickstart.yaml", "kind: evaluate,", "kind: evaluate, run: {processes: 2},")
-    with pytest.raises(UserError, match=r"run.processes = 2: a stage of kind evaluate works in one process; write 1 \(pretrain,"):
+    lab.edit("scale/smoke.yaml", "  evaluate: {", "  problems: {run: {processes: 2}}\n  evaluate: {")
+    with pytest.raises(UserError, match=r"run.processes = 2: a stage of kind problems works in one process; write 1 \(pretrain,"):
         lab.plan()
 
 
 def test_a_run_block_of_old_says_nothing_new() -> None:
     assert Run().stated() == {}
     assert parse(Run, {"threads": 2}, "run").cores() == 2
-
-
-def _greedy(most: int, error: bool):
-    """token_losses, of which a pass of more than `most` tokens asks for more memory than there is."""
-
-    def losses(model, batch, dtype):
-        if len(batch.ids) > most and error:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return token_losses(model, batch, dtype) + torch.zeros(1 << 50 if len(batch.ids) > most else 1).sum()
-
-    return losses
-
-
-@pytest.mark.parametrize("error", [True, False], ids=["gpu", "cpu"])
-def test_a_pass_that_does_not_fit_is_one_line_with_one_that_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: bool
-) -> None:
-    inputs = laid_out(tmp_path)
-    monkeypatch.setattr(lm, "token_losses", _greedy(150, error))
-    with pytest.raises(PermanentError) as said:
-        lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=512))
-    assert str(said.value) == "run.micro_batch_tokens: a pass of 512 does not fit into memory; write 128, which does"
-    lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=128))
-    monkeypatch.setattr(lm, "token_losses", _greedy(10, error))
-    with pytest.raises(PermanentError, match=r"nor does the smallest; take a smaller model or shorter rows$"):
-        lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "small", Run(micro_batch_tokens=512))
-
-
-def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = folder.load(untrained(tmp_path, "b" * 12) / "model")
-    asked = [Request(prompt=[3, 4], key=key, first=0, count=4) for key in range(8)]
-    sampling = Sampling(1.0, 1.0, 0, 5, 0, None, 0)
-    whole = native.Native(decoder, Run(engine_batch=32), torch.float32).generate(asked, sampling)
-
-    def complete(parts, blend, batch, *rest):
-        torch.empty(1 << 50 if sum(part.count for _, part in batch) > 10 else 1)
-        return _complete(parts, blend, batch, *rest)
-
-    _complete = native._complete
-    monkeypatch.setattr(native, "_complete", complete)
-    with pytest.raises(PermanentError, match=r"^run.engine_batch: a pass of 32 does not fit into memory; write 8, which does$"):
-        native.Native(decoder, Run(engine_batch=32), torch.float32).generate(asked, sampling)
-    fitting = native.Native(decoder, Run(engine_batch=8), torch.float32).generate(asked, sampling)
-    assert torch.equal(fitting.tokens, whole.tokens)
-
-
-def test_other_errors_of_a_pass_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match=r"^shapes$"), memory.enough("micro_batch_tokens", 8, lambda n: None):
-        raise RuntimeError("shapes")
 
 
 @pytest.mark.slow

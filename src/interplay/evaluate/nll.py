@@ -11,6 +11,7 @@ from interplay.data.packing import Encoded
 from interplay.model.composed import Composed, whole
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
+from interplay.optim import memory, ranks
 from interplay.schema.base import UserError
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.run import Run
@@ -19,7 +20,7 @@ from interplay.schema.run import Run
 def of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
     """For each problem of a set, in its order, the mean negative log-likelihood per token (P,) float64 of its gold solution after
     its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
-    solution has no token."""
+    solution has no token. The same in every process of the stage. Raises PermanentError where a pass does not fit into memory."""
     decoder = whole(model, device(how))
     encoded = corpus.encode(data, model)
     if len(encoded.lengths) != sets.load(data, ["index"]).num_rows:
@@ -32,11 +33,16 @@ def of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
 def per_problem(decoder: Decoder | Composed, problems: Encoded, pass_tokens: int, dtype: torch.dtype) -> np.ndarray:
     """The same of encoded problems; at most about `pass_tokens` tokens, padding included, go through the model at a time. Batches
     hold problems of similar length, so that the result depends on the problems and on `pass_tokens` alone."""
-    found = np.full(len(problems.lengths), np.nan)
+    found = np.zeros(len(problems.lengths))
     order = np.argsort(problems.lengths, kind="stable")
-    for chosen in _passes(order, problems.lengths, pass_tokens):
-        found[chosen] = _means(decoder, packing.select(problems, chosen), dtype)
-    return found
+
+    def attempt(tokens: int) -> None:
+        _means(decoder, packing.select(problems, _passes(order, problems.lengths, tokens)[-1]), dtype)
+
+    with memory.enough("micro_batch_tokens", pass_tokens, attempt):
+        for chosen in ranks.mine(_passes(order, problems.lengths, pass_tokens)):
+            found[chosen] = _means(decoder, packing.select(problems, chosen), dtype)
+    return ranks.add_up(torch.from_numpy(found)).numpy()
 
 
 def _passes(order: np.ndarray, lengths: np.ndarray, pass_tokens: int) -> list[np.ndarray]:

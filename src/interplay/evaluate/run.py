@@ -1,4 +1,6 @@
-"""Run a model over a problem set: n samples per problem, each judged, in shards that a killed evaluation does not do again."""
+"""Run a model over a problem set: n samples per problem, each judged, in shards that a killed evaluation does not do again and
+that several processes deal out among themselves. Noise is keyed by what a sample is, and a shard is whole engine batches: so the
+bytes are the same, however many processes there are."""
 
 import time
 from functools import partial
@@ -12,11 +14,12 @@ import torch
 
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
-from interplay.evaluate import nll, units
+from interplay.evaluate import nll, shards, units
 from interplay.evaluate.passk import Samples, summarise
 from interplay.evaluate.samples import by_turn, judge, judged
 from interplay.model.composed import whole
 from interplay.model.device import device
+from interplay.optim import ranks
 from interplay.rollout.engine import closing, engine
 from interplay.rollout.episodes.play import Setting
 from interplay.rollout.episodes.table import play
@@ -25,9 +28,8 @@ from interplay.schema.episode import CompletionEpisode
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.metric import COUNTED
 from interplay.schema.run import Run
-from interplay.store.artifact import write_atomic
+from interplay.store import stop, worker
 from interplay.store.metrics import Progress, telemetry
-from interplay.store.stop import saving
 
 SHARD_BATCHES = 4
 """A shard holds whole problems with about so many engine batches of samples: enough for the engine to keep its rows filled, few
@@ -40,18 +42,17 @@ def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dic
 
     Roles: `model`, `data`. Finished shards in `out/resume/shards` are kept."""
     torch.set_num_threads(how.threads)
-    pool = pools.load([inputs["data"]])
-    ids = list(range(len(pool.rows)))
+    pool, kept = pools.load([inputs["data"]]), out / "resume" / "shards"
     size = max(1, how.engine_batch // spec.num_samples) * SHARD_BATCHES
-    shards = [ids[start : start + size] for start in range(0, len(ids), size)]
-    files = [out / "resume" / "shards" / f"{number}.parquet" for number in range(len(shards))]
-    missing = [number for number, file in enumerate(files) if not file.exists()]
-    if missing:
-        _sample(spec, inputs["model"], pool, [(shards[number], files[number]) for number in missing], len(files), out, how)
-    table = pa.concat_tables([pq.read_table(file) for file in files]).combine_chunks()
+    if missing := shards.left(kept, len(pool.rows), size):
+        _sample(spec, inputs["model"], pool, kept, missing, out, how)
+        _stop_short(len(shards.left(kept, len(pool.rows), size)), len(shards.finished(kept)))
+    gold = nll.of_set(spec, inputs["model"], inputs["data"], how) if spec.nll else None
+    if not worker.first():
+        return {}
+    table = shards.read(kept)
     samples = arrays(table, spec.num_samples)
     pq.write_table(table, out / "samples.parquet", compression="zstd")
-    gold = nll.of_set(spec, inputs["model"], inputs["data"], how) if spec.nll else None
     prompts = per_prompt(table, samples)
     if gold is not None:
         prompts = prompts.append_column("nll", pa.array(gold, pa.float64()))
@@ -92,10 +93,9 @@ def arrays(table: pa.Table, num_samples: int) -> Samples:
     return Samples(*(column(name) for name in Samples._fields))
 
 
-def _sample(
-    spec: EvaluateSpec, model: Path, pool: pools.Pool, shards: list[tuple[list[int], Path]], total: int, out: Path, how: Run
-) -> None:
-    """Sample and judge each shard (ids of problems) and write its file."""
+def _sample(spec: EvaluateSpec, model: Path, pool: pools.Pool, kept: Path, missing: list[range], out: Path, how: Run) -> None:
+    """Sample and judge the missing shards (ids of problems), those that fall to this process, and keep them in a folder; a signal
+    ends that early. Returns once every process is there."""
     tokenizer, special = text.load(model), text.special(model)
     sampler = engine(spec.engine, whole(model, device(how)), how, getattr(torch, spec.dtype), model / "model")
     sampling = Sampling(
@@ -115,26 +115,30 @@ def _sample(
         verify=partial(pools.judged, spec.verify),
         problem=pools.problem,
     )
-    done, tokens, started = total - len(shards), 0, time.monotonic()
-    progress = Progress(total, "shards", done)
-    with closing(sampler), saving(how.save_minutes) as saves:
-        for ids, file in shards:
+    before = len(shards.finished(kept))
+    ranks.meet()  # all have seen what is missing before the first makes any of it
+    total, tokens, started = before + len(missing), 0, time.monotonic()
+    progress = Progress(total, "shards", before)
+    with closing(sampler), stop.holding():
+        for shard in ranks.mine(missing):
+            ids = list(shard)
             rows = [pool.rows[i] for i in ids]
             prompts = pools.encode(tokenizer, [row.prompt for row in rows])
             keys = [pools.noise_key(row) for row in rows]
             asked = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
             played = play(spec.episode or CompletionEpisode(), setting._replace(rows=rows), asked)
             table = judge(spec, pool, ids, played.rollouts, tokenizer) if played.turns is None else judged(pool, ids, played)
-            write_atomic(file, _bytes(table))
-            done, tokens = done + 1, tokens + int(played.rollouts.lengths.sum())
-            rate = tokens / (time.monotonic() - started)
-            progress.update(done, strict=float(np.mean(table["strict"].to_numpy())), tok_per_s=rate)
-            if done < total:
-                saves.made(f"shard {done} of {total}")
-    telemetry(out, completion_tokens_per_second=tokens / (time.monotonic() - started))
+            shards.write(kept, shard, table)
+            tokens += int(played.rollouts.lengths.sum())
+            rate = tokens * worker.count() / (time.monotonic() - started)
+            progress.update(len(shards.finished(kept)), strict=float(np.mean(table["strict"].to_numpy())), tok_per_s=rate)
+            if stop.asked():
+                break
+        made = ranks.sums(tokens)[0]
+    telemetry(out, completion_tokens_per_second=made / (time.monotonic() - started))
 
 
-def _bytes(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return sink.getvalue().to_pybytes()
+def _stop_short(missing: int, finished: int) -> None:
+    """Raises StoppedError where a signal left shards to be made later."""
+    if missing:
+        raise stop.StoppedError(f"stopped at shard {finished} of {finished + missing}")

@@ -17,7 +17,7 @@ def enough(key: str, size: int, attempt: Callable[[int], object]) -> Iterator[No
         yield
         return
     except RuntimeError as error:
-        if not _full(error):
+        if not full(error):
             raise
         traceback.clear_frames(error.__traceback__)  # what the pass had made so far
     fitting = _fitting(size // 2, attempt)
@@ -34,13 +34,13 @@ def _fitting(size: int, attempt: Callable[[int], object]) -> int:
             attempt(size)
             return size
         except RuntimeError as error:
-            if not _full(error):
+            if not full(error):
                 raise
             traceback.clear_frames(error.__traceback__)
         size //= 2
     return 0
 
 
-def _full(error: RuntimeError) -> bool:
+def full(error: RuntimeError) -> bool:
     """Whether an allocator refused: a GPU's, or that of a CPU, which has no class of errors for it."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -54,7 +54,7 @@ TRAINERS = ("pretrain", "midtrain", "sft")
 TUNERS = ("prefer", "unlearn", "reward_model")
 """Kinds of trainers on few data, which count steps (schema.tune.TuneSpec)."""
 
-SEVERAL = (*TRAINERS, *TUNERS, "rl")
+SEVERAL = (*TRAINERS, *TUNERS, "rl", "evaluate")
 """Kinds whose work several processes can share (`run.processes`)."""
 SLICED = (*TRAINERS, "prefer", "rl")
 """Kinds whose model can lie in slices (`run.sharding`): those that train a decoder and nothing beside it."""

@@ -14,7 +14,8 @@ class Run(Model):
     """CPU threads of each process: Snakemake reserves them, torch and OpenMP use them."""
     processes: Count = 1
     """Processes that share the work of one stage, on GPUs one for each. Kinds of training (pretrain, midtrain, sft, prefer,
-    unlearn, reward_model) and rl. A step sees the same rows in the same order, whatever their number; sums differ by rounding."""
+    unlearn, reward_model), rl and evaluate. A step sees the same rows in the same order, whatever their number; sums differ by
+    rounding. Samples of an evaluation are the same."""
     sharding: Literal["none", "fsdp2"] = "none"
     """What several processes hold of a model. none: each all of it (data parallel). fsdp2: each a slice of the weights, gradients
     and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another

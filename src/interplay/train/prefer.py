@@ -21,7 +21,7 @@ from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import placed
 from interplay.model.shared import token_logps
-from interplay.optim import optimizer, ranks, sharding
+from interplay.optim import memory, optimizer, ranks, sharding
 from interplay.schema.prefer import REFERENCE_FREE, PreferSpec
 from interplay.schema.run import Run
 from interplay.train import loop
@@ -114,16 +114,28 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
     completion. With `learn` the gradient of the loss is added to the policy's."""
     mean_tokens = float(np.mean([len(course.pairs.chosen[i]) for i in places]))
     sharding.gather(course.policy)
-    kl = divergence(course, places) if course.spec.loss_type == "kto" else torch.zeros(())
+    kl = torch.zeros(())
     sums: dict[str, float] = defaultdict(float)
-    with sharding.gradient(course.policy) if learn else nullcontext():
+
+    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
+        with torch.set_grad_enabled(learn):
+            logps = score(course, piece, mean_tokens, kl)
+            of_pairs = losses(course.spec, logps)
+        if learn:
+            (of_pairs.sum() / len(places)).backward()
+        return told(course.spec, of_pairs, logps)
+
+    def attempt(tokens: int) -> None:
+        one_pass(paired.pieces(course.pairs, places, tokens)[0])
+
+    with (
+        sharding.gradient(course.policy) if learn else nullcontext(),
+        memory.enough("micro_batch_tokens", course.pass_tokens, attempt),
+    ):
+        if course.spec.loss_type == "kto":
+            kl = divergence(course, places)
         for piece in dealt(course.pairs, places, course.pass_tokens):
-            with torch.set_grad_enabled(learn):
-                logps = score(course, piece, mean_tokens, kl)
-                of_pairs = losses(course.spec, logps)
-            if learn:
-                (of_pairs.sum() / len(places)).backward()
-            for name, value in told(course.spec, of_pairs, logps).items():
+            for name, value in one_pass(piece).items():
                 sums[name] += value.detach().double().sum().item()
     means = {name: total / len(places) for name, total in ranks.total(sums).items()}
     return {**means, "kl": kl.item()} if course.spec.loss_type == "kto" else means

@@ -19,7 +19,7 @@ from interplay.model import folder, reward
 from interplay.model.device import device, placed
 from interplay.model.reward import RewardModel
 from interplay.model.shared import distinct
-from interplay.optim import optimizer, ranks, sharding
+from interplay.optim import memory, optimizer, ranks, sharding
 from interplay.schema.reward_model import RewardModelSpec, Routing
 from interplay.schema.run import Run
 from interplay.schema.verify import Verify
@@ -108,13 +108,24 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
     """Means over the pairs `places` (N,): loss; accuracy, the share whose chosen completion is expected to win; nll, of that it
     wins, in nats and without margins; margin of the rewards. With `learn` the gradient of the loss is added to the model's."""
     sums: dict[str, float] = defaultdict(float)
-    with sharding.gradient(course.model) if learn else nullcontext():
-        for piece in ranks.finer(partial(paired.pieces, course.pairs, places), course.pass_tokens, len(places)):
-            with torch.set_grad_enabled(learn):
-                values = of_pairs(course, piece)
-            if learn:
-                (values["loss"].sum() / len(places)).backward()
-            for name, value in values.items():
+    cut = partial(paired.pieces, course.pairs, places)
+
+    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
+        with torch.set_grad_enabled(learn):
+            values = of_pairs(course, piece)
+        if learn:
+            (values["loss"].sum() / len(places)).backward()
+        return values
+
+    def attempt(tokens: int) -> None:
+        one_pass(cut(tokens)[0])
+
+    with (
+        sharding.gradient(course.model) if learn else nullcontext(),
+        memory.enough("micro_batch_tokens", course.pass_tokens, attempt),
+    ):
+        for piece in ranks.finer(cut, course.pass_tokens, len(places)):
+            for name, value in one_pass(piece).items():
                 sums[name] += value.detach().double().sum().item()
     return {name: total / len(places) for name, total in ranks.total(sums).items()}
 

@@ -18,7 +18,7 @@ from interplay.model import composed, folder
 from interplay.model.composed import Composed
 from interplay.model.decoder import Decoder
 from interplay.model.device import device
-from interplay.optim import optimizer, ranks, sharding
+from interplay.optim import memory, optimizer, ranks, sharding
 from interplay.schema.base import UserError
 from interplay.schema.run import Run
 from interplay.schema.unlearn import UnlearnSpec
@@ -124,12 +124,18 @@ def learn(course: Course, step: int) -> dict[str, float]:
     between the retain gradient and that of what forgetting minimises, where a formulation weighs them; tokens of this step."""
     spec = course.spec
     forget, retain = (drawn(course, problems, step) for problems in (course.forget, course.retain))
-    if spec.objective == "uld":
-        values = assist(course, forget, retain)
-    elif spec.formulation == "weighted_sum":
-        values = weigh(course, forget, retain)
-    else:
-        values = reconcile(course, forget, retain)
+
+    def attempt(tokens: int) -> None:
+        for batch, _ in passes(course._replace(pass_tokens=tokens), forget)[-1:]:
+            token_losses(course.model, batch, course.dtype).sum().backward()
+
+    with memory.enough("micro_batch_tokens", course.pass_tokens, attempt):
+        if spec.objective == "uld":
+            values = assist(course, forget, retain)
+        elif spec.formulation == "weighted_sum":
+            values = weigh(course, forget, retain)
+        else:
+            values = reconcile(course, forget, retain)
     return {**values, "tokens": int(forget.lengths.sum() + retain.lengths.sum())}
 
 

@@ -1,0 +1,122 @@
+"""Memory that does not suffice is one line: which key of the run block, its value, and one that fits."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import world
+from devices_cases import laid_out, pretrain
+from test_devices_tuners import CASES
+from test_prefer import pair_set
+from world import SHAPE
+from world import model as untrained
+
+from interplay import work
+from interplay.data import pairs
+from interplay.model import folder
+from interplay.optim import memory
+from interplay.rollout import native
+from interplay.rollout.request import Request, Sampling
+from interplay.schema.base import PermanentError
+from interplay.schema.run import Run
+from interplay.train import lm, unlearn
+from interplay.train.loss import token_losses
+
+
+def _greedy(most: int, error: bool):
+    """token_losses, of which a pass of more than `most` tokens asks for more memory than there is."""
+
+    def losses(model, batch, dtype):
+        if len(batch.ids) > most and error:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return token_losses(model, batch, dtype) + torch.zeros(1 << 50 if len(batch.ids) > most else 1).sum()
+
+    return losses
+
+
+@pytest.mark.parametrize("error", [True, False], ids=["gpu", "cpu"])
+def test_a_pass_that_does_not_fit_is_one_line_with_one_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: bool
+) -> None:
+    inputs = laid_out(tmp_path)
+    monkeypatch.setattr(lm, "token_losses", _greedy(150, error))
+    with pytest.raises(PermanentError) as said:
+        lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=512))
+    assert str(said.value) == "run.micro_batch_tokens: a pass of 512 does not fit into memory; write 128, which does"
+    lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=128))
+    monkeypatch.setattr(lm, "token_losses", _greedy(10, error))
+    with pytest.raises(PermanentError, match=r"nor does the smallest; take a smaller model or shorter rows$"):
+        lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "small", Run(micro_batch_tokens=512))
+
+
+def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = folder.load(untrained(tmp_path, "b" * 12) / "model")
+    asked = [Request(prompt=[3, 4], key=key, first=0, count=4) for key in range(8)]
+    sampling = Sampling(1.0, 1.0, 0, 5, 0, None, 0)
+    whole = native.Native(decoder, Run(engine_batch=32), torch.float32).generate(asked, sampling)
+
+    def complete(parts, blend, batch, *rest):
+        torch.empty(1 << 50 if sum(part.count for _, part in batch) > 10 else 1)
+        return _complete(parts, blend, batch, *rest)
+
+    _complete = native._complete
+    monkeypatch.setattr(native, "_complete", complete)
+    with pytest.raises(PermanentError, match=r"^run.engine_batch: a pass of 32 does not fit into memory; write 8, which does$"):
+        native.Native(decoder, Run(engine_batch=32), torch.float32).generate(asked, sampling)
+    fitting = native.Native(decoder, Run(engine_batch=8), torch.float32).generate(asked, sampling)
+    assert torch.equal(fitting.tokens, whole.tokens)
+
+
+def test_other_errors_of_a_pass_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match=r"^shapes$"), memory.enough("micro_batch_tokens", 8, lambda n: None):
+        raise RuntimeError("shapes")
+
+
+@pytest.mark.parametrize("case", ["dpo in slices", "kto", "heads"])
+def test_pairs_that_do_not_fit_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    kind, spec, _ = CASES[case]
+    data = pair_set(tmp_path, "b" * 12)
+    inputs = {"init": world.model(tmp_path, "a" * 12), "data.0": data, "validation": data}
+    padded = pairs.padded
+
+    def greedy(completions, device):
+        if len(completions) > 6:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return padded(completions, device)
+
+    monkeypatch.setattr(pairs, "padded", greedy)
+    with pytest.raises(PermanentError, match=r"^run.micro_batch_tokens: a pass of 4096 does not fit into memory; write ") as said:
+        work.function(kind)(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=4096))
+    fitting = int(str(said.value).split("write ")[1].split(",")[0])
+    assert 0 < fitting < 4096
+    assert work.function(kind)(spec, inputs, tmp_path / "fitting", Run(micro_batch_tokens=fitting))["steps"] == 4
+
+
+def test_problems_to_unlearn_that_do_not_fit_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, spec, _ = CASES["npo"]
+    sides = {f"{side}.0": world.problem_set(tmp_path, side[0] * 12, 24, split="train") for side in ("forget", "retain")}
+    inputs = {"init": world.model(tmp_path, "a" * 12), **sides}
+    monkeypatch.setattr(unlearn, "losses", lambda *given: {})  # measured before the first step, without a gradient
+    monkeypatch.setattr(unlearn, "token_losses", _greedy(150, error=True))
+    with pytest.raises(PermanentError, match=r"^run.micro_batch_tokens: a pass of 1024 does not fit into memory; write 128, "):
+        unlearn.run(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=1024))
+
+
+def test_what_nobody_watches_over_is_one_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(*given: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    monkeypatch.setattr(lm, "run", measure)
+    with pytest.raises(PermanentError) as said:
+        work.make("pretrain", pretrain(), {}, tmp_path, Run(micro_batch_tokens=512))
+    keys = "run.micro_batch_tokens = 512 (training, scoring), run.engine_batch = 256"
+    assert str(said.value) == f"out of memory; lower {keys} (rollouts)"
+
+
+def test_an_error_of_another_kind_stays_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: object) -> None:
+        raise RuntimeError("shapes")
+
+    monkeypatch.setattr(lm, "run", fail)
+    with pytest.raises(RuntimeError, match=r"^shapes$"):
+        work.make("pretrain", pretrain(), {}, tmp_path, Run())
