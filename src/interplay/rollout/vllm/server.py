@@ -1,4 +1,5 @@
-"""vLLM as a server inside the stage: a process of its own on 127.0.0.1, which ends with the stage however that ends."""
+"""vLLM as a server inside the stage: a process of its own, which ends with the stage however that ends. It listens on a socket
+in a folder that this user alone may enter: on a shared node nobody else can ask it, or hand it weights."""
 
 import contextlib
 import json
@@ -23,7 +24,6 @@ from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.vllm import asking
 from interplay.schema.run import Run
 
-HOST = "127.0.0.1"
 START_SECONDS = 900
 """Within which it must answer; a large model loads for minutes."""
 STOP_SECONDS = 10
@@ -40,8 +40,8 @@ class Server:
         self.fresh, self.lanes = asking.Freshness(decoder), how.engine_batch
         self.place = tempfile.TemporaryDirectory(prefix="interplay-vllm-")
         self.log = Path(self.place.name) / "log"
-        self.port = _free_port()
-        self.process = _start(given, self.port, self.log)
+        self.socket = Path(self.place.name) / "socket"
+        self.process = _start(given, self.socket, self.log)
         try:
             self.most = self._wait()
         except BaseException:  # a signal may ask the stage to stop meanwhile
@@ -80,7 +80,7 @@ class Server:
     def _answers(self, asks: Sequence[dict[str, Any]]) -> list[asking.Answer]:
         """Ask one after the other, on one connection."""
         found = []
-        with contextlib.closing(HTTPConnection(HOST, self.port)) as connection:
+        with contextlib.closing(_Connection(self.socket)) as connection:
             for ask in asks:
                 (choice,) = self._say(connection, "POST", "/inference/v1/generate", ask)["choices"]
                 logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
@@ -88,7 +88,7 @@ class Server:
         return found
 
     def _one(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        with contextlib.closing(HTTPConnection(HOST, self.port)) as connection:
+        with contextlib.closing(_Connection(self.socket)) as connection:
             return self._say(connection, method, path, body)
 
     def _say(self, connection: HTTPConnection, method: str, path: str, body: dict[str, Any] | None) -> Any:
@@ -112,7 +112,7 @@ class Server:
                 )
             if time.monotonic() > end:
                 raise RuntimeError(f"vLLM's server is not healthy after {START_SECONDS} s{self._last_words()}")
-            with contextlib.suppress(OSError, HTTPException), contextlib.closing(HTTPConnection(HOST, self.port)) as connection:
+            with contextlib.suppress(OSError, HTTPException), contextlib.closing(_Connection(self.socket)) as connection:
                 connection.request("GET", "/health")
                 if connection.getresponse().status == 200:
                     return int(self._one("GET", "/v1/models")["data"][0]["max_model_len"])
@@ -125,19 +125,22 @@ class Server:
         return "; it said:\n" + "\n".join(told[-MOST_LINES:]) if told else ""
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+class _Connection(HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost")
+        self.path = path
+
+    def connect(self) -> None:
+        """Open it."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(str(self.path))
 
 
-def _start(given: dict[str, Any], port: int, log: Path) -> "subprocess.Popen[bytes]":
-    own = {
-        "host": HOST,
-        "port": port,
-        "enable_scale_out": True,
-        "uvicorn_log_level": "warning",
-    }  # scale-out: token ids in and out
+def _start(given: dict[str, Any], listens: Path, log: Path) -> "subprocess.Popen[bytes]":
+    # Scale-out: token ids in and out.
+    own = {"uds": str(listens), "enable_scale_out": True, "uvicorn_log_level": "warning"}
     command = [sys.executable, "-m", "interplay.rollout.vllm.serve", *_flags({**own, **given})]
     # VLLM_SERVER_DEV_MODE opens /collective_rpc, by which weights are handed over.
     environment = {**asking.ENVIRONMENT, **os.environ, "VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
