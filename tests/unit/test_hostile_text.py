@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_environments as environments
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from interplay.data.dataset import read
 from interplay.data.formats.table import FORMATS
 from interplay.schema.bios import Bios
 from interplay.schema.dataset import Defects
-from interplay.schema.environments import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
 from interplay.schema.op_dag import OpDag
 from interplay.schema.op_dag_prose import OpDagProse
 from interplay.schema.taxonomy import Taxonomy
@@ -28,12 +28,7 @@ TASKS: dict[str, Any] = {
     "op_dag_prose": OpDagProse(),
     "bios": Bios(people=20),
     "taxonomy": Taxonomy(),
-    "calculator": Calculator(),
-    "bios_search": BiosSearch(bios=Bios(level="in_context", people=20, distractors=(8, 12))),
-    "self_search": SelfSearch(bios=Bios(level="by_heart", people=20)),
-    "twenty_questions": TwentyQuestions(),
-    "tic_tac_toe": TicTacToe(),
-    "kuhn": Kuhn(),
+    **environments.TASKS,
 }
 MOST_SECONDS = 3.0
 """Of processor time for one text; the slowest takes a tenth of it on an idle core."""
