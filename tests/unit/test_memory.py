@@ -19,6 +19,7 @@ from interplay.rollout import native
 from interplay.rollout.request import Request, Sampling
 from interplay.schema.base import PermanentError
 from interplay.schema.run import Run
+from interplay.store.artifact import read_json
 from interplay.train import lm, unlearn
 from interplay.train.loss import token_losses
 
@@ -90,6 +91,7 @@ def test_pairs_that_do_not_fit_are_one_line(tmp_path: Path, monkeypatch: pytest.
     fitting = int(str(said.value).split("write ")[1].split(",")[0])
     assert 0 < fitting < 4096
     assert work.function(kind)(spec, inputs, tmp_path / "fitting", Run(micro_batch_tokens=fitting))["steps"] == 4
+    assert 0 < read_json(tmp_path / "fitting/telemetry.json")["mfu"] < 1
 
 
 def test_problems_to_unlearn_that_do_not_fit_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from interplay.data import batches, packing, tokenizer
 from interplay.data.ahead import Ahead
 from interplay.data.batches import Batch
 from interplay.data.packing import Rows
-from interplay.model import folder, throughput
+from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import device, placed
 from interplay.optim import memory, optimizer, ranks, sharding
@@ -23,8 +23,6 @@ from interplay.schema.base import UserError
 from interplay.schema.roles import corpora
 from interplay.schema.run import Run
 from interplay.schema.train import TrainSpec
-from interplay.store import worker
-from interplay.store.metrics import telemetry
 from interplay.train import loop, validation
 from interplay.train.jumps import jumping_tokens, jumps
 from interplay.train.loop import Job
@@ -82,7 +80,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     )
     ended = loop.train(job, out, how)
     folder.save(model, out / "model", course.tokenizer)
-    _tell_speed(out, model, course, ended.trained, ended.seconds)
+    loop.tell_pace(out, ended, model, course.dtype)
     rounded = {name.removeprefix(EVAL_LOSS): loss for name, loss in loop.rounded(ended.measured).items()}
     parameters = sum(p.numel() for p in model.parameters())
     return {"steps": course.steps, "tokens": ended.tokens, "parameters": parameters, "eval_loss": rounded}
@@ -174,19 +172,3 @@ def backward(model: Decoder, course: Course, step: Step) -> float:
 def dealt(rows: int, size: int) -> list[slice]:
     """The places among the rows of a step of each pass of this process, `size` rows at a time."""
     return [slice(start, min(start + size, rows)) for start in ranks.mine(range(0, rows, size))]
-
-
-def _tell_speed(out: Path, model: Decoder, course: Course, tokens: int, seconds: float) -> None:
-    """Speed of the steps alone, without validation and saves, of all processes together; nothing where a resume left no step to
-    do."""
-    if not seconds:
-        return
-    rate, peak = tokens / seconds, throughput.peak_flops(course.dtype, course.device) * worker.count()
-    used = throughput.model_flops_utilisation(throughput.matrix_parameters(model), rate, peak)
-    telemetry(
-        out,
-        tokens_per_second=round(rate, 1),
-        mfu=round(used, 4),
-        measured_peak_gflops=round(peak / 1e9, 1),
-        train_seconds=round(seconds, 3),
-    )

@@ -12,10 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from interplay.model import throughput
+from interplay.model.decoder import Decoder
 from interplay.optim import checkpoint, optimizer, ranks, schedule, sharding
 from interplay.schema.base import PermanentError
 from interplay.schema.model import Schedule
 from interplay.schema.run import Run
+from interplay.store import worker
 from interplay.store.metrics import Metrics, Progress, telemetry
 from interplay.store.stop import saving
 
@@ -105,10 +108,21 @@ def one_step(job: Job, step: int) -> dict[str, float]:
     return {**values, "lr_factor": factor, "grad_norm": norm, "tokens": tokens}
 
 
-def tell_pace(out: Path, ended: Ended) -> None:
-    """Telemetry of the steps alone, without measures and saves; nothing where a resume left no step to do."""
-    if ended.seconds:
-        telemetry(out, tokens_per_second=round(ended.trained / ended.seconds, 1), train_seconds=round(ended.seconds, 3))
+def tell_pace(out: Path, ended: Ended, decoder: Decoder, dtype: torch.dtype) -> None:
+    """Telemetry of the steps alone, without measures and saves, of all processes together: tokens a second, and what share of the
+    processes' arithmetic in `dtype` (measured here and now) training `decoder` on them uses. Nothing where a resume left no step
+    to do."""
+    if not ended.seconds:
+        return
+    rate, peak = ended.trained / ended.seconds, throughput.peak_flops(dtype, decoder.head().device) * worker.count()
+    used = throughput.model_flops_utilisation(throughput.matrix_parameters(decoder), rate, peak)
+    telemetry(
+        out,
+        tokens_per_second=round(rate, 1),
+        mfu=round(used, 4),
+        measured_peak_gflops=round(peak / 1e9, 1),
+        train_seconds=round(ended.seconds, 3),
+    )
 
 
 def rounded(values: dict[str, float]) -> dict[str, float]:

@@ -83,7 +83,7 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     )
     ended = loop.train(job, out, how)
     save(out / "model")
-    loop.tell_pace(out, ended)
+    loop.tell_pace(out, ended, policy, course.dtype)
     parameters = sum(p.numel() for p in policy.parameters())
     counts = {"pairs": len(course.pairs.prompts), "parameters": parameters}
     return {"steps": spec.steps, "tokens": ended.tokens, **counts, **loop.rounded(ended.measured)}

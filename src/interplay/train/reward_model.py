@@ -76,7 +76,7 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
     )
     ended = loop.train(job, out, how)
     reward.save(model, out / "model", files)
-    loop.tell_pace(out, ended)
+    loop.tell_pace(out, ended, model.decoder, course.dtype)
     counts = {"pairs": len(course.pairs.prompts), "parameters": sum(p.numel() for p in model.decoder.parameters())}
     if spec.routing:
         ended.measured.update(routed(held_out, spec.routing))

@@ -74,7 +74,7 @@ def run(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict
         composed.save(whole(course), out, files)
     else:
         folder.save(course.model, out / "model", files)
-    loop.tell_pace(out, ended)
+    loop.tell_pace(out, ended, course.model, course.dtype)
     parameters = sum(p.numel() for p in (course.base or course.model).parameters())
     told = {**{f"{name}_before": value for name, value in before.items()}, **ended.measured}
     return {"steps": spec.steps, "tokens": ended.tokens, "parameters": parameters, **loop.rounded(told)}
