@@ -1,10 +1,10 @@
-"""Training in one process and in two that share the machine: tokens per second, and the ratio.
+"""Training and evaluation in one process and in two that share the machine: tokens per second, and the ratio.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/devices.py            # two cores that nobody else uses
     PYTHONPATH=src python bench/devices.py --gpus                       # two GPUs
 
 Trains a fresh model of 0.8M parameters on a corpus that it makes, by the stage runner's own workers, in one process and in two,
-replicated and in slices; each figure is the telemetry of the run, without start-up.
+replicated and in slices, then evaluates it in one and in two; each figure is the telemetry of the run, without start-up.
 """
 
 import argparse
@@ -14,7 +14,9 @@ from typing import Any
 
 from interplay import workers
 from interplay.data import corpus, problems, tokenizer
+from interplay.schema.base import Model
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
+from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.model import Shape
 from interplay.schema.op_dag import OpDag
 from interplay.schema.run import Run
@@ -38,6 +40,8 @@ def inputs(folder: Path) -> dict[str, Path]:
     problems.run(spec, {}, folder / "train", Run())
     roles = {"tokenizer": folder / "tokenizer", "data.0": folder / "train"}
     corpus.run(CorpusSpec(mix=[1.0], sequence_length=256), roles, folder / "corpus", Run())
+    tested = spec.model_copy(update={"size": 200, "split": "test"})
+    problems.run(tested, {}, folder / "test", Run())
     return {"corpus": folder / "corpus", "tokenizer": folder / "tokenizer"}
 
 
@@ -47,18 +51,27 @@ def main() -> None:
     parser.add_argument("--gpus", action="store_true", help="a GPU for each process")
     options = parser.parse_args()
     spec = PretrainSpec(model=SHAPE, tokens=options.tokens, batch_tokens=16384)
-    rates: dict[str, float] = {}
+    evaluation = EvaluateSpec(num_samples=64, max_completion_length=96, dtype="float32")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         roles = inputs(folder)
-        for way, run in WAYS.items():
+
+        def told(kind: str, spec: Model, given: dict[str, Path], way: str) -> dict[str, Any]:
+            run = WAYS[way]
             how = Run(**run, gpus=run["processes"] if options.gpus else 0, micro_batch_tokens=8192)
-            stage = {"kind": "pretrain", "spec": spec.model_dump(), "run": how.stated()}
-            workers.run(stage, roles, folder / way, how)
-            told = read_json(folder / way / "telemetry.json")
-            rates[way] = told["tokens_per_second"]
-            ratio = rates[way] / rates["1 process"]
-            print(f"{way:15} {rates[way]:10,.0f} tok/s   {ratio:5.2f} x   mfu {told['mfu']:.3f}")
+            stage = {"kind": kind, "spec": spec.model_dump(), "run": how.stated()}
+            workers.run(stage, given, folder / kind / way, how)
+            return read_json(folder / kind / way / "telemetry.json")
+
+        tell("training", {way: told("pretrain", spec, roles, way)["tokens_per_second"] for way in WAYS})
+        given = {"model": folder / "pretrain" / "1 process", "data": folder / "test"}
+        rate, ways = "completion_tokens_per_second", list(WAYS)[:2]
+        tell("evaluation", {way: told("evaluate", evaluation, given, way)[rate] for way in ways})
+
+
+def tell(what: str, rates: dict[str, float]) -> None:
+    for way, rate in rates.items():
+        print(f"{what:10}  {way:13} {rate:10,.0f} tok/s   {rate / rates['1 process']:5.2f} x", flush=True)
 
 
 if __name__ == "__main__":
