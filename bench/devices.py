@@ -16,12 +16,13 @@ from interplay import workers
 from interplay.data import corpus, problems, tokenizer
 from interplay.schema.base import Model
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
+from interplay.schema.digest import canonical
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.model import Shape
 from interplay.schema.op_dag import OpDag
 from interplay.schema.run import Run
 from interplay.schema.train import PretrainSpec
-from interplay.store.artifact import read_json
+from interplay.store.artifact import read_json, write_json
 
 SHAPE = Shape(
     hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=32, intermediate_size=384
@@ -42,6 +43,7 @@ def inputs(folder: Path) -> dict[str, Path]:
     corpus.run(CorpusSpec(mix=[1.0], sequence_length=256), roles, folder / "corpus", Run())
     tested = spec.model_copy(update={"size": 200, "split": "test"})
     problems.run(tested, {}, folder / "test", Run())
+    write_json(folder / "test/stage.json", {"kind": "problems", "digest": "test", "spec": canonical(tested), "deps": {}})
     return {"corpus": folder / "corpus", "tokenizer": folder / "tokenizer"}
 
 
