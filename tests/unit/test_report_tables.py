@@ -162,3 +162,25 @@ def test_a_table_may_show_some_arms_only(tmp_path: Path) -> None:
     assert tables.values(found, some).rows == ["base", "rl"]
     assert tables.differences(found, some).rows == ["rl − base"]
     assert tables.contrasts(found, TABLE.model_copy(update={"arms": ["base"]})) == []
+
+
+def test_a_table_says_where_not_all_was_sampled_by_one_engine(tmp_path: Path) -> None:
+    found = results(tmp_path)
+
+    def by(engine: str, dtype: str = "float32") -> Results:
+        how = {digest: ("native", "float32") if digest == "b" else (engine, dtype) for digest in found.records}
+        specs = {
+            digest: {**record["spec"], "engine": how[digest][0], "dtype": how[digest][1]}
+            for digest, record in found.records.items()
+        }
+        return found._replace(records={digest: {**found.records[digest], "spec": spec} for digest, spec in specs.items()})
+
+    some = TABLE.model_copy(update={"arms": ["base", "rl"]})
+    assert tables.values(by("native"), some).notes == ()
+    line = "Evaluations not sampled alike, so that differences may be those of engines: native in float32: base; vllm in float32: rl."
+    for made in (tables.values(by("vllm"), some), tables.differences(by("vllm"), some)):
+        assert made.notes == (line,)
+        assert f"- {line}" in text.as_markdown(made, "title")
+    assert "bfloat16: rl" in tables.values(by("native", "bfloat16"), some).notes[0]
+    alone = TABLE.model_copy(update={"arms": ["rl"]})
+    assert tables.values(by("vllm"), alone).notes == ()
