@@ -152,10 +152,12 @@ def test_a_requeued_job_is_no_failure(node: OneNode, finished: Laboratory, based
     assert based.records()[record] == finished.records()[record]
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 def test_a_stage_that_is_warned_of_its_time_limit_goes_on_in_the_same_job(
-    node: OneNode, finished: Laboratory, based: Laboratory
+    node: OneNode, finished: Laboratory, based: Laboratory, processes: int
 ) -> None:
     record = record_of("pretrain", finished)
+    based.edit("configs/scale/smoke.yaml", "run: {save_minutes: 0.0}", f"run: {{save_minutes: 0.0, processes: {processes}}}")
     process, before = start(based, *SMOKE, target=record), node.newest()
     out = at_work(based)
     (training,) = [job["JobId"] for job in node.jobs(before) if "pretrain" in job["Comment"]]
@@ -165,7 +167,8 @@ def test_a_stage_that_is_warned_of_its_time_limit_goes_on_in_the_same_job(
     assert int(artifact.read_json(out / "telemetry.json")["attempts"]) == 2
     (job,) = [job for job in node.jobs(before) if "pretrain" in job["Comment"]]
     assert (job["JobState"], job["Restarts"]) == ("COMPLETED", "1"), "no retry was spent"
-    assert based.records()[record] == finished.records()[record]
+    assert job["NumCPUs"] == str(processes)
+    assert processes > 1 or based.records()[record] == finished.records()[record]
 
 
 def test_a_stage_of_a_cancelled_job_stays_cancelled(node: OneNode, finished: Laboratory, based: Laboratory) -> None:
