@@ -126,7 +126,7 @@ def test_a_stage_of_two_processes_reserves_the_cores_of_both(tmp_path: Path) -> 
     [
         ("run: {processes: 2, gpus: 1}", "gpus = 1: of 2 processes each has one; write 2, or 0"),
         ("run: {sharding: fsdp2}, engine: hf", "run.sharding = fsdp2: the engine hf reads whole weights; write none"),
-        ("engine: vllm, run: {processes: 2}", "vllm samples for one process; write 1, or engine native"),
+        ("engine: vllm, run: {processes: 2}", "vllm within a process knows no others; write run.engine_server: true"),
         ("run: {sharding: zero3}", "run.sharding = 'zero3': should be 'none' or 'fsdp2'"),
     ],
 )

@@ -11,6 +11,7 @@ import world
 
 from interplay.model import folder
 from interplay.rollout.engine import engine
+from interplay.rollout.vllm import server
 from interplay.schema.base import UserError, parse
 from interplay.schema.digest import digest
 from interplay.schema.evaluate import EvaluateSpec
@@ -111,3 +112,13 @@ def test_where_vllm_is_not_installed_no_job_starts_and_the_extra_is_named_once(t
     path = world.model(tmp_path, "m" * 12) / "model"
     with pytest.raises(UserError, match="vLLM is not installed here"):
         engine("vllm", folder.load(path), Run(), torch.float32, path)
+
+
+def test_a_server_sees_the_gpu_of_its_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    told = server.environment_on(torch.device("cuda", 1))
+    assert (told["CUDA_VISIBLE_DEVICES"], "RANK" in told) == ("5", False)
+    assert server.environment_on(torch.device("cpu"))["CUDA_VISIBLE_DEVICES"] == "3,5"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert server.environment_on(torch.device("cuda", 1))["CUDA_VISIBLE_DEVICES"] == "1"

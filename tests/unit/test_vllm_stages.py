@@ -16,10 +16,12 @@ import torch
 import world
 from scipy.stats import binomtest
 
+from interplay import workers
 from interplay.evaluate import run as evaluate
 from interplay.model import folder
 from interplay.rl import loop
 from interplay.rollout.vllm.asking import Freshness
+from interplay.schema.base import Model
 from interplay.schema.custom import Custom
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.model import TuneOptimizer
@@ -137,6 +139,28 @@ def test_rl_learns_what_it_learns_with_native_since_every_step_samples_from_its_
     assert all(line[MEAN] < 1e-5 and line[LARGEST] < 1e-4 for line in lines), "engine and training disagree"
     assert [line["reward"] for line in lines] == pytest.approx([line["reward"] for line in expected], abs=1e-6)
     torch.testing.assert_close(weights, native, atol=1e-4, rtol=1e-3)
+
+
+def shared(kind: str, spec: Model, inputs: dict[str, Path], out: Path) -> dict[str, Any]:
+    """The stage in two processes, each with a server."""
+    how = Run(engine_batch=32, micro_batch_tokens=400, engine_server=True, processes=2)
+    return workers.run({"kind": kind, "spec": spec.model_dump(), "run": how.stated()}, inputs, out, how)
+
+
+def test_two_processes_with_a_server_each_evaluate_as_one_does(inputs: dict[str, Path], tmp_path: Path) -> None:
+    one = evaluate.run(SPEC, inputs, tmp_path / "one", Run(engine_batch=32))
+    assert shared("evaluate", SPEC, inputs, tmp_path / "two") == one
+    made, expected = (pq.read_table(tmp_path / name / "samples.parquet").drop(["nats"]) for name in ("two", "one"))
+    assert made.equals(expected)
+
+
+def test_two_processes_with_a_server_each_learn_as_one_does(inputs: dict[str, Path], tmp_path: Path) -> None:
+    expected, weights = trained(inputs, tmp_path / "one", rl_spec())
+    shared("rl", rl_spec(), {"init": inputs["model"], "data.0": inputs["data.0"]}, tmp_path / "two")
+    assert [line["reward"] for line in read(tmp_path / "two")] == pytest.approx([line["reward"] for line in expected], abs=1e-6)
+    assert all(line[MEAN] < 1e-5 and line[LARGEST] < 1e-4 for line in read(tmp_path / "two"))
+    made = torch.nn.utils.parameters_to_vector(folder.load(tmp_path / "two" / "model").parameters())
+    torch.testing.assert_close(made, weights, atol=1e-4, rtol=1e-3)
 
 
 def test_an_engine_that_is_not_given_the_new_weights_shows_in_what_every_run_tells_and_is_made_up_for(

@@ -69,10 +69,11 @@ def describe(decoder: Decoder, folder: Path, tokenizer_folder: Path, **more: Any
     write_json(folder / "generation_config.json", stops)
 
 
-def save_tensors(tensors: dict[str, Tensor], file: Path) -> None:
-    """Write tensors as safetensors; the file appears whole."""
+def save_tensors(tensors: dict[str, Tensor], file: Path, every_worker: bool = False) -> None:
+    """Write tensors as safetensors; the file appears whole. Of several processes of a stage the first alone writes, unless
+    `every_worker` has a file of its own."""
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomic(file, safetensors.torch.save(whole, metadata={"format": "pt"}))
+    write_atomic(file, safetensors.torch.save(whole, metadata={"format": "pt"}), every_worker)
 
 
 def copy_files(source: Path, target: Path, names: tuple[str, ...]) -> None:

@@ -41,7 +41,7 @@ class Run(Model):
     """On a GPU the native engine records its decoding steps and replays them as CUDA graphs: fewer launches, for small models."""
     engine_server: bool = False
     """With engine vllm: as a server in a process of its own, which the stage starts and ends and which listens on a Unix socket
-    that no other user can reach; false: in the stage's process. The samples are the same."""
+    that no other user can reach; of several processes each has one. false: in the stage's process. The samples are the same."""
     engine_cache_mb: Count = 512
     """Memory of vLLM's key-value cache; with engine vllm."""
     save_minutes: NotNegative = 1.0

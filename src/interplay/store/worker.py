@@ -3,6 +3,9 @@ the first alone writes (`artifact.write_atomic` and what is made with it, `metri
 
 from dataclasses import dataclass
 
+TOLD = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Variables by which whoever starts the processes tells each its place, torchrun's."""
+
 
 @dataclass
 class _Place:

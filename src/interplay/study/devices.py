@@ -13,8 +13,9 @@ def check(kind: str, spec: Model, run: Run, where: str) -> None:
         raise UserError(
             f"{where}: run.processes = {run.processes}: a stage of kind {kind} works in one process; write 1 ({able} share)"
         )
-    if run.processes > 1 and getattr(spec, "engine", "") == "vllm":
-        raise UserError(f"{where}: run.processes = {run.processes}: vllm samples for one process; write 1, or engine native")
+    if run.processes > 1 and getattr(spec, "engine", "") == "vllm" and not run.engine_server:
+        remedy = "write run.engine_server: true, which gives each a server, or processes: 1"
+        raise UserError(f"{where}: run.processes = {run.processes}: vllm within a process knows no others; {remedy}")
     if run.sharding == "none":
         return
     if kind not in SLICED:

@@ -23,11 +23,13 @@ from interplay.model.folder import save_tensors
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.vllm import asking
 from interplay.schema.run import Run
+from interplay.store import worker
 
 START_SECONDS = 900
 """Within which it must answer; a large model loads for minutes."""
 STOP_SECONDS = 10
 """Between SIGTERM and SIGKILL."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 LONGEST_LINE, MOST_LINES = 400, 8
 """Characters of a line, and lines, of its log that an error shows."""
 
@@ -41,7 +43,7 @@ class Server:
         self.place = tempfile.TemporaryDirectory(prefix="interplay-vllm-")
         self.log = Path(self.place.name) / "log"
         self.socket = Path(self.place.name) / "socket"
-        self.process = _start(given, self.socket, self.log)
+        self.process = _start(given, self.socket, self.log, decoder.head().device)
         try:
             self.most = self._wait()
         except BaseException:  # a signal may ask the stage to stop meanwhile
@@ -72,7 +74,7 @@ class Server:
     def _refresh(self) -> None:
         """Hand the weights over in a file."""
         file = Path(self.place.name) / "weights.safetensors"
-        save_tensors(self.fresh.weights(), file)
+        save_tensors(self.fresh.weights(), file, every_worker=True)
         self._one("POST", "/collective_rpc", {"method": "take", "args": [str(file)]})
         self._one("POST", "/reset_prefix_cache", {})  # what was cached of a prompt is of the old weights
         file.unlink()
@@ -138,16 +140,25 @@ class _Connection(HTTPConnection):
         self.sock.connect(str(self.path))
 
 
-def _start(given: dict[str, Any], listens: Path, log: Path) -> "subprocess.Popen[bytes]":
+def _start(given: dict[str, Any], listens: Path, log: Path, device: torch.device) -> "subprocess.Popen[bytes]":
     # Scale-out: token ids in and out.
     own = {"uds": str(listens), "enable_scale_out": True, "uvicorn_log_level": "warning"}
     command = [sys.executable, "-m", "interplay.rollout.vllm.serve", *_flags({**own, **given})]
-    # VLLM_SERVER_DEV_MODE opens /collective_rpc, by which weights are handed over.
-    environment = {**asking.ENVIRONMENT, **os.environ, "VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with open(log, "wb") as file:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-        )
+        return subprocess.Popen(command, **pipes, stdout=file, env=environment_on(device), start_new_session=True)
+
+
+def environment_on(device: torch.device) -> dict[str, str]:
+    """Of the server: it sees the decoder's GPU alone, and knows nothing of other processes of the stage, whose part it is not."""
+    kept = {name: value for name, value in os.environ.items() if name not in worker.TOLD}
+    # VLLM_SERVER_DEV_MODE opens /collective_rpc, by which weights are handed over.
+    own = {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    if device.type == "cuda":
+        names = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
+        number = device.index or 0
+        own[VISIBLE] = names[number] if names else str(number)
+    return {**asking.ENVIRONMENT, **kept, **own}
 
 
 def _flags(given: dict[str, Any]) -> list[str]:
