@@ -20,6 +20,10 @@ ROOT = Path(__file__).parent.parent
 BEHIND = ["nice", "-n", "5"]
 """Put before a command that a test means to kill at a moment: on a busy machine the test then sees the moment before it has passed."""
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's job in the background ignores Ctrl-C, and so would every process that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 class Laboratory:
     """Snakefile, rules and configs in a folder; studies may be edited there without touching the project's."""

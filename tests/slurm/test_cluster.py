@@ -65,10 +65,10 @@ def command(*config: str, target: str = "all") -> list[str]:
 
 
 def start(laboratory: Laboratory, *config: str, target: str = "all") -> "subprocess.Popen[str]":
-    """Snakemake in the background, where it hears Ctrl-C even if these tests do not; what it says lies beside the study."""
-    heard = ["env", "--default-signal=INT", *command(*config, target=target)]
+    """Snakemake in the background; what it says lies beside the study."""
+    words = command(*config, target=target)
     with open(laboratory.folder / f"{config[0].replace('/', '.')}.log", "w") as log:
-        STARTED.append(subprocess.Popen(heard, cwd=laboratory.folder, env=laboratory.env, stdout=log, stderr=log, text=True))
+        STARTED.append(subprocess.Popen(words, cwd=laboratory.folder, env=laboratory.env, stdout=log, stderr=log, text=True))
     return STARTED[-1]
 
 
