@@ -96,7 +96,7 @@ class ConflictTokens(Model):
 class Replay(Model):
     """Groups in which all failed get past successes on the same prompt, and groups in which all passed get past failures (R3,
     arXiv:2601.19620). The rows are off policy, with the log-probabilities they were sampled with, and count in the statistics of
-    their group."""
+    their group. It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
     name: Literal["replay"] = "replay"
     rows: Count = 1

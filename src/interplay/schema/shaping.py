@@ -31,7 +31,7 @@ class RepetitionShaping(Model):
 
 class HistoryLengthShaping(Model):
     """A length term beside the reward, relative to the shortest right completion of the prompt so far (HAPO, history aware,
-    arXiv:2505.11225)."""
+    arXiv:2505.11225). It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
     name: Literal["hapo_length"] = "hapo_length"
     weight: Share = 1.0
