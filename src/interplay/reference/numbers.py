@@ -9,12 +9,13 @@ ABSENT = "no number: what it needs is missing"
 
 
 def of_claim(claim: Mapping[str, Any]) -> str:
-    """`strict pass@1 of rl − base on edge: +28.4 [+22.3, +34.6] points over 3 seeds.`"""
+    """`strict pass@1 of rl − base on edge: +28.4 [+22.3, +34.6] points over 3 seeds.`; of what records hold `in` its stage."""
     test = claim["test"]
     if claim["estimate"]["value"] is None:
         return f"{ABSENT}."
     subject = f"{test['arm']} − {test['against']}" if "against" in test else test["arm"]
-    return f"{_metric(test).replace('_', ' ')} of {subject} on {test['band']}: {estimate(claim)}."
+    where = f"on {test['band']}" if test["band"] else f"in {test['recorded']}"
+    return f"{_metric(test).replace('_', ' ')} of {subject} {where}: {estimate(claim)}."
 
 
 def estimate(claim: Mapping[str, Any]) -> str:
@@ -42,4 +43,4 @@ def _interval(metric: str, signed: bool, *ends: float) -> str:
     """Value, low and high with their unit."""
     told_in = measure.of(metric)
     value, low, high = (told_in.shown(number, signed) for number in ends)
-    return f"{value} [{low}, {high}] {told_in.unit_of_differences if signed else told_in.unit}"
+    return f"{value} [{low}, {high}] {told_in.unit_of_differences if signed else told_in.unit}".rstrip()

@@ -179,4 +179,13 @@ PAPERS = (
         "Tricks or Traps (Lite PPO)", "2508.08221", "methods/lite_ppo", "main",
         "Two of RL's many tricks, the batch's deviation and the mean over tokens, do as well as all of GRPO's and DAPO's.",
     ),
+    Paper(
+        "HAPO", "2505.11225", "methods/length_sign", "main",
+        "Paid for being shorter than the shortest right answer to the same question so far, a model answers 33 to 59 % shorter "
+        "for 2 to 5 points.",
+    ),
+    Paper(
+        "Kimi k1.5", "2501.12599", "methods/length_sign", "main",
+        "A length term within the group keeps right answers short.",
+    ),
 )  # fmt: skip
