@@ -188,4 +188,9 @@ PAPERS = (
         "Kimi k1.5", "2501.12599", "methods/length_sign", "main",
         "A length term within the group keeps right answers short.",
     ),
+    Paper(
+        "NPO", "2404.05868", "methods/unlearn", "main",
+        "Negative preference optimisation forgets what it is to forget and keeps the rest, where gradient ascent destroys the "
+        "model.",
+    ),
 )  # fmt: skip
