@@ -193,4 +193,12 @@ PAPERS = (
         "Negative preference optimisation forgets what it is to forget and keeps the rest, where gradient ascent destroys the "
         "model.",
     ),
+    Paper(
+        "DPO", "2305.18290", "methods/preference", "main",
+        "Learning from pairs needs neither a reward model nor RL, and does better than learning the chosen completions alone.",
+    ),
+    Paper(
+        "InstructGPT (reward models)", "2203.02155", "methods/reward", "main",
+        "A reward model learns from pairs which of two completions is preferred, also where it never saw the question.",
+    ),
 )  # fmt: skip
