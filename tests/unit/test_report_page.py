@@ -156,7 +156,19 @@ def test_an_arm_has_one_colour_in_every_figure_and_no_two_of_eight_share_one(tmp
     looks = [figures.look(results, f"a{i}") for i in range(8)]
     assert len(set(looks)) == 8
     drawn = [figures.draw(results, Figure(x=x, y=y)) for x, y in (("k", "strict_pass"), ("op", "strict_pass@1"))]
-    assert all(color.lower().encode() in item.svg.lower() for item in drawn for color, _ in looks)
+    assert all(color.lower().encode() in item.svg.lower() for item in drawn for color in {one.color for one in looks})
+
+
+def test_two_dozen_arms_look_different_and_the_first_eight_are_told_by_colour_alone(tmp_path: Path) -> None:
+    names = [f"arm{number}" for number in range(24)]
+    looks = [
+        figures.look(frame.read(study.spec([study.arm(one, 0, ["base:pretrain:m"], "b") for one in names]), {}), one)
+        for one in names
+    ]
+    assert len({(one.color, one.marker) for one in looks}) == len({(one.color, one.line) for one in looks}) == 24
+    assert len({(one.color, one.hatch) for one in looks}) == 24
+    assert len({one.color for one in looks[:8]}) == 8
+    assert {(one.line, one.hatch) for one in looks[:8]} == {("-", "")}
 
 
 @pytest.mark.parametrize(

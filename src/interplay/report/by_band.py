@@ -22,10 +22,10 @@ def by_band(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         if not any(item.seeds for item in found):
             continue
         middle, low, high = ends(found, figure.y)
-        color, marker = look(results, arm)
+        drawn = look(results, arm)
         at = np.arange(len(bands)) + 0.03 * (place - (len(arms) - 1) / 2)  # beside each other, so that no whisker hides one
-        axis.vlines(at, low, high, color=color, linewidth=1.0, alpha=0.7)
-        axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, color=color, marker=marker)
+        axis.vlines(at, low, high, color=drawn.color, linewidth=1.0, alpha=0.7)
+        axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **drawn.pen)
         shown += [(arm, item) for item in found]
     if not shown:
         return None, f"Not drawn: no evaluation holds {', '.join(bands)}."

@@ -112,7 +112,7 @@ def _continue(results: Results, axis: Axes, runs: list[Run], figure: Figure) -> 
         found = extrapolate.foretell(steps, values.mean(axis=0), asked, (-np.inf, np.inf), half, judged)
         notes.append(extrapolate.line(arm, found, RAW) if found else extrapolate.too_short(arm, len(steps)))
         if found:
-            extrapolate.dash(axis, found, RAW, look(results, arm)[0])
+            extrapolate.dash(axis, found, RAW, look(results, arm).color)
     return notes
 
 
@@ -125,11 +125,11 @@ def _shared(series: list[dict[int, float]]) -> tuple[np.ndarray, np.ndarray]:
 def _panel(results: Results, axis: Axes, runs: list[Run], kind: str, key: str) -> None:
     for arm in dict.fromkeys(run.arm for run in runs):
         series = [run.values for run in runs if run.arm == arm]
-        color, _ = look(results, arm)
+        drawn = look(results, arm)
         for values in series if len(series) > 1 else []:
-            axis.plot(list(values), list(values.values()), color=color, linewidth=0.7, alpha=0.45)
+            axis.plot(list(values), list(values.values()), color=drawn.color, linewidth=0.7, alpha=0.45)
         steps, found = _shared(series)
-        axis.plot(steps, found.mean(axis=0), color=color, linewidth=2.0, label=arm)
+        axis.plot(steps, found.mean(axis=0), color=drawn.color, linestyle=drawn.line, linewidth=2.0, label=arm)
     every = [value for run in runs for value in run.values.values()]
     if min(every) > 0 and max(every) / min(every) > WIDE_RANGE:
         axis.set_yscale("log")

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -15,7 +15,7 @@ from interplay.report.by_band import by_band
 from interplay.report.estimate import Ends, Estimate, ends, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.heat import heat
-from interplay.report.style import STYLE, WIDTH, legend, look
+from interplay.report.style import STYLE, WIDTH, Look, legend, look
 from interplay.schema.metric import ERROR
 from interplay.schema.report import Figure
 
@@ -97,9 +97,9 @@ def _curves(results: Results, axis: Axes, band: str | None, ks: list[int], y: st
         middle, low, high = (100 * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))
         if np.isnan(middle).all():
             continue
-        color, marker = look(results, arm)
-        axis.fill_between(ks, low, high, color=color, alpha=0.15, linewidth=0)
-        axis.plot(ks, middle, label=arm, linewidth=1.8, markersize=4, color=color, marker=marker)
+        drawn = look(results, arm)
+        axis.fill_between(ks, low, high, color=drawn.color, alpha=0.15, linewidth=0)
+        axis.plot(ks, middle, label=arm, linewidth=1.8, markersize=4, **drawn.pen)
         shown += [(arm, item) for item in found]
     axis.set_xscale("log", base=2)
     axis.set_xticks(ks, [str(k) for k in ks])
@@ -136,7 +136,7 @@ def _by_op(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         if not any(item.seeds for item in found):
             continue
         at = np.arange(len(ops)) + (place - (len(arms) - 1) / 2) * width
-        _bars(axis, at, width, ends(found, figure.y), arm, look(results, arm)[0])
+        _bars(axis, at, width, ends(found, figure.y), arm, look(results, arm))
         shown += [(arm, item) for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
@@ -151,9 +151,10 @@ def _by_op(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{_absent(results, shown)}"
 
 
-def _bars(axis: Axes, at: np.ndarray, width: float, drawn: Ends, arm: str, color: str) -> None:
+def _bars(axis: Axes, at: np.ndarray, width: float, drawn: Ends, arm: str, how: Look) -> None:
     middle, low, high = drawn
-    axis.bar(at, middle, width * 0.9, color=color, label=arm)
+    hatched: dict[str, Any] = {"hatch": how.hatch, "edgecolor": "#ffffff", "linewidth": 0.0} if how.hatch else {}
+    axis.bar(at, middle, width * 0.9, color=how.color, label=arm, **hatched)
     axis.vlines(at, low, high, color="#222222", linewidth=0.8)
 
 

@@ -104,18 +104,18 @@ def _continue(results: Results, axis: Axes, drawn: list[Curve], figure: Figure, 
         foretold = extrapolate.foretell(steps, values, asked, told_in.support, half)
         notes.append(extrapolate.line(name, foretold, told_in) if foretold else extrapolate.too_short(name, len(steps)))
         if foretold:
-            extrapolate.dash(axis, foretold, told_in, look(results, curve.arms[0])[0])
+            extrapolate.dash(axis, foretold, told_in, look(results, curve.arms[0]).color)
     return notes
 
 
 def _panel(results: Results, axis: Axes, drawn: list[Curve], metric: str) -> None:
     for curve in drawn:
-        color, marker = look(results, curve.arms[0])
+        how = look(results, curve.arms[0])
         steps = [step for step, _ in curve.points]
         found = [point for _, point in curve.points]
         middle, low, high = ends(found, metric)
-        axis.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
-        axis.plot(steps, middle, label=_label(curve, drawn), linewidth=1.8, markersize=4, color=color, marker=marker)
+        axis.fill_between(steps, low, high, color=how.color, alpha=0.15, linewidth=0)
+        axis.plot(steps, middle, label=_label(curve, drawn), linewidth=1.8, markersize=4, **how.pen)
     if measure.of(metric) is measure.SHARE:
         axis.set_ylim(-2, 102)
     axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))  # as many as the panel has room for

@@ -1,11 +1,12 @@
 """How every figure looks: colours and markers of the arms, type, legend."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
 
 from interplay.report import frame
 from interplay.report.frame import Results
@@ -13,6 +14,9 @@ from interplay.report.frame import Results
 PALETTE = ["#4d4d4d", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D"]
 """Grey, then Okabe and Ito's colours, which stay apart for colour-blind readers, the hardest to see on white last."""
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+LINES = ["-", "-.", ":"]
+HATCHES = ["", "////", "...."]
+"""Of the lines and bars of the first arms, as many as the palette has colours, of the next as many, and so on."""
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "interplay",
     "text.parse_math": False,  # a name with $ in it is a name
@@ -33,10 +37,25 @@ WIDTH = 9.0
 """Inches."""
 
 
-def look(results: Results, arm: str) -> tuple[str, str]:
-    """Colour and marker of an arm: the same in every figure."""
-    place = frame.arms(results.spec).index(arm)
-    return PALETTE[place % len(PALETTE)], MARKERS[place % len(MARKERS)]
+class Look(NamedTuple):
+    """How an arm is drawn: no two of two dozen alike."""
+
+    color: str
+    marker: str
+    line: str
+    hatch: str
+
+    @property
+    def pen(self) -> dict[str, Any]:
+        """Arguments of matplotlib's `plot`."""
+        return {"color": self.color, "marker": self.marker, "linestyle": self.line}
+
+
+def look(results: Results, arm: str) -> Look:
+    """The same in every figure."""
+    round_of, place = divmod(frame.arms(results.spec).index(arm), len(PALETTE))
+    marker = MARKERS[(place + round_of) % len(MARKERS)]
+    return Look(PALETTE[place], marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)])
 
 
 def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
@@ -47,4 +66,6 @@ def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
             found.setdefault(name, handle)
     names = [name for name in order if name in found] or list(found)
     handles = [found[name] for name in names]
-    canvas.legend(handles, names, loc="outside upper left", ncols=min(len(names), 6), handlelength=1.4, columnspacing=1.4)
+    broken = any(isinstance(handle, Line2D) and handle.get_linestyle() != "-" for handle in handles)
+    length = 3.0 if broken else 1.4  # as long as the pattern of a line
+    canvas.legend(handles, names, loc="outside upper left", ncols=min(len(names), 6), handlelength=length, columnspacing=1.4)
