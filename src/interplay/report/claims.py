@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.report import budget
+from interplay.report import budget, same_weights
 from interplay.report.estimate import Estimate, difference, plain, value
 from interplay.report.frame import Results
 from interplay.report.recorded import recorded
@@ -42,7 +42,9 @@ def judge(results: Results, claim: Claim) -> Judged:
     low, high = bounds(test)
     verdict = side(estimate.low, estimate.high, low, high)
     where = {"supported": "lies inside", "refuted": "lies outside", "inconclusive": "reaches across the edge of"}[verdict]
-    return Judged(claim, verdict, f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}", estimate)
+    reason = f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}"
+    alike = same_weights.between(results, test.arm, test.against) if test.against else ""
+    return Judged(claim, verdict, f"{reason}; beware, {alike}" if alike else reason, estimate)
 
 
 def bounds(test: Test) -> tuple[float, float]:

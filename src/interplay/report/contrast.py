@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.report import sampled, stats
+from interplay.report import caveats, stats
 from interplay.report.estimate import Estimate, difference, p_value, value
 from interplay.report.frame import Results
 from interplay.report.tables import Cell, Grid, expand_columns
@@ -78,8 +78,8 @@ class Made(NamedTuple):
     blocks: list[Block]
     tests: int
     """Comparisons that were adjusted together."""
-    sampled: tuple[str, ...] = ()
-    """Lines on what was not sampled alike."""
+    caveats: tuple[str, ...] = ()
+    """Lines on what to know before the differences (`caveats.of`)."""
 
 
 def make(results: Results, name: str) -> Made:
@@ -97,7 +97,7 @@ def make(results: Results, name: str) -> Made:
         adjusted[tested] = stats.holm(raw[tested])
     numbers = iter(adjusted.tolist())
     judged = [block._replace(rows=[_judged(row, next(numbers), block.floor) for row in block.rows]) for block in blocks]
-    return Made(contrast, lineup, judged, int(tested.sum()), sampled.notes(results, [one.arm for one in chosen]))
+    return Made(contrast, lineup, judged, int(tested.sum()), caveats.of(results, [one.arm for one in chosen]))
 
 
 def _choose(results: Results, contrast: Contrast, one: Contender, metric: str) -> Chosen:

@@ -93,7 +93,7 @@ def notes(made: Made) -> list[str]:
             f"not "
             "judged here, stands for it."
         )
-    said += made.sampled
+    said += made.caveats
     if len(seeds) == 1:
         said.append("One seed: verdicts are about these models, not about the methods that made them.")
     gaps = dict.fromkeys(reason for row in rows for found in (row.estimate, row.gap) for reason in found.missing)

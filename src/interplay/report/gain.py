@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.report import frame, measure, sampled
+from interplay.report import caveats, frame, measure
 from interplay.report.estimate import Estimate, paired
 from interplay.report.frame import Results
 from interplay.report.tables import Cell, Grid, column_ops, expand_columns, trained_mark
@@ -101,7 +101,7 @@ def grid(results: Results, table: Table) -> Grid:
                 cell = Cell(arm, against, column, metric, found, trained_mark(held[column], trained))
                 cells[cell.row, column, metric] = cell
     rows = list(dict.fromkeys(key[0] for key in cells))
-    said = (*notes(against, k, SPLIT[0] in shown), *sampled.notes(results, [*arms, against]))
+    said = (*notes(against, k, SPLIT[0] in shown), *caveats.of(results, [*arms, against]))
     return Grid(rows, columns, shown, cells, {}, said)
 
 

@@ -10,6 +10,7 @@ import jinja2
 
 from interplay.report import (
     behind,
+    caveats,
     collapse,
     contrast,
     diagram,
@@ -82,6 +83,7 @@ def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
         spec=spec,
         gaps=gaps,
         summary=summary(made),
+        caveats=caveats.of(made.results, frame.arms(spec)),
         facts=_facts(made, of),
         claims=[present.claim(item) for item in made.judged],
         plans=_plans(of, anchors),

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.report import frame, sampled
+from interplay.report import caveats, frame
 from interplay.report.estimate import Estimate, difference, value
 from interplay.report.frame import Results
 from interplay.schema.metric import ERROR, SCORE, is_metric
@@ -98,7 +98,7 @@ def _grid(results: Results, table: Table, rows: list[tuple[str, str]]) -> Grid:
     prior = {(column, metric): baseline(results, column, metric) for column in columns for metric in metrics}
     order = list(dict.fromkeys(key[0] for key in cells))
     known = {key: score for key, score in prior.items() if not np.isnan(score)}
-    return Grid(order, columns, metrics, cells, known, sampled.notes(results, itertools.chain.from_iterable(rows)))
+    return Grid(order, columns, metrics, cells, known, caveats.of(results, itertools.chain.from_iterable(rows)))
 
 
 def expand_columns(results: Results, columns: list[str]) -> list[str]:

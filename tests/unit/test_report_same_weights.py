@@ -1,0 +1,90 @@
+"""Arms that nothing set apart, and trainings that changed nothing, are told beside their differences."""
+
+import json
+from pathlib import Path
+
+import report_study as study
+
+from interplay.report import caveats, claims, frame, page, same_weights, tables, text
+from interplay.report.frame import Results
+from interplay.schema.report import Claim, Table
+
+RIGHT = {2: [4, 4], 4: [1, 3] * 10}
+BASE = "base:pretrain:p"
+
+
+def results(root: Path, rl: dict[str, list[str]]) -> Results:
+    """An arm `base` and arms of one RL stage after it; `rl` tells the weights of each by seed, and `p` are those of the base."""
+    inputs = {"b": study.write_evaluation(root, "b", RIGHT), "p": with_weights(root, "pretrain", "p", "p")}
+    seeds = range(len(next(iter(rl.values()))))
+    arms = [study.arm("base", seed, [BASE], "b") for seed in seeds]
+    for name, by_seed in rl.items():
+        for seed, weights in enumerate(by_seed):
+            model, evaluated = f"{name}-m{seed}", f"{name}-e{seed}"
+            inputs[model] = with_weights(root, "rl", model, weights)
+            inputs[evaluated] = study.write_evaluation(root, evaluated, RIGHT, model=model)
+            arms.append(study.arm(name, seed, [BASE, f"rl:rl:{model}"], evaluated))
+    return frame.read(study.spec(arms), inputs)
+
+
+def with_weights(root: Path, kind: str, digest: str, weights: str) -> Path:
+    out = study.write_record(root, digest, kind, {}, {})
+    record = json.loads((out / "record.json").read_text())
+    files = {"model/model.safetensors": [8, weights], "model/config.json": [2, "same"], "metrics.jsonl": [1, digest]}
+    (out / "record.json").write_text(json.dumps({**record, "files": files}))
+    return out
+
+
+def claim(arm: str, against: str) -> Claim:
+    test = {"difference": "strict_pass@1", "arm": arm, "against": against, "band": "edge", "at_least": -1}
+    return Claim.model_validate({"says": "it costs nothing", "source": "by hand", "test": test})
+
+
+def test_arms_whose_weights_all_differ_carry_no_caveat(tmp_path: Path) -> None:
+    found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["4", "5", "6"]})
+    assert caveats.of(found, ["base", "x", "y"]) == ()
+    assert "beware" not in claims.judge(found, claim("x", "y")).reason
+
+
+def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_path: Path) -> None:
+    found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["1", "5", "3"], "z": ["1", "8", "9"]})
+    line = "Ended with the same weights, so that what sets these arms apart did not act: x, y, z (seed 0); x, y (seed 2)."
+    assert same_weights.notes(found, ["base", "x", "y", "z"]) == (line,)
+    assert same_weights.notes(found, ["base", "x"]) == ()
+    assert same_weights.between(found, "x", "y") == "x and y ended with the same weights at seeds 0, 2"
+    judged = claims.judge(found, claim("y", "x"))
+    assert judged.verdict == "supported"
+    assert judged.reason.endswith("; beware, y and x ended with the same weights at seeds 0, 2")
+
+
+def test_training_that_changed_no_weights_is_told_once_and_its_start_is_no_twin(tmp_path: Path) -> None:
+    found = results(tmp_path, {"x": ["p", "2", "p"], "y": ["4", "5", "6"]})
+    assert same_weights.notes(found, ["base", "x", "y"]) == ("Left the weights as they were: rl of x (seeds 0, 2).",)
+    assert same_weights.between(found, "x", "base") == "x and base ended with the same weights at seeds 0, 2"
+
+
+def test_two_arms_may_share_a_stage_and_are_then_one_model_by_plan(tmp_path: Path) -> None:
+    found = results(tmp_path, {"x": ["1"]})
+    twin = found.spec.arms[1].model_copy(update={"arm": "twin"})
+    spec = found.spec.model_copy(update={"arms": [*found.spec.arms, twin]})
+    both = found._replace(spec=spec)
+    assert same_weights.notes(both, ["x", "twin"]) == ()
+    assert same_weights.between(both, "x", "twin") == ""
+
+
+def test_a_stage_without_a_record_or_without_weights_is_passed_over(tmp_path: Path) -> None:
+    found = results(tmp_path, {"x": ["1"], "y": ["1"]})
+    bare = found._replace(records={digest: {**record, "files": {}} for digest, record in found.records.items()})
+    assert caveats.of(bare, ["base", "x", "y"]) == ()
+    assert caveats.of(found._replace(records={}), ["base", "x", "y"]) == ()
+
+
+def test_tables_and_the_page_say_it(tmp_path: Path) -> None:
+    found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["1", "5", "6"]})
+    line = "Ended with the same weights, so that what sets these arms apart did not act: x, y (seed 0)."
+    table = Table(columns=["edge"], cells=["strict_pass@1"])
+    assert f"- {line}" in text.as_markdown(tables.values(found, table), "title")
+    alone = table.model_copy(update={"arms": ["x", "base"]})
+    assert line not in text.as_markdown(tables.values(found, alone), "title")
+    page.run(found.spec, found.folders, tmp_path / "out", page.Run())
+    assert f'<p class="beware">{line}</p>' in (tmp_path / "out" / page.PAGE).read_text()
