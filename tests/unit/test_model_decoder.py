@@ -1,9 +1,11 @@
 """The decoder against transformers' classes: same parameters, same numbers."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from interplay.model import folder
@@ -105,6 +107,19 @@ def test_the_kernel_of_gpus_gives_the_same_attention_with_a_mask_and_without(kv_
     segments = torch.tensor([[1] * 7 + [2] * 13, [1] * 20, [1] * 2 + [2] * 3 + [3] * 15])
     packed = visible_blocks(segments, 20, torch.device("cpu"), torch.float32)
     torch.testing.assert_close(fused(q, k, v, packed[0].mask), attention(q, k, v, packed), atol=1e-5, rtol=1e-5)
+
+
+def test_a_gpus_attention_builds_no_plan_for_each_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = []
+    kernel = F.scaled_dot_product_attention
+
+    def seen(*given: Any, **how: Any) -> torch.Tensor:
+        allowed.append((torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.flash_sdp_enabled()))
+        return kernel(*given, **how)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", seen)
+    fused(*(torch.randn(1, 4, 2, 8) for _ in range(3)), None)
+    assert allowed == [(False, True)]
 
 
 def test_bfloat16_products_stay_near_float32_and_give_float32_gradients() -> None:

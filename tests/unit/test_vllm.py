@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from interplay.rollout.uncertainty import Heat, Scale
 from interplay.schema.base import UserError
 from interplay.schema.model import Optimizer
 from interplay.schema.run import Run
+from interplay.store import stop
 
 pytestmark = pytest.mark.vllm
 SHAPE = world.SHAPE.model_copy(update={"head_dim": 32, "initializer_range": 0.12})
@@ -194,6 +196,7 @@ def test_the_server_is_for_this_user_alone_and_ends_with_its_stage_however_that_
             stage.send_signal(getattr(signal, end))
         assert stage.wait(60) != 0
         wait_for(lambda: not group_of(pid), 30)
+        assert not Path(listens).parent.exists()
     finally:
         stage.kill()
         stage.wait()
@@ -224,4 +227,23 @@ def test_a_server_that_dies_on_the_way_is_told_and_not_waited_for(tmp_path: Path
     sampler = engine("vllm", folder.load(path), PLACES["server"], torch.float32, path)
     os.killpg(sampler.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
     with closing(sampler), pytest.raises(RuntimeError, match="vLLM's server does not answer"):
+        sampler.generate(requests(), sampling())
+
+
+def test_a_warning_of_the_time_limit_that_reaches_the_server_leaves_it_at_work(tmp_path: Path) -> None:
+    path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
+    sampler = engine("vllm", folder.load(path), PLACES["server"], torch.float32, path)
+    with closing(sampler):
+        before = sampler.generate(requests(), sampling())
+        os.killpg(sampler.process.pid, signal.SIGUSR1)  # type: ignore[attr-defined]
+        time.sleep(1)
+        assert torch.equal(sampler.generate(requests(), sampling()).tokens, before.tokens)
+
+
+def test_a_server_that_was_stopped_with_its_stage_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
+    sampler = engine("vllm", folder.load(path), PLACES["server"], torch.float32, path)
+    monkeypatch.setattr(stop, "asked", lambda: True)
+    os.killpg(sampler.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    with closing(sampler), pytest.raises(stop.StoppedError, match="vLLM's server with it"):
         sampler.generate(requests(), sampling())

@@ -2,18 +2,23 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Generic, TypeVar
+
+import torch
 
 T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """What `make` gives of each of the numbers up to `last`, asked for in order. `early`: a thread makes the next one meanwhile,
-    which is worth it where the steps themselves leave the processor free, as on a GPU."""
+    """What `make` gives of each of the numbers up to `last`, asked for in order. Where the steps themselves leave the processor
+    free, as on a GPU, a thread makes the next one meanwhile."""
 
-    def __init__(self, make: Callable[[int], T], last: int, early: bool) -> None:
+    def __init__(self, make: Callable[[int], T], last: int, device: torch.device) -> None:
         self.make, self.last = make, last
-        self.pool = ThreadPoolExecutor(1, "ahead") if early else None
+        # Each thread has a current GPU of its own, at first number 0, whichever its process works on.
+        here = partial(torch.cuda.set_device, device)
+        self.pool = ThreadPoolExecutor(1, "ahead", initializer=here) if device.type == "cuda" else None
         self.waiting: dict[int, Future[T]] = {}
 
     def __call__(self, number: int) -> T:

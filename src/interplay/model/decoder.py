@@ -12,12 +12,18 @@ from typing import NamedTuple, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from interplay.model.norm import rms_norm, rotate
 from interplay.schema.model import Shape
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, q (..., heads, head_dim), k and v (..., kv heads, head_dim)) -> (..., heads * head_dim)."""
+
+
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Of a GPU's attention. Without cuDNN's, which PyTorch prefers on Hopper and Blackwell: it builds a plan, for tens of
+milliseconds, for each new shape, and rows cut by their lengths have new shapes at nearly every step."""
 
 
 class LayerWeights(NamedTuple):
@@ -296,5 +302,6 @@ def attention(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block]) -> Tensor:
 def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """The same by one kernel of PyTorch's: flash attention where there is no mask, which is causal then."""
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
+    with sdpa_kernel(KERNELS):
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
     return mixed.transpose(1, 2).flatten(-2)

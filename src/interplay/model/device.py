@@ -7,8 +7,11 @@ from interplay.schema.run import Run
 
 
 def device(how: Run) -> torch.device:
-    """The GPU of a stage that was given one and finds it there; else the CPU."""
-    return torch.device("cuda" if how.gpus and torch.cuda.is_available() else "cpu")
+    """The GPU of a stage that was given one and finds it there, by its number, since threads differ in which is theirs; else the
+    CPU."""
+    if how.gpus and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
 
 
 def placed(decoder: Decoder, how: Run) -> Decoder:

@@ -8,6 +8,8 @@ import torch
 
 from interplay.schema.base import PermanentError
 
+REFUSALS = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
 
 @contextmanager
 def enough(key: str, size: int, attempt: Callable[[int], object]) -> Iterator[None]:
@@ -42,5 +44,7 @@ def _fitting(size: int, attempt: Callable[[int], object]) -> int:
 
 
 def full(error: RuntimeError) -> bool:
-    """Whether an allocator refused: a GPU's, or that of a CPU, which has no class of errors for it."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """Whether an allocator refused: PyTorch's on a GPU, the driver's or cuBLAS's, or that of a CPU. The first alone has a class
+    of errors."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in REFUSALS)

@@ -1,10 +1,14 @@
 """Which of a stage's processes this is. A stage runs in one unless its `run` block says more; of several, each is a worker and
 the first alone writes (`artifact.write_atomic` and what is made with it, `metrics.jsonl`, progress)."""
 
+import sys
 from dataclasses import dataclass
 
 TOLD = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables by which whoever starts the processes tells each its place, torchrun's."""
+
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+"""Variables by which gloo and NCCL listen where this machine alone hears them."""
 
 
 @dataclass

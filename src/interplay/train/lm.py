@@ -65,7 +65,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         losses = validation.loss_by_band(model, of, how.micro_batch_tokens, course.dtype, course.device)
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
-    steps = Ahead(partial(step_of, spec, course), course.steps, early=course.device.type == "cuda")
+    steps = Ahead(partial(step_of, spec, course), course.steps, course.device)
     job = Job(
         model=model,
         optimizers=optimizers,
@@ -158,14 +158,17 @@ def backward(model: Decoder, course: Course, step: Step) -> float:
         batch = _batch(course, step.rows, step.leaps, slice(max(1, tokens // width)))
         token_losses(model, batch, course.dtype).sum().backward()
 
+    def one_pass(batch: Batch) -> torch.Tensor:  # a function, so that its graph goes with its frame where memory does not suffice
+        loss = token_losses(model, batch, course.dtype).sum() / count
+        loss.backward()
+        return loss.detach()
+
     width = course.corpus.tokens.shape[1]
     count = max(1, int(ranks.add_up(torch.tensor(sum(len(batch.targets) for batch in step.passes)))))
     total = torch.zeros((), device=course.device)
     with sharding.gradient(model), memory.enough("micro_batch_tokens", course.rows_per_pass * width, attempt):
         for batch in step.passes:
-            loss = token_losses(model, batch, course.dtype).sum() / count
-            loss.backward()
-            total += loss.detach()
+            total += one_pass(batch)
     return ranks.add_up(total).item()
 
 

@@ -6,6 +6,7 @@ a function of the step's number, so that weights and optimiser state are all tha
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,11 +56,27 @@ class Ended(NamedTuple):
     tokens: int
     """Of all steps."""
     trained: int
-    """Of those that this process made."""
+    """Of those steps that are timed: what this process made but for its first one, which also compiles and warms up."""
     seconds: float
     """That those took, without measures and saves."""
     measured: dict[str, float]
     """The last measure; {} where there is none."""
+
+
+@dataclass
+class Pace:
+    """Tokens and seconds of steps. The first one compiles and warms up: it counts only while it is the only one."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    steps: int = 0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        """One more step."""
+        self.steps += 1
+        alone = self.steps <= 2
+        self.tokens = tokens + (0 if alone else self.tokens)
+        self.seconds = seconds + (0 if alone else self.seconds)
 
 
 def train(job: Job, out: Path, how: Run) -> Ended:
@@ -71,12 +88,12 @@ def train(job: Job, out: Path, how: Run) -> Ended:
         checkpoint.restore_training(tensors, job.model, job.optimizers)
         seen = state["tokens"]
     metrics, progress = Metrics(out, done), Progress(job.steps, "steps", done)
-    seconds, seen_before, measured = 0.0, seen, {}
+    pace, measured = Pace(), {}
     with saving(how.save_minutes, ranks.agreed if how.processes > 1 else None) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
             line = one_step(job, step)
-            seconds += time.monotonic() - started
+            pace.add(int(line["tokens"]), time.monotonic() - started)
             seen = line["tokens"] = seen + int(line["tokens"])
             last, kept = step == job.steps, step in job.checkpoints
             if last or kept or step % max(1, job.steps // LINES) == 0:
@@ -87,12 +104,12 @@ def train(job: Job, out: Path, how: Run) -> Ended:
                 metrics.write(step, **measured)
             if kept:
                 job.save(out / "checkpoints" / str(step) / "model")
-            progress.update(step, loss=line["loss"], tokens_per_second=(seen - seen_before) / seconds)
+            progress.update(step, loss=line["loss"], tokens_per_second=pace.tokens / pace.seconds)
             if not last and saves.due():
                 metrics.sync()
                 checkpoint.save(out / "resume", step, checkpoint.training_tensors(job.model, job.optimizers), {"tokens": seen})
                 saves.made(f"step {step} of {job.steps}")
-    return Ended(seen, seen - seen_before, seconds, measured)
+    return Ended(seen, pace.tokens, pace.seconds, measured)
 
 
 def one_step(job: Job, step: int) -> dict[str, float]:

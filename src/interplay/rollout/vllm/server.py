@@ -23,13 +23,15 @@ from interplay.model.folder import save_tensors
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.vllm import asking
 from interplay.schema.run import Run
-from interplay.store import worker
+from interplay.store import stop, worker
 
 START_SECONDS = 900
 """Within which it must answer; a large model loads for minutes."""
+HEALTH_SECONDS = 10
+"""For which one look at its health waits."""
 STOP_SECONDS = 10
 """Between SIGTERM and SIGKILL."""
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE, TORCHRUN = "CUDA_VISIBLE_DEVICES", "TORCHELASTIC_"
 LONGEST_LINE, MOST_LINES = 400, 8
 """Characters of a line, and lines, of its log that an error shows."""
 
@@ -76,7 +78,9 @@ class Server:
         file = Path(self.place.name) / "weights.safetensors"
         save_tensors(self.fresh.weights(), file, every_worker=True)
         self._one("POST", "/collective_rpc", {"method": "take", "args": [str(file)]})
-        self._one("POST", "/reset_prefix_cache", {})  # what was cached of a prompt is of the old weights
+        # What was cached of a prompt is of the old weights.
+        if not self._one("POST", "/reset_prefix_cache", {})["success"]:
+            raise RuntimeError("vLLM's server keeps cached prompts of old weights")
         file.unlink()
 
     def _answers(self, asks: Sequence[dict[str, Any]]) -> list[asking.Answer]:
@@ -99,6 +103,8 @@ class Server:
             answer = connection.getresponse()
             text = answer.read().decode()
         except (OSError, HTTPException) as error:
+            if stop.asked():  # where a signal reaches all that a job runs, the server hears it, too
+                raise stop.StoppedError("stopped, and vLLM's server with it") from None
             raise RuntimeError(f"vLLM's server does not answer ({error}){self._last_words()}") from None
         if answer.status != 200:
             raise RuntimeError(f"vLLM's server answers {path} with {answer.status}: {text[:LONGEST_LINE]}{self._last_words()}")
@@ -114,7 +120,10 @@ class Server:
                 )
             if time.monotonic() > end:
                 raise RuntimeError(f"vLLM's server is not healthy after {START_SECONDS} s{self._last_words()}")
-            with contextlib.suppress(OSError, HTTPException), contextlib.closing(_Connection(self.socket)) as connection:
+            with (
+                contextlib.suppress(OSError, HTTPException),
+                contextlib.closing(_Connection(self.socket, HEALTH_SECONDS)) as connection,
+            ):
                 connection.request("GET", "/health")
                 if connection.getresponse().status == 200:
                     return int(self._one("GET", "/v1/models")["data"][0]["max_model_len"])
@@ -130,13 +139,14 @@ class Server:
 class _Connection(HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, timeout: float | None = None) -> None:
         super().__init__("localhost")
-        self.path = path
+        self.path, self.patience = path, timeout
 
     def connect(self) -> None:
         """Open it."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.patience)
         self.sock.connect(str(self.path))
 
 
@@ -150,10 +160,12 @@ def _start(given: dict[str, Any], listens: Path, log: Path, device: torch.device
 
 
 def environment_on(device: torch.device) -> dict[str, str]:
-    """Of the server: it sees the decoder's GPU alone, and knows nothing of other processes of the stage, whose part it is not."""
-    kept = {name: value for name, value in os.environ.items() if name not in worker.TOLD}
+    """Of the server: it sees the decoder's GPU alone, none where that is on a CPU, and knows nothing of other processes of the
+    stage, whose part it is not."""
+    kept = {name: value for name, value in os.environ.items() if name not in worker.TOLD and not name.startswith(TORCHRUN)}
     # VLLM_SERVER_DEV_MODE opens /collective_rpc, by which weights are handed over.
     own = {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    own[VISIBLE] = ""
     if device.type == "cuda":
         names = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
         number = device.index or 0
