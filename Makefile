@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup demo test test-slow test-slurm test-postgres test-remotes test-vllm lint locks docs bench clean
+.PHONY: setup demo test test-slow test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs bench clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/ready
@@ -44,6 +44,9 @@ test-remotes: setup
 	@command -v sshd > /dev/null || test -x /usr/sbin/sshd || { apt-get update -qq && apt-get install -y -qq --no-install-recommends openssh-server; }
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[s3,ssh]" "moto[server]"
 	@$(ACTIVATE) pytest -m remotes --durations=10 tests/remotes
+
+test-gpu: setup
+	@$(ACTIVATE) pytest -m gpu --durations=10 tests/unit
 
 # vLLM wants older versions of some libraries, so it has an environment of its own; VLLM=vllm takes the build for CUDA. The build for
 # CPUs goes with torch's own CPU build, and drags in CUDA builds of three libraries that nothing here needs and that break it.

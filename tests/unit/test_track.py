@@ -56,6 +56,18 @@ def test_a_study_is_a_parent_with_a_finished_run_for_every_stage(lab: Lab, uri: 
     assert "spec.json" in {item.path for item in mirror.client.list_artifacts(evaluation.info.run_id)}
 
 
+def test_arms_that_sweep_a_number_with_a_point_are_told_whole(lab: Lab, uri: str) -> None:
+    swept = "  swept: {path: [base, rl], grid: {rl.optimizer.learning_rate: [0.0003, 0.003]}}\n"
+    lab.edit("study/quickstart.yaml", "evaluate: [eval]", f"{swept}evaluate: [eval]")
+    plan = lab.plan()
+    finish_all(lab, plan)
+    mirror = Mirror(plan, lab.results, uri)
+    assert set(mirror.everything().values()) == {"FINISHED"}
+    assert "swept[learning_rate=0.0003]/eval/seed0" in runs(mirror)
+    names = {model.name for model in mirror.client.search_logged_models([mirror.experiment])}
+    assert "swept[learning_rate=0·0003] rl seed0" in names
+
+
 def test_a_second_sync_changes_nothing_at_all(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     finish_all(lab, plan)

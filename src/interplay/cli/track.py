@@ -39,8 +39,16 @@ def run(args: argparse.Namespace) -> int:
         plans = [plan_study(CONFIGS, args.study, args.scale or default_scale())]
         if not _started(plans[0]):
             raise UserError(f"track sync: {RESULTS} has nothing of study {args.study} at scale {plans[0].scale}")
+    failed = []
     for plan in plans:
-        say(_sync(plan, args.to))
+        try:
+            say(_sync(plan, args.to))
+        except UserError as error:
+            if not args.all:
+                raise
+            failed.append(f"{plan.study} at {plan.scale}: {error}")
+    if failed:
+        raise UserError("; ".join(failed))
     return 0
 
 

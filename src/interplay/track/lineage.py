@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 DATA = (*SETS, "corpus")
 """Kinds that are shown as datasets."""
+BARRED = str.maketrans({"/": " ", ".": "·", ":": " ", "%": " ", '"': None, "'": None})
+"""What MLflow allows in no model's name, such as the point of an arm `rl[learning_rate=0.1]`, -> what stands there."""
 
 
 def models(client: Any, experiment: str) -> dict[str, str]:
@@ -103,7 +105,7 @@ def outputs(mirror: "Mirror", run: Any, stage: Stage, record: dict[str, Any]) ->
             continue
         model = mirror.client.create_logged_model(
             mirror.experiment,
-            name=f"{name.replace('/', ' ')}{f' step {step}' if step else ''}",
+            name=f"{name.translate(BARRED)}{f' step {step}' if step else ''}",
             source_run_id=run.info.run_id,
             tags={"stage.digest": ref, "path": f"results/{stage.kind}/{ref.replace('@', '/checkpoints/')}/model"},
             params={**where, "kind": stage.kind},
