@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from interplay.report import claims, frame, present
 from interplay.report.frame import Results
 from interplay.schema.report import Claim
+from interplay.schema.report import Test as Asserted
 
 PLAIN, BOLD = [0.30, 0.32, 0.34], [0.50, 0.55, 0.54]
 """Entropy at the end of three runs; the differences are .20, .23, .20: .21 [.167, .253]."""
@@ -76,3 +77,29 @@ def test_swapped_arms_turn_the_sign(tmp_path: Path) -> None:
 def test_a_claim_is_of_a_band_or_of_a_record(test: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="give either band or recorded"):
         Claim.model_validate({"says": "so", "test": {"value": "strict_pass@1", "arm": "a", "within": [0, 1], **test}})
+
+
+def test_a_value_may_be_claimed_on_one_side_alone() -> None:
+    for bound in ({"at_least": 0.5}, {"at_most": 0.5}, {"within": [0.5, 1.0]}):
+        Asserted.model_validate({"value": "strict_pass@1", "arm": "a", "band": "id", **bound})
+    given = {"value": "strict_pass@1", "arm": "a", "band": "id"}
+    for bound, says in (
+        ({}, "value takes one of within"),
+        ({"at_least": 0.1, "at_most": 0.5}, "value takes one of within"),
+        ({"at_least": 0.5, "against": "b"}, "no against"),
+        ({"at_least": -0.5}, r"at_least = -0.5 must lie in \[0, 1\]"),
+        ({"at_most": 50}, r"at_most = 50 must lie in \[0, 1\]"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            Asserted.model_validate({**given, **bound})
+
+
+def test_a_share_of_nearly_all_stands_although_its_interval_reaches_beyond_one(tmp_path: Path) -> None:
+    """0.98, 1, 0.94: .973 [.897, 1.049]."""
+    found = results(tmp_path, plain=[0.98, 1.0, 0.94])
+    assert judge(found, value="entropy_last", arm="plain", at_least=0.5).verdict == "supported"
+    judged = judge(found, value="entropy_last", arm="plain", within=[0.5, 1.0])
+    assert (judged.verdict, judged.estimate.high) == ("inconclusive", pytest.approx(1.049, abs=1e-3))
+    assert present.claim(judge(found, value="entropy_last", arm="plain", at_least=0.5))["tested"].endswith(
+        "plain at least 0.500 "
+    )

@@ -189,6 +189,26 @@ PAPERS = (
         "A length term within the group keeps right answers short.",
     ),
     Paper(
+        "HPT (a unified view of post-training)", "2509.04419", "methods/zero_variance", "fight",
+        "Learning a demonstration where all rollouts fail, and from rollouts elsewhere, beats SFT, RL and one after the other.",
+        "hpt",
+    ),
+    Paper(
+        "Guide", "2506.13923", "methods/zero_variance", "fight",
+        "Hints for prompts at which all rollouts fail, learnt from as if they had not been given, solve more than GRPO does.",
+        "guide",
+    ),
+    Paper(
+        "R^3", "2601.19620", "methods/zero_variance", "fight",
+        "Past successes brought back into groups that fail keep GRPO learning from hard prompts.",
+        "r3",
+    ),
+    Paper(
+        "COPO", "2508.04138", "methods/zero_variance", "fight",
+        "Comparing prompts with each other, too, gives an advantage to groups that all pass or all fail.",
+        "copo",
+    ),
+    Paper(
         "NPO", "2404.05868", "methods/unlearn", "main",
         "Negative preference optimisation forgets what it is to forget and keeps the rest, where gradient ascent destroys the "
         "model.",

@@ -21,6 +21,7 @@ def claim(item: claims.Judged) -> dict[str, Any]:
     test, found = item.claim.test, item.estimate
     signed, metric = test.difference is not None, test.metric
     told_in = measure.of(metric)
+    unit = told_in.unit_of_differences if signed else told_in.unit
     subject = f"{test.arm} − {test.against}" if signed else test.arm
     return {
         "says": item.claim.says,
@@ -30,10 +31,10 @@ def claim(item: claims.Judged) -> dict[str, Any]:
         "verdict": item.verdict,
         "chip": CHIPS[item.verdict],
         "reason": item.reason,
-        "tested": f"{_what(test)} of {subject} {_range(*claims.bounds(test), told_in)}",
+        "tested": f"{_what(test)} of {subject} {_range(*claims.bounds(test), told_in, unit)}",
         "picture": forest.svg(found, claims.bounds(test), signed, told_in),
         "estimate": _minus(told_in.shown(found.value, signed)) if found.seeds else "",
-        "unit": told_in.unit_of_differences if signed else told_in.unit,
+        "unit": unit,
         "interval": _minus(words.interval(found, signed, metric).removesuffix(words.OVER_PROMPTS)),
         "per_seed": _minus(words.per_seed(found, signed, metric)),
         "over": found.over,
@@ -48,12 +49,12 @@ def _what(test: Test) -> str:
     return f"{test.recorded}: {test.metric}" if test.recorded else tables.label(test.band, test.metric)
 
 
-def _range(low: float, high: float, told_in: Measure) -> str:
+def _range(low: float, high: float, told_in: Measure, unit: str) -> str:
     if high == float("inf"):
-        return f"at least {_minus(told_in.shown(low))} {told_in.unit_of_differences}"
+        return f"at least {_minus(told_in.shown(low))} {unit}".rstrip()
     if low == -float("inf"):
-        return f"at most {_minus(told_in.shown(high))} {told_in.unit_of_differences}"
-    return f"within {told_in.shown(low)} to {told_in.shown(high)} {told_in.unit}"
+        return f"at most {_minus(told_in.shown(high))} {unit}".rstrip()
+    return f"within {told_in.shown(low)} to {told_in.shown(high)} {unit}".rstrip()
 
 
 def table(name: str, grid: tables.Grid) -> dict[str, Any]:

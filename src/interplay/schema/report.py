@@ -142,10 +142,11 @@ class Figure(Model):
 
 
 class Test(Model):
-    """What a claim asserts. Either `value` within a range, or `difference` of two arms on one side of a bound."""
+    """What a claim asserts: `value` in a range or on one side of a bound, or `difference` of two arms on one side of a bound."""
 
     value: str | None = None
-    """Metric of `arm` on `band`, to lie `within` [low, high]; metrics and bounds are fractions, not percent."""
+    """Metric of `arm` on `band`, to lie `within` [low, high], `at_least` or `at_most`; metrics and bounds are fractions, not
+    percent. A share that may be all of them, such as a recorded one, wants `at_least`: its interval may reach beyond 1."""
     difference: str | None = None
     """Metric of `arm` minus that of `against`, on `band`."""
     band: str = ""
@@ -160,9 +161,9 @@ class Test(Model):
     within: tuple[float, float] | None = None
     """Range of `value`, ends included, in [0, 1] but for what is recorded."""
     at_least: float | None = None
-    """Least `difference`, in [-1, 1]; of nll in nats per token."""
+    """Least `difference`, in [-1, 1], of nll in nats per token; or least `value`, in [0, 1] but for what is recorded."""
     at_most: float | None = None
-    """Largest `difference`, in [-1, 1]; of nll in nats per token."""
+    """Largest `difference` or `value`, likewise."""
 
     @model_validator(mode="after")
     def _one_place(self) -> "Test":
@@ -186,8 +187,8 @@ class Test(Model):
         if self.value is not None:
             if self.value == NLL:
                 raise ValueError("value = 'nll' has no range that holds for every model; claim a difference of nll")
-            if self.within is None or self.against or self.at_least is not None or self.at_most is not None:
-                raise ValueError("value takes within: [low, high] and no other bound")
+            if self.against or sum(bound is not None for bound in (self.within, self.at_least, self.at_most)) != 1:
+                raise ValueError("value takes one of within: [low, high], at_least, at_most, and no against")
         else:
             if self.against is None or self.within is not None or (self.at_least is None) == (self.at_most is None):
                 raise ValueError("difference takes against and one of at_least, at_most")
@@ -204,8 +205,9 @@ class Test(Model):
         if self.within is not None and self.value not in UNBOUNDED and not 0 <= self.within[0] <= self.within[1] <= 1:
             raise ValueError(f"within = {list(self.within)} must hold 0 <= low <= high <= 1: fractions, not percent")
         for key, bound in (("at_least", self.at_least), ("at_most", self.at_most)):
-            if bound is not None and abs(bound) > 1 and self.difference not in UNBOUNDED:
-                raise ValueError(f"{key} = {bound:g} must lie in [-1, 1]: fractions, not percent")
+            least = -1 if self.value is None else 0
+            if bound is not None and not least <= bound <= 1 and self.metric not in UNBOUNDED:
+                raise ValueError(f"{key} = {bound:g} must lie in [{least}, 1]: fractions, not percent")
         return self
 
 
