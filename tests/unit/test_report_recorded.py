@@ -100,6 +100,4 @@ def test_a_share_of_nearly_all_stands_although_its_interval_reaches_beyond_one(t
     assert judge(found, value="entropy_last", arm="plain", at_least=0.5).verdict == "supported"
     judged = judge(found, value="entropy_last", arm="plain", within=[0.5, 1.0])
     assert (judged.verdict, judged.estimate.high) == ("inconclusive", pytest.approx(1.049, abs=1e-3))
-    assert present.claim(judge(found, value="entropy_last", arm="plain", at_least=0.5))["tested"].endswith(
-        "plain at least 0.500 "
-    )
+    assert present.claim(judge(found, value="entropy_last", arm="plain", at_least=0.5))["tested"].endswith("plain at least 0.500")
