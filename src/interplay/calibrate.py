@@ -1,5 +1,6 @@
 """Pin a scale's band edges from the base alone: pass rate per op on held-out prompts, before any RL result is seen."""
 
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from interplay.schema.run import Run
 from interplay.stage import run_stage
 from interplay.store import artifact
 from interplay.study.plan import Plan, Stage
+from interplay.track import payloads
 
 EDGE = (0.05, 0.50)
 """Strict pass@1 of the base on an op of the edge."""
@@ -53,10 +55,12 @@ def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -
     asked = next(stage for stage in plan.stages.values() if stage.kind == "evaluate")
     spec = asked.spec.model_copy(update={"num_samples": SAMPLES})
     evaluate = Stage.make("evaluate", spec, {"model": base.digest, "data": problems.digest}, asked.run, "calibrate/evaluate")
-    for stage in (problems, evaluate):
-        out = artifact.folder(results, stage.kind, stage.digest)
+    folders = [artifact.folder(results, stage.kind, stage.digest) for stage in (problems, evaluate)]
+    for out, stage in zip(folders, (problems, evaluate), strict=True):
         artifact.write_json(out / "stage.json", stage.as_json())
         run_stage(out)
+    if os.environ.get(payloads.SWITCH) != "0":
+        payloads.add(results, [], folders)  # what lies in results/ and is not stored stops the next `dvc pull`
     measured = artifact.record(artifact.folder(results, "evaluate", evaluate.digest))["metrics"]["op"]
     return {op: float(measured[str(op)]["strict_pass@1"]) for op in ops}
 

@@ -112,6 +112,14 @@ def test_after_clone_and_pull_there_is_nothing_to_do_and_a_missing_payload_is_na
     assert not list(clone.folder.glob("results/*/*/telemetry.json"))
 
 
+def test_what_calibrating_measured_does_not_stop_the_next_pull(clone: Clone) -> None:
+    clone.must("dvc", "pull")
+    before = set(clone.folder.glob("results/evaluate/*"))
+    clone.run("interplay", "calibrate", "quickstart", "--scale", "smoke", "--prompts", "2", "--max-op", "4")
+    assert len(set(clone.folder.glob("results/evaluate/*")) - before) == 1
+    clone.must("dvc", "pull")
+
+
 @pytest.mark.slow
 def test_a_missing_payload_that_the_remote_has_is_fetched_before_the_first_job(clone: Clone, origin: Clone) -> None:
     clone.must("dvc", "pull")

@@ -44,14 +44,16 @@ def obtainable(folder: Path) -> None:
         artifact.check(folder)
 
 
-def add(results: Path, plans: Iterable[Plan]) -> list[str]:
-    """Store what is finished, here in full, and not stored yet: artifacts and what was kept of the studies. Returns their paths.
+def add(results: Path, plans: Iterable[Plan], more: Iterable[Path] = ()) -> list[str]:
+    """Store what is finished, here in full, and not stored yet: artifacts and what was kept of the studies, and `more` finished
+    artifacts, which are of no study. Returns their paths.
 
     Raises UserError in one line when DVC would not."""
     if not in_project():
         return []
     held = _held(results)
-    new = {path: token for path, token in _finished(results, plans).items() if held.get(path) != token and _complete(path)}
+    found = _finished(results, plans) | {folder.as_posix(): folder.name for folder in more}
+    new = {path: token for path, token in found.items() if held.get(path) != token and _complete(path)}
     if new:
         for kind in sorted({Path(path).parent.name for path in new}):
             if not pointer(results, kind).exists():  # DVC takes a first artifact only where there is a pointer, be it to nothing
