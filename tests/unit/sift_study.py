@@ -1,5 +1,6 @@
 """A study whose problem set is filtered, for tests of what a plan makes of problem sets."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,8 @@ tables:
 
 def enter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand in a project with the configs of this one but for its studies."""
-    (folder / "configs/study").mkdir(parents=True)
-    for part in (ROOT / "configs").iterdir():
-        if part.name not in ("study", "plans"):
-            (folder / "configs" / part.name).symlink_to(part)
+    shutil.copytree(ROOT / "configs", folder / "configs", ignore=shutil.ignore_patterns("study", "plans"))
+    (folder / "configs/study").mkdir()
     monkeypatch.chdir(folder)
     return folder
 

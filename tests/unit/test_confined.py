@@ -88,6 +88,79 @@ def test_a_study_includes_no_file_from_outside_the_folder_of_studies(lab: Lab, e
     assert "leads out of the folder of the studies" in message
 
 
+UP = "${oc.decode:.}./${oc.decode:.}./${oc.decode:.}./outside"
+"""To a reader of the text no file; to Hydra, which resolves it, one above the project."""
+
+
+@pytest.mark.parametrize(("file", "place"), [(STUDY, DEFAULTS), ("config.yaml", DEFAULTS), ("task/op_dag.yaml", "name: op_dag")])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        f"optional /task@_here_: {UP}",
+        f"optional /task@_here_: ['{UP}']",
+        f"/task@_here_: '{UP}'",
+        f"'/task/{UP}@_here_'",
+        "optional /task@${oc.decode:more}: op_dag",
+    ],
+)
+def test_no_item_of_a_defaults_list_holds_an_interpolation(lab: Lab, file: str, place: str, entry: str) -> None:
+    head = "defaults:\n" if place != DEFAULTS else ""
+    message = refused(lab, place, f"{head}  - {entry}\n{place}", file)
+    assert message.startswith(f"configs/{file}:")
+    assert "an interpolation cannot choose a file; write its name out" in message
+
+
+def test_a_file_whose_name_hydra_would_resolve_is_no_study(lab: Lab) -> None:
+    (lab.configs / "study/${oc.decode:edge}.yaml").write_text("question: Which?\n")
+    with pytest.raises(UserError, match="a file's name holds no"):
+        lab.plan("${oc.decode:edge}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x: &x {defaults: [/task@more: ../../../outside]}\n<<: *x\n",
+        "!!merge x: {defaults: [/task@more: ../../../outside]}\n",
+        "<<: {hydra: {searchpath: [more]}}\n",
+    ],
+)
+@pytest.mark.parametrize("file", [STUDY, "config.yaml", "task/op_dag.yaml"])
+def test_a_defaults_list_does_not_come_in_by_a_merge(lab: Lab, file: str, text: str) -> None:
+    path = lab.configs / file
+    path.write_text(f"{path.read_text()}\n{text}")
+    with pytest.raises(UserError, match=r"a file's own first keys are written out, not merged"):
+        lab.plan()
+
+
+@pytest.mark.parametrize("name", ['"null"', '"~"', "!!binary b3V0c2lkZQ=="])
+def test_a_name_that_hydra_reads_otherwise_hides_no_file(lab: Lab, name: str) -> None:
+    for file in ("null", "~"):
+        (lab.configs / f"task/{file}.yaml").write_text("defaults: [/task@more: ../../../outside]\n")
+    message = refused(lab, DEFAULTS, f"  - optional /task@more: {name}\n{DEFAULTS}")
+    assert "leads out of the folder of the studies" in message or "must be the name of a file, as text" in message
+
+
+def test_what_the_main_file_includes_is_read_as_far_as_it_leads(lab: Lab) -> None:
+    (lab.configs / "task/more.yaml").write_text("defaults: [/task@more: ../../../outside]\n")
+    message = refused(lab, DEFAULTS, f"  - task@more: more\n{DEFAULTS}", "config.yaml")
+    assert message.startswith("configs/task/more.yaml:1: defaults./task@more = ../../../outside")
+
+
+def test_a_file_that_hydra_brings_along_is_not_composed(lab: Lab) -> None:
+    message = refused(lab, DEFAULTS, f"  - optional /hydra/job_logging@more: disabled\n{DEFAULTS}")
+    assert "hydra/job_logging: only the files of the folder of the studies are composed" in message
+
+
+@pytest.mark.parametrize("link", ["task/linked.yaml", "linked"])
+def test_a_yaml_file_is_not_reached_through_a_link_out_of_the_folder(lab: Lab, link: str, tmp_path: Path) -> None:
+    (lab.configs / link).symlink_to(tmp_path / ("outside.yaml" if link.endswith(".yaml") else ""), target_is_directory=True)
+    entry = "/task@more: linked" if link.endswith(".yaml") else "/linked@more: outside"
+    message = refused(lab, DEFAULTS, f"  - {entry}\n{DEFAULTS}")
+    assert message.startswith(
+        f"configs/{'task/linked' if link.endswith('.yaml') else 'linked/outside'}.yaml: a link that leads out"
+    )
+
+
 def test_a_project_adds_no_folder_to_where_studies_are_composed_from(lab: Lab, tmp_path: Path) -> None:
     addition = f"hydra: {{searchpath: ['file://{tmp_path}']}}\nstudies:"
     assert "configs/config.yaml:7: hydra: only the files of configs/ are composed" in refused(

@@ -32,6 +32,10 @@ def sources(configs: Path, chosen: dict[str, str]) -> list[Source]:
 def read(configs: Path, path: Path) -> yaml.Node:
     """The file's nodes, with their lines. Raises UserError when it is not one mapping with distinct string keys."""
     shown = name_of(configs, path)
+    if path.exists() and not path.resolve().is_relative_to(configs.resolve()):
+        raise UserError(
+            f"{shown}: a link that leads out of {configs.name}/, where all of a study lies; put the file itself there"
+        )
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -49,6 +53,7 @@ def read(configs: Path, path: Path) -> yaml.Node:
     if not isinstance(root, yaml.MappingNode):
         raise UserError(f"{shown}:1: must hold keys and values, such as `question: ...`")
     _distinct(root, shown, set())
+    _written_out(root, shown)
     return root
 
 
@@ -95,17 +100,29 @@ def _distinct(node: yaml.Node, shown: str, open_nodes: set[int]) -> None:
         _distinct(value, shown, open_nodes)
 
 
+def _written_out(root: yaml.MappingNode, shown: str) -> None:
+    """No merge among the file's first keys: it could bring in a defaults list that `item` does not see and Hydra does."""
+    if merge := next((key for key, _ in root.value if key.tag.endswith(":merge")), None):
+        raise UserError(f"{shown}:{line(merge)}: {merge.value}: a file's own first keys are written out, not merged")
+
+
 def confined(configs: Path, chosen: dict[str, str]) -> None:
     """Raises UserError, with file and line, when a study or scale, or what it includes, is not read from below `configs`: Hydra
     itself would follow `../..`, and look in further folders that `config.yaml` names."""
+    for group, name in chosen.items():
+        if "${" in name:  # Hydra would resolve it to the name of another file
+            raise UserError(f"{configs.name}/{group}/{name}.yaml: a file's name holds no ${{; name it otherwise")
     main = configs / "config.yaml"
     if main.is_file():
         root = Source(name_of(configs, main), (), read(configs, main))
-        list(_defaults(root, ""))
         if (hydra := item(root.root, "hydra")) is not None:
             raise UserError(
                 f"{root.file}:{line(hydra)}: hydra: only the files of {configs.name}/ are composed; take the key away"
             )
+        for wanted in _defaults(root, ""):
+            # Its study and its scale give way to the chosen ones, and may be broken.
+            if wanted is not None and (wanted.group not in chosen or wanted.package != (wanted.group,)):
+                _included(configs, wanted, (root.file,))
     sources(configs, chosen)
 
 
@@ -131,15 +148,19 @@ def _with_defaults(configs: Path, group: str, name: str, package: tuple[str, ...
         if wanted is None:
             found.append(own)
             continue
-        if not (configs / wanted.group / f"{wanted.name}.yaml").is_file():
-            if wanted.optional:
-                continue
-            raise UserError(f"{wanted.at}: {_no_file(configs, wanted)}")
-        inner = f"{configs.name}/{wanted.group}/{wanted.name}.yaml"
-        if inner in (*outer, own.file):
-            raise UserError(f"{wanted.at}: files that include each other in a circle")
-        found += _with_defaults(configs, wanted.group, wanted.name, wanted.package, (*outer, own.file))
+        found += _included(configs, wanted, (*outer, own.file))
     return found if own in found else [*found, own]
+
+
+def _included(configs: Path, wanted: _Wanted, outer: tuple[str, ...]) -> list[Source]:
+    """The file that an item of a defaults list names, with what it includes; none where it is optional and not there."""
+    if not (configs / wanted.group / f"{wanted.name}.yaml").is_file():
+        if wanted.optional:
+            return []
+        raise UserError(f"{wanted.at}: {_no_file(configs, wanted)}")
+    if f"{configs.name}/{wanted.group}/{wanted.name}.yaml" in outer:
+        raise UserError(f"{wanted.at}: files that include each other in a circle")
+    return _with_defaults(configs, wanted.group, wanted.name, wanted.package, outer)
 
 
 def _no_file(configs: Path, wanted: _Wanted) -> str:
@@ -175,13 +196,18 @@ def _defaults(source: Source, group: str) -> Iterator[_Wanted | None]:
             for option in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                 if not isinstance(option, yaml.ScalarNode):
                     raise UserError(f"{at}.{key.value}: must be the name of a file")
-                if option.value not in ("", "null", "~"):
-                    yield _wanted(key.value, option.value, source, group, f"{at}.{key.value} = {option.value}")
+                if option.tag.endswith(":null"):
+                    continue
+                if not option.tag.endswith(":str"):  # such as !!binary, which is another text to Hydra
+                    raise UserError(f"{at}.{key.value} = {option.value}: must be the name of a file, as text")
+                yield _wanted(key.value, option.value, source, group, f"{at}.{key.value} = {option.value}")
         else:
             raise UserError(f"{at}: an item is a file's name, `group: name`, or _self_")
 
 
 def _wanted(place: str, name: str, source: Source, group: str, at: str) -> _Wanted:
+    if "${" in place + name:  # Hydra resolves it later, to whatever file
+        raise UserError(f"{at}: {place}: {name}: an interpolation cannot choose a file; write its name out")
     *words, place = place.split(" ")
     if "override" in words:
         raise UserError(f"{at}: a study cannot override the choice of another file; name what it wants instead")
@@ -197,4 +223,6 @@ def _wanted(place: str, name: str, source: Source, group: str, at: str) -> _Want
         raise UserError(
             f"{at}: {folder}/{name}: leads out of the folder of the studies; name a file below it, such as /task: op_dag"
         )
+    if inner.split("/")[0] == "hydra":  # Hydra brings files of that name along
+        raise UserError(f"{at}: {inner}: only the files of the folder of the studies are composed; take the item away")
     return _Wanted(inner, name.removesuffix(".yaml"), where, at, "optional" in words)
