@@ -26,11 +26,6 @@ def uri_of(setting: str | None = None) -> str:
     return setting or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT
 
 
-def shown(uri: str) -> str:
-    """The URI as it may be printed: without a password."""
-    return re.sub(r"//[^/@]*@", "//", uri)
-
-
 def connect(uri: str) -> "MlflowClient":
     """A client of a store that answers and has its tables. Raises OSError when none does, at once or after `PATIENCE` seconds.
 
@@ -92,13 +87,17 @@ def _reach(uri: str) -> None:
         if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
             raise OSError(f"{file} cannot be written")
         return
-    parts = urllib.parse.urlsplit(uri)
+    try:
+        parts = urllib.parse.urlsplit(uri)
+        port = parts.port
+    except ValueError:  # it would say what it takes for the port, which may be of a password
+        raise OSError("no address of a store; in a name or a password write %40 for @, %2F for /, %3A for :") from None
     scheme = parts.scheme.split("+")[0]
-    if not parts.hostname or not (parts.port or scheme in PORTS):
+    if not parts.hostname or not (port or scheme in PORTS):
         return
     if scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname):
         return
-    socket.create_connection((parts.hostname, parts.port or PORTS[scheme]), timeout=PATIENCE).close()
+    socket.create_connection((parts.hostname, port or PORTS[scheme]), timeout=PATIENCE).close()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from snakemake_logger_plugin_mlflow.events import Board, Event
-from snakemake_logger_plugin_mlflow.store import shown, uri_of
+from snakemake_logger_plugin_mlflow.redact import reason
+from snakemake_logger_plugin_mlflow.store import uri_of
 
 if TYPE_CHECKING:
     from snakemake_logger_plugin_mlflow.sink import Sink
@@ -73,9 +74,8 @@ class Worker(threading.Thread):
             self.silent_until = time.monotonic() + PAUSE
             if not self.warned:
                 self.warned = True
-                where = shown(uri_of(self.settings.tracking_uri))
-                reason = " ".join(str(error).split())[:200] or type(error).__name__
-                print(f"mlflow: {where}: {reason}; the workflow goes on without it", file=sys.stderr, flush=True)
+                said = reason(uri_of(self.settings.tracking_uri), error)
+                print(f"mlflow: {said}; the workflow goes on without it", file=sys.stderr, flush=True)
 
     def _push(self) -> None:
         sink = self._opened()

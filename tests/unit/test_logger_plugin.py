@@ -195,8 +195,7 @@ def test_a_dry_run_and_a_run_without_jobs_start_no_thread() -> None:
         handler.close()
 
 
-def test_an_address_is_shown_without_its_password_and_names_are_made_fit() -> None:
-    assert store.shown("https://me:word@host/x") == "https://host/x"
+def test_names_are_made_fit_and_a_store_that_is_not_there_refuses() -> None:
     assert store.metric_key("edge/strict_pass@1 [%]") == "edge/strict_pass_at_1 ___"
     with pytest.raises(OSError, match=r"refused"):
         store.connect("http://127.0.0.1:9")

@@ -60,9 +60,8 @@ def _started(plan: Plan) -> bool:
 
 def _sync(plan: Plan, to: str | None) -> str:
     from interplay.track import marker
-    from interplay.track.live import reason
     from interplay.track.mirror import Mirror
-    from snakemake_logger_plugin_mlflow import store
+    from snakemake_logger_plugin_mlflow import redact, store
 
     uri, begun = store.uri_of(to), time.monotonic()
     try:
@@ -70,7 +69,7 @@ def _sync(plan: Plan, to: str | None) -> str:
             states = Mirror(plan, RESULTS, uri).everything()
             marker.settle(plan, RESULTS, uri, states)
     except Exception as error:
-        raise UserError(f"track sync: {reason(uri, error)}") from None
+        raise UserError(f"track sync: {redact.reason(uri, error)}") from None
     found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
     spent = time.monotonic() - begun
-    return f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.shown(uri)}, {spent:.1f} s"
+    return f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {redact.shown(uri)}, {spent:.1f} s"

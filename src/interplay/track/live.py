@@ -15,7 +15,7 @@ from interplay.schema.terminal import say
 from interplay.study.plan import Plan
 from interplay.track import marker
 from interplay.track.found import STOPPED, Found, last_words, times
-from snakemake_logger_plugin_mlflow import store
+from snakemake_logger_plugin_mlflow import redact, store
 from snakemake_logger_plugin_mlflow.events import Job
 
 PAUSE = 300.0
@@ -106,14 +106,8 @@ class Live:
                 self.mirrors.clear()
                 if not self.warned:
                     self.warned = True
-                    said = f"mlflow: {reason(self.uri, error)}; the study goes on, complete it with `interplay track sync`"
+                    said = f"mlflow: {redact.reason(self.uri, error)}; the study goes on, complete it with `interplay track sync`"
                     say(said, error=True)
-
-
-def reason(uri: str, error: Exception) -> str:
-    """What is wrong with the store, in one line and without passwords."""
-    text = " ".join(str(error).split())[:200] or type(error).__name__
-    return f"{store.shown(uri)}: {store.shown(text)}"
 
 
 def seen(job: Job) -> Found:
