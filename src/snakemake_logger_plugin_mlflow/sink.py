@@ -47,6 +47,8 @@ class RunSink:
         started = float(header.get("started", time.time()))
         name = time.strftime("workflow %Y-%m-%d %H:%M:%S", time.localtime(started))
         self.parent = self.client.create_run(self.experiment, round(1000 * started), tags, name).info.run_id
+        self.begun: dict[int, str] = {}
+        """Jobs whose run was made and has no parameters yet: the store failed in between."""
 
     def update(self, job: Job) -> None:
         """Bring the job's run to the job's state."""
@@ -80,10 +82,13 @@ class RunSink:
             "snakemake.jobid": str(job.jobid),
             **process_tags(),
         }
-        run = self.client.create_run(self.experiment, round(1000 * job.submitted), tags, job.name()).info.run_id
+        if job.jobid not in self.begun:
+            made = self.client.create_run(self.experiment, round(1000 * job.submitted), tags, job.name())
+            self.begun[job.jobid] = made.info.run_id
+        run = self.begun[job.jobid]
         params = {"rule": job.rule, "threads": job.threads, **{f"wildcards.{key}": value for key, value in job.wildcards.items()}}
         self.client.log_batch(run, params=[Param(store.metric_key(key), str(value)) for key, value in params.items()])
-        job.run = run
+        job.run = self.begun.pop(job.jobid)
         return run
 
     def _metrics(self, job: Job) -> list[Any]:

@@ -138,6 +138,20 @@ def test_a_job_is_one_run_whose_state_follows_it(settings: dict[str, Any], monke
     assert "hunter2" not in "".join(dump(settings["tracking_uri"]))
 
 
+def test_a_store_that_fails_after_a_run_was_made_gets_the_rest_of_it_later(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, job = sink.sink(settings), board(submitted()).jobs[1]
+    with monkeypatch.context() as failing:
+        failing.setattr(told.client, "log_batch", lambda *given, **named: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            told.update(job)
+    told.update(job)
+    [run] = told.client.search_runs([told.experiment], "params.rule = 'make'")
+    assert len(told.client.search_runs([told.experiment])) == 2
+    assert run.data.params == {"rule": "make", "threads": "2", "wildcards.sample": "a"}
+
+
 def test_runs_of_a_dead_snakemake_are_closed_and_those_of_a_living_one_are_not(settings: dict[str, Any]) -> None:
     told = board(submitted())
     living = sink.sink(settings)
