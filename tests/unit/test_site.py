@@ -1,13 +1,26 @@
 """`configs/site.yaml`: what reaches sbatch, and what is refused."""
 
+import re
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from conftest import ROOT
+from pydantic import ValidationError
+from snakemake_executor_plugin_slurm.utils import set_gres_string
+from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
+from snakemake_interface_common.exceptions import WorkflowError
 
 from interplay.schema.base import UserError
 from interplay.schema.site import Site
 from interplay.study import site
+from interplay.study.graph import Graph
+
+
+class Job(NamedTuple):
+    """What of Snakemake's jobs its executor looks at."""
+
+    resources: dict[str, Any]
 
 
 def written(folder: Path, text: str) -> Site:
@@ -27,8 +40,45 @@ def test_no_file_and_an_empty_one_are_the_usual_site(tmp_path: Path) -> None:
 
 
 def test_what_a_site_names_reaches_sbatch(tmp_path: Path) -> None:
-    at = written(tmp_path, "account: lab-7\nqos: low\nwarn_seconds: 300\noptions: [--exclude=node7, --constraint=a100]\n")
-    assert site.extra(at) == "--signal=USR1@300 --account=lab-7 --qos=low --exclude=node7 --constraint=a100"
+    at = written(tmp_path, "{account: lab-7, qos: low, constraint: a100|h100, warn_seconds: 300, options: [--exclude=node7]}\n")
+    assert site.extra(at) == "--signal=USR1@300 --exclude=node7"
+    assert site.named(at) == {"slurm_account": "lab-7", "qos": "low", "constraint": "a100|h100"}
+
+
+def test_a_list_of_nodes_is_kept_from_the_shell() -> None:
+    at = Site(options=["--exclude=node[1-4,7]"])
+    assert site.extra(at) == "--signal=USR1@120 '--exclude=node[1-4,7]'"
+
+
+def test_a_name_that_the_site_leaves_open_is_no_resource_at_all(tmp_path: Path) -> None:
+    asked = Graph(tmp_path, []).resources()
+    assert not {"slurm_account", "qos", "constraint"} & asked.keys()
+    assert "qos" in Graph(tmp_path, [], Site(qos="low")).resources()
+
+
+def test_whatever_the_executor_refuses_among_further_options_is_refused_here() -> None:
+    """Each of its patterns is for an option's long name, and some for a short one too."""
+    for pattern in get_forbidden_slurm_options():
+        names = re.findall(r"--([a-z-]+)", pattern)
+        assert names
+        for name in names:
+            with pytest.raises(ValidationError):
+                Site(options=[f"--{name}=1"])
+    for short in ("--nodelist=node-J", "--nodelist=node-c"):
+        with pytest.raises(ValidationError):
+            Site(options=[short])
+
+
+@pytest.mark.parametrize("model", ["h100", "tesla_v100", "a100.80gb"])
+def test_a_type_of_gpu_is_what_the_executor_takes(model: str) -> None:
+    assert set_gres_string(Job({"gpu": 2, "gpu_model": Site(gpu_model=model).gpu_model})) == f" --gpus={model}:2"
+
+
+def test_a_type_of_gpu_that_the_executor_refuses_is_refused_here() -> None:
+    with pytest.raises(WorkflowError):
+        set_gres_string(Job({"gpu": 2, "gpu_model": "a100-80gb"}))
+    with pytest.raises(ValidationError):
+        Site(gpu_model="a100-80gb")
 
 
 @pytest.mark.parametrize(
@@ -43,13 +93,26 @@ def test_stages_with_gpus_have_a_partition_of_their_own(tmp_path: Path, text: st
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("acount: lab", "configs/site.yaml: acount: unknown key 'acount'; did you mean 'account'"),
-        ("account: lab; rm", "configs/site.yaml: account = 'lab; rm'"),
+        ("acount: lab", "configs/site.yaml:1: acount: unknown key 'acount'; did you mean 'account'"),
+        ("qos: low\naccount: lab; rm", "configs/site.yaml:2: account = 'lab; rm'"),
+        ("account: lab\nqos: low\naccount: other", "configs/site.yaml:3: 'account' stands twice; it stood in line 1 already"),
         ("options: ['--comment=a b']", "write --name=value"),
-        ("options: ['$(reboot)']", "write --name=value"),
-        ("warn_seconds: 0", "configs/site.yaml: warn_seconds = 0"),
-        ("- account", "configs/site.yaml"),
-        ("account: [", "configs/site.yaml: not readable"),
+        ("options: ['--nice=$(reboot)']", "write --name=value"),
+        *(
+            (f'options: ["--nice={letter}"]', "write --name=value")
+            for letter in ["\\t7", "(", ")", "*", "?", "#", "~", "{a,b}", "!"]
+        ),
+        (
+            "# ours\noptions: [--qos=low]",
+            "configs/site.yaml:2: options = ['--qos=low']: '--qos=low' has no place here: write the key qos",
+        ),
+        ("options: [--mem=7]", "memory_mb"),
+        ("gpu_model: a100-80gb", "configs/site.yaml:1: gpu_model = 'a100-80gb': should be letters, digits, dots and underscores"),
+        ("warn_seconds: 0", "configs/site.yaml:1: warn_seconds = 0"),
+        ("- account", "configs/site.yaml:1: must hold keys and values"),
+        ("account: [", "configs/site.yaml:1: not YAML"),
+        ("account: 2026-13-45", "configs/site.yaml: not readable"),
+        ("account: !new a", "configs/site.yaml:1: not YAML"),
     ],
 )
 def test_what_is_wrong_is_refused_in_one_line(tmp_path: Path, text: str, says: str) -> None:

@@ -16,7 +16,7 @@ COMMANDS = {
     "sbatch": '#!/bin/sh\necho "$@" >> submitted\necho 1\n',
     "srun": '#!/bin/bash\nwhile [[ "$1" == -* ]]; do shift; done\nexec "$@"\n',
     "sinfo": "#!/bin/sh\necho PARTITION\necho 'main*'\n",
-    **dict.fromkeys(("sacct", "squeue", "scancel", "sacctmgr", "scontrol"), SILENT),
+    **dict.fromkeys(("sacct", "squeue", "scancel", "sacctmgr", "scontrol", "sshare"), SILENT),
 }
 
 
@@ -33,17 +33,32 @@ def cluster(finished: Laboratory, tmp_path: Path) -> Laboratory:
     return laboratory
 
 
-def test_a_job_may_be_requeued_and_is_warned_before_its_time_is_up(cluster: Laboratory) -> None:
-    command = ["snakemake", "all", "--profile", "slurm", "--slurm-no-account", "--config", "study=quickstart", "scale=smoke"]
+def submitted(cluster: Laboratory) -> str:
+    """What the first sbatch of a study was told."""
+    command = ["snakemake", "all", "--profile", "slurm", "--config", "study=quickstart", "scale=smoke"]
     process = subprocess.Popen(command, cwd=cluster.folder, env=cluster.env, stderr=subprocess.PIPE, text=True)
-    submitted = cluster.folder / "submitted"
-    wait_for(submitted.exists)
+    file = cluster.folder / "submitted"
+    wait_for(lambda: file.exists() or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=300)
-    line = submitted.read_text().splitlines()[0]
+    said = process.communicate(timeout=300)[1]
+    assert file.exists(), said
+    return file.read_text().splitlines()[0]
+
+
+def test_a_job_may_be_requeued_and_is_warned_before_its_time_is_up(cluster: Laboratory) -> None:
+    line = submitted(cluster)
     assert " --requeue " in line
     assert " --signal=USR1@120 " in line
     assert " --mem 3000 " in line
+    assert not {"-A", "-C", "--qos="} & set(line.split()), "what the site leaves open is the cluster's choice"
+
+
+def test_what_a_site_names_is_what_a_job_is_submitted_with(cluster: Laboratory) -> None:
+    names = "{account: lab-7, qos: low, constraint: a100|h100, options: ['--exclude=node[1-4]']}\n"
+    (cluster.folder / "configs/site.yaml").write_text(names)
+    told = submitted(cluster)
+    for words in (" -A lab-7 ", " --qos=low ", " -C a100|h100 ", " --signal=USR1@120 --exclude=node[1-4] "):
+        assert words in told
 
 
 def test_the_profile_has_a_scale_of_its_own_and_the_command_line_another(laboratory: Laboratory) -> None:

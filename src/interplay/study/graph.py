@@ -97,6 +97,7 @@ class Graph:
         """What a stage asks of a cluster, by Snakemake's names: each a function of the stage's wildcards. Memory is in MiB,
         runtime in minutes; an empty name leaves the choice to the cluster."""
         asked: dict[str, Callable[[Run], int | str]] = {
+            **{name: partial(_same, value) for name, value in site.named(self.site).items()},
             "mem_mb": lambda run: run.memory_mb,
             "runtime": lambda run: run.runtime,
             "gpu": lambda run: run.gpus,
@@ -133,6 +134,10 @@ class Graph:
     def by_name(self, plan: Plan) -> Path:
         """The folder of a study's readable links."""
         return self.results / "by-name" / kept.name(plan)
+
+
+def _same(value: str, run: Run) -> str:
+    return value
 
 
 def _link_study(results: Path, plan: Plan, top: Path) -> Path:

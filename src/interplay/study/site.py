@@ -1,23 +1,38 @@
 """What Slurm is asked for beyond a stage's `run` block, from `configs/site.yaml`."""
 
+import shlex
 from pathlib import Path
+
+import yaml
 
 from interplay.schema.base import UserError, parse
 from interplay.schema.site import Site
+from interplay.study import files
 
 
 def load(configs: Path) -> Site:
     """The site, or the usual one where the file is missing or empty. Raises UserError in one line where it is wrong."""
-    import yaml
-
-    path, shown = configs / "site.yaml", f"{configs.name}/site.yaml"
+    path = configs / "site.yaml"
     if not path.exists():
         return Site()
+    root, shown = files.read(configs, path), files.name_of(configs, path)
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        tree = yaml.SafeLoader("").construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        raise files.not_yaml(error, shown) from None
+    except ValueError as error:  # such as a date that no calendar has
         raise UserError(f"{shown}: not readable: {error}") from None
-    return parse(Site, {} if tree is None else tree, shown)
+    try:
+        return parse(Site, tree, shown)
+    except UserError as error:
+        raise UserError(_with_line(str(error), shown, root)) from None
+
+
+def _with_line(message: str, shown: str, root: yaml.MappingNode) -> str:
+    """The message with the line of the key that it starts with."""
+    told = message.removeprefix(f"{shown}: ")
+    named = [key for key, _ in root.value if told.startswith(str(key.value))]
+    return f"{shown}:{files.line(max(named, key=lambda key: len(str(key.value))))}: {told}" if named else message
 
 
 def partition(site: Site, gpus: int) -> str:
@@ -25,8 +40,13 @@ def partition(site: Site, gpus: int) -> str:
     return (site.gpu_partition if gpus and site.gpu_partition else site.partition) or ""
 
 
+def named(site: Site) -> dict[str, str]:
+    """What Snakemake's executor knows by resources of their own -> the site's; what the site leaves open is not among them, since
+    an empty name would be handed to `sbatch`."""
+    told = {"slurm_account": site.account, "qos": site.qos, "constraint": site.constraint}
+    return {name: value for name, value in told.items() if value}
+
+
 def extra(site: Site) -> str:
-    """Options of `sbatch` for every stage."""
-    named = {"account": site.account, "qos": site.qos}
-    told = [f"--{name}={value}" for name, value in named.items() if value]
-    return " ".join([f"--signal=USR1@{site.warn_seconds}", *told, *site.options])
+    """Options of `sbatch` for every stage, as a shell reads them."""
+    return shlex.join([f"--signal=USR1@{site.warn_seconds}", *site.options])
