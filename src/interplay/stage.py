@@ -1,7 +1,8 @@
 """The runner: `python -m interplay.stage run DIGEST` makes one stage, from its `stage.json` and its inputs' artifacts alone.
 
 Exit codes: 0 the record stands; 2 something the user can mend; 3 a failure that a retry would repeat; 75 a signal asked it to
-stop (SIGTERM, SIGUSR1, Ctrl-C) and it goes on when started again; 1 anything else."""
+stop (SIGTERM, SIGUSR1, Ctrl-C) and it goes on when started again; 1 anything else, such as a time limit that came before
+anything was saved."""
 
 import argparse
 import contextlib
@@ -42,14 +43,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def _guarded(results: Path, digest: str) -> int:
     """Run the stage and turn what goes wrong into one line and an exit code."""
+    before: requeue.Marks | None = None
     try:
         stop.listen()
+        before = requeue.marks(results, digest)
         run_stage(artifact.find(results, digest))
         return 0
     except stop.StoppedError as stopped:
         stop.deafen()
-        later = "its job waits in the queue again" if requeue.requeue() else "goes on when started again"
-        return _say(stop.EXIT, f"{stopped}; {later}")
+        code, later = requeue.after_stop(before, requeue.marks(results, digest))
+        return _say(code, f"{stopped}; {later}")
     except UserError as error:
         return _say(2, str(error))
     except PermanentError as error:
