@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from conftest import ROOT
+from lab import Lab
 from pydantic import ValidationError
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 from snakemake_executor_plugin_slurm.validation import get_forbidden_slurm_options
@@ -14,7 +15,7 @@ from snakemake_interface_common.exceptions import WorkflowError
 from interplay.schema.base import UserError
 from interplay.schema.site import Site
 from interplay.study import site
-from interplay.study.graph import Graph
+from interplay.study.graph import Graph, open_graph
 
 
 class Job(NamedTuple):
@@ -122,3 +123,21 @@ def test_what_is_wrong_is_refused_in_one_line(tmp_path: Path, text: str, says: s
         written(folder, text)
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_stage_that_would_be_warned_as_it_starts_is_refused_before_any_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab, config = Lab(tmp_path), {"study": "quickstart", "scale": "smoke"}
+    monkeypatch.chdir(tmp_path)
+    assert open_graph(lab.folder, config, True).targets()
+    lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {runtime: 2}, ")
+    with pytest.raises(SystemExit) as ended:
+        open_graph(lab.folder, config, True)
+    said = capsys.readouterr().err.strip()
+    assert ended.value.code == 2
+    assert said.startswith("interplay: configs/site.yaml: warn_seconds = 120: ")
+    assert "(run.runtime: 2 of kind pretrain); grant it 3 minutes or more, or warn later" in said
+    assert "\n" not in said
+    lab.edit("scale/smoke.yaml", "runtime: 2", "runtime: 3")
+    assert open_graph(lab.folder, config, True).targets()

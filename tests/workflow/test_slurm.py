@@ -3,6 +3,8 @@
 import json
 import signal
 import subprocess
+import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -69,9 +71,30 @@ def test_the_profile_has_a_scale_of_its_own_and_the_command_line_another(laborat
         assert lock["report"] in said
 
 
-def test_slurms_warning_reaches_the_stage_through_the_snakemake_of_the_job_step(
-    finished: Laboratory, cluster: Laboratory
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_what_slurm_tells_the_snakemake_of_the_job_step_alone_reaches_the_stage(
+    finished: Laboratory, cluster: Laboratory, number: signal.Signals
 ) -> None:
+    process, out, base = job(finished, cluster)
+    stages = below(process, "interplay.stage")
+    step = [one for one in below(process, "snakemake") if one not in stages][-1]
+    step.send_signal(number)
+    stopped_with_a_save(process, cluster, out, base)
+
+
+def test_a_task_of_an_array_warns_itself_before_its_time_is_up(finished: Laboratory, cluster: Laboratory, tmp_path: Path) -> None:
+    cluster.env |= {"SLURM_ARRAY_JOB_ID": "1", "SLURM_ARRAY_TASK_ID": "1"}
+    (cluster.folder / "configs/site.yaml").write_text("warn_seconds: 600\n")
+    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 600))
+    job_name = f"interplay_{uuid.uuid4()}"
+    shown = f"JobId=1 JobName={job_name} JobState=RUNNING RunTime=0 TimeLimit=1 StartTime={end} EndTime={end} PreemptTime=None"
+    (tmp_path / "bin/scontrol").write_text(f"#!/bin/sh\n[ $1 = show ] && echo {shown} || echo $* >> requeued\n")
+    process, out, base = job(finished, cluster, saves_first=False)
+    stopped_with_a_save(process, cluster, out, base)
+
+
+def job(finished: Laboratory, cluster: Laboratory, saves_first: bool = True) -> tuple["subprocess.Popen[str]", Path, Path]:
+    """What a batch script starts for the pre-training, its folder, and that of the same stage where it was never stopped."""
     base = next(finished.folder.glob("results/pretrain/*"))
     out = cluster.folder / "results/pretrain" / base.name
     stage = artifact.read_json(base / "stage.json")
@@ -83,12 +106,16 @@ def test_slurms_warning_reaches_the_stage_through_the_snakemake_of_the_job_step(
         f"--target-jobs pretrain:digest={base.name} --config study=quickstart scale=smoke"
     )
     process = subprocess.Popen([*BEHIND, *batch.split()], cwd=cluster.folder, env=cluster.env, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: saves(out) >= 1)
-    stages = below(process, "interplay.stage")
-    step = [one for one in below(process, "snakemake") if one not in stages][-1]
-    step.send_signal(signal.SIGUSR1)
+    if saves_first:
+        wait_for(lambda: saves(out) >= 1)
+    return process, out, base
+
+
+def stopped_with_a_save(process: "subprocess.Popen[str]", cluster: Laboratory, out: Path, base: Path) -> None:
+    """The job ends where its stage has saved, and another start ends with the bytes of one that was never stopped."""
     _, errors = process.communicate(timeout=300)
-    assert artifact.done(out) or "interplay: stopped at step" in errors, errors
+    assert "interplay: stopped" in errors, errors
+    assert not artifact.done(out)
     again = cluster.run("python", "-m", "interplay.stage", "run", base.name)
     assert again.returncode == 0, again.stderr
     assert (out / "record.json").read_bytes() == (base / "record.json").read_bytes()

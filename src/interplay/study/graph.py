@@ -163,7 +163,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
     """What the Snakefile calls. Whatever is wrong with the studies leaves by one line and exit code 2, before any job."""
     results = Path("results")
     if not main_process:
-        relay.pass_on()
+        relay.pass_on(root / "configs")
         return Graph(results, [])
     try:
         _writable(results)
@@ -171,6 +171,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         at = site.load(root / "configs")
         graph = Graph(results, [plan_study(root / "configs", name, scale) for name in names], at)
         kept.restore(results, graph.stages, payloads.kinds(results))
+        _warned_in_time(graph)
         if limits := compose.limits(config):
             _within(graph, limits)
         graph.check_payloads()
@@ -186,6 +187,16 @@ def _writable(results: Path) -> None:
     existing = next(path for path in (results, *results.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
         raise UserError(f"{results}: not writable; free it with chmod, or run from a folder that is yours")
+
+
+def _warned_in_time(graph: Graph) -> None:
+    """Raises UserError where the warning ahead of a stage's time limit would come as it starts."""
+    for stage in graph.to_make():
+        if stage.run.runtime * 60 <= graph.site.warn_seconds:
+            least = graph.site.warn_seconds // 60 + 1
+            granted = f"{stage.label} is granted no longer (run.runtime: {stage.run.runtime} of kind {stage.kind})"
+            remedy = f"grant it {least} minutes or more, or warn later"
+            raise UserError(f"configs/site.yaml: warn_seconds = {graph.site.warn_seconds}: {granted}; {remedy}")
 
 
 def _within(graph: Graph, limits: dict[str, float]) -> None:
