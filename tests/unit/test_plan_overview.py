@@ -14,6 +14,7 @@ from lab import Lab, of_kind, telemetry
 from interplay import cli
 from interplay.schema.base import UserError
 from interplay.schema.run import Run
+from interplay.store import artifact
 from interplay.store.artifact import write_json
 from interplay.study import compose, estimate, overview, state
 from interplay.study.graph import open_graph
@@ -110,6 +111,46 @@ def test_time_is_the_work_at_the_median_pace_of_finished_stages_of_the_kind(lab:
     assert found.source == estimate.MEASURED
     assert found.seconds == pytest.approx(3 * 20.0)
     assert found.gpu_seconds == 0
+
+
+def test_the_start_of_a_short_run_is_not_multiplied_with_the_steps_of_a_long_one(lab: Lab) -> None:
+    for stage in of_kind(lab.plan(), "rl"):
+        lab.finish(stage, 8.0, seconds_per_step=0.05)
+    lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 400,")
+    plan = lab.plan()
+    times = made(lab, plan).times
+    start = 8.0 - 4 * 0.05
+    assert [times[stage.digest].seconds for stage in of_kind(plan, "rl")] == pytest.approx([start + 400 * 0.05] * 2)
+
+
+def test_evaluations_take_their_start_once_and_their_sampling_by_its_rate(lab: Lab) -> None:
+    before = lab.plan()
+    lab.finish_all(before, but=("evaluate",))
+    for stage in of_kind(before, "evaluate"):
+        out = lab.finish(stage, 7.0, completion_tokens_per_second=30_000.0)
+        artifact.write_json(out / "record.json", {**artifact.record(out), "metrics": {"all": {"n": 160, "length": 11.71875}}})
+    lab.edit("scale/smoke.yaml", "test: 40}", "test: 4000}")
+    plan = lab.plan()
+    times = made(lab, plan).times
+    assert times[of_kind(plan, "evaluate")[0].digest].seconds == pytest.approx(5.0 + 100 * 2.0)
+
+
+def test_a_run_that_did_not_time_its_steps_tells_no_pace_of_one_many_times_as_long(lab: Lab) -> None:
+    for stage in of_kind(lab.plan(), "rl"):
+        lab.finish(stage, 8.0)
+    lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 400,")
+    plan = lab.plan()
+    assert {made(lab, plan).times[stage.digest].source for stage in of_kind(plan, "rl")} == {estimate.ASSUMED}
+
+
+def test_of_models_of_one_size_the_run_of_about_the_same_length_tells_the_pace(lab: Lab) -> None:
+    for steps, per_step in ((4, 1.0), (400, 0.05)):
+        for stage in of_kind(lab.plan(), "rl"):
+            lab.finish(stage, per_step * steps, seconds_per_step=per_step)
+        lab.edit("scale/smoke.yaml", f"rl: {{steps: {steps},", f"rl: {{steps: {100 * steps},")
+    lab.edit("scale/smoke.yaml", "rl: {steps: 40000,", "rl: {steps: 300,")
+    plan = lab.plan()
+    assert made(lab, plan).times[of_kind(plan, "rl")[0].digest].seconds == pytest.approx(300 * 0.05)
 
 
 def test_the_pace_is_that_of_the_nearest_model_size(lab: Lab) -> None:

@@ -1,24 +1,21 @@
 """What the stages of a plan will take: from the pace of finished stages of their kind, else from FLOPs or problems at an assumed
 rate.
 
-Both sides of a pace are planned: seconds of wall clock over the cost that the finished stage's own spec foretold. So completions
-that end long before their cap, and all that surrounds the arithmetic, are in it."""
+Both sides of a pace (study/pace.py) are planned: seconds over the cost that the finished stage's own spec foretold. So
+completions that end long before their cap are in it."""
 
 import json
-import math
-import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.schema.base import UserError
 from interplay.schema.cost import Cost, costs
-from interplay.schema.kinds import SETS
 from interplay.schema.rl import RLSpec
 from interplay.schema.run import Run
 from interplay.store.artifact import split_ref
-from interplay.store.metrics import read_telemetry
-from interplay.study import disk, rates
+from interplay.study import disk, pace, rates
+from interplay.study.pace import PROBLEMS, Pace
 from interplay.study.plan import Stage
 from interplay.study.state import FINISHED, Found, Library, share_done
 
@@ -32,23 +29,6 @@ MOST_RECORDS = 200
 """Finished stages of a kind whose pace is read, the newest first."""
 
 MEASURED, ASSUMED, RATED, NOTHING = "past records", "FLOPs", "stated rates", "no estimate"
-
-PROBLEMS = "problems of "
-"""Begins the unit of work of stages whose time goes by problems; their family ends it."""
-
-
-class Pace(NamedTuple):
-    """How fast a finished stage was."""
-
-    unit: str
-    seconds_per_unit: float
-    parameters: int
-    gpus: int
-    threads: int
-    amount: float
-    """Units of the whole stage."""
-    bytes_per_item: float
-    """What it left on disk, for each problem that it holds or completion that it sampled; 0 where it does neither."""
 
 
 class Time(NamedTuple):
@@ -167,69 +147,28 @@ def said(sources: Iterable[str]) -> str:
     return "; ".join(words[source] for source in (MEASURED, ASSUMED, RATED, NOTHING) if source in set(sources)) or "nothing to do"
 
 
-def _work(stage: Mapping[str, Any], cost: Cost, known: Mapping[str, Mapping[str, Any]]) -> tuple[str, float]:
-    """What a stage's time is proportional to, and how much of it: FLOPs (tokens where the model's size is unknown), problems of
-    a family in a set or a corpus, else one stage."""
-    if cost.flops:
-        return "flops", float(cost.flops)
-    if cost.tokens or cost.sampled:
-        return "tokens", float(cost.tokens + cost.sampled)
-    problems = _problems(stage, known) if stage["kind"] in (*SETS, "corpus") else 0
-    return (f"{PROBLEMS}{rates.family(stage, known)}", float(problems)) if problems else ("stages", 1.0)
-
-
-def _problems(stage: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> int:
-    """Problems of a set, or of all that a corpus or a curated set is made of; 0 where a file's size is not told."""
-    inputs = (known.get(split_ref(ref)[0]) for role, ref in stage["deps"].items() if role.startswith("data."))
-    return int(stage["spec"].get("size") or sum(_problems(one, known) for one in inputs if one is not None))
-
-
 def _paces(kind: str, library: Library, found: Mapping[str, Found]) -> list[Pace]:
     """The paces of the newest finished stages of a kind."""
     measured = (_pace(digest, library, library.results / kind / digest) for digest in _newest(kind, found, MOST_RECORDS))
-    return [pace for pace in measured if pace is not None]
+    return [one for one in measured if one is not None]
 
 
 def _pace(digest: str, library: Library, folder: Path) -> Pace | None:
     """None where the time of the whole stage is not known."""
     known = _with_inputs(digest, library)
-    telemetry = read_telemetry(folder)
-    seconds = _seconds(telemetry, known[digest]["spec"]) if digest in known else None
-    if not seconds:
+    if digest not in known:
         return None
     stage, cost = known[digest], costs(known)[digest]
-    unit, amount = _work(stage, cost, known)
-    gpus, threads = Run(**stage["run"]).gpus, int(telemetry.get("threads", 1))
-    items = _items(unit, amount, cost)
-    return Pace(
-        unit, seconds / amount, cost.parameters or 0, gpus, threads, amount, disk.written(folder) / items if items else 0.0
-    )
-
-
-def _items(unit: str, amount: float, cost: Cost) -> float:
-    """What a stage's bytes are proportional to: the problems that it holds or the completions that it samples."""
-    return amount if unit.startswith(PROBLEMS) else float(cost.rollouts)
+    return pace.of(stage, cost, known, folder)
 
 
 def _bytes(
     stage: Mapping[str, Any], cost: Cost, paces: Mapping[str, list[Pace]], planned: Mapping[str, Mapping[str, Any]]
 ) -> float | None:
-    unit, amount = _work(stage, cost, planned)
+    unit, amount = pace.work(stage, cost, planned)
     data = unit.startswith(PROBLEMS)
     measured = [one.bytes_per_item for one in paces[stage["kind"]] if one.bytes_per_item and (one.unit == unit or not data)]
-    return disk.of_stage(stage, cost, _items(unit, amount, cost), unit.removeprefix(PROBLEMS) if data else "", measured)
-
-
-def _seconds(telemetry: Mapping[str, Any], spec: Mapping[str, Any]) -> float | None:
-    """Wall clock of a whole stage. Where that is the last attempt's alone, or a shorter run made the first steps, what its rate
-    makes of its length."""
-    if int(telemetry.get("attempts", 1)) == 1 and "continued_from" not in telemetry:
-        return telemetry.get("seconds_wall")
-    if "seconds_per_step" in telemetry and "steps" in spec:
-        return float(telemetry["seconds_per_step"]) * spec["steps"]
-    if telemetry.get("tokens_per_second") and "tokens" in spec:
-        return spec["tokens"] / float(telemetry["tokens_per_second"])
-    return None
+    return disk.of_stage(stage, cost, pace.items(unit, amount, cost), unit.removeprefix(PROBLEMS) if data else "", measured)
 
 
 def _with_inputs(digest: str, library: Library) -> dict[str, dict[str, Any]]:
@@ -257,12 +196,10 @@ def _time(
 ) -> Time:
     run = Run(**stage["run"])
     gpus, threads = run.gpus, run.cores()
-    unit, amount = _work(stage, cost, planned)
-    alike = [pace for pace in paces[stage["kind"]] if pace.unit == unit and pace.gpus == gpus]
-    if unit.startswith(PROBLEMS):
-        alike = [pace for pace in alike if pace.amount * rates.FEW >= amount]
+    unit, amount = pace.work(stage, cost, planned)
+    alike = [one for one in paces[stage["kind"]] if one.unit == unit and one.gpus == gpus and one.tells(amount)]
     if alike:
-        seconds = left * amount * _nearest(alike, cost.parameters or 0, threads)
+        seconds = pace.seconds(alike, amount, left, cost, threads)
         return Time(seconds, seconds * gpus, MEASURED)
     if cost.flops:
         seconds = left * cost.flops / (GPU_FLOPS * gpus if gpus else CPU_FLOPS * threads)
@@ -270,13 +207,3 @@ def _time(
     if unit.startswith(PROBLEMS) and (whole := rates.seconds(stage, amount, unit.removeprefix(PROBLEMS))):
         return Time(left * whole, left * whole * gpus, RATED)
     return Time(0.0, 0.0, NOTHING)
-
-
-def _nearest(paces: list[Pace], parameters: int, threads: int) -> float:
-    """Median seconds per unit of those whose model is nearest in size, and among these in threads."""
-
-    def far(pace: Pace) -> tuple[float, int]:
-        return (abs(math.log((pace.parameters + 1) / (parameters + 1))), abs(pace.threads - threads))
-
-    least = min(far(pace) for pace in paces)
-    return statistics.median(pace.seconds_per_unit for pace in paces if far(pace) == least)
