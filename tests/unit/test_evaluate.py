@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -20,6 +21,7 @@ from conftest import BEHIND
 from interplay.data import pool as pools
 from interplay.data import tokenizer
 from interplay.evaluate import run as evaluate
+from interplay.evaluate import shards
 from interplay.evaluate.passk import Samples, powers, prior, summarise
 from interplay.rl.show import show
 from interplay.rollout.request import Rollouts
@@ -189,6 +191,20 @@ def test_a_killed_evaluation_goes_on_from_its_shards_to_the_same_bytes(inputs: d
     assert json.loads(again.stdout) == expected
     assert (out / "samples.parquet").read_bytes() == (tmp_path / "whole" / "samples.parquet").read_bytes()
     assert {file: file.stat().st_mtime_ns for file in first} == stamps, "a finished shard was done again"
+
+
+def test_the_last_progress_line_shows_the_mean_over_all_samples_those_of_an_earlier_attempt_too(
+    inputs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate.run(SPEC, inputs, tmp_path / "first", HOW)
+    earlier, kept = pq.read_table(tmp_path / "first" / "samples.parquet").slice(0, 80), tmp_path / "resume" / "shards"
+    right = pa.array([True] * 60 + [False] * 20)
+    shards.write(kept, range(20), earlier.set_column(earlier.column_names.index("strict"), "strict", right))
+    capsys.readouterr()
+    metrics = evaluate.run(SPEC, inputs, tmp_path, HOW)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert metrics["all"]["strict_pass@1"] > 0.3
+    assert f" strict {metrics['all']['strict_pass@1']:.4g} " in last
 
 
 def test_samples_are_shown_with_their_problem(inputs: dict[str, Path], tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def _sample(spec: EvaluateSpec, model: Path, pool: pools.Pool, kept: Path, missi
     before = len(shards.finished(kept))
     ranks.meet()  # all have seen what is missing before the first makes any of it
     total, tokens, started = before + len(missing), 0, time.monotonic()
-    progress = Progress(total, "shards", before)
+    progress, tally = Progress(total, "shards", before), shards.Tally(kept)
     with closing(sampler), stop.holding():
         for shard in ranks.mine(missing):
             ids = list(shard)
@@ -131,7 +131,7 @@ def _sample(spec: EvaluateSpec, model: Path, pool: pools.Pool, kept: Path, missi
             shards.write(kept, shard, table)
             tokens += int(played.rollouts.lengths.sum())
             rate = tokens * worker.count() / (time.monotonic() - started)
-            progress.update(len(shards.finished(kept)), strict=float(np.mean(table["strict"].to_numpy())), tok_per_s=rate)
+            progress.update(len(shards.finished(kept)), strict=tally.strict(), tok_per_s=rate)
             if stop.asked():
                 break
         made = ranks.sums(tokens)[0]

@@ -3,9 +3,11 @@ killed evaluation does not make them again, with whatever batches and however ma
 
 A file `<start>-<stop>.parquet` holds the samples of the problems start..stop-1 of the set."""
 
+import math
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from interplay.store.artifact import write_atomic
@@ -36,6 +38,24 @@ def write(folder: Path, shard: range, samples: pa.Table) -> None:
 def read(folder: Path) -> pa.Table:
     """The samples of all shards, in the order of their problems."""
     return pa.concat_tables([pq.read_table(_file(folder, shard)) for shard in finished(folder)]).combine_chunks()
+
+
+class Tally:
+    """The share of right samples in all shards of a folder, whichever attempt or process made them; each is read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.right: dict[range, int] = {}
+        self.samples: dict[range, int] = {}
+
+    def strict(self) -> float:
+        """Of the samples so far; nan where there is none."""
+        for shard in finished(self.folder):
+            if shard not in self.right:
+                column = pq.read_table(_file(self.folder, shard), columns=["strict"])["strict"]
+                self.right[shard], self.samples[shard] = pc.sum(column).as_py() or 0, len(column)
+        samples = sum(self.samples.values())
+        return sum(self.right.values()) / samples if samples else math.nan
 
 
 def _file(folder: Path, shard: range) -> Path:
