@@ -7,7 +7,7 @@ from matplotlib.figure import Figure as Canvas
 from interplay.report import frame, tables
 from interplay.report.estimate import Estimate, uncertain_over, value
 from interplay.report.frame import Results
-from interplay.report.style import WIDTH, legend
+from interplay.report.style import WIDTH, beside, legend
 from interplay.schema.metric import ERROR
 from interplay.schema.report import Figure
 
@@ -32,10 +32,12 @@ def bars(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         return None, "Not drawn: no evaluation that counts classes of errors is there."
     columns = min(len(bands), WIDEST)
     rows = -(-len(bands) // columns)
-    canvas = Canvas(figsize=(WIDTH, rows * (HEAD + ROW * len(arms))), layout="constrained")
+    shown, height = beside(arms, ROW)
+    canvas = Canvas(figsize=(WIDTH, rows * (HEAD + height * len(arms))), layout="constrained")
     axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axis, band in zip(axes, bands, strict=False):
         _panel(axis, {arm: [found[arm, band, name] for name in names] for arm in arms}, names)
+        axis.set_yticks(range(len(arms)), shown)
         axis.set_title(band)
     for axis in axes[len(bands) :]:
         axis.set_visible(False)
@@ -62,7 +64,6 @@ def _panel(axis: Axes, shares: dict[str, list[Estimate]], names: list[str]) -> N
             if size >= 100 * LEAST and name == "none":
                 axis.text(start + size / 2, place, f"{size:.0f}", ha="center", va="center", fontsize=8, color="#1a1a1a")
         left += width
-    axis.set_yticks(places, list(shares))
     axis.set_ylim(len(shares) - 0.5, -0.5)
     axis.set_xlim(0, 100)
     axis.set_xlabel("samples (%)")

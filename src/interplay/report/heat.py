@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 from interplay.report import frame, measure, tables
 from interplay.report.estimate import Estimate, difference, uncertain_over, value
 from interplay.report.frame import Results
-from interplay.report.style import WIDTH
+from interplay.report.style import WIDTH, beside
 from interplay.schema.metric import lower_is_better
 from interplay.schema.report import Figure
 
@@ -32,14 +32,15 @@ def heat(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         return None, "Not drawn: no evaluation of it is there."
     told_in = measure.of(figure.y)
     numbers = np.array([[found[arm, column].value for column in columns] for arm in arms]) * told_in.factor
-    canvas = Canvas(figsize=(WIDTH, HEAD + ROW * len(arms)), layout="constrained")
+    names, height = beside(arms, ROW)
+    canvas = Canvas(figsize=(WIDTH, HEAD + height * len(arms)), layout="constrained")
     axis = canvas.subplots()
     colours = _paint(canvas, axis, numbers, figure)
     for row, arm in enumerate(arms):
         for place, column in enumerate(columns):
             _write(axis, (place, row), found[arm, column], figure, colours[row, place])
     axis.set_xticks(range(len(columns)), [column.removeprefix("op:") for column in columns])
-    axis.set_yticks(range(len(arms)), arms)
+    axis.set_yticks(range(len(arms)), names)
     axis.set_xlabel("" if figure.bands else "op (operations that the answer needs)")
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)

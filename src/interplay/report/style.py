@@ -1,12 +1,17 @@
 """How every figure looks: colours and markers of the arms, type, legend."""
 
+import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
+from matplotlib.textpath import TextToPath
 
 from interplay.report import frame
 from interplay.report.frame import Results
@@ -35,6 +40,10 @@ STYLE: dict[Any, Any] = {
 }
 WIDTH = 9.0
 """Inches."""
+MOST_COLUMNS, SLACK = 6, 0.98
+"""Of a legend; the share of the figure's width that it may take, since type is a little wider at other resolutions."""
+KEY, LEGEND, LINE = 0.9, 0.35, 0.18
+"""Inches beside a name in a legend: its line and all gaps; height of a legend of one row; of a line of text."""
 
 
 class Look(NamedTuple):
@@ -59,13 +68,56 @@ def look(results: Results, arm: str) -> Look:
 
 
 def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
-    """One row of names (more when the arms are many) in their colours above the panels; each name once, in the given order."""
+    """Names in their colours above the panels; each name once, in the given order. As many columns as the figure has room for;
+    the figure grows by what further rows need, so that the panels keep their size."""
     found: dict[str, Artist] = {}
     for axis in axes:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             found.setdefault(name, handle)
     names = [name for name in order if name in found] or list(found)
+    if not names:
+        return
     handles = [found[name] for name in names]
     broken = any(isinstance(handle, Line2D) and handle.get_linestyle() != "-" for handle in handles)
     length = 3.0 if broken else 1.4  # as long as the pattern of a line
-    canvas.legend(handles, names, loc="outside upper left", ncols=min(len(names), 6), handlelength=length, columnspacing=1.4)
+    shown = [wrapped(name, canvas.get_figwidth() - KEY) for name in names]
+    for columns in range(min(len(names), MOST_COLUMNS), 0, -1):
+        drawn = canvas.legend(handles, shown, loc="outside upper left", ncols=columns, handlelength=length, columnspacing=1.4)
+        width, height = _inches(canvas, drawn)
+        if width <= SLACK * canvas.get_figwidth() or columns == 1:
+            break
+        drawn.remove()
+    canvas.set_figheight(canvas.get_figheight() + max(0.0, height - LEGEND))
+
+
+def _inches(canvas: Canvas, drawn: Artist) -> tuple[float, float]:
+    """Width and height as drawn."""
+    box = drawn.get_window_extent(FigureCanvasAgg(canvas).get_renderer())
+    return box.width / canvas.dpi, box.height / canvas.dpi
+
+
+def beside(arms: Sequence[str], row: float) -> tuple[list[str], float]:
+    """The names of rows, in a column of at most a third of a figure, and the height of a row, `row` where no name needs more."""
+    names = [wrapped(arm, WIDTH / 3) for arm in arms]
+    return names, max(row, LINE * max(name.count("\n") + 1 for name in names))
+
+
+def wrapped(name: str, inches: float) -> str:
+    """The name on as many lines as that width asks for, broken behind punctuation where there is some: names of grids can be
+    wider than a figure, and a shortened one could be that of another arm."""
+    lines = [""]
+    for part in re.findall(r"[^\s,\[/+]*[\s,\[/+]?", name):
+        if lines[-1] and _wide(lines[-1] + part) > inches:
+            lines.append("")
+        for character in part:
+            if _wide(lines[-1] + character) > inches:
+                lines.append("")
+            lines[-1] += character
+    return "\n".join(lines)
+
+
+@cache
+def _wide(text: str) -> float:
+    """Inches of a line of text in the type of the figures."""
+    written = FontProperties(family=STYLE["font.family"], size=STYLE["font.size"])
+    return float(TextToPath().get_text_width_height_descent(text, written, ismath=False)[0]) / 72
