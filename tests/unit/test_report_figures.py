@@ -1,16 +1,21 @@
 """Figures whole and legible: no name leaves the paper, whatever the number of arms and the length of their names."""
 
+import itertools
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pytest
 import report_study as study
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.text import Text
 
-from interplay.report import figures, frame
+from interplay.report import alike, figures, forest, frame
+from interplay.report.estimate import Estimate
 from interplay.report.frame import Results
 from interplay.schema.report import Figure
 
@@ -78,3 +83,91 @@ def test_further_rows_of_a_legend_take_nothing_from_the_panels(tmp_path: Path) -
     few, many = (drawn(results(tmp_path / str(arms), GRID[-arms:]), figure) for arms in (2, 15))
     heights = [canvas.axes[0].get_position().height * canvas.get_figheight() for canvas in (few, many)]
     assert heights[1] > 0.95 * heights[0]
+
+
+def same_results(root: Path, steps: int = 3, **given: object) -> Results:
+    """Two arms that came out the same, and one that did not."""
+    inputs, rows = (
+        {"e": study.write_evaluation(root, "e", {2: [1], 4: [1]}), "o": study.write_evaluation(root, "o", {2: [2], 4: [1]})},
+        [],
+    )
+    for name, reward in (("one", 0.1), ("two", 0.1), ("other", 7.0)):
+        inputs[name] = study.write_record(root, name, "rl", study.RL, {})
+        study.write_steps(inputs[name], reward=[reward, 0.2, 0.3][:steps])
+        rows.append(study.arm(name, 0, ["base:pretrain:m", f"rl:rl:{name}"], "o" if name == "other" else "e"))
+    return frame.read(study.spec(rows, **given), inputs)
+
+
+@pytest.mark.parametrize("figure", [Figure(x="k", y="strict_pass", panel="band"), Figure(x="step", y="reward")])
+def test_of_curves_alike_each_shows_beneath_the_next_and_the_caption_names_them(tmp_path: Path, figure: Figure) -> None:
+    found = same_results(tmp_path)
+    lines = {line.get_label(): line.get_linewidth() for line in drawn(found, figure).axes[0].get_lines()}
+    assert lines["one"] > lines["two"] + 2
+    assert lines["two"] == lines["other"]
+    said = "one, two (in id); one, two, other (in edge)" if figure.x == "k" else "one, two"
+    assert f"The same curve, drawn one inside the other: {said}." in figures.draw(found, figure).caption
+
+
+def test_a_dozen_curves_alike_are_no_wider_than_a_finger() -> None:
+    names = [f"a{number}" for number in range(12)]
+    same = alike.groups({name: [np.zeros(3)] for name in names})
+    widths = [alike.wider(name, same) for name in names]
+    assert widths == sorted(widths, reverse=True)
+    assert len(set(widths)) == 12
+    assert (widths[0], widths[-1], alike.said({"": []})) == (alike.WIDEST, 0.0, "")
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_steps_are_whole_and_a_single_one_is_seen(tmp_path: Path, steps: int) -> None:
+    axis = drawn(same_results(tmp_path, steps), Figure(x="step", y="reward")).axes[0]
+    low, high = axis.get_xlim()
+    ticks = [tick for tick in axis.get_xticks() if low <= tick <= high]
+    assert ticks == list(range(1, steps + 1))
+    assert all(line.get_marker() not in ("", "None") for line in axis.get_lines()) == (steps == 1)
+
+
+@pytest.mark.parametrize(
+    ("ends", "written"),
+    [((0.002, 3.0), {"0.01", "0.1", "1"}), ((4e-6, 3.0), {"1e-05", "1e-04", "1e-03", "1e-02", "1e-01", "1e+00"})],
+)
+def test_a_logarithmic_axis_writes_its_numbers_in_one_form(tmp_path: Path, ends: tuple, written: set[str]) -> None:
+    root = study.write_record(tmp_path, "m1", "rl", study.RL, {})
+    study.write_steps(root, reward=list(ends))
+    inputs = {"e": study.write_evaluation(tmp_path, "e", {2: [1]}), "m1": root}
+    found = frame.read(study.spec([study.arm("rl", 0, ["base:pretrain:m", "rl:rl:m1"], "e")]), inputs)
+    axis = drawn(found, Figure(x="step", y="reward")).axes[0]
+    low, high = axis.get_ylim()
+    labels = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
+    assert {label.get_text() for at, label in labels if low <= at <= high} == written
+
+
+def colours_of(canvas: Canvas) -> tuple[float, float]:
+    low, high = canvas.axes[0].images[0].get_clim()
+    return float(low), float(high)
+
+
+def test_maps_of_shares_run_over_all_percents_and_differences_as_far_as_the_widest_map_of_the_report(tmp_path: Path) -> None:
+    wide = Figure(form="heat", x="op", y="strict_pass@1", against="one")
+    narrow = Figure(form="heat", x="band", y="strict_pass@1", bands=["edge", "id"], against="other")
+    found = same_results(tmp_path, figures={"wide": wide, "narrow": narrow})
+    assert colours_of(drawn(found, Figure(form="heat", x="op", y="strict_pass@1"))) == (0.0, 100.0)
+    assert colours_of(drawn(found, wide)) == colours_of(drawn(found, narrow)) == (-25.0, 25.0)
+    assert drawn(found, wide).axes[1].get_ylabel() == "points"
+
+
+@pytest.mark.parametrize(
+    ("claimed", "shown"),
+    [
+        ((0.02, math.inf), ["0", "+2"]),
+        ((0.0, 0.0001), ["0"]),
+        ((-0.01, 0.01), ["−1", "0", "+1"]),
+        ((-math.inf, -0.001), ["−0.1", "0"]),
+    ],
+)
+def test_a_claims_picture_names_zero_and_every_end_apart(claimed: tuple[float, float], shown: list[str]) -> None:
+    picture = forest.svg(Estimate(value=0.3, low=0.2, high=0.5, seeds=(0,)), claimed, signed=True)
+    found = re.findall(r'<text x="([\d.]+)"[^>]*>([^<]*)<', picture)
+    assert [text for _, text in found] == shown
+    places = [(float(x), forest.DIGIT * len(text)) for x, text in found]
+    assert all(x + width / 2 <= other - its / 2 for (x, width), (other, its) in itertools.pairwise(places))
+    assert all(width / 2 <= x <= forest.WIDTH - width / 2 for x, width in places)

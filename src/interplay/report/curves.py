@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogFormatter
 
-from interplay.report import extrapolate, frame
+from interplay.report import alike, extrapolate, frame
 from interplay.report.frame import Results
 from interplay.report.measure import RAW
-from interplay.report.style import WIDTH, legend, look
+from interplay.report.style import WIDTH, legend, look, whole_steps
 from interplay.schema.report import Figure
 from interplay.store import metrics
 from interplay.store.artifact import split_ref
@@ -43,8 +43,8 @@ LOSSES |= {"reward_model": "loss of pairs"}
 STEPS = {"rl": "RL step", "teach": "outer step"}
 WIDE_RANGE = 30.0
 """A quantity that is positive and spans more than this ratio is drawn on a logarithmic axis."""
-
-
+PLAIN = (1e-4, 1e5)
+"""Numbers that are written without an exponent."""
 TAIL = 10
 """The last of so many parts of a training curve is what an extrapolation is judged by: single steps are noise."""
 
@@ -66,9 +66,10 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     canvas = Canvas(figsize=(WIDTH, 3.9 if len(kinds) < 3 else 3.5), layout="constrained")
     axes = canvas.subplots(1, len(kinds), squeeze=False)[0]
     notes: list[str] = []
+    same: dict[str, alike.Groups] = {}
     for axis, kind in zip(axes, kinds, strict=True):
         of_kind = [run for run in runs if run.kind == kind]
-        _panel(results, axis, of_kind, kind, figure.y)
+        same[kind] = _panel(results, axis, of_kind, kind, figure.y)
         notes += _continue(results, axis, of_kind, figure)
         if len(kinds) > 1:
             axis.set_title(kind)
@@ -81,7 +82,7 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     what = UNITS.get(figure.y, figure.y)
     what = what if what.startswith(figure.y) else f"{figure.y}, {what},"
     absent += " Dashed: foretold from the steps before." if notes else ""
-    caption = f"{what} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{absent}"
+    caption = f"{what} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{alike.said(same)}{absent}"
     return canvas, "\n".join([caption, *notes])
 
 
@@ -122,20 +123,42 @@ def _shared(series: list[dict[int, float]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array(steps, dtype=float), np.array([[values[step] for step in steps] for values in series])
 
 
-def _panel(results: Results, axis: Axes, runs: list[Run], kind: str, key: str) -> None:
-    for arm in dict.fromkeys(run.arm for run in runs):
-        series = [run.values for run in runs if run.arm == arm]
-        drawn = look(results, arm)
-        for values in series if len(series) > 1 else []:
+def _panel(results: Results, axis: Axes, runs: list[Run], kind: str, key: str) -> alike.Groups:
+    """Draw the runs of one kind; returns which arms' means coincide."""
+    series = {arm: [run.values for run in runs if run.arm == arm] for arm in dict.fromkeys(run.arm for run in runs)}
+    means = {arm: _mean(values) for arm, values in series.items()}
+    same = alike.groups(means)
+    for arm, (steps, mean) in means.items():
+        drawn, width = look(results, arm), 2.0 + alike.wider(arm, same)
+        for values in series[arm] if len(series[arm]) > 1 else []:
             axis.plot(list(values), list(values.values()), color=drawn.color, linewidth=0.7, alpha=0.45)
-        steps, found = _shared(series)
-        axis.plot(steps, found.mean(axis=0), color=drawn.color, linestyle=drawn.line, linewidth=2.0, label=arm)
+        marker = drawn.marker if len(steps) == 1 else ""  # a line needs two points
+        pen = drawn.pen | {"marker": marker, "markersize": 3 + width}
+        axis.plot(steps, mean, linewidth=width, label=arm, **pen)
     every = [value for run in runs for value in run.values.values()]
     if min(every) > 0 and max(every) / min(every) > WIDE_RANGE:
         axis.set_yscale("log")
-        axis.yaxis.set_major_formatter(LogFormatter())
-        axis.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
+        axis.yaxis.set_major_formatter(Written())
+        axis.yaxis.set_minor_formatter(Written(labelOnlyBase=False))
     axis.set_xlabel(STEPS.get(kind, "optimiser step"))
     axis.set_ylabel(LOSSES.get(kind, "cross-entropy (nats per token)") if key == "loss" else UNITS.get(key, key))
+    whole_steps(axis)
     axis.grid(axis="y")
     axis.margins(x=0.01)
+    return same
+
+
+def _mean(series: list[dict[int, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """Steps (n,) that all seeds log, and the mean over seeds (n,)."""
+    steps, values = _shared(series)
+    return steps, values.mean(axis=0)
+
+
+class Written(LogFormatter):
+    """Numbers of a logarithmic axis in one form: all plain, or all with exponents where some are too small or large for that."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """The label of a tick, empty where matplotlib finds that there is no room for one."""
+        low, high = self.axis.get_view_interval() if self.axis else (x, x)
+        plain = low >= PLAIN[0] and high <= PLAIN[1]
+        return (f"{x:g}" if plain else f"{x:.0e}") if super().__call__(x, pos) else ""

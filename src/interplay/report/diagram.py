@@ -170,11 +170,11 @@ def _places(
         near = _neighbours(links, sweep % 2)
         for row, room in [*zip(rows, rooms, strict=True)][:: -1 if sweep % 2 else 1]:
             wanted = [sum(xs[other] for other in near[point]) / len(near[point]) if near[point] else xs[point] for point in row]
-            xs |= dict(zip(row, _spread(wanted, room, width), strict=True))
+            xs |= dict(zip(row, spread(wanted, room, width), strict=True))
     return xs
 
 
-def _spread(wanted: list[float], rooms: list[float], width: float) -> list[float]:
+def spread(wanted: list[float], rooms: list[float], width: float) -> list[float]:
     """The places in 0..width nearest to `wanted` in least squares that keep order and `rooms` (pool adjacent violators)."""
     offsets = [sum(rooms[:index]) + room / 2 for index, room in enumerate(rooms)]
     blocks: list[tuple[float, int]] = []

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import NullFormatter
 
-from interplay.report import classes, curves, frame, ladder, lineage, measure
+from interplay.report import alike, classes, curves, frame, ladder, lineage, measure
 from interplay.report.by_band import by_band
 from interplay.report.estimate import Ends, Estimate, ends, uncertain_over, value
 from interplay.report.frame import Results
@@ -73,8 +73,11 @@ def _by_k(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     canvas = Canvas(figsize=(WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
     axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     shown: list[tuple[str, Estimate]] = []
+    same: dict[str, alike.Groups] = {}
     for axis, band in zip(axes, panels, strict=False):
-        shown += _curves(results, axis, band, ks, figure.y)
+        drawn = _estimates(results, band, ks, figure.y)
+        same[band or ""] = _curves(results, axis, drawn, ks)
+        shown += [(arm, item) for arm, found in drawn.items() for item in found]
         axis.set_title(_band_title(results, band))
         axis.set_xlabel("k (samples per problem)")
     for axis in axes[len(panels) :]:
@@ -85,28 +88,31 @@ def _by_k(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     return (
         canvas,
         f"{figure.y.replace('_', ' ')}@k (unbiased) against k. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}."
+        + alike.said(same)
         + _absent(results, shown),
     )
 
 
-def _curves(results: Results, axis: Axes, band: str | None, ks: list[int], y: str) -> list[tuple[str, Estimate]]:
-    """Draw one panel; returns what it drew, by arm."""
-    shown: list[tuple[str, Estimate]] = []
-    for arm in frame.arms(results.spec):
-        found = [value(results, arm, band, f"{y}@{k}") for k in ks]
-        middle, low, high = (100 * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))
-        if np.isnan(middle).all():
-            continue
-        drawn = look(results, arm)
-        axis.fill_between(ks, low, high, color=drawn.color, alpha=0.15, linewidth=0)
-        axis.plot(ks, middle, label=arm, linewidth=1.8, markersize=4, **drawn.pen)
-        shown += [(arm, item) for item in found]
+def _estimates(results: Results, band: str | None, ks: list[int], y: str) -> dict[str, list[Estimate]]:
+    """By arm, those of which there is something."""
+    found = {arm: [value(results, arm, band, f"{y}@{k}") for k in ks] for arm in frame.arms(results.spec)}
+    return {arm: items for arm, items in found.items() if not all(np.isnan(item.value) for item in items)}
+
+
+def _curves(results: Results, axis: Axes, drawn: dict[str, list[Estimate]], ks: list[int]) -> alike.Groups:
+    """Draw one panel; returns which arms' curves coincide there."""
+    curves = {arm: 100 * np.array([(item.value, item.low, item.high) for item in items]).T for arm, items in drawn.items()}
+    same = alike.groups({arm: [middle] for arm, (middle, _, _) in curves.items()})
+    for arm, (middle, low, high) in curves.items():
+        how, more = look(results, arm), alike.wider(arm, same)
+        axis.fill_between(ks, low, high, color=how.color, alpha=0.15, linewidth=0)
+        axis.plot(ks, middle, label=arm, linewidth=1.8 + more, markersize=4 + more, **how.pen)
     axis.set_xscale("log", base=2)
     axis.set_xticks(ks, [str(k) for k in ks])
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.set_ylim(-2, 102)
     axis.grid(axis="y")
-    return shown
+    return same
 
 
 def _absent(results: Results, shown: list[tuple[str, Estimate]]) -> str:

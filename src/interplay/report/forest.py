@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable
 
+from interplay.report import diagram
 from interplay.report.estimate import Estimate
 from interplay.report.measure import SHARE, Measure
 
-WIDTH, HEIGHT, MIDDLE, ROOM = 260, 34, 10, 20
+WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
+"""Pixels; the last is what a character of a number takes."""
 
 
 def svg(found: Estimate, claimed: tuple[float, float], signed: bool, told_in: Measure = SHARE) -> str:
@@ -31,28 +33,20 @@ def svg(found: Estimate, claimed: tuple[float, float], signed: bool, told_in: Me
         *(f'<line class="mark" x1="{at(mark)}" x2="{at(mark)}" y1="1" y2="22"/>' for mark in marks),
         f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>',
         f'<circle class="estimate" cx="{at(found.value)}" cy="{MIDDLE}" r="4"/>',
-        *(
-            f'<text x="{x}" y="32" text-anchor="{_anchor(x)}">{_tick(mark, signed, told_in)}</text>'
-            for mark, x in _apart(marks, at)
-        ),
+        *_labels(marks, at, lambda mark: _tick(mark, signed, told_in)),
         "</svg>",
     ]
     return "".join(parts)
 
 
-def _apart(marks: list[float], at: Callable[[float], float]) -> list[tuple[float, float]]:
-    """The marks, with where they stand, whose numbers do not run into those before them in the list."""
-    kept: list[tuple[float, float]] = []
-    for mark in marks:
-        if all(abs(at(mark) - x) > ROOM for _, x in kept):
-            kept.append((mark, at(mark)))
-    return kept
-
-
-def _anchor(x: float) -> str:
-    return "start" if x < 16 else "end" if x > WIDTH - 16 else "middle"
+def _labels(marks: list[float], at: Callable[[float], float], written: Callable[[float], str]) -> list[str]:
+    """The number of every mark, moved aside where it would run into the next."""
+    shown = {written(mark): at(mark) for mark in sorted(marks)}
+    rooms = [DIGIT * len(text) + 4 for text in shown]
+    places = diagram.spread(list(shown.values()), rooms, WIDTH)
+    return [f'<text x="{x:.1f}" y="32" text-anchor="middle">{text}</text>' for x, text in zip(places, shown, strict=True)]
 
 
 def _tick(mark: float, signed: bool, told_in: Measure) -> str:
-    shown = f"{round(told_in.factor * mark, told_in.decimals):g}"
-    return f"+{shown}" if signed and mark > 0 else shown.replace("-", "−")
+    shown = round(told_in.factor * mark, told_in.decimals) + 0.0
+    return f"+{shown:g}" if signed and shown > 0 else f"{shown:g}".replace("-", "−")

@@ -2,7 +2,7 @@
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
@@ -25,17 +25,15 @@ ROW, HEAD = 0.42, 1.2
 
 def heat(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     """Values, or differences to an arm with a map that is centred at 0; in bold where the 95 % interval leaves 0 out."""
-    columns = figure.bands or [f"op:{op}" for op in frame.ops(results)]
-    arms = [arm for arm in frame.arms(results.spec) if arm != figure.against]
-    found = {(arm, column): _cell(results, figure, arm, column) for arm in arms for column in columns}
+    arms, columns = _rows(results, figure), _columns(results, figure)
+    found = _cells(results, figure)
     if not any(item.seeds for item in found.values()):
         return None, "Not drawn: no evaluation of it is there."
-    told_in = measure.of(figure.y)
-    numbers = np.array([[found[arm, column].value for column in columns] for arm in arms]) * told_in.factor
+    numbers = _numbers(found, figure).reshape(len(arms), len(columns))
     names, height = beside(arms, ROW)
     canvas = Canvas(figsize=(WIDTH, HEAD + height * len(arms)), layout="constrained")
     axis = canvas.subplots()
-    colours = _paint(canvas, axis, numbers, figure)
+    colours = _paint(canvas, axis, numbers, figure, _ends(results, figure, numbers))
     for row, arm in enumerate(arms):
         for place, column in enumerate(columns):
             _write(axis, (place, row), found[arm, column], figure, colours[row, place])
@@ -47,30 +45,57 @@ def heat(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     return canvas, _caption(figure, [(arm, item) for (arm, _), item in found.items()])
 
 
+def _rows(results: Results, figure: Figure) -> list[str]:
+    return [arm for arm in frame.arms(results.spec) if arm != figure.against]
+
+
+def _columns(results: Results, figure: Figure) -> list[str]:
+    return figure.bands or [f"op:{op}" for op in frame.ops(results)]
+
+
+def _cells(results: Results, figure: Figure) -> dict[tuple[str, str], Estimate]:
+    """By arm and column."""
+    columns = _columns(results, figure)
+    return {(arm, column): _cell(results, figure, arm, column) for arm in _rows(results, figure) for column in columns}
+
+
+def _numbers(found: dict[tuple[str, str], Estimate], figure: Figure) -> np.ndarray:
+    """Of all cells as they are shown, NaN where missing."""
+    return np.array([cell.value for cell in found.values()]) * measure.of(figure.y).factor
+
+
 def _cell(results: Results, figure: Figure, arm: str, column: str) -> Estimate:
     if figure.against is None:
         return value(results, arm, column, figure.y)
     return difference(results, arm, figure.against, column, figure.y)
 
 
-def _paint(canvas: Canvas, axis: Axes, numbers: np.ndarray, figure: Figure) -> np.ndarray:
-    """Draw the cells and their key; returns their colours (arms, columns, 4). Blue is the better side of a difference."""
-    known, unit = numbers[~np.isnan(numbers)], measure.of(figure.y)
-    if figure.against is None:
-        colours, norm = PLAIN, TwoSlopeNorm((known.min() + known.max()) / 2, *_apart(known.min(), known.max()))
-    else:
+def _ends(results: Results, figure: Figure, numbers: np.ndarray) -> tuple[float, float]:
+    """What the ends of the colours stand for: 0 and 100 % for shares, else the extremes over all maps of the report in that unit,
+    so that two of them can be compared."""
+    unit, signed = measure.of(figure.y), figure.against is not None
+    if unit is measure.SHARE and not signed:
+        return 0.0, 100.0
+    maps = [other for other in results.spec.figures.values() if other.form == "heat" and measure.of(other.y) is unit]
+    maps = [other for other in maps if (other.against is not None) == signed and other != figure]
+    every = np.concatenate([numbers.ravel(), *(_numbers(_cells(results, other), other) for other in maps)])
+    known = every[~np.isnan(every)]
+    if signed:
         reach = max(float(np.abs(known).max()), 10.0**-unit.decimals)
-        colours = DIVERGING if lower_is_better(figure.y) else DIVERGING.reversed()
-        norm = TwoSlopeNorm(0.0, -reach, reach)
+        return -reach, reach
+    low, high = float(known.min()), float(known.max())
+    return (low, high) if high > low else (low - 1.0, high + 1.0)
+
+
+def _paint(canvas: Canvas, axis: Axes, numbers: np.ndarray, figure: Figure, ends: tuple[float, float]) -> np.ndarray:
+    """Draw the cells and their key; returns their colours (arms, columns, 4). Blue is the better side of a difference."""
+    unit, norm = measure.of(figure.y), Normalize(*ends)
+    differences = DIVERGING if lower_is_better(figure.y) else DIVERGING.reversed()
+    colours = PLAIN if figure.against is None else differences
     image = axis.imshow(np.ma.masked_invalid(numbers), cmap=colours, norm=norm, aspect="auto")
     title = unit.unit_of_differences if figure.against else unit.unit
     canvas.colorbar(image, ax=axis, label=title, fraction=0.04, pad=0.02).outline.set_visible(False)
     return np.asarray(colours(norm(np.nan_to_num(numbers))))
-
-
-def _apart(low: float, high: float) -> tuple[float, float]:
-    """Ends of a scale, apart even where all numbers are one."""
-    return (low, high) if high > low else (low - 1.0, high + 1.0)
 
 
 def _write(axis: Axes, at: tuple[int, int], found: Estimate, figure: Figure, colour: np.ndarray) -> None:

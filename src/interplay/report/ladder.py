@@ -5,12 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator
 
-from interplay.report import extrapolate, frame, measure, tables
+from interplay.report import alike, extrapolate, frame, measure, tables
 from interplay.report.estimate import Estimate, ends, uncertain_over, value
 from interplay.report.frame import Results
-from interplay.report.style import WIDTH, legend, look
+from interplay.report.style import WIDTH, legend, look, whole_steps
 from interplay.schema.report import Figure, ReportArm, ReportRung
 
 
@@ -35,10 +34,12 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     canvas = Canvas(figsize=(WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
     axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     notes: list[str] = []
+    same: dict[str, alike.Groups] = {}
     for axis, panel in zip(axes, panels, strict=False):
-        _panel(results, axis, drawn[panel], figure.y)
-        axis.set_title(panel or "all test problems")
-        notes += _continue(results, axis, drawn[panel], figure, panel or "all test problems")
+        title = panel or "all test problems"
+        same[title] = _panel(results, axis, drawn[panel], figure.y)
+        axis.set_title(title)
+        notes += _continue(results, axis, drawn[panel], figure, title)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     name = tables.label("", figure.y)
@@ -48,7 +49,7 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     shown = [(_label(curve, drawn[panel]), point) for panel in panels for curve in drawn[panel] for _, point in curve.points]
     stages = ", ".join(dict.fromkeys(curve.stage for panel in panels for curve in drawn[panel]))
     dashed = " Dashed: foretold from the points before." if notes else ""
-    caption = f"{name} along {stages}. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}.{dashed}"
+    caption = f"{name} along {stages}. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}.{alike.said(same)}{dashed}"
     return canvas, "\n".join([caption, *notes])
 
 
@@ -108,19 +109,26 @@ def _continue(results: Results, axis: Axes, drawn: list[Curve], figure: Figure, 
     return notes
 
 
-def _panel(results: Results, axis: Axes, drawn: list[Curve], metric: str) -> None:
-    for curve in drawn:
-        how = look(results, curve.arms[0])
-        steps = [step for step, _ in curve.points]
-        found = [point for _, point in curve.points]
-        middle, low, high = ends(found, metric)
+def _panel(results: Results, axis: Axes, drawn: list[Curve], metric: str) -> alike.Groups:
+    """Draw the curves of a panel; returns which coincide."""
+    spots = [_spots(curve, metric) for curve in drawn]
+    names = [_label(curve, drawn) for curve in drawn]
+    same = alike.groups({number: [steps, middle] for number, (steps, middle, _, _) in enumerate(spots)})
+    for number, (name, (steps, middle, low, high)) in enumerate(zip(names, spots, strict=True)):
+        how, more = look(results, drawn[number].arms[0]), alike.wider(number, same)
         axis.fill_between(steps, low, high, color=how.color, alpha=0.15, linewidth=0)
-        axis.plot(steps, middle, label=_label(curve, drawn), linewidth=1.8, markersize=4, **how.pen)
+        axis.plot(steps, middle, label=name, linewidth=1.8 + more, markersize=4 + more, **how.pen)
     if measure.of(metric) is measure.SHARE:
         axis.set_ylim(-2, 102)
-    axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))  # as many as the panel has room for
+    whole_steps(axis)
     axis.set_xlabel(" or ".join(f"step of {stage}" for stage in dict.fromkeys(curve.stage for curve in drawn)) or "step")
     axis.grid(axis="y")
+    return [[names[number] for number in group] for group in same]
+
+
+def _spots(curve: Curve, metric: str) -> tuple[np.ndarray, ...]:
+    """Steps, and at each the estimate and the ends of its interval as they are drawn; each (points,)."""
+    return np.array([step for step, _ in curve.points]), *ends([point for _, point in curve.points], metric)
 
 
 def _label(curve: Curve, drawn: list[Curve]) -> str:

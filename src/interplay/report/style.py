@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
+from matplotlib.ticker import MaxNLocator
 
 from interplay.report import frame
 from interplay.report.frame import Results
@@ -67,6 +68,11 @@ def look(results: Results, arm: str) -> Look:
     return Look(PALETTE[place], marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)])
 
 
+def whole_steps(axis: Axes) -> None:
+    """Ticks at whole steps alone, as many as the panel has room for; one where there is one step."""
+    axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+
+
 def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
     """Names in their colours above the panels; each name once, in the given order. As many columns as the figure has room for;
     the figure grows by what further rows need, so that the panels keep their size."""
@@ -87,6 +93,8 @@ def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
         if width <= SLACK * canvas.get_figwidth() or columns == 1:
             break
         drawn.remove()
+    for line in drawn.get_lines():  # wider in the panels where others lie inside it
+        line.set(linewidth=1.8, markersize=4)
     canvas.set_figheight(canvas.get_figheight() + max(0.0, height - LEGEND))
 
 
