@@ -1,11 +1,15 @@
 """Studies in MLflow: told from the records, complete, and told only once."""
 
 import dataclasses
+import itertools
+import sqlite3
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab import Lab, of_kind
+from mlflow import MlflowClient
 from tracking import dump, finish, finish_all, rows, steps, store_in, template
 
 from interplay.cli import main
@@ -87,6 +91,66 @@ def test_a_sync_that_was_killed_is_completed_without_doubling_anything(lab: Lab,
         mirror.client.delete_tag(run.info.run_id, DONE)
     Mirror(plan, lab.results, uri).everything()
     assert rows(uri) == before
+
+
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [
+        ("create_run", 1),
+        *[("log_batch", number) for number in range(1, 5)],
+        ("create_logged_model", 1),
+        ("log_outputs", 1),
+        ("finalize_logged_model", 2),
+        ("set_terminated", 2),
+    ],
+)
+def test_a_write_that_fails_leaves_nothing_out_for_good(
+    call: str, number: int, answered: bool, lab: Lab, uri: str, whole: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the store was not reached, or did what it was asked and its answer was lost."""
+    plan = lab.plan()
+    finish_all(lab, plan)
+    real, calls = getattr(MlflowClient, call), itertools.count(1)
+
+    def write(*given: Any, **named: Any) -> Any:
+        if next(calls) != number:
+            return real(*given, **named)
+        if answered:
+            real(*given, **named)
+        raise ConnectionError("the store is gone")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(MlflowClient, call, write)
+        with pytest.raises(ConnectionError):
+            Mirror(plan, lab.results, uri).everything()
+    mirror = Mirror(plan, lab.results, uri)
+    mirror.everything()
+    assert rows(uri) == whole
+    assert all(run.data.params for run in mirror.client.search_runs([mirror.experiment]))
+    assert all(str(model.status) == "READY" for model in mirror.client.search_logged_models([mirror.experiment]))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Counter[str]:
+    """Table -> number of rows, after a sync that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    lab, uri = Lab(folder), store_in(folder, template)
+    plan = lab.plan()
+    finish_all(lab, plan)
+    Mirror(plan, lab.results, uri).everything()
+    return rows(uri)
+
+
+def test_parameters_that_a_finished_run_lacks_are_told_by_the_next_sync(lab: Lab, uri: str) -> None:
+    plan = lab.plan()
+    finish_all(lab, plan)
+    Mirror(plan, lab.results, uri).everything()
+    before = dump(uri)
+    with sqlite3.connect(uri.removeprefix("sqlite:///")) as connection:
+        connection.execute("DELETE FROM params")
+    Mirror(plan, lab.results, uri).everything()
+    assert sorted(dump(uri)) == sorted(before)
 
 
 def test_steps_appear_while_a_stage_runs_and_none_twice_after_a_resume(lab: Lab, uri: str) -> None:

@@ -2,7 +2,7 @@
 that made it, that run to its data and to the model it started from."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from interplay.schema.kinds import SETS
 from interplay.store import artifact
@@ -16,20 +16,24 @@ DATA = (*SETS, "corpus")
 """Kinds that are shown as datasets."""
 BARRED = str.maketrans({"/": " ", ".": "·", ":": " ", "%": " ", '"': None, "'": None})
 """What MLflow allows in no model's name, such as the point of an arm `rl[learning_rate=0.1]`, -> what stands there."""
+READY: Final = "READY"
+"""Status of a model that its run is known to have made."""
 
 
-def models(client: Any, experiment: str) -> dict[str, str]:
-    """`digest` or `digest@step` -> id, for the models of the experiment."""
+def models(client: Any, experiment: str) -> tuple[dict[str, str], dict[str, str]]:
+    """`digest` or `digest@step` -> id, for the models of the experiment: those that are ready, and those whose making was
+    interrupted."""
     known: dict[str, str] = {}
+    begun: dict[str, str] = {}
     token = None
     while True:
         page = client.search_logged_models([experiment], max_results=500, page_token=token)
         for model in page:
             if "stage.digest" in model.tags:
-                known.setdefault(model.tags["stage.digest"], model.model_id)
+                (known if str(model.status) == READY else begun).setdefault(model.tags["stage.digest"], model.model_id)
         token = page.token
         if not token:
-            return known
+            return known, begun
 
 
 def inputs(mirror: "Mirror", stage: Stage) -> tuple[list[Any], list[Any]]:
@@ -92,8 +96,6 @@ def model_of(mirror: "Mirror", ref: str) -> str | None:
 
 def outputs(mirror: "Mirror", run: Any, stage: Stage, record: dict[str, Any]) -> None:
     """Register the models that a stage made: its last one, and each checkpoint that it keeps. Their files stay in results/."""
-    from mlflow.entities import LoggedModelOutput
-
     made = {0: stage.digest} if any(name.startswith("model/") for name in record["files"]) else {}
     kept = {name.split("/")[1] for name in record["files"] if name.startswith("checkpoints/")}
     made |= {int(step): f"{stage.digest}@{step}" for step in sorted(kept, key=int)}
@@ -103,18 +105,28 @@ def outputs(mirror: "Mirror", run: Any, stage: Stage, record: dict[str, Any]) ->
     for step, ref in made.items():
         if ref in mirror.models:
             continue
-        model = mirror.client.create_logged_model(
-            mirror.experiment,
-            name=f"{name.translate(BARRED)}{f' step {step}' if step else ''}",
-            source_run_id=run.info.run_id,
-            tags={"stage.digest": ref, "path": f"results/{stage.kind}/{ref.replace('@', '/checkpoints/')}/model"},
-            params={**where, "kind": stage.kind},
-            model_type="checkpoint",
-        )
-        last = int(record["metrics"].get("steps", 0))
-        mirror.client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step or last)])
-        mirror.client.finalize_logged_model(model.model_id, "READY")
-        mirror.models[ref] = model.model_id
+        if ref not in mirror.begun:
+            model = mirror.client.create_logged_model(
+                mirror.experiment,
+                name=f"{name.translate(BARRED)}{f' step {step}' if step else ''}",
+                source_run_id=run.info.run_id,
+                tags={"stage.digest": ref, "path": f"results/{stage.kind}/{ref.replace('@', '/checkpoints/')}/model"},
+                params={**where, "kind": stage.kind},
+                model_type="checkpoint",
+            )
+            mirror.begun[ref] = model.model_id
+        _made_by(mirror, run, mirror.begun[ref], step or int(record["metrics"].get("steps", 0)))
+        mirror.client.finalize_logged_model(mirror.begun[ref], READY)
+        mirror.models[ref] = mirror.begun.pop(ref)
+
+
+def _made_by(mirror: "Mirror", run: Any, model: str, step: int) -> None:
+    """Say of a run that it made a model, once: MLflow would count it again."""
+    from mlflow.entities import LoggedModelOutput
+
+    told = mirror.client.get_run(run.info.run_id).outputs
+    if model not in [output.model_id for output in (told.model_outputs if told else [])]:
+        mirror.client.log_outputs(run.info.run_id, [LoggedModelOutput(model, step)])
 
 
 def subject(mirror: "Mirror", stage: Stage) -> dict[str, Any]:

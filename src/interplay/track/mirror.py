@@ -39,8 +39,9 @@ class Mirror:
                 self.runs.setdefault(tags["stage.digest"], run)
             elif "plan" in tags:
                 self.parents.setdefault(tags["plan"], run)
-        self.models = lineage.models(self.client, self.experiment)
+        self.models, self.begun = lineage.models(self.client, self.experiment)
         self.tags: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.tags) for run in self._all()}
+        self.params: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.params) for run in self._all()}
         self.status = {run.info.run_id: run.info.status for run in self._all()}
         self.replayed: set[str] = set()
         self.parent = self._parent()
@@ -53,7 +54,21 @@ class Mirror:
     def _new(self, name: str, start: int, tags: dict[str, str]) -> Any:
         run = self.client.create_run(self.experiment, start, tags, name)
         self.tags[run.info.run_id], self.status[run.info.run_id] = dict(tags), "RUNNING"
+        self.params[run.info.run_id] = {}
         return run
+
+    def _param(self, run: Any, params: dict[str, str]) -> None:
+        """Give the run the parameters that it has not: all of them, or what an interrupted call left out. None ever changes."""
+        from mlflow.entities import Param
+
+        known = self.params[run.info.run_id]
+        new = {name: value for key, value in params.items() if (name := store.metric_key(key)) not in known}
+        if known.get("arm", params.get("arm")) != params.get("arm"):  # an earlier plan placed it; axes are those of its arm there
+            new = {name: value for name, value in new.items() if name.startswith("spec.")}
+        given = [Param(name, value) for name, value in new.items()]
+        for first in range(0, len(given), 100):
+            self.client.log_batch(run.info.run_id, params=given[first : first + 100])
+        known |= new
 
     def _tag(self, run: Any, tags: dict[str, str]) -> None:
         """Set the tags that are not so yet."""
@@ -76,38 +91,31 @@ class Mirror:
         self.status[run.info.run_id] = status
 
     def _parent(self) -> Any:
-        from mlflow.entities import Param
-
         plan = self.plan
         run = self.parents.get(plan.report)
         if run is None:
             starts = [found.times(self._out(stage))[0] for stage in plan.stages.values() if self._out(stage).exists()]
             tags = {"study": plan.study, "scale": plan.scale, "plan": plan.report}
             run = self._new(f"{plan.study} at {plan.scale}", min(starts, default=round(1000 * time.time())), tags)
-            given = {
-                "scale": plan.scale,
-                "stages": str(len(plan.stages)),
-                "arms": str(len({p.arm for p in self.places.values()})),
-            }
-            self.client.log_batch(run.info.run_id, params=[Param(key, value) for key, value in given.items()])
-            for older in self.parents.values():
-                self._tag(older, {"superseded.by": plan.report})
-            self.parents[plan.report] = run
+        arms = len({place.arm for place in self.places.values()})
+        self._param(run, {"scale": plan.scale, "stages": str(len(plan.stages)), "arms": str(arms)})
+        for digest, other in self.parents.items():
+            if digest != plan.report:
+                self._tag(other, {"superseded.by": plan.report})
+        if self.tags[run.info.run_id].get("superseded.by"):  # the study went back to this plan
+            self._tag(run, {"superseded.by": ""})
+        self.parents[plan.report] = run
         return run
 
     def _run(self, stage: Stage, start: int) -> Any:
         """The stage's run, made when it is not there."""
-        from mlflow.entities import Param
-
         place = self.places.get(stage.digest)
         tags = {**describe.tags(self.plan, stage, place), "mlflow.parentRunId": self.parent.info.run_id}
         run = self.runs.get(stage.digest)
         if run is None:
             run = self._new(describe.run_name(stage, place), start, tags)
-            given = [Param(store.metric_key(key), value) for key, value in describe.params(stage, place).items()]
-            for first in range(0, len(given), 100):
-                self.client.log_batch(run.info.run_id, params=given[first : first + 100])
-            self.runs[stage.digest] = run
+        self._param(run, describe.params(stage, place))
+        self.runs[stage.digest] = run
         self._tag(run, tags)
         return run
 
