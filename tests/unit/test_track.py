@@ -67,7 +67,8 @@ def test_arms_that_sweep_a_number_with_a_point_are_told_whole(lab: Lab, uri: str
     finish_all(lab, plan)
     mirror = Mirror(plan, lab.results, uri)
     assert set(mirror.everything().values()) == {"FINISHED"}
-    assert "swept[learning_rate=0.0003]/eval/seed0" in runs(mirror)
+    swept = runs(mirror)["swept[learning_rate=0.0003]/eval/seed0"].data.params
+    assert (swept["group"], swept["axis.learning_rate"]) == ("swept", "0.0003")
     names = {model.name for model in mirror.client.search_logged_models([mirror.experiment])}
     assert "swept[learning_rate=0·0003] rl seed0" in names
 

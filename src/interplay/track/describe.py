@@ -59,10 +59,11 @@ def axes(arm: str) -> dict[str, str]:
 
 
 def params(stage: Stage, place: Place | None) -> dict[str, str]:
-    """Columns to compare by: kind, arm, stage, seed, path and axes, and as `spec.*` the scalar leaves of the spec."""
+    """Columns to compare by: kind, arm, group (the arm before its axes), stage, seed, path and axes, and as `spec.*` the scalar leaves of the spec."""
     found = {"kind": stage.kind}
     if place is not None:
-        found |= {"arm": place.arm, "stage": place.stage, "seed": str(place.seed), "path": place.path}
+        found |= {"arm": place.arm, "group": place.arm.partition("[")[0], "stage": place.stage}
+        found |= {"seed": str(place.seed), "path": place.path}
         found |= {f"axis.{key}": value for key, value in axes(place.arm).items()}
     leaves = {} if stage.kind == "report" else scalars(canonical(stage.spec), "spec")
     return {**found, **{key: text for key, text in leaves.items() if len(text) <= LONGEST}}
