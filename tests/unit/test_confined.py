@@ -59,6 +59,12 @@ def test_a_run_block_is_no_way_around(lab: Lab, file: str, old: str, new: str) -
     assert "run.path = '/models/base': must lie below the project's root" in refused(lab, old, new, file)
 
 
+def test_a_data_file_that_cannot_be_read_is_refused_in_one_line(lab: Lab) -> None:
+    Path("items.jsonl").symlink_to("/proc/self/mem")
+    message = refused(lab, SET, "hard: {file: items.jsonl, format: gsm8k}")
+    assert message == "configs/study/quickstart.yaml:13: data.hard.file = 'items.jsonl': not readable: Input/output error"
+
+
 def test_a_link_below_the_root_is_followed_and_the_digest_is_that_of_the_content(lab: Lab) -> None:
     Path("items.jsonl").write_bytes(Path("../items.jsonl").read_bytes())
     lab.edit(STUDY, SET, "hard: {file: items.jsonl, format: gsm8k}")

@@ -1,6 +1,8 @@
 """A refusal names the file and the line where the key stands, whichever file that is, and the nearest right name."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,42 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         RL,
         "rl: {kind: rl, data: {edge: 1.0}, reward: {name: procss}}",
         "stages.rl.reward.name = 'procss': no such member; did you mean 'process'?",
+    ),
+    "a key of another member of the union than the one that is named": (
+        "quickstart",
+        METHOD,
+        "loss: {name: clipped, loss_type: dapo, epsilon: 0.2, beta: 0.0}",
+        "loss: {name: direct_advantage, epsilon: 0.2, beta: 0.0}",
+        "loss.epsilon: unknown key 'epsilon' of direct_advantage; known: beta, direct_beta, entropy_coef, first_turn_beta, "
+        "loss_type, mask_truncated_completions, name, num_iterations (stages.rl.method.loss.epsilon of study quickstart)",
+    ),
+    "a key of an arm with an empty word": (
+        "quickstart",
+        STUDY,
+        "set: {rl.data: {hard: 1.0}}",
+        "set: {rl..data: {hard: 1.0}}",
+        "arms.rl_hard.set.rl..data: no word between two dots, or behind the last; write stage.key.key",
+    ),
+    "a key of an arm's run block": (
+        "quickstart",
+        STUDY,
+        "set: {rl.data: {hard: 1.0}}",
+        "set: {rl.data: {hard: 1.0}, rl.run.processes: -1}",
+        "arms.rl_hard.set.rl.run.processes = -1: should be greater than or equal to 1 (stages.rl.run.processes of study quickstart)",
+    ),
+    "a key of an arm that goes on behind the word that is unknown": (
+        "quickstart",
+        STUDY,
+        "set: {rl.data: {hard: 1.0}}",
+        "set: {rl.data: {hard: 1.0}, rl.method.critc.name: value_head}",
+        "arms.rl_hard.set.rl.method.critc.name: unknown key 'critc'; did you mean 'critic'? (stages.rl.method.critc of study quickstart)",
+    ),
+    "a data file whose name is too long for any": (
+        "quickstart",
+        STUDY,
+        "hard: {band: hard, split: rl}",
+        f"hard: {{file: {'x' * 5000}, format: gsm8k}}",
+        f"data.hard.file = '{'x' * 79}...: not readable: File name too long",
     ),
     "one of several words": (
         "quickstart",
@@ -220,6 +258,48 @@ def test_a_broken_default_study_does_not_stop_another(root: Path) -> None:
 def test_a_key_of_the_snakemake_command_line_is_refused_with_the_nearest(root: Path) -> None:
     with pytest.raises(UserError, match=r"--config: stuyd: unknown key 'stuyd'; did you mean 'study'\?"):
         compose.chosen(root / "configs", {"stuyd": "edge"})
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [({"study": None}, "study = None"), ({"study": ["edge", "ladder"]}, "study = ['edge', 'ladder']")]
+    + [({"study": value}, f"study = {value!r}") for value in (True, 1.5, {"edge": 1}, "", "edge,", ",")]
+    + [({"scale": None}, "scale = None")],
+)
+def test_what_is_no_name_is_refused_on_the_snakemake_command_line(root: Path, given: dict[str, object], shown: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose.chosen(root / "configs", given)
+    assert str(caught.value).startswith(f"--config: {shown}: must be a name, such as ")
+
+
+def test_a_key_of_the_file_for_slurm_is_refused_there_and_not_on_the_command_line(root: Path) -> None:
+    line = edit(root, "configs/slurm.yaml", "scale: gpu", "scale: gpu\nsclae: gpu")
+    with pytest.raises(UserError, match=rf"^configs/slurm.yaml:{line}: sclae: unknown key 'sclae'; did you mean 'scale'"):
+        compose.chosen(root / "configs", {"scale": "gpu", "sclae": "gpu"})
+    with pytest.raises(UserError, match=r"^--config: sclae: unknown key"):
+        compose.chosen(root / "configs", {"scale": "gpu", "sclae": "laptop"})
+
+
+@pytest.mark.parametrize("studies", ["quickstart", "[]", "{quickstart: 1}", "[[quickstart]]", "''", "[quickstart, '']"])
+def test_the_studies_of_a_project_are_a_list(root: Path, studies: str) -> None:
+    line = edit(root, "configs/config.yaml", "studies: [quickstart]", f"studies: {studies}")
+    with pytest.raises(UserError) as caught:
+        compose.chosen(root / "configs", {})
+    assert str(caught.value) == f"configs/config.yaml:{line}: studies: must be a list of names, such as [quickstart]"
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe\x00", b"[" * 5000, b"defaults: 3\nstudies: [edge]", b"studies: [edge]\n" * 2, b""]
+)
+def test_a_main_file_that_is_none_is_refused_in_one_line(root: Path, content: bytes) -> None:
+    (root / "configs/config.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=r"^configs/config.yaml"):
+        compose.chosen(root / "configs", {})
+
+
+def test_the_package_itself_is_the_command(root: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "interplay", "nope"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[0][:32]) == (2, "interplay: nope: no such command")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -118,7 +118,7 @@ def _one_line(cls: type[Model], value: Any, error: Any, where: str) -> str:
     spot = f"{where}{'.' if ': ' in where else ': '}{key}" if key else where
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"{spot}: unknown key '{names[-1]}'{nearest(names[-1], _fields_at(cls, names[:-1]))}"
+        return f"{spot}: {_unknown(cls, value, names)}"
     if kind == "union_tag_not_found":
         return f"{spot}: missing name; it says which member this is"
     if kind == "missing":
@@ -152,14 +152,43 @@ def _keys(value: Any, error: Any) -> list[str]:
     return found
 
 
-def _fields_at(cls: type[Model], path: list[str]) -> list[str]:
-    """Field names of the model reached by `path`; keys of containers on the way are passed over."""
-    here: list[type[Model]] = [cls]
+def _unknown(cls: type[Model], value: Any, names: list[str]) -> str:
+    """What is known in the place of a key that is not: of several members the keys of the one that is named there."""
+    models, here = _models_at(cls, value, names[:-1])
+    member = [model for model in models if _fits(model, here)]
+    if not member:
+        return f"unknown key '{names[-1]}'{nearest(names[-1], _fields(models))}"
+    another = isinstance(here, dict) and "name" in here and names[-1] in _fields(models)  # what is right for another member
+    of = f" of {here['name']}" if another else ""
+    return f"unknown key '{names[-1]}'{of}{nearest(names[-1], _fields(member))}"
+
+
+def _fields(models: list[type[Model]]) -> list[str]:
+    return sorted({name for model in models for name in model.model_fields})
+
+
+def _fits(model: type[Model], value: Any) -> bool:
+    """Whether the member of a union is the one that `name` in a value chooses."""
+    field = model.model_fields.get("name")
+    return field is None or (isinstance(value, dict) and value.get("name", field.default) in get_args(field.annotation))
+
+
+def _models_at(cls: type[Model], value: Any, path: list[str]) -> tuple[list[type[Model]], Any]:
+    """The models that may stand at `path`, and what stands there; keys of containers on the way are passed over."""
+    models, here = [cls], value
     for part in path:
-        here = [
-            m for model in here if part in model.model_fields for m in _models_in(model.model_fields[part].annotation)
-        ] or here
-    return sorted({name for model in here for name in model.model_fields})
+        chosen = [model for model in models if _fits(model, here)] or models
+        inner = [m for model in chosen if part in model.model_fields for m in _models_in(model.model_fields[part].annotation)]
+        models, here = inner or models, _inside(here, part)
+    return models, here
+
+
+def _inside(value: Any, part: str) -> Any:
+    if isinstance(value, (list, tuple)):
+        return value[int(part)] if part.isdigit() and int(part) < len(value) else None
+    if isinstance(value, dict):
+        return next((inner for key, inner in value.items() if str(key) == part), None)
+    return getattr(value, part, None) if isinstance(value, Model) else None
 
 
 def _models_in(annotation: Any) -> list[type[Model]]:

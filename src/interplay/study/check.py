@@ -161,6 +161,8 @@ def _keys(study: Study, arm: Arm, where: str) -> None:
                 raise UserError(f"{where}.{part}.{key}: must be stage.key{nearest(stage, study.stages)}")
             if stage not in reached or not rest:
                 raise UserError(f"{where}.{part}.{key}: must be stage.key of a stage of this arm: {', '.join(reached)}")
+            if not all(key.split(".")):
+                raise UserError(f"{where}.{part}.{key}: no word between two dots, or behind the last; write stage.key.key")
 
 
 def _split_axis(arm: Arm, part: str, key: str, where: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.schema.base import UserError, nearest, parse
+from interplay.schema.base import UserError, nearest, parse, shown
 from interplay.schema.sets import is_whole
 from interplay.schema.study import Scale, ScaleChange, Study
 
@@ -24,13 +24,39 @@ def scales(configs: Path) -> list[str]:
 
 def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
     """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
-    unknown = sorted(set(config) - {"study", "scale", *LIMITS})
-    if unknown:
-        raise UserError(f"--config: {unknown[0]}: unknown key '{unknown[0]}'{nearest(unknown[0], ['study', 'scale', *LIMITS])}")
-    if {"study", "scale"} <= set(config):
-        return str(config["study"]).split(","), str(config["scale"])
+    known = ["study", "scale", *LIMITS]
+    if unknown := sorted(set(config) - set(known)):
+        raise UserError(f"{_given(configs, config, unknown[0])}: unknown key '{unknown[0]}'{nearest(unknown[0], known)}")
+    given = {key: _text(configs, config, key) for key in ("study", "scale") if key in config}
+    if len(given) == 2:
+        return given["study"].split(","), given["scale"]
     studies, scale = _defaults(configs)
-    return str(config["study"]).split(",") if "study" in config else studies, str(config.get("scale", scale))
+    return given["study"].split(",") if "study" in given else studies, given.get("scale", scale)
+
+
+def _text(configs: Path, config: Mapping[str, Any], key: str) -> str:
+    """The name of a scale, or the names of studies with commas between them."""
+    value = config[key]
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or not all(str(value).split(",")):
+        example = "edge, or edge,ladder for two of them" if key == "study" else "laptop"
+        raise UserError(f"{_given(configs, config, key)} = {shown(value)}: must be a name, such as {example}")
+    return str(value)
+
+
+def _given(configs: Path, config: Mapping[str, Any], key: str) -> str:
+    """Where a key of Snakemake's configuration comes from: the file that the profile for Slurm reads, else the command line."""
+    import yaml
+
+    from interplay.study.files import item, line, read
+
+    file = configs / "slurm.yaml"
+    try:
+        node = item(read(configs, file), key)
+        if node is not None and yaml.safe_load(file.read_text(encoding="utf-8"))[key] == config[key]:
+            return f"{configs.name}/{file.name}:{line(node)}: {key}"
+    except (UserError, yaml.YAMLError):  # Snakemake has read it already, or was not asked to
+        pass
+    return f"--config: {key}"
 
 
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
@@ -163,12 +189,15 @@ def _defaults(configs: Path) -> tuple[list[str], str]:
     """Studies and scale of `configs/config.yaml`."""
     import yaml
 
-    path, shown = configs / "config.yaml", f"{configs.name}/config.yaml"
-    try:
-        tree = yaml.safe_load(path.read_text())
-        scale = next(str(item["scale"]) for item in tree["defaults"] if isinstance(item, dict) and "scale" in item)
-        return [str(name) for name in tree["studies"]], scale
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{shown}: not readable: {error}") from None
-    except (KeyError, TypeError, StopIteration):
-        raise UserError(f"{shown}: must hold studies: [name, ...] and, in its defaults, scale: name") from None
+    from interplay.study.files import item, line, read
+
+    root, file = read(configs, configs / "config.yaml"), f"{configs.name}/config.yaml"
+    listed, entries = item(root, "studies"), item(root, "defaults")
+    scales = [item(entry, "scale") for entry in (entries.value if isinstance(entries, yaml.SequenceNode) else [])]
+    scale = next((node.value for node in scales if isinstance(node, yaml.ScalarNode)), None)
+    if listed is None or scale is None:
+        raise UserError(f"{file}: must hold studies: [name, ...] and, in its defaults, scale: name")
+    names = [node.value for node in listed.value if isinstance(node, yaml.ScalarNode)] if listed.id == "sequence" else []
+    if not names or len(names) < len(listed.value) or not all(names):
+        raise UserError(f"{file}:{line(listed)}: studies: must be a list of names, such as [quickstart]")
+    return names, str(scale)

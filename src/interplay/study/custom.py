@@ -39,12 +39,14 @@ def checksum(path: str, where: str) -> str:
 def file_checksum(file: str, known: str | None, where: str) -> str:
     """Identity of a data file; what the study says it is where the file is not here. Raises UserError where the two differ, or
     there is neither."""
-    path = Path(file)
-    if not path.is_file():
+    try:
+        found = artifact.checksum(Path(file)) if Path(file).is_file() else None
+    except (OSError, ValueError) as error:  # a name too long for any file, or one that may not be read
+        raise UserError(f"{where}.file = {shown(file)}: not readable: {getattr(error, 'strerror', None) or error}") from None
+    if found is None:
         if known is None:
             raise UserError(f"{where}.file = {shown(file)}: no such file; put it there, or give its sha256 beside it")
         return known
-    found = artifact.checksum(path)
     if known and found != known:
         raise UserError(f"{where}.sha256 = {known!r}: but {file} has {found}; put the right file there")
     return found

@@ -86,7 +86,7 @@ class Expansion:
         where = f"{self.where}: {key}"
         spec = custom.fill(spec, self.folder, where)
         if run.get("path") is not None:
-            custom.below_root(run["path"], f"{where}: run.path")
+            custom.below_root(run["path"], f"{where}.run.path")
         if kind == "source" and "path" in spec:
             run["path"] = custom.below_root(spec.pop("path"), f"{where}.path")
             spec["sha256"] = custom.checksum(run["path"], where)
@@ -95,7 +95,7 @@ class Expansion:
             spec["sha256"] = custom.file_checksum(run["path"], spec.get("sha256"), where)
         parsed = parse(KINDS[kind].spec, spec, where)
         episodes.check(parsed, deps, self.plan.stages, where)
-        how = parse(Run, run, f"{where}: run")
+        how = parse(Run, run, f"{where}.run")
         devices.check(kind, parsed, how, where)
         made = Stage.make(kind, parsed, deps, how, label or key)
         engines.check(made, self.plan.stages, where)

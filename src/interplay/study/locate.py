@@ -179,6 +179,9 @@ def _longest(node: yaml.Node, text: str) -> tuple[str, yaml.Node, yaml.Node, str
 def _after(text: str, key: str) -> str | None:
     """The rest of a text that starts with `.key` or `: key`; None when it does not."""
     key = " ".join(key.split())
+    path, unknown, _ = text.partition(": unknown key")
+    if unknown and path and f".{key}".startswith(f"{path}."):  # an arm's `rl.nope.x` is refused at `rl.nope`
+        return text.removeprefix(path)
     start = next((start for start in (".", ": ") if text.startswith(start + key)), None)
     if not key or start is None:
         return None
