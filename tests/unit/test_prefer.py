@@ -12,6 +12,7 @@ import pytest
 import torch
 import world
 from killed_stage import kill_once_saved
+from logged_cases import unknown
 from pydantic import ValidationError
 
 from interplay.data import pairs as paired
@@ -226,6 +227,7 @@ def same(a: Path, b: Path) -> bool:
 def test_a_run_widens_the_margin(inputs: dict[str, Path], tmp_path: Path, loss_type: str) -> None:
     optimizer = TuneOptimizer(learning_rate=3e-3)
     metrics = prefer.run(spec_of(loss_type=loss_type, optimizer=optimizer, steps=10), inputs, tmp_path, Run())
+    assert not unknown("prefer", spec_of(loss_type=loss_type), tmp_path)
     lines = read(tmp_path)
     if loss_type == "apo_down":
         assert max(lines[-1]["rewards/chosen"], lines[-1]["rewards/rejected"]) < 0, "it wants both less likely"

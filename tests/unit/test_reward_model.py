@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 import world
 from killed_stage import kill_once_saved
+from logged_cases import unknown
 from test_prefer import pair_set
 
 from interplay.data import pairs as paired
@@ -93,6 +94,7 @@ def test_a_run_learns_its_pairs_and_the_same_spec_gives_the_same_bytes(
     spec = spec_of(heads=heads, optimizer=FAST, steps=40, margin="score")
     metrics = reward_model.run(spec, inputs, tmp_path / "a", Run())
     reward_model.run(spec, inputs, tmp_path / "b", Run())
+    assert not unknown("reward_model", spec, tmp_path / "a")
     assert same(tmp_path / "a", tmp_path / "b")
     lines = [line for line in read(tmp_path / "a") if "loss" in line]
     assert metrics["eval_nll"] < lines[0]["nll"]

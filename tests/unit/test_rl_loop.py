@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import world
 from killed_rl import payload, run_killed
+from logged_cases import unknown
 
 from interplay.data import pool as pools
 from interplay.model import folder
@@ -65,6 +66,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_the_policy_learns_what_it_is_paid_for(inputs: dict[str, Path], tmp_path: Path) -> None:
     record = loop.run(spec_of(steps=20), inputs, tmp_path, HOW)
+    assert not unknown("rl", spec_of(), tmp_path)
     lines = read(tmp_path)
     assert [line["step"] for line in lines] == list(range(1, 21))
     assert record["reward_last"] > 3 * record["reward_first"]
@@ -99,7 +101,9 @@ def test_the_same_run_twice_gives_the_same_bytes_and_another_seed_does_not(input
 
 
 def test_without_a_reward_the_model_does_not_move(inputs: dict[str, Path], tmp_path: Path) -> None:
-    record = loop.run(spec_of("never", steps=2, method={"loss": ClippedLoss(beta=0.1)}), inputs, tmp_path, HOW)
+    spec = spec_of("never", steps=2, method={"loss": ClippedLoss(beta=0.1)})
+    record = loop.run(spec, inputs, tmp_path, HOW)
+    assert not unknown("rl", spec, tmp_path)
     before = (inputs["init"] / "model" / "model.safetensors").read_bytes()
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
     assert (record["steps"], record["optimizer_steps"]) == (2, 0)

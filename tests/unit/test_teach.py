@@ -9,6 +9,7 @@ import pytest
 import torch
 import world
 from killed_stage import kill_once_saved
+from logged_cases import unknown
 from teach_cases import HOW, spec_of, writer
 
 from interplay.data import sets, tokenizer
@@ -43,6 +44,7 @@ def same(one: Path, other: Path) -> bool:
 def test_a_run_leaves_a_student_lines_and_proposals(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(steps=3, checkpoints=[2], promote_threshold=-1.0, keep_rollouts=5)
     record = loop.run(spec, inputs, tmp_path, HOW)
+    assert not unknown("teach", spec, tmp_path)
     lines = read(tmp_path)
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert all(0 < line["valid"] < 1 for line in lines), "the writer is good enough to be told apart"

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import BEHIND
+from logged_cases import unknown
 
 from interplay.data import batches, corpus, packing, problems, sets, tokenizer
 from interplay.model import folder, throughput
@@ -62,6 +63,7 @@ def same(a: Path, b: Path) -> bool:
 def test_training_lowers_the_loss_on_text_and_on_held_out_problems(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(tokens=60 * 480, eval_every=30, dtype="bfloat16")
     metrics = lm.run(spec, inputs, tmp_path, Run())
+    assert not unknown("pretrain", spec, tmp_path)
     lines = read(tmp_path)
     losses = [line["loss"] for line in lines if "loss" in line]
     assert losses[0] > 3.5

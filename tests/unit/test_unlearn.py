@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 import world
 from killed_stage import kill_once_saved
+from logged_cases import unknown
 from pydantic import ValidationError
 
 from interplay.data import corpus, packing
@@ -167,6 +168,7 @@ WAYS = [
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(map(str, way.values())))
 def test_a_run_lowers_what_it_minimises(inputs: dict[str, Path], tmp_path: Path, way: dict) -> None:
     metrics = unlearn.run(spec_of(**way, optimizer=FAST, steps=12), inputs, tmp_path, Run())
+    assert not unknown("unlearn", spec_of(**way), tmp_path)
     lines = [line for line in read(tmp_path) if "loss" in line]
     assert len(lines) == 12
     if way["objective"] == "gradient_ascent":

@@ -29,6 +29,7 @@ from interplay.study import (
     lineup,
     offline,
     samples,
+    showable,
     split,
     teach,
     tune,
@@ -324,7 +325,6 @@ class Expansion:
         check.names(self.study, self.scale, self.where)
         values, vary = self.seeds()
         self.combinations = split.combinations(self.study, self.scale, self.where)
-        check.combinations(self.study, self.combinations, self.where)
         rows: list[ReportArm] = []
         resolved: dict[str, contrast.Resolved] = {}
         held: dict[str, dict[str, list[str]]] = {}
@@ -334,11 +334,13 @@ class Expansion:
             rows += [self.walk(name, seed, values[0], vary) for seed in values]
             held[name] = {step: check.bands_of(self.study, self.entries[step]["data"]) for step in self.study.evaluate}
             resolved[name] = contrast.resolved(self.plan, rows[-1], self.entries, task, self.blocks)
+        check.combinations(self.study, self.combinations, self.where)  # after the stages: a bad axis is not a missing arm
         check.different(rows, self.combinations, self.where)
         contrast.check(self.combinations, resolved, self.where)
         budget.check(self.study.match, rows, self.plan, self.where)
         made = lineup.lineups(self.study, self.scale.bands, self.combinations, rows, resolved, self.where)
         samples.check(self.study, self.scale.bands, held, rows, made, self.samples, self.evaluate_spec, self.where)
+        showable.check(self.study, rows, self.plan.stages, self.where)
         self._report(rows, made)
         return self.plan
 
