@@ -60,7 +60,7 @@ def test_the_command_prints_the_table(
     lab = Lab(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["efficiency", "quickstart", "--scale", "smoke"]) == 0
-    assert "no stage of this study has finished" in capsys.readouterr().out
+    assert "no stage of quickstart at scale smoke has finished" in capsys.readouterr().out
     stage = next(stage for stage in lab.plan().stages.values() if stage.kind == "pretrain")
     lab.finish(stage, 60.0, seconds_cpu=57.0, peak_memory_mb=640.0)
     assert main(["efficiency", "quickstart", "--scale", "smoke"]) == 0

@@ -27,6 +27,20 @@ def default_scale() -> str:
     return compose.chosen(CONFIGS, {})[1]
 
 
+def elsewhere(plan: Plan) -> str:
+    """At which other scales there are results, with what to add to the command; empty where the plan has some, or no scale."""
+    from interplay.study import elsewhere
+
+    return elsewhere.hint(CONFIGS, RESULTS, plan)
+
+
+def nothing_of(plan: Plan) -> str:
+    """That nothing of a study is there, and what would change that."""
+    command = f"snakemake all --config study={plan.study} scale={plan.scale}"
+    where = elsewhere(plan)
+    return f"{RESULTS}: nothing of {plan.study} at scale {plan.scale} yet; {f'{where}, or ' if where else ''}run `{command}`"
+
+
 def plan_of(args: argparse.Namespace) -> Plan:
     """The plan of the study that `study_arguments` named."""
     return plan_study(CONFIGS, args.study, args.scale or default_scale())

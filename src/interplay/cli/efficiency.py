@@ -2,7 +2,7 @@
 
 import argparse
 
-from interplay.cli.common import RESULTS, plan_of, study_arguments
+from interplay.cli.common import RESULTS, elsewhere, plan_of, study_arguments
 from interplay.schema.terminal import say
 
 HEAD = ("kind", "stages", "attempts", "threads", "CPU used", "memory", "of MiB", "longest", "of min", "fits")
@@ -19,13 +19,15 @@ def run(args: argparse.Namespace) -> int:
     from interplay.study import efficiency
 
     rows = [HEAD]
-    for of in efficiency.used(plan_of(args), RESULTS):
+    plan = plan_of(args)
+    for of in efficiency.used(plan, RESULTS):
         fits = ", ".join(f"{key}: {value}" for key, value in efficiency.proposals(of).items())
         counts = (str(of.stages), str(of.attempts), str(of.run.threads), f"{of.cpu:.0%}")
         given = (f"{of.memory_mb:.0f}", str(of.run.memory_mb), f"{of.minutes:.1f}", str(of.run.runtime))
         rows.append((of.kind, *counts, *given, fits or "-"))
     if len(rows) == 1:
-        say("no stage of this study has finished")
+        where = elsewhere(plan)
+        say(f"no stage of {plan.study} at scale {plan.scale} has finished" + (f"; {where}" if where else ""))
         return 0
     say("\n".join(aligned(rows, indent=0, right=range(1, len(HEAD) - 1))))
     return 0

@@ -2,7 +2,7 @@
 
 import argparse
 
-from interplay.cli.common import RESULTS, plan_of, study_arguments
+from interplay.cli.common import RESULTS, elsewhere, plan_of, study_arguments
 from interplay.schema.terminal import say
 
 
@@ -25,5 +25,7 @@ def run(args: argparse.Namespace) -> int:
     plan = plan_of(args)
     spec, stages = report_spec(plan), as_json(plan)
     asked = match(spec, stages, args.table, args.row, args.column, args.metric)
+    if where := elsewhere(plan):
+        say(f"nothing of {plan.study} at scale {plan.scale} yet; {where}", error=True)
     say(explain(spec, plan.report, stages, RESULTS, asked, args.seed), end="")
     return 0

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from interplay.cli.common import CONFIGS, RESULTS, plan_of, study_arguments
+from interplay.cli.common import CONFIGS, RESULTS, elsewhere, nothing_of, plan_of, study_arguments
+from interplay.schema.base import UserError
 from interplay.schema.terminal import say
 
 
@@ -26,10 +27,13 @@ def run(args: argparse.Namespace) -> int:
     """Write the folder and name its page, or write the file."""
     from interplay.report import export, summary  # pandas and matplotlib: not for a mistyped study
 
+    plan = plan_of(args)
+    if elsewhere(plan):
+        raise UserError(nothing_of(plan))
     if args.output.suffix == ".json":
-        summary.write(plan_of(args), RESULTS, args.output)
+        summary.write(plan, RESULTS, args.output)
         say(f"export: {args.output}")
         return 0
-    export.write(plan_of(args), CONFIGS, RESULTS, args.output)
+    export.write(plan, CONFIGS, RESULTS, args.output)
     say(f"export: {args.output / 'index.html'}")
     return 0

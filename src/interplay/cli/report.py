@@ -3,7 +3,7 @@
 import argparse
 from typing import cast
 
-from interplay.cli.common import RESULTS, plan_of, study_arguments
+from interplay.cli.common import RESULTS, nothing_of, plan_of, study_arguments
 from interplay.schema.base import UserError
 from interplay.schema.report import ReportSpec
 from interplay.schema.terminal import say
@@ -37,8 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _partial(plan: Plan) -> str:
     if not any(artifact.done(artifact.folder(RESULTS, stage.kind, digest)) for digest, stage in plan.stages.items()):
-        command = f"snakemake all --config study={plan.study} scale={plan.scale}"
-        raise UserError(f"{RESULTS}: nothing of {plan.study} at scale {plan.scale} yet; run `{command}`")
+        raise UserError(nothing_of(plan))
     from interplay.hooks import partial_page
 
     return partial_page(Graph(RESULTS, [plan]), plan)

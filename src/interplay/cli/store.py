@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from interplay.cli.common import CONFIGS, RESULTS, scale_argument
+from interplay.cli.common import CONFIGS, RESULTS, elsewhere, scale_argument
 from interplay.schema.base import UserError
 from interplay.schema.kinds import KINDS
 from interplay.schema.terminal import say
@@ -68,9 +68,12 @@ def _pull_records(plans: list[Plan]) -> None:
 
 
 def _status(plans: list[Plan]) -> None:
-    """One line a kind: stages of the plans, finished, here with all their files, and known to DVC."""
+    """Whose stages these are, and one line a kind: stages of the plans, finished, here with all their files, and known to DVC."""
     folders = _folders(plans)
     known = payloads.stored(folders)
+    say(f"{', '.join(plan.study for plan in plans)} at scale {plans[0].scale}")
+    if where := "; ".join(f"{plan.study} {found}" for plan in plans if (found := elsewhere(plan))):
+        say(where)
     say(f"{'kind':<10} {'stages':>8} {'finished':>8} {'here':>8} {'stored':>8}")
     for kind in KINDS:
         if of_kind := [folder for folder in folders if folder.parent.name == kind]:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from interplay.cli.common import RESULTS, plan_of, study_arguments
+from interplay.cli.common import RESULTS, elsewhere, plan_of, study_arguments
 from interplay.schema.base import UserError
 from interplay.study.plan import Plan
 
@@ -28,24 +28,26 @@ def run(args: argparse.Namespace) -> int:
     if not args.every > 0:
         raise UserError(f"watch: --every = {args.every}: must be more than 0 seconds")
     plan = plan_of(args)
+    where = elsewhere(plan)
     console = Console()
     if args.once or not console.is_terminal:
-        console.print(_look(plan)[0])
+        console.print(_look(plan, where)[0])
         return 0
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            picture, finished = _look(plan)
+            picture, finished = _look(plan, where)
             live.update(picture, refresh=True)
             if finished:
                 return 0
             time.sleep(args.every)
 
 
-def _look(plan: Plan) -> tuple[Any, bool]:
-    """A frame, and whether all stages are done."""
+def _look(plan: Plan, elsewhere: str) -> tuple[Any, bool]:
+    """A frame, with a word on results `elsewhere`, and whether all stages are done."""
     from interplay.cli.watch_frame import frame
     from interplay.study import progress
 
     seen = progress.look(plan, RESULTS, LOGS)
     left, note = progress.time_left(plan, seen, RESULTS)
-    return frame(f"{plan.study} at {plan.scale}", seen, left, note), all(one.state == "done" for one in seen)
+    title = f"{plan.study} at {plan.scale}" + (f" ({elsewhere})" if elsewhere else "")
+    return frame(title, seen, left, note), all(one.state == "done" for one in seen)
