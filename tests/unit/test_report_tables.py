@@ -70,6 +70,15 @@ def test_ops_that_no_stage_of_an_arm_was_trained_on_are_marked(tmp_path: Path) -
     assert any(note.startswith("†: no op of this column") for note in text.notes(grid))
 
 
+def test_an_arm_that_starts_from_a_model_of_elsewhere_gets_no_mark_since_nobody_knows_its_data(tmp_path: Path) -> None:
+    inputs = {"b": study.write_evaluation(tmp_path, "b", {3: [4], 4: [1]})}
+    arms = [study.arm("adopted", 0, ["base:source:m"], "b"), study.arm("tuned", 0, ["base:source:m", "rl:rl:n"], "b")]
+    arms.append(study.arm("own", 0, ["base:pretrain:o"], "b"))
+    grid = tables.values(frame.read(study.spec(arms), inputs), TABLE)
+    marks = {arm: grid.cells[arm, "edge", "strict_pass@1"].mark for arm in grid.rows}
+    assert marks == {"adopted": "", "tuned": "", "own": tables.UNTRAINED}
+
+
 def test_op_becomes_one_column_per_op(tmp_path: Path) -> None:
     grid = tables.values(results(tmp_path), Table(columns=["op"], cells=["strict_pass@1"]))
     assert grid.columns == ["op:2", "op:3", "op:4"]

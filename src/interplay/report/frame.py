@@ -184,13 +184,20 @@ def bands(results: Results) -> list[str]:
 
 def trained_ops(results: Results, arm: str) -> list[int] | None:
     """Ops in the data of any stage of an arm: as planned, or where no plan knows them, as its sets hold them. None where one of
-    these sets is not there."""
+    these sets is not there, and of a model from elsewhere, whose own data nobody here knows."""
+    if adopted(results, arm):
+        return None
     sets = results.spec.trained_sets.get(arm)
     if sets is None:
         return results.spec.trained_ops.get(arm, [])
     if not set(sets) <= results.folders.keys():
         return None
     return sorted({int(op) for digest in sets for op in keys(results.folders[digest])["op"].unique()})
+
+
+def adopted(results: Results, arm: str) -> bool:
+    """Whether an arm starts from a model that was made elsewhere."""
+    return any(stage.kind == "source" for item in results.spec.arms if item.arm == arm for stage in item.path)
 
 
 def keys(folder: Path) -> pd.DataFrame:

@@ -25,7 +25,8 @@ def arms(results: Results) -> list[dict[str, Any]]:
 def _arm(results: Results, name: str) -> dict[str, Any]:
     rows = [item for item in results.spec.arms if item.arm == name]
     ops = frame.trained_ops(results, name)
-    trained = ranges(ops) if ops is not None else "not known: its data are not here"
+    unknown = "it starts from a model that was made elsewhere" if frame.adopted(results, name) else "its data are not here"
+    trained = ranges(ops) if ops is not None else f"not known: {unknown}"
     errors = _errors(results, list(dict.fromkeys(digest for row in rows for _, digest in sorted(row.evaluations.items()))))
     path = [(step, digest) for step, _, digest in steps(rows[0])]
     return {"name": name, "control": rows[0].control, "trained": trained, "steps": path, "errors": errors}
