@@ -73,14 +73,20 @@ def test_each_state_is_counted_and_those_in_the_way_say_how_far_they_are_or_why_
     assert f"running: rl rl_hard/rl/seed0 ({running.digest})" in text
 
 
-def test_a_result_is_orphaned_when_neither_the_plan_nor_a_lock_reaches_it(lab: Lab) -> None:
+def test_a_result_that_neither_the_plan_nor_a_lock_reaches_is_counted_as_of_another_study(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = lab.plan()
     lab.finish_all(before)
     lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 5,")
     after = overview.look(lab.plan(), lab.configs, lab.results)
-    assert after.orphans == {"rl": 2, "evaluate": 2, "report": 1}
+    assert after.others == {"rl": 2, "evaluate": 2, "report": 1}
+    text = said(capsys)
+    assert row(text, "rl")[6] == "2"
+    assert "other: 5 finished results of other studies, or of this one as it was" in text
     before.write_lock(lab.configs)
-    assert overview.look(lab.plan(), lab.configs, lab.results).orphans == {}
+    assert overview.look(lab.plan(), lab.configs, lab.results).others == {}
+    assert "other:" not in said(capsys)
 
 
 def test_uses_count_each_arm_and_seed_for_itself(lab: Lab) -> None:

@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
         for path in [*found.links, *found.logs, *found.leftovers]:
             say(str(path))
     if not (found.results or found.links or found.logs or found.leftovers):
-        say("nothing to remove: a lock in configs/plans or a run in flight leads to all there is")
+        leads = "a lock in configs/plans, a link in by-name/ of a study that has none, or a run in flight"
+        say(f"nothing to remove: {leads} leads to all there is")
     elif not args.delete:
         say("nothing was touched; --delete removes it" + ("" if args.full else ", --full lists it"))
     else:
@@ -65,7 +66,7 @@ def _table(found: "garbage.Garbage") -> list[str]:
         )
     if found.results:
         size = quantity(sum(item.size for item in found.results))
-        rows = ["results that no lock leads to:", *rows, f"in all {len(found.results)} results, {size} bytes"]
+        rows = ["results that nothing leads to:", *rows, f"in all {len(found.results)} results, {size} bytes"]
     others = {
         "links in by-name/ that are out of date": found.links,
         "logs and benchmarks of stages that are gone": found.logs,

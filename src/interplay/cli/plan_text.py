@@ -18,7 +18,7 @@ GROUPS = 12
 """Groups of new stages that are explained, unless all are asked for."""
 CHANGES = 4
 """Fields that are named of each group."""
-HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "orphan", "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
+HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
 FORM = "{:<9} {:>5} {:>5} {:>5} {:>6} {:>6} {:>6}  {:>7} {:>7} {:>8}  {:>8} {:>5}  {}"
 SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
 
@@ -53,7 +53,7 @@ def _heading(seen: Overview) -> list[str]:
 
 def _table(seen: Overview) -> list[str]:
     """One row a kind; costs and times are those of what is still to be made."""
-    kinds = list(dict.fromkeys([*(stage.kind for stage in seen.plan.stages.values()), *seen.orphans]))
+    kinds = list(dict.fromkeys([*(stage.kind for stage in seen.plan.stages.values()), *seen.others]))
     rows = [_row(seen, kind, [d for d, s in seen.plan.stages.items() if s.kind == kind]) for kind in kinds]
     total = _row(seen, "all", list(seen.plan.stages))
     return [FORM.format(*HEADINGS), *rows, total]
@@ -66,12 +66,12 @@ def _row(seen: Overview, kind: str, digests: list[str]) -> str:
     costs, times = [seen.estimate.costs[d] for d in left], [seen.estimate.times[d] for d in left]
     flops = [cost.flops for cost in costs]
     sources = {time.source for time in times}
-    orphans = sum(seen.orphans.values()) if kind == "all" else seen.orphans.get(kind, 0)
+    others = sum(seen.others.values()) if kind == "all" else seen.others.get(kind, 0)
     return FORM.format(
         kind,
         len(digests),
         *(states[name] or "-" for name in ("done", "new", "unfinished", "failed")),
-        orphans or "-",
+        others or "-",
         _amount(sum(cost.tokens for cost in costs)),
         "?" if None in flops else _amount(sum(flop or 0 for flop in flops)),
         _amount(sum(cost.rollouts for cost in costs)),
@@ -95,6 +95,8 @@ def _sums(seen: Overview) -> list[str]:
     ]
     if back := len(seen.of_state(KEPT)):
         lines.append(f"kept: {plural(back, 'record')} in results/studies, put back at a launch")
+    if others := sum(seen.others.values()):
+        lines.append(f"other: {plural(others, 'finished result')} of other studies, or of this one as it was")
     if not left:
         return [*lines, "to do: nothing"]
     lines += [

@@ -25,8 +25,9 @@ class Overview(NamedTuple):
     plan: Plan
     states: dict[str, Found]
     """By digest, of the plan's stages; `kept`: a record in results/studies that a launch puts back."""
-    orphans: dict[str, int]
-    """Kind -> finished results that neither this plan nor any lock reaches."""
+    others: dict[str, int]
+    """Kind -> finished results that neither this plan nor any lock reaches: of other studies, or of this one as it was. What of
+    them may go is for `interplay gc` to say, which knows of studies without a lock."""
     estimate: Estimate
     """Costs of all stages; times of those that are not finished."""
     uses: int
@@ -58,11 +59,11 @@ def look(plan: Plan, configs: Path, results: Path, full: bool = False) -> Overvi
     causes, passed_over = cause.explain(new, found, library, None if full else EXPLAINED)
     done = [(one.kind, digest) for digest, one in states.items() if one.state == "done"]
     known = {*plan.stages, *locked}
-    orphans = Counter(one.kind for digest, one in found.items() if one.state == "done" and digest not in known)
+    others = Counter(one.kind for digest, one in found.items() if one.state == "done" and digest not in known)
     return Overview(
         plan=plan,
         states=states,
-        orphans=dict(orphans),
+        others=dict(others),
         estimate=made,
         uses=uses(plan),
         chain=longest_chain(plan, made),
@@ -114,7 +115,7 @@ def as_json(seen: Overview) -> dict[str, Any]:
         "scale": plan.scale,
         "report": plan.report,
         "stages": stages,
-        "orphaned": seen.orphans,
+        "others": seen.others,
         "uses": seen.uses,
         "distinct": len(plan.stages) - 1,
         "hours": seen.estimate.hours(),
