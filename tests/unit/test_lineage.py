@@ -1,5 +1,6 @@
 import json
 import re
+import string
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 from command_line import interplay
 from conftest import ROOT
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextToPath
 
-from interplay.report import collapse, diagram
+from interplay.report import collapse, diagram, fit
 from interplay.report.diagram import Edge, Node
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -82,7 +85,50 @@ def test_labels_are_escaped_and_long_ones_cut() -> None:
     svg = diagram.svg({"a": Node("a<b&" + "x" * 40 + "[0.5]", "rl", digest="0123", href='x"y')}, [])
     assert ET.fromstring(svg).find(f"{SVG}a").attrib["href"] == 'x"y'  # type: ignore[union-attr]
     shown = [text.text or "" for text in ET.fromstring(svg).iter(f"{SVG}text")]
-    assert shown[0] == "a<b&xxxx…xxx[0.5]", "both ends stay: arms of a grid differ there"
+    assert re.fullmatch(r"a<b&x*…x+\[0\.5\]", shown[0]), "both ends stay: a name without axes may differ at either"
+
+
+@pytest.mark.parametrize(
+    "arms",
+    [
+        [f"{method}[learning_rate={rate}]/rl" for method in ("grpo", "rloo", "dr_grpo") for rate in (0.0003, 0.003, 0.01)],
+        [f"rl[learning_rate={rate},num_generations={many}]/rl" for rate in (0.0003, 0.003) for many in (8, 16)],
+        [f"rl[{axis}=0.5]/rl" for axis in ("beta", "alpha_of_it", "temperature")],
+    ],
+)
+def test_labels_stay_inside_their_boxes_and_arms_of_a_grid_keep_their_values(arms: list[str]) -> None:
+    nodes = {arm: Node(arm, "reward_model", note="2 of 13 done", times=13) for arm in arms}
+    svg = ET.fromstring(diagram.svg(nodes, []))
+    shown = [(text.text or "", text.attrib.get("class", "")) for text in svg.iter(f"{SVG}text")]
+    for text, style in shown:
+        weight, size = ("normal", diagram.SMALL) if style == "small" else ("bold", diagram.TIGHT if style else diagram.TYPE)
+        font = FontProperties(family="DejaVu Sans", weight=weight, size=size)
+        assert TextToPath().get_text_width_height_descent(text, font, ismath=False)[0] <= diagram.WIDTH - 4, text
+    labels = [text for text, style in shown if style != "small"]
+    assert len(set(labels)) == len(arms)
+    for label, arm in zip(labels, arms, strict=True):
+        assert all(f"{value}" in label for value in re.findall(r"=([^],]*)", arm))
+    assert all("13" in text and "2 of 13 done" in text for text, style in shown if style == "small")
+
+
+def test_widths_are_not_below_those_of_a_wide_font() -> None:
+    font = FontProperties(family="DejaVu Sans", weight="bold", size=100)
+    for character in (*string.ascii_letters, *string.digits, *string.punctuation, " ", "…", "×"):
+        assert TextToPath().get_text_width_height_descent(character, font, ismath=False)[0] <= 100 * fit.ems(character), character
+
+
+@pytest.mark.parametrize(
+    ("label", "room", "shown"),
+    [
+        ("rl[lr=0.1]/rl", 20.0, "rl[lr=0.1]/rl"),
+        ("grpo[learning_rate=0.003]/rl", 13.0, "grpo[lear…=0.003]/rl"),
+        ("grpo[learning_rate=0.003]/rl", 10.5, "grpo[0.003]/rl"),
+        ("grpo[learning_rate=0.0003,beta=0.04]/midtrain", 10.0, "g…[0.0003,0.04]"),
+        ("", 5.0, ""),
+    ],
+)
+def test_of_a_grids_arm_the_axis_gives_way_before_the_value(label: str, room: float, shown: str) -> None:
+    assert fit.label(label, room) == shown
 
 
 def test_a_circle_is_refused() -> None:

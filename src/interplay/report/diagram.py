@@ -15,13 +15,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
+from interplay.report import fit
 from interplay.schema.terminal import visible
 
 WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 118.0, 40.0, 12.0, 16.0, 34.0, 8.0
 """Pixels: a box, the space beside it, the room that a bend takes, the space between layers, the frame."""
 SWEEPS = 12
-LONGEST = 17
-"""Characters of a label that fit in a box; of a longer one the middle is left out, since arms of a grid differ at their ends."""
+TYPE, TIGHT, SMALL, PLAIN = 12, 10.5, 10.5, 0.88
+"""Pixels of type: a label, one that is too long for that, and what stands beneath; width of plain type over that of bold."""
+ROOM = WIDTH - 8.0
+"""Pixels of text in a box."""
 MODEL_ROLES = ("init", "model", "reference")
 HUES = {
     "problems": 205,
@@ -37,6 +40,7 @@ HUES |= {"sft": 310, "rl": 25, "teach": 10, "prefer": 340, "unlearn": 60, "rewar
 HUES |= {"select": 45, "evaluate": 140, "report": 220}
 STYLE = """<style>
 .diagram text{font:600 12px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}
+.diagram .tight{font-size:10.5px}
 .diagram .small{font-weight:400;font-size:10.5px;fill:#566071}
 .diagram .new rect,.diagram .missing rect{stroke-dasharray:4 3;fill-opacity:.35}
 .diagram .failed rect{stroke:#c0262d;stroke-width:2.5}.diagram .failed .small{fill:#c0262d}
@@ -209,14 +213,14 @@ def _text(text: str) -> str:
 
 def _box(node: Node, x: float, y: float) -> str:
     hue = HUES.get(node.kind, 0)
-    half = LONGEST // 2
-    shown = node.label if len(node.label) <= LONGEST else f"{node.label[:half]}…{node.label[-half:]}"
-    below = " ".join(
-        filter(None, [node.kind if node.kind != node.label else "", f"×{node.times}" if node.times > 1 else "", node.note])
-    )
+    tight = fit.ems(node.label) * TYPE > ROOM
+    shown = fit.label(node.label, ROOM / (TIGHT if tight else TYPE))
+    rest = " ".join(filter(None, [f"×{node.times}" if node.times > 1 else "", node.note]))
+    below = fit.under(node.kind if node.kind != node.label else "", rest, ROOM / SMALL / PLAIN)
     drawn = f'<rect x="{x - WIDTH / 2:.1f}" y="{y:.1f}" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" rx="7"'
     drawn += f' fill="hsl({hue} 70% 93%)" stroke="hsl({hue} 45% 55%)"/>'
-    drawn += f'<text x="{x:.1f}" y="{y + (17 if below else 24):.1f}">{_text(shown)}</text>'
+    size = ' class="tight"' if tight else ""
+    drawn += f'<text{size} x="{x:.1f}" y="{y + (17 if below else 24):.1f}">{_text(shown)}</text>'
     drawn += f'<text class="small" x="{x:.1f}" y="{y + 32:.1f}">{_text(below)}</text>' if below else ""
     title = " ".join(filter(None, [node.label, node.kind, node.digest, node.state]))
     drawn = f'<g class="{escape(node.state)}"><title>{_text(title)}</title>{drawn}</g>'
