@@ -85,6 +85,14 @@ def test_further_rows_of_a_legend_take_nothing_from_the_panels(tmp_path: Path) -
     assert heights[1] > 0.95 * heights[0]
 
 
+def test_the_numbers_beneath_panels_of_errors_stand_apart(tmp_path: Path) -> None:
+    figure = Figure(x="band", y="error", bands=["id", "edge", "op:2", "op:3"])
+    canvas = drawn(results(tmp_path, ["an_arm", "another"]), figure)
+    boxes = [label.get_window_extent() for axis in canvas.axes for label in axis.get_xticklabels() if label.get_text()]
+    assert len(boxes) == 12
+    assert all(box.x1 + 4 < other.x0 for box, other in itertools.pairwise(boxes))
+
+
 def same_results(root: Path, steps: int = 3, **given: object) -> Results:
     """Two arms that came out the same, and one that did not."""
     inputs, rows = (
@@ -102,7 +110,7 @@ def same_results(root: Path, steps: int = 3, **given: object) -> Results:
 def test_of_curves_alike_each_shows_beneath_the_next_and_the_caption_names_them(tmp_path: Path, figure: Figure) -> None:
     found = same_results(tmp_path)
     lines = {line.get_label(): line.get_linewidth() for line in drawn(found, figure).axes[0].get_lines()}
-    assert lines["one"] > lines["two"] + 2
+    assert lines["one"] > lines["two"] + 2, "at least a point to either side"
     assert lines["two"] == lines["other"]
     said = "one, two (in id); one, two, other (in edge)" if figure.x == "k" else "one, two"
     assert f"The same curve, drawn one inside the other: {said}." in figures.draw(found, figure).caption

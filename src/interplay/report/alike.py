@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-EDGE, WIDEST = 3.0, 9.0
+EDGE, WIDEST = 2.4, 7.0
 """Points by which a curve is wider than the next inside it, and the first at most than the last."""
 DIGITS = 9
 

@@ -41,8 +41,8 @@ STYLE: dict[Any, Any] = {
 }
 WIDTH = 9.0
 """Inches."""
-MOST_COLUMNS, SLACK = 6, 0.98
-"""Of a legend; the share of the figure's width that it may take, since type is a little wider at other resolutions."""
+SLACK = 0.98
+"""Share of a figure's width that its legend may take, since type is a little wider at other resolutions."""
 KEY, LEGEND, LINE = 0.9, 0.35, 0.18
 """Inches beside a name in a legend: its line and all gaps; height of a legend of one row; of a line of text."""
 
@@ -74,8 +74,8 @@ def whole_steps(axis: Axes) -> None:
 
 
 def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
-    """Names in their colours above the panels; each name once, in the given order. As many columns as the figure has room for;
-    the figure grows by what further rows need, so that the panels keep their size."""
+    """Names in their colours above the panels; each name once, in the given order, in as few rows as the figure has room for;
+    it grows by what further rows need, so that the panels keep their size."""
     found: dict[str, Artist] = {}
     for axis in axes:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
@@ -87,7 +87,8 @@ def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
     broken = any(isinstance(handle, Line2D) and handle.get_linestyle() != "-" for handle in handles)
     length = 3.0 if broken else 1.4  # as long as the pattern of a line
     shown = [wrapped(name, canvas.get_figwidth() - KEY) for name in names]
-    for columns in range(min(len(names), MOST_COLUMNS), 0, -1):
+    for rows in range(1, len(names) + 1):
+        columns = -(-len(names) // rows)
         drawn = canvas.legend(handles, shown, loc="outside upper left", ncols=columns, handlelength=length, columnspacing=1.4)
         width, height = _inches(canvas, drawn)
         if width <= SLACK * canvas.get_figwidth() or columns == 1:
