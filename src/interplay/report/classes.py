@@ -67,8 +67,8 @@ def _panel(axis: Axes, shares: dict[str, list[Estimate]], names: list[str]) -> N
     axis.set_ylim(len(shares) - 0.5, -0.5)
     axis.set_xlim(0, 100)
     axis.set_xticks([0, 50, 100])
-    for number, side in zip(axis.get_xticklabels(), ("left", "center", "right"), strict=True):
-        number.set_horizontalalignment(side)  # else 100 runs into the 0 of the next panel
+    for tick, side in zip(axis.get_xticklabels(), ("left", "center", "right"), strict=True):
+        tick.set_horizontalalignment(side)  # else 100 runs into the 0 of the next panel
     axis.set_xlabel("samples (%)")
     axis.tick_params(axis="y", length=0)
 
