@@ -20,6 +20,7 @@ def start(graph: Graph) -> None:
     is fetched now. Leaves by one line and exit code 2 when something cannot be had."""
     try:
         outside.check(graph.to_make())
+        graph.restore()
         graph.write_stages()
         _fetch(graph)
     except UserError as error:
@@ -29,7 +30,8 @@ def start(graph: Graph) -> None:
 
 
 def succeed(graph: Graph) -> None:
-    """After the last job, when all went well; also when there was nothing to do."""
+    """After the last job, when all went well; also when there was nothing to do, and `start` was not called."""
+    graph.restore()
     for plan in graph.plans:
         shutil.rmtree(graph.by_name(plan) / "partial", ignore_errors=True)
     for page in graph.link():

@@ -1,6 +1,7 @@
 """What is kept of a finished study, and when it may stand in for the stages themselves."""
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from lab import Lab, of_kind
 
 from interplay.store import artifact
 from interplay.study import kept
+from interplay.study.graph import open_graph
 from interplay.study.plan import Plan
 from interplay.track import payloads
 
@@ -56,6 +58,47 @@ def test_kept_records_stand_in_for_all_stages_but_the_report(lab: Lab) -> None:
     assert set(back) == set(plan.stages) - {plan.report}
     folders = [lab.out(plan.stages[digest]) for digest in back]
     assert all(artifact.done(folder) and artifact.absent(folder) == ["payload.bin"] for folder in folders)
+
+
+def test_a_launch_that_only_looks_counts_kept_records_and_writes_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = finish_and_keep(lab)
+    monkeypatch.chdir(lab.folder)
+    before = sorted(lab.results.rglob("*"))
+    graph = open_graph(lab.folder, {"study": "quickstart", "scale": "smoke"}, True)
+    assert graph.missing(list(plan.stages)) == graph.targets() == [f"results/report/{plan.report}/record.json"]
+    assert [stage.digest for stage in graph.to_make()] == [plan.report]
+    assert sorted(lab.results.rglob("*")) == before
+    graph.restore()
+    assert graph.missing(list(plan.stages)) == graph.targets()
+    assert all(artifact.done(lab.out(stage)) for stage in plan.stages.values() if stage.kind != "report")
+
+
+def test_a_record_does_not_stand_in_for_a_stage_that_is_being_made(lab: Lab) -> None:
+    plan = finish_and_keep(lab)
+    stage = of_kind(plan, "rl")[0]
+    out = lab.start(stage)
+    artifact.write_json(out / "resume/state.json", {"step": 1})
+    with artifact.lease(out):
+        assert stage.digest not in kept.restore(lab.results, plan.stages, ["pretrain", "problems", "tokenizer"])
+        assert (out / "resume/state.json").exists()
+    assert not artifact.done(out)
+
+
+def test_a_record_is_put_back_once_a_run_that_began_meanwhile_has_ended(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
+    plan = finish_and_keep(lab)
+    stage = of_kind(plan, "rl")[0]
+    places = kept.restorable(lab.results, {stage.digest: stage}, [])
+    out = lab.start(stage)
+    with artifact.lease(out):
+        late = threading.Thread(target=kept.put_back, args=(lab.results, {stage.digest: stage}, places))
+        late.start()
+        late.join(0.5)
+        assert late.is_alive()
+        artifact.write_json(out / "resume/state.json", {"step": 1})
+        (out / "record.json").write_text("its own")
+    late.join(10)
+    assert (out / "record.json").read_text() == "its own"
+    assert (out / "resume/state.json").exists()
 
 
 def test_a_record_does_not_stand_in_where_the_payload_itself_is_needed_and_cannot_be_had(lab: Lab) -> None:

@@ -24,7 +24,7 @@ def of(out: Path) -> State:
     if not out.is_dir():
         return State("missing")
     reached = _reached(out)
-    if _held(out / "lease"):
+    if held(out / "lease"):
         return State("running", reached)
     if artifact.done(out):  # it ended while we looked
         return State("done")
@@ -59,7 +59,7 @@ def last_save(out: Path) -> dict[str, Any] | None:
     return None
 
 
-def _held(lease: Path) -> bool:
+def held(lease: Path) -> bool:
     """Whether a process on this machine, or on one that shares the file system's locks, holds the lease."""
     if not lease.exists():
         return False

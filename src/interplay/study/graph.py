@@ -37,14 +37,16 @@ class Graph:
 
     def __init__(self, results: Path, plans: list[Plan], at: Site | None = None) -> None:
         self.results, self.plans, self.site = results, plans, at or Site()
+        self.kept: dict[str, Path] = {}
+        """Records that stand in for stages, by digest; `restore` puts them in their places. A dry run counts them, no more."""
         self.partial: list[Path] = []
         """Finished stages whose payload some missing stage needs and that is not here; known after `check_payloads`."""
         self.stages: dict[str, Stage] = {digest: stage for plan in plans for digest, stage in plan.stages.items()}
 
     def missing(self, digests: list[str]) -> list[str]:
         """Records of these stages (or of those whose checkpoints these are) that are not there yet."""
-        folders = dict.fromkeys(self._folder(artifact.split_ref(digest)[0]) for digest in digests)
-        return [str(folder / "record.json") for folder in folders if not artifact.done(folder)]
+        wanted = dict.fromkeys(artifact.split_ref(digest)[0] for digest in digests)
+        return [str(self._folder(digest) / "record.json") for digest in wanted if not self._done(digest)]
 
     def targets(self) -> list[str]:
         """What `all` still has to make."""
@@ -61,7 +63,7 @@ class Graph:
         waiting, found = [plan.report for plan in self.plans], dict[str, Stage]()
         while waiting:
             digest = artifact.split_ref(waiting.pop())[0]
-            if digest not in found and not artifact.done(self._folder(digest)):
+            if digest not in found and not self._done(digest):
                 found[digest] = self.stages[digest]
                 waiting += self.stages[digest].deps.values()
         return list(found.values())
@@ -72,19 +74,31 @@ class Graph:
         seen: set[tuple[str, bool]] = set()
         for stage in self.to_make():
             for dep, step in map(artifact.split_ref, stage.deps.values()):
-                if not artifact.done(self._folder(dep)):
+                if not self._done(dep):
                     continue
-                artifact.at_step(self._folder(dep), step)
+                artifact.at_step(self._record(dep), step)
                 only = read_by(stage.kind, self.stages[dep].kind)
                 if (dep, only is None) not in seen:
                     seen.add((dep, only is None))
-                    self._check(self._folder(dep), only)
+                    self._check(dep, only)
 
-    def _check(self, folder: Path, only: tuple[str, ...] | None) -> None:
-        if artifact.absent(folder, only):
-            self.partial.append(folder)
+    def _check(self, digest: str, only: tuple[str, ...] | None) -> None:
+        if artifact.absent(self._record(digest), only):
+            self.partial.append(self._folder(digest))
         else:
-            artifact.check(folder, only)
+            artifact.check(self._record(digest), only)
+
+    def restore(self) -> None:
+        """Put the kept records into their places."""
+        kept.put_back(self.results, self.stages, self.kept)
+        self.kept = {}
+
+    def _done(self, digest: str) -> bool:
+        return digest in self.kept or artifact.done(self._folder(digest))
+
+    def _record(self, digest: str) -> Path:
+        """Where the record of a stage that is done lies."""
+        return self.kept.get(digest) or self._folder(digest)
 
     def _folder(self, digest: str) -> Path:
         return artifact.folder(self.results, self.stages[digest].kind, digest)
@@ -170,7 +184,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         names, scale = compose.chosen(root / "configs", config)
         at = site.load(root / "configs")
         graph = Graph(results, [plan_study(root / "configs", name, scale) for name in names], at)
-        kept.restore(results, graph.stages, payloads.kinds(results))
+        graph.kept = kept.restorable(results, graph.stages, payloads.kinds(results))
         _warned_in_time(graph)
         if limits := compose.limits(config):
             _within(graph, limits)
@@ -204,5 +218,6 @@ def _within(graph: Graph, limits: dict[str, float]) -> None:
     from interplay.study import estimate, state
 
     found = state.scan(graph.results)
+    found |= {digest: state.Found(graph.stages[digest].kind, state.KEPT) for digest in graph.kept}
     made = estimate.to_make(state.Library(graph.stages, graph.results, found), found)
     estimate.refuse("--config", made, limits.get("max_gpu_hours"), limits.get("max_hours"))

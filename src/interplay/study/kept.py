@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from interplay.schema.kinds import KINDS, read_by
-from interplay.store import artifact
+from interplay.store import artifact, state
 from interplay.study.plan import Plan, Stage, flat_name
 
 STUDIES, LOCK = "studies", "plan.lock.json"
@@ -70,22 +70,31 @@ def write_folder(out: Path, files: Mapping[str, Content]) -> None:
 
 def restore(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> list[str]:
     """Put kept records back in their places, with the files kept beside them; returns the digests."""
-    back = restorable(results, stages, obtainable)
-    for digest, place in sorted(back.items()):
-        _put_back(place, artifact.folder(results, stages[digest].kind, digest), stages[digest])
-    return sorted(back)
+    return put_back(results, stages, restorable(results, stages, obtainable))
+
+
+def put_back(results: Path, stages: Mapping[str, Stage], places: Mapping[str, Path]) -> list[str]:
+    """Put these kept records (by digest, as of `restorable`) back; returns the digests. Each under the stage's lease: a run of it
+    that began meanwhile ends first."""
+    for digest, place in sorted(places.items()):
+        folder = artifact.folder(results, stages[digest].kind, digest)
+        with artifact.lease(folder):
+            _put_back(place, folder, stages[digest])
+    return sorted(places)
 
 
 def restorable(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> dict[str, Path]:
     """Digest -> kept record, of the stages that `restore` would put back.
 
     `obtainable`: kinds whose payloads can be fetched. A stage that something still to be made reads in full, and whose payload
-    nobody has, is left out: it will be made again. So is every report: it is made from the records in seconds."""
+    nobody has, is left out: it will be made again. So is every report: it is made from the records in seconds; and what is being
+    made at this moment."""
     places = {path.name: path for path in (results / STUDIES).glob("*/records/*/*")}
     if not places:
         return {}
     here = {digest for digest, stage in stages.items() if artifact.done(artifact.folder(results, stage.kind, digest))}
     back = {d for d in stages if d not in here and d in places and stages[d].kind != "report" and _whole(places[d])}
+    back -= {d for d in back if state.held(artifact.folder(results, stages[d].kind, d) / "lease")}
     kinds = set(obtainable)
     while lacking := {
         dep
@@ -105,7 +114,8 @@ def _whole(kept: Path) -> bool:
 
 def _put_back(kept: Path, folder: Path, stage: Stage) -> None:
     """The record goes last: with it the stage counts as done."""
-    folder.mkdir(parents=True, exist_ok=True)
+    if artifact.done(folder):
+        return
     artifact.write_json(folder / "stage.json", stage.as_json())
     for file in (*artifact.record(kept)["files"], "record.json"):
         if (kept / file).exists() and not (folder / file).exists():
