@@ -59,7 +59,8 @@ def axes(arm: str) -> dict[str, str]:
 
 
 def params(stage: Stage, place: Place | None) -> dict[str, str]:
-    """Columns to compare by: kind, arm, group (the arm before its axes), stage, seed, path and axes, and as `spec.*` the scalar leaves of the spec."""
+    """Columns to compare by: kind, arm, group (the arm before its axes), stage, seed, path and axes, and as `spec.*` the scalar
+    leaves of the spec."""
     found = {"kind": stage.kind}
     if place is not None:
         found |= {"arm": place.arm, "group": place.arm.partition("[")[0], "stage": place.stage}
