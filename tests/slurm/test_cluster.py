@@ -4,7 +4,9 @@ node, too. `make test-slurm` installs what is needed.
 Each test waits for two clocks, Slurm's and that by which Snakemake looks at its jobs (after 1, 11, 21 s and so on): a study of six
 levels takes a minute and a half, so what one job can show is shown on the pre-training alone."""
 
+import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,12 +14,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from conftest import Laboratory, saves, untrained, wait_for
 from one_node import OneNode, installed, run
 
-from interplay.store import artifact
+from interplay.store import artifact, metrics
 from interplay.study.graph import plan_study
 
 pytestmark = pytest.mark.slurm
@@ -60,13 +63,14 @@ def based(node: OneNode, finished: Laboratory, tmp_path: Path) -> Laboratory:
     return untrained(finished, tmp_path / "laboratory")
 
 
-def command(*config: str, target: str = "all") -> list[str]:
-    return ["snakemake", target, "--profile", "slurm", *OFTEN, "--config", *config]
+def command(*config: str, target: str = "all", array: str = "") -> list[str]:
+    as_array = ["--slurm-array-jobs", array] if array else []
+    return ["snakemake", *target.split(), "--profile", "slurm", *OFTEN, *as_array, "--config", *config]
 
 
-def start(laboratory: Laboratory, *config: str, target: str = "all") -> "subprocess.Popen[str]":
+def start(laboratory: Laboratory, *config: str, target: str = "all", array: str = "") -> "subprocess.Popen[str]":
     """Snakemake in the background; what it says lies beside the study."""
-    words = command(*config, target=target)
+    words = command(*config, target=target, array=array)
     with open(laboratory.folder / f"{config[0].replace('/', '.')}.log", "w") as log:
         STARTED.append(subprocess.Popen(words, cwd=laboratory.folder, env=laboratory.env, stdout=log, stderr=log, text=True))
     return STARTED[-1]
@@ -171,6 +175,55 @@ def test_a_stage_that_is_warned_of_its_time_limit_goes_on_in_the_same_job(
     assert processes > 1 or based.records()[record] == finished.records()[record]
 
 
+@pytest.fixture
+def waiting(node: OneNode, laboratory: Laboratory) -> Iterator[tuple["subprocess.Popen[str]", Path, TextIO]]:
+    """A job whose stage, of a kind that saves nothing, waits for the holder of its folder's lease: for this test."""
+    plan = plan_study(laboratory.folder / "configs", "quickstart", "smoke")
+    stage = next(stage for stage in plan.stages.values() if stage.kind == "problems")
+    out = artifact.folder(laboratory.folder / "results", stage.kind, stage.digest)
+    out.mkdir(parents=True)
+    with open(out / "lease", "a+") as lease:
+        fcntl.flock(lease, fcntl.LOCK_EX)
+        process = start(laboratory, *SMOKE, target=f"results/problems/{stage.digest}/record.json")
+        wait_for(lambda: "waiting for its record" in said_by(out))
+        yield process, out, lease
+
+
+def said_by(out: Path) -> str:
+    """What a stage has said so far: in the file to which its log, that Snakemake takes away now and then, is a link."""
+    log = out.parent.parent.parent / f"logs/{out.parent.name}/.{out.name}.log"
+    return log.read_text() if log.exists() else ""
+
+
+def test_a_stage_that_saved_nothing_when_its_time_was_up_is_not_put_back(
+    node: OneNode, laboratory: Laboratory, waiting: tuple["subprocess.Popen[str]", Path, TextIO]
+) -> None:
+    process, out, lease = waiting
+    before = node.newest() - 1
+    run("scancel", "--signal=USR1", node.jobs(before)[0]["JobId"])
+    wait_for(lambda: node.jobs(before)[0]["JobState"] == "FAILED")
+    assert node.jobs(before)[0]["Restarts"] == "0"
+    assert "it saved nothing in 00:0" in said_by(out)
+    assert "give it a longer run.runtime" in said_by(out)
+    lease.close()
+    assert ended(process, laboratory)[0] == 0, "the profile tries once more"
+    assert artifact.done(out)
+
+
+def test_but_where_another_job_took_its_place_it_is(
+    node: OneNode, laboratory: Laboratory, waiting: tuple["subprocess.Popen[str]", Path, TextIO]
+) -> None:
+    process, out, lease = waiting
+    before = node.newest() - 1
+    run("sbatch", "-p", "urgent", "--exclusive", "--wrap", "sleep 3", "-o", "/dev/null")
+    wait_for(lambda: node.jobs(before)[0]["Restarts"] == "1")
+    lease.close()
+    code, said = ended(process, laboratory)
+    assert code == 0, said
+    assert artifact.done(out)
+    assert len(node.jobs(before)) == 2, "the stage's and the urgent one: no retry was spent"
+
+
 def test_a_stage_of_a_cancelled_job_stays_cancelled(node: OneNode, finished: Laboratory, based: Laboratory) -> None:
     process, before = start(based, *SMOKE, target=record_of("pretrain", finished)), node.newest()
     out = at_work(based)
@@ -190,13 +243,30 @@ def test_stages_of_a_kind_that_are_ready_together_go_as_one_array_where_asked(
     for folder in ("evaluate", "report", "studies"):  # from the last one a launch would put records back
         shutil.rmtree(laboratory.folder / "results" / folder)
     before = node.newest()
-    done = laboratory.run(*command(*SMOKE)[:-3], "--slurm-array-jobs", "evaluate", *command(*SMOKE)[-3:])
+    done = laboratory.run(*command(*SMOKE, array="evaluate"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert laboratory.records() == finished.records()
     jobs = node.jobs(before)
     together = [job for job in jobs if "ArrayTaskId" in job]
     assert len(together) == 3, "an evaluation of each arm"
     assert len({job["ArrayJobId"] for job in together}) == 1
+
+
+def test_tasks_of_an_array_save_when_they_are_preempted(node: OneNode, finished: Laboratory, laboratory: Laboratory) -> None:
+    shutil.copytree(finished.folder / "results", laboratory.folder / "results", symlinks=True)
+    laboratory.edit("configs/scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 400,")
+    plan, before = plan_study(laboratory.folder / "configs", "quickstart", "smoke"), node.newest()
+    folders = [laboratory.folder / "results/rl" / stage.digest for stage in plan.stages.values() if stage.kind == "rl"]
+    records = [str((folder / "record.json").relative_to(laboratory.folder)) for folder in folders]
+    process = start(laboratory, *SMOKE, target=" ".join(records), array="rl")
+    wait_for(lambda: all(len(metrics.read(folder)) > 10 for folder in folders))
+    run("sbatch", "-p", "urgent", "--exclusive", "--wrap", "sleep 3", "-o", "/dev/null")
+    code, said = ended(process, laboratory)
+    assert code == 0, said
+    tasks = [job for job in node.jobs(before) if "ArrayTaskId" in job]
+    assert [(job["JobState"], job["Restarts"]) for job in tasks] == [("COMPLETED", "1")] * 2, "no retry was spent"
+    for folder in folders:
+        assert re.search(r"interplay: stopped at step \d+ of 400; its job waits in the queue again", said_by(folder))
 
 
 def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory, based: Laboratory) -> None:
@@ -238,10 +308,17 @@ def test_a_stage_that_wants_a_gpu_gets_one_and_the_site_has_its_say(
     based.edit("configs/scale/smoke.yaml", "run: {save_minutes: 0.0}", "run: {gpus: 1}")
     based.edit("configs/site.yaml", "gpu_partition: null", "gpu_partition: urgent")
     based.edit("configs/site.yaml", "options: []", "options: [--nice=7]")
+    based.edit("configs/site.yaml", "account: null", "account: lab-7")
+    based.edit("configs/site.yaml", "qos: null", "qos: low")
+    (based.folder / "bin").mkdir()
+    (based.folder / "bin/sacctmgr").write_text("#!/bin/sh\necho lab-7\n")  # this cluster keeps no accounts
+    (based.folder / "bin/sacctmgr").chmod(0o755)
+    based.env["PATH"] = f"{based.folder / 'bin'}:{based.env['PATH']}"
     record, before = record_of("evaluate", finished), node.newest()
     done = based.run(*command(*SMOKE, target=record))
     assert done.returncode == 0, done.stdout + done.stderr
     jobs = node.jobs(before)
     assert [(job["Comment"].split("_")[1], job["Partition"]) for job in jobs] == [("pretrain", "urgent"), ("evaluate", "main")]
     assert jobs[0]["TresPerJob"] == "gres:gpu:1"
+    assert {job["Account"] for job in jobs} == {"lab-7"}
     assert based.records()[record] == finished.records()[record], "no GPU is there, whatever the variable says"

@@ -131,13 +131,13 @@ def test_a_stage_that_would_be_warned_as_it_starts_is_refused_before_any_job(
     lab, config = Lab(tmp_path), {"study": "quickstart", "scale": "smoke"}
     monkeypatch.chdir(tmp_path)
     assert open_graph(lab.folder, config, True).targets()
-    lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {runtime: 2}, ")
+    lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {runtime: 3}, ")
     with pytest.raises(SystemExit) as ended:
         open_graph(lab.folder, config, True)
     said = capsys.readouterr().err.strip()
     assert ended.value.code == 2
     assert said.startswith("interplay: configs/site.yaml: warn_seconds = 120: ")
-    assert "(run.runtime: 2 of kind pretrain); grant it 3 minutes or more, or warn later" in said
+    assert "(run.runtime: 3, kind pretrain); grant it 4 minutes or more, or warn later" in said
     assert "\n" not in said
-    lab.edit("scale/smoke.yaml", "runtime: 2", "runtime: 3")
+    lab.edit("scale/smoke.yaml", "runtime: 3", "runtime: 4")
     assert open_graph(lab.folder, config, True).targets()

@@ -82,7 +82,9 @@ def test_what_slurm_tells_the_snakemake_of_the_job_step_alone_reaches_the_stage(
     stopped_with_a_save(process, cluster, out, base)
 
 
-def test_a_task_of_an_array_warns_itself_before_its_time_is_up(finished: Laboratory, cluster: Laboratory, tmp_path: Path) -> None:
+def test_the_first_task_of_an_array_finds_out_by_itself_before_its_time_is_up(
+    finished: Laboratory, cluster: Laboratory, tmp_path: Path
+) -> None:
     cluster.env |= {"SLURM_ARRAY_JOB_ID": "1", "SLURM_ARRAY_TASK_ID": "1"}
     (cluster.folder / "configs/site.yaml").write_text("warn_seconds: 600\n")
     end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 600))

@@ -50,8 +50,8 @@ class Site(Model):
     constraint: Annotated[str, Field(pattern=r"^[\w.:,&|()\[\]*-]+$")] | None = None
     """Features that a node must have (`sbatch --constraint`), such as a100|h100."""
     warn_seconds: Count = 120
-    """Seconds before a stage's time limit at which it is told to save and stop; more than a save and a start take, and less than
-    any stage's `run.runtime`."""
+    """Seconds before a stage's time limit at which it is told to save and stop; more than a save and a start take. Slurm may be a
+    minute early, so any stage's `run.runtime` is to be longer than this and a minute."""
     options: list[str] = []
     """Further options of `sbatch`, such as --exclude=node7, one an entry."""
 

@@ -204,11 +204,13 @@ def _writable(results: Path) -> None:
 
 
 def _warned_in_time(graph: Graph) -> None:
-    """Raises UserError where the warning ahead of a stage's time limit would come as it starts."""
+    """Raises UserError where the warning ahead of a stage's time limit may come as it starts: Slurm may be a minute early."""
+    least = graph.site.warn_seconds // 60 + 2
     for stage in graph.to_make():
-        if stage.run.runtime * 60 <= graph.site.warn_seconds:
-            least = graph.site.warn_seconds // 60 + 1
-            granted = f"{stage.label} is granted no longer (run.runtime: {stage.run.runtime} of kind {stage.kind})"
+        if stage.run.runtime < least:
+            granted = (
+                f"{stage.label} is granted no more than that and a minute (run.runtime: {stage.run.runtime}, kind {stage.kind})"
+            )
             remedy = f"grant it {least} minutes or more, or warn later"
             raise UserError(f"configs/site.yaml: warn_seconds = {graph.site.warn_seconds}: {granted}; {remedy}")
 

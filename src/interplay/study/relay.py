@@ -2,24 +2,31 @@
 it started in the job's step, which is a Snakemake of its own: that would die of the one, and of the other only wait for its
 stage, which would be killed and lose what was not saved.
 
-A task of an array is warned of nothing: it has no step, and Slurm's warning goes to steps. So it warns itself."""
+The first task of an array hears of nothing: Snakemake's executor gives it no step, and to steps alone go warnings. So it asks."""
 
 import contextlib
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from interplay.schema.base import UserError
 from interplay.schema.site import Site
 from interplay.store import slurm
 from interplay.study import site
 
+if TYPE_CHECKING:
+    import psutil
+
 PASSED = (signal.SIGUSR1, signal.SIGTERM)
 LOOK = 0.2
 """Seconds between looks for a stage that listens."""
+ASK = 5.0
+"""Seconds between questions to Slurm where it says nothing by itself."""
 
 
 def pass_on(configs: Path) -> None:
@@ -32,8 +39,8 @@ def pass_on(configs: Path) -> None:
     signal.set_wakeup_fd(hears, warn_on_full_buffer=False)
     signal.signal(signal.SIGUSR1, _lives_on)
     threading.Thread(target=_hand_down, args=(heard,), daemon=True).start()
-    if "SLURM_ARRAY_TASK_ID" in os.environ:
-        threading.Thread(target=_warn, args=(_warn_seconds(configs),), daemon=True).start()
+    if "SLURM_ARRAY_TASK_ID" in os.environ and "SLURM_STEP_ID" not in os.environ:
+        threading.Thread(target=_ask, args=(_warn_seconds(configs),), daemon=True).start()
 
 
 def _lives_on(number: int, frame: FrameType | None) -> None:
@@ -48,21 +55,30 @@ def _hand_down(heard: int) -> None:
 
 def _tell_stage(number: int) -> None:
     """Send the signal to the stage; to one that is about to start, once it listens: before that it would die of it."""
-    import psutil  # comes with Snakemake
-
-    told = False
-    while not told:
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error, OSError):
-                if "interplay.stage" in process.cmdline() and _listens(process.pid, number):
-                    process.send_signal(number)
-                    told = True
+    while not (stages := [one for one in _stages() if _listens(one.pid, number)]):
         time.sleep(LOOK)
+    for one in stages:
+        with contextlib.suppress(OSError):
+            os.kill(one.pid, number)
+
+
+def _stages() -> Iterator["psutil.Process"]:
+    """Runners of stages below this process."""
+    import psutil  # comes with Snakemake, and not every command waits for it
+
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "interplay.stage" in process.cmdline():
+                yield process
 
 
 def _listens(pid: int, number: int) -> bool:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    caught = next(line.partition(":")[2] for line in lines if line.startswith("SigCgt"))
+    """Whether the process has a handler for the signal."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    caught = next((line.partition(":")[2] for line in lines if line.startswith("SigCgt")), "0")
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
@@ -74,9 +90,12 @@ def _warn_seconds(configs: Path) -> int:
         return Site().warn_seconds
 
 
-def _warn(seconds: int) -> None:
-    """Tell the stage so many seconds before the job's time is up."""
-    job = slurm.current()
-    if job is not None and job.end is not None:
-        time.sleep(max(job.end - seconds - time.time(), 0))
-        _tell_stage(signal.SIGUSR1)
+def _ask(seconds: int) -> None:
+    """Tell the stage so many seconds before its job's time is up, or when the job is preempted. Where the stage is not below this
+    process, as in tasks that have a step, Slurm is not asked."""
+    while True:
+        time.sleep(ASK)
+        job = slurm.current() if any(True for _ in _stages()) else None
+        if job is not None and (job.preempted or (job.end is not None and job.end - seconds <= time.time())):
+            _tell_stage(signal.SIGUSR1)
+            return
