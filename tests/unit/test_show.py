@@ -81,10 +81,11 @@ def test_a_stage_is_found_by_the_beginning_of_its_digest_or_by_its_path(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     digest = stage_of("rl_edge/rl/seed1")["digest"]
-    names = (digest, digest[:7], "edge/rl_edge/seed1/rl", f"results/rl/{digest}")
-    said = {interplay(capsys, "show", name)[1].split("\nneeded by\n")[0] for name in names}
+    names = (digest, digest[:7], f"results/rl/{digest}")
+    said = {interplay(capsys, "show", name)[1] for name in names}
     assert len(said) == 1
-    assert said.pop().startswith(f"rl {digest}  rl_edge/rl/seed1\n")
+    assert said.pop().startswith(f"rl {digest}\n"), "several studies have it, under names of their own"
+    assert interplay(capsys, "show", "edge/rl_edge/seed1/rl")[1].startswith(f"rl {digest}  rl_edge/rl/seed1\n")
 
 
 def test_a_path_may_name_the_scale_and_leave_out_a_seed_that_does_not_matter(
@@ -96,6 +97,40 @@ def test_a_path_may_name_the_scale_and_leave_out_a_seed_that_does_not_matter(
     code, _, error = interplay(capsys, "show", "edge/rl_edge/rl")
     assert code == 2
     assert "has several seeds; write rl_edge/seedN/rl" in error
+
+
+def test_the_scale_of_a_path_may_be_given_beside_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    smoke = json.loads((ROOT / "configs/plans/edge.smoke.lock.json").read_text())["stages"]
+    said = interplay(capsys, "show", "edge/rl_edge/base", "--scale", "smoke")[1]
+    assert said.startswith(f"pretrain {stage_of('base/base/seed0', smoke)['digest']}")
+
+
+@pytest.fixture
+def shared(project: Path) -> Path:
+    """Two locks that call one problem set by names of their own, the other study's first by the alphabet."""
+    path = project / "configs/plans/edge.laptop.lock.json"
+    lock = json.loads(path.read_text())
+    for stage in lock["stages"]:
+        stage["label"] = stage["label"].replace("data.test", "data.other")
+    (project / "configs/plans/another.laptop.lock.json").write_text(json.dumps({**lock, "study": "another"}))
+    return project
+
+
+def test_data_go_by_the_names_of_the_study_whose_path_was_given(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    test = stage_of("data.test")["digest"]
+    said = interplay(capsys, "show", "edge/rl_edge/seed0/eval")[1]
+    assert f"{test}  data   problems  data.test" in said
+    assert "data.other" not in said + interplay(capsys, "lineage", "edge/rl_edge/seed0/eval")[1]
+
+
+def test_of_a_digest_that_studies_share_data_whose_names_differ_have_none(
+    shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = interplay(capsys, "show", stage_of("rl_edge/eval/seed0")["digest"])[1]
+    needs = said.split("\nneeds\n")[1]
+    row = next(line for line in needs.splitlines() if stage_of("data.test")["digest"] in line)
+    assert row.split()[1:] == ["data", "problems", "missing"]
+    assert "data.other" not in said
 
 
 @pytest.mark.parametrize(

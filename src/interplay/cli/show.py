@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from interplay.cli.common import CONFIGS, RESULTS, default_scale
+from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
 from interplay.schema.terminal import say
 
 LOGS = Path("logs")
@@ -11,7 +11,8 @@ LOGS = Path("logs")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("stage", help="a digest's beginning, DIGEST@STEP, or STUDY/ARM/seedN/STAGE")
+    parser.add_argument("stage", help="a digest's beginning, DIGEST@STEP, STUDY/ARM/seedN/STAGE, or STUDY.SCALE/ARM/seedN/STAGE")
+    scale_argument(parser)
     parser.add_argument("--full", action="store_true", help="the whole spec, defaults included")
 
 
@@ -21,6 +22,6 @@ def run(args: argparse.Namespace) -> int:
     from interplay.study import catalog
 
     known = catalog.read(CONFIGS, RESULTS)
-    ref = catalog.resolve(args.stage, known, CONFIGS, default_scale())
+    ref = catalog.resolve(args.stage, known, CONFIGS, args.scale or default_scale())
     say(card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, args.full), end="")
     return 0

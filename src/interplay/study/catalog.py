@@ -24,6 +24,8 @@ class Catalog(NamedTuple):
     """By digest: kind, spec, deps, versions, and label and run where known."""
     locks: dict[str, list[str]]
     """Digest -> the locks (`study.scale`) that contain it."""
+    labels: dict[str, dict[str, str]]
+    """Digest -> what each of these calls it: studies that share a stage may give it names of their own."""
 
 
 class Ref(NamedTuple):
@@ -40,27 +42,32 @@ def read(configs: Path, results: Path) -> Catalog:
     """Read every lock and every stage.json; a record stands in where there is no stage.json."""
     stages: Stages = {}
     locks: dict[str, list[str]] = {}
+    labels: dict[str, dict[str, str]] = {}
     for path in sorted((configs / "plans").rglob("*.lock.json")):
         lock = artifact.read_json(path)
         for stage in lock["stages"]:
             stages.setdefault(stage["digest"], stage)
-            locks.setdefault(stage["digest"], []).append(f"{lock['study']}.{lock['scale']}")
+            name = f"{lock['study']}.{lock['scale']}"
+            locks.setdefault(stage["digest"], []).append(name)
+            labels.setdefault(stage["digest"], {})[name] = stage.get("label", "")
     for name in ("stage.json", "record.json"):
         for path in sorted(results.glob(f"*/*/{name}")):
             if path.parent.name not in stages:
                 stage = artifact.read_json(path)
                 stages[stage["digest"]] = {"label": "", **stage}
-    return Catalog(stages, locks)
+    return Catalog(stages, locks, labels)
 
 
 def resolve(text: str, catalog: Catalog, configs: Path, scale: str) -> Ref:
-    """The stage that `text` names; `scale` is that of a path that names none. A study named so joins the catalog, locked or not.
+    """The stage that `text` names; `scale` is that of a path that names none. A study named so joins the catalog, locked or not,
+    and its labels are those that are shown; of a digest's neighbours those on which all studies that hold it agree.
 
     Raises UserError when none or several match."""
     name = text.strip().removeprefix("results/").removeprefix("by-name/").rstrip("/")
     digest = re.fullmatch(r"(?:[a-z]+/)?([0-9a-f]{2,12})(?:@(\d+))?", name)
     found = [known for known in catalog.stages if digest and known.startswith(digest[1])]
     if digest and len(found) == 1:
+        _call(catalog, catalog.locks.get(found[0], []))
         return Ref(found[0], int(digest[2]) if digest[2] else None)
     if found:
         listed = ", ".join(f"{known} ({catalog.stages[known]['label']})" for known in sorted(found)[:FEW])
@@ -73,8 +80,17 @@ def resolve(text: str, catalog: Catalog, configs: Path, scale: str) -> Ref:
         raise UserError(f"{text!r} is neither a digest nor STUDY/ARM/seedN/STAGE{hint}")
     path, _, step = rest.partition("@")
     plan = plan_study(configs, *study)
-    catalog.stages.update({key: stage for key, stage in as_json(plan).items() if key not in catalog.stages})
+    catalog.stages.update(as_json(plan))
     return Ref(_named(plan, path, text), int(step) if step.isdecimal() else None)
+
+
+def _call(catalog: Catalog, locks: list[str]) -> None:
+    """Label every stage as these locks do, or where none of them holds it as all others do; with nothing where they differ."""
+    for digest, labels in catalog.labels.items():
+        of = {labels[lock] for lock in locks if lock in labels} or set(labels.values())
+        stage = catalog.stages[digest]
+        if of != {stage.get("label", "")}:
+            catalog.stages[digest] = {**stage, "label": of.pop() if len(of) == 1 else ""}
 
 
 def split_study(name: str, configs: Path, scale: str) -> tuple[tuple[str, str] | None, str]:
