@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from interplay.report import frame
+from interplay.schema.base import Model
 from interplay.schema.report import ReportArm
 from interplay.store import artifact
 from interplay.store import metrics as store_metrics
-from interplay.study import arms, compose, split
+from interplay.study import arms, compose, methods, split
 from interplay.study import state as study_state
 from interplay.study.catalog import report_spec
 from interplay.study.graph import plan_study
 from interplay.study.plan import Plan
 from interplay.study.resolve import own_values
 
+METHOD = ".method"
+"""Keys of whole RL methods end with it."""
 TYPES = {"value": "float64", "at_step": "Int64"}
 TELEMETRY = ["started", "seconds_wall", "seconds_cpu", "peak_memory_mb", "attempts", "threads", "host"]
 
@@ -115,6 +118,7 @@ def _apart(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, 
     own = own_values(typed, scaled, study)
     made = split.combinations(typed, scaled, study)
     keys = list(dict.fromkeys(key for one in made.values() for key in (*one.axes, *one.set)))
+    known = methods.known(configs) if any(key.endswith(METHOD) for key in keys) else {}
     apart: dict[str, dict[str, Any]] = {}
     for name, one in made.items():
         reached = ("task", arms.SPLIT, *one.path, *typed.evaluate)
@@ -123,12 +127,18 @@ def _apart(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, 
             key: given[key] if key in given else own(typed.arms[one.group], key) if key.split(".")[0] in reached else None
             for key in keys
         }
-        apart[name] = {"group": one.group, **{key: _plain(value) for key, value in values.items()}}
+        apart[name] = {"group": one.group, **{key: _plain(key, value, known) for key, value in values.items()}}
     return keys, apart
 
 
-def _plain(value: Any) -> Any:
-    """Something that can be grouped and pivoted by: `{edge: 0.5, corpus: 0.5}` becomes `edge:0.5+corpus:0.5`."""
+def _plain(key: str, value: Any, known: methods.Known) -> Any:
+    """Something that can be grouped and pivoted by: `{edge: 0.5, corpus: 0.5}` becomes `edge:0.5+corpus:0.5`, and a whole method
+    the name of its file."""
+    if key.endswith(METHOD) and (name := methods.name(value, known)):
+        return name
+    if isinstance(value, Model):
+        own = {"name": value.name} if hasattr(value, "name") else {}
+        value = {**own, **value.model_dump(mode="json", exclude_defaults=True)}
     return value if value is None or isinstance(value, (bool, int, float, str)) else arms.short(value)
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from conftest import ROOT, Laboratory
 
 import interplay
-from interplay.frames import Loaded, _values
+from interplay.frames import Loaded, _apart, _values
 from interplay.schema.base import UserError
+from interplay.study import methods
 
 NOTEBOOK = ROOT / "docs/notebooks/compare_arms.ipynb"
 
@@ -52,6 +54,23 @@ def test_what_sets_arms_apart_is_a_column_that_can_be_pivoted_by(loaded: Loaded)
     assert by_arm["rl_edge"] == "edge:1.0"
     assert by_arm["rl_hard"] == "hard:1.0"
     assert pd.isna(by_arm["base"])
+
+
+def test_a_whole_method_goes_by_the_name_of_its_file_and_its_parts_by_theirs() -> None:
+    keys, apart = _apart(ROOT / "configs", "methods/showdown", "smoke")
+    assert "rl.method" in keys
+    named = {arm: values["rl.method"] for arm, values in apart.items()}
+    assert named["grpo[learning_rate=0.0001]"] == "grpo"
+    assert named["dapo[learning_rate=0.0003]"] == "dapo"
+    assert named["base"] is None
+    _, curricula = _apart(ROOT / "configs", "curricula/showdown", "smoke")
+    assert curricula["uniform[learning_rate=0.0002]"]["rl.method.sampler"] == "name:uniform"
+
+
+def test_a_method_that_differs_from_its_file_says_so() -> None:
+    known = methods.known(ROOT / "configs")
+    changed = {**yaml.safe_load((ROOT / "configs/method/dapo.yaml").read_text()), "edits": []}
+    assert (methods.name(changed, known), methods.name({"edge": 1.0}, known)) == ("dapo, changed", None)
 
 
 def test_curves_are_the_lines_of_metrics_jsonl(loaded: Loaded) -> None:
