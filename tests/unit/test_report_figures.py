@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.text import Text
 
-from interplay.report import alike, figures, forest, frame
+from interplay.report import alike, figures, forest, frame, summary
 from interplay.report.estimate import Estimate
 from interplay.report.frame import Results
 from interplay.schema.report import Figure
@@ -179,3 +179,9 @@ def test_a_claims_picture_names_zero_and_every_end_apart(claimed: tuple[float, f
     places = [(float(x), forest.DIGIT * len(text)) for x, text in found]
     assert all(x + width / 2 <= other - its / 2 for (x, width), (other, its) in itertools.pairwise(places))
     assert all(width / 2 <= x <= forest.WIDTH - width / 2 for x, width in places)
+
+
+def test_a_committed_picture_has_short_coordinates_and_its_words_as_they_were() -> None:
+    svg = '<path d="M 1.2345 -0.04"/><text x="7.777">−0.003</text><text>grpo[learning_rate=0.0003]</text>'
+    small = '<path d="M 1.2 -0"/><text x="7.8">−0.003</text><text>grpo[learning_rate=0.0003]</text>'
+    assert summary.small(svg) == small

@@ -105,8 +105,13 @@ def _figures(spec: ReportSpec, plan: Plan, results: Path) -> dict[str, kept.Cont
 
 
 def small(svg: str) -> str:
-    """The picture with coordinates to a tenth of a point, and without metadata, indents and rotations by nothing."""
+    """The picture with coordinates to a tenth of a point, and without metadata, indents and rotations by nothing. What is written
+    in it, such as -0.003 nats or the rate in an arm's name, stays as it is."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' transform="rotate\(-?0 [^)]*\)"', "", svg)
-    svg = re.sub(r"-?\d+\.\d{2,}", lambda found: f"{round(float(found[0]), 1):g}", svg)
+    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"-?\d+\.\d{2,}", _tenth, tag[0]), svg)
     return re.sub(r"\n\s+", "\n", svg)
+
+
+def _tenth(number: re.Match[str]) -> str:
+    return f"{round(float(number[0]), 1):g}"
