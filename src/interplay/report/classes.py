@@ -67,8 +67,9 @@ def _panel(axis: Axes, shares: dict[str, list[Estimate]], names: list[str]) -> N
     axis.set_ylim(len(shares) - 0.5, -0.5)
     axis.set_xlim(0, 100)
     axis.set_xticks([0, 50, 100])
-    for tick, side in zip(axis.get_xticklabels(), ("left", "center", "right"), strict=True):
-        tick.set_horizontalalignment(side)  # else 100 runs into the 0 of the next panel
+    first, _, last = axis.get_xticklabels()
+    first.set_horizontalalignment("left")  # else the 100 of a panel runs into the 0 of the next
+    last.set_horizontalalignment("right")
     axis.set_xlabel("samples (%)")
     axis.tick_params(axis="y", length=0)
 
