@@ -1,8 +1,11 @@
 """What commands share: where a project's parts lie, and how a study is named."""
 
 import argparse
+import math
+from collections.abc import Callable
 from pathlib import Path
 
+from interplay.schema.base import MOST, shown
 from interplay.study import compose
 from interplay.study.graph import plan_study
 from interplay.study.plan import Plan
@@ -44,3 +47,25 @@ def nothing_of(plan: Plan) -> str:
 def plan_of(args: argparse.Namespace) -> Plan:
     """The plan of the study that `study_arguments` named."""
     return plan_study(CONFIGS, args.study, args.scale or default_scale())
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """For argparse: a whole number that is no smaller."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or len(text) > len(str(MOST)) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{shown(text)} is no whole number from {least} on")
+        return int(text)
+
+    return read
+
+
+def amount(text: str) -> float:
+    """For argparse: a number that is not negative, such as of hours; not NaN, which every comparison lets pass."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{shown(text)} is no number from 0 on")
+    return number

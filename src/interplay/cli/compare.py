@@ -2,7 +2,7 @@
 
 import argparse
 
-from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
+from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument, whole
 from interplay.schema.base import UserError
 from interplay.schema.terminal import say
 
@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--metric", default="strict_pass@1", help="strict_pass@K, answer_pass@K, score, nll, hacked (default strict_pass@1)"
     )
     parser.add_argument("--column", help="only prompts of this band, or of `op:N`")
-    parser.add_argument("-n", type=int, default=2, help="flipped items shown in each direction (default 2)")
+    parser.add_argument("-n", type=whole(1), default=2, help="flipped items shown in each direction (default 2)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from interplay.cli.common import CONFIGS, RESULTS, default_scale
+from interplay.cli.common import CONFIGS, RESULTS, default_scale, whole
 from interplay.schema.base import PermanentError, UserError
 from interplay.schema.terminal import say
 from interplay.store import artifact
@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("stage", help="a digest's beginning, or STUDY/ARM/seedN/STAGE; also one that failed or was never made")
     parser.add_argument("--into", type=Path, help="scratch folder (default: a temporary one, removed when all bytes agree)")
-    parser.add_argument("--steps", type=int, help="of a training stage: a shorter one of its own, compared with nothing")
+    parser.add_argument("--steps", type=whole(1), help="of a training stage: a shorter one of its own, compared with nothing")
     parser.add_argument("--pdb", action="store_true", help="open the debugger where it fails")
 
 

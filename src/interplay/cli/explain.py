@@ -2,7 +2,7 @@
 
 import argparse
 
-from interplay.cli.common import RESULTS, elsewhere, plan_of, study_arguments
+from interplay.cli.common import RESULTS, elsewhere, plan_of, study_arguments, whole
 from interplay.schema.terminal import say
 
 
@@ -13,7 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("row", help="an arm, or `arm - against` for a difference")
     parser.add_argument("column", help="a band, or `op 9`; COLUMN/METRIC is one way to name the metric")
     parser.add_argument("--metric", help="such as strict_pass@K or nll (default: the table's first)")
-    parser.add_argument("--seed", type=int, help="only the chain of this seed")
+    parser.add_argument("--seed", type=whole(0), help="only the chain of this seed")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interplay.cli.common import CONFIGS, RESULTS
+from interplay.cli.common import CONFIGS, RESULTS, amount
 from interplay.schema.terminal import say
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delete", action="store_true", help="remove what is listed; without it nothing is touched")
     parser.add_argument(
         "--older-than",
-        type=float,
+        type=amount,
         default=1.0,
         metavar="DAYS",
         help="only results that were last written to so many days ago (default 1; 0: all)",

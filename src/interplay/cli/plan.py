@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument
+from interplay.cli.common import CONFIGS, RESULTS, amount, default_scale, scale_argument
 from interplay.schema.base import UserError
 from interplay.schema.terminal import say
 from interplay.study import compose
@@ -19,8 +19,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stages", action="store_true", help="list every stage with its state")
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.add_argument("--against", metavar="REV", help="compare with the lock of another commit, tag or branch")
-    parser.add_argument("--max-gpu-hours", type=float, metavar="H", help="exit 2 when what is to do needs more GPU-hours")
-    parser.add_argument("--max-hours", type=float, metavar="H", help="exit 2 when it needs more hours, one stage after another")
+    parser.add_argument("--max-gpu-hours", type=amount, metavar="H", help="exit 2 when what is to do needs more GPU-hours")
+    parser.add_argument("--max-hours", type=amount, metavar="H", help="exit 2 when it needs more hours, one stage after another")
     parser.add_argument("--strict-code", action="store_true", help="exit 2 when finished stages were made by other sources")
     parser.add_argument("--gpus", type=_counts, default=[], metavar="N,...", help="also how long it takes on so many GPUs")
     locks = parser.add_argument_group("locks")

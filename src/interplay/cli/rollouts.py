@@ -2,7 +2,7 @@
 
 import argparse
 
-from interplay.cli.common import RESULTS
+from interplay.cli.common import RESULTS, whole
 from interplay.schema.terminal import say
 from interplay.store import artifact
 
@@ -13,7 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     side = parser.add_mutually_exclusive_group()
     side.add_argument("--failed", action="store_true", help="only completions that were not strictly right")
     side.add_argument("--passed", action="store_true", help="only completions that were")
-    parser.add_argument("-n", type=int, default=10, help="how many (default 10)")
+    parser.add_argument("-n", type=whole(1), default=10, help="how many (default 10)")
 
 
 def run(args: argparse.Namespace) -> int:

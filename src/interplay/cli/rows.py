@@ -2,8 +2,8 @@
 
 import argparse
 
-from interplay.cli.common import RESULTS
-from interplay.schema.base import UserError
+from interplay.cli.common import RESULTS, whole
+from interplay.schema.base import MOST, UserError, shown
 from interplay.schema.terminal import say
 from interplay.store import artifact
 
@@ -11,9 +11,9 @@ from interplay.store import artifact
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("digest", help="digest of the problem set, or its beginning; DIGEST:INDEX for one row")
-    parser.add_argument("--index", type=int, help="one row, back to its origin")
+    parser.add_argument("--index", type=whole(0), help="one row, back to its origin")
     parser.add_argument("--changed", metavar="STEP", help="only rows that this step changed, such as poison:conflict")
-    parser.add_argument("-n", type=int, default=10, help="how many (default 10)")
+    parser.add_argument("-n", type=whole(1), default=10, help="how many (default 10)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,8 +21,8 @@ def run(args: argparse.Namespace) -> int:
     from interplay.data.trace import listing, way
 
     digest, _, index = args.digest.partition(":")
-    if index and (not index.isdecimal() or args.index is not None):
-        raise UserError(f"{args.digest}: must be DIGEST or DIGEST:INDEX, and --index with the former alone")
+    if index and (not index.isdecimal() or len(index) > len(str(MOST)) or args.index is not None):
+        raise UserError(f"{shown(args.digest)}: must be DIGEST or DIGEST:INDEX, and --index with the former alone")
     folder = artifact.find(RESULTS, digest)
     one = int(index) if index else args.index
     say(listing(folder, args.changed, args.n) if one is None else way(folder, one), end="")

@@ -8,7 +8,9 @@ from pydantic import AfterValidator
 def check_mix(mix: dict[Any, float], what: str) -> dict:
     """A mix names shares that are not negative and sum to one; nothing is normalised in silence. Raises ValueError."""
     total = sum(mix.values())
-    if not mix or min(mix.values()) < 0 or not abs(total - 1) <= 1e-6:  # also refuses NaN
+    if any(share < 0 for share in mix.values()):
+        raise ValueError(f"{what} must be shares from 0 to 1; {min(mix.values()):g} is none")
+    if not mix or not abs(total - 1) <= 1e-6:  # also refuses NaN
         raise ValueError(f"{what} must be shares that sum to 1; these sum to {total:g}")
     return mix
 

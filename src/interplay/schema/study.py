@@ -1,8 +1,9 @@
 """The study: the one file that a researcher edits; and the scale: models, budgets and band edges, by kind."""
 
+from collections import Counter
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from interplay.schema.base import Count, Model, Natural, Share
 from interplay.schema.dataset import Split
@@ -68,10 +69,19 @@ class Arm(Model):
     """A budget that two stages of the path share; their `tokens` and `steps` are then worked out and are not set."""
 
 
+def _each_once(values: list[int]) -> list[int]:
+    if twice := [value for value, count in Counter(values).items() if count > 1]:
+        raise ValueError(f"{twice[0]} stands twice; each repetition has a seed of its own")
+    return values
+
+
+SeedValues = Annotated[list[Natural], Field(min_length=1), AfterValidator(_each_once)]
+
+
 class Seeds(Model):
     """Repetitions. Stages not named in `vary` are made once, at the first value, and shared."""
 
-    values: Annotated[list[Natural], Field(min_length=1)] | None = None
+    values: SeedValues | None = None
     """Seed values; the first is that of stages that do not vary. Null: the scale's."""
     vary: list[str]
     """Stages that are repeated at every seed (and with them all that follows)."""
@@ -101,7 +111,7 @@ class ScaleChange(Model):
     """Problems per band of each split."""
     per_op: dict[Split, Count] = {}
     """Problems per op of each split, in place of `sizes`."""
-    seeds: Annotated[list[Natural], Field(min_length=1)] | None = None
+    seeds: SeedValues | None = None
     """Seed values of studies that vary their seeds without listing values."""
     kinds: dict[str, dict[str, Any]] = {}
     """Per kind: keys of its spec, and `run`."""
@@ -168,7 +178,7 @@ class Scale(Model):
     """Problems per band of each split."""
     per_op: dict[Split, Count] = {}
     """Problems per op of each split, in place of `sizes`: a set of several bands then holds as many of each op."""
-    seeds: Annotated[list[Natural], Field(min_length=1)] = [0]
+    seeds: SeedValues = [0]
     """Seed values of studies that vary their seeds without listing values."""
     kinds: dict[str, dict[str, Any]]
     """Per kind: keys of its spec, and `run`."""

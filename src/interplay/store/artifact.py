@@ -37,7 +37,8 @@ def split_ref(ref: str) -> tuple[str, int | None]:
 
 def find(results: Path, digest: str) -> Path:
     """The artifact folder of a digest, or the only one that starts with it. Raises UserError when none or several match."""
-    found = sorted({path.parent for name in ("stage.json", "record.json") for path in results.glob(f"*/{digest}*/{name}")})
+    start = digest if digest.isalnum() else "no digest"  # else it would be a pattern, or a path
+    found = sorted({path.parent for name in ("stage.json", "record.json") for path in results.glob(f"*/{start}*/{name}")})
     if len(found) == 1:
         return found[0]
     several = f"is ambiguous: {', '.join(path.name for path in found)}" if found else "names no stage there"

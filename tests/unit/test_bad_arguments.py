@@ -1,0 +1,72 @@
+"""What the command line is given and cannot take is refused in one line with exit code 2, before anything is done."""
+
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+from interplay.cli import main
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.chdir(tmp_path)
+    return Lab(tmp_path)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    try:
+        code = main(list(words))
+    except SystemExit as ended:  # argparse
+        code = int(str(ended.code))
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize("number", ["nan", "-1", "inf", "1e400", "x", ""])
+@pytest.mark.parametrize(
+    "words", [("gc", "--older-than"), ("plan", "quickstart", "--max-hours"), ("plan", "quickstart", "--max-gpu-hours")]
+)
+def test_an_amount_is_a_number_that_is_not_negative(
+    words: tuple[str, ...], number: str, lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"{number!r} is no number from 0 on" in refusal(capsys, *words, number)
+
+
+@pytest.mark.parametrize("number", ["0", "-3", "1.5", "two", "1" + "0" * 5000])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rollouts", "abc", "-n"),
+        ("rows", "abc", "-n"),
+        ("compare", "a", "b", "-n"),
+        ("debug", "abc", "--steps"),
+        ("calibrate", "quickstart", "--prompts"),
+        ("calibrate", "quickstart", "--max-op"),
+    ],
+)
+def test_a_count_is_a_whole_number_from_one_on(
+    words: tuple[str, ...], number: str, lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal(capsys, *words, number)
+    assert "is no whole number from 1 on" in said
+    assert len(said) < 300
+
+
+@pytest.mark.parametrize("digest", ["**", "*", "", "[", "/etc", "..", "a/../b", "no\0thing"])
+@pytest.mark.parametrize("words", [("rollouts",), ("rows",), ("novelty", "--against", "abc")])
+def test_a_digest_is_no_pattern_and_no_path(
+    words: tuple[str, ...], digest: str, lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.start(next(iter(lab.plan().stages.values())))
+    assert "names no stage there" in refusal(capsys, *words, digest)
+
+
+def test_seeds_stand_once_and_shares_are_from_nought_on(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.edit("study/quickstart.yaml", "values: [0]", "values: [3, 0, 3]")
+    assert "seeds.values = [3, 0, 3]: 3 stands twice" in refusal(capsys, "plan", "quickstart")
+    lab.edit("study/quickstart.yaml", "values: [3, 0, 3]", "values: [0]")
+    lab.edit("study/quickstart.yaml", "rl.data: {hard: 1.0}", "rl.data: {hard: 2.0, edge: -1.0}")
+    assert "must be shares from 0 to 1; -1 is none" in refusal(capsys, "plan", "quickstart")
