@@ -80,8 +80,12 @@ PAGES: dict[str, Page] = {
         {"interplay show 3f2a": "the stage whose digest starts with 3f2a"},
     ),
     "rollouts": Page(
-        "Prints completions of an rl or evaluate stage beside their problems and gold solutions, with the verdict on each.",
-        {"interplay rollouts 3f2a --failed -n 5": "five completions that were not right"},
+        "Prints completions of an rl or evaluate stage beside their problems and gold solutions, with the verdict on each; those "
+        "of a prompt that are the same stand once.",
+        {
+            "interplay rollouts 3f2a --failed -n 5": "five completions that were not right",
+            "interplay rollouts 3f2a --step 1": "how the first step of an rl stage began",
+        },
     ),
     "novelty": Page(
         "Compares the graphs that an evaluation's right solutions state, names left aside, with the gold graphs of a problem set "

@@ -13,13 +13,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     side = parser.add_mutually_exclusive_group()
     side.add_argument("--failed", action="store_true", help="only completions that were not strictly right")
     side.add_argument("--passed", action="store_true", help="only completions that were")
-    parser.add_argument("-n", type=whole(1), default=10, help="how many (default 10)")
+    parser.add_argument("--step", type=whole(1), help="only rollouts of this step of an rl stage (default: the last ones)")
+    parser.add_argument("-n", type=whole(1), default=10, help="how many different ones (default 10)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print completions with their problems and gold solutions."""
-    from interplay.rl.show import show
+    from interplay.report.rollouts import shown
 
     failed = True if args.failed else False if args.passed else None
-    say(show(artifact.find(RESULTS, args.digest), failed, args.n))
+    say(shown(artifact.find(RESULTS, args.digest), failed, args.n, args.step), end="")
     return 0
