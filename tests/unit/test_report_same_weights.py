@@ -43,7 +43,7 @@ def claim(arm: str, against: str) -> Claim:
 def test_arms_whose_weights_all_differ_carry_no_caveat(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["4", "5", "6"]})
     assert caveats.of(found, ["base", "x", "y"]) == ()
-    assert "beware" not in claims.judge(found, claim("x", "y")).reason
+    assert claims.judge(found, claim("x", "y")).caveat == ""
 
 
 def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_pa
     assert same_weights.between(found, "x", "y") == "x and y ended with the same weights at seeds 0, 2"
     judged = claims.judge(found, claim("y", "x"))
     assert judged.verdict == "supported"
-    assert judged.reason.endswith("; beware, y and x ended with the same weights at seeds 0, 2")
+    assert judged.caveat == "y and x ended with the same weights at seeds 0, 2"
 
 
 def test_training_that_changed_no_weights_is_told_once_and_its_start_is_no_twin(tmp_path: Path) -> None:
@@ -86,5 +86,9 @@ def test_tables_and_the_page_say_it(tmp_path: Path) -> None:
     assert f"- {line}" in text.as_markdown(tables.values(found, table), "title")
     alone = table.model_copy(update={"arms": ["x", "base"]})
     assert line not in text.as_markdown(tables.values(found, alone), "title")
-    page.run(found.spec, found.folders, tmp_path / "out", page.Run())
-    assert f'<p class="beware">{line}</p>' in (tmp_path / "out" / page.PAGE).read_text()
+    spec = found.spec.model_copy(update={"claims": [claim("y", "x")]})
+    page.run(spec, found.folders, tmp_path / "out", page.Run())
+    shown = (tmp_path / "out" / page.PAGE).read_text()
+    assert f'<p class="beware">{line}</p>' in shown
+    assert '<p class="beware">Beware: y and x ended with the same weights at seed 0.</p>' in shown
+    assert "at seed 0" in json.loads((tmp_path / "out" / "claims.json").read_text())[0]["caveat"]

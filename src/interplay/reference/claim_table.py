@@ -1,7 +1,9 @@
 """Every claim of the studies of the central paper (arXiv:2512.07783) in one table: what was published, what came out here, and
 where scale may explain a difference. Run or not, a claim has its line."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from interplay.reference.committed import NOT_RUN, SCALES, claims, results
 from interplay.reference.numbers import estimate
@@ -25,8 +27,12 @@ def of_study(root: Path, study: str) -> list[list[str]]:
     rows = []
     for place, claim in enumerate(claims(root, study, SCALES[0])):
         judged = {scale: result["claims"][place] for scale, result in found.items()}
-        here = "<br>".join(f"{scale}: {estimate(one)}" for scale, one in judged.items())
+        here = "<br>".join(f"{scale}: {estimate(one)}{_beware(one)}" for scale, one in judged.items())
         verdicts = "<br>".join(f"**{one['verdict']}**" for one in judged.values())
         told = (claim["source"], claim.get("published", ""), here or NOT_RUN, verdicts, claim.get("scale_note", ""))
         rows.append([study.removeprefix(FOLDER), claim["says"], *(cell or "–" for cell in told)])
     return rows
+
+
+def _beware(claim: Mapping[str, Any]) -> str:
+    return f" (beware: {claim['caveat']})" if "caveat" in claim else ""

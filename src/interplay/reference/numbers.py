@@ -15,7 +15,8 @@ def of_claim(claim: Mapping[str, Any]) -> str:
         return f"{ABSENT}."
     subject = f"{test['arm']} − {test['against']}" if "against" in test else test["arm"]
     where = f"on {test['band']}" if test["band"] else f"in {test['recorded']}"
-    return f"{_metric(test).replace('_', ' ')} of {subject} {where}: {estimate(claim)}."
+    beware = f" Beware: {claim['caveat']}." if "caveat" in claim else ""
+    return f"{_metric(test).replace('_', ' ')} of {subject} {where}: {estimate(claim)}.{beware}"
 
 
 def estimate(claim: Mapping[str, Any]) -> str:

@@ -22,6 +22,8 @@ class Judged(NamedTuple):
     verdict: str
     reason: str
     estimate: Estimate
+    caveat: str = ""
+    """What a reader of the verdict must know beside it."""
 
 
 def judge(results: Results, claim: Claim) -> Judged:
@@ -42,9 +44,8 @@ def judge(results: Results, claim: Claim) -> Judged:
     low, high = bounds(test)
     verdict = side(estimate.low, estimate.high, low, high)
     where = {"supported": "lies inside", "refuted": "lies outside", "inconclusive": "reaches across the edge of"}[verdict]
-    reason = f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}"
     alike = same_weights.between(results, test.arm, test.against) if test.against else ""
-    return Judged(claim, verdict, f"{reason}; beware, {alike}" if alike else reason, estimate)
+    return Judged(claim, verdict, f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}", estimate, alike)
 
 
 def bounds(test: Test) -> tuple[float, float]:
@@ -84,6 +85,7 @@ def as_json(judged: list[Judged]) -> list[dict]:
             "test": item.claim.test.model_dump(mode="json", exclude_none=True),
             "verdict": item.verdict,
             "reason": item.reason,
+            **({"caveat": item.caveat} if item.caveat else {}),
             "estimate": plain(item.estimate),
         }
         for item in judged

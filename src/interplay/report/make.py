@@ -68,10 +68,14 @@ def metrics(made: Answer) -> dict[str, Any]:
     """For the record: the verdicts and every table's numbers."""
     found = {name: _fight(one) for name, one in made.contrasts.items()}
     return {
-        "claims": [{"says": item.claim.says, "verdict": item.verdict, "reason": item.reason} for item in made.judged],
+        "claims": [{"says": item.claim.says, "verdict": item.verdict, "reason": _why(item)} for item in made.judged],
         "tables": {name: _numbers(grid) for name, grid in made.grids.items()},
         **({"contrasts": found} if found else {}),
     }
+
+
+def _why(item: claims.Judged) -> str:
+    return f"{item.reason}; beware: {item.caveat}" if item.caveat else item.reason
 
 
 def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:

@@ -31,6 +31,7 @@ def claim(item: claims.Judged) -> dict[str, Any]:
         "verdict": item.verdict,
         "chip": CHIPS[item.verdict],
         "reason": item.reason,
+        "caveat": item.caveat,
         "tested": f"{_what(test)} of {subject} {_range(*claims.bounds(test), told_in, unit)}",
         "picture": forest.svg(found, claims.bounds(test), signed, told_in),
         "estimate": _minus(told_in.shown(found.value, signed)) if found.seeds else "",

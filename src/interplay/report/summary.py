@@ -48,7 +48,7 @@ def of_report(plan: Plan, results: Path) -> dict[str, Any]:
     report = artifact.folder(results, "report", plan.report)
     claims = [
         {
-            **{key: claim[key] for key in ("says", "source", "verdict", "test")},
+            **{key: claim[key] for key in ("says", "source", "verdict", "caveat", "test") if key in claim},
             "estimate": {key: claim["estimate"][key] for key in SHOWN},
         }
         for claim in artifact.read_json(report / "claims.json")
