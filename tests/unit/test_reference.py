@@ -111,7 +111,7 @@ def test_a_value_of_the_wrong_type_is_answered_in_one_line(capsys: pytest.Captur
     assert stopped.value.code == 2
     assert (
         capsys.readouterr().err
-        == "interplay: rollouts: argument -n: invalid int value: 'many'; see `interplay rollouts --help`\n"
+        == "interplay: rollouts: argument -n: 'many' is no whole number from 1 on; see `interplay rollouts --help`\n"
     )
 
 
