@@ -8,8 +8,10 @@ import report_study as study
 from command_line import interplay
 from conftest import ROOT, Laboratory
 
+from interplay.report import chain, plain
 from interplay.report.asked import Asked
 from interplay.report.explain import value
+from interplay.schema.cost import Cost
 from interplay.schema.report import ReportSpec
 
 SMOKE = ("--scale", "smoke")
@@ -163,3 +165,18 @@ def test_all_blocks_of_an_evaluation_stand_in_the_chain(
     (block,) = [block for block in out.split("\n\n") if block.startswith("evaluate")]
     assert block.startswith("evaluate eval\n")
     assert block.count(" seed 0 ") == 3
+
+
+def test_what_seeds_spent_stands_seed_by_seed_also_where_two_of_them_are_equal() -> None:
+    def member(number: int) -> dict:
+        metrics = {"steps": 4, "optimizer_steps": number, "completions": 8, "completion_tokens": 64, "prompt_tokens": 64}
+        spec = {"method": {"planner": {"num_generations": 8}, "loss": {"beta": 0.0, "num_iterations": 1}}, "minibatches": 1}
+        return {"digest": "d", "kind": "rl", "spec": spec, "metrics": metrics}
+
+    said = chain._spent([member(8), member(2), member(2)], {"d": Cost(parameters=100)})
+    assert "optimizer_steps 8 | 2 | 2" in said
+    assert "completions 8," in said, "equal for all seeds: once"
+
+
+def test_a_value_of_which_nothing_would_be_seen_stands_in_quotes() -> None:
+    assert [plain.short(value) for value in ("", "\n\n", " ", "grpo", 0.5)] == ["''", r"'\n\n'", "' '", "grpo", "0.5"]

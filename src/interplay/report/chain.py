@@ -95,7 +95,7 @@ def _spent(members: list[dict[str, Any]], planned: dict[str, Cost]) -> str:
     flops = [realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
     found = {key: [quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in ledger.SPENT}
     found["FLOPs"] = [quantity(number) for number in flops if number]
-    return ", ".join(f"{key} {' | '.join(dict.fromkeys(each))}" for key, each in found.items() if each)
+    return ", ".join(f"{key} {' | '.join(each if len(set(each)) > 1 else each[:1])}" for key, each in found.items() if each)
 
 
 def _without_empty(rows: list[list[str]]) -> list[list[str]]:

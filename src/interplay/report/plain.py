@@ -21,10 +21,12 @@ def aligned(rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int]
 
 
 def short(value: Any) -> str:
-    """A value on one line: text as it is, numbers to 7 digits, the rest as JSON; long ones cut, with what was left out."""
+    """A value on one line: text as it is, in quotes where nothing of it would be seen, numbers to 7 digits, the rest as JSON;
+    long ones cut, with what was left out."""
     if isinstance(value, str):
         lines = value.splitlines()
         text = value if len(lines) < 2 else f"{lines[0]} (and {len(lines) - 1} more lines)"
+        text = text if value.strip() else repr(value)
     elif isinstance(value, float):
         text = f"{value:.7g}"
     elif isinstance(value, (list, dict, bool)) or value is None:
