@@ -24,7 +24,7 @@ from interplay.schema.digest import digest
 from interplay.schema.kinds import KINDS, read_by
 from interplay.schema.run import Run
 from interplay.schema.terminal import say
-from interplay.store import artifact, earlier, environment, gpus, metrics, requeue, stop
+from interplay.store import artifact, earlier, environment, gpus, metrics, peak, requeue, stop
 from interplay.work import make
 
 
@@ -89,11 +89,11 @@ def run_stage(out: Path) -> None:
         say(f"{stage['label']} [{stage['kind']} {stage['digest']}]", error=True)
         made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
         metrics.telemetry(out, attempts=_attempts(out) + 1, host=platform.node(), **made_by)
-        with gpus.dealt(how.gpus):
+        with gpus.dealt(how.gpus), peak.watching() as memory:
             started = time.time()
             values = _work(stage, inputs, out, how)
         stop.deafen()
-        metrics.telemetry(out, **_telemetry(started, how))
+        metrics.telemetry(out, **_telemetry(started, how, memory))
         identity = {key: stage[key] for key in ("kind", "digest", "versions", "spec", "deps")}
         artifact.finish(out, identity, values)
 
@@ -145,17 +145,18 @@ def _limit_threads(threads: int) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def _telemetry(started: float, how: Run) -> dict[str, Any]:
-    several = how.processes > 1
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN if several else resource.RUSAGE_SELF)
+def _telemetry(started: float, how: Run, memory: peak.Peak) -> dict[str, Any]:
+    usage = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    several = {"processes": how.processes} if how.processes > 1 else {"environment": environment.current()}
     return {
         "seconds_wall": round(time.time() - started, 3),
-        "seconds_cpu": round(usage.ru_utime + usage.ru_stime, 3),
-        "peak_memory_mb": round(usage.ru_maxrss / 1024, 1),  # of several processes the largest one's
+        "seconds_cpu": round(sum(one.ru_utime + one.ru_stime for one in usage), 3),
+        "peak_memory_mb": round(memory.mb(), 1),  # of all processes together
+        "peak_processes": memory.processes,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "threads": how.cores(),
         "python": platform.python_version(),
-        **({"processes": how.processes} if several else {"environment": environment.current()}),  # workers tell of their own GPUs
+        **several,  # workers tell of their own GPUs
     }
 
 

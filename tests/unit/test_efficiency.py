@@ -1,6 +1,7 @@
 """What stages used of what they were given, from telemetry alone."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from lab import Lab
@@ -8,6 +9,7 @@ from lab import Lab
 from interplay.cli import main
 from interplay.schema.run import Run
 from interplay.study.efficiency import Used, proposals, used
+from interplay.study.graph import Graph
 
 
 def test_stages_of_a_kind_that_were_given_the_same_are_one_row(tmp_path: Path) -> None:
@@ -22,13 +24,27 @@ def test_stages_of_a_kind_that_were_given_the_same_are_one_row(tmp_path: Path) -
     assert row.cpu == pytest.approx(120 / 240)
 
 
-def test_the_threads_of_a_stage_are_those_of_all_its_processes(tmp_path: Path) -> None:
+def test_threads_and_memory_of_a_stage_are_those_of_all_its_processes(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
-    lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {processes: 2, threads: 3}, ")
+    lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {processes: 2, threads: 3, memory_mb: 2000}, ")
     plan = lab.plan()
-    lab.finish(next(s for s in plan.stages.values() if s.kind == "pretrain"), 10.0, seconds_cpu=30.0, peak_memory_mb=1.0)
+    stage = next(s for s in plan.stages.values() if s.kind == "pretrain")
+    asked = {name: of(SimpleNamespace(digest=stage.digest)) for name, of in Graph(lab.results, [plan]).resources().items()}
+    assert (asked["mem_mb"], Graph(lab.results, [plan]).threads(SimpleNamespace(digest=stage.digest))) == (4000, 6)
+    lab.finish(stage, 10.0, seconds_cpu=30.0, peak_memory_mb=3000.0, peak_processes=3)
     (row,) = used(plan, lab.results)
-    assert (row.run.threads, row.cpu) == (6, pytest.approx(0.5))
+    assert (row.run.cores(), row.run.memory(), row.cpu) == (6, 4000, pytest.approx(0.5))
+    assert "memory_mb" not in proposals(row), "three quarters of what both were given"
+    assert proposals(row._replace(memory_mb=3900.0))["memory_mb"] == 2600, "of each process, as it was given"
+
+
+def test_an_older_peak_of_several_processes_proposes_nothing(tmp_path: Path) -> None:
+    """It was that of the largest process alone."""
+    lab = Lab(tmp_path)
+    lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {processes: 2}, ")
+    plan = lab.plan()
+    lab.finish(next(s for s in plan.stages.values() if s.kind == "pretrain"), 10.0, seconds_cpu=30.0, peak_memory_mb=100.0)
+    assert used(plan, lab.results) == []
 
 
 def test_a_stage_that_tells_nothing_is_left_out(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ def run(args: argparse.Namespace) -> int:
     plan = plan_of(args)
     for of in efficiency.used(plan, RESULTS):
         fits = ", ".join(f"{key}: {value}" for key, value in efficiency.proposals(of).items())
-        counts = (str(of.stages), str(of.attempts), str(of.run.threads), f"{of.cpu:.0%}")
-        given = (f"{of.memory_mb:.0f}", str(of.run.memory_mb), f"{of.minutes:.1f}", str(of.run.runtime))
+        counts = (str(of.stages), str(of.attempts), str(of.run.cores()), f"{of.cpu:.0%}")
+        given = (f"{of.memory_mb:.0f}", str(of.run.memory()), f"{of.minutes:.1f}", str(of.run.runtime))
         rows.append((of.kind, *counts, *given, fits or "-"))
     if len(rows) == 1:
         where = elsewhere(plan)

@@ -16,7 +16,7 @@ MOST = 16
 """Dependants that are listed."""
 TAIL = 12
 """Lines of a log."""
-ASIDE = {"seconds_wall", "seconds_cpu", "peak_memory_mb", "started", "threads", "host", "python", "attempts"}
+ASIDE = {"seconds_wall", "seconds_cpu", "peak_memory_mb", "peak_processes", "started", "threads", "host", "python", "attempts"}
 """Keys of telemetry that its first line says in words."""
 
 Stages = Mapping[str, Mapping[str, Any]]

@@ -21,7 +21,7 @@ class Run(Model):
     and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another
     number of processes or another sharding than it was saved with."""
     memory_mb: Count = 3000
-    """Memory that a cluster reserves."""
+    """Memory of each process, with all that it starts (a pool of `problems`, vLLM's server): a cluster reserves it for all."""
     runtime: Count = 120
     """Minutes that a cluster grants."""
     gpus: Natural = 0
@@ -64,6 +64,10 @@ class Run(Model):
     def cores(self) -> int:
         """CPU threads of all processes together."""
         return self.threads * self.processes
+
+    def memory(self) -> int:
+        """Memory of all processes together, in MiB."""
+        return self.memory_mb * self.processes
 
     def stated(self) -> dict[str, Any]:
         """What differs from the defaults, as JSON: all that a lock or a `stage.json` says."""

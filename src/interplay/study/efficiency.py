@@ -26,7 +26,7 @@ class Used(NamedTuple):
     cpu: float
     """Share of the reserved processor seconds that were computed in."""
     memory_mb: float
-    """The greatest peak."""
+    """The greatest peak of a stage, all its processes together."""
     minutes: float
     """The longest stage's last attempt."""
     attempts: int
@@ -44,8 +44,9 @@ def used(plan: Plan, results: Path) -> list[Used]:
 
 def proposals(of: Used) -> dict[str, int]:
     """Keys of the `run` block whose reservation is far from what was used -> values that fit."""
+    each = of.memory_mb / of.run.processes
     fits = {
-        "memory_mb": (of.memory_mb / of.run.memory_mb, math.ceil(of.memory_mb * SPARE_MEMORY / 100) * 100),
+        "memory_mb": (each / of.run.memory_mb, math.ceil(each * SPARE_MEMORY / 100) * 100),
         "runtime": (of.minutes / of.run.runtime, max(10, math.ceil(of.minutes * SPARE_TIME / 10) * 10)),
     }
     asked = of.run.model_dump()
@@ -55,12 +56,16 @@ def proposals(of: Used) -> dict[str, int]:
 def _told(stage: Stage, results: Path) -> Mapping[str, Any]:
     folder = artifact.folder(results, stage.kind, stage.digest)
     told = read_telemetry(folder) if artifact.done(folder) else {}
-    return told if {"seconds_wall", "seconds_cpu", "peak_memory_mb"} <= told.keys() else {}
+    wanted = {"seconds_wall", "seconds_cpu", "peak_memory_mb"}
+    if stage.run.processes > 1:
+        wanted.add("peak_processes")  # without it the peak is an older one, of the largest process alone
+    return told if wanted <= told.keys() else {}
 
 
 def _reserved(run: Run) -> Run:
     """What of the block is asked of a cluster."""
-    return Run(threads=run.cores(), memory_mb=run.memory_mb, runtime=run.runtime, gpus=run.gpus)
+    asked = run.model_dump(include={"threads", "processes", "memory_mb", "runtime", "gpus"})
+    return Run(**asked)
 
 
 def _used(kind: str, run: Run, told: list[Mapping[str, Any]]) -> Used:
@@ -69,7 +74,7 @@ def _used(kind: str, run: Run, told: list[Mapping[str, Any]]) -> Used:
         kind=kind,
         run=run,
         stages=len(told),
-        cpu=sum(float(item["seconds_cpu"]) for item in told) / max(wall * run.threads, 1e-9),
+        cpu=sum(float(item["seconds_cpu"]) for item in told) / max(wall * run.cores(), 1e-9),
         memory_mb=max(float(item["peak_memory_mb"]) for item in told),
         minutes=max(float(item["seconds_wall"]) for item in told) / 60,
         attempts=sum(int(item.get("attempts", 1)) for item in told),

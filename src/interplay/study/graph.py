@@ -112,7 +112,7 @@ class Graph:
         runtime in minutes; an empty name leaves the choice to the cluster."""
         asked: dict[str, Callable[[Run], int | str]] = {
             **{name: partial(_same, value) for name, value in site.named(self.site).items()},
-            "mem_mb": lambda run: run.memory_mb,
+            "mem_mb": lambda run: run.memory(),
             "runtime": lambda run: run.runtime,
             "gpu": lambda run: run.gpus,
             "gpu_model": lambda run: (self.site.gpu_model or "") if run.gpus else "",
