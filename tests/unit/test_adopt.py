@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from command_line import interplay
 from conftest import ROOT, Laboratory
+from transformers import AutoModelForCausalLM
 
 from interplay import adopt
 from interplay.schema.base import UserError
@@ -44,6 +45,24 @@ def test_a_model_becomes_a_source_that_a_study_names_by_its_checksum(
     assert artifact.done(folder)
     assert (folder / "model/model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
     assert (model / "config.json").exists()
+
+
+def test_the_study_need_not_be_there_yet(model: Path, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = interplay(capsys, "adopt", model, "--study", "mine/fresh")
+    assert code == 0
+    assert "in configs/study/mine/fresh.yaml (a new file):" in out
+    assert "in configs/study/edge.yaml:" in interplay(capsys, "adopt", model, "--study", "edge")[1]
+    code, _, error = interplay(capsys, "adopt", model, "--study", "../outside")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "must be a file's name below configs/study" in error
+
+
+def test_a_model_that_rl_made_is_a_hugging_face_folder_that_can_be_adopted(
+    finished: Laboratory, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = next(finished.folder.glob("results/rl/*/model"))
+    assert interplay(capsys, "adopt", made)[0] == 0
+    assert AutoModelForCausalLM.from_pretrained(made).num_parameters() > 0
 
 
 def test_adopting_twice_does_it_once(model: Path, project: Path, capsys: pytest.CaptureFixture[str]) -> None:

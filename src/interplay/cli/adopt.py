@@ -1,10 +1,11 @@
 """`interplay adopt`."""
 
 import argparse
+import re
 from pathlib import Path
 
 from interplay.cli.common import CONFIGS, RESULTS
-from interplay.schema.base import UserError, nearest
+from interplay.schema.base import UserError
 from interplay.schema.terminal import say
 
 
@@ -13,7 +14,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=Path, help="a Hugging Face model folder, a GGUF file, or a finished artifact: OTHER/results/KIND/DIGEST"
     )
-    parser.add_argument("--study", help="the study that is to use the model; names the file in what is printed")
+    parser.add_argument(
+        "--study", help="the study that is to use the model, there already or not; names the file in what is printed"
+    )
     parser.add_argument("--stage", default="base", help="the stage's name there (default base)")
     parser.add_argument("--inputs", action="store_true", help="of an artifact: adopt all that it rests on, too")
 
@@ -23,11 +26,11 @@ def run(args: argparse.Namespace) -> int:
     from interplay import adopt
     from interplay.report.units import quantity
     from interplay.store import artifact
-    from interplay.study import compose
 
-    studies = compose.studies(CONFIGS)
-    if args.study and args.study not in studies:
-        raise UserError(f"--study = {args.study!r}: no such study{nearest(args.study, studies)}")
+    if args.study and not re.fullmatch(r"[\w-]+(/[\w-]+)*", args.study):
+        raise UserError(
+            f"--study = {args.study!r}: must be a file's name below {CONFIGS}/study, without .yaml, such as mine/base"
+        )
     if not args.stage.isidentifier():
         raise UserError(f"--stage = {args.stage!r}: must be a word, such as base")
     if (args.folder / "record.json").exists():
@@ -40,7 +43,16 @@ def run(args: argparse.Namespace) -> int:
     checksum, out, made_now = (adopt.gguf if is_gguf else adopt.model)(args.folder, RESULTS, args.stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
     say(f"{'adopted' if made_now else 'here already:'} {out}, {quantity(parameters)} parameters")
-    say(f"in {f'{CONFIGS}/study/{args.study}.yaml' if args.study else 'a study'}:\n")
+    say(f"in {_file(args.study)}:\n")
     say(f"stages:\n  {args.stage}: {{kind: source, sha256: {checksum}}}")
     say(f"arms:\n  {args.stage}: {{path: [{args.stage}]}}")
     return 0
+
+
+def _file(study: str | None) -> str:
+    """Where to write what is printed."""
+    from interplay.study import compose
+
+    if not study:
+        return "a study"
+    return f"{CONFIGS}/study/{study}.yaml" + ("" if study in compose.studies(CONFIGS) else " (a new file)")
