@@ -14,9 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=Path, help="a Hugging Face model folder, a GGUF file, or a finished artifact: OTHER/results/KIND/DIGEST"
     )
-    parser.add_argument(
-        "--study", help="the study that is to use the model, there already or not; names the file in what is printed"
-    )
+    parser.add_argument("--study", help="the study that is to use the model, new or not; names the file in what is printed")
     parser.add_argument("--stage", default="base", help="the stage's name there (default base)")
     parser.add_argument("--inputs", action="store_true", help="of an artifact: adopt all that it rests on, too")
 
@@ -28,9 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from interplay.store import artifact
 
     if args.study and not re.fullmatch(r"[\w-]+(/[\w-]+)*", args.study):
-        raise UserError(
-            f"--study = {args.study!r}: must be a file's name below {CONFIGS}/study, without .yaml, such as mine/base"
-        )
+        raise UserError(f"--study = {args.study!r}: must be a file's name below {CONFIGS}/study, without .yaml")
     if not args.stage.isidentifier():
         raise UserError(f"--stage = {args.stage!r}: must be a word, such as base")
     if (args.folder / "record.json").exists():
