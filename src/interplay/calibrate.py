@@ -29,6 +29,8 @@ def calibrate(plan: Plan, configs: Path, results: Path, prompts: int, max_op: in
     base = next(stage for stage in plan.stages.values() if stage.kind in ("pretrain", "source"))
     if not artifact.done(artifact.folder(results, base.kind, base.digest)):
         raise UserError(f"{results}/{base.kind}/{base.digest}: the base is not trained yet; run the study's base first")
+    if max_op <= (last := max(_trained(plan, base))):
+        raise UserError(f"calibrate: --max-op {max_op}: must be beyond {last}, the last op that the base was trained on")
     rates = measure(plan, base, results, prompts, max_op)
     bands = pin(rates, _trained(plan, base))
     lines = [f"op {op:2}: strict pass@1 {rate:.3f}" for op, rate in rates.items()]

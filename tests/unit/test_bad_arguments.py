@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from lab import Lab
+from lab import Lab, of_kind
 
 from interplay.cli import main
+from interplay.store import artifact
 
 
 @pytest.fixture
@@ -70,3 +71,40 @@ def test_seeds_stand_once_and_shares_are_from_nought_on(lab: Lab, capsys: pytest
     lab.edit("study/quickstart.yaml", "values: [3, 0, 3]", "values: [0]")
     lab.edit("study/quickstart.yaml", "rl.data: {hard: 1.0}", "rl.data: {hard: 2.0, edge: -1.0}")
     assert "must be shares from 0 to 1; -1 is none" in refusal(capsys, "plan", "quickstart")
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "3", "", '{"metrics": 3, "files": {}}', '{"metrics": {}}'])
+def test_a_damaged_record_is_named_with_the_remedy(content: str, lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    out = lab.finish(of_kind(lab.plan(), "rl")[0])
+    (out / "record.json").write_text(content)
+    assert f"interplay: results/rl/{out.name}/record.json: not " in refusal(capsys, "show", out.name)
+
+
+@pytest.mark.parametrize("place", ["/proc/none/x", "plain/x"])
+def test_a_place_that_cannot_be_written_is_named(place: str, lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = of_kind(lab.plan(), "problems")[0]
+    lab.finish(stage)
+    Path("plain").touch()
+    assert refusal(capsys, "debug", stage.digest, "--into", place).startswith(f"interplay: {place.split('/x')[0]}")
+
+
+def test_an_error_of_the_system_that_is_about_no_file_is_not_hidden(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: object) -> None:
+        raise OSError("out of luck")
+
+    monkeypatch.setattr(artifact, "find", fail)
+    with pytest.raises(OSError, match="out of luck"):
+        main(["rollouts", "abc"])
+
+
+def test_novelty_is_beside_a_problem_set(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = of_kind(lab.plan(), "evaluate")[0]
+    lab.finish(stage)
+    said = refusal(capsys, "novelty", stage.digest, "--against", stage.digest)
+    assert said == f"interplay: novelty: --against {stage.digest} is a evaluate stage; name a problem set\n"
+
+
+def test_calibrate_measures_beyond_what_was_trained_on(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.finish(of_kind(lab.plan(), "pretrain")[0])
+    said = refusal(capsys, "calibrate", "quickstart", "--scale", "smoke", "--max-op", "1")
+    assert said == "interplay: calibrate: --max-op 1: must be beyond 2, the last op that the base was trained on\n"

@@ -59,6 +59,11 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.filename is None:  # not about a file that one could free, name otherwise or put there
+            raise
+        say(f"interplay: {error.filename}: {error.strerror}", error=True)
+        return 2
     except KeyboardInterrupt:
         return 130
 

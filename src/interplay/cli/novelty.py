@@ -4,6 +4,7 @@ import argparse
 
 from interplay.cli.common import RESULTS
 from interplay.schema.base import UserError
+from interplay.schema.kinds import SETS
 from interplay.schema.terminal import say
 from interplay.store import artifact
 from interplay.store.artifact import read_json
@@ -31,6 +32,8 @@ def run(args: argparse.Namespace) -> int:
     stage = read_json(samples / "stage.json")
     if stage["kind"] != "evaluate":
         raise UserError(f"novelty: {args.digest} is a {stage['kind']} stage; name one of kind evaluate")
+    if against.parent.name not in SETS:
+        raise UserError(f"novelty: --against {args.against} is a {against.parent.name} stage; name a problem set")
     tested = artifact.find(RESULTS, stage["deps"]["data"])
     rows = [
         (one.band, str(one.right), str(one.graphs), f"{one.copied:.1%}", f"{one.nearest:.3f}", str(one.without))

@@ -174,8 +174,11 @@ def finish(out: Path, stage: dict, metrics: dict) -> None:
 
 
 def record(out: Path) -> dict:
-    """The record of a finished artifact."""
-    return read_json(out / "record.json")
+    """The record of a finished artifact. Raises UserError when the file is none."""
+    found = read_json(out / "record.json")
+    if not (isinstance(found, dict) and isinstance(found.get("metrics"), dict) and isinstance(found.get("files"), dict)):
+        raise UserError(f"{out / 'record.json'}: not a record; remove {out} to make it again")
+    return found
 
 
 def done(out: Path) -> bool:
