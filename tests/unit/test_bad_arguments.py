@@ -108,3 +108,12 @@ def test_calibrate_measures_beyond_what_was_trained_on(lab: Lab, capsys: pytest.
     lab.finish(of_kind(lab.plan(), "pretrain")[0])
     said = refusal(capsys, "calibrate", "quickstart", "--scale", "smoke", "--max-op", "1")
     assert said == "interplay: calibrate: --max-op 1: must be beyond 2, the last op that the base was trained on\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 100])
+def test_damaged_samples_are_refused_with_the_remedy(content: bytes, lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    out = lab.finish(of_kind(lab.plan(), "evaluate")[0])
+    (out / "samples.parquet").write_bytes(content)
+    said = refusal(capsys, "rollouts", out.name)
+    assert said.startswith(f"interplay: results/evaluate/{out.name}: not readable (")
+    assert said.endswith(f"remove results/evaluate/{out.name} to make it again\n")

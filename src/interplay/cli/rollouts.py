@@ -3,6 +3,7 @@
 import argparse
 
 from interplay.cli.common import RESULTS, whole
+from interplay.schema.base import UserError
 from interplay.schema.terminal import say
 from interplay.store import artifact
 
@@ -19,8 +20,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print completions with their problems and gold solutions."""
+    from pyarrow import ArrowInvalid
+
     from interplay.report.rollouts import shown
 
     failed = True if args.failed else False if args.passed else None
-    say(shown(artifact.find(RESULTS, args.digest), failed, args.n, args.step), end="")
+    folder = artifact.find(RESULTS, args.digest)
+    try:
+        say(shown(folder, failed, args.n, args.step), end="")
+    except ArrowInvalid as error:
+        raise UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
     return 0
