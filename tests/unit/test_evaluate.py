@@ -23,7 +23,7 @@ from interplay.data import tokenizer
 from interplay.evaluate import run as evaluate
 from interplay.evaluate import shards
 from interplay.evaluate.passk import Samples, powers, prior, summarise
-from interplay.rl.show import show
+from interplay.report.rollouts import shown
 from interplay.rollout.request import Rollouts
 from interplay.schema.evaluate import EvaluateSpec
 from interplay.schema.run import Run
@@ -212,7 +212,7 @@ def test_samples_are_shown_with_their_problem(inputs: dict[str, Path], tmp_path:
     out.mkdir(parents=True)
     evaluate.run(SPEC, inputs, out, HOW)
     write_json(out / "stage.json", {"deps": {"model": "m" * 12, "data": "d" * 12}})
-    text = show(out, failed=True, limit=4)
+    text = shown(out, failed=True, limit=4)
     first = pools.load([inputs["data"]]).rows[0]
     assert text.count("problem ") == 4
     assert f"  prompt {first.prompt}\n" in text

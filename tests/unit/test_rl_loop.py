@@ -12,8 +12,8 @@ from logged_cases import unknown
 
 from interplay.data import pool as pools
 from interplay.model import folder
+from interplay.report.rollouts import shown
 from interplay.rl import loop
-from interplay.rl.show import show
 from interplay.schema.base import UserError
 from interplay.schema.custom import Custom
 from interplay.schema.edit import DynamicSampling
@@ -165,16 +165,16 @@ def test_rollouts_are_shown_with_their_judgement_and_the_gold_solution(inputs: d
     out.mkdir(parents=True)
     (tmp_path / "rollouts.parquet").rename(out / "rollouts.parquet")
     write_json(out / "stage.json", {"deps": {"init": "m" * 12, "data.0": "a" * 12, "data.1": "b" * 12}})
-    text = show(out, failed=True, limit=3)
+    text = shown(out, failed=True, limit=3)
     last = pq.read_table(out / "rollouts.parquet").to_pylist()[-1]
     gold = pq.read_table(inputs[f"data.{last['set']}"] / "problems.parquet").to_pylist()
     solution = next(row["solution"] for row in gold if row["index"] == last["index"])
     assert text.count("problem ") == 3
     assert last["prompt"] in text
     assert solution in text
-    assert show(out, failed=False, limit=3).strip() == ""
+    assert shown(out, failed=False, limit=3).startswith("none of ")
     with pytest.raises(UserError, match=r"no rollouts\.parquet or samples\.parquet"):
-        show(tmp_path, failed=None, limit=1)
+        shown(tmp_path, failed=None, limit=1)
 
 
 def test_a_long_run_tells_what_share_of_the_machine_its_updates_used(

@@ -60,6 +60,15 @@ def test_a_claim_about_an_op_that_no_test_set_has_is_refused(configs: Path) -> N
     assert plan_study(configs, "quickstart", "smoke").report
 
 
+def test_a_table_may_have_single_ops_as_columns_where_they_are_tested(configs: Path) -> None:
+    columns = "main: {columns: [id, edge, beyond, hard]"
+    plan_study(configs, "quickstart", "smoke")
+    said = refusal(configs, (columns, columns.replace("hard", "'op:9'")))
+    assert "tables.main.columns = 'op:9': no problem of its arms' tests has 9 ops; they have 1, 2, 3, 4, 6" in said
+    write(configs, ("op:9", "op:4"))
+    plan_study(configs, "quickstart", "smoke")
+
+
 @pytest.mark.parametrize(
     ("axis", "said"),
     [

@@ -5,29 +5,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from interplay.schema.base import UserError
 from interplay.store import artifact
 from interplay.tasks.turns import MARK
 
 PROBLEM = ["index", "prompt", "solution", "answer"]
 SHOWN = ("step", "reward", "strict", "answer", "score", "error", "advantage", "truncated", "length")
-
-
-def show(folder: Path, failed: bool | None, limit: int) -> str:
-    """The last `limit` rollouts of an rl artifact, or the first of an evaluate artifact spread over its problems; `failed`:
-    only those not strictly right (True), only those that are (False), or all (None).
-
-    Raises UserError when the folder holds neither rollouts nor samples."""
-    for name in ("rollouts.parquet", "samples.parquet"):
-        if (folder / name).exists():
-            rows = pq.read_table(folder / name).to_pylist()
-            break
-    else:
-        raise UserError(f"{folder}: no rollouts.parquet or samples.parquet; give the digest of a finished rl or evaluate stage")
-    chosen = [row for row in rows if failed is None or row["strict"] != failed]
-    chosen = chosen[-limit:] if name == "rollouts.parquet" else chosen[:: max(1, len(chosen) // max(limit, 1))][:limit]
-    problems = gold(folder)
-    return "\n\n".join(block(row, problems.get((row.get("set", 0), row["index"]), {})) for row in chosen) + "\n"
 
 
 def gold(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:

@@ -193,6 +193,8 @@ def _shown(study: Study, where: str) -> None:
     bands: list[str] = tested_bands(study)
     for name, table in study.tables.items():
         for column in table.columns:
+            if column.startswith("op:"):  # whether a tested set has it, the plan knows
+                continue
             _known(column, [*bands, "op"], f"{where}: tables.{name}.columns", "band of the evaluations")
     for name, figure in study.figures.items():
         for band in figure.bands or []:

@@ -18,6 +18,7 @@ def check(study: Study, rows: list[ReportArm], stages: Stages, where: str) -> No
     """Raises UserError at the first figure or claim that nothing can be shown of, as far as a plan knows."""
     _curves(study, rows, stages, where)
     _ops(study, rows, stages, where)
+    _columns(study, rows, stages, where)
 
 
 def _curves(study: Study, rows: list[ReportArm], stages: Stages, where: str) -> None:
@@ -48,6 +49,21 @@ def _ops(study: Study, rows: list[ReportArm], stages: Stages, where: str) -> Non
                 raise UserError(
                     f"{where}: claims.{number}.test.band = {test.band!r}: no problem that {arm} is tested on has {op} ops; "
                     f"they have {said}"
+                )
+
+
+def _columns(study: Study, rows: list[ReportArm], stages: Stages, where: str) -> None:
+    """Every single op that is a table's column is in a set that some arm of the table is tested on."""
+    for name, table in study.tables.items():
+        arms = dict.fromkeys(row.arm for row in rows if table.arms is None or row.arm in table.arms)
+        tested = [_tested(arm, rows, stages) for arm in arms]
+        known = set().union(*tested)
+        for column in table.columns:
+            op = int(column.removeprefix("op:")) if column.startswith("op:") else None
+            if op is not None and all(tested) and op not in known:
+                said = ", ".join(map(str, sorted(known)))
+                raise UserError(
+                    f"{where}: tables.{name}.columns = {column!r}: no problem of its arms' tests has {op} ops; they have {said}"
                 )
 
 
