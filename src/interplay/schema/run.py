@@ -23,7 +23,7 @@ class Run(Model):
     memory_mb: Count = 3000
     """Memory of each process, with all that it starts (a pool of `problems`, vLLM's server): a cluster reserves it for all."""
     runtime: Count = 120
-    """Minutes that a cluster grants."""
+    """Minutes that a cluster grants: more than `warn_seconds` of configs/site.yaml and a minute."""
     gpus: Natural = 0
     """GPUs that a cluster reserves; of several processes one each. On one machine a stage waits until so many are free of other
     stages; `--resources gpu=2` tells Snakemake how many there are, so that others run meanwhile. Without any it computes on the

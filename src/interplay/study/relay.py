@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PASSED = (signal.SIGUSR1, signal.SIGTERM)
 LOOK = 0.2
 """Seconds between looks for a stage that listens."""
+PATIENCE = 120.0
+"""Seconds in which a stage is looked for: above a job's step, and where the stage has just ended, there is none to come."""
 ASK = 5.0
 """Seconds between questions to Slurm where it says nothing by itself."""
 
@@ -55,7 +57,8 @@ def _hand_down(heard: int) -> None:
 
 def _tell_stage(number: int) -> None:
     """Send the signal to the stage; to one that is about to start, once it listens: before that it would die of it."""
-    while not (stages := [one for one in _stages() if _listens(one.pid, number)]):
+    end = time.monotonic() + PATIENCE
+    while not (stages := [one for one in _stages() if _listens(one.pid, number)]) and time.monotonic() < end:
         time.sleep(LOOK)
     for one in stages:
         with contextlib.suppress(OSError):
