@@ -161,7 +161,7 @@ def test_blocks_of_samples_count_as_one_evaluation(tmp_path: Path) -> None:
         table.to_parquet(folder / "samples.parquet")
         cell = {"n": 2, "strict_pass@1": float(block.mean()), "length": 10.0 * number, "errors": {"none": 1.0} if number else {}}
         metrics = {"n_prompts": 2, "n_samples": 2, "all": cell, "band": {"id": cell}}
-        (folder / "record.json").write_text(json.dumps({"metrics": metrics}))
+        (folder / "record.json").write_text(json.dumps({"metrics": metrics, "files": {}}))
     rows = {(row["subset"], row["metric"]): row["value"] for row in _values("evaluate", [tmp_path / "0", tmp_path / "1"], "done")}
     assert rows["", "n_samples"] == 4
     assert rows["all", "strict_pass@1"] == pytest.approx((3 / 4 + 1 / 4) / 2)

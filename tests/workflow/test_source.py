@@ -24,6 +24,7 @@ def test_a_path_may_start_from_a_model_folder(finished: Laboratory, laboratory: 
         "configs/study/quickstart.yaml", "rl_hard: {path: [base, rl], control: rl_edge, set: {rl.data: {hard: 1.0}}}", ""
     )
     laboratory.edit("configs/study/quickstart.yaml", "arm: rl_hard", "arm: rl_edge")
+    laboratory.edit("configs/study/quickstart.yaml", "  reward: {x: step, y: reward}\n", "")
     result = laboratory.snakemake("study=quickstart", "scale=smoke")
     assert result.returncode == 0, result.stderr
     source = json.loads(next(laboratory.folder.glob("results/source/*/record.json")).read_text())
