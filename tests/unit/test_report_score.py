@@ -11,7 +11,8 @@ from interplay.evaluate import passk
 from interplay.report import estimate, figures, frame, tables, text
 from interplay.report.frame import Results
 from interplay.schema.base import UserError, parse
-from interplay.schema.report import Figure, Table, Test
+from interplay.schema.report import Figure, Table
+from interplay.schema.report import Test as Asserted
 from interplay.tasks.row import Row
 
 TABLE = Table(columns=["id", "edge"], cells=["score", "strict_pass@1"])
@@ -84,7 +85,7 @@ def test_there_is_no_pass_at_k_of_a_score(metric: str) -> None:
 
 
 def test_a_claim_and_a_figure_over_ops_may_ask_for_the_score(tmp_path: Path) -> None:
-    parse(Test, {"value": "score", "band": "edge", "arm": "rl", "within": [0, 1]}, "study.yaml")
+    parse(Asserted, {"value": "score", "band": "edge", "arm": "rl", "within": [0, 1]}, "study.yaml")
     assert figures.draw(results(tmp_path), parse(Figure, {"x": "op", "y": "score"}, "study.yaml")).svg
 
 
