@@ -209,6 +209,29 @@ PAPERS = (
         "copo",
     ),
     Paper(
+        "Beyond the 80/20 rule", "2506.01939", "methods/entropy_sign", "fight",
+        "The fifth of tokens with the highest entropy carries what RL learns: the gradient of these alone is as good as that of "
+        "all, and better in large models.",
+        "top",
+    ),
+    Paper(
+        "The entropy mechanism of RL", "2505.22617", "methods/entropy_sign", "fight",
+        "RL pays for reward with entropy and ends when that is spent; holding back the tokens of highest covariance (KL-Cov, "
+        "Clip-Cov) keeps it and ends higher.",
+        "kl_cov",
+    ),
+    Paper(
+        "GTPO (trajectories)", "2508.03772", "methods/entropy_sign", "fight",
+        "Sparing the tokens that right and wrong completions share, and dropping uncertain completions, trains more stably than "
+        "GRPO and to higher scores.",
+        "gtpo_conflict",
+    ),
+    Paper(
+        "GTPO (entropy)", "2508.04349", "methods/entropy_sign", "fight",
+        "Paying right completions by how uncertain their tokens were assigns credit better than one advantage for all of them.",
+        "gtpo_entropy",
+    ),
+    Paper(
         "NPO", "2404.05868", "methods/unlearn", "main",
         "Negative preference optimisation forgets what it is to forget and keeps the rest, where gradient ascent destroys the "
         "model.",
