@@ -23,9 +23,8 @@ def reason(uri: str, error: Exception) -> str:
     """What is wrong with a store, in one line."""
     said = str(error).replace(uri, shown(_spelt(uri)))
     host = _spelt(uri).rpartition("@")[2] if "@" in uri else ""
-    if name := re.split(r"[/?#:]", host)[
-        0
-    ]:  # a library that splits the address elsewhere takes a part of the password for the host
+    name = re.split(r"[/?#:]", host)[0]
+    if name:  # a library that splits the address elsewhere takes a part of the password for the host
         said = re.sub(rf"[^\s\"'(/]*@(?={re.escape(name)})", "", said)
     return f"{shown(_spelt(uri))}: {' '.join(shown(said).split())[:LONGEST] or type(error).__name__}"
 

@@ -37,10 +37,9 @@ def elsewhere(plan: Plan) -> str:
     return elsewhere.hint(CONFIGS, RESULTS, plan)
 
 
-def nothing_of(plan: Plan) -> str:
-    """That nothing of a study is there, and what would change that."""
+def nothing_of(plan: Plan, where: str) -> str:
+    """That nothing of a study is there, and what would change that; `where` else there is something, as of `elsewhere`."""
     command = f"snakemake all --config study={plan.study} scale={plan.scale}"
-    where = elsewhere(plan)
     return f"{RESULTS}: nothing of {plan.study} at scale {plan.scale} yet; {f'{where}, or ' if where else ''}run `{command}`"
 
 
@@ -49,11 +48,16 @@ def plan_of(args: argparse.Namespace) -> Plan:
     return plan_study(CONFIGS, args.study, args.scale or default_scale())
 
 
+def is_whole(text: str) -> bool:
+    """Whether a text is a whole number from 0 on, and none that is too long to be meant."""
+    return text.isdecimal() and len(text) <= len(str(MOST))
+
+
 def whole(least: int) -> Callable[[str], int]:
     """For argparse: a whole number that is no smaller."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or len(text) > len(str(MOST)) or int(text) < least:
+        if not is_whole(text) or int(text) < least:
             raise argparse.ArgumentTypeError(f"{shown(text)} is no whole number from {least} on")
         return int(text)
 

@@ -25,11 +25,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the folder and name its page, or write the file."""
+    plan = plan_of(args)
+    if where := elsewhere(plan):
+        raise UserError(nothing_of(plan, where))
     from interplay.report import export, summary  # pandas and matplotlib: not for a mistyped study
 
-    plan = plan_of(args)
-    if elsewhere(plan):
-        raise UserError(nothing_of(plan))
     if args.output.suffix == ".json":
         summary.write(plan, RESULTS, args.output)
         say(f"export: {args.output}")

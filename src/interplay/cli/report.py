@@ -3,11 +3,12 @@
 import argparse
 from typing import cast
 
-from interplay.cli.common import RESULTS, nothing_of, plan_of, study_arguments
+from interplay.cli.common import RESULTS, elsewhere, nothing_of, plan_of, study_arguments
 from interplay.schema.base import UserError
 from interplay.schema.report import ReportSpec
 from interplay.schema.terminal import say
 from interplay.store import artifact
+from interplay.study.elsewhere import begun
 from interplay.study.graph import Graph
 from interplay.study.plan import Plan
 
@@ -36,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _partial(plan: Plan) -> str:
-    if not any(artifact.done(artifact.folder(RESULTS, stage.kind, digest)) for digest, stage in plan.stages.items()):
-        raise UserError(nothing_of(plan))
+    if not begun(RESULTS, plan):
+        raise UserError(nothing_of(plan, elsewhere(plan)))
     from interplay.hooks import partial_page
 
     return partial_page(Graph(RESULTS, [plan]), plan)

@@ -2,8 +2,8 @@
 
 import argparse
 
-from interplay.cli.common import RESULTS, whole
-from interplay.schema.base import MOST, UserError, shown
+from interplay.cli.common import RESULTS, is_whole, whole
+from interplay.schema.base import UserError, shown
 from interplay.schema.terminal import say
 from interplay.store import artifact
 
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     from interplay.data.trace import listing, way
 
     digest, _, index = args.digest.partition(":")
-    if index and (not index.isdecimal() or len(index) > len(str(MOST)) or args.index is not None):
+    if index and (not is_whole(index) or args.index is not None):
         raise UserError(f"{shown(args.digest)}: must be DIGEST or DIGEST:INDEX, and --index with the former alone")
     folder = artifact.find(RESULTS, digest)
     one = int(index) if index else args.index

@@ -114,6 +114,8 @@ def beside(arms: Sequence[str], row: float) -> tuple[list[str], float]:
 def wrapped(name: str, inches: float) -> str:
     """The name on as many lines as that width asks for, broken behind punctuation where there is some: names of grids can be
     wider than a figure, and a shortened one could be that of another arm."""
+    if _wide(name) <= inches:
+        return name
     lines = [""]
     for part in re.findall(r"[^\s,\[/+]*[\s,\[/+]?", name):
         if lines[-1] and _wide(lines[-1] + part) > inches:

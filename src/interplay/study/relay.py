@@ -98,7 +98,7 @@ def _ask(seconds: int) -> None:
     process, as in tasks that have a step, Slurm is not asked."""
     while True:
         time.sleep(ASK)
-        job = slurm.current() if any(True for _ in _stages()) else None
+        job = slurm.current() if any(_stages()) else None
         if job is not None and (job.preempted or (job.end is not None and job.end - seconds <= time.time())):
             _tell_stage(signal.SIGUSR1)
             return

@@ -2,16 +2,21 @@
 
 import shlex
 from pathlib import Path
-
-import yaml
+from typing import TYPE_CHECKING
 
 from interplay.schema.base import UserError, parse
 from interplay.schema.site import Site
-from interplay.study import files
+
+if TYPE_CHECKING:
+    import yaml
 
 
 def load(configs: Path) -> Site:
     """The site, or the usual one where the file is missing or empty. Raises UserError in one line where it is wrong."""
+    import yaml
+
+    from interplay.study import files
+
     path = configs / "site.yaml"
     if not path.exists():
         return Site()
@@ -25,14 +30,15 @@ def load(configs: Path) -> Site:
     try:
         return parse(Site, tree, shown)
     except UserError as error:
-        raise UserError(_with_line(str(error), shown, root)) from None
+        told = str(error).removeprefix(f"{shown}: ")
+        named = _named(told, root)
+        raise UserError(f"{shown}:{files.line(named)}: {told}" if named else str(error)) from None
 
 
-def _with_line(message: str, shown: str, root: yaml.MappingNode) -> str:
-    """The message with the line of the key that it starts with."""
-    told = message.removeprefix(f"{shown}: ")
+def _named(told: str, root: "yaml.MappingNode") -> "yaml.Node | None":
+    """The key that a message starts with."""
     named = [key for key, _ in root.value if told.startswith(str(key.value))]
-    return f"{shown}:{files.line(max(named, key=lambda key: len(str(key.value))))}: {told}" if named else message
+    return max(named, key=lambda key: len(str(key.value)), default=None)
 
 
 def partition(site: Site, gpus: int) -> str:
