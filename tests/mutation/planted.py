@@ -5,10 +5,13 @@ that passes without it. Results are kept in $TMPDIR and reused as long as source
 
 import argparse
 import hashlib
+import importlib
 import json
+import multiprocessing
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fault_list import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
@@ -43,16 +47,40 @@ def fingerprint(fault: Fault) -> str:
     return found.hexdigest()
 
 
-def pytest(src: Path, tests: list[str]) -> tuple[int, str]:
-    """Exit code and output of the tests on these sources; the code is -1 when time ran out."""
-    # Sources change within a second and often not in size: bytecode is compared by hash, and none is written.
-    environment = {**os.environ, "PYTHONPATH": str(src), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    try:
-        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False)
-    except subprocess.TimeoutExpired:
-        return -1, "FAILED out of time"
-    return ended.returncode, ended.stdout + ended.stderr
+def outcome(src: Path, tests: list[str]) -> tuple[int, str]:
+    """Exit code and output of the tests on these sources; the code is -1 when time ran out.
+
+    The process is a fork of this one, which has imported what takes long and nothing of interplay."""
+    with tempfile.TemporaryFile("w+") as output:
+        process = multiprocessing.get_context("fork").Process(target=_tests, args=(src, tests, output.fileno()))
+        process.start()
+        process.join(LONGEST)
+        if process.is_alive():
+            os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+            return -1, "FAILED out of time"
+        output.seek(0)
+        return int(process.exitcode or 0), output.read()
+
+
+def _tests(src: Path, tests: list[str], output: int) -> None:
+    """Of the forked process."""
+    os.setpgid(0, 0)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    sys.path[0] = str(src)
+    os.environ["PYTHONPATH"] = str(src)
+    os.chdir(ROOT)
+    code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])
+    sys.stdout.flush()
+    os._exit(int(code))
+
+
+def warm_up() -> None:
+    """Import what most tests need and no fault is in."""
+    for name in ("numpy", "pandas", "pyarrow.parquet", "pydantic", "scipy.optimize", "scipy.stats", "tokenizers", "torch", "trl"):
+        importlib.import_module(name)
+    assert "interplay" not in sys.modules
 
 
 def failing(output: str) -> str:
@@ -70,20 +98,21 @@ def planted(fault: Fault, src: Path) -> dict[str, Any]:
     text = files[0].read_text()
     files[0].write_text(text.replace(fault.old, fault.new))
     try:
-        code, output = pytest(src, [str(path) for path in files_of(fault)])
+        code, output = outcome(src, [str(path) for path in files_of(fault)])
     finally:
         files[0].write_text(text)
     by = failing(output)
     verdict = "survived" if code == 0 else "killed" if code in (1, -1) else "broken"
     if verdict == "broken":
         by = output.strip().splitlines()[-1] if output.strip() else f"pytest exit code {code}"
-    if verdict == "killed" and code == 1 and pytest(src, [by])[0] != 0:
+    if verdict == "killed" and code == 1 and outcome(src, [by])[0] != 0:
         verdict = "broken"  # the test fails without the fault, too
     return {"verdict": verdict, "seconds": round(time.monotonic() - started, 1), "by": by}
 
 
 def scratch(folder: Path) -> Path:
-    """A copy of src with its bytecode."""
+    """A copy of src with its bytecode, which holds by the hash of a source: faults come and go within a second, and not all change
+    a file's size."""
     src = folder / "src"
     shutil.copytree(ROOT / "src", src, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     command = [sys.executable, "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "checked-hash", str(src)]
@@ -106,6 +135,7 @@ def main() -> int:
         parser.error(f"--only {' '.join(sorted(unknown))}: no such fault; known: {', '.join(f.name for f in FAULTS)}")
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     verdicts = []
+    warm_up()
     with tempfile.TemporaryDirectory() as folder:
         src = scratch(Path(folder))
         for fault in FAULTS:
