@@ -175,7 +175,7 @@ TRAINING = [
 ]
 
 EVALUATION = [
-    fault("noise_key", 'return key("prompt", row.prompt)', 'return key("prompt", row.index)', "evaluate"),
+    fault("noise_key", 'return key("prompt", row.prompt)', 'return key("prompt", row.index)', "handed_over"),
     fault(
         "eval_temperature",
         "temperature=spec.temperature,\n        top_p=spec.top_p",

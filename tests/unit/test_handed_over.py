@@ -193,6 +193,23 @@ def test_a_block_of_samples_begins_at_its_first_one(inputs: dict[str, Path], rec
     assert block["completion"].to_pylist() == [row["completion"] for row in whole if row["sample"] >= 6]
 
 
+def test_noise_follows_the_text_of_a_prompt_and_not_its_number(inputs: dict[str, Path], tmp_path: Path) -> None:
+    moved = tmp_path / "results" / "problems" / "moved"
+    moved.mkdir(parents=True)
+    table = pq.read_table(inputs["data"] / "problems.parquet")
+    other = table.take(list(range(len(table) - 1, -1, -1)))
+    other = other.set_column(other.column_names.index("index"), "index", [range(100, 100 + len(table))])
+    pq.write_table(other, moved / "problems.parquet")
+    (moved / "stage.json").write_bytes((inputs["data"] / "stage.json").read_bytes())
+    spec, found = EvaluateSpec(num_samples=2, max_completion_length=6), []
+    for name, data in (("here", inputs["data"]), ("moved", moved)):
+        evaluate.run(spec, {**inputs, "data": data}, tmp_path / name, Run(engine_batch=80))
+        prompts = pq.read_table(data / "problems.parquet")["prompt"].to_pylist()
+        completions = pq.read_table(tmp_path / name / "samples.parquet")["completion"].to_pylist()
+        found.append({prompt: completions[2 * i : 2 * i + 2] for i, prompt in enumerate(prompts)})
+    assert found[0] == found[1]
+
+
 # -- RL: the optimiser steps of a batch ------------------------------------------------------------------------------
 
 
