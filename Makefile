@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 VENV := .venv
 ACTIVATE := . $(VENV)/bin/activate &&
 
-.PHONY: setup demo test test-slow test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs bench clean
+.PHONY: setup demo test test-slow test-mutations test-slurm test-postgres test-remotes test-gpu test-vllm lint locks docs bench clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/ready
@@ -29,6 +29,10 @@ test: setup
 
 test-slow: setup
 	@$(ACTIVATE) pytest -n 2 --dist worksteal -m slow
+
+# Each planted fault must make a test fail; results are kept, so that a second call goes on where the first was stopped.
+test-mutations: setup
+	@$(ACTIVATE) nice python tests/mutation/planted.py
 
 # Slurm and munge come from Debian's packages; the tests start a cluster of one node on loopback and stop it.
 test-slurm: setup

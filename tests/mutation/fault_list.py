@@ -1,0 +1,265 @@
+"""One-line faults, each of which some test must find. A fault names no file: its text occurs once in all of src, so a module may
+move. The tests nearest to it come first.
+
+Left out because no behaviour differs: a budget judged at the last seed in place of the first one (arms at different seeds have
+equal specs but for the seed), and rows in place of whole groups where all groups are of one size."""
+
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """Replace `old`, which occurs once in src, by `new`: one of these tests must fail."""
+
+    name: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    """Names of test files without folder and suffix, `unit/test_` left out."""
+
+
+def fault(name: str, old: str, new: str, *tests: str) -> Fault:
+    """With tests as words."""
+    return Fault(name, old, new, tests)
+
+
+ADVANTAGES = [
+    fault("advantage_sign", "centred = values - mean[member]", "centred = mean[member] - values", "rl_advantage"),
+    fault(
+        "bessel", "centred[counted] ** 2) / (size - 1).clamp(min=1)", "centred[counted] ** 2) / size.clamp(min=1)", "rl_advantage"
+    ),
+    fault(
+        "gae_lambda", "delta + gamma * lam * running, running)", "delta + gamma * running, running)", "rl_critic", "rl_advantages"
+    ),
+    fault("gae_discount", "delta = reward + gamma * later - values[:, t]", "delta = reward + later - values[:, t]", "rl_critic"),
+    fault("critic_warmup", "(now.step > judge.spec.warmup_steps)", "(now.step >= judge.spec.warmup_steps)", "rl_critic"),
+    fault("leave_one_out", "torch.where(counted, size / (size - 1).clamp(min=1), 1.0)", "torch.ones_like(size)", "rl_advantages"),
+]
+
+LOSSES = [
+    fault(
+        "padding_mask",
+        "inside = torch.arange(self.tokens.shape[1]) < self.lengths[:, None]",
+        "inside = torch.arange(self.tokens.shape[1]) <= self.lengths[:, None]",
+        "rl_update",
+        "rl_loss",
+    ),
+    fault(
+        "dapo_weight", "return active / (max(batch_tokens, 1) / minibatches)", "return active / max(batch_tokens, 1)", "rl_loss"
+    ),
+    fault("grpo_weight", ".clamp(min=1) * len(mask))", ".clamp(min=1))", "rl_loss"),
+    fault(
+        "engine_ratio",
+        "return (seen.old_logp.detach() - seen.sampled).mul(",
+        "return (seen.sampled - seen.old_logp.detach()).mul(",
+        "rl_loss",
+        "rl_update",
+    ),
+    fault(
+        "clip",
+        "torch.clamp(ratio, 1 - low, 1 + high) * advantage",
+        "torch.clamp(ratio, 1 - high, 1 + low) * advantage",
+        "rl_loss",
+    ),
+    fault("clip_delta", "capped = ratio if delta is None else ratio.clamp(max=delta)", "capped = ratio", "rl_loss", "rl_losses"),
+    fault("entropy_sign", "loss = loss - spec.entropy_coef * (", "loss = loss + spec.entropy_coef * (", "rl_update"),
+    fault("k3", "return torch.expm1(log_ratio) - log_ratio", "return torch.expm1(log_ratio) + log_ratio", "rl_loss"),
+    fault("kl_weight", "return per_token + beta * kl, {", "return per_token - beta * kl, {", "rl_loss", "handed_over"),
+    fault(
+        "truncated",
+        "return batch.mask() & ~batch.truncated[:, None] if",
+        "return batch.mask() & batch.truncated[:, None] if",
+        "rl_update",
+    ),
+    fault("sequence_ratio", "return sequence_mean(difference, seen.mask)", "return difference", "rl_loss"),
+]
+
+STEPS = [
+    fault("off_policy_base", "torch.where(batch.off_policy[rows, None], batch.logprobs[rows], old)", "old", "handed_over"),
+    fault(
+        "old_policy", "if steps_per_batch > 1 and parts else None", "if steps_per_batch > 9 and parts else None", "handed_over"
+    ),
+    fault(
+        "whole_groups",
+        "here = member * spec.minibatches // max(groups, 1) == number",
+        "here = torch.arange(len(member)) * spec.minibatches // max(len(member), 1) == number",
+        "handed_over",
+    ),
+    fault("iterations", "for _ in range(spec.method.loss.num_iterations):", "for _ in range(1):", "handed_over"),
+    fault(
+        "reference",
+        "reference = placed(folder.load(base), how).requires_grad_(False) if spec.method.loss.refers() else None",
+        "reference = policy if spec.method.loss.refers() else None",
+        "rl_loop",
+    ),
+    fault("progress", "progress=(step - 1) / max(spec.steps - 1, 1),", "progress=step / spec.steps,", "handed_over"),
+    fault("memory_resume", 'world.memory.load(state.get("memory", {}), memory)', "world.memory.load({}, {})", "handed_over"),
+    fault(
+        "sampler_resume",
+        'world.sampler.load_state_dict(state["sampler"], checkpoint.with_prefix(tensors, SAMPLER))',
+        "pass",
+        "handed_over",
+        "rl_curricula",
+    ),
+    fault("sampler_learns", "        world.sampler.learn(step)", "        pass", "handed_over"),
+    fault(
+        "rl_rate",
+        "world.critic.optimizers if world.critic else ())], factor)",
+        "world.critic.optimizers if world.critic else ())], 1.0)",
+        "handed_over",
+    ),
+    fault("rollout_noise", 'seed=key(spec.seed, "rollout", step),', 'seed=key(spec.seed, "rollout"),', "handed_over"),
+    fault(
+        "rollout_temperature",
+        "temperature=spec.temperature,\n        top_p=1.0,",
+        "temperature=1.0,\n        top_p=1.0,",
+        "handed_over",
+    ),
+    fault(
+        "score_temperature", "logs = log_softmax(logits / temperature, dim=-1)", "logs = log_softmax(logits, dim=-1)", "rl_update"
+    ),
+    fault(
+        "tracker",
+        "self.b[outcome.id] = self.rho * self.b[outcome.id] + outcome.n - passed",
+        "self.b[outcome.id] = self.b[outcome.id] + outcome.n - passed",
+        "samplers",
+    ),
+]
+
+TRAINING = [
+    fault("data_order", 'return generator("epoch", seed, epoch)', 'return generator("epoch", epoch)', "handed_over"),
+    fault(
+        "loss_mask",
+        "bears = within >= np.repeat(np.maximum(encoded.prompts, 1)",
+        "bears = within > np.repeat(np.maximum(encoded.prompts, 1)",
+        "corpus",
+    ),
+    fault("label_shift", "before, following = targets - 1, ids[targets]", "before, following = targets, ids[targets]", "train"),
+    fault("mix_shares", "total = min(size[-1] / share for size, share", "total = max(size[-1] / share for size, share", "corpus"),
+    fault(
+        "validation_mask",
+        "part.lengths) >= np.repeat(part.prompts, part.lengths)",
+        "part.lengths) > np.repeat(part.prompts, part.lengths)",
+        "train",
+    ),
+    fault("lr_warmup", "return step / warmup", "return (step - 1) / warmup", "handed_over"),
+    fault("lr_decay", "passed = step - (steps - decay)", "passed = 0", "handed_over"),
+    fault("lr_direction", "left = 1 - passed / decay", "left = passed / decay", "handed_over"),
+    fault("lr_floor", "return spec.min_ratio + (1 - spec.min_ratio) * shape", "return shape", "handed_over"),
+    fault("clipping", 'max_grad_norm or float("inf")))', 'float("inf")))', "optim", "handed_over"),
+    fault(
+        "weight_decay",
+        '{"params": vectors, "weight_decay": 0.0}]',
+        '{"params": vectors, "weight_decay": spec.weight_decay}]',
+        "handed_over",
+    ),
+    fault(
+        "muon_scale", "scaled = [max(1.0, p.size(0) / p.size(1)) ** 0.5 *", "scaled = [(p.size(0) / p.size(1)) ** 0.5 *", "optim"
+    ),
+    fault("muon_nesterov", 'torch._foreach_lerp(grads, buffers, group["momentum"])', "buffers", "optim"),
+    fault("token_count_resume", 'seen = state["tokens"]', "seen = 0", "train"),
+    fault("dpo_ratio", "return self.chosen - self.ref_chosen, self", "return self.chosen + self.ref_chosen, self", "prefer"),
+    fault(
+        "dpo_reference",
+        "other = totals(course.reference, prompts, completions, course.dtype)",
+        "other = totals(course.policy, prompts, completions, course.dtype)",
+        "prefer",
+    ),
+    fault(
+        "reward_margin",
+        "a.score - b.score for a, b in zip(good, bad",
+        "b.score - a.score for a, b in zip(good, bad",
+        "reward_model",
+    ),
+    fault("npo_reference", "(said.logp - said.reference))", "said.logp)", "unlearn"),
+    fault("npo_base", "reference = sums(course.base, batch, size, course)[0]", "reference = logp.detach()", "unlearn"),
+]
+
+EVALUATION = [
+    fault("noise_key", 'return key("prompt", row.prompt)', 'return key("prompt", row.index)', "handed_over"),
+    fault(
+        "eval_temperature",
+        "temperature=spec.temperature,\n        top_p=spec.top_p",
+        "temperature=1.0,\n        top_p=spec.top_p",
+        "handed_over",
+    ),
+    fault("eval_top_p", "top_p=spec.top_p,\n        top_k=spec.top_k", "top_p=1.0,\n        top_k=spec.top_k", "handed_over"),
+    fault("eval_seed", "seed=spec.seed,\n        eos=special.eos", "seed=0,\n        eos=special.eos", "handed_over"),
+    fault(
+        "first_sample", "Request(p, k, spec.first_sample, spec.num_samples)", "Request(p, k, 0, spec.num_samples)", "handed_over"
+    ),
+    fault(
+        "nll",
+        "scored = columns >= np.maximum(problems.prompts, 1)[rows]",
+        "scored = columns > np.maximum(problems.prompts, 1)[rows]",
+        "nll",
+    ),
+    fault("answer_prior", "return (same - 1) / np.maximum(total - 1, 1)", "return same / np.maximum(total, 1)", "evaluate"),
+    fault(
+        "pass_at_k",
+        "np.clip((samples - passes)[..., None] - drawn, 0, None)",
+        "np.clip((samples - passes)[..., None], 0, None)",
+        "score",
+    ),
+    fault("verifier_order", "if needs[place] & ~valued:", "if needs[place] & ~needs[place]:", "op_dag_verify"),
+    fault("verifier_parents", "if step.letters != set(letters):", "if not step.letters >= set(letters):", "op_dag_verify"),
+    fault("chain_hops", "lengths = [hops if question else hops + 1", "lengths = [hops + 1 if question else hops + 1", "keychain"),
+]
+
+REPORT = [
+    fault("bootstrap_level", "draws), [LEVEL / 2, 1 - LEVEL / 2])", "draws), [LEVEL, 1 - LEVEL])", "report_stats"),
+    fault("t_level", "half = stats.t.ppf(1 - LEVEL / 2,", "half = stats.t.ppf(1 - LEVEL,", "report_stats"),
+    fault("t_freedom", "LEVEL / 2, len(values) - 1) * values.std", "LEVEL / 2, len(values)) * values.std", "report_stats"),
+    fault("holm", "np.arange(len(p), 0, -1)))", "len(p)))", "report_contrast", "report_stats"),
+    fault(
+        "difference",
+        "scores(one, metric) - scores(other, metric)",
+        "scores(other, metric) - scores(one, metric)",
+        "report_estimate",
+        "report_claims",
+    ),
+    fault(
+        "verdict_side", "high < claimed_low or low > claimed_high", "low < claimed_low or high > claimed_high", "report_claims"
+    ),
+    fault("mlflow_arm", 'found |= {"arm": place.arm, "group"', 'found |= {"arm": place.stage, "group"', "track"),
+]
+
+PLANS = [
+    fault(
+        "digest_deps",
+        "_dumps([kind, found, content, canonical(deps)])",
+        "_dumps([kind, found, content, sorted(deps)])",
+        "identity",
+    ),
+    fault("digest_versions", "_dumps([kind, found, content,", "_dumps([kind, sorted(found), content,", "identity"),
+    fault("later_field", "if not (old and canonical(item) in old)}", "if not old}", "identity"),
+    fault(
+        "seeds_varied",
+        "before, self.tokenizer, seed if step in vary else first, name)",
+        "before, self.tokenizer, seed, name)",
+        "study",
+    ),
+    fault(
+        "seed_offset", 'return seed + check.seed(given.get("seed", 0)', 'return seed or check.seed(given.get("seed", 0)', "study"
+    ),
+    fault(
+        "arm_label",
+        'deps, key, f"{arm}/{name}/seed{seed}")\n        spec =',
+        'deps, key, f"{name}/seed{seed}")\n        spec =',
+        "study",
+    ),
+    fault("budget", "if found > match.tolerance:", "if found > 1:", "budget"),
+    fault(
+        "undeclared",
+        "if not any(key == one or key.startswith",
+        "if declared and not any(key == one or key.startswith",
+        "contrast",
+    ),
+    fault("declared_in_vain", "if _alike(arm, control, key):", "if not key:", "contrast"),
+    fault("cost", "return Fraction(5 * rollouts * cap, 3)", "return Fraction(4 * rollouts * cap, 3)", "cost"),
+    fault("checksum", "path.stat().st_size != size or checksum(path) != digest:", "path.stat().st_size != size:", "store"),
+    fault("verified", "if artifact.checksum(file.path) == file.sha256 else", "if artifact.checksum(file.path) else", "store"),
+    fault("atomic", "yield part\n        os.replace(part, path)", "yield part\n        shutil.copyfile(part, path)", "store"),
+    fault("paired_control", 'return f"{control}{tag}"', "return next(iter(found))", "arms"),
+]
+
+FAULTS = [*ADVANTAGES, *LOSSES, *STEPS, *TRAINING, *EVALUATION, *REPORT, *PLANS]
