@@ -104,3 +104,13 @@ def test_the_glossary_has_every_special_word_once_and_the_readme_links_to_it() -
         assert set(names) <= set(re.findall(r"`(\w+)`", glossary))
     reasons = get_args(lists.Withdrawal.model_fields["reason"].annotation)
     assert set(re.findall(r"\*(\w+)\*[,:]", glossary.split("**withdrawn**")[1])) >= set(reasons)
+
+
+def test_every_path_that_the_guide_names_exists_and_every_seam_is_named() -> None:
+    guide = (DOCS / "guide/extending.md").read_text()
+    paths = re.findall(r"`((?:src|tests|configs|rules|docs)/[\w/.]+)`", guide)
+    assert len(paths) > 25
+    assert not [path for path in paths if "NAME" not in path and not (ROOT / path).exists()]
+    assert set(SEAMS) <= set(re.findall(r"\w+", guide.replace("edits", "edit")))
+    for module, name in re.findall(r"`(\w+)` in (?:the seam's table \()?`(src/[\w/.]+\.py)`", guide):
+        assert re.search(rf"\b{module}\b", (ROOT / name).read_text()), (module, name)
