@@ -2,20 +2,45 @@
 
 import difflib
 import json
+import re
 from pathlib import Path
 
 import pytest
 import report_study as study
+import yaml
 from conftest import ROOT
 
-from interplay.reference import claim_table, committed, numbers, papers, published
+from interplay.reference import __main__ as reference
+from interplay.reference import claim_table, committed, lists, numbers, papers
 from interplay.report import page, summary
+from interplay.schema.base import UserError
 from interplay.schema.run import Run
 from interplay.study import compose
 from interplay.study.plan import Plan, Stage
 
-PAPER = published.Paper("A Paper", "2512.07783", "folder/toy", "main", "It lifts.", "rl")
-OTHER = published.Paper("Another", "2510.01135", "folder/toy", "main", "It does not.")
+PAPER = lists.Paper(title="A Paper", arxiv="2512.07783", study="folder/toy", table="main", finding="It lifts.", row="rl")
+OTHER = lists.Paper(title="Another", arxiv="2510.01135", study="folder/toy", table="main", finding="It does not.")
+ENTRY = {
+    "study": "folder/toy",
+    "scale": "laptop",
+    "claim": "It lifts",
+    "verdict": "supported",
+    "reason": "floor",
+    "because": "Both arms are at 0.",
+}
+ALL = lists.papers(ROOT)
+
+
+def place(root: Path, *listed: lists.Paper) -> None:
+    """Write docs/data/papers.yaml."""
+    (root / "docs/data").mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump([paper.model_dump(exclude_defaults=True) for paper in listed])
+    (root / lists.PAPERS).write_text(text)
+
+
+def withdraw(root: Path, *entries: dict) -> None:
+    """Write docs/data/withdrawn.yaml."""
+    (root / lists.WITHDRAWN).write_text(yaml.safe_dump(list(entries)))
 
 
 def test_docs_papers_is_what_locks_and_results_say() -> None:
@@ -24,16 +49,16 @@ def test_docs_papers_is_what_locks_and_results_say() -> None:
     assert not diff, f"run `make docs` and commit it:\n{diff}"
 
 
-@pytest.mark.parametrize("paper", published.PAPERS, ids=lambda paper: paper.title)
-def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: published.Paper) -> None:
+@pytest.mark.parametrize("paper", ALL, ids=lambda paper: paper.title)
+def test_the_table_and_the_arm_that_a_paper_names_are_in_its_study(paper: lists.Paper) -> None:
     made, _ = compose.load(ROOT / "configs", paper.study, "laptop")
     assert paper.table in made.tables
     assert not paper.row or paper.row in made.arms
 
 
 def test_every_paper_is_placed_once_and_every_result_has_a_paper() -> None:
-    assert len({(paper.arxiv, paper.study) for paper in published.PAPERS}) == len(published.PAPERS)
-    known = {f"{paper.study.replace('/', '.')}.{scale}.json" for paper in published.PAPERS for scale in committed.SCALES}
+    assert len({(paper.arxiv, paper.study) for paper in ALL}) == len(ALL)
+    known = {f"{paper.study.replace('/', '.')}.{scale}.json" for paper in ALL for scale in committed.SCALES}
     assert {path.name for path in (ROOT / "docs/results").glob("*.json")} <= known
 
 
@@ -72,11 +97,13 @@ def root(tmp_path: Path) -> Path:
     plan.lock_path(tmp_path / "configs").parent.mkdir(parents=True)
     plan.lock_path(tmp_path / "configs").write_text(plan.lock())
     summary.write(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json")
+    place(tmp_path, PAPER, OTHER)
+    (tmp_path / lists.PLACES).write_text("Here:\n  - {paper: A Paper, why: It is}\n")
     return tmp_path
 
 
 def test_a_claim_stands_with_its_verdict_and_number_under_the_paper_that_its_source_names(root: Path) -> None:
-    written = papers.page(root, (PAPER, OTHER))
+    written = papers.page(root)
     _, first, second, _ = written.split("\n## ")[1:]
     assert "- **supported**: It lifts. strict pass@1 of rl − base on edge: +39.6 [" in first
     assert "- **refuted**: It does not. " in second
@@ -86,10 +113,92 @@ def test_a_claim_stands_with_its_verdict_and_number_under_the_paper_that_its_sou
     assert "noise floor 2.1, adjusted p 0.00" in first
 
 
+def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_other_verdict(root: Path) -> None:
+    withdraw(root, ENTRY)
+    written = papers.page(root)
+    _, first, second, _ = written.split("\n## ")[1:]
+    assert "- **withdrawn** (was supported; floor): It lifts. strict pass@1 of rl − base on edge: +39.6 [" in first
+    assert "Why it is withdrawn: Both arms are at 0." in first
+    assert "**supported**" not in first
+    assert "| laptop: 1 withdrawn, 1 better |" in written
+    assert "- **refuted**: It does not. " in second, "only the claim that an entry names is withdrawn"
+    (root / "docs/results/folder.toy.laptop.json").rename(root / "docs/results/interplay.toy.laptop.json")
+    (root / "configs/plans/interplay").mkdir()
+    (root / "configs/plans/folder/toy.laptop.lock.json").rename(root / "configs/plans/interplay/toy.laptop.lock.json")
+    withdraw(root, {**ENTRY, "study": "interplay/toy"})
+    (row, other) = claim_table.of_study(root, "interplay/toy")
+    assert row[5] == "**withdrawn** (was supported; floor): Both arms are at 0."
+    assert other[5] == "**refuted**"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"claim": "It lift"}, "folder/toy at laptop has no claim 'It lift'; did you mean 'It lifts'?"),
+        ({"verdict": "refuted"}, "the claim 'It lifts' of folder/toy at laptop is supported by now and not refuted; read"),
+        ({"scale": "gpu"}, "folder/toy has no result of its plan at scale gpu, so there is nothing to withdraw"),
+        ({"study": "folder/gone"}, "folder/gone has no result of its plan at scale laptop"),
+        ({"reason": "flor"}, "entry 1.reason = 'flor': should be 'floor', "),
+        ({"becase": "x"}, "entry 1.becase: unknown key 'becase'; did you mean 'because'?"),
+    ],
+)
+def test_an_entry_that_matches_no_claim_is_refused_in_one_line_and_nothing_is_written(
+    change: dict, said: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    withdraw(root, {**ENTRY, **change})
+    monkeypatch.chdir(root)
+    assert reference.main(["docs/papers.md"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("docs/data/withdrawn.yaml: ")
+    assert said in line
+    assert not (root / "docs/papers.md").exists()
+
+
+def test_a_claim_is_withdrawn_once(root: Path) -> None:
+    withdraw(root, ENTRY, ENTRY)
+    with pytest.raises(UserError, match="has the claim 'It lifts' twice; remove one"):
+        papers.page(root)
+
+
+def test_no_withdrawn_claim_of_the_project_has_a_verdict_on_the_page() -> None:
+    written = papers.page(ROOT)
+    entries = lists.withdrawals(ROOT)
+    assert entries
+    for entry in entries:
+        found = committed.results(ROOT, entry.study)[entry.scale]
+        assert [claim["verdict"] for claim in found["claims"] if claim["says"] == entry.claim] == [lists.WITHDRAWN_VERDICT]
+    for part in written.split("\n## "):
+        study = re.search(r"configs/study/(\S+)\.yaml", part)
+        for entry in entries if study else ():
+            if entry.study == study[1]:
+                told = re.findall(rf"^- \*\*([a-z ]+)\*\*[^:]*: {re.escape(entry.claim)}\. ", part, re.MULTILINE)
+                assert set(told) <= {"withdrawn"}, entry.claim
+
+
+def test_a_tie_is_no_information(root: Path) -> None:
+    path = root / "docs/results/folder.toy.laptop.json"
+    path.write_text(path.read_text().replace('"better"', '"tie"'))
+    written = papers.page(root)
+    assert "- **no information** (edge strict pass@1): " in written
+    assert "**tie**" not in written
+
+
+def test_what_an_older_version_of_a_study_gave_is_shown_as_that(root: Path) -> None:
+    claims = ({"says": "It lifts", "verdict": "inconclusive", "found": "+1.0 [-2.0, +4.0] points"},)
+    earlier = {"scale": "laptop", "date": "2026-11-20", "log": "log/x.md", "claims": claims}
+    place(root, lists.Paper(**{**PAPER.model_dump(), "study": "old", "note": "Its design was changed.", "earlier": earlier}))
+    written = papers.page(root)
+    assert "Note: Its design was changed." in written
+    assert "An older version of the study, of 2026-11-20, at scale laptop ([log](log/x.md)); not run again since:" in written
+    assert "- **inconclusive**: It lifts. +1.0 [-2.0, +4.0] points." in written
+    assert all((ROOT / "docs" / paper.earlier.log).exists() for paper in ALL if paper.earlier)
+
+
 def test_a_result_of_another_plan_than_the_locked_one_is_not_shown(root: Path) -> None:
     lock = root / "configs/plans/folder/toy.laptop.lock.json"
     lock.write_text(json.dumps({**json.loads(lock.read_text()), "report": "f" * 12}))
-    written = papers.page(root, (PAPER,))
+    place(root, PAPER)
+    written = papers.page(root)
     assert written.count(committed.NOT_RUN) == 2
     assert "supported" not in written
 
@@ -102,7 +211,7 @@ def test_a_study_without_results_or_without_a_lock_was_not_run(root: Path) -> No
 
 def test_links_lead_to_the_sections_of_the_page() -> None:
     written = papers.page(ROOT)
-    for paper in published.PAPERS:
+    for paper in ALL:
         heading = f"{paper.title} ({paper.arxiv})"
         assert f"## {heading}\n" in written
         anchor = "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
@@ -114,7 +223,7 @@ def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path) -> N
     claims = papers_claims(plans)
     (plans / "interplay").mkdir()
     (plans / "folder/toy.laptop.lock.json").rename(plans / "interplay/toy.laptop.lock.json")
-    paper = PAPER._replace(study="interplay/toy")
+    paper = PAPER.model_copy(update={"study": "interplay/toy"})
     rows = [row.split(" | ") for row in claim_table.table(root, (paper, OTHER)).splitlines()[2:]]
     assert [row[1] for row in rows] == [claim["says"] for claim in claims]
     assert rows[0][2:] == ["arXiv:2512.07783, Figure 1", "+42 points", committed.NOT_RUN, "–", "Small |"]
@@ -154,12 +263,11 @@ def test_a_contrast_stands_in_the_unit_of_its_metric() -> None:
 
 def test_every_place_of_a_paper_exists_and_a_paper_without_one_says_why() -> None:
     from interplay.reference.methods import load
-    from interplay.reference.placed import PLACES
     from interplay.schema.kinds import KINDS
 
-    root = Path(__file__).parents[2]
+    root = ROOT
     methods = load(root)
-    for place in (place for places in PLACES.values() for place in places):
+    for place in (place for places in lists.places(root).values() for place in places):
         assert set(place.methods) <= set(methods), place.paper
         assert set(place.kinds) <= set(KINDS), place.paper
         assert all((root / "configs" / "study" / f"{study}.yaml").exists() for study in place.studies), place.paper

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from interplay.reference import methods, papers, pipeline
 from interplay.reference.render import page
+from interplay.schema.base import UserError
 
 
 def main(argv: list[str]) -> int:
@@ -16,8 +17,13 @@ def main(argv: list[str]) -> int:
         "methods.md": lambda: methods.page(root),
         "dvc.yaml": lambda: pipeline.text(root),
     }
-    for path in map(Path, argv):
-        path.write_text(made.get(path.name, page)(), encoding="utf-8")
+    try:
+        texts = {path: made.get(path.name, page)() for path in map(Path, argv)}
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
     if not argv:
         print(page())
     return 0

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from interplay.reference.committed import NOT_RUN, SCALES, claims, results
+from interplay.reference.lists import Paper
 from interplay.reference.numbers import estimate
-from interplay.reference.published import PAPERS, Paper
 
 FOLDER = "interplay/"
 """The studies of the central paper, and the controls that it lacks."""
 HEADS = ("study", "claim", "source", "published", "here", "verdict", "where scale may explain a difference")
 
 
-def table(root: Path, papers: tuple[Paper, ...] = PAPERS) -> str:
+def table(root: Path, papers: tuple[Paper, ...]) -> str:
     """The table in Markdown, of the locks and results below `root`."""
     studies = dict.fromkeys(paper.study for paper in papers if paper.study.startswith(FOLDER))
     rows = [row for study in studies for row in of_study(root, study)]
@@ -28,10 +28,15 @@ def of_study(root: Path, study: str) -> list[list[str]]:
     for place, claim in enumerate(claims(root, study, SCALES[0])):
         judged = {scale: result["claims"][place] for scale, result in found.items()}
         here = "<br>".join(f"{scale}: {estimate(one)}{_beware(one)}" for scale, one in judged.items())
-        verdicts = "<br>".join(f"**{one['verdict']}**" for one in judged.values())
+        verdicts = "<br>".join(_verdict(one) for one in judged.values())
         told = (claim["source"], claim.get("published", ""), here or NOT_RUN, verdicts, claim.get("scale_note", ""))
         rows.append([study.removeprefix(FOLDER), claim["says"], *(cell or "–" for cell in told)])
     return rows
+
+
+def _verdict(claim: Mapping[str, Any]) -> str:
+    gone = claim.get("withdrawn")
+    return f"**{claim['verdict']}**{f' (was {gone.verdict}; {gone.reason}): {gone.because}' if gone else ''}"
 
 
 def _beware(claim: Mapping[str, Any]) -> str:

@@ -1,26 +1,72 @@
-"""What is committed of a study at the scales that count: its plan, and the results of that plan or of an older one."""
+"""What is committed of a study at the scales that count: its plan, and the results of that plan or of an older one. Verdicts
+that docs/data/withdrawn.yaml withdraws leave this module as withdrawn, so that no page can print them as they were computed."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from interplay.reference import lists
+from interplay.reference.lists import WITHDRAWN, WITHDRAWN_VERDICT
+from interplay.schema.base import UserError, nearest
 from interplay.study.plan import flat_name
 
 SCALES = ("laptop", "gpu", "paper")
 """Scales whose results count, as they are shown. At smoke nothing is learnt."""
 NOT_RUN = "not run at this commit"
+NO_INFORMATION = "no information"
+"""A tie: with three seeds a contrast misses differences of the size that papers report, and shows no two methods to be equal."""
 KEYS = ("claims", "seeds", "stages", "environments", "exported")
 """What a result must say beside the digest of its report."""
 
 
 def results(root: Path, study: str) -> dict[str, dict[str, Any]]:
-    """Scale -> the committed summary, for scales at which it is of the committed lock's report."""
+    """Scale -> the committed summary, for scales at which it is of the committed lock's report. A withdrawn claim has the verdict
+    `withdrawn`, beside it `withdrawn` with the entry; a tie of a contrast is no information. Raises UserError for an entry that
+    matches no claim."""
     found = {}
     for scale in SCALES:
         result, lock = _read(result_path(root, study, scale)), _read(lock_path(root, study, scale))
         if result and lock and result["report"] == lock["report"]:
-            found[scale] = result
+            found[scale] = {**result, "claims": _judged(root, study, scale, result["claims"]), "contrasts": _told(result)}
     return found
+
+
+def check_withdrawn(root: Path) -> None:
+    """Raises UserError for the first entry of docs/data/withdrawn.yaml that matches no committed claim."""
+    for entry in lists.withdrawals(root):
+        if entry.scale not in results(root, entry.study):
+            raise UserError(
+                f"{WITHDRAWN}: {entry.study} has no result of its plan at scale {entry.scale}, so there is nothing to withdraw "
+                f"('{entry.claim}'); run the study again or remove the entry"
+            )
+
+
+def _judged(root: Path, study: str, scale: str, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    entries = {one.claim: one for one in lists.withdrawals(root) if (one.study, one.scale) == (study, scale)}
+    for entry in entries.values():
+        verdicts = [claim["verdict"] for claim in claims if claim["says"] == entry.claim]
+        if len(verdicts) != 1:
+            raise UserError(f"{WITHDRAWN}: {study} at {scale} has no claim '{entry.claim}'{nearest(entry.claim, _says(claims))}")
+        if verdicts != [entry.verdict]:
+            raise UserError(
+                f"{WITHDRAWN}: the claim '{entry.claim}' of {study} at {scale} is {verdicts[0]} by now and not {entry.verdict}; "
+                "read the new result, then correct the entry or remove it"
+            )
+    return [
+        {**claim, "verdict": WITHDRAWN_VERDICT, "withdrawn": entries[claim["says"]]} if claim["says"] in entries else claim
+        for claim in claims
+    ]
+
+
+def _says(claims: list[dict[str, Any]]) -> list[str]:
+    return [claim["says"] for claim in claims]
+
+
+def _told(result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: {key: {**one, "verdict": NO_INFORMATION} if one["verdict"] == "tie" else one for key, one in fight.items()}
+        for name, fight in result.get("contrasts", {}).items()
+    }
 
 
 def claims(root: Path, study: str, scale: str) -> list[dict[str, Any]]:

@@ -142,7 +142,7 @@ def page(root: Path) -> str:
         "where a method differs from `grpo`; `lines`: code of the functions that stand there, without docstrings. `evidence`: "
         "where the equations were read (code: the authors' own; paper; note: a third party's account), or `inferred` where part "
         "of them is ours, which the YAML says. What is checked by hand is checked on numbers worked out by hand; "
-        "what is checked against verl, also in `test_verl.py`, which says how to run it. [How to add one](adding.md).",
+        "what is checked against verl, also in `test_verl.py`, which says how to run it. [How to add one](guide/extending.md).",
         "| method | paper | seams | lines | equation test | oracle | evidence |\n| --- | --- | --- | --- | --- | --- | --- |\n"
         + "\n".join(_line(name, method, methods["grpo"]) for name, method in methods.items()),
     ]

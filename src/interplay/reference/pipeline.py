@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from interplay.reference.published import PAPERS, Paper
+from interplay.reference import lists
 from interplay.study import compose
 
 HEAD = """\
@@ -36,17 +36,17 @@ STUDY = """
 """
 
 
-def text(root: Path, papers: tuple[Paper, ...] = PAPERS) -> str:
+def text(root: Path) -> str:
     """The file, of the studies below `root`."""
-    names = stages(root, papers)
+    names = stages(root)
     listed = "".join(f"      {name}: {study}\n" for name, study in names.items())
     return HEAD + listed + PLAN + "".join(_stage(name, study) for name, study in names.items())
 
 
-def stages(root: Path, papers: tuple[Paper, ...] = PAPERS) -> dict[str, str]:
+def stages(root: Path) -> dict[str, str]:
     """Name of a stage -> study: its last part, and its folder before that where another study ends in the same."""
     ends = Counter(study.split("/")[-1] for study in compose.studies(root / "configs"))
-    studies = dict.fromkeys(paper.study for paper in papers)
+    studies = dict.fromkeys(paper.study for paper in lists.papers(root))
     return {(end if ends[end := study.split("/")[-1]] == 1 else study.replace("/", "_")): study for study in studies}
 
 

@@ -1,0 +1,116 @@
+"""The written pages of docs/: links lead somewhere, numbers are those of the results, and terms are in the glossary."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from conftest import ROOT
+
+from interplay.reference import lists
+from interplay.reference.pages import SEAMS
+from interplay.schema.kinds import KINDS
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if DOCS / "results" not in path.parents)]
+FINDINGS = (DOCS / "findings.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_the_log_lists_every_topic_and_every_entry() -> None:
+    index = (DOCS / "log.md").read_text()
+    pages = sorted((DOCS / "log").glob("*.md"))
+    assert pages
+    for page in pages:
+        assert f"](log/{page.name})" in index
+        part = index.split(f"](log/{page.name})")[1].split("\n## ")[0]
+        assert re.findall(r"^- (.*)$", part, re.MULTILINE) == re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
+
+
+def test_every_interval_of_the_findings_is_in_the_results_or_the_log() -> None:
+    sources = [DOCS / "papers.md", *(DOCS / "log").glob("*.md"), *(DOCS / "results").rglob("*.md")]
+    known = set().union(*(_intervals(path.read_text()) for path in sources))
+    stated = _intervals(FINDINGS)
+    assert len(stated) > 20
+    assert not stated - known
+
+
+def _intervals(text: str) -> set[tuple[float, float]]:
+    """Ends without their signs, since a page may say `5.3 [1.7, 8.9] points worse` of -5.3 [-8.9, -1.7]."""
+    found = re.findall(r"\[([+-]?\d[\d.]*), ([+-]?\d[\d.]*)\]", text)
+    ends = {(float(low), float(high)) for low, high in found}
+    return ends | {(-high, -low) for low, high in ends}
+
+
+def test_the_counts_of_the_findings_are_those_of_the_results() -> None:
+    results = [json.loads(path.read_text()) for path in (DOCS / "results").glob("*.json")]
+    published = Counter(claim["verdict"] for result in results for claim in result["claims"])
+    fights = Counter(entry["verdict"] for result in results for fight in result["contrasts"].values() for entry in fight.values())
+    withdrawn = lists.withdrawals(ROOT)
+    left = published - Counter(entry.verdict for entry in withdrawn)
+    words = " ".join(FINDINGS.split())
+    assert f"Of {published.total()} claims in the committed results" in words
+    assert (
+        f"**{left['supported']} are supported, {left['inconclusive']} inconclusive, {left['refuted']} refuted, "
+        f"{left['not judged']} not judged and {len(withdrawn)} withdrawn**"
+    ) in words
+    assert f"Of {fights['tie'] + fights['better'] + fights['worse']} comparisons" in words
+    assert (
+        f"**{fights['tie']} carry no information**, {fights['better']} are better than their rival and {fights['worse']} is"
+        in words
+    )
+    listed = {reason: int(count) for reason, count in re.findall(r"^\| `(\w+)`[^|]*\| (\d+) \|", FINDINGS, re.MULTILINE)}
+    assert listed == Counter(entry.reason for entry in withdrawn)
+
+
+OWN = (
+    *(
+        "op",
+        "band",
+        "edge",
+        "strict",
+        "answer",
+        "gold",
+        "arm",
+        "base",
+        "replicate",
+        "twin",
+        "control",
+        "seam",
+        "member",
+        "sampler",
+    ),
+    *("planner", "digest", "lock", "record", "payload", "scale", "study", "stage", "kind", "claim", "premise", "contrast"),
+    *("supported", "refuted", "inconclusive", "not judged", "no information", "withdrawn", "noise floor"),
+)
+"""Words of the README and of pages that mean something of their own here."""
+
+
+def test_the_glossary_has_every_special_word_once_and_the_readme_links_to_it() -> None:
+    glossary = (DOCS / "glossary.md").read_text()
+    entries = re.findall(r"\*\*([^*]+)\*\*", glossary)
+    assert len(entries) == len(set(entries))
+    assert set(OWN) <= set(entries)
+    assert "](docs/glossary.md)" in (ROOT / "README.md").read_text()
+    for names in (KINDS, SEAMS):
+        assert set(names) <= set(re.findall(r"`(\w+)`", glossary))
+    reasons = get_args(lists.Withdrawal.model_fields["reason"].annotation)
+    assert set(re.findall(r"\*(\w+)\*[,:]", glossary.split("**withdrawn**")[1])) >= set(reasons)
+
+
+def test_every_path_that_the_guide_names_exists_and_every_seam_is_named() -> None:
+    guide = (DOCS / "guide/extending.md").read_text()
+    paths = re.findall(r"`((?:src|tests|configs|rules|docs)/[\w/.]+)`", guide)
+    assert len(paths) > 25
+    assert not [path for path in paths if "NAME" not in path and not (ROOT / path).exists()]
+    assert set(SEAMS) <= set(re.findall(r"\w+", guide.replace("edits", "edit")))
+    for module, name in re.findall(r"`(\w+)` in (?:the seam's table \()?`(src/[\w/.]+\.py)`", guide):
+        assert re.search(rf"\b{module}\b", (ROOT / name).read_text()), (module, name)
