@@ -279,9 +279,9 @@ BAD: dict[str, tuple[str, str, str]] = {
     ),
     "a value of the wrong type": ("rl: {path: [base, rl], grid: {rl.steps: [1, many]}}", "base", "'many'"),
     "a corpus that is none": (
-        "rl: {path: [base, rl], set: {rl.corpus: 3}, one_at_a_time: {rl.steps: [1]}}",
+        "rl: {path: [base, rl], set: {base.corpus: 3}, one_at_a_time: {rl.steps: [1]}}",
         "base",
-        "mine.yaml:17: arms.rl.set.rl.corpus = 3: must be keys and values",
+        "mine.yaml:17: arms.rl.set.base.corpus = 3: should be keys and values",
     ),
     "a stage that is not there": ("rl: {path: [base, rl], zip: {lr.steps: [1]}}", "base", "lr.steps: must be stage.key"),
     "a stage that the arm does not have": (

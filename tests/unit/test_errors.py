@@ -65,7 +65,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         SCALE,
         "steps: 4,",
         "stpes: 4,",
-        "kinds.rl.stpes: unknown key 'stpes'; did you mean 'steps'? (stages.rl.stpes of study quickstart)",
+        "kinds.rl.stpes: unknown key 'stpes'; did you mean 'steps'?",
     ),
     "a value of the scale": (
         "quickstart",

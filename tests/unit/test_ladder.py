@@ -119,7 +119,7 @@ REFUSED = {
     "entropy that the evaluation does not keep": (
         ("by: eval_loss/id, mode: min", "by: entropy, mode: max, evaluate: judge"), "give it entropy: true",
     ),
-    "candidates by hand": (("mode: min", "mode: min, candidates: [20]"), "filled in from the checkpoints"),
+    "candidates by hand": (("mode: min", "mode: min, candidates: [20]"), "unknown key 'candidates'"),
     "a ladder that an arm sends nowhere": (
         ("path: [base, rl], control: base", "path: [base, rl], control: base, set: {along.along: 7}"), "no such stage",
     ),

@@ -50,7 +50,7 @@ def test_what_cannot_be_or_is_not_read_is_refused(tmp_path: Path, keys: str, mes
 def test_only_a_stage_of_kind_rl_takes_samples(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.edit(STUDY, "base: {kind: pretrain", "base: {kind: pretrain, offline: eval")
-    with pytest.raises(UserError, match=r"stages\.base\.offline: samples are for the sampler of a stage of kind rl"):
+    with pytest.raises(UserError, match=r"stages\.base\.offline: unknown key 'offline' of pretrain; it is a key of rl"):
         lab.plan()
 
 

@@ -74,7 +74,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     ),
     "a task of its own": (
         [("data: {hard: 1.0}, steps: 4", "data: {hard: 1.0}, task: {name: op_dag}, steps: 4")],
-        "stages.soar.task: the study's task decides; take it away",
+        "stages.soar.task: unknown key 'task'; the planner fills it in",
     ),
     "a tokenizer whose tokens may run over the end": (
         [("question: Does", "tokenizer: {algorithm: bpe}\nquestion: Does")],
@@ -90,7 +90,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     ),
     "instances for another kind": (
         [("rl: {kind: rl, data: {sifted: 1.0}}", "rl: {kind: rl, data: {sifted: 1.0}, instances: edge}")],
-        "stages.rl.instances: problems in place of proposals are for a stage of kind teach; take it away",
+        "stages.rl.instances: unknown key 'instances' of rl; it is a key of teach",
     ),
     "what is tested as the hard problems": (
         [("data: {hard: 1.0}, steps: 4", "data: {test: 1.0}, steps: 4")],

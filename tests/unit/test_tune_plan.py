@@ -89,7 +89,8 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     ),
     "data to unlearn": (
         [("forget: {edge: 1.0}, retain", "data: {edge: 1.0}, forget: {edge: 1.0}, retain")],
-        "stages.forget.data: a stage of kind unlearn reads forget and retain; take it away",
+        "stages.forget.data: unknown key 'data' of unlearn; it is a key of pretrain, midtrain, sft, rl, teach, prefer, reward_model, "
+        "evaluate",
     ),
     "forgetting what is tested": (
         [("forget: {edge: 1.0}, retain", "forget: {test: 1.0}, retain")],
@@ -102,7 +103,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     ),
     "samples for preference optimisation": (
         [("{kind: prefer,", "{kind: prefer, samples: probe,")],
-        "stages.dpo.samples: a stage of kind prefer reads none; take it away",
+        "stages.dpo.samples: unknown key 'samples' of prefer; it is a key of reward_model",
     ),
     "an option that the loss does not read": (
         [("validation: pairs, steps: 4}\n  forget", "validation: pairs, steps: 4, simpo_gamma: 1.0}\n  forget")],

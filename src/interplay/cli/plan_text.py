@@ -48,7 +48,8 @@ def differences(found: Differences, revision: str, full: bool = False) -> str:
 
 def _heading(seen: Overview) -> list[str]:
     plan = seen.plan
-    return [f"{plan.study} at scale {plan.scale}: {plural(len(plan.stages), 'stage')}, report {plan.report}"]
+    head = f"{plan.study} at scale {plan.scale}: {plural(len(plan.stages), 'stage')}, report {plan.report}"
+    return [head, *([f"stages on no path: {', '.join(plan.unused)}"] if plan.unused else [])]
 
 
 def _table(seen: Overview) -> list[str]:

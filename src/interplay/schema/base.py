@@ -124,8 +124,9 @@ def _one_line(cls: type[Model], value: Any, error: Any, where: str) -> str:
     if kind == "missing":
         return f"{spot}: missing; give it a value"
     if kind == "union_tag_invalid":
-        members = context["expected_tags"].replace("'", "").split(", ")
-        return f"{spot}.name = {shown(context['tag'])}: no such member{nearest(context['tag'], members)}"
+        members, by = context["expected_tags"].replace("'", "").split(", "), context["discriminator"].strip("'")
+        what = "member" if by == "name" else by
+        return f"{spot}.{by} = {shown(context['tag'])}: no such {what}{nearest(context['tag'], members)}"
     given = "" if kind == "value_error" and len(repr(error["input"])) > 60 else f" = {shown(error['input'])}"
     if kind == "literal_error":
         members = re.findall(r"'([^']*)'", context["expected"])
@@ -156,10 +157,17 @@ def _unknown(cls: type[Model], value: Any, names: list[str]) -> str:
     """What is known in the place of a key that is not: of several members the keys of the one that is named there."""
     models, here = _models_at(cls, value, names[:-1])
     member = [model for model in models if _fits(model, here)]
+    if any(names[-1] in getattr(model, "PLANNED", ()) for model in member):
+        return f"unknown key '{names[-1]}'; the planner fills it in"
     if not member:
         return f"unknown key '{names[-1]}'{nearest(names[-1], _fields(models))}"
-    another = isinstance(here, dict) and "name" in here and names[-1] in _fields(models)  # what is right for another member
-    of = f" of {here['name']}" if another else ""
+    by = _tag(member[0])
+    others = [model for model in models if names[-1] in model.model_fields]
+    another = isinstance(here, dict) and by in here and others  # what is right for another member
+    if another and by == "kind":
+        kinds = ", ".join(str(get_args(model.model_fields[by].annotation)[0]) for model in others)
+        return f"unknown key '{names[-1]}' of {here[by]}; it is a key of {kinds}"
+    of = f" of {here[by]}" if another else ""
     return f"unknown key '{names[-1]}'{of}{nearest(names[-1], _fields(member))}"
 
 
@@ -167,10 +175,16 @@ def _fields(models: list[type[Model]]) -> list[str]:
     return sorted({name for model in models for name in model.model_fields})
 
 
+def _tag(model: type[Model]) -> str:
+    """The key that chooses a member of a union: `kind` of stages, else `name`."""
+    return "kind" if "kind" in model.model_fields else "name"
+
+
 def _fits(model: type[Model], value: Any) -> bool:
-    """Whether the member of a union is the one that `name` in a value chooses."""
-    field = model.model_fields.get("name")
-    return field is None or (isinstance(value, dict) and value.get("name", field.default) in get_args(field.annotation))
+    """Whether the member of a union is the one that its key in a value chooses."""
+    by = _tag(model)
+    field = model.model_fields.get(by)
+    return field is None or (isinstance(value, dict) and value.get(by, field.default) in get_args(field.annotation))
 
 
 def _models_at(cls: type[Model], value: Any, path: list[str]) -> tuple[list[type[Model]], Any]:
@@ -178,7 +192,8 @@ def _models_at(cls: type[Model], value: Any, path: list[str]) -> tuple[list[type
     models, here = [cls], value
     for part in path:
         chosen = [model for model in models if _fits(model, here)] or models
-        inner = [m for model in chosen if part in model.model_fields for m in _models_in(model.model_fields[part].annotation)]
+        fields = [model.model_fields[part] for model in chosen if part in model.model_fields]
+        inner = [m for field in fields for m in [*_models_in(field.annotation), *_marked(field.metadata)]]
         models, here = inner or models, _inside(here, part)
     return models, here
 
@@ -194,4 +209,10 @@ def _inside(value: Any, part: str) -> Any:
 def _models_in(annotation: Any) -> list[type[Model]]:
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return [annotation]
-    return [m for arg in getattr(annotation, "__args__", ()) for m in _models_in(arg)]
+    inner = [m for arg in getattr(annotation, "__args__", ()) for m in _models_in(arg)]
+    return [*inner, *_marked(getattr(annotation, "__metadata__", ()))]
+
+
+def _marked(metadata: Iterable[Any]) -> list[type[Model]]:
+    """The models of marks (schema.partial.Written) that YAML is checked as."""
+    return [m for mark in metadata if hasattr(mark, "model") for m in _models_in(mark.model())]

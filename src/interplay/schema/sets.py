@@ -1,12 +1,18 @@
 """The problem sets of a study: generated, read from a file, or made of others."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import Annotated, Any
 
-from pydantic import model_validator
+from pydantic import ConfigDict, model_validator
 
 from interplay.schema.base import Count, Model, Natural
+from interplay.schema.curate import STEPS
+from interplay.schema.custom import Custom
 from interplay.schema.dataset import Format, Split
+from interplay.schema.partial import Keys, Written, partial, union_of
+from interplay.schema.steps.step import StepModel
+from interplay.schema.task import TaskKeys
 
 FORMS = {
     "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
@@ -16,9 +22,47 @@ FORMS = {
 """Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
 
 
+class SampleKeys(Keys):
+    """What a step names that reads samples of its rows."""
+
+    arm: str = ""
+    """The arm whose end samples the rows."""
+    evaluate: str = ""
+    """The evaluate stage that says how."""
+
+
+class CompareKeys(Keys):
+    """What a step names that compares its rows with others."""
+
+    against: list[str] = []
+    """Problem sets to compare with."""
+
+
+def _step(model: type[StepModel]) -> type[Model]:
+    """A step as a study writes it."""
+    reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
+    return partial(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
+
+
+@cache
+def _steps() -> Any:
+    return union_of(map(_step, STEPS.values()), "name")
+
+
+@cache
+def _transform() -> type[Model]:
+    return partial(Custom, "TransformKeys", ("source",))
+
+
+StepKeys = Annotated[dict[str, Any], Written(_steps)]
+TransformKeys = Annotated[dict[str, Any], Written(_transform)]
+
+
 class DataSet(Model):
     """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file` or `sha256`, and
     `format`), or made of other sets (`mix`, `steps`)."""
+
+    model_config = ConfigDict(defer_build=True)
 
     band: str | None = None
     """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
@@ -30,7 +74,7 @@ class DataSet(Model):
     """Number of problems; null: generated, the scale's size for the split (times the number of bands), else all."""
     op_shares: dict[int, float] | None = None
     """Generated, a single band: share of each op; null: uniform."""
-    transform: dict[str, Any] | None = None
+    transform: TransformKeys | None = None
     """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
     leak: bool = False
     """Whether stages may be trained on it though its split is test, as in a study of contamination; else that is refused."""
@@ -42,7 +86,7 @@ class DataSet(Model):
     have equally many. Nothing repeats within a shard (see `unique`), some problems do across shards; a transform sees one shard
     at a time; a bpe tokenizer learns from the first. A set that grows by shards of equal size keeps those that it has. Null: one
     whole set."""
-    task: dict[str, Any] = {}
+    task: TaskKeys = {}
     """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
     file: str | None = None
     """File in a published format, by its path from the project's root: below it, or through a link there to what
@@ -55,7 +99,7 @@ class DataSet(Model):
     """What to do about defective items of the file."""
     mix: dict[str, float] | None = None
     """Other sets and their shares."""
-    steps: list[dict[str, Any]] = []
+    steps: list[StepKeys] = []
     """What is done to the mixed rows. A step that reads samples takes `arm` (whose end samples) and `evaluate` (how); one that
     compares takes `against: [sets]`."""
 
@@ -88,6 +132,15 @@ class DataSet(Model):
     def names(self) -> list[str]:
         """The bands that a generated set or a file names."""
         return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
+
+
+@cache
+def _change() -> type[Model]:
+    return partial(DataSet, "SetChange")
+
+
+SetChange = Annotated[dict[str, Any], Written(_change)]
+"""Keys of a set that differ at a scale; or a whole set."""
 
 
 def is_whole(given: Mapping[str, Any]) -> bool:

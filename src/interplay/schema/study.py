@@ -1,15 +1,20 @@
 """The study: the one file that a researcher edits; and the scale: models, budgets and band edges, by kind."""
 
 from collections import Counter
+from functools import cache
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from interplay.schema.base import Count, Model, Natural, Share
+from interplay.schema.data import TokenizerSpec
 from interplay.schema.dataset import Split
+from interplay.schema.partial import Written, checked, line, partial
 from interplay.schema.report import Claim, Figure, Match, Table
-from interplay.schema.sets import DataSet
+from interplay.schema.sets import DataSet, SetChange
+from interplay.schema.stages import PLANNED, REFERENCES, ChangeKeys, KindKeys, Settings, StageKeys, stage
 from interplay.schema.steps.sift import Contamination
+from interplay.schema.task import FamilyKeys, TaskKeys
 
 
 class Nested(Model):
@@ -94,16 +99,32 @@ class Decontaminate(Contamination):
     """Problem sets to compare with; null: those of the evaluations."""
 
 
+class FitKeys(Settings):
+    """What a study says of its tokenizer, beside keys of its spec."""
+
+    data: list[str] = []
+    """Problem sets that `algorithm: bpe` learns from."""
+
+
+@cache
+def _tokenizer() -> type[Model]:
+    return partial(TokenizerSpec, "TokenizerKeys", PLANNED["tokenizer"], (FitKeys,))
+
+
+TokenizerKeys = Annotated[dict[str, Any], Written(_tokenizer)]
+
+
 class ScaleChange(Model):
     """What a study changes of a scale: each key given here replaces the scale's of that name, one level down."""
 
+    model_config = ConfigDict(defer_build=True)
     knobs: dict[str, float | int | str | bool] = {}
     """Values of the study's knobs."""
-    task: dict[str, Any] = {}
+    task: TaskKeys = {}
     """The task in place of the study's, whole, such as another family: the same question on another surface."""
-    tokenizer: dict[str, Any] = {}
+    tokenizer: TokenizerKeys = {}
     """The tokenizer in place of the study's, whole."""
-    tasks: dict[str, dict[str, Any]] = {}
+    tasks: FamilyKeys = {}
     """Name of a family -> keys of its task."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]] = {}
     """Ops of bands."""
@@ -113,27 +134,28 @@ class ScaleChange(Model):
     """Problems per op of each split, in place of `sizes`."""
     seeds: SeedValues | None = None
     """Seed values of studies that vary their seeds without listing values."""
-    kinds: dict[str, dict[str, Any]] = {}
+    kinds: KindKeys = {}
     """Per kind: keys of its spec, and `run`."""
-    data: dict[str, dict[str, Any]] = {}
+    data: dict[str, SetChange] = {}
     """Name of a problem set -> keys of it that differ at this scale, such as its file or the size of a context. Under a name that
     the study has not, a whole set that exists at this scale alone."""
-    stages: dict[str, dict[str, Any]] = {}
+    stages: dict[str, ChangeKeys] = {}
     """Name of a stage -> keys of it that differ at this scale, such as the mix of its data; each replaces the stage's own."""
 
 
 class Study(Model):
     """A question, the stages that may answer it, the arms that combine them, and what is shown and claimed."""
 
+    model_config = ConfigDict(defer_build=True)
     question: str
     """What is asked, in a sentence; heads the report."""
     source: str = ""
     """Paper and figure."""
-    task: dict[str, Any] = {}
+    task: TaskKeys = {}
     """Keys of the task family; they stand above the scale's. A study whose problem sets all come from files needs none."""
     knobs: dict[str, float | int | str | bool] = {}
     """Name -> a value that other keys of the study take up as `${knobs.NAME}`; each scale may set its own."""
-    tokenizer: dict[str, Any] = {}
+    tokenizer: TokenizerKeys = {}
     """Keys of the tokenizer that fresh models share; its tasks are those of the study and of its problem sets. With
     `algorithm: bpe` also `data`, the names of the sets that it learns from: without it, all that are of split train."""
     data: dict[str, DataSet]
@@ -141,7 +163,7 @@ class Study(Model):
     decontaminate: Decontaminate | None = None
     """Check whatever stages are trained on for rows that are like those of the evaluations; {} takes every default, which refuses
     them."""
-    stages: dict[str, dict[str, Any]]
+    stages: dict[str, StageKeys]
     """Name -> {kind, data, run, ...keys of the kind's spec}."""
     arms: dict[str, Arm]
     """Name -> arm. The order is that of tables and figures."""
@@ -166,11 +188,28 @@ class Study(Model):
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, dict) else value
 
+    @field_validator("scales", mode="after")
+    @classmethod
+    def _of_their_kinds(cls, value: dict[str, ScaleChange], info: ValidationInfo) -> dict[str, ScaleChange]:
+        """The stages that a scale changes have keys of their kinds."""
+        stages, wrong = info.data.get("stages", {}), []
+        for scale, change in value.items():
+            for name, keys in change.stages.items():
+                kind = stages.get(name, {}).get("kind")
+                try:
+                    checked({"kind": kind, **keys}, stage(kind).model_validate) if kind in REFERENCES else None
+                except ValidationError as error:
+                    wrong += [line(found, scale, "stages", name) for found in error.errors(include_url=False)]
+        if wrong:
+            raise ValidationError.from_exception_data(cls.__name__, wrong)
+        return value
+
 
 class Scale(Model):
     """How large a study is run. It never changes the question."""
 
-    tasks: dict[str, dict[str, Any]] = {}
+    model_config = ConfigDict(defer_build=True)
+    tasks: FamilyKeys = {}
     """Name of a family -> keys of its task; the study's stand above them."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]]
     """Ops of each band; `interplay calibrate` pins all but id from the base alone."""
@@ -180,5 +219,5 @@ class Scale(Model):
     """Problems per op of each split, in place of `sizes`: a set of several bands then holds as many of each op."""
     seeds: SeedValues = [0]
     """Seed values of studies that vary their seeds without listing values."""
-    kinds: dict[str, dict[str, Any]]
+    kinds: KindKeys
     """Per kind: keys of its spec, and `run`."""

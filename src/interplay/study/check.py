@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from interplay.schema.base import Model, UserError, nearest, shown
+from interplay.schema.base import Model, UserError, nearest, parse, shown
 from interplay.schema.data import CorpusSpec
-from interplay.schema.kinds import KINDS
 from interplay.schema.mix import check_mix
 from interplay.schema.report import ReportArm
+from interplay.schema.run import Run
 from interplay.schema.sets import is_whole
+from interplay.schema.stages import PLANNED, REFERENCES, named, references
 from interplay.schema.study import Arm, Scale, Study
 from interplay.schema.train import TrainSpec
 from interplay.study.arms import SPLIT, Combination
@@ -37,15 +38,13 @@ def seed(value: Any, where: str) -> int:
 def entry(stage: dict[str, Any], where: str) -> None:
     """What the planner reads of a stage has the right form; its other keys are for the spec of its kind to judge."""
     if "kind" not in stage:
-        raise UserError(f"{where}.kind: missing; known: {', '.join(sorted(KINDS))}")
-    _known(stage["kind"], KINDS, f"{where}.kind", "kind")
-    if "offline" in stage and stage["kind"] != "rl":
-        raise UserError(f"{where}.offline: samples are for the sampler of a stage of kind rl; take it away")
-    if "instances" in stage and stage["kind"] != "teach":
-        raise UserError(f"{where}.instances: problems in place of proposals are for a stage of kind teach; take it away")
-    for key in ("run", "corpus"):
-        if not isinstance(stage.get(key, {}), dict):
-            raise UserError(f"{where}.{key} = {shown(stage[key])}: must be keys and values")
+        raise UserError(f"{where}.kind: missing; known: {', '.join(sorted(REFERENCES))}")
+    _known(stage["kind"], REFERENCES, f"{where}.kind", "kind")
+    parse(REFERENCES[stage["kind"]], references(stage), where)
+    if planned := [key for key in PLANNED.get(stage["kind"], ()) if key in stage]:
+        raise UserError(f"{where}.{planned[0]} = {shown(stage[planned[0]])}: the planner fills it in; take it away")
+    if not isinstance(stage.get("run", {}), dict):
+        raise UserError(f"{where}.run = {shown(stage['run'])}: must be keys and values")
 
 
 def whole_rows(spec: Model, corpus: Model, where: str) -> None:
@@ -57,10 +56,6 @@ def whole_rows(spec: Model, corpus: Model, where: str) -> None:
 
 def names(study: Study, scale: Scale, where: str) -> None:
     """Every stage, arm, band and kind that the study mentions is declared. Raises UserError at the first that is not."""
-    for kind, defaults in scale.kinds.items():
-        _known(kind, KINDS, f"{where}: scale.kinds.{kind}", "kind")
-        if not isinstance(defaults.get("run", {}), dict):
-            raise UserError(f"{where}: scale.kinds.{kind}.run = {shown(defaults['run'])}: must be keys and values")
     for word, meaning in RESERVED.items():
         if word in study.stages:
             raise UserError(f"{where}: stages.{word}: choose another name; `{word}` stands for {meaning}")
@@ -98,6 +93,17 @@ def names(study: Study, scale: Scale, where: str) -> None:
     for name in study.seeds.vary if study.seeds else []:
         _known(name, study.stages, f"{where}: seeds.vary", "stage")
     _shown(study, where)
+
+
+def unused(study: Study, scale: Scale, name: str, where: str) -> None:
+    """What a stage that no arm reaches names is there, its mixes sum to one, and it can be executed as it says."""
+    stage = study.stages[name]
+    parse(Run, {**scale.kinds.get(stage["kind"], {}).get("run", {}), **stage.get("run", {})}, f"{where}: stages.{name}.run")
+    for key, shares in references(stage).items():
+        if isinstance(shares, dict) and key != "corpus":
+            mix(shares, f"{where}: stages.{name}.{key}")
+    for key, what, other in named(study.stages[name]):
+        _known(other, study.data if what == "problem set" else study.stages, f"{where}: stages.{name}.{key}", what)
 
 
 def combinations(study: Study, made: dict[str, Combination], where: str) -> None:

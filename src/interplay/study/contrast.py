@@ -8,10 +8,11 @@ from typing import Any
 from interplay.schema.base import Model, UserError, shown
 from interplay.schema.report import ReportArm
 from interplay.schema.roles import corpora
+from interplay.schema.stages import references
 from interplay.schema.task import Task
 from interplay.study.arms import Combination
 from interplay.study.plan import Plan
-from interplay.study.resolve import OWN_KEYS, at
+from interplay.study.resolve import at
 
 Resolved = dict[str, dict[str, Any]]
 """Stage name, or `task`, -> its keys with models, mappings and values as they were planned."""
@@ -29,7 +30,7 @@ def resolved(
     for name, digest in digests.items():
         stage = plan.stages[digest]
         spec = {field: getattr(stage.spec, field) for field in type(stage.spec).model_fields if field not in FROM_DATA}
-        own = {key: value for key, value in entries.get(name, {}).items() if key in OWN_KEYS and key != "corpus"}
+        own = {"kind": stage.kind, **references(entries[name])}
         corpus = next((plan.stages[dep].spec for dep in corpora(stage.deps)), None)
         found[name] = {**spec, **own, "corpus": corpus, "seed": entries.get(name, {}).get("seed", 0)}
         if more := blocks.get(digest):

@@ -273,8 +273,6 @@ def _roles(e: Expansion, step: dict[str, Any], number: int, deps: dict[str, str]
         return  # the schema will name the known ones
     reads = {"arm": kind.READS_SAMPLES, "evaluate": kind.READS_SAMPLES, "against": kind.COMPARES}
     for key, wanted in reads.items():
-        if key in step and not wanted:
-            raise UserError(f"{where}.{key}: a {step['name']} step reads none; take it away")
         if wanted and key not in step:
             raise UserError(f"{where}.{key}: missing; {MISSING[key]}")
     if kind.READS_TOKENIZER:

@@ -13,6 +13,7 @@ from interplay.schema.report import ReportArm, ReportStage
 from interplay.schema.rl import RLSpec
 from interplay.schema.roles import corpora, corpus_roles, is_data, shard_label
 from interplay.schema.run import Run
+from interplay.schema.stages import of_spec
 from interplay.schema.study import Scale, Study
 from interplay.store.artifact import split_ref
 from interplay.study import (
@@ -37,7 +38,7 @@ from interplay.study import (
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
-from interplay.study.resolve import OWN_KEYS, whole
+from interplay.study.resolve import resolved, whole
 
 
 class Expansion:
@@ -67,6 +68,8 @@ class Expansion:
         """Digest of a model -> the problem sets in the data of every stage that led to it."""
         self.blocks: dict[str, list[str]] = {}
         """Digest of an evaluation -> digests of the stages with its further samples."""
+        self.used: set[str] = {step for arm in study.arms.values() for step in map(_stage_of, arm.path)}
+        """Stages of the study that some arm reaches."""
         self.made: dict[str, str] = {}
         """What a stage was asked for, as text -> its digest: arms ask for the same stages over and over."""
 
@@ -141,7 +144,7 @@ class Expansion:
         """One stage of a path. `before` is the digest of the model that it starts from."""
         kind, key = entry["kind"], f"stages.{name}"
         check.entry(entry, f"{self.where}: {key}")
-        given = {key: value for key, value in entry.items() if key not in OWN_KEYS}
+        given = of_spec(entry)
         if kind == "source":
             return self.stage(kind, given, {}, key)
         tune.leads_on(self, before, key)
@@ -214,8 +217,7 @@ class Expansion:
         evaluate = partial(self.evaluation, stages)
         where = f"{self.where}: stages.{name}"
         given, deps = ladder.selection(stages[name], before, self.plan.stages, label, evaluate, where)
-        own = {key: value for key, value in stages[name].items() if key not in OWN_KEYS}
-        digest = self.stage("select", {**own, **given}, deps, f"stages.{name}", label)
+        digest = self.stage("select", {**of_spec(stages[name]), **given}, deps, f"stages.{name}", label)
         self.trained[digest], self.sets[digest] = self.trained[before], self.sets[before]
         return digest
 
@@ -223,8 +225,9 @@ class Expansion:
         """The stages that evaluate a model, one for each block of samples; on the problem set that the study names, or on
         `problems` (a digest)."""
         key, given = f"stages.{name}", self.pick(stages, name, "evaluate", "stage")
+        self.used.add(name)
         check.entry(given, f"{self.where}: {key}")
-        entry = {key: value for key, value in given.items() if key not in OWN_KEYS}
+        entry = of_spec(given)
         deps = {"model": model, "data": problems or self.problems(given.get("data", ""), f"{key}.data")}
         asked = {"num_samples": BLOCK, "first_sample": 0, **self.scale.kinds.get("evaluate", {}), **entry}
         parts = ladder.blocks(asked["num_samples"], asked["first_sample"])
@@ -326,23 +329,32 @@ class Expansion:
         values, vary = self.seeds()
         self.combinations = split.combinations(self.study, self.scale, self.where)
         rows: list[ReportArm] = []
-        resolved: dict[str, contrast.Resolved] = {}
+        planned: dict[str, contrast.Resolved] = {}
         held: dict[str, dict[str, list[str]]] = {}
         for name in self.combinations:
             self.enter(name)
             task = data.parse_task(self.task, self.where) if self.task else None
             rows += [self.walk(name, seed, values[0], vary) for seed in values]
             held[name] = {step: check.bands_of(self.study, self.entries[step]["data"]) for step in self.study.evaluate}
-            resolved[name] = contrast.resolved(self.plan, rows[-1], self.entries, task, self.blocks)
+            planned[name] = contrast.resolved(self.plan, rows[-1], self.entries, task, self.blocks)
         check.combinations(self.study, self.combinations, self.where)  # after the stages: a bad axis is not a missing arm
         check.different(rows, self.combinations, self.where)
-        contrast.check(self.combinations, resolved, self.where)
+        contrast.check(self.combinations, planned, self.where)
         budget.check(self.study.match, rows, self.plan, self.where)
-        made = lineup.lineups(self.study, self.scale.bands, self.combinations, rows, resolved, self.where)
+        made = lineup.lineups(self.study, self.scale.bands, self.combinations, rows, planned, self.where)
         samples.check(self.study, self.scale.bands, held, rows, made, self.samples, self.evaluate_spec, self.where)
         showable.check(self.study, rows, self.plan.stages, self.where)
+        self.plan.unused = self._unused()
         self._report(rows, made)
         return self.plan
+
+    def _unused(self) -> list[str]:
+        """The stages that no arm reaches: they run nowhere, and are judged as they stand."""
+        found = [name for name in self.study.stages if name not in self.used]
+        for name in found:
+            check.unused(self.study, self.scale, name, self.where)
+            resolved(self.scale, whole(self.study, self.scale), name, self.where)
+        return found
 
     def _report(self, rows: list[ReportArm], lineups: dict[str, Lineup]) -> None:
         shown = {digest for row in rows for digest in [*(s.digest for s in row.path), *row.evaluations.values()]}
@@ -376,6 +388,10 @@ class Expansion:
         if not isinstance(name, str) or name not in table:
             raise UserError(f"{self.where}: {key} = {shown(name)}: no such {what}{nearest(name, table)}")
         return table[name]
+
+
+def _stage_of(part: str) -> str:
+    return ladder.split_name(part)[0]
 
 
 def _by_digest(pairs: list[tuple[str, float]]) -> tuple[list[float], dict[str, str]]:

@@ -89,8 +89,6 @@ def selection(
     stage = stages.get(before)
     if stage is None or not kept(stage):
         raise UserError(f"{where}: the stage before it keeps no checkpoints; give it checkpoints: [steps]")
-    if "candidates" in entry:
-        raise UserError(f"{where}.candidates = {shown(entry['candidates'])}: filled in from the checkpoints; take it away")
     by, name = entry.get("by"), entry.get("evaluate")
     rate = isinstance(by, str) and is_metric(by)
     if (rate and name is None) or (name is not None and not rate and by != ENTROPY):

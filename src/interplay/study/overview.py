@@ -118,6 +118,7 @@ def as_json(seen: Overview) -> dict[str, Any]:
         "others": seen.others,
         "uses": seen.uses,
         "distinct": len(plan.stages) - 1,
+        "unused": plan.unused,
         "hours": seen.estimate.hours(),
         "gpu_hours": seen.estimate.gpu_hours(),
         "longest_chain_hours": seen.chain,

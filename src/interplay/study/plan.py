@@ -57,6 +57,8 @@ class Plan:
     scale: str
     stages: dict[str, Stage] = field(default_factory=dict)
     report: str = ""
+    unused: list[str] = field(default_factory=list)
+    """Stages of the study that are on no path and that nothing asks for."""
 
     def add(self, stage: Stage) -> str:
         """Take the stage in unless it is there; returns its digest."""

@@ -5,14 +5,12 @@ from typing import Any
 from interplay.schema.base import Model, UserError, nearest, parse
 from interplay.schema.data import CorpusSpec
 from interplay.schema.kinds import KINDS
+from interplay.schema.stages import of_spec, references
 from interplay.schema.study import Arm, Scale, Study
 from interplay.schema.task import TaskKey
 from interplay.study import check
 from interplay.study.arms import SPLIT, Own, Tree, replaced
 from interplay.study.tune import MIXES
-
-OWN_KEYS = {"kind", "data", "validation", "corpus", "along", "evaluate", "offline", "forget", "retain", "samples", "instances"}
-"""Keys of a study's stage that are not keys of its kind's spec or its run block."""
 
 
 def whole(study: Study, scale: Scale) -> Tree:
@@ -52,15 +50,20 @@ def resolved(scale: Scale, stages: Tree, name: str, where: str) -> Any:
         return parse(TaskKey, {"task": entry}, where).task
     check.entry(entry, f"{where}: stages.{name}")
     kind = entry["kind"]
-    corpus = _spec(CorpusSpec, {**scale.kinds.get("corpus", {}), **entry.get("corpus", {})}, f"{where}: stages.{name}.corpus")
-    own = {key: value for key, value in entry.items() if key in OWN_KEYS}
+    packed = {**scale.kinds.get("corpus", {}), **references(entry).get("corpus", {})}
+    corpus = _spec(CorpusSpec, packed, f"{where}: stages.{name}.corpus")
     if kind == "source":
         return entry
-    given = {**scale.kinds.get(kind, {}), **{key: value for key, value in entry.items() if key not in OWN_KEYS}}
+    given = {**scale.kinds.get(kind, {}), **of_spec(entry)}
     if kind == "teach":
         given["task"] = stages["task"]
     spec = _spec(KINDS[kind].spec, given, f"{where}: stages.{name}")
-    return {**{field: getattr(spec, field) for field in type(spec).model_fields}, **own, "corpus": corpus}
+    return {
+        **{field: getattr(spec, field) for field in type(spec).model_fields},
+        **references(entry),
+        "kind": kind,
+        "corpus": corpus,
+    }
 
 
 def _spec(cls: type[Model], given: dict[str, Any], where: str) -> Model:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Keys of the spec that the planner fills in, and the role `instances` where the stage names a set. Raises UserError where
     the family cannot be read, where a set is what others are tested on, or where the model before cannot write problems."""
-    if "task" in entry:
-        raise UserError(f"{e.where}: {key}.task: the study's task decides; take it away")
     name = e.task.get("name")
     if name not in LANGUAGES:
         able = ", ".join(LANGUAGES)

@@ -34,16 +34,12 @@ def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[d
     kind: str = entry["kind"]
     spec: dict[str, Any] = {}
     deps: dict[str, str] = {}
-    for word in MIXES:
-        wanted = word in READS[kind]
-        if wanted and word not in entry:
+    for word in READS[kind]:
+        if word not in entry:
             raise UserError(f"{e.where}: {key}.{word}: missing; name the problem sets and their shares")
-        if not wanted and word in entry:
-            raise UserError(f"{e.where}: {key}.{word}: a stage of kind {kind} reads {' and '.join(READS[kind])}; take it away")
-        if wanted:
-            spec[MIXES[word]], found = e.mix(entry[word], key, word)
-            data.refuse_tests(e, entry[word], f"{key}.{word}")
-            deps |= {f"{word}{role.removeprefix('data')}": data.decontaminated(e, one, key) for role, one in found.items()}
+        spec[MIXES[word]], found = e.mix(entry[word], key, word)
+        data.refuse_tests(e, entry[word], f"{key}.{word}")
+        deps |= {f"{word}{role.removeprefix('data')}": data.decontaminated(e, one, key) for role, one in found.items()}
     if "validation" in entry:
         deps["validation"] = e.problems(entry["validation"], f"{key}.validation")
     if kind == "reward_model":
@@ -51,8 +47,6 @@ def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[d
             raise UserError(f"{e.where}: {key}.validation: missing; name a set of pairs, by which the model is judged")
         if "samples" in entry:
             deps |= _samples(e, entry["samples"], before, key)
-    elif "samples" in entry:
-        raise UserError(f"{e.where}: {key}.samples: a stage of kind {kind} reads none; take it away")
     if "data" in READS[kind]:
         needs: list[tuple[str, str, tuple[str, ...]]] = [("no pairs", "preference_pairs", MAKERS)]
         needs += [(f"no pairs with raters, which {one} reads", "rated_pairs", RATED) for one in READ_RATERS if entry.get(one)]
