@@ -251,6 +251,13 @@ def test_axes_reach_the_stages_and_claims_may_name_their_arms(configs: Path) -> 
     }
 
 
+def test_a_key_of_set_within_the_values_of_an_axis_holds_for_each_of_them(configs: Path) -> None:
+    axes = "grid: {rl.method.loss: [{name: clipped, beta: 0.0}, {name: clipped, beta: 0.1}]}"
+    study(configs, f"rl: {{path: [base, rl], control: base, {axes}, set: {{rl.method.loss.epsilon: 0.3}}}}")
+    losses = [stage.spec.method.loss for stage in plan_study(configs, "mine", "smoke").stages.values() if stage.kind == "rl"]
+    assert [(loss.beta, loss.epsilon) for loss in losses] == [(0.0, 0.3), (0.1, 0.3)]
+
+
 def test_the_centre_of_one_at_a_time_is_known_from_the_scale_and_the_schema(configs: Path) -> None:
     axes = "one_at_a_time: {rl.steps: [4, 8], rl.method.loss.beta: [0.0, 0.1], rl.data: [{edge: 1.0}, {hard: 1.0}]}"
     study(configs, f"rl: {{path: [base, rl], control: base, {axes}}}")

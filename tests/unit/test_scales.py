@@ -9,10 +9,12 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from conftest import ROOT
+from key_order import meaning, reversed_maps
 
 from interplay.model import folder
 from interplay.model.decoder import Decoder
@@ -28,9 +30,19 @@ LARGE = ["gpu", "paper"]
 GIGABYTES = 24
 
 
+@pytest.fixture(scope="module", params=compose.studies(CONFIGS))
+def study(request: pytest.FixtureRequest) -> str:
+    """One study after the other, each for all tests that ask: it is then composed once."""
+    return str(request.param)
+
+
+composed = functools.cache(compose._compose)
+
+
 @functools.cache
 def planned(study: str, scale: str) -> Plan:
-    return plan_study(CONFIGS, study, scale)
+    with mock.patch.object(compose, "_compose", composed):
+        return plan_study(CONFIGS, study, scale)
 
 
 def arms(plan: Plan) -> set[str]:
@@ -43,7 +55,6 @@ def test_these_are_all_scales() -> None:
     assert compose.scales(CONFIGS) == sorted(SCALES)
 
 
-@pytest.mark.parametrize("study", compose.studies(CONFIGS))
 def test_a_study_asks_the_same_at_every_scale(study: str) -> None:
     asked = [arms(planned(study, scale)) for scale in SCALES]
     assert asked[0]
@@ -52,8 +63,15 @@ def test_a_study_asks_the_same_at_every_scale(study: str) -> None:
     assert len(questions) == 1
 
 
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_order_of_keys_changes_no_plan(study: str, scale: str) -> None:
+    tree = reversed_maps(composed(CONFIGS, study, scale))
+    assert list(tree["study"]) != list(composed(CONFIGS, study, scale)["study"])
+    with mock.patch.object(compose, "_compose", return_value=tree):
+        assert meaning(plan_study(CONFIGS, study, scale)) == meaning(planned(study, scale))
+
+
 @pytest.mark.parametrize("scale", LARGE)
-@pytest.mark.parametrize("study", compose.studies(CONFIGS))
 def test_every_fresh_model_has_the_parameters_that_its_plan_counts(study: str, scale: str) -> None:
     lines = {digest: stage.as_json() for digest, stage in planned(study, scale).stages.items()}
     counted = costs(lines)

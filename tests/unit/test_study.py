@@ -1,14 +1,24 @@
 """From YAML to plan: sharing, replacing, axes and seeds."""
 
+import functools
+import random
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
+import yaml
 from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from key_order import meaning, reordered, reversed_maps
+from omegaconf import OmegaConf
 
 from interplay.schema.base import UserError
+from interplay.study import compose
 from interplay.study.arms import replaced
 from interplay.study.graph import Graph, plan_study
 from interplay.study.plan import Plan
@@ -77,6 +87,61 @@ def test_set_replaces_a_mix_and_never_merges_it() -> None:
     changed = replaced(stages, {"rl.data": {"hard": 1.0}, "rl.reward.form": "dense"}, "here")
     assert changed == {"rl": {"data": {"hard": 1.0}, "reward": {"name": "process", "form": "dense"}}}
     assert stages["rl"]["data"] == {"edge": 1.0}
+
+
+def test_a_key_is_set_after_the_whole_that_it_leads_into_wherever_it_is_written() -> None:
+    stages = {"rl": {"sampler": {"name": "uniform"}}}
+    whole, part, deep = ("rl.sampler", {"name": "phases", "at": {"a": 1}}), ("rl.sampler.unit", "share"), ("rl.sampler.at.b", 2)
+    expected = {"rl": {"sampler": {"name": "phases", "at": {"a": 1, "b": 2}, "unit": "share"}}}
+    assert replaced(stages, dict([whole, part, deep]), "here") == expected
+    assert replaced(stages, dict([deep, part, whole]), "here") == expected
+    with pytest.raises(UserError, match=r"rl\.sampler\.name\.x: 'name' holds a value"):
+        replaced(stages, {"rl.sampler.name.x": 1, "rl.sampler": {"name": "phases"}}, "here")
+
+
+SET_IN_PARTS = ["cog_drift/ladder", "curricula/showdown", "methods/showdown", "methods/zero_variance"]
+"""Studies with arms that set a whole and keys within it."""
+
+
+def test_files_with_all_keys_in_reverse_order_make_the_same_plan(configs: Path) -> None:
+    """Each file that the composition reads, written again as Hydra's YAML reader understands it."""
+    before = [meaning(plan_study(configs, study, "smoke")) for study in SET_IN_PARTS]
+    groups = [path for path in configs.glob("*/*.yaml") if path.parent.name != "study"]
+    for path in [*groups, *(configs / "study" / f"{study}.yaml" for study in SET_IN_PARTS)]:
+        text = path.read_text()
+        head = "".join(f"{line}\n" for line in text.splitlines() if line.startswith("# @package"))
+        tree = reversed_maps(OmegaConf.to_container(OmegaConf.create(text), resolve=False))
+        path.write_text(head + yaml.dump(tree, sort_keys=False, Dumper=_WithoutAnchors))
+    assert [meaning(plan_study(configs, study, "smoke")) for study in SET_IN_PARTS] == before
+
+
+class _WithoutAnchors(yaml.SafeDumper):
+    """Writes a value that occurs twice twice: an alias before its anchor is no YAML."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+composed = functools.cache(compose._compose)
+
+
+@settings(max_examples=10, deadline=None)
+@given(study=st.sampled_from(SET_IN_PARTS), seed=st.integers(0, 2**32))
+def test_keys_in_any_order_make_the_same_plan(study: str, seed: int) -> None:
+    chance = random.Random(seed)
+    trees = [
+        composed(CONFIGS, study, "smoke"),
+        reordered(composed(CONFIGS, study, "smoke"), lambda keys: _shuffled(keys, chance)),
+    ]
+    plans = []
+    for tree in trees:
+        with mock.patch.object(compose, "_compose", lambda *_, tree=tree: tree):
+            plans.append(meaning(plan_study(CONFIGS, study, "smoke")))
+    assert plans[0] == plans[1]
+
+
+def _shuffled(keys: list[str], chance: random.Random) -> list[str]:
+    return chance.sample(keys, len(keys))
 
 
 def test_set_on_a_stage_that_is_not_there_names_the_nearest() -> None:

@@ -48,7 +48,7 @@ class Arm(Model):
 
     An arm differs from its control in its path, in what it sets, in what `differs` names, and in nothing else: that is checked.
     Keys of axes are `stage.key`, `task.key` for the task of all the arm's data, or `split.tokens` and `split.rl_share`; they are
-    applied above `set`."""
+    applied above `set`, but for keys of `set` that lead into the value of an axis."""
 
     path: list[str]
     """Stages in order; the first is a pretrain or a source. `stage@step` goes on from a checkpoint that the stage keeps."""
@@ -56,7 +56,9 @@ class Arm(Model):
     """The arm that this one is to be compared with. Where that arm has axes, give one of its combinations, or its plain name for
     the one with the same values in brackets. A combination that is itself the control of its siblings has none."""
     set: dict[str, Any] = {}
-    """`stage.key: value` or `task.key: value`; the value replaces what stands there and is never merged."""
+    """`stage.key: value` or `task.key: value`; the value replaces what stands there and is never merged. A key that leads into
+    the value of another, such as `rl.method.sampler.unit` into that of `rl.method.sampler`, is applied after it, in whatever
+    order they are written."""
     differs: list[str] = []
     """Further keys in which the arm differs from its control, such as one that the control sets and this arm does not."""
     grid: dict[str, list[Any]] = {}

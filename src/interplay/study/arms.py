@@ -62,9 +62,11 @@ def expand(arms: dict[str, Arm], own: Own, where: str) -> dict[str, Combination]
 
 
 def replaced(stages: Tree, changes: dict[str, Any], where: str) -> Tree:
-    """The stages with `stage.key...: value` put in place; a value replaces what stood there, mixes included."""
+    """The stages with `stage.key...: value` put in place; a value replaces what stood there, mixes included. A key is
+    applied before those that lead into its value: the order in which a study writes them has no meaning."""
     result = dict(stages)
-    for dotted, value in changes.items():
+    for dotted in sorted(changes, key=lambda key: key.count(".")):
+        value = changes[dotted]
         stage, *keys = dotted.split(".")
         if stage not in result or not keys:
             raise UserError(f"{where}: {dotted}: must be stage.key{nearest(stage, result)}")
