@@ -25,6 +25,7 @@ localrules:
 
 
 # Every rule ends in `exec`, so that a signal for the job reaches the stage's runner and no shell in between.
+include: "rules/stage.smk"
 include: "rules/data.smk"
 include: "rules/train.smk"
 include: "rules/rl.smk"

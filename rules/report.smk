@@ -1,17 +1,10 @@
 # Tables, figures, claims and the page of a study.
 
 
-rule report:
-    input:
-        GRAPH.inputs,
+use rule stage as report with:
     output:
         update("results/report/{digest}/record.json"),
     log:
         "logs/report/{digest}.log",
     benchmark:
         "benchmarks/report/{digest}.tsv"
-    threads: GRAPH.threads
-    resources:
-        **GRAPH.resources(),
-    shell:
-        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
