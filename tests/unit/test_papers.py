@@ -167,12 +167,15 @@ def test_no_withdrawn_claim_of_the_project_has_a_verdict_on_the_page() -> None:
     for entry in entries:
         found = committed.results(ROOT, entry.study)[entry.scale]
         assert [claim["verdict"] for claim in found["claims"] if claim["says"] == entry.claim] == [lists.WITHDRAWN_VERDICT]
+    printed = []
     for part in written.split("\n## "):
         study = re.search(r"configs/study/(\S+)\.yaml", part)
         for entry in entries if study else ():
             if entry.study == study[1]:
                 told = re.findall(rf"^- \*\*([a-z ]+)\*\*[^:]*: {re.escape(entry.claim)}\. ", part, re.MULTILINE)
                 assert set(told) <= {"withdrawn"}, entry.claim
+                printed += told
+    assert len(printed) >= len(entries), "every entry is printed under a paper, some under two"
 
 
 def test_a_tie_is_no_information(root: Path) -> None:

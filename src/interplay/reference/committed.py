@@ -27,7 +27,7 @@ def results(root: Path, study: str) -> dict[str, dict[str, Any]]:
     for scale in SCALES:
         result, lock = _read(result_path(root, study, scale)), _read(lock_path(root, study, scale))
         if result and lock and result["report"] == lock["report"]:
-            found[scale] = {**result, "claims": _judged(root, study, scale, result["claims"]), "contrasts": _told(result)}
+            found[scale] = {**result, "claims": _judged(root, study, scale, result["claims"]), "contrasts": _renamed(result)}
     return found
 
 
@@ -62,7 +62,7 @@ def _says(claims: list[dict[str, Any]]) -> list[str]:
     return [claim["says"] for claim in claims]
 
 
-def _told(result: dict[str, Any]) -> dict[str, Any]:
+def _renamed(result: dict[str, Any]) -> dict[str, Any]:
     return {
         name: {key: {**one, "verdict": NO_INFORMATION} if one["verdict"] == "tie" else one for key, one in fight.items()}
         for name, fight in result.get("contrasts", {}).items()

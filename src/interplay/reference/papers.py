@@ -114,9 +114,9 @@ def _shared(result: Mapping[str, Any]) -> str:
     return "; one base for all seeds" if bases == 1 < len(result["seeds"]) else ""
 
 
-def _earlier(told: Earlier) -> list[str]:
-    head = f"An older version of the study, of {told.date}, at scale {told.scale} ([log]({told.log})); not run again since:"
-    return ["", head, "", *(f"- **{one.verdict}**: {one.says}. {one.found}." for one in told.claims)]
+def _earlier(older: Earlier) -> list[str]:
+    head = f"An older version of the study, of {older.date}, at scale {older.scale} ([log]({older.log})); not run again since:"
+    return ["", head, "", *(f"- **{one.verdict}**: {one.says}. {one.found}." for one in older.claims)]
 
 
 def _fights(paper: Paper, result: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:

@@ -8,7 +8,7 @@ from interplay.reference.lists import Place
 
 def section(root: Path) -> str:
     """The part of docs/papers.md."""
-    parts = ["## Where each paper stands"]
+    parts = ["## Where each paper has its place"]
     for heading, places in lists.places(root).items():
         lines = [f"| {place.paper} | {_where(place)} | {place.why} |" for place in places]
         parts.append("\n".join([f"### {heading}", "", "| paper | where | |", "| --- | --- | --- |", *lines]))
