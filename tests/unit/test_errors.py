@@ -70,8 +70,8 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
     "a value of the scale": (
         "quickstart",
         SCALE,
-        "id: [1, 2]",
-        "id: [1, two]",
+        "id: [1, 2, 3]",
+        "id: [1, two, 3]",
         "bands.id.1 = 'two': should be a whole number",
     ),
     "a key of a method's file": (

@@ -63,7 +63,7 @@ def test_seeds_repeat_only_the_stages_that_vary() -> None:
 def test_calibrating_the_edge_leaves_the_base_alone(configs: Path) -> None:
     before = models(plan_study(configs, "edge", "smoke"), "pretrain")
     scale = configs / "scale/smoke.yaml"
-    scale.write_text(scale.read_text().replace("edge: [3]", "edge: [5]"))
+    scale.write_text(scale.read_text().replace("edge: [2]", "edge: [3]"))
     assert models(plan_study(configs, "edge", "smoke"), "pretrain") == before
 
 

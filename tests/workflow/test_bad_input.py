@@ -30,7 +30,7 @@ CASES = {
     ),
     "an unknown study key": (QUICKSTART, "question:", "qestion:", ("quickstart.yaml", "qestion", "question")),
     "a mix that sums to 1.8": (QUICKSTART, "data: {corpus: 1.0}", "data: {corpus: 1.0, edge: 0.8}", ("stages.base.data", "1.8")),
-    "an op outside the task": (SMOKE_SCALE, "hard: [6]", "hard: [60]", ("op 60", "outside the task's range")),
+    "an op outside the task": (SMOKE_SCALE, "hard: [3]", "hard: [60]", ("op 60", "outside the task's range")),
     "a band that is not there": (
         QUICKSTART,
         "edge: {band: edge, split: rl}",

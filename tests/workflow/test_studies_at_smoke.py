@@ -4,7 +4,10 @@ all, so that shared bases are made once: the studies of the interplay together t
 import json
 
 import pytest
+import rl_steps
 from conftest import ROOT, Laboratory
+
+from interplay.study.graph import plan_study
 
 FOLDERS = ("interplay", "methods")
 pytestmark = [pytest.mark.workflow, pytest.mark.slow]
@@ -25,3 +28,4 @@ def test_it_runs_to_its_report(study: str, shared: Laboratory) -> None:
     claims = json.loads((report / "claims.json").read_text())
     for claim in claims:  # one seed decides nothing, but arms, bands and records are all there
         assert claim["estimate"]["value"] is not None, claim
+    rl_steps.check(study, plan_study(shared.folder / "configs", study, "smoke"), shared.folder / "results")
