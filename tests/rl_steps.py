@@ -16,7 +16,8 @@ NO_STEPS: dict[tuple[str, str], str] = {
 """(study, arm) -> why RL of this arm takes no optimiser step at smoke. An arm that steps may not be listed here."""
 
 EQUAL_WEIGHTS: dict[tuple[str, str, str], str] = {
-    ("methods/length_sign", "tokens", "hapo"): "HAPO compares with earlier right answers to a prompt; no prompt is drawn twice"
+    ("methods/zero_variance", "grpo", "r3"): "R3 replays earlier right answers to a prompt; no prompt is drawn twice",
+    ("methods/length_sign", "tokens", "hapo"): "HAPO compares with earlier right answers to a prompt; no prompt is drawn twice",
 }
 """(study, arm, arm) -> why these two end with equal weights at smoke."""
 
