@@ -7,11 +7,19 @@ from pathlib import Path
 from interplay.store import artifact
 from interplay.study.plan import Plan, Stage
 
-NO_STEPS: dict[tuple[str, str], str] = {}
-"""(study, arm) -> why RL of this arm takes no optimiser step at smoke, by design. An arm that steps may not be listed here."""
+NO_STEPS: dict[tuple[str, str], str] = {
+    (
+        "interplay/modes",
+        "strict",
+    ): "50,000 tokens of prose teach no solution with every step right; the other arms are paid by answer"
+}
+"""(study, arm) -> why RL of this arm takes no optimiser step at smoke. An arm that steps may not be listed here."""
 
-EQUAL_WEIGHTS: dict[tuple[str, str, str], str] = {}
-"""(study, arm, arm) -> why these two end with equal weights at smoke, by design."""
+EQUAL_WEIGHTS: dict[tuple[str, str, str], str] = {
+    ("methods/zero_variance", "grpo", "r3"): "R3 replays earlier right answers to a prompt; no prompt is drawn twice",
+    ("methods/length_sign", "tokens", "hapo"): "HAPO compares with earlier right answers to a prompt; no prompt is drawn twice",
+}
+"""(study, arm, arm) -> why these two end with equal weights at smoke."""
 
 
 def optimizer_steps(results: Path, stage: Stage) -> int:
