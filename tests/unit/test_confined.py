@@ -35,7 +35,7 @@ def refused(lab: Lab, old: str, new: str, file: str = STUDY) -> str:
 @pytest.mark.parametrize("path", ["/etc/passwd", "../items.jsonl", "data/../../items.jsonl", '"items\\e[2J.jsonl"'])
 def test_a_data_file_outside_the_project_is_refused_whether_or_not_it_is_there(lab: Lab, path: str) -> None:
     message = refused(lab, SET, f"hard: {{file: {path}, format: gsm8k, sha256: {'e' * 64}}}")
-    assert message.startswith("configs/study/quickstart.yaml:13: data.hard.file = '")
+    assert message.startswith("configs/study/quickstart.yaml:14: data.hard.file = '")
     assert "must lie below the project's root; link what lies elsewhere, as by `ln -s " in message
     assert message.isprintable()
 
@@ -43,7 +43,7 @@ def test_a_data_file_outside_the_project_is_refused_whether_or_not_it_is_there(l
 @pytest.mark.parametrize("path", ["/models/base", "../base", "models/../../base"])
 def test_a_model_outside_the_project_is_refused(lab: Lab, path: str) -> None:
     message = refused(lab, BASE, f"base: {{kind: source, path: {path}}}")
-    assert f"configs/study/quickstart.yaml:17: stages.base.path = '{path}': must lie below the project's root" in message
+    assert f"configs/study/quickstart.yaml:18: stages.base.path = '{path}': must lie below the project's root" in message
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_run_block_is_no_way_around(lab: Lab, file: str, old: str, new: str) -
 def test_a_data_file_that_cannot_be_read_is_refused_in_one_line(lab: Lab) -> None:
     Path("items.jsonl").symlink_to("/proc/self/mem")
     message = refused(lab, SET, "hard: {file: items.jsonl, format: gsm8k}")
-    assert message == "configs/study/quickstart.yaml:13: data.hard.file = 'items.jsonl': not readable: Input/output error"
+    assert message == "configs/study/quickstart.yaml:14: data.hard.file = 'items.jsonl': not readable: Input/output error"
 
 
 def test_a_link_below_the_root_is_followed_and_the_digest_is_that_of_the_content(lab: Lab) -> None:
@@ -90,7 +90,7 @@ def test_a_link_below_the_root_is_followed_and_the_digest_is_that_of_the_content
 )
 def test_a_study_includes_no_file_from_outside_the_folder_of_studies(lab: Lab, entry: str, tmp_path: Path) -> None:
     message = refused(lab, DEFAULTS, f"  - {entry.replace('{outside}', str(tmp_path / 'outside'))}\n{DEFAULTS}")
-    assert message.startswith("configs/study/quickstart.yaml:4: defaults")
+    assert message.startswith("configs/study/quickstart.yaml:5: defaults")
     assert "leads out of the folder of the studies" in message
 
 
@@ -178,7 +178,7 @@ def test_an_environment_variable_does_not_enter_a_study(lab: Lab, monkeypatch: p
     monkeypatch.setenv("HF_TOKEN", "hf_marker")
     message = refused(lab, "question: Does", "question: ${oc.env:HF_TOKEN} Does")
     assert message == (
-        "configs/study/quickstart.yaml:6: question: ${oc.env:HF_TOKEN}: environment variables do not enter a study, whose "
+        "configs/study/quickstart.yaml:7: question: ${oc.env:HF_TOKEN}: environment variables do not enter a study, whose "
         "records are shared"
     )
 

@@ -150,7 +150,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         RL,
         "rl: {kind: rl, data: {edge: 1.0}, kind: sft}",
-        "'kind' stands twice; it stood in line 18 already",
+        "'kind' stands twice; it stood in line 19 already",
     ),
     "a file of the defaults list": (
         "quickstart",
@@ -241,12 +241,12 @@ def test_file_and_line_are_named_for(case: str, root: Path, capsys: pytest.Captu
 
 def test_a_missing_value_is_named_at_the_stage_that_lacks_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(root, SCALE, "steps: 4, ", "")
-    assert refusal(capsys) == f"{STUDY}:18: stages.rl.steps: missing; give it a value"
+    assert refusal(capsys) == f"{STUDY}:19: stages.rl.steps: missing; give it a value"
 
 
 def test_broken_yaml_is_named_with_the_line_at_which_reading_stopped(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(root, STUDY, "evaluate: [eval]", "evaluate: [eval")
-    assert refusal(capsys).startswith(f"{STUDY}:27: not YAML: while parsing a flow sequence, expected ',' or ']'")
+    assert refusal(capsys).startswith(f"{STUDY}:28: not YAML: while parsing a flow sequence, expected ',' or ']'")
 
 
 def test_a_broken_default_study_does_not_stop_another(root: Path) -> None:

@@ -1,10 +1,11 @@
 """`python -m interplay.reference FILE...` writes the generated files, `docs/reference.md`, `docs/papers.md`,
-`docs/methods.md` and `dvc.yaml`, each known by its name; without a file it prints the reference. `make docs` calls it for all."""
+`docs/methods.md`, `dvc.yaml` and, for the folder `configs/schema`, all schemas, each known by its name; without a file it prints
+the reference. `make docs` calls it for all."""
 
 import sys
 from pathlib import Path
 
-from interplay.reference import methods, papers, pipeline
+from interplay.reference import editors, methods, papers, pipeline
 from interplay.reference.render import page
 from interplay.schema.base import UserError
 
@@ -18,11 +19,17 @@ def main(argv: list[str]) -> int:
         "dvc.yaml": lambda: pipeline.text(root),
     }
     try:
-        texts = {path: made.get(path.name, page)() for path in map(Path, argv)}
+        texts: dict[Path, str] = {}
+        for path in map(Path, argv):
+            if path.name == editors.FOLDER:
+                texts |= editors.files(path.parent)
+            else:
+                texts[path] = made.get(path.name, page)()
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
     for path, text in texts.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
     if not argv:
         print(page())

@@ -33,7 +33,7 @@ class Contrast(Model):
     tune: Tune | None = None
     """A sweep that each arm was given; null: combinations stand for themselves."""
 
-    @field_validator("noise", mode="before")
+    @field_validator("noise", mode="before", json_schema_input_type=str | list[str])
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value

@@ -63,8 +63,10 @@ def _may_come(error: Any) -> bool:
     )
 
 
-def partial(spec: type[Model], name: str, without: Iterable[str] = (), bases: tuple[type[Model], ...] = ()) -> type[Model]:
-    """A model with the fields of `spec`, none required, and those of `bases`."""
+def partial(
+    spec: type[Model], name: str, without: Iterable[str] = (), bases: tuple[type[Model], ...] = (), **more: Any
+) -> type[Model]:
+    """A model with the fields of `spec`, none required, those of `bases`, and `more`."""
     left_out = {*without, *(key for base in bases for key in base.model_fields)}
     fields: dict[str, Any] = {
         key: (
@@ -74,6 +76,7 @@ def partial(spec: type[Model], name: str, without: Iterable[str] = (), bases: tu
         for key, field in spec.model_fields.items()
         if key not in left_out
     }
+    fields |= more
     fields["PLANNED"] = (ClassVar[tuple[str, ...]], tuple(without))
     return create_model(name, __base__=(*bases, _Made), __doc__=spec.__doc__, __module__=__name__, **fields)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, Field
 
 from interplay.schema.base import Model
 from interplay.schema.data import CorpusSpec
@@ -164,9 +164,9 @@ def _title(kind: str) -> str:
 @cache
 def stage(kind: str) -> type[Model]:
     """The model of a stage of this kind as a study writes it."""
-    tag = (Literal[kind], Field(description="Kind of the stage; it says which keys the stage has."))
-    of_kind = create_model(f"{_title(kind)}Kind", __base__=REFERENCES[kind], __module__=__name__, kind=tag)
-    return partial(KINDS[kind].spec, f"{_title(kind)}Stage", PLANNED.get(kind, ()), (of_kind,))
+    tag: Any = Literal[kind]
+    tag = Annotated[tag, Field(description="Kind of the stage; it says which keys the stage has.")]
+    return partial(KINDS[kind].spec, f"{_title(kind)}Stage", PLANNED.get(kind, ()), (REFERENCES[kind],), kind=(tag, None))
 
 
 def settings(kind: str) -> type[Model]:

@@ -185,7 +185,7 @@ class Study(Model):
     scales: dict[str, ScaleChange] = {}
     """Name of a scale -> what this study needs otherwise there: sizes, surface and settings, never the question."""
 
-    @field_validator("match", mode="before")
+    @field_validator("match", mode="before", json_schema_input_type=Match | list[Match])
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         return [value] if isinstance(value, dict) else value

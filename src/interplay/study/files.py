@@ -166,7 +166,7 @@ def _included(configs: Path, wanted: _Wanted, outer: tuple[str, ...]) -> list[So
 def _no_file(configs: Path, wanted: _Wanted) -> str:
     folder = configs / wanted.group
     if not folder.is_dir():
-        groups = [path.name for path in configs.iterdir() if path.is_dir() and path.name != "plans"]
+        groups = [path.name for path in configs.iterdir() if path.is_dir() and path.name not in ("plans", "schema")]
         return f"no folder {configs.name}/{wanted.group}{nearest(wanted.group, groups)}"
     known = [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
     return f"no file {configs.name}/{wanted.group}/{wanted.name}.yaml{nearest(wanted.name, known)}"
