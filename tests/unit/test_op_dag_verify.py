@@ -188,6 +188,7 @@ def test_nothing_cheap_is_strict(knobs):
         ("a6,ba+4=2,ca*b=5,dc-b=3#3", "value"),  # the constant misread
         ("a6,a5,ba+3=2,ca*b=5,dc-b=3#3", "value"),  # a node said to be two things
         ("a6,ba+3=2,ca*b=5,dc-b=3,da-b=3#3", "dependency"),  # a real node defined again, otherwise
+        ("a6,ba+3=2,ca*b=5,dc-b-a=3#3", "dependency"),  # all parents, and a node that is none
         ("a6,ba+3=2,ca*b=5,dc-b#3", "missing_node"),
         ("a6,ba+3=2,ca*b=5,dc-b=5-2#3", "missing_node"),  # never worked out
         ("a6,ba+3=2,ca*b=5,dc-b=3,!#3", "parse"),
