@@ -1,6 +1,5 @@
 """The generated reference, and what `--help` says."""
 
-import argparse
 import difflib
 import shlex
 import subprocess
@@ -9,7 +8,9 @@ import sys
 import pytest
 from conftest import ROOT
 
-from interplay.cli import COMMANDS, add_command, guide, main
+from interplay.cli import COMMANDS, find_command, main
+from interplay.cli.app import DAY, WIDEST
+from interplay.cli.common import examples
 from interplay.reference.pages import TITLES
 from interplay.reference.render import documented, page, reached
 from interplay.schema.kinds import KINDS
@@ -18,7 +19,7 @@ from interplay.schema.run import Run
 from interplay.schema.study import Scale, Study
 from interplay.schema.train import MidtrainSpec, PretrainSpec, SftSpec
 
-EXAMPLES = [line for shown in (guide.DAY, *(one.examples for one in guide.PAGES.values())) for line in shown]
+EXAMPLES = [*DAY, *(line for name in COMMANDS for line, _ in examples(find_command(name).epilog))]
 
 
 def test_docs_reference_is_what_schema_and_commands_say() -> None:
@@ -49,45 +50,48 @@ def test_every_link_of_the_page_leads_somewhere() -> None:
     assert links <= headings | anchors
 
 
-def test_every_command_has_its_page_and_its_module() -> None:
-    assert set(guide.PAGES) == set(COMMANDS)
+def test_every_command_has_a_paragraph_and_each_word_of_it_a_meaning() -> None:
     for name in COMMANDS:
-        add_command(name, argparse.ArgumentParser())
+        command = find_command(name)
+        assert command.help
+        assert [param.name for param in command.params if not param.help] == []
 
 
 @pytest.mark.parametrize("line", [line for line in EXAMPLES if line.startswith("interplay ")])
 def test_an_example_can_be_typed_as_it_stands(line: str) -> None:
     _, name, *words = shlex.split(line.split(" > ")[0])
-    parser = guide.Parser(prog=f"interplay {name}")
-    add_command(name, parser)
-    parser.parse_args(words)
+    command = find_command(name)
+    while name := next((word for word in words[:1] if word in getattr(command, "commands", {})), ""):
+        command, words = command.commands[name], words[1:]
+    command.make_context("interplay", words)
 
 
 def test_the_first_page_lists_every_command_under_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["--help"])
+    assert main(["--help"]) == 0
     said = capsys.readouterr().out
-    assert stopped.value.code == 0
     for name, command in COMMANDS.items():
         assert f"\n  {name} " in said[said.index(f"{command.group}:") :]
     assert "a day with Interplay:" in said
-    assert max(map(len, said.splitlines())) <= guide.WIDEST
+    assert max(map(len, said.splitlines())) <= WIDEST
 
 
 def test_help_of_a_command_has_a_paragraph_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    for name, shown in guide.PAGES.items():
-        with pytest.raises(SystemExit):
-            main([name, "--help"])
+    for name in COMMANDS:
+        assert main([name, "--help"]) == 0
         said = " ".join(capsys.readouterr().out.split())
-        assert " ".join(shown.about.split()) in said
-        assert next(iter(shown.examples)) in said
+        assert " ".join(str(find_command(name).help).split()) in said
+        assert examples(find_command(name).epilog)[0][0] in said
 
 
 def test_narrow_terminals_get_narrow_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
+    monkeypatch.setenv("COLUMNS", "64")
+    assert main(["--help"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 64
+
+
+def test_without_a_command_the_first_page_is_shown_with_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "a day with Interplay:" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,12 @@ def test_narrow_terminals_get_narrow_help(monkeypatch: pytest.MonkeyPatch, capsy
     [
         (["plna"], "plna: no such command; did you mean 'plan'?"),
         (["plan", "--scael", "smoke"], "plan: --scael: no such option; did you mean '--scale'?"),
-        (["plan", "edge", "more"], "plan: more: no such argument"),
+        (["plan", "edge", "more"], "plan: Got unexpected extra argument(s) (more); see `interplay plan --help`"),
+        (["plan", "--scale"], "plan: Option '--scale' requires an argument; see `interplay plan --help`"),
+        (["novelty", "3f"], "novelty: Missing option '--against'; see `interplay novelty --help`"),
+        (["show"], "show: Missing argument 'stage'; see `interplay show --help`"),
+        (["track"], "track: Missing command; see `interplay track --help`"),
+        (["store", "pul"], "store: do 'pul': 'pul' is not one of 'push', 'pull', 'status'; see `interplay store --help`"),
     ],
 )
 def test_a_slip_on_the_command_line_is_answered_in_one_line(
@@ -106,13 +115,10 @@ def test_a_slip_on_the_command_line_is_answered_in_one_line(
 
 
 def test_a_value_of_the_wrong_type_is_answered_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["rollouts", "3f", "-n", "many"])
-    assert stopped.value.code == 2
-    assert (
-        capsys.readouterr().err
-        == "interplay: rollouts: argument -n: 'many' is no whole number from 1 on; see `interplay rollouts --help`\n"
-    )
+    assert main(["rollouts", "3f", "-n", "many"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("interplay: rollouts: -n 'many': ")
+    assert said.endswith("integer; see `interplay rollouts --help`\n")
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -1,78 +1,142 @@
-"""`interplay plan`."""
+"""Commands before a run: `interplay plan` and `interplay calibrate`."""
 
-import argparse
 import json
+from typing import TYPE_CHECKING, Annotated
 
-from interplay.cli.common import CONFIGS, RESULTS, amount, default_scale, scale_argument
+from interplay.cli.common import (
+    CONFIGS,
+    MOST_HOURS,
+    RESULTS,
+    AnyStudy,
+    Scale,
+    Study,
+    command,
+    default_scale,
+    new_app,
+    option,
+    plan_of,
+    show_parts,
+)
 from interplay.schema.base import UserError
 from interplay.schema.terminal import say
-from interplay.study import compose
-from interplay.study.graph import plan_study
-from interplay.study.plan import Plan
+
+if TYPE_CHECKING:
+    from interplay.study.overview import Overview
+    from interplay.study.plan import Plan
+
+app = new_app()
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
-    parser.add_argument("study", nargs="?", help="a file below configs/study, without .yaml")
-    scale_argument(parser)
-    parser.add_argument("--full", action="store_true", help="explain every new stage and name every field that differs")
-    parser.add_argument("--stages", action="store_true", help="list every stage with its state")
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
-    parser.add_argument("--against", metavar="REV", help="compare with the lock of another commit, tag or branch")
-    parser.add_argument("--max-gpu-hours", type=amount, metavar="H", help="exit 2 when what is to do needs more GPU-hours")
-    parser.add_argument("--max-hours", type=amount, metavar="H", help="exit 2 when it needs more hours, one stage after another")
-    parser.add_argument("--strict-code", action="store_true", help="exit 2 when finished stages were made by other sources")
-    parser.add_argument("--gpus", type=_counts, default=[], metavar="N,...", help="also how long it takes on so many GPUs")
-    locks = parser.add_argument_group("locks")
-    locks.add_argument("--all", action="store_true", help="every study at every scale")
-    locks.add_argument("--write", action="store_true", help="write configs/plans/<study>.<scale>.lock.json")
-    locks.add_argument("--check", action="store_true", help="fail when a lock is not what the configs say")
+@command(
+    app,
+    "plan",
+    examples="""
+interplay plan edge  # the study at the scale of configs/config.yaml
+interplay plan edge --scale smoke  # at another scale
+interplay plan edge --against main~3  # beside the lock of another commit
+interplay plan edge --max-gpu-hours 5  # exit code 2 when it needs more
+interplay plan edge --scale gpu --gpus 1,8,64  # how long it takes on so many GPUs
+interplay plan --all --write  # renew the locks in configs/plans
+""",
+)
+def plan_stages(
+    study: AnyStudy = None,
+    scale: Scale = None,
+    full: Annotated[bool, option("--full", help="explain every new stage and name every field that differs")] = False,
+    stages: Annotated[bool, option("--stages", help="list every stage with its state")] = False,
+    as_json: Annotated[bool, option("--json", help="the same as JSON")] = False,
+    against: Annotated[
+        str | None, option("--against", metavar="REV", help="compare with the lock of another commit, tag or branch")
+    ] = None,
+    max_gpu_hours: Annotated[
+        float | None,
+        option("--max-gpu-hours", metavar="H", min=0, max=MOST_HOURS, help="exit 2 when what is to do needs more GPU-hours"),
+    ] = None,
+    max_hours: Annotated[
+        float | None,
+        option(
+            "--max-hours", metavar="H", min=0, max=MOST_HOURS, help="exit 2 when it needs more hours, one stage after another"
+        ),
+    ] = None,
+    strict_code: Annotated[bool, option("--strict-code", help="exit 2 when finished stages were made by other sources")] = False,
+    gpus: Annotated[str, option("--gpus", metavar="N,...", help="also how long it takes on so many GPUs")] = "",
+    every: Annotated[bool, option("--all", help="every study at every scale")] = False,
+    write: Annotated[bool, option("--write", help="write configs/plans/<study>.<scale>.lock.json")] = False,
+    check: Annotated[bool, option("--check", help="fail when a lock is not what the configs say")] = False,
+) -> None:
+    """Expands a study into its stages and says which are new, which exist and which no study needs any more; how many tokens,
+    FLOPs and hours the new ones take; and, for each new stage, which existing one is nearest and where it first differs.
+    Nothing is run and nothing is written unless asked for."""
+    from interplay.study import compose, estimate
+    from interplay.study.graph import plan_study
+
+    counts = _gpu_counts(gpus)
+    if every:
+        pairs = [(s, c) for s in compose.studies(CONFIGS) for c in compose.scales(CONFIGS)]
+    elif study:
+        pairs = [(study, scale or default_scale())]
+    else:
+        raise UserError("plan: name a study, or say --all")
+    plans = [plan_study(CONFIGS, name, at) for name, at in pairs]
+    stale = [plan for plan in plans if check and not plan.locked(CONFIGS)]
+    if stale:
+        raise UserError(f"{stale[0].lock_path(CONFIGS)}: not what the configs say; run `make locks` and commit it")
+    for plan in plans:
+        if write and plan.write_lock(CONFIGS):
+            say(f"wrote {plan.lock_path(CONFIGS)}")
+    if every or check or write:
+        return
+    if against is not None:
+        _show_differences(plans[0], against, full, as_json)
+        return
+    seen = _show_overview(plans[0], counts, full, stages, as_json)
+    estimate.refuse(f"plan {study} at scale {plans[0].scale}", seen.estimate, max_gpu_hours, max_hours)
+    if strict_code and seen.drifted:
+        raise UserError(f"--strict-code: finished stages were made by other sources: {', '.join(seen.drifted)}")
 
 
-def _counts(text: str) -> list[int]:
+def _gpu_counts(text: str) -> list[int]:
     """Numbers of GPUs from the command line."""
-    words = text.split(",")
+    words = text.split(",") if text else []
     if not all(word.isdecimal() and int(word) for word in words):
         raise UserError(f"--gpus {text}: must be numbers of GPUs, such as 1,8,64")
     return [int(word) for word in words]
 
 
-def run(args: argparse.Namespace) -> int:
-    """Write or check locks, or show a plan."""
-    if args.all:
-        pairs = [(s, c) for s in compose.studies(CONFIGS) for c in compose.scales(CONFIGS)]
-    elif args.study:
-        pairs = [(args.study, args.scale or default_scale())]
-    else:
-        raise UserError("plan: name a study, or say --all")
-    plans = [plan_study(CONFIGS, study, scale) for study, scale in pairs]
-    stale = [plan for plan in plans if args.check and not plan.locked(CONFIGS)]
-    if stale:
-        raise UserError(f"{stale[0].lock_path(CONFIGS)}: not what the configs say; run `make locks` and commit it")
-    for plan in plans:
-        if args.write and plan.write_lock(CONFIGS):
-            say(f"wrote {plan.lock_path(CONFIGS)}")
-    if not (args.all or args.check or args.write):
-        _show(plans[0], args)
-    return 0
-
-
-def _show(plan: Plan, args: argparse.Namespace) -> None:
-    """Print the overview (or the comparison), then refuse what exceeds a limit."""
+def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) -> None:
     from interplay.cli import plan_text
-    from interplay.study import against, estimate, overview, schedule
+    from interplay.study import against
 
-    if args.against is not None:
-        old = against.lock_of(plan, CONFIGS, args.against)
-        found = against.compare(old, {digest: stage.as_json() for digest, stage in plan.stages.items()})
-        say(json.dumps(against.as_json(found), indent=1) if args.json else plan_text.differences(found, args.against, args.full))
-        return
-    seen = overview.look(plan, CONFIGS, RESULTS, args.full)
-    on = [schedule.on_gpus(plan, seen.estimate, gpus) for gpus in args.gpus]
-    if args.json:
+    old = against.lock_of(plan, CONFIGS, revision)
+    found = against.compare(old, {digest: stage.as_json() for digest, stage in plan.stages.items()})
+    say(json.dumps(against.as_json(found), indent=1) if as_json else plan_text.differences(found, revision, full))
+
+
+def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
+    from interplay.cli import plan_text
+    from interplay.study import overview, schedule
+
+    seen = overview.look(plan, CONFIGS, RESULTS, full)
+    on = [schedule.on_gpus(plan, seen.estimate, count) for count in counts]
+    if as_json:
         say(json.dumps({**overview.as_json(seen), "on_gpus": [one._asdict() for one in on]}, indent=1))
     else:
-        say("\n".join([plan_text.overview(seen, args.full, args.stages), *plan_text.schedules(on)]))
-    estimate.refuse(f"plan {plan.study} at scale {plan.scale}", seen.estimate, args.max_gpu_hours, args.max_hours)
-    if args.strict_code and seen.drifted:
-        raise UserError(f"--strict-code: finished stages were made by other sources: {', '.join(seen.drifted)}")
+        show_parts(*plan_text.overview(seen, full, stages), apart=True)
+        for line in plan_text.schedules(on):
+            say(line)
+    return seen
+
+
+@command(app, "calibrate", examples="interplay calibrate quickstart --scale laptop --write  # measure, and pin the bands")
+def calibrate_bands(
+    study: Study,
+    scale: Scale = None,
+    prompts: Annotated[int, option("--prompts", metavar="PROMPTS", min=1, help="held-out prompts per op (default 100)")] = 100,
+    max_op: Annotated[int, option("--max-op", metavar="MAX_OP", min=1, help="largest op measured (default 14)")] = 14,
+    write: Annotated[bool, option("--write", help="pin the bands in configs/scale/<scale>.yaml")] = False,
+) -> None:
+    """Measures the study's trained base on held-out problems per op and says where its edge lies: which ops it masters, which
+    it sometimes solves and which it never does. The bands that follow can be pinned in the scale's file."""
+    from interplay.calibrate import calibrate
+
+    say(calibrate(plan_of(study, scale), CONFIGS, RESULTS, prompts, max_op, write))

@@ -1,8 +1,9 @@
-"""How `interplay plan` looks: plain text, at most 100 columns."""
+"""What `interplay plan` shows: a table and texts of at most 100 columns."""
 
 import textwrap
 from collections import Counter
 
+from interplay.cli.common import Grid
 from interplay.report.plain import size
 from interplay.report.units import clock, quantity
 from interplay.schema.base import plural
@@ -19,17 +20,16 @@ GROUPS = 12
 CHANGES = 4
 """Fields that are named of each group."""
 HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens", "FLOPs", "rollouts", "time", "GPU-h", "from")
-FORM = "{:<9} {:>5} {:>5} {:>5} {:>6} {:>6} {:>6}  {:>7} {:>7} {:>8}  {:>8} {:>5}  {}"
 SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
 
 
-def overview(seen: Overview, full: bool = False, stages: bool = False) -> str:
+def overview(seen: Overview, full: bool = False, stages: bool = False) -> list[str | Grid]:
     """The page: counts and costs by kind, what they come to, what is in the way, why stages are new, and what drifted."""
-    parts = [_heading(seen), _table(seen), _sums(seen), _in_the_way(seen)]
+    parts = [_sums(seen), _in_the_way(seen)]
     if stages:
         parts.append(_stages(seen))
     parts += [_why(seen, full), drift.advisory(seen.drifted)]
-    return "\n\n".join(_wrapped(part) for part in parts if part)
+    return [_wrapped(_heading(seen)), _table(seen), *(_wrapped(part) for part in parts if part)]
 
 
 def differences(found: Differences, revision: str, full: bool = False) -> str:
@@ -52,15 +52,14 @@ def _heading(seen: Overview) -> list[str]:
     return [head, *([f"stages on no path: {', '.join(plan.unused)}"] if plan.unused else [])]
 
 
-def _table(seen: Overview) -> list[str]:
+def _table(seen: Overview) -> Grid:
     """One row a kind; costs and times are those of what is still to be made."""
     kinds = list(dict.fromkeys([*(stage.kind for stage in seen.plan.stages.values()), *seen.others]))
     rows = [_row(seen, kind, [d for d, s in seen.plan.stages.items() if s.kind == kind]) for kind in kinds]
-    total = _row(seen, "all", list(seen.plan.stages))
-    return [FORM.format(*HEADINGS), *rows, total]
+    return Grid(HEADINGS, [*rows, _row(seen, "all", list(seen.plan.stages))], right=range(1, len(HEADINGS) - 1), total=True)
 
 
-def _row(seen: Overview, kind: str, digests: list[str]) -> str:
+def _row(seen: Overview, kind: str, digests: list[str]) -> list[str]:
     columns = {"running": "unfinished", KEPT: "done"}
     states = Counter(columns.get(name, name) for name in (seen.states[digest].state for digest in digests))
     left = [digest for digest in digests if seen.states[digest].state in TO_DO]
@@ -68,18 +67,18 @@ def _row(seen: Overview, kind: str, digests: list[str]) -> str:
     flops = [cost.flops for cost in costs]
     sources = {time.source for time in times}
     others = sum(seen.others.values()) if kind == "all" else seen.others.get(kind, 0)
-    return FORM.format(
+    return [
         kind,
-        len(digests),
-        *(states[name] or "-" for name in ("done", "new", "unfinished", "failed")),
-        others or "-",
+        str(len(digests)),
+        *(str(states[name] or "-") for name in ("done", "new", "unfinished", "failed")),
+        str(others or "-"),
         _amount(sum(cost.tokens for cost in costs)),
         "?" if None in flops else _amount(sum(flop or 0 for flop in flops)),
         _amount(sum(cost.rollouts for cost in costs)),
         "?" if sources == {estimate.NOTHING} else clock(sum(t.seconds for t in times)) if left else "-",
         _amount(sum(t.gpu_seconds for t in times) / 3600),
         "/".join(SOURCES[source] for source in sorted(sources)) if kind != "all" else "",
-    ).rstrip()
+    ]
 
 
 def _amount(number: float) -> str:

@@ -1,6 +1,5 @@
 """The text of docs/reference.md."""
 
-import argparse
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -8,8 +7,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic.fields import FieldInfo
 
-from interplay.cli import COMMANDS, add_command, guide
+from interplay.cli import COMMANDS, find_command
+from interplay.cli.common import examples
 from interplay.reference.pages import PAGE, PLANNED, TITLES
+from interplay.report.plain import aligned
 from interplay.schema.base import MOST, Model, Since
 
 
@@ -159,24 +160,18 @@ def _anchor(heading: str) -> str:
 def _commands() -> Iterator[str]:
     """One section per command: what it is for, its arguments, and how it is called."""
     for name in COMMANDS:
-        parser = argparse.ArgumentParser(prog=f"interplay {name}")
-        add_command(name, parser)
+        command = find_command(name)
         yield f"### interplay {name}"
-        yield guide.PAGES[name].about
-        rows = [row for row in _arguments(parser) if row]
+        yield " ".join(str(command.help).split())
+        rows = list(_arguments(command))
         if rows:
             yield "\n".join(["| argument | meaning |", "| --- | --- |", *rows])
-        yield "\n".join(["```", *guide.listed(guide.PAGES[name].examples, 200), "```"])
+        yield "\n".join(["```", *aligned(examples(command.epilog)), "```"])
 
 
-def _arguments(parser: argparse.ArgumentParser, before: str = "") -> Iterator[str]:
-    for action in parser._actions:
-        if isinstance(action, argparse._HelpAction):
-            continue
-        if isinstance(action, argparse._SubParsersAction):
-            for name, inner in action.choices.items():
-                yield from _arguments(inner, f"{before}{name} ")
-            continue
-        value = action.metavar or (action.dest.upper() if action.option_strings and action.nargs != 0 else "")
-        shown = " ".join([*action.option_strings[-1:], *([str(value)] if value else [])]) or action.dest
-        yield f"| `{_cell(before + shown)}` | {_cell(str(action.help or ''))} |"
+def _arguments(command: Any, before: str = "") -> Iterator[str]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _arguments(inner, f"{before}{name} ")
+    for param in command.params:
+        words = [param.metavar or param.name] if param.param_type_name == "argument" else [param.opts[-1], param.metavar or ""]
+        yield f"| `{_cell(before + ' '.join(words).strip())}` | {_cell(param.help)} |"

@@ -1,0 +1,49 @@
+"""A shell completes commands, studies, scales and arms, and nothing is planned for it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab import Lab
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def completed(lab: Lab, *words: str, run: str = "from interplay.cli import main; main([])") -> list[str]:
+    """What bash offers for the last of the words."""
+    line = {"COMP_WORDS": " ".join(["interplay", *words]), "COMP_CWORD": str(len(words)), "_INTERPLAY_COMPLETE": "complete_bash"}
+    command = [sys.executable, "-c", run]
+    result = subprocess.run(command, cwd=lab.folder, env={**os.environ, **line}, capture_output=True, text=True, timeout=60)
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["pl"], ["plan"]),
+        (["plan", "quick"], ["quickstart"]),
+        (["plan", "quickstart", "--scale", "sm"], ["smoke"]),
+        (["plan", "quickstart", "--stri"], ["--strict-code"]),
+        (["explain", "quickstart", "main", "rl_"], ["rl_edge", "rl_hard"]),
+        (["compare", "quickstart:rl_e"], ["quickstart:rl_edge"]),
+        (["show", "quickstart/ba"], ["quickstart/base/"]),
+        (["store", "pu"], ["push", "pull"]),
+        (["explain", "no_such_study", "main", "rl"], []),
+    ],
+)
+def test_a_word_is_completed(words: list[str], offered: list[str], lab: Lab) -> None:
+    assert completed(lab, *words) == offered
+
+
+def test_completion_reads_files_and_loads_no_planner(lab: Lab) -> None:
+    run = (
+        "import atexit, sys; from interplay.cli import main\n"
+        "atexit.register(lambda: print([m for m in ('interplay.study.compose', 'hydra', 'torch', 'rich') if m in sys.modules]))\n"
+        "main([])"
+    )
+    assert completed(lab, "compare", "quickstart:b", run=run) == ["quickstart:base", "[]"]
