@@ -4,6 +4,7 @@ import argparse
 
 from interplay.cli.common import CONFIGS, RESULTS, default_scale, scale_argument, whole
 from interplay.schema.base import UserError
+from interplay.schema.metric import check_metric, names
 from interplay.schema.terminal import say
 
 
@@ -12,9 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", help="a stage as `interplay show` takes it, or an arm as STUDY:ARM")
     parser.add_argument("b", help="what to lay beside it, of the same sort")
     scale_argument(parser)
-    parser.add_argument(
-        "--metric", default="strict_pass@1", help="strict_pass@K, answer_pass@K, score, nll, hacked (default strict_pass@1)"
-    )
+    parser.add_argument("--metric", default="strict_pass@1", help=f"{', '.join(names())} (default strict_pass@1)")
     parser.add_argument("--column", help="only prompts of this band, or of `op:N`")
     parser.add_argument("-n", type=whole(1), default=2, help="flipped items shown in each direction (default 2)")
 
@@ -22,7 +21,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the comparison."""
     from interplay.report.compare import Side, compare, of_arm, of_stage
-    from interplay.schema.metric import check_metric
     from interplay.study import catalog
     from interplay.study.graph import plan_study
 

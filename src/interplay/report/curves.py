@@ -9,8 +9,8 @@ from matplotlib.ticker import LogFormatter
 
 from interplay.report import alike, extrapolate, frame
 from interplay.report.frame import Results
-from interplay.report.measure import RAW
 from interplay.report.style import WIDTH, legend, look, whole_steps
+from interplay.schema.metric import RAW
 from interplay.schema.report import Figure
 from interplay.store import metrics
 from interplay.store.artifact import split_ref

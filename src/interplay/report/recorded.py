@@ -5,8 +5,8 @@ import numpy as np
 from interplay.report import stats
 from interplay.report.estimate import AGREE, Estimate
 from interplay.report.frame import Results, seeds
-from interplay.report.measure import RAW
 from interplay.schema.base import nearest
+from interplay.schema.metric import RAW
 from interplay.store.artifact import split_ref
 
 Found = tuple[float, str]
