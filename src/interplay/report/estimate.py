@@ -9,6 +9,7 @@ import pandas as pd
 from interplay.report import stats
 from interplay.report.frame import Results, of_column, scores, seeds, telling, untold
 from interplay.schema.metric import measure_of, metric_row
+from interplay.store.metrics import round_significant
 
 AGREE = 1e-12
 """Means of seeds that differ by less are equal but for rounding."""
@@ -258,5 +259,5 @@ def plain(estimate: Estimate) -> dict:
 
 def _plain(item: object) -> object:
     if isinstance(item, float):
-        return None if np.isnan(item) else float(f"{item:.7g}")
+        return None if np.isnan(item) else round_significant(item)
     return [_plain(part) for part in item] if isinstance(item, tuple) else item
