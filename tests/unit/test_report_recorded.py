@@ -37,7 +37,7 @@ DIFFERENCE = {"difference": "entropy_last", "arm": "bold", "against": "plain"}
 
 @pytest.mark.parametrize(
     ("bound", "verdict"),
-    [({"at_least": 0.1}, "supported"), ({"at_least": 0.2}, "inconclusive"), ({"at_most": 0.1}, "refuted")],
+    [({"at_least": 0.1}, "supported"), ({"at_least": 0.2}, "no information"), ({"at_most": 0.1}, "refuted")],
 )
 def test_a_difference_is_paired_by_seed(tmp_path: Path, bound: dict[str, float], verdict: str) -> None:
     judged = judge(results(tmp_path), **DIFFERENCE, **bound)
@@ -99,5 +99,5 @@ def test_a_share_of_nearly_all_stands_although_its_interval_reaches_beyond_one(t
     found = results(tmp_path, plain=[0.98, 1.0, 0.94])
     assert judge(found, value="entropy_last", arm="plain", at_least=0.5).verdict == "supported"
     judged = judge(found, value="entropy_last", arm="plain", within=[0.5, 1.0])
-    assert (judged.verdict, judged.estimate.high) == ("inconclusive", pytest.approx(1.049, abs=1e-3))
+    assert (judged.verdict, judged.estimate.high) == ("no information", pytest.approx(1.049, abs=1e-3))
     assert present.claim(judge(found, value="entropy_last", arm="plain", at_least=0.5))["tested"].endswith("plain at least 0.500")

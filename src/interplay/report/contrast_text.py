@@ -74,7 +74,7 @@ def notes(made: Made) -> list[str]:
     said.append(
         f"Better or worse: p{', adjusted,' if made.contrast.correction == 'holm' else ''} is below 0.05 and the difference is "
         f"larger "
-        "than the noise floor. Everything else is a tie: these runs do not tell the two apart, which does not make them equal."
+        "than the noise floor. All else is no information: these runs do not separate the two, which does not make them equal."
     )
     said.append(
         "p: the paired t test over seeds"

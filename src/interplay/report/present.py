@@ -10,9 +10,9 @@ from interplay.report.make import Answer
 from interplay.schema.metric import Measure, measure_of
 from interplay.schema.report import Test
 
-CHIPS = {"supported": "yes", "refuted": "no", "inconclusive": "open", "not judged": "none"}
+CHIPS = {"supported": "yes", "refuted": "no", "no information": "open", "not judged": "none"}
 """Verdict -> class of its chip."""
-VERDICTS = {"better": "yes", "worse": "no", "tie": "none", "missing": "open"}
+VERDICTS = {"better": "yes", "worse": "no", "no information": "none", "missing": "open"}
 """Verdict of a contrast -> class of its chip."""
 
 
