@@ -161,6 +161,61 @@ METRICS = (
 FILLED = ("column", "setting", "lacks", "label")
 
 
+@dataclasses.dataclass(frozen=True)
+class Logged:
+    """A key of `metrics.jsonl`. Its mean over the first or the last steps is in the record, as `KEY_first` and `KEY_last`, and on
+    the validation set as `eval_KEY`. A pattern, such as `drawn/.+`, stands for keys that depend on the study."""
+
+    name: str
+    heading: str = ""
+    """What an axis says; empty: the key."""
+    measure: Measure = RAW
+
+
+FRACTION = Measure(1, 3, "", "", SHARE.support)
+"""A share that is written as it is kept, not in percent."""
+LOGGED = (
+    Logged("reward", "reward (mean per completion)"),
+    Logged("score", "score (mean per completion)", FRACTION),
+    Logged("strict", "strictly right (share of completions)", FRACTION),
+    Logged("answer", "answer right (share of completions)", FRACTION),
+    Logged("entropy", "entropy (nats per token)"),
+    Logged("frac_all_fail", "prompts whose samples all fail (share)", FRACTION),
+    Logged("frac_all_pass", "prompts whose samples all pass (share)", FRACTION),
+    Logged("effective_ratio", "prompts with a gradient (share)", FRACTION),
+    Logged("truncated", "truncated completions (share)", FRACTION),
+    Logged("length", "completion length (tokens)"),
+    Logged("grad_norm", "gradient norm"),
+    Logged("kl_old", "KL to the sampling policy (nats per token)"),
+    Logged("sampling/sampling_logp_difference/mean", "engine's log-probability less that of training (mean size, nats)"),
+    Logged("sampling/sampling_logp_difference/max", "engine's log-probability less that of training (largest, nats)"),
+    Logged("sampling/importance_sampling_ratio/max", "probability in training over the engine's (largest)"),
+    Logged("clip_fraction", "clipped tokens (share)", FRACTION),
+    Logged("valid", "proposals that are problems (share)", FRACTION),
+    Logged("op", "difficulty of proposals (mean op)"),
+    Logged("probe_before", "hard problems passed by the student (share)", FRACTION),
+    Logged("probe_after", "", FRACTION),
+    Logged("probe_student", "", FRACTION),
+    Logged("accuracy", "", FRACTION),
+    Logged("routed_accuracy", "", FRACTION),
+    Logged("rewards/accuracies", "", FRACTION),
+    Logged("answer_first", "", FRACTION),
+    Logged("drawn/.+", "", FRACTION),
+)
+"""What runs log and record of themselves. Other keys are written as they are, and nothing is known of their support."""
+
+
+def logged_measure(key: str) -> Measure:
+    """How a key of `metrics.jsonl` or of a record is written, and what its mean cannot leave."""
+    found = (row.measure for row in LOGGED if re.fullmatch(rf"(eval_)?({row.name})(_first|_last)?", key))
+    return next(found, RAW)
+
+
+def logged_heading(key: str) -> str:
+    """What the axis of a figure says of a key."""
+    return next((row.heading for row in LOGGED if row.name == key and row.heading), key)
+
+
 @functools.cache
 def find(name: str) -> Metric | None:
     """The row of a name, with its K or CLASS filled in; None where it names no metric of evaluations."""
@@ -183,7 +238,7 @@ def metric_row(name: str) -> Metric:
 def measure_of(name: str) -> Measure:
     """How a metric of evaluations, or what a run logs, is written."""
     found = find(name)
-    return found.measure if found else RAW
+    return found.measure if found else logged_measure(name)
 
 
 def heading(name: str) -> str:

@@ -137,7 +137,7 @@ class Test(Model):
 
     value: str | None = None
     """Metric of `arm` on `band`, to lie `within` [low, high], `at_least` or `at_most`; metrics and bounds are fractions, not
-    percent. A share that may be all of them, such as a recorded one, wants `at_least`: its interval may reach beyond 1."""
+    percent. The interval of a share ends at 0 and at 1."""
     difference: str | None = None
     """Metric of `arm` minus that of `against`, on `band`."""
     band: str = ""
