@@ -184,7 +184,7 @@ def test_a_pass_rate_beyond_the_samples_is_refused_in_one_line(world: tuple[Path
 
 
 def test_a_share_of_right_answers_is_refused_since_no_prompt_has_one(world: tuple[Path, dict]) -> None:
-    with pytest.raises(UserError, match=r"hacked_of_right: a share of all right answers.*; compare hacked$"):
+    with pytest.raises(UserError, match=r"hacked_of_right: a share of all right answers.*; choose another$"):
         compare(*arms(), world[1], world[0], "hacked_of_right", None, 3)
     assert "hacked in percent" in compare(*arms(), world[1], world[0], "hacked", None, 3)
 

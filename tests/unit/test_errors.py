@@ -192,7 +192,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         "cells: [strict_pass@1]}",
         "cells: [strct_pass@1]}",
-        "tables.ops.cells = ['strct_pass@1']: 'strct_pass@1' is not a metric; write strict_pass@K, answer_pass@K or score (or nll, hacked, hacked_of_right, error:CLASS, strict_cap@K, answer_cap@K, units)",
+        "tables.ops.cells = ['strct_pass@1']: 'strct_pass@1' is not a metric; write strict_pass@K, answer_pass@K, score, hacked, hacked_of_right, nll, units, strict_cap@K, answer_cap@K, error:none or error:CLASS",
     ),
     "a likelihood that no evaluation scores": (
         "quickstart",

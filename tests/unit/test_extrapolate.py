@@ -6,7 +6,7 @@ import report_study as study
 
 from interplay.report import curves, extrapolate, figures, frame
 from interplay.report.extrapolate import foretell
-from interplay.report.measure import SHARE
+from interplay.schema.metric import SHARE
 from interplay.schema.report import Extrapolate, Figure
 
 ASKED = Extrapolate(part=0.5, tolerance=0.05)

@@ -39,10 +39,10 @@ DIFFERENCE = {"difference": "strict_pass@1", "arm": "rl", "against": "base"}
     ("bound", "verdict"),
     [
         ({"at_least": 0.10}, "supported"),
-        ({"at_least": 0.50}, "inconclusive"),
+        ({"at_least": 0.50}, "no information"),
         ({"at_least": 0.70}, "refuted"),
         ({"at_most": 0.70}, "supported"),
-        ({"at_most": 0.50}, "inconclusive"),
+        ({"at_most": 0.50}, "no information"),
         ({"at_most": 0.10}, "refuted"),
     ],
 )
@@ -53,7 +53,7 @@ def test_a_difference_is_judged_by_the_side_its_interval_lies_on(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("within", "verdict"), [([0.3, 0.9], "supported"), ([0.6, 0.9], "inconclusive"), ([0.0, 0.4], "refuted")]
+    ("within", "verdict"), [([0.3, 0.9], "supported"), ([0.6, 0.9], "no information"), ([0.0, 0.4], "refuted")]
 )
 def test_a_value_is_judged_by_whether_its_interval_lies_inside(tmp_path: Path, within: list[float], verdict: str) -> None:
     assert judge(results(tmp_path), value="strict_pass@1", arm="rl", within=within).verdict == verdict
@@ -105,7 +105,7 @@ def test_bases_of_their_own_are_another_question_than_a_shared_base(tmp_path: Pa
 
 def test_no_gain_at_any_seed_supports_a_bound_only_as_tight_as_the_prompts_allow(tmp_path: Path) -> None:
     found = results(tmp_path, lifted=[BASE] * 3)
-    assert judge(found, **DIFFERENCE, at_most=0.02).verdict == "inconclusive", "20 prompts cannot rule out 2 points"
+    assert judge(found, **DIFFERENCE, at_most=0.02).verdict == "no information", "20 prompts cannot rule out 2 points"
     assert judge(found, **DIFFERENCE, at_most=0.20).verdict == "supported"
 
 

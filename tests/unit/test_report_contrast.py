@@ -143,14 +143,14 @@ def test_differences_pairs_noise_and_adjusted_p_are_those_worked_by_hand(tmp_pat
     assert (floor.arm, floor.twin) == ("grpo_again", "grpo")
     assert floor.size == pytest.approx(0, abs=1e-12)
     assert (floor.deviation, floor.runs) == (pytest.approx(np.sqrt(1 / 3) / 16), 6)
-    assert (a.verdict, b.verdict) == ("better", "tie")
+    assert (a.verdict, b.verdict) == ("better", "no information")
 
 
 def test_a_difference_within_the_noise_floor_is_a_tie_however_small_its_p(tmp_path: Path) -> None:
     arms = {"grpo": seeds([4, 5, 6]), "a": seeds([6, 7, 9]), "grpo_again": seeds([8, 8, 9])}
     entry = row(contrast.make(results(tmp_path, arms, tune=False), "fight"), "a")
     assert entry.adjusted < 0.05
-    assert entry.verdict == "tie"
+    assert entry.verdict == "no information"
 
 
 def test_a_worse_arm_is_called_worse(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_many_comparisons_make_ties_of_what_one_alone_would_show(tmp_path: Path)
     assert row(contrast.make(results(tmp_path / "1", lone, tune=False), "fight"), "a").verdict == "better"
     many = {**lone, **{f"x{i}": seeds([4, 6, 5]) for i in range(9)}}
     made = contrast.make(results(tmp_path / "2", many, tune=False), "fight")
-    assert (made.tests, row(made, "a").verdict) == (10, "tie")
+    assert (made.tests, row(made, "a").verdict) == (10, "no information")
     plain = contrast.make(results(tmp_path / "3", many, tune=False, correction="none"), "fight")
     assert row(plain, "a").verdict == "better"
 
@@ -221,7 +221,7 @@ def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: ma
     made = answer.contrasts["fight_contrast"]
     written = contrast_text.as_markdown(made, "title")
     assert "learning rate (best on id)" in written
-    assert re.search(r"^\| d3s \| 1 \|.*\| tie \|$", written, re.M)
+    assert re.search(r"^\| d3s \| 1 \|.*\| no information \|$", written, re.M)
     assert re.search(r"^\| pcl \| 1 \|.*\| better \|$", written, re.M)
     assert "Noise floor 4.2: grpo=1_again − grpo=1" in written
     assert re.search(r"\| \+39\.6<br>\[\+3\d\.\d, \+4\d\.\d\]<br>\+37\.5 · \+37\.5 · \+43\.8 \|", written), "one unit throughout"
@@ -242,7 +242,7 @@ def test_the_page_shows_verdicts_and_every_number_leads_to_its_data(answer: make
     found = answer.results
     written = page.html(answer, behind.of_inputs(found.spec, found.folders), [])
     assert '<span class="chip yes">better</span>' in written
-    assert '<span class="chip none">tie</span>' in written
+    assert '<span class="chip none">no information</span>' in written
     key = "fight_contrast/pcl=1 − grpo=1/edge/strict_pass@1"
     assert f'data-cell="{key}"' in written
     data = json.loads(re.search(r'id="provenance">(.*?)</script>', written)[1])

@@ -175,7 +175,7 @@ def test_two_dozen_arms_look_different_and_the_first_eight_are_told_by_colour_al
     ("given", "says"),
     [
         ({"x": "k", "y": "strict_pass@1"}, "write strict_pass or answer_pass"),
-        ({"x": "op", "y": "strict_pass"}, "write strict_pass@K, answer_pass@K or score"),
+        ({"x": "op", "y": "strict_pass"}, "write strict_pass@K, answer_pass@K, score"),
     ],
 )
 def test_a_figure_that_could_not_be_drawn_is_refused_when_the_study_is_read(given: dict, says: str) -> None:

@@ -16,14 +16,16 @@ PLAIN, BOLD = [0.30, 0.32, 0.34], [0.50, 0.55, 0.54]
 """Entropy at the end of three runs; the differences are .20, .23, .20: .21 [.167, .253]."""
 
 
-def results(root: Path, plain: list[float] = PLAIN, bold: list[float] = BOLD, shared: bool = False) -> Results:
+def results(
+    root: Path, plain: list[float] = PLAIN, bold: list[float] = BOLD, shared: bool = False, key: str = "entropy_last"
+) -> Results:
     inputs: dict[str, Path] = {"e": study.write_evaluation(root, "e", {4: [2] * 20}, n=16)}
     arms = []
     for seed in range(3):
         for name, values in (("plain", plain), ("bold", bold)):
             run = f"{name[0]}{0 if shared else seed}"
             if run not in inputs:
-                inputs[run] = study.write_record(root, run, "rl", {}, {"entropy_last": values[seed], "steps": 4})
+                inputs[run] = study.write_record(root, run, "rl", {}, {key: values[seed], "steps": 4})
             arms.append(study.arm(name, seed, ["base:pretrain:m", f"rl:rl:{run}"], "e"))
     return frame.read(study.spec(arms), inputs)
 
@@ -37,7 +39,7 @@ DIFFERENCE = {"difference": "entropy_last", "arm": "bold", "against": "plain"}
 
 @pytest.mark.parametrize(
     ("bound", "verdict"),
-    [({"at_least": 0.1}, "supported"), ({"at_least": 0.2}, "inconclusive"), ({"at_most": 0.1}, "refuted")],
+    [({"at_least": 0.1}, "supported"), ({"at_least": 0.2}, "no information"), ({"at_most": 0.1}, "refuted")],
 )
 def test_a_difference_is_paired_by_seed(tmp_path: Path, bound: dict[str, float], verdict: str) -> None:
     judged = judge(results(tmp_path), **DIFFERENCE, **bound)
@@ -99,5 +101,18 @@ def test_a_share_of_nearly_all_stands_although_its_interval_reaches_beyond_one(t
     found = results(tmp_path, plain=[0.98, 1.0, 0.94])
     assert judge(found, value="entropy_last", arm="plain", at_least=0.5).verdict == "supported"
     judged = judge(found, value="entropy_last", arm="plain", within=[0.5, 1.0])
-    assert (judged.verdict, judged.estimate.high) == ("inconclusive", pytest.approx(1.049, abs=1e-3))
+    assert (judged.verdict, judged.estimate.high) == ("no information", pytest.approx(1.049, abs=1e-3))
     assert present.claim(judge(found, value="entropy_last", arm="plain", at_least=0.5))["tested"].endswith("plain at least 0.500")
+
+
+@pytest.mark.parametrize("key", ["truncated_last", "frac_all_fail_first", "eval_accuracy", "drawn/edge"])
+def test_the_interval_of_a_recorded_share_ends_at_0_and_1_and_that_of_a_difference_at_minus_1(tmp_path: Path, key: str) -> None:
+    """0.98, 1, 0.94: Student's interval is [.897, 1.049]; less 0, 0, 0.9 it is .673 [-.62, 1.97]. Other keys keep theirs."""
+    found = results(tmp_path, plain=[0.98, 1.0, 0.94], bold=[0.0, 0.0, 0.9], key=key)
+    judged = judge(found, value=key, arm="plain", within=[0.5, 1.0])
+    assert (judged.verdict, judged.estimate.high) == ("supported", 1.0)
+    assert judged.estimate.low == pytest.approx(0.897, abs=1e-3)
+    apart = judge(found, difference=key, arm="plain", against="bold", at_least=-1.0).estimate
+    assert (apart.high, apart.low < 0.0) == (1.0, True)
+    other = results(tmp_path / "other", plain=[0.98, 1.0, 0.94], key="reward_last")
+    assert judge(other, value="reward_last", arm="plain", at_least=0.5).estimate.high == pytest.approx(1.049, abs=1e-3)

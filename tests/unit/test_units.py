@@ -23,14 +23,14 @@ from interplay.data.steps.step import Inputs
 from interplay.data.steps.units import units
 from interplay.evaluate import run as evaluate
 from interplay.evaluate.units import with_caps
-from interplay.report import frame, measure
+from interplay.report import frame
 from interplay.rl.advantages.table import advantages
 from interplay.rl.shaping.table import shaped
 from interplay.schema import report
 from interplay.schema.base import UserError
 from interplay.schema.curate import CurateSpec
 from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.metric import check_metric, lower_is_better
+from interplay.schema.metric import SHARE, check_metric, lower_is_better, measure_of
 from interplay.schema.op_dag import OpDag
 from interplay.schema.rl import Method
 from interplay.schema.run import Run
@@ -248,11 +248,11 @@ def test_reports_read_them_as_shares_and_units_as_a_number_by_hand() -> None:
     assert frame.scores(block, "strict_cap@1").tolist() == [0.75, 0.25]
     assert frame.scores(block, "units").tolist() == [1.5, 2.0]
     assert frame.untold(block, "strict_cap@1") == ""
-    assert frame.untold(block, "strict_cap@2") == "does not judge units (unit_caps: 2)"
+    assert frame.untold(block, "strict_cap@2") == "judges no stop after unit 2 (unit_caps: 2)"
     both = frame.merged([block, block.assign(units=[4, 4])])
     assert (both["units"].tolist(), both["strict_cap@1"].tolist()) == ([10, 12], [6, 2])
-    assert measure.of("strict_cap@1") is measure.SHARE
-    assert measure.of("units").shown(1.5) == "1.50"
+    assert measure_of("strict_cap@1") is SHARE
+    assert measure_of("units").shown(1.5) == "1.50"
     assert lower_is_better("units")
     assert not lower_is_better("strict_cap@1")
     with pytest.raises(ValueError, match="is not a metric"):
@@ -271,7 +271,7 @@ def test_a_table_of_caps_that_no_evaluation_judges_is_refused_when_planned(tmp_p
     assert text.count("unit_caps: 3") == 1
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     (tmp_path / "configs/study/methods/mind.yaml").write_text(text.replace("unit_caps: 3", "unit_caps: 2"))
-    with pytest.raises(UserError, match=r"judges no stop after 3 units; give stages\.eval `unit_caps: 3`"):
+    with pytest.raises(UserError, match=r"judges no stop after unit 3; give stages\.eval `unit_caps: 3`"):
         plan_study(tmp_path / "configs", "methods/mind", "smoke")
 
 

@@ -22,6 +22,8 @@ from interplay.cli.common import (
     plan_of,
 )
 from interplay.schema.base import UserError
+from interplay.schema.metric import check_metric
+from interplay.schema.metric import names as metric_names
 from interplay.schema.terminal import say
 
 if TYPE_CHECKING:
@@ -174,7 +176,7 @@ def compare_sides(
     scale: Scale = None,
     metric: Annotated[
         str,
-        option("--metric", metavar="METRIC", help="strict_pass@K, answer_pass@K, score, nll, hacked (default strict_pass@1)"),
+        option("--metric", metavar="METRIC", help=f"{', '.join(metric_names())} (default strict_pass@1)"),
     ] = "strict_pass@1",
     column: Annotated[str | None, option("--column", metavar="COLUMN", help="only prompts of this band, or of `op:N`")] = None,
     count: Annotated[int, option("-n", metavar="N", min=1, help="flipped items shown in each direction (default 2)")] = 2,
@@ -182,7 +184,6 @@ def compare_sides(
     """Compares two stages or two arms: the settings that differ, the metrics of both with the difference paired by prompt and
     seed, and the items on which they disagree, with both completions."""
     from interplay.report.compare import Side, compare, of_arm, of_stage
-    from interplay.schema.metric import check_metric
     from interplay.study import catalog
     from interplay.study.graph import plan_study
 

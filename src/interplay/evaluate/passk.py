@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from interplay.data.pool import Row
+from interplay.store.metrics import round_significant
 from interplay.tasks.score import pass_at_k
 from interplay.tasks.table import judge
 
@@ -70,8 +71,8 @@ def summarise(
 
     def of(chosen: np.ndarray) -> dict[str, Any]:
         told = nll is not None and not np.isnan(nll[chosen]).any()
-        likelihood = {"nll": _round(nll[chosen].mean())} if nll is not None and told else {}
-        means = {name: _round(values[chosen].mean(dtype=float)) for name, values in (further or {}).items()}
+        likelihood = {"nll": round_significant(nll[chosen].mean())} if nll is not None and told else {}
+        means = {name: round_significant(values[chosen].mean(dtype=float)) for name, values in (further or {}).items()}
         return cell(samples, baselines, chosen) | likelihood | means
 
     result["all"] = of(np.ones(len(rows), dtype=bool))
@@ -89,19 +90,14 @@ def cell(samples: Samples, baselines: Baselines, chosen: np.ndarray) -> dict[str
     n = samples.strict.shape[1]
     values: dict[str, Any] = {"n": int(chosen.sum())}
     for k in powers(n):
-        values[f"strict_pass@{k}"] = _round(pass_at_k(n, samples.strict[chosen].sum(1), k).mean())
-        values[f"answer_pass@{k}"] = _round(pass_at_k(n, samples.answer[chosen].sum(1), k).mean())
-        values[f"prior_pass@{k}"] = _round((1 - (1 - baselines.answer[chosen]) ** k).mean())
-    values["score"] = _round(samples.score[chosen].mean(dtype=float))
+        values[f"strict_pass@{k}"] = round_significant(pass_at_k(n, samples.strict[chosen].sum(1), k).mean())
+        values[f"answer_pass@{k}"] = round_significant(pass_at_k(n, samples.answer[chosen].sum(1), k).mean())
+        values[f"prior_pass@{k}"] = round_significant((1 - (1 - baselines.answer[chosen]) ** k).mean())
+    values["score"] = round_significant(samples.score[chosen].mean(dtype=float))
     if not np.isnan(baselines.score[chosen]).any():
-        values["baseline_score"] = _round(baselines.score[chosen].mean())
+        values["baseline_score"] = round_significant(baselines.score[chosen].mean())
     errors = Counter(samples.error[chosen].ravel().tolist())
-    values["errors"] = {name: _round(count / errors.total()) for name, count in sorted(errors.items())}
-    values["truncated"] = _round(samples.truncated[chosen].mean())
-    values["length"] = _round(samples.length[chosen].mean())
+    values["errors"] = {name: round_significant(count / errors.total()) for name, count in sorted(errors.items())}
+    values["truncated"] = round_significant(samples.truncated[chosen].mean())
+    values["length"] = round_significant(samples.length[chosen].mean())
     return values
-
-
-def _round(value: float) -> float:
-    """7 significant digits: the last bits of a mean depend on the order of summation."""
-    return float(f"{value:.7g}")

@@ -12,6 +12,7 @@ from interplay.evaluate.units import with_caps
 from interplay.rollout.episodes.play import Played
 from interplay.rollout.request import Rollouts
 from interplay.schema.evaluate import EvaluateSpec
+from interplay.store.metrics import round_significant
 from interplay.tasks.row import Row
 from interplay.tasks.turns import UNANSWERED
 from interplay.tasks.verdict import Verdict
@@ -90,8 +91,9 @@ def by_turn(table: pa.Table, most: int) -> dict[str, Any]:
         return {}
     each = table[TURNS].to_pylist()
     right = {str(t): sum(row[min(t, len(row)) - 1] for row in each) / len(each) for t in range(1, most + 1)}
-    return {"turns": {"mean": _rounded(sum(map(len, each)) / len(each)), "answer": {t: _rounded(v) for t, v in right.items()}}}
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.7g}")
+    return {
+        "turns": {
+            "mean": round_significant(sum(map(len, each)) / len(each)),
+            "answer": {t: round_significant(v) for t, v in right.items()},
+        }
+    }

@@ -12,6 +12,7 @@ from interplay.schema.base import UserError, nearest
 from interplay.schema.run import Run
 from interplay.schema.select import ENTROPY, SelectSpec
 from interplay.store import artifact, metrics
+from interplay.store.metrics import round_significant
 from interplay.tasks.score import pass_at_k
 
 
@@ -66,7 +67,7 @@ def by_samples(spec: SelectSpec, inputs: dict[str, Path], candidates: int) -> li
 def _entropy(spec: SelectSpec, blocks: list[Path]) -> float:
     """Nats per token of the samples."""
     samples = _counted(spec, blocks, [NATS, "length"])
-    return float(f"{samples[NATS].astype(float).sum() / samples['length'].sum():.7g}")
+    return round_significant(samples[NATS].astype(float).sum() / samples["length"].sum())
 
 
 def _pass_rate(spec: SelectSpec, blocks: list[Path]) -> float:
@@ -74,7 +75,7 @@ def _pass_rate(spec: SelectSpec, blocks: list[Path]) -> float:
     grouped = _counted(spec, blocks, ["index", kind]).groupby("index")[kind]
     counts = zip(grouped.size().tolist(), grouped.sum().tolist(), strict=True)
     rates = [pass_at_k(int(n), int(passes), int(k)) for n, passes in counts]
-    return float(f"{np.mean(rates):.7g}")
+    return round_significant(float(np.mean(rates)))
 
 
 def _counted(spec: SelectSpec, blocks: list[Path], columns: list[str]) -> pd.DataFrame:

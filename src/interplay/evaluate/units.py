@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from interplay.data import pool as pools
 from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.metric import UNITS, capped, is_capped
+from interplay.schema.metric import UNITS
 from interplay.tasks.row import Row
 from interplay.tasks.units import split
 
@@ -25,13 +25,13 @@ def with_caps(table: pa.Table, rows: Sequence[Row], completions: Sequence[str], 
         stopped = [each[min(cap, len(each)) - 1] for each in judged]
         for kind in ("strict", "answer"):
             right = [bool(getattr(verdict, kind)) for verdict in stopped]
-            table = table.append_column(capped(kind, cap), pa.array(right, pa.bool_()))
+            table = table.append_column(f"{kind}_cap@{cap}", pa.array(right, pa.bool_()))
     return table
 
 
 def of_samples(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
     """Metric -> (P,n) of the columns of `with_caps`; empty where they are not there."""
-    names = [name for name in table.column_names if name == UNITS or is_capped(name)]
+    names = [name for name in table.column_names if name == UNITS or "_cap@" in name]
     return {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from interplay.report import measure
+from interplay.schema.metric import measure_of
 
 ABSENT = "no number: what it needs is missing"
 
@@ -32,7 +32,7 @@ def of_contrast(metric: str, entry: Mapping[str, Any]) -> str:
     value, low, high = entry["difference"]
     if value is None or entry["floor"] is None or entry["adjusted"] is None:
         return ABSENT
-    floor = measure.of(metric).shown(entry["floor"])
+    floor = measure_of(metric).shown(entry["floor"])
     return f"{_interval(metric, True, value, low, high)}, noise floor {floor}, adjusted p {entry['adjusted']:.3f}"
 
 
@@ -42,6 +42,6 @@ def _metric(test: Mapping[str, Any]) -> str:
 
 def _interval(metric: str, signed: bool, *ends: float) -> str:
     """Value, low and high with their unit."""
-    told_in = measure.of(metric)
+    told_in = measure_of(metric)
     value, low, high = (told_in.shown(number, signed) for number in ends)
     return f"{value} [{low}, {high}] {told_in.unit_of_differences if signed else told_in.unit}".rstrip()

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from interplay.report import contrast, foretold, frame, gain, tables
 from interplay.report.frame import Results
 from interplay.schema.base import UserError, nearest
-from interplay.schema.metric import ERROR, ERRORS, check_metric
-from interplay.schema.report import ReportSpec, Table
+from interplay.schema.metric import ERRORS, check_metric, each_class
+from interplay.schema.report import ReportSpec
 
 DIFFERENCES = "_differences"
 
@@ -59,7 +59,7 @@ def shown(spec: ReportSpec) -> dict[str, Shown]:
     controls = _rows(tables.contrasts(Results(spec, {}, {}, {})))
     found: dict[str, Shown] = {}
     for name, table in spec.tables.items():
-        cells = tables.side_by_side(_cells(table))
+        cells = tables.side_by_side(each_class(table.cells, [*ERRORS]))
         if table.against is not None:
             found[name] = Shown(table.columns, _against(spec, table.against), cells, name)
         else:
@@ -91,11 +91,6 @@ def _fights(spec: ReportSpec, name: str) -> list[tuple[str, str]]:
     first = [item.arm for one in lineup.contenders if one.name == lineup.against for item in one.tries]
     others = [item.arm for one in lineup.contenders if one.name != lineup.against for item in one.tries]
     return [(arm, against) for arm in others for against in first]
-
-
-def _cells(table: Table) -> list[str]:
-    """Its cells, with every class of errors that may have occurred."""
-    return [part for cell in table.cells for part in ([f"{ERROR}:{name}" for name in ERRORS] if cell == ERROR else [cell])]
 
 
 def _column(word: str, of: Shown, spec: ReportSpec, stages: Stages, where: str) -> str:

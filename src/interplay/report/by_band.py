@@ -3,10 +3,11 @@
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from interplay.report import frame, measure
+from interplay.report import frame
 from interplay.report.estimate import Estimate, ends, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.style import WIDTH, legend, look
+from interplay.schema.metric import SHARE, measure_of
 from interplay.schema.report import Figure
 
 
@@ -16,7 +17,7 @@ def by_band(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     shown: list[tuple[str, Estimate]] = []
     canvas = Canvas(figsize=(WIDTH, 3.9), layout="constrained")
     axis = canvas.subplots()
-    arms, told_in = frame.arms(results.spec), measure.of(figure.y)
+    arms, told_in = frame.arms(results.spec), measure_of(figure.y)
     for place, arm in enumerate(arms):
         found = [value(results, arm, band, figure.y) for band in bands]
         if not any(item.seeds for item in found):
@@ -30,7 +31,7 @@ def by_band(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     if not shown:
         return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
     axis.set_xticks(range(len(bands)), bands)
-    if told_in is measure.SHARE:
+    if told_in is SHARE:
         axis.set_ylim(-2, 102)
     axis.set_ylabel(f"{name} ({told_in.unit})")
     axis.grid(axis="y")

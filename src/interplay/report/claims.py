@@ -1,4 +1,4 @@
-"""Claims judged from the records: supported, refuted, inconclusive, or not judged and why."""
+"""Claims judged from the records: supported, refuted, no information, or not judged and why."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ LEAST_PROMPTS = 20
 
 
 class Judged(NamedTuple):
-    """A claim, its verdict (supported, refuted, inconclusive, not judged), the reason in words, and the estimate behind it."""
+    """A claim, its verdict (supported, refuted, no information, not judged), the reason in words, and the estimate behind it."""
 
     claim: Claim
     verdict: str
@@ -43,7 +43,7 @@ def judge(results: Results, claim: Claim) -> Judged:
         return Judged(claim, "not judged", obstacle, estimate)
     low, high = bounds(test)
     verdict = side(estimate.low, estimate.high, low, high)
-    where = {"supported": "lies inside", "refuted": "lies outside", "inconclusive": "reaches across the edge of"}[verdict]
+    where = {"supported": "lies inside", "refuted": "lies outside", "no information": "reaches across the edge of"}[verdict]
     alike = same_weights.between(results, test.arm, test.against) if test.against else ""
     return Judged(claim, verdict, f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}", estimate, alike)
 
@@ -59,7 +59,7 @@ def side(low: float, high: float, claimed_low: float, claimed_high: float) -> st
     """Where the interval [low, high] lies: wholly inside the claimed range, wholly outside, or neither."""
     if claimed_low <= low and high <= claimed_high:
         return "supported"
-    return "refuted" if high < claimed_low or low > claimed_high else "inconclusive"
+    return "refuted" if high < claimed_low or low > claimed_high else "no information"
 
 
 def _obstacle(estimate: Estimate) -> str:

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.report import estimate, flips, foretold, frame, measure, text
+from interplay.report import estimate, flips, foretold, frame, text
 from interplay.report.collapse import stage_name
 from interplay.report.frame import Results
 from interplay.report.plain import aligned, short
 from interplay.schema.base import UserError, nearest, plural
 from interplay.schema.kinds import TRAINERS
 from interplay.schema.leaves import difference, leaves
-from interplay.schema.metric import HACKED, HACKED_OF_RIGHT, samples_needed
+from interplay.schema.metric import SHARE, measure_of, metric_row
 from interplay.schema.report import ReportArm, ReportSpec
 from interplay.store import artifact
 from interplay.store.artifact import split_ref
@@ -57,10 +57,8 @@ def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column
 
     Raises UserError when the two are of different kinds or were evaluated on different problem sets, and when the evaluations
     have no such column, or too few samples for the metric."""
-    if metric == HACKED_OF_RIGHT:
-        raise UserError(
-            f"--metric {metric}: a share of all right answers, so that no prompt has one of its own; compare {HACKED}"
-        )
+    if metric_row(metric).per == "right answer":
+        raise UserError(f"--metric {metric}: a share of all right answers, so that no prompt has one of its own; choose another")
     single = not (len(a.evaluations) > 1 or len(a.steps) > 1 or len(b.steps) > 1)
     if single:
         _alike(stages[a.steps[0][1]], stages[b.steps[0][1]])
@@ -207,7 +205,7 @@ def _scores(
 def _table(read: Results, pairs: flips.Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
     """A line for each column: both values, the difference, and how many prompts moved."""
     rows = [["", "a", "b", "b − a", "", "uncertain over", "better", "worse", "equal"]]
-    told_in = measure.of(metric)
+    told_in = measure_of(metric)
     for item in columns:
         _enough(read, item, metric)
         found = estimate.difference(read, "b", "a", item, metric)
@@ -216,7 +214,7 @@ def _table(read: Results, pairs: flips.Pairs, columns: Sequence[str | None], met
         interval = text.interval(found, True, metric).removesuffix(text.OVER_PROMPTS)
         told = [told_in.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
         rows.append([(item or "all").replace(":", " "), *map(told_in.shown, sides), *told, *map(str, counts)])
-    unit = "percent" if told_in is measure.SHARE else told_in.unit
+    unit = "percent" if told_in is SHARE else told_in.unit
     head += f"{metric} in {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
     return [head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
@@ -228,7 +226,7 @@ def _enough(read: Results, column: str | None, metric: str) -> None:
         counts = rows["n"]
         if len(counts) and (why := frame.untold(rows, metric)):
             raise UserError(f"--metric {metric}: evaluation {digest} {why}; choose another metric")
-        if len(counts) and samples_needed(metric) > counts.min():
+        if len(counts) and metric_row(metric).samples > counts.min():
             raise UserError(f"--metric {metric}: evaluation {digest} has {plural(counts.min(), 'sample')} per prompt; lower k")
 
 

@@ -1,5 +1,5 @@
 """Fair fights: every contender against one, beside the difference that two identical runs show, with p-values adjusted for the
-number of comparisons. What cannot be told from noise is a tie and is called one."""
+number of comparisons. A difference within the noise is *no information*."""
 
 import itertools
 from typing import NamedTuple
@@ -14,6 +14,8 @@ from interplay.schema.contrast import Contender, Contrast, Lineup
 
 SUFFIX = "_contrast"
 """Behind the name of the table whose contrast it is."""
+NO_INFORMATION = "no information"
+"""These runs do not separate the two, which does not make them equal."""
 COMPARED = "compared with"
 """In the place of a verdict: this is the one that the others are compared with."""
 
@@ -58,7 +60,7 @@ class Row(NamedTuple):
     p: float
     adjusted: float
     verdict: str
-    """better, worse, tie, missing; COMPARED of that one."""
+    """better, worse, no information, missing; COMPARED of that one."""
 
 
 class Block(NamedTuple):
@@ -142,7 +144,7 @@ def _judged(row: Row, adjusted: float, floor: Floor) -> Row:
     elif adjusted < stats.LEVEL and abs(row.gap.value) > floor.size:
         verdict = "better" if row.gap.value > 0 else "worse"
     else:
-        verdict = "tie"
+        verdict = NO_INFORMATION
     return row._replace(adjusted=adjusted, verdict=verdict)
 
 

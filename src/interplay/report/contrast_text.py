@@ -5,11 +5,11 @@ import io
 
 import numpy as np
 
-from interplay.report import measure
 from interplay.report.contrast import COMPARED, Block, Made, Row
 from interplay.report.estimate import Estimate
 from interplay.report.tables import label
 from interplay.report.text import OVER_PROMPTS, digits, interval, markdown, over_prompts, per_seed, tex
+from interplay.schema.metric import measure_of
 
 FIELDS = ["column", "cell", "name", "arm", "chosen", "tuning", "estimate", "low", "high", "over", "seeds", "per_seed"]
 FIELDS += ["against", "difference", "difference_low", "difference_high", "difference_over", "floor", "floor_low", "floor_high"]
@@ -32,7 +32,7 @@ def cells(made: Made, block: Block, row: Row) -> list[list[str]]:
     chosen = [[row.chosen.value or "–"]] if made.contrast.tune else []
     shown = told(row.estimate, block.metric) if row.estimate.seeds else ["missing"]
     gap = told(row.gap, block.metric, True) if row.gap.seeds else ["–"]
-    floor = measure.of(block.metric).shown(block.floor.size)
+    floor = measure_of(block.metric).shown(block.floor.size)
     adjusted = [[p(row.adjusted)]] if made.contrast.correction == "holm" else []
     found = [name, *chosen, shown, gap, [floor], [p(row.p)], *adjusted, ["–" if first else row.verdict]]
     return [[line for line in lines if line] for lines in found]
@@ -40,7 +40,7 @@ def cells(made: Made, block: Block, row: Row) -> list[list[str]]:
 
 def told(estimate: Estimate, metric: str, signed: bool = False) -> list[str]:
     """Value, interval and the value at each seed, in the unit of the metric."""
-    value = measure.of(metric).shown(estimate.value, signed)
+    value = measure_of(metric).shown(estimate.value, signed)
     return [value, interval(estimate, signed, metric), per_seed(estimate, signed, metric)]
 
 
@@ -57,7 +57,7 @@ def caption(block: Block) -> str:
     said = f"{label(block.column, block.metric)}."
     if np.isnan(floor.size):
         return f"{said} No noise floor: {'; '.join(floor.gap.missing) or 'no identical runs are there'}."
-    unit = measure.of(block.metric)
+    unit = measure_of(block.metric)
     value, between, _ = told(floor.gap, block.metric, True)
     said += f" Noise floor {unit.shown(floor.size)}: {floor.arm} − {floor.twin}, which differ in their random stream alone, is "
     said += f"{value} {between} over {floor.gap.over}."
@@ -74,7 +74,7 @@ def notes(made: Made) -> list[str]:
     said.append(
         f"Better or worse: p{', adjusted,' if made.contrast.correction == 'holm' else ''} is below 0.05 and the difference is "
         f"larger "
-        "than the noise floor. Everything else is a tie: these runs do not tell the two apart, which does not make them equal."
+        "than the noise floor. All else is no information: these runs do not separate the two, which does not make them equal."
     )
     said.append(
         "p: the paired t test over seeds"

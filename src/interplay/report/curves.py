@@ -9,34 +9,12 @@ from matplotlib.ticker import LogFormatter
 
 from interplay.report import alike, extrapolate, frame
 from interplay.report.frame import Results
-from interplay.report.measure import RAW
 from interplay.report.style import WIDTH, legend, look, whole_steps
+from interplay.schema.metric import RAW, logged_heading, logged_measure
 from interplay.schema.report import Figure
 from interplay.store import metrics
 from interplay.store.artifact import split_ref
 
-UNITS = {
-    "reward": "reward (mean per completion)",
-    "score": "score (mean per completion)",
-    "strict": "strictly right (share of completions)",
-    "answer": "answer right (share of completions)",
-    "entropy": "entropy (nats per token)",
-    "frac_all_fail": "prompts whose samples all fail (share)",
-    "frac_all_pass": "prompts whose samples all pass (share)",
-    "effective_ratio": "prompts with a gradient (share)",
-    "truncated": "truncated completions (share)",
-    "length": "completion length (tokens)",
-    "grad_norm": "gradient norm",
-    "kl_old": "KL to the sampling policy (nats per token)",
-    "sampling/sampling_logp_difference/mean": "engine's log-probability less that of training (mean size, nats)",
-    "sampling/sampling_logp_difference/max": "engine's log-probability less that of training (largest, nats)",
-    "sampling/importance_sampling_ratio/max": "probability in training over the engine's (largest)",
-    "clip_fraction": "clipped tokens (share)",
-    "valid": "proposals that are problems (share)",
-    "op": "difficulty of proposals (mean op)",
-    "probe_before": "hard problems passed by the student (share)",
-}
-"""Key of metrics.jsonl -> what the axis says."""
 LOSSES = {"rl": "policy loss", "prefer": "preference loss", "unlearn": "unlearning objective"}
 LOSSES |= {"reward_model": "loss of pairs"}
 """Kind -> what its loss is; elsewhere cross-entropy."""
@@ -79,7 +57,7 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     without = [arm for arm in without if arm not in gone]
     absent = f" Without it in their last stage: {', '.join(without)}." if without else ""
     absent += f" Missing: {', '.join(gone)}." if gone else ""
-    what = UNITS.get(figure.y, figure.y)
+    what = logged_heading(figure.y)
     what = what if what.startswith(figure.y) else f"{figure.y}, {what},"
     absent += " Dashed: foretold from the steps before." if notes else ""
     caption = f"{what} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{alike.said(same)}{absent}"
@@ -110,7 +88,7 @@ def _continue(results: Results, axis: Axes, runs: list[Run], figure: Figure) -> 
         steps, values = _shared(series)
         judged = max(1, len(steps) // TAIL)
         half = extrapolate.half_width(values[:, -judged:].mean(axis=1))
-        found = extrapolate.foretell(steps, values.mean(axis=0), asked, (-np.inf, np.inf), half, judged)
+        found = extrapolate.foretell(steps, values.mean(axis=0), asked, logged_measure(figure.y).support, half, judged)
         notes.append(extrapolate.line(arm, found, RAW) if found else extrapolate.too_short(arm, len(steps)))
         if found:
             extrapolate.dash(axis, found, RAW, look(results, arm).color)
@@ -141,7 +119,7 @@ def _panel(results: Results, axis: Axes, runs: list[Run], kind: str, key: str) -
         axis.yaxis.set_major_formatter(Written())
         axis.yaxis.set_minor_formatter(Written(labelOnlyBase=False))
     axis.set_xlabel(STEPS.get(kind, "optimiser step"))
-    axis.set_ylabel(LOSSES.get(kind, "cross-entropy (nats per token)") if key == "loss" else UNITS.get(key, key))
+    axis.set_ylabel(LOSSES.get(kind, "cross-entropy (nats per token)") if key == "loss" else logged_heading(key))
     whole_steps(axis)
     axis.grid(axis="y")
     axis.margins(x=0.01)

@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.report import measure, stats
+from interplay.report import stats
 from interplay.report.frame import Results, of_column, scores, seeds, telling, untold
-from interplay.schema.metric import samples_needed
+from interplay.schema.metric import measure_of, metric_row
+from interplay.store.metrics import round_significant
 
 AGREE = 1e-12
 """Means of seeds that differ by less are equal but for rounding."""
@@ -79,7 +80,7 @@ def value(results: Results, arm: str, column: str | None, metric: str) -> Estima
         else:
             bearing = telling(rows.prompts, metric)
             parts[seed] = _Part(scores(rows.prompts, metric), (rows.digest,), rows.n_samples, bearing)
-    return _estimate(parts, missing, measure.of(metric).support)
+    return _estimate(parts, missing, measure_of(metric).support)
 
 
 def difference(results: Results, arm: str, against: str, column: str | None, metric: str) -> Estimate:
@@ -105,7 +106,7 @@ def paired(
     """The mean over prompts of what `of` makes of the two arms' counts, with the intervals of `difference`. `metric`: what both
     evaluations have to tell; `support`: what the mean cannot leave, null: that of a difference of the metric."""
     parts, missing = _pairs(results, arm, against, column, metric, of)
-    found = _estimate(parts, missing, support or measure.of(metric).support_of_differences)
+    found = _estimate(parts, missing, support or measure_of(metric).support_of_differences)
     if np.isnan(found.deviation):
         return found
     shared = len({part.digests[1] for part in parts.values()}) == 1
@@ -156,7 +157,7 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
         return f"the study plans no {arm} at seed {seed}"
     evaluations = [digest for _, digest in sorted(planned[0].evaluations.items())]
     gaps = [digest for digest in evaluations if digest not in results.prompts]
-    needed = samples_needed(metric)
+    needed = metric_row(metric).samples
     few = []
     for digest in evaluations:
         if digest in gaps:
@@ -246,7 +247,7 @@ def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
 
 def ends(found: Sequence[Estimate], metric: str) -> Ends:
     """Values, lower and upper ends of the intervals (n,) of n estimates, in the unit in which the metric is shown."""
-    factor = measure.of(metric).factor
+    factor = measure_of(metric).factor
     middle, low, high = (factor * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))
     return middle, low, high
 
@@ -258,5 +259,5 @@ def plain(estimate: Estimate) -> dict:
 
 def _plain(item: object) -> object:
     if isinstance(item, float):
-        return None if np.isnan(item) else float(f"{item:.7g}")
+        return None if np.isnan(item) else round_significant(item)
     return [_plain(part) for part in item] if isinstance(item, tuple) else item

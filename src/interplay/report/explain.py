@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from interplay.report import estimate, foretold, frame, gain, measure, stats, tables, text
+from interplay.report import estimate, foretold, frame, gain, stats, tables, text
 from interplay.report.asked import Asked, Stages
 from interplay.report.chain import stages_of
 from interplay.report.estimate import Estimate
 from interplay.report.frame import Results
 from interplay.report.plain import aligned
 from interplay.schema.base import UserError
-from interplay.schema.metric import ERROR, HACKED, HACKED_OF_RIGHT, NLL, is_error, samples_needed
+from interplay.schema.metric import COUNTED, find, measure_of
 from interplay.schema.report import ReportSpec
 from interplay.store import artifact
 
@@ -109,7 +109,7 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, show
     low, high = (shown[1], shown[2]) if shown else (np.nan, np.nan)
     over = f"{min(count for count, _ in counts)} prompts"
     if len(means) > 1 and np.ptp(means) > estimate.AGREE:
-        of = measure.of(asked.metric)
+        of = measure_of(asked.metric)
         low, high = stats.t_interval(means, of.support_of_differences if asked.against else of.support)
         over = f"{len(means)} seeds"
     prompts, samples = (min(number) for number in zip(*counts, strict=True))
@@ -124,14 +124,15 @@ def _cell(
     """(digest, mean, (prompts, samples)) of the first evaluation whose record holds the column. Of several blocks of samples the
     records add up for means over samples alone: pass@k of all is no mean of theirs."""
     axis, name = ("op", asked.column.removeprefix("op:")) if asked.column.startswith("op:") else ("band", asked.column)
-    adds_up = samples_needed(asked.metric) == 1 and asked.metric not in (NLL, HACKED_OF_RIGHT)
+    made = find(asked.metric)  # none: a part of a gain, which no record of an evaluation holds
+    adds_up = made is not None and made.samples == 1 and made.per in ("sample", "draw")
     for digest in evaluations:
         of = [folders[block] for block in spec.blocks_of(digest)]
         metrics = [artifact.record(folder)["metrics"] if artifact.done(folder) else {} for folder in of]
         cells = [each.get(axis, {}).get(name, {}) for each in metrics]
         told = [_told(cell, asked.metric) for cell in cells]
-        if asked.metric == NLL:
-            told = told[:1]  # the first block alone scores gold solutions
+        if made is not None and made.per == "prompt":
+            told = told[:1]  # the first block alone has it
         if not any(np.isnan(told)) and (len(told) == 1 or adds_up):
             samples = [each["n_samples"] for each in metrics]
             mean = np.average(told, weights=samples[: len(told)])
@@ -141,18 +142,27 @@ def _cell(
 
 def _told(cell: Mapping[str, Any], metric: str) -> float:
     """What a record's numbers over some problems say of a metric; NaN where they do not."""
-    if is_error(metric) and "errors" in cell:
-        return float(cell["errors"].get(metric.removeprefix(f"{ERROR}:"), 0.0))
-    if metric in (HACKED, HACKED_OF_RIGHT) and "answer_pass@1" in cell:
-        hacked, right = cell["answer_pass@1"] - cell["strict_pass@1"], cell["answer_pass@1"]
-        return float(hacked if metric == HACKED else hacked / right if right else np.nan)
-    return float(cell.get(metric, np.nan))
+    asked = find(metric)
+    if asked is None or asked.per == "draw":
+        return float(cell.get(metric, np.nan))
+    part = _mean(cell, asked.column) - (_mean(cell, asked.less) if asked.less else 0.0)
+    if asked.per != "right answer":
+        return part
+    right = _mean(cell, "answer")
+    return part / right if right else np.nan
+
+
+def _mean(cell: Mapping[str, Any], column: str) -> float:
+    """Mean over samples of what a column of `prompts.parquet` sums up, by the name that it has in a record."""
+    if column.startswith(COUNTED) and "errors" in cell:
+        return float(cell["errors"].get(column.removeprefix(COUNTED), 0.0))
+    return float(cell.get(f"{column}_pass@1", cell.get(column, np.nan)))
 
 
 def _head(spec: ReportSpec, report: str, found: Estimate, asked: Asked) -> list[str]:
     signed = bool(asked.against)
     row = f"{asked.arm} − {asked.against}" if signed else asked.arm
-    told_in = measure.of(asked.metric)
+    told_in = measure_of(asked.metric)
     unit = told_in.unit_of_differences if signed else told_in.unit
     lines = [f"{row}, {tables.label(asked.column, asked.metric)}: "]
     if not np.isnan(found.value):

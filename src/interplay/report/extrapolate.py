@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from scipy import optimize
 
 from interplay.report import stats
-from interplay.report.measure import Measure
+from interplay.schema.metric import Measure
 from interplay.schema.report import Extrapolate
 
 LEAST = 4

@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import NullFormatter
 
-from interplay.report import alike, classes, curves, frame, ladder, lineage, measure
+from interplay.report import alike, classes, curves, frame, ladder, lineage
 from interplay.report.by_band import by_band
 from interplay.report.estimate import Ends, Estimate, ends, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.heat import heat
 from interplay.report.style import STYLE, WIDTH, Look, legend, look
-from interplay.schema.metric import ERROR
+from interplay.schema.metric import ERROR, SHARE, measure_of
 from interplay.schema.report import Figure
 
 Drawer = Callable[[Results, Figure], tuple[Canvas | None, str]]
@@ -146,13 +146,13 @@ def _by_op(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         shown += [(arm, item) for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
-    told_in = measure.of(figure.y)
-    axis.set_ylim(0, 104 if told_in is measure.SHARE else None)
+    told_in = measure_of(figure.y)
+    axis.set_ylim(0, 104 if told_in is SHARE else None)
     axis.set_xlabel("op (operations that the answer needs)")
     axis.set_ylabel(f"{name} ({told_in.unit})")
     axis.grid(axis="y")
     axis.set_axisbelow(True)
-    _shade_bands(results, axis, ops, 105 if told_in is measure.SHARE else 1.01 * axis.get_ylim()[1])
+    _shade_bands(results, axis, ops, 105 if told_in is SHARE else 1.01 * axis.get_ylim()[1])
     legend(canvas, axis)
     return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{_absent(results, shown)}"
 

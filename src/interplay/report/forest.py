@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from interplay.report import diagram
 from interplay.report.estimate import Estimate
-from interplay.report.measure import SHARE, Measure
+from interplay.schema.metric import SHARE, Measure
 
 WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
 """Pixels; the last is what a character of a number takes."""

@@ -1,6 +1,6 @@
 """What the report reads: the evaluations' samples, counted per prompt, and the records of all stages."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from interplay.schema.base import UserError
-from interplay.schema.metric import COUNTED, ERROR, ERRORS, HACKED, HACKED_OF_RIGHT, NLL, SCORE, caps_needed, is_error
+from interplay.schema.metric import COUNTED, ERRORS, Metric, Per, metric_row, sums_up
 from interplay.schema.report import ReportSpec
 from interplay.store.artifact import done, record
 from interplay.tasks.score import pass_at_k
@@ -62,12 +62,11 @@ def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, lis
 def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
     """Counts of blocks of samples of the same prompts, added up; what only the first block tells stays as it is. Of several
     blocks the first half is counted by itself too (`HEAD`)."""
-    classes = sorted({name for block in blocks for name in block.columns if name.startswith(COUNTED)})
-    caps = [name for name in blocks[0].columns if caps_needed(name)]
-    sums = {name: sum(block[name] for block in blocks) for name in ("n", "strict", "answer", "score", *caps)}
+    columns = dict.fromkeys(name for block in blocks for name in block.columns if name == "n" or sums_up(name))
+    sums = {name: sum(block[name] for block in blocks if name in block) for name in columns}  # a class may be in some alone
     first = blocks[: len(blocks) // 2]
     sums |= {head: sum(block[name] for block in first) for head, name in zip(HEAD, ("strict", "n"), strict=True) if first}
-    return blocks[0].assign(**sums, **{name: sum(block[name] for block in blocks if name in block) for name in classes})
+    return blocks[0].assign(**sums)
 
 
 def count(folder: Path) -> pd.DataFrame:
@@ -99,46 +98,37 @@ def of_column(prompts: pd.DataFrame, column: str | None, by_ops: Mapping[str, li
     return named if len(named) else prompts[prompts["op"].isin(by_ops.get(column, []))]
 
 
-def split_metric(metric: str) -> tuple[str, int]:
-    """`strict_pass@8` -> ("strict", 8)."""
-    kind, k = metric.split("_pass@")
-    return kind, int(k)
-
-
 def untold(prompts: pd.DataFrame, metric: str) -> str:
     """Why the metric cannot be told of these prompts, as words behind the name of their evaluation; empty where it can."""
-    if metric == NLL and "nll" not in prompts:
-        return "scores no gold solutions (nll: true)"
-    if metric == NLL and prompts["nll"].isna().any():
+    asked = metric_row(metric)
+    if not _has(prompts, asked):
+        return f"{asked.lacks} ({asked.setting})"
+    if asked.per == "prompt" and prompts[asked.column].isna().any():
         return "has prompts whose gold solution has no token"
-    if is_error(metric) and not any(name.startswith(COUNTED) for name in prompts.columns):
-        return "counts no classes of errors (errors: true)"
-    if caps_needed(metric) and metric not in prompts:
-        return f"does not judge units (unit_caps: {caps_needed(metric)})"
-    if metric == HACKED_OF_RIGHT and not prompts["answer"].any():
+    if asked.per == "right answer" and not prompts["answer"].any():
         return "has no right answer there"
     return ""
 
 
+def _has(prompts: pd.DataFrame, asked: Metric) -> bool:
+    """Whether the column is there. Of classes of errors any will do: one that no sample has has no column."""
+    if asked.column.startswith(COUNTED):
+        return any(name.startswith(COUNTED) for name in prompts.columns)
+    return asked.column in prompts
+
+
 def scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
-    """Per prompt, with their mean the metric's value: unbiased pass@k, the mean score, nll, the share of samples that are hacked,
-    of a class of errors, or right when stopped after some units, or the mean number of units. k must not exceed any prompt's n,
-    and the prompts must tell the metric (`untold`)."""
-    if metric == SCORE:
-        return prompts["score"] / prompts["n"]
-    if metric == NLL:
-        return prompts[NLL].astype(float)
-    if caps_needed(metric):
-        return prompts[metric] / prompts["n"]
-    if metric == HACKED:
-        return (prompts["answer"] - prompts["strict"]) / prompts["n"]
-    if metric == HACKED_OF_RIGHT:
-        return _ratio(prompts["answer"] - prompts["strict"], prompts["answer"])
-    if is_error(metric):
-        name = f"{COUNTED}{metric.removeprefix(f'{ERROR}:')}"
-        return (prompts[name] if name in prompts else 0 * prompts["n"]) / prompts["n"]
-    kind, k = split_metric(metric)
-    return pd.Series(pass_at_k(prompts["n"].to_numpy(), prompts[kind].to_numpy(), k), index=prompts.index, dtype=np.float64)
+    """Per prompt, with their mean the metric's value. K must not exceed any prompt's n, and the prompts must tell the metric
+    (`untold`)."""
+    asked = metric_row(metric)
+    return PER[asked.per](_part(prompts, asked), prompts, asked)
+
+
+def _part(prompts: pd.DataFrame, asked: Metric) -> pd.Series:
+    """Per prompt the sum over its samples, or the one number that it has."""
+    if asked.column not in prompts:
+        return 0 * prompts["n"]
+    return prompts[asked.column] - prompts[asked.less] if asked.less else prompts[asked.column]
 
 
 def _ratio(part: pd.Series, whole: pd.Series) -> pd.Series:
@@ -149,9 +139,24 @@ def _ratio(part: pd.Series, whole: pd.Series) -> pd.Series:
     return ratio + (part - ratio * whole) / whole.mean()
 
 
+def _draws(part: pd.Series, prompts: pd.DataFrame, asked: Metric) -> pd.Series:
+    """Unbiased pass@k."""
+    found = pass_at_k(prompts["n"].to_numpy(), part.to_numpy(), asked.samples)
+    return pd.Series(found, index=prompts.index, dtype=np.float64)
+
+
+PER: dict[Per, Callable[[pd.Series, pd.DataFrame, Metric], pd.Series]] = {
+    "sample": lambda part, prompts, asked: part / prompts["n"],
+    "draw": _draws,
+    "right answer": lambda part, prompts, asked: _ratio(part, prompts["answer"]),
+    "prompt": lambda part, prompts, asked: part.astype(float),
+}
+"""How the sums over the samples of each prompt become one number for each."""
+
+
 def telling(prompts: pd.DataFrame, metric: str) -> int:
     """How many of the prompts bear on the metric: those with a right answer where it is a share of these."""
-    return int((prompts["answer"] > 0).sum()) if metric == HACKED_OF_RIGHT else len(prompts)
+    return int((prompts["answer"] > 0).sum()) if metric_row(metric).per == "right answer" else len(prompts)
 
 
 def classes(results: "Results") -> list[str]:

@@ -28,10 +28,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from interplay.report import caveats, frame, measure
+from interplay.report import caveats, frame
 from interplay.report.estimate import Estimate, paired
 from interplay.report.frame import Results
 from interplay.report.tables import Cell, Grid, column_ops, expand_columns, trained_mark
+from interplay.schema.metric import SHARE
 from interplay.schema.report import Table
 from interplay.tasks.score import pass_at_k
 
@@ -113,7 +114,7 @@ def estimate(results: Results, arm: str, against: str, column: str, metric: str,
         return pd.Series(found[metric], index=one.index)
 
     share = metric.partition("@")[0] in SHARES
-    support = measure.SHARE.support if share else measure.SHARE.support_of_differences
+    support = SHARE.support if share else SHARE.support_of_differences
     return paired(results, arm, against, column, f"strict_pass@{k}", of, support)
 
 

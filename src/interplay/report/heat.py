@@ -6,11 +6,11 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
-from interplay.report import frame, measure, tables
+from interplay.report import frame, tables
 from interplay.report.estimate import Estimate, difference, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.style import WIDTH, beside
-from interplay.schema.metric import lower_is_better
+from interplay.schema.metric import SHARE, lower_is_better, measure_of
 from interplay.schema.report import Figure
 
 BLUE, WHITE, ORANGE = "#1d4f7c", "#ffffff", "#eea022"
@@ -61,7 +61,7 @@ def _cells(results: Results, figure: Figure) -> dict[tuple[str, str], Estimate]:
 
 def _numbers(found: dict[tuple[str, str], Estimate], figure: Figure) -> np.ndarray:
     """Of all cells as they are shown, NaN where missing."""
-    return np.array([cell.value for cell in found.values()]) * measure.of(figure.y).factor
+    return np.array([cell.value for cell in found.values()]) * measure_of(figure.y).factor
 
 
 def _cell(results: Results, figure: Figure, arm: str, column: str) -> Estimate:
@@ -73,10 +73,10 @@ def _cell(results: Results, figure: Figure, arm: str, column: str) -> Estimate:
 def _ends(results: Results, figure: Figure, numbers: np.ndarray) -> tuple[float, float]:
     """What the ends of the colours stand for: 0 and 100 % for shares, else the extremes over all maps of the report in that unit,
     so that two of them can be compared."""
-    unit, signed = measure.of(figure.y), figure.against is not None
-    if unit is measure.SHARE and not signed:
+    unit, signed = measure_of(figure.y), figure.against is not None
+    if unit is SHARE and not signed:
         return 0.0, 100.0
-    maps = [other for other in results.spec.figures.values() if other.form == "heat" and measure.of(other.y) is unit]
+    maps = [other for other in results.spec.figures.values() if other.form == "heat" and measure_of(other.y) is unit]
     maps = [other for other in maps if (other.against is not None) == signed and other != figure]
     every = np.concatenate([numbers.ravel(), *(_numbers(_cells(results, other), other) for other in maps)])
     known = every[~np.isnan(every)]
@@ -89,7 +89,7 @@ def _ends(results: Results, figure: Figure, numbers: np.ndarray) -> tuple[float,
 
 def _paint(canvas: Canvas, axis: Axes, numbers: np.ndarray, figure: Figure, ends: tuple[float, float]) -> np.ndarray:
     """Draw the cells and their key; returns their colours (arms, columns, 4). Blue is the better side of a difference."""
-    unit, norm = measure.of(figure.y), Normalize(*ends)
+    unit, norm = measure_of(figure.y), Normalize(*ends)
     differences = DIVERGING if lower_is_better(figure.y) else DIVERGING.reversed()
     colours = PLAIN if figure.against is None else differences
     image = axis.imshow(np.ma.masked_invalid(numbers), cmap=colours, norm=norm, aspect="auto")
@@ -106,7 +106,7 @@ def _write(axis: Axes, at: tuple[int, int], found: Estimate, figure: Figure, col
     signed = figure.against is not None
     apart = signed and (found.low > 0 or found.high < 0)
     luminance = float(colour[:3] @ np.array([0.299, 0.587, 0.114]))
-    text = measure.of(figure.y).shown(found.value, signed).replace("-", "−")
+    text = measure_of(figure.y).shown(found.value, signed).replace("-", "−")
     ink = "#ffffff" if luminance < DARK else "#1a1a1a"
     axis.text(*at, text, ha="center", va="center", fontsize=9, color=ink, weight="bold" if apart else "normal")
 

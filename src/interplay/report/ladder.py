@@ -6,10 +6,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from interplay.report import alike, extrapolate, frame, measure, tables
+from interplay.report import alike, extrapolate, frame, tables
 from interplay.report.estimate import Estimate, ends, uncertain_over, value
 from interplay.report.frame import Results
 from interplay.report.style import WIDTH, legend, look, whole_steps
+from interplay.schema.metric import SHARE, measure_of
 from interplay.schema.report import Figure, ReportArm, ReportRung
 
 
@@ -44,7 +45,7 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         axis.set_visible(False)
     name = tables.label("", figure.y)
     for axis in axes[::columns]:
-        axis.set_ylabel(f"{name} ({measure.of(figure.y).unit})")
+        axis.set_ylabel(f"{name} ({measure_of(figure.y).unit})")
     legend(canvas, *axes[: len(panels)])
     shown = [(_label(curve, drawn[panel]), point) for panel in panels for curve in drawn[panel] for _, point in curve.points]
     stages = ", ".join(dict.fromkeys(curve.stage for panel in panels for curve in drawn[panel]))
@@ -94,7 +95,7 @@ def _step(results: Results, row: ReportArm, rung: ReportRung) -> int | None:
 
 def _continue(results: Results, axis: Axes, drawn: list[Curve], figure: Figure, panel: str) -> list[str]:
     """Draw what the start of each curve foretells, and say how near it came; curves that are too short say so."""
-    asked, told_in, notes = figure.extrapolate, measure.of(figure.y), []
+    asked, told_in, notes = figure.extrapolate, measure_of(figure.y), []
     for curve in drawn if asked is not None else []:
         assert asked is not None
         steps = np.array([step for step, _ in curve.points], dtype=float)
@@ -118,7 +119,7 @@ def _panel(results: Results, axis: Axes, drawn: list[Curve], metric: str) -> ali
         how, more = look(results, drawn[number].arms[0]), alike.wider(number, same)
         axis.fill_between(steps, low, high, color=how.color, alpha=0.15, linewidth=0)
         axis.plot(steps, middle, label=name, linewidth=1.8 + more, markersize=4 + more, **how.pen)
-    if measure.of(metric) is measure.SHARE:
+    if measure_of(metric) is SHARE:
         axis.set_ylim(-2, 102)
     whole_steps(axis)
     axis.set_xlabel(" or ".join(f"step of {stage}" for stage in dict.fromkeys(curve.stage for curve in drawn)) or "step")

@@ -8,6 +8,7 @@ from interplay.report.estimate import plain
 from interplay.report.frame import Results
 from interplay.schema.report import Figure
 from interplay.store.artifact import write_atomic, write_json
+from interplay.store.metrics import round_significant
 
 
 class Answer(NamedTuple):
@@ -99,7 +100,7 @@ def _fight(made: contrast.Made) -> dict[str, dict[str, Any]]:
                 "arm": row.chosen.arm,
                 "value": plain(row.estimate)["value"],
                 "difference": [gap["value"], gap["low"], gap["high"]],
-                **{key: None if number != number else float(f"{number:.7g}") for key, number in numbers.items()},
+                **{key: None if number != number else round_significant(number) for key, number in numbers.items()},
                 "verdict": row.verdict,
             }
     return found

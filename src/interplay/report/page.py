@@ -107,10 +107,16 @@ def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
 
 
 def summary(made: Answer) -> str:
-    """`Of 3 claims 2 are supported and 1 is inconclusive.`"""
+    """`Of 3 claims 2 are supported and 1 gives no information.`"""
     counts = {verdict: sum(item.verdict == verdict for item in made.judged) for verdict in present.CHIPS}
-    parts = [f"{count} {'is' if count == 1 else 'are'} {verdict}" for verdict, count in counts.items() if count]
+    parts = [f"{count} {_verb(count, verdict)} {verdict}" for verdict, count in counts.items() if count]
     return f"Of {plural(len(made.judged), 'claim')} {_listed(parts)}." if made.judged else "The study makes no claim."
+
+
+def _verb(count: int, verdict: str) -> str:
+    if verdict == "no information":
+        return "gives" if count == 1 else "give"
+    return "is" if count == 1 else "are"
 
 
 def _facts(made: Answer, of: Behind) -> Mapping[str, str]:

@@ -4,15 +4,15 @@ import base64
 import itertools
 from typing import Any
 
-from interplay.report import claims, contrast, contrast_text, forest, measure, tables
+from interplay.report import claims, contrast, contrast_text, forest, tables
 from interplay.report import text as words
 from interplay.report.make import Answer
-from interplay.report.measure import Measure
+from interplay.schema.metric import Measure, measure_of
 from interplay.schema.report import Test
 
-CHIPS = {"supported": "yes", "refuted": "no", "inconclusive": "open", "not judged": "none"}
+CHIPS = {"supported": "yes", "refuted": "no", "no information": "open", "not judged": "none"}
 """Verdict -> class of its chip."""
-VERDICTS = {"better": "yes", "worse": "no", "tie": "none", "missing": "open"}
+VERDICTS = {"better": "yes", "worse": "no", "no information": "none", "missing": "open"}
 """Verdict of a contrast -> class of its chip."""
 
 
@@ -20,7 +20,7 @@ def claim(item: claims.Judged) -> dict[str, Any]:
     """What it says, its verdict, its number, and the picture of where its interval lies."""
     test, found = item.claim.test, item.estimate
     signed, metric = test.difference is not None, test.metric
-    told_in = measure.of(metric)
+    told_in = measure_of(metric)
     unit = told_in.unit_of_differences if signed else told_in.unit
     subject = f"{test.arm} − {test.against}" if signed else test.arm
     return {

@@ -3,10 +3,11 @@
 import shlex
 from typing import Any
 
-from interplay.report import ledger, measure, text
+from interplay.report import ledger, text
 from interplay.report.behind import Behind
 from interplay.report.estimate import Estimate
 from interplay.report.tables import Cell, Grid, label
+from interplay.schema.metric import measure_of
 from interplay.schema.report import ReportSpec
 from interplay.store.artifact import split_ref
 
@@ -51,7 +52,7 @@ def _models_first(item: tuple[str, str]) -> tuple[bool, str]:
 
 def _cell(spec: ReportSpec, table: str, cell: Cell) -> dict[str, Any]:
     found, signed = cell.estimate, bool(cell.against)
-    told_in = measure.of(cell.metric)
+    told_in = measure_of(cell.metric)
     unit = told_in.unit_of_differences if signed else told_in.unit
     shown = bool(found.seeds)
     seeds = zip(found.seeds, found.per_seed, strict=True)

@@ -5,8 +5,8 @@ import numpy as np
 from interplay.report import stats
 from interplay.report.estimate import AGREE, Estimate
 from interplay.report.frame import Results, seeds
-from interplay.report.measure import RAW
 from interplay.schema.base import nearest
+from interplay.schema.metric import logged_measure
 from interplay.store.artifact import split_ref
 
 Found = tuple[float, str]
@@ -29,8 +29,9 @@ def recorded(results: Results, stage: str, key: str, arm: str, against: str | No
     runs = {tuple(digest for _, digest in numbers): per_seed[seed] for seed, numbers in found.items()}
     values = np.array(list(runs.values()))
     low, high, deviation = np.nan, np.nan, np.nan
+    told_in = logged_measure(key)
     if len(values) > 1:
-        low, high = stats.t_interval(values, RAW.support)
+        low, high = stats.t_interval(values, told_in.support if against is None else told_in.support_of_differences)
         deviation = float(values.std(ddof=1))
     else:
         missing.append("one run for all seeds")

@@ -8,7 +8,7 @@ import numpy as np
 from interplay.report import caveats, frame
 from interplay.report.estimate import Estimate, difference, value
 from interplay.report.frame import Results
-from interplay.schema.metric import ERROR, SCORE, is_metric
+from interplay.schema.metric import each_class, find, heading, is_pass_rate, metric_row
 from interplay.schema.report import Table
 
 WIDEST = 8
@@ -109,16 +109,22 @@ def expand_columns(results: Results, columns: list[str]) -> list[str]:
 
 def expand_cells(results: Results, cells: list[str]) -> list[str]:
     """`error` becomes one cell per class of errors that occurred."""
-    every = [f"{ERROR}:{name}" for name in frame.classes(results)]
-    return list(dict.fromkeys(itertools.chain.from_iterable(every if cell == ERROR else [cell] for cell in cells)))
+    return each_class(cells, frame.classes(results))
 
 
 def side_by_side(metrics: list[str]) -> list[str]:
     """Each strict metric with its answer-only twin beside it, whichever of the two was asked for; then those that have none, the
-    score first."""
-    ks = dict.fromkeys(frame.split_metric(metric)[1] for metric in metrics if is_metric(metric))
-    single = sorted(dict.fromkeys(metric for metric in metrics if not is_metric(metric)), key=lambda metric: metric != SCORE)
+    leading ones first."""
+    ks = dict.fromkeys(metric_row(metric).argument for metric in metrics if is_pass_rate(metric))
+    single = sorted(
+        dict.fromkeys(metric for metric in metrics if not is_pass_rate(metric)), key=lambda metric: not _leads(metric)
+    )
     return [f"{kind}_pass@{k}" for k in ks for kind in ("strict", "answer")] + single
+
+
+def _leads(metric: str) -> bool:
+    found = find(metric)
+    return found is not None and found.leads
 
 
 def column_ops(results: Results, column: str) -> set[int]:
@@ -136,15 +142,14 @@ def trained_mark(ops: set[int], trained: list[int] | None) -> str:
 
 
 def label(column: str, metric: str = "") -> str:
-    """`op:9` reads `op 9`, `strict_pass@8` reads `strict pass@8`, `error:missing_node` reads `missing node`."""
-    metric = "no error" if metric == f"{ERROR}:none" else metric
-    return f"{column.replace(':', ' ')} {metric.removeprefix(f'{ERROR}:').replace('_', ' ')}".strip()
+    """`op:9` reads `op 9`, with the metric by its heading."""
+    return f"{column.replace(':', ' ')} {heading(metric)}".strip()
 
 
 def blocks(grid: Grid) -> list[list[tuple[str, str]]]:
     """(column, metric) of the columns side by side: all in one block when that is not too wide, else a block per k, with strict
-    beside answer, else a block per metric. Many metrics without a k, such as classes of errors, get a block per column."""
-    if not any(is_metric(metric) or metric == SCORE for metric in grid.metrics) and len(grid.metrics) > 3:
+    beside answer, else a block per metric. Many metrics that do not lead, such as classes of errors, get a block per column."""
+    if not any(map(_leads, grid.metrics)) and len(grid.metrics) > 3:
         return [[(column, metric) for metric in grid.metrics] for column in grid.columns]
     pairs = [grid.metrics[at : at + 2] for at in range(0, len(grid.metrics), 2)]
     for groups in ([grid.metrics], pairs):
@@ -156,11 +161,12 @@ def blocks(grid: Grid) -> list[list[tuple[str, str]]]:
 
 
 def baseline(results: Results, column: str, metric: str) -> float:
-    """Mean over the evaluations of what their records say that knowing nothing would score: the answer prior for answer
-    metrics, the trivial policy for the score. NaN for strict metrics or where none has it."""
-    if metric != SCORE and not (is_metric(metric) and metric.startswith("answer")):
+    """Mean over the evaluations of what their records say that knowing nothing would score (`Metric.baseline`). NaN for metrics
+    without one or where none has it."""
+    asked = find(metric)
+    if asked is None or asked.baseline is None:
         return np.nan
-    key = "baseline_score" if metric == SCORE else f"prior_pass@{frame.split_metric(metric)[1]}"
+    key = asked.baseline.key.format(asked.argument)
     group, name = ("op", column.removeprefix("op:")) if column.startswith("op:") else ("band", column)
     found = [results.records[digest]["metrics"].get(group, {}).get(name, {}) for digest in results.prompts]
     scores = [entry[key] for entry in found if key in entry]

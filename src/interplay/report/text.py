@@ -6,24 +6,14 @@ import re
 
 import numpy as np
 
-from interplay.report import measure
 from interplay.report.estimate import Estimate
 from interplay.report.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, blocks, label
-from interplay.schema.metric import HACKED, HACKED_OF_RIGHT, NLL, SCORE, UNITS, is_capped, is_error
+from interplay.schema.metric import BASELINES, METRICS, SHARE, find, measure_of, metric_row
 
 FIELDS = ["arm", "against", "column", "cell", "estimate", "low", "high", "over", "n_prompts", "n_samples", "seeds", "per_seed"]
 FIELDS += ["deviation", "detectable", "trained", "evaluations", "missing"]
-PRIOR, TRIVIAL = "answer prior", "trivial policy"
-"""Rows of what knowing nothing scores: in answer metrics, and in the score."""
 OVER_PROMPTS = "ᵖ"
 LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "†": r"$^\dagger$", "‡": r"$^\ddagger$"}
-MEANINGS = {
-    HACKED: "Hacked: the answer is right and the process is not, as a share of all samples (answer minus strict pass@1).",
-    HACKED_OF_RIGHT: "Hacked of right: the same as a share of the samples whose answer is right.",
-    NLL: "Nll: mean negative log-likelihood per token of the gold solutions after their prompts; lower is better.",
-    UNITS: "Units: mean number of attempts in a sample, each of which ends in an answer.",
-}
-"""Metric -> what must be known to read it."""
 LATEX |= {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "^": r"\^{}", "~": r"\~{}"}
 ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")
 """What begins an element of HTML."""
@@ -32,12 +22,12 @@ LATEX |= {"−": "$-$", "–": "--", "·": r"$\cdot$", "<": "$<$", OVER_PROMPTS:
 
 def percent(number: float, signed: bool = False) -> str:
     """A fraction as percent with one decimal; a dash for NaN. Never `-0.0`."""
-    return measure.SHARE.shown(number, signed)
+    return SHARE.shown(number, signed)
 
 
 def interval(estimate: Estimate, signed: bool, metric: str) -> str:
     """`[38.0, 44.4]` in the unit of the metric, marked where it is uncertain over prompts and not over seeds."""
-    low, high = (measure.of(metric).shown(end, signed) for end in (estimate.low, estimate.high))
+    low, high = (measure_of(metric).shown(end, signed) for end in (estimate.low, estimate.high))
     return f"[{low}, {high}]{OVER_PROMPTS if over_prompts(estimate) else ''}"
 
 
@@ -50,7 +40,7 @@ def per_seed(estimate: Estimate, signed: bool, metric: str) -> str:
     """Each seed's value in the unit of the metric; empty where one model stands for all, since it would repeat the estimate."""
     if estimate.models < 2:
         return ""
-    return " · ".join(measure.of(metric).shown(number, signed) for number in estimate.per_seed)
+    return " · ".join(measure_of(metric).shown(number, signed) for number in estimate.per_seed)
 
 
 def as_csv(grid: Grid) -> str:
@@ -61,7 +51,8 @@ def as_csv(grid: Grid) -> str:
     writer.writeheader()
     writer.writerows(_csv_row(cell) for cell in grid.cells.values())
     for (column, metric), score in grid.prior.items():
-        writer.writerow({"arm": _baseline_name(metric), "column": column, "cell": metric, "estimate": digits(score)})
+        below = metric_row(metric).baseline
+        writer.writerow({"arm": below.name if below else "", "column": column, "cell": metric, "estimate": digits(score)})
     return text.getvalue()
 
 
@@ -97,14 +88,12 @@ def baselines(grid: Grid, block: list[tuple[str, str]]) -> list[tuple[str, list[
     """Rows (name, cells) of what knowing nothing scores in a block's columns, a dash where it has no such row; only rows that
     have a number."""
     found = []
-    for name in (PRIOR, TRIVIAL):
-        row = [percent(grid.prior.get(key, np.nan) if _baseline_name(key[1]) == name else np.nan) for key in block]
-        found += [(name, row)] if set(row) != {"–"} else []
+    for one in BASELINES:
+        shown = [
+            percent(grid.prior[key] if key in grid.prior and metric_row(key[1]).baseline is one else np.nan) for key in block
+        ]
+        found += [(one.name, shown)] if set(shown) != {"–"} else []
     return found
-
-
-def _baseline_name(metric: str) -> str:
-    return TRIVIAL if metric == SCORE else PRIOR
 
 
 def lines(cell: Cell) -> list[str]:
@@ -112,7 +101,7 @@ def lines(cell: Cell) -> list[str]:
     found, signed = cell.estimate, bool(cell.against)
     if np.isnan(found.value):
         return ["missing"]
-    number = measure.of(cell.metric).shown
+    number = measure_of(cell.metric).shown
     intervals = [form(found, signed, cell.metric) for form in (interval, per_seed)]
     shown = [number(found.value, signed) + cell.mark, *intervals]
     if not np.isnan(found.detectable):
@@ -124,18 +113,9 @@ def notes(grid: Grid) -> list[str]:
     """What must be known to read the numbers: unit, n, what intervals are uncertain over, marks, what is missing."""
     cells = list(grid.cells.values())
     said = [f"{_unit(grid)}, with the 95 % interval in brackets and under it the value at each seed.", *grid.notes]
-    if any(metric != SCORE for _, metric in grid.prior):
-        said.append("Strict: every step and the answer are right. Answer: the final answer is right, however it was reached.")
-        said.append("Answer prior: what drawing answers from their distribution, without reading the problem, would score.")
-    if SCORE in grid.metrics:
-        said.append("Score: mean over samples of how much is right, from 0 to 100; what counts is the task family's to say.")
-    said += [note for metric, note in MEANINGS.items() if metric in grid.metrics]
-    if any(is_capped(metric) for metric in grid.metrics):
-        said.append("Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left.")
-    if any(is_error(metric) for metric in grid.metrics):
-        said.append("Error classes: shares of samples by the first thing that is wrong with them; error:none is strictly right.")
-    if any(metric == SCORE for _, metric in grid.prior):
-        said.append("Trivial policy: the score of one fixed way to answer that reads nothing, such as citing every document.")
+    used = {found.note for metric in grid.metrics if (found := find(metric))}
+    said += [note for note in dict.fromkeys(each.note for each in METRICS) if note in used]
+    said += [one.note for one in BASELINES if any(metric_row(metric).baseline is one for _, metric in grid.prior)]
     if any(not np.isnan(cell.estimate.detectable) for cell in cells):
         said.append("MDE: the smallest true difference that this number of seeds would find with 80 % power at the 5 % level.")
     said += [f"{mark}: {MARKS[mark]}." for mark in MARKS if any(cell.mark == mark for cell in cells)]
@@ -154,9 +134,9 @@ def notes(grid: Grid) -> list[str]:
 
 def _unit(grid: Grid) -> str:
     """What the numbers are in: percent, or another unit by metric where there is one."""
-    others = [metric for metric in grid.metrics if measure.of(metric) is not measure.SHARE]
+    others = [metric for metric in grid.metrics if measure_of(metric) is not SHARE]
     whole = [] if len(others) == len(grid.metrics) else ["percent"]
-    said = ", ".join([*whole, *(f"{label('', metric)} in {measure.of(metric).unit}" for metric in others)])
+    said = ", ".join([*whole, *(f"{label('', metric)} in {measure_of(metric).unit}" for metric in others)])
     return said[:1].upper() + said[1:]
 
 

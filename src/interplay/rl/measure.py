@@ -8,6 +8,7 @@ from torch import Tensor
 
 from interplay.data.pool import Pool
 from interplay.rl.batch import Batch, take
+from interplay.store.metrics import round_values
 
 
 def measure(drawn: Batch, advantage: Tensor) -> dict[str, float]:
@@ -74,4 +75,4 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
     names = ("reward", "strict", "answer", "frac_all_pass", "frac_all_fail", "effective_ratio", "entropy", "length", "truncated")
     means = {f"{name}_{end}": sum(line[name] for line in some) / len(some) for end, some in ends.items() for name in names}
     updates = int(sum(line["optimizer_steps"] for line in lines))
-    return {"steps": len(lines), "optimizer_steps": updates, **totals, **{k: float(f"{v:.7g}") for k, v in means.items()}}
+    return {"steps": len(lines), "optimizer_steps": updates, **totals, **round_values(means)}

@@ -6,17 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from interplay.schema.base import Count, Model, Positive, Share, Since
 from interplay.schema.contrast import Contrast, Lineup
-from interplay.schema.metric import (
-    ERROR,
-    NLL,
-    SCORE,
-    UNBOUNDED,
-    check_cell,
-    check_column,
-    check_metric,
-    is_metric,
-    of_evaluations,
-)
+from interplay.schema.metric import ERROR, check_cell, check_column, check_metric, find, measure_of, metric_row
 
 
 class Gain(Model):
@@ -70,7 +60,7 @@ class Table(Model):
 
     @model_validator(mode="after")
     def _more_is_better(self) -> "Table":
-        other = next((cell for cell in self.cells if not is_metric(cell) and cell != SCORE), None)
+        other = next((cell for cell in self.cells if metric_row(cell).better == "lower"), None)
         if self.contrast is not None and other is not None:
             raise ValueError(
                 f"cells: '{other}' has no place in a table with a contrast, where more is better; give it a table of its own"
@@ -138,7 +128,8 @@ class Figure(Model):
 
     def along(self) -> bool:
         """Whether it shows evaluations along a training ladder."""
-        return self.x == "step" and of_evaluations(self.y)
+        found = find(self.y)
+        return self.x == "step" and found is not None and not found.logged
 
 
 class Test(Model):
@@ -146,7 +137,7 @@ class Test(Model):
 
     value: str | None = None
     """Metric of `arm` on `band`, to lie `within` [low, high], `at_least` or `at_most`; metrics and bounds are fractions, not
-    percent. A share that may be all of them, such as a recorded one, wants `at_least`: its interval may reach beyond 1."""
+    percent. The interval of a share ends at 0 and at 1."""
     difference: str | None = None
     """Metric of `arm` minus that of `against`, on `band`."""
     band: str = ""
@@ -185,8 +176,10 @@ class Test(Model):
         if self.recorded is None:
             check_metric(self.metric)
         if self.value is not None:
-            if self.value == NLL:
-                raise ValueError("value = 'nll' has no range that holds for every model; claim a difference of nll")
+            if (found := find(self.value)) and not found.alone and self.recorded is None:
+                raise ValueError(
+                    f"value = '{self.value}' has no range that holds for every model; claim a difference of {self.value}"
+                )
             if self.against or sum(bound is not None for bound in (self.within, self.at_least, self.at_most)) != 1:
                 raise ValueError("value takes one of within: [low, high], at_least, at_most, and no against")
         else:
@@ -198,15 +191,14 @@ class Test(Model):
 
     @model_validator(mode="after")
     def _fractions(self) -> "Test":
-        """Every metric but nll and units is a share or a mean of scores in [0, 1]: by other bounds a verdict stands before the
-        study runs."""
-        if self.recorded is not None:
+        """Shares and means of scores lie in [0, 1]: by other bounds a verdict is certain before the study runs."""
+        if self.recorded is not None or not measure_of(self.metric).bounded:
             return self
-        if self.within is not None and self.value not in UNBOUNDED and not 0 <= self.within[0] <= self.within[1] <= 1:
+        if self.within is not None and not 0 <= self.within[0] <= self.within[1] <= 1:
             raise ValueError(f"within = {list(self.within)} must hold 0 <= low <= high <= 1: fractions, not percent")
         for key, bound in (("at_least", self.at_least), ("at_most", self.at_most)):
             least = -1 if self.value is None else 0
-            if bound is not None and not least <= bound <= 1 and self.metric not in UNBOUNDED:
+            if bound is not None and not least <= bound <= 1:
                 raise ValueError(f"{key} = {bound:g} must lie in [{least}, 1]: fractions, not percent")
         return self
 

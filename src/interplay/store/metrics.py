@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,8 @@ class Metrics:
         """One line for a step, rounded to 7 significant digits. Values are floats that a rerun would give again."""
         if not worker.first():
             return
-        rounded = {key: float(f"{value:.7g}") for key, value in values.items()}
         with open(self.path, "a") as handle:
-            handle.write(json.dumps({"step": step, **rounded}) + "\n")
+            handle.write(json.dumps({"step": step, **round_values(values)}) + "\n")
 
     def sync(self) -> None:
         """Make all lines so far durable; called before the resume state that refers to them is written."""
@@ -34,6 +34,17 @@ class Metrics:
             return
         with open(self.path, "a") as handle:
             os.fsync(handle.fileno())
+
+
+def round_significant(value: float) -> float:
+    """To 7 significant digits, as records and metrics.jsonl hold numbers: the last bits of a mean depend on the order of
+    summation."""
+    return float(f"{value:.7g}")
+
+
+def round_values(values: Mapping[str, float]) -> dict[str, float]:
+    """Each by `round_significant`."""
+    return {name: round_significant(value) for name, value in values.items()}
 
 
 def read(out: Path) -> list[dict]:

@@ -7,7 +7,7 @@ from typing import Any
 from interplay.schema.base import UserError, nearest, shown
 from interplay.schema.data import ProblemsSpec
 from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.metric import is_metric
+from interplay.schema.metric import is_pass_rate
 from interplay.schema.report import ReportRung, ReportStage
 from interplay.schema.reward_model import RewardModelSpec
 from interplay.schema.rl import RLSpec
@@ -90,7 +90,7 @@ def selection(
     if stage is None or not kept(stage):
         raise UserError(f"{where}: the stage before it keeps no checkpoints; give it checkpoints: [steps]")
     by, name = entry.get("by"), entry.get("evaluate")
-    rate = isinstance(by, str) and is_metric(by)
+    rate = isinstance(by, str) and is_pass_rate(by)
     if (rate and name is None) or (name is not None and not rate and by != ENTROPY):
         remedy = "name the evaluate stage that gives the pass rate" if rate else "belongs to by: strict_pass@k or by: entropy"
         raise UserError(f"{where}.evaluate = {shown(name)}: {remedy}")
@@ -115,7 +115,7 @@ def _can_tell(by: str, band: Any, made: list[Stage], stages: Mapping[str, Stage]
     samples = sum(spec.num_samples for spec in specs)
     if by == ENTROPY and not all(spec.entropy for spec in specs):
         raise UserError(f"{where}.by = {by!r}: its evaluation keeps none; give it entropy: true")
-    if is_metric(by) and int(by.split("@")[1]) > samples:
+    if is_pass_rate(by) and int(by.split("@")[1]) > samples:
         raise UserError(f"{where}.by = {by!r}: its evaluation has {samples} samples per prompt; give it more, or lower k")
     known = _bands(stages[made[0].deps["data"]])
     if band is not None and band not in known:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from interplay.schema.base import UserError, plural
 from interplay.schema.contrast import Lineup
 from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.metric import NLL, caps_needed, is_error, samples_needed
+from interplay.schema.metric import metric_row
 from interplay.schema.report import Figure, Gain, ReportArm, Table
 from interplay.schema.study import Study
 
@@ -126,14 +126,10 @@ def _told(asked: Asked, planned: Mapping[str, Planned], whose: str, where: str) 
         return
     most = max(planned, key=lambda name: planned[name].samples)
     spot = f"{where}: {asked.key} = {asked.metric!r}"
-    if samples_needed(asked.metric) > planned[most].samples:
+    asked_for = metric_row(asked.metric)
+    if asked_for.samples > planned[most].samples:
         has = f"evaluation {most}{whose} has {plural(planned[most].samples, 'sample')} per prompt"
         raise UserError(f"{spot}: {has}; give it more num_samples, or lower k")
-    if asked.metric == NLL and not any(item.spec.nll for item in planned.values()):
-        raise UserError(f"{spot}: evaluation {most}{whose} scores no gold solutions; give stages.{most} `nll: true`")
-    if is_error(asked.metric) and not any(item.spec.errors for item in planned.values()):
-        raise UserError(f"{spot}: evaluation {most}{whose} counts no classes of errors; give stages.{most} `errors: true`")
-    caps = caps_needed(asked.metric)
-    if caps > max(item.spec.unit_caps for item in planned.values()):
-        has = f"evaluation {most}{whose} judges no stop after {plural(caps, 'unit')}"
-        raise UserError(f"{spot}: {has}; give stages.{most} `unit_caps: {caps}` and `verify.separator`")
+    if not any(asked_for.met_by(item.spec) for item in planned.values()):
+        has = f"evaluation {most}{whose} {asked_for.lacks}"
+        raise UserError(f"{spot}: {has}; give stages.{most} `{asked_for.setting}`")

@@ -23,6 +23,7 @@ from interplay.schema.base import UserError
 from interplay.schema.roles import corpora
 from interplay.schema.run import Run
 from interplay.schema.train import TrainSpec
+from interplay.store.metrics import round_values
 from interplay.train import loop, validation
 from interplay.train.jumps import jumping_tokens, jumps
 from interplay.train.loop import Job
@@ -81,7 +82,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     ended = loop.train(job, out, how)
     folder.save(model, out / "model", course.tokenizer)
     loop.tell_pace(out, ended, model, course.dtype)
-    rounded = {name.removeprefix(EVAL_LOSS): loss for name, loss in loop.rounded(ended.measured).items()}
+    rounded = {name.removeprefix(EVAL_LOSS): loss for name, loss in round_values(ended.measured).items()}
     parameters = sum(p.numel() for p in model.parameters())
     return {"steps": course.steps, "tokens": ended.tokens, "parameters": parameters, "eval_loss": rounded}
 

@@ -140,8 +140,3 @@ def tell_pace(out: Path, ended: Ended, decoder: Decoder, dtype: torch.dtype) -> 
         measured_peak_gflops=round(peak / 1e9, 1),
         train_seconds=round(ended.seconds, 3),
     )
-
-
-def rounded(values: dict[str, float]) -> dict[str, float]:
-    """Values as records hold them, to 7 significant digits: the last bits of a mean depend on the order of summation."""
-    return {name: float(f"{value:.7g}") for name, value in values.items()}

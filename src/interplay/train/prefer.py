@@ -24,6 +24,7 @@ from interplay.model.shared import token_logps
 from interplay.optim import memory, optimizer, ranks, sharding
 from interplay.schema.prefer import REFERENCE_FREE, PreferSpec
 from interplay.schema.run import Run
+from interplay.store.metrics import round_values
 from interplay.train import loop
 from interplay.train.loop import Job
 from interplay.train.preference import Logps, losses, rewards
@@ -86,7 +87,7 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     loop.tell_pace(out, ended, policy, course.dtype)
     parameters = sum(p.numel() for p in policy.parameters())
     counts = {"pairs": len(course.pairs.prompts), "parameters": parameters}
-    return {"steps": spec.steps, "tokens": ended.tokens, **counts, **loop.rounded(ended.measured)}
+    return {"steps": spec.steps, "tokens": ended.tokens, **counts, **round_values(ended.measured)}
 
 
 def learn(course: Course, step: int) -> dict[str, float]:

@@ -23,6 +23,7 @@ from interplay.optim import memory, optimizer, ranks, sharding
 from interplay.schema.reward_model import RewardModelSpec, Routing
 from interplay.schema.run import Run
 from interplay.schema.verify import Verify
+from interplay.store.metrics import round_values
 from interplay.train import bradley_terry, loop, routing
 from interplay.train.loop import Job
 
@@ -81,7 +82,7 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
     if spec.routing:
         ended.measured.update(routed(held_out, spec.routing))
     picked = {"best_of": best_of(course, inputs)} if "prompts" in inputs else {}
-    return {"steps": spec.steps, "tokens": ended.tokens, **counts, **loop.rounded(ended.measured), **picked}
+    return {"steps": spec.steps, "tokens": ended.tokens, **counts, **round_values(ended.measured), **picked}
 
 
 def margins(spec: RewardModelSpec, pairs: Pairs) -> Tensor:
@@ -192,4 +193,4 @@ def best_of(course: Course, inputs: dict[str, Path]) -> dict[str, dict[str, floa
             for word in ("strict", "answer"):
                 right[n][word] += best[word]
                 right[n][f"{word}_pass"] += any(sample[word] for sample in samples[:n])
-    return {str(n): loop.rounded({word: count / len(drawn) for word, count in right[n].items()}) for n in counts}
+    return {str(n): round_values({word: count / len(drawn) for word, count in right[n].items()}) for n in counts}

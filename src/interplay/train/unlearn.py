@@ -22,6 +22,7 @@ from interplay.optim import memory, optimizer, ranks, sharding
 from interplay.schema.base import UserError
 from interplay.schema.run import Run
 from interplay.schema.unlearn import UnlearnSpec
+from interplay.store.metrics import round_values
 from interplay.train import loop
 from interplay.train.forgetting import FORMULATIONS, REFERRED, Pair, Said, forget_objective, uniform_divergence
 from interplay.train.loop import Job
@@ -77,7 +78,7 @@ def run(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict
     loop.tell_pace(out, ended, course.model, course.dtype)
     parameters = sum(p.numel() for p in (course.base or course.model).parameters())
     told = {**{f"{name}_before": value for name, value in before.items()}, **ended.measured}
-    return {"steps": spec.steps, "tokens": ended.tokens, "parameters": parameters, **loop.rounded(told)}
+    return {"steps": spec.steps, "tokens": ended.tokens, "parameters": parameters, **round_values(told)}
 
 
 def plan(spec: UnlearnSpec, inputs: dict[str, Path], how: Run) -> Course:

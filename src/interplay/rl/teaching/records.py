@@ -21,6 +21,7 @@ from interplay.rl.teaching.student import Asked, Lines
 from interplay.schema.teach import TeachSpec
 from interplay.store.artifact import read_json, write_atomic
 from interplay.store.generator import generator
+from interplay.store.metrics import round_values
 
 PROPOSALS = pa.schema(
     [
@@ -124,4 +125,4 @@ def summary(lines: list[dict[str, Any]]) -> dict[str, Any]:
     ends = {"first": lines[:tenth], "last": lines[-tenth:]}
     means = {f"{name}_{end}": sum(line[name] for line in some) / len(some) for end, some in ends.items() for name in MEANS}
     counts = {"steps": len(lines), "promoted": int(sum(line["promoted"] for line in lines)), "proposal_tokens": written}
-    return {**counts, **totals, **{name: float(f"{value:.7g}") for name, value in means.items()}}
+    return {**counts, **totals, **round_values(means)}
