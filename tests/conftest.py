@@ -14,7 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from interplay.schema.terminal import log_to_stderr
 from interplay.store.state import last_save
+
+log_to_stderr()  # the tests are an entry point of their own
 
 ROOT = Path(__file__).parent.parent
 BEHIND = ["nice", "-n", "5"]

@@ -1,8 +1,8 @@
 """What Snakemake's main process does around the jobs. Never run in a job or a dry run."""
 
+import logging
 import os
 import shutil
-import sys
 from typing import cast
 
 from interplay.schema.base import UserError
@@ -14,6 +14,8 @@ from interplay.study.graph import Graph
 from interplay.study.plan import Plan
 from interplay.track import live, payloads
 
+LOG = logging.getLogger(__name__)
+
 
 def start(graph: Graph) -> None:
     """Before the first job. What comes from outside must be in its place; what DVC has of payloads that are needed and not here
@@ -24,7 +26,7 @@ def start(graph: Graph) -> None:
         graph.write_stages()
         _fetch(graph)
     except UserError as error:
-        print(f"interplay: {error}", file=sys.stderr)
+        LOG.error("interplay: %s", error)
         raise SystemExit(2) from None
     live.begin(graph.plans, graph.results)
 
@@ -43,7 +45,7 @@ def succeed(graph: Graph) -> None:
         if os.environ.get(payloads.SWITCH) != "0":
             payloads.add(graph.results, graph.plans)
     except (UserError, OSError) as error:
-        say(f"interplay: not stored: {error}; the study stands, and `interplay store push` tries again", error=True)
+        LOG.warning("interplay: not stored: %s; the study stands, and `interplay store push` tries again", error)
     live.finish()
 
 
@@ -65,7 +67,7 @@ def _fetch(graph: Graph) -> None:
     count = payloads.fetch(graph.partial)
     for folder in graph.partial:
         artifact.check(folder)
-    print(f"interplay: {count} files of {len(graph.partial)} stages fetched from DVC", file=sys.stderr)
+    LOG.info("interplay: %s files of %s stages fetched from DVC", count, len(graph.partial))
 
 
 def partial_page(graph: Graph, plan: Plan) -> str:

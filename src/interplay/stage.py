@@ -6,6 +6,7 @@ anything was saved."""
 
 import argparse
 import contextlib
+import logging
 import os
 import platform
 import resource
@@ -23,9 +24,11 @@ from interplay.schema.base import Model, PermanentError, UserError, parse
 from interplay.schema.digest import digest
 from interplay.schema.kinds import KINDS, read_by
 from interplay.schema.run import Run
-from interplay.schema.terminal import say
+from interplay.schema.terminal import log_to_stderr
 from interplay.store import artifact, earlier, environment, gpus, metrics, peak, requeue, stop
 from interplay.work import make
+
+LOG = logging.getLogger(__name__)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--results", type=Path, default=Path("results"))
     run.add_argument("--log", type=Path, help="also write everything said to this file")
     args = parser.parse_args(argv)
+    log_to_stderr()
     with _log(args.log):
         return _guarded(args.results, args.digest)
 
@@ -52,26 +56,26 @@ def _guarded(results: Path, digest: str) -> int:
     except stop.StoppedError as stopped:
         stop.deafen()
         code, later = requeue.after_stop(before, requeue.marks(results, digest))
-        return _say(code, f"{stopped}; {later}")
+        return _fail(code, f"{stopped}; {later}")
     except UserError as error:
-        return _say(2, str(error))
+        return _fail(2, str(error))
     except PermanentError as error:
         artifact.write_json(artifact.find(results, digest) / "failure.json", {"message": str(error)})
-        return _say(3, str(error))
+        return _fail(3, str(error))
     except OSError as error:
-        return _say(
+        return _fail(
             1, f"{error.filename or results}: {error.strerror or error}; the stage goes on from its last save when started again"
         )
     except workers.WorkerError as error:
-        return _say(1, str(error))
+        return _fail(1, str(error))
     except Exception:
-        say(traceback.format_exc(), end="", error=True)
+        LOG.error("%s", traceback.format_exc().rstrip())
         return 1
 
 
-def _say(code: int, message: str) -> int:
+def _fail(code: int, message: str) -> int:
     stop.deafen()
-    say(f"interplay: {message}", error=True)
+    LOG.error("interplay: %s", message)
     return code
 
 
@@ -86,7 +90,7 @@ def run_stage(out: Path) -> None:
         how = parse(Run, stage["run"], f"{out / 'stage.json'}: run")
         inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
         _limit_threads(how.threads)
-        say(f"{stage['label']} [{stage['kind']} {stage['digest']}]", error=True)
+        LOG.info("%s [%s %s]", stage["label"], stage["kind"], stage["digest"])
         made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
         metrics.telemetry(out, attempts=_attempts(out) + 1, host=platform.node(), **made_by)
         with gpus.dealt(how.gpus), peak.watching() as memory:

@@ -18,6 +18,7 @@ from typing import Any
 from interplay.schema.base import Model, PermanentError, UserError, parse
 from interplay.schema.kinds import KINDS
 from interplay.schema.run import Run
+from interplay.schema.terminal import log_to_stderr
 from interplay.store import artifact, environment, metrics, stop, worker
 
 JOB = "job.json"
@@ -30,6 +31,7 @@ started them ends the rest."""
 
 def main(argv: list[str] | None = None) -> None:
     """Do this process's part and leave the outcome. Ends the process."""
+    log_to_stderr()
     parser = argparse.ArgumentParser(prog="python -m interplay.work", description=__doc__)
     parser.add_argument("handover", type=Path)
     parser.add_argument("--lifeline", action="store_true", help="end at once when standard input ends: whoever started this died")

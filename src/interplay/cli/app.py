@@ -1,6 +1,7 @@
 """The program `interplay`: its commands by the moment at which they are wanted, its help, and its exit codes."""
 
 import importlib
+import logging
 import sys
 from typing import Any, NamedTuple
 
@@ -9,7 +10,9 @@ from typer.core import TyperGroup
 
 from interplay.cli.common import Command, Help
 from interplay.schema.base import UserError, nearest, shown
-from interplay.schema.terminal import say
+from interplay.schema.terminal import log_to_stderr
+
+LOG = logging.getLogger(__name__)
 
 WIDEST = 110
 """Columns that help text takes at most."""
@@ -109,6 +112,7 @@ def find_command(name: str) -> Command:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point. Exit code 2 with one line for whatever the user can mend."""
+    log_to_stderr()
     words = sys.argv[1:] if argv is None else argv
     program: Any = typer.main.get_command(app)
     try:
@@ -117,15 +121,15 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         return int(program.main(words, prog_name="interplay", standalone_mode=False) or 0)
     except UserError as error:
-        say(f"interplay: {error}", error=True)
+        LOG.error("interplay: %s", error)
         return 2
     except typer.TyperException as error:
-        say(f"interplay: {_usage_line(error, words)}", error=True)
+        LOG.error("interplay: %s", _usage_line(error, words))
         return 2
     except OSError as error:
         if error.filename is None:  # not about a file that one could free, name otherwise or put there
             raise
-        say(f"interplay: {error.filename}: {error.strerror}", error=True)
+        LOG.error("interplay: %s: %s", error.filename, error.strerror)
         return 2
 
 

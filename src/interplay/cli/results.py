@@ -1,5 +1,6 @@
 """Commands that read results: `interplay report`, `explain`, `show`, `lineage` and `compare`."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -25,6 +26,8 @@ from interplay.schema.base import UserError
 from interplay.schema.metric import check_metric
 from interplay.schema.metric import names as metric_names
 from interplay.schema.terminal import say
+
+LOG = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from interplay.schema.report import ReportSpec
@@ -90,7 +93,7 @@ def explain_cell(
     spec, stages = report_spec(plan), as_json(plan)
     asked = match(spec, stages, table, row, column, metric)
     if where := find_elsewhere(plan):
-        say(f"nothing of {plan.study} at scale {plan.scale} yet; {where}", error=True)
+        LOG.warning("nothing of %s at scale %s yet; %s", plan.study, plan.scale, where)
     say(explain(spec, plan.report, stages, RESULTS, asked, seed), end="")
 
 

@@ -1,5 +1,6 @@
 """Commands on stages that run or ran: `interplay watch`, `interplay debug` and `interplay efficiency`."""
 
+import logging
 import shutil
 import tempfile
 import traceback
@@ -27,6 +28,8 @@ from interplay.cli.common import (
 )
 from interplay.schema.base import PermanentError, UserError
 from interplay.schema.terminal import say
+
+LOG = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from interplay.study.plan import Plan
@@ -127,7 +130,7 @@ def debug_stage(
         _remove_scratch(scratch, into)
         raise
     if failed:
-        say(f"failed; what it wrote lies in {out}", error=True)
+        LOG.error("failed; what it wrote lies in %s", out)
         raise typer.Exit(failed)
     if steps is not None or not artifact.done(recorded):
         say(f"made in {out}; {'a stage of its own' if steps is not None else 'no record'}, nothing to compare with")
@@ -155,15 +158,15 @@ def _make_stage(out: Path, debugger: bool) -> int:
         if debugger:
             import pdb
 
-            say(traceback.format_exc(), end="", error=True)
+            LOG.error("%s", traceback.format_exc().rstrip())
             pdb.post_mortem(error.__traceback__)
             return 1
         if isinstance(error, UserError) and error.__cause__ is None:
             raise
         if isinstance(error, PermanentError):
-            say(f"interplay: {error}", error=True)
+            LOG.error("interplay: %s", error)
             return 3
-        say(traceback.format_exc(), end="", error=True)
+        LOG.error("%s", traceback.format_exc().rstrip())
         return 1
 
 

@@ -1,5 +1,6 @@
 """Text that others wrote, such as a completion or a line of a data file, shown on a terminal without being obeyed by it."""
 
+import logging
 import re
 import sys
 
@@ -13,6 +14,23 @@ def visible(text: str) -> str:
     return _ORDERS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def say(text: str, end: str = "\n", error: bool = False) -> None:
-    """Print text, visibly; `error`: to standard error."""
-    print(visible(text), end=end, file=sys.stderr if error else sys.stdout, flush=error)
+def say(text: str, end: str = "\n") -> None:
+    """Print a result that was asked for, visibly."""
+    print(visible(text), end=end)
+
+
+class StderrHandler(logging.Handler):
+    """Messages as plain lines on what is standard error at the moment: a stage's log takes its place while the stage runs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message, visibly."""
+        print(visible(self.format(record)), file=sys.stderr, flush=True)
+
+
+def log_to_stderr() -> None:
+    """Called by each entry point, once or more: what the modules of `interplay` log reaches standard error."""
+    logger = logging.getLogger("interplay")
+    if not any(isinstance(handler, StderrHandler) for handler in logger.handlers):
+        logger.addHandler(StderrHandler())
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

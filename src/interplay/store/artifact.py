@@ -9,16 +9,18 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import platform
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from interplay.schema.base import UserError
 from interplay.store import worker
+
+LOG = logging.getLogger(__name__)
 
 NOT_PAYLOAD = {"record.json", "telemetry.json", "stage.json", "failure.json", "lease", ".snakemake_timestamp", "resume", "state"}
 NOT_PAYLOAD |= {"report.html"}  # a view: it shows hours and hosts, and `interplay report` makes it again
@@ -112,7 +114,7 @@ def lease(out: Path) -> Iterator[None]:
         except BlockingIOError:
             handle.seek(0)
             holder = handle.read() or "another process"
-            print(f"interplay: {out}: {holder} is at work on it; waiting for its record", file=sys.stderr, flush=True)
+            LOG.info("interplay: %s: %s is at work on it; waiting for its record", out, holder)
             fcntl.flock(handle, fcntl.LOCK_EX)
         handle.truncate(0)
         handle.write(f"process {os.getpid()} on {platform.node()}")

@@ -4,6 +4,7 @@ There is a lock (flock) for each GPU in a folder of this user. Who holds it has 
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from interplay.schema.base import UserError, plural
-from interplay.schema.terminal import say
+
+LOG = logging.getLogger(__name__)
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TOOL = "nvidia-smi"
@@ -69,7 +71,7 @@ def _taken(held: contextlib.ExitStack, there: dict[str, str], count: int) -> lis
                 held.enter_context(trying.pop_all())
                 return free
         if not told:
-            say(f"waits for {plural(count, 'GPU')}: other stages have them", error=True)
+            LOG.info("waits for %s: other stages have them", plural(count, "GPU"))
             told = True
         time.sleep(LOOK)
 

@@ -2,6 +2,7 @@
 (rate and ETA; for people, never part of a result). Of several processes of a stage the first alone tells."""
 
 import json
+import logging
 import os
 import sys
 import time
@@ -11,6 +12,8 @@ from typing import Any
 
 from interplay.store import worker
 from interplay.store.artifact import read_json, write_atomic, write_json
+
+LOG = logging.getLogger(__name__)
 
 
 class Metrics:
@@ -79,7 +82,7 @@ class Progress:
         self.started = self.last = time.monotonic()
         self.every = 10.0 if sys.stderr.isatty() else 60.0
         if done and worker.first():
-            print(f"going on from {done}/{total} {unit}", file=sys.stderr, flush=True)
+            LOG.info("going on from %s/%s %s", done, total, unit)
 
     def update(self, done: int, force: bool = False, **shown: float) -> None:
         """`done` of `total` units are finished; `shown` are values worth seeing on the line."""
@@ -90,4 +93,4 @@ class Progress:
         rate = (done - self.start_done) / max(now - self.started, 1e-9)
         left = (self.total - done) / rate if rate > 0 else 0.0
         values = "".join(f" {key} {value:.4g}" for key, value in shown.items())
-        print(f"{done}/{self.total} {self.unit}, {rate:.3g}/s, {left:.0f} s left{values}", file=sys.stderr, flush=True)
+        LOG.info("%s/%s %s, %.3g/s, %.0f s left%s", done, self.total, self.unit, rate, left, values)

@@ -3,8 +3,8 @@
 The main process plans; a job, which parses the Snakefile again, reads its own `stage.json` and nothing else, so that editing a
 study while a cluster run is in flight harms nothing."""
 
+import logging
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,14 @@ from interplay.schema.kinds import read_by
 from interplay.schema.report import ReportSpec
 from interplay.schema.run import Run
 from interplay.schema.site import Site
+from interplay.schema.terminal import log_to_stderr
 from interplay.store import artifact, commit
 from interplay.study import compose, kept, relay, site
 from interplay.study.expand import expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import payloads
+
+LOG = logging.getLogger(__name__)
 
 
 def plan_study(configs: Path, study: str, scale: str) -> Plan:
@@ -175,6 +178,7 @@ def _link_study(results: Path, plan: Plan, top: Path) -> Path:
 
 def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
     """What the Snakefile calls. Whatever is wrong with the studies leaves by one line and exit code 2, before any job."""
+    log_to_stderr()
     results = Path("results")
     if not main_process:
         relay.pass_on(root / "configs")
@@ -193,7 +197,7 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
             payloads.obtainable(folder)
         return graph
     except UserError as error:
-        print(f"interplay: {error}", file=sys.stderr)
+        LOG.error("interplay: %s", error)
         raise SystemExit(2) from None
 
 

@@ -4,6 +4,7 @@ Both end in the same idempotent `Mirror`, under one lock, so it does not matter 
 Nothing is opened before the first job or the end, and nothing at all where everything is mirrored already. Tracking never fails a
 study: after an error there is one line, then silence for some minutes; `interplay track sync` completes the store later."""
 
+import logging
 import os
 import threading
 import time
@@ -11,12 +12,13 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from interplay.schema.terminal import say
 from interplay.study.plan import Plan
 from interplay.track import marker
 from interplay.track.found import STOPPED, Found, last_words, times
 from snakemake_logger_plugin_mlflow import redact, store
 from snakemake_logger_plugin_mlflow.events import Job
+
+LOG = logging.getLogger(__name__)
 
 PAUSE = 300.0
 """Seconds of silence after an error."""
@@ -107,7 +109,7 @@ class Live:
                 if not self.warned:
                     self.warned = True
                     said = f"mlflow: {redact.reason(self.uri, error)}; the study goes on, complete it with `interplay track sync`"
-                    say(said, error=True)
+                    LOG.warning("%s", said)
 
 
 def seen(job: Job) -> Found:
