@@ -151,6 +151,7 @@ INERT: dict[str, str] = {
         for leaf in ("prefer: PreferSpec", "unlearn: UnlearnSpec", "reward_model: RewardModelSpec")
     },
     "rl: RLSpec.max_prompt_length": "refuses what is longer, and changes nothing else",
+    "reward_model: RewardModelSpec.margin": "the pairs of these runs differ in their answers, and scores are of steps",
     "rl: Method.paper": "says where settings come from",
     "rl: RetryEpisode.always": "is of right answers, which an untrained model does not give",
     "evaluate: Verify.operator": "is of right steps, which an untrained model does not write",
