@@ -117,3 +117,13 @@ def test_the_commit_is_that_of_the_folder_we_stand_in(tmp_path: Path, monkeypatc
 def test_a_line_of_metrics_that_is_being_written_does_not_count_yet(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
     assert read(tmp_path) == [{"step": 1, "loss": 2.0}]
+
+
+def test_who_reads_a_file_while_it_is_replaced_reads_the_old_one_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    artifact.write_atomic(path, b"old")
+    with open(path, "rb") as reader:
+        artifact.write_atomic(path, b"new and longer")
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new and longer"
+    assert list(tmp_path.iterdir()) == [path]
