@@ -17,6 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     scale_argument(parser)
     parser.add_argument("--full", action="store_true", help="explain every new stage and name every field that differs")
     parser.add_argument("--stages", action="store_true", help="list every stage with its state")
+    parser.add_argument("--specs", action="store_true", help="every stage with all its settings, as JSON, one stage a line")
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.add_argument("--against", metavar="REV", help="compare with the lock of another commit, tag or branch")
     parser.add_argument("--max-gpu-hours", type=amount, metavar="H", help="exit 2 when what is to do needs more GPU-hours")
@@ -26,7 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     locks = parser.add_argument_group("locks")
     locks.add_argument("--all", action="store_true", help="every study at every scale")
     locks.add_argument("--write", action="store_true", help="write configs/plans/<study>.<scale>.lock.json")
-    locks.add_argument("--check", action="store_true", help="fail when a lock is not what the configs say")
+    locks.add_argument(
+        "--check", action="store_true", help="fail when a lock is not what the configs say; names a field that differs"
+    )
 
 
 def _counts(text: str) -> list[int]:
@@ -48,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     plans = [plan_study(CONFIGS, study, scale) for study, scale in pairs]
     stale = [plan for plan in plans if args.check and not plan.locked(CONFIGS)]
     if stale:
-        raise UserError(f"{stale[0].lock_path(CONFIGS)}: not what the configs say; run `make locks` and commit it")
+        path, why = stale[0].lock_path(CONFIGS), _differs(stale[0])
+        raise UserError(f"{path}: not what the configs say{f' ({why})' if why else ''}; run `make locks` and commit it")
     for plan in plans:
         if args.write and plan.write_lock(CONFIGS):
             say(f"wrote {plan.lock_path(CONFIGS)}")
@@ -57,22 +61,35 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _differs(plan: Plan) -> str:
+    """How the plan differs from the lock in the working tree; empty where it does not, or there is none."""
+    from interplay.study import against
+
+    locked = against.of_working_tree(plan, CONFIGS, RESULTS)
+    return against.summary(locked, plan) if locked else ""
+
+
 def _show(plan: Plan, args: argparse.Namespace) -> None:
     """Print the overview (or the comparison), then refuse what exceeds a limit."""
     from interplay.cli import plan_text
     from interplay.study import against, estimate, overview, schedule
 
     if args.against is not None:
-        old = against.lock_of(plan, CONFIGS, args.against)
-        found = against.compare(old, {digest: stage.as_json() for digest, stage in plan.stages.items()})
-        say(json.dumps(against.as_json(found), indent=1) if args.json else plan_text.differences(found, args.against, args.full))
+        old = against.of_commit(plan, CONFIGS, RESULTS, args.against)
+        found = against.compare(old.stages, {digest: stage.as_json() for digest, stage in plan.stages.items()})
+        said = {**against.as_json(found), "lacking": old.lacking}
+        say(json.dumps(said, indent=1) if args.json else plan_text.differences(found, old, args.full))
         return
+    if args.specs:
+        say(plan.whole(), end="")
+        return
+    stale = _differs(plan)
     seen = overview.look(plan, CONFIGS, RESULTS, args.full)
     on = [schedule.on_gpus(plan, seen.estimate, gpus) for gpus in args.gpus]
     if args.json:
-        say(json.dumps({**overview.as_json(seen), "on_gpus": [one._asdict() for one in on]}, indent=1))
+        say(json.dumps({**overview.as_json(seen), "not_locked": stale, "on_gpus": [one._asdict() for one in on]}, indent=1))
     else:
-        say("\n".join([plan_text.overview(seen, args.full, args.stages), *plan_text.schedules(on)]))
+        say("\n".join([plan_text.overview(seen, args.full, args.stages, stale), *plan_text.schedules(on)]))
     estimate.refuse(f"plan {plan.study} at scale {plan.scale}", seen.estimate, args.max_gpu_hours, args.max_hours)
     if args.strict_code and seen.drifted:
         raise UserError(f"--strict-code: finished stages were made by other sources: {', '.join(seen.drifted)}")
