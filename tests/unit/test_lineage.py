@@ -1,4 +1,3 @@
-import json
 import re
 import string
 import xml.etree.ElementTree as ET
@@ -14,14 +13,15 @@ from matplotlib.textpath import TextToPath
 
 from interplay.report import collapse, diagram, fit
 from interplay.report.diagram import Edge, Node
+from interplay.study import catalog
+from interplay.study.graph import plan_study
 
 SVG = "{http://www.w3.org/2000/svg}"
 STUDIES = ["edge.laptop", "edge_bases.laptop", "ladder.laptop", "quickstart.smoke"]
 
 
 def stages_of(study: str) -> dict[str, dict[str, Any]]:
-    lock = json.loads((ROOT / f"configs/plans/{study}.lock.json").read_text())
-    return {stage["digest"]: stage for stage in lock["stages"]}
+    return catalog.as_json(plan_study(ROOT / "configs", *study.split(".")))
 
 
 def picture(study: str, **states: str) -> tuple[dict[str, Node], list[Edge]]:

@@ -14,9 +14,18 @@ from interplay.schema.kinds import KINDS
 from interplay.schema.leaves import ABSENT, departures, difference, leaves
 from interplay.schema.rl import RLSpec
 from interplay.store import state
+from interplay.study import catalog
+from interplay.study import state as state_of_plans
+from interplay.study.graph import plan_study
 
 LOCKS = sorted((ROOT / "configs/plans").glob("*.lock.json"))
-EDGE = json.loads((ROOT / "configs/plans/edge.laptop.lock.json").read_text())["stages"]
+
+
+def planned(study: str, scale: str) -> list[dict[str, Any]]:
+    return list(catalog.as_json(plan_study(ROOT / "configs", study, scale)).values())
+
+
+EDGE = planned("edge", "laptop")
 
 
 def stage_of(label: str, stages: list[dict[str, Any]] = EDGE) -> dict[str, Any]:
@@ -52,7 +61,7 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.stem)
 def test_what_differs_from_the_defaults_is_enough_to_make_the_whole_spec_again(lock: Path) -> None:
-    for stage in json.loads(lock.read_text())["stages"]:
+    for stage in planned(*lock.name.removesuffix(".lock.json").split(".")):
         if stage["kind"] != "report":
             said = departures(stage["kind"], stage["spec"])
             assert canonical(KINDS[stage["kind"]].spec.model_validate(nested(said))) == stage["spec"], stage["label"]
@@ -91,7 +100,7 @@ def test_a_stage_is_found_by_the_beginning_of_its_digest_or_by_its_path(
 def test_a_path_may_name_the_scale_and_leave_out_a_seed_that_does_not_matter(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    smoke = json.loads((ROOT / "configs/plans/edge.smoke.lock.json").read_text())["stages"]
+    smoke = planned("edge", "smoke")
     digest = stage_of("base/base/seed0", smoke)["digest"]
     assert interplay(capsys, "show", "edge.smoke/rl_edge/base")[1].startswith(f"pretrain {digest}")
     code, _, error = interplay(capsys, "show", "edge/rl_edge/rl")
@@ -100,7 +109,7 @@ def test_a_path_may_name_the_scale_and_leave_out_a_seed_that_does_not_matter(
 
 
 def test_the_scale_of_a_path_may_be_given_beside_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    smoke = json.loads((ROOT / "configs/plans/edge.smoke.lock.json").read_text())["stages"]
+    smoke = planned("edge", "smoke")
     said = interplay(capsys, "show", "edge/rl_edge/base", "--scale", "smoke")[1]
     assert said.startswith(f"pretrain {stage_of('base/base/seed0', smoke)['digest']}")
 
@@ -110,8 +119,7 @@ def shared(project: Path) -> Path:
     """Two locks that call one problem set by names of their own, the other study's first by the alphabet."""
     path = project / "configs/plans/edge.laptop.lock.json"
     lock = json.loads(path.read_text())
-    for stage in lock["stages"]:
-        stage["label"] = stage["label"].replace("data.test", "data.other")
+    lock["stages"] = [line.replace(" data.test", " data.other") for line in lock["stages"]]
     (project / "configs/plans/another.laptop.lock.json").write_text(json.dumps({**lock, "study": "another"}))
     return project
 
@@ -153,9 +161,7 @@ def test_a_name_that_leads_nowhere_is_refused_with_the_nearest(
 
 def test_a_beginning_that_several_stages_share_lists_them(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     digests = {
-        stage["digest"]
-        for path in (ROOT / "configs/plans").rglob("*.lock.json")
-        for stage in json.loads(path.read_text())["stages"]
+        digest for path in (ROOT / "configs/plans").rglob("*.lock.json") for digest in state_of_plans.read_lock(path).stages
     }
     sharing: dict[str, list[str]] = {}
     for digest in sorted(digests):

@@ -188,7 +188,7 @@ def test_what_is_stored_already_costs_no_dvc(origin: Clone, tmp_path: Path) -> N
 
 
 def test_a_project_without_dvc_gets_no_pointers(finished: Laboratory) -> None:
-    assert (finished.folder / "results/studies/quickstart.smoke/plan.lock.json").exists()
+    assert (finished.folder / "results/studies/quickstart.smoke/plan.json").exists()
     assert not list(finished.folder.glob("results/*.dvc"))
     refused = finished.run("interplay", "store", "push", "quickstart")
     assert refused.returncode == 2
@@ -213,4 +213,4 @@ def test_an_export_stands_alone_and_takes_the_place_of_an_older_export_only(fini
     page = (out / "index.html").read_text()
     assert not any(text in page for text in ('src="http', 'href="http', os.uname().nodename))
     records = {path.parent.name for path in out.glob("records/*/*/record.json")}
-    assert records == {stage["digest"] for stage in json.loads((out / "plan.lock.json").read_text())["stages"]}
+    assert records == {stage["digest"] for stage in json.loads((out / "plan.json").read_text())["stages"]}

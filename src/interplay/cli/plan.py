@@ -44,6 +44,7 @@ def plan_stages(
     scale: Scale = None,
     full: Annotated[bool, option("--full", help="explain every new stage and name every field that differs")] = False,
     stages: Annotated[bool, option("--stages", help="list every stage with its state")] = False,
+    specs: Annotated[bool, option("--specs", help="every stage with all its settings, as JSON, one stage a line")] = False,
     as_json: Annotated[bool, option("--json", help="the same as JSON")] = False,
     against: Annotated[
         str | None, option("--against", metavar="REV", help="compare with the lock of another commit, tag or branch")
@@ -62,7 +63,9 @@ def plan_stages(
     gpus: Annotated[str, option("--gpus", metavar="N,...", help="also how long it takes on so many GPUs")] = "",
     every: Annotated[bool, option("--all", help="every study at every scale")] = False,
     write: Annotated[bool, option("--write", help="write configs/plans/<study>.<scale>.lock.json")] = False,
-    check: Annotated[bool, option("--check", help="fail when a lock is not what the configs say")] = False,
+    check: Annotated[
+        bool, option("--check", help="fail when a lock is not what the configs say; name a field")
+    ] = False,
 ) -> None:
     """Expands a study into its stages and says which are new, which exist and which no study needs any more; how many tokens,
     FLOPs and hours the new ones take; and, for each new stage, which existing one is nearest and where it first differs.
@@ -80,7 +83,8 @@ def plan_stages(
     plans = [plan_study(CONFIGS, name, at) for name, at in pairs]
     stale = [plan for plan in plans if check and not plan.locked(CONFIGS)]
     if stale:
-        raise UserError(f"{stale[0].lock_path(CONFIGS)}: not what the configs say; run `make locks` and commit it")
+        path, why = stale[0].lock_path(CONFIGS), _lock_difference(stale[0])
+        raise UserError(f"{path}: not what the configs say{f' ({why})' if why else ''}; run `make locks` and commit it")
     for plan in plans:
         if write and plan.write_lock(CONFIGS):
             say(f"wrote {plan.lock_path(CONFIGS)}")
@@ -88,6 +92,9 @@ def plan_stages(
         return
     if against is not None:
         _show_differences(plans[0], against, full, as_json)
+        return
+    if specs:
+        say(plans[0].whole(), end="")
         return
     seen = _show_overview(plans[0], counts, full, stages, as_json)
     estimate.refuse(f"plan {study} at scale {plans[0].scale}", seen.estimate, max_gpu_hours, max_hours)
@@ -103,25 +110,35 @@ def _gpu_counts(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
+def _lock_difference(plan: "Plan") -> str:
+    """How the plan differs from the lock in the working tree; empty where it does not, or there is none."""
+    from interplay.study import against
+
+    locked = against.of_working_tree(plan, CONFIGS, RESULTS)
+    return against.summary(locked, plan) if locked else ""
+
+
 def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) -> None:
     from interplay.cli import plan_text
     from interplay.study import against
 
-    old = against.lock_of(plan, CONFIGS, revision)
-    found = against.compare(old, {digest: stage.as_json() for digest, stage in plan.stages.items()})
-    say(json.dumps(against.as_json(found), indent=1) if as_json else plan_text.differences(found, revision, full))
+    old = against.of_commit(plan, CONFIGS, RESULTS, revision)
+    found = against.compare(old.stages, {digest: stage.as_json() for digest, stage in plan.stages.items()})
+    listed = {**against.as_json(found), "lacking": old.lacking}
+    say(json.dumps(listed, indent=1) if as_json else plan_text.differences(found, old, full))
 
 
 def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
     from interplay.cli import plan_text
     from interplay.study import overview, schedule
 
+    stale = _lock_difference(plan)
     seen = overview.look(plan, CONFIGS, RESULTS, full)
     on = [schedule.on_gpus(plan, seen.estimate, count) for count in counts]
     if as_json:
-        say(json.dumps({**overview.as_json(seen), "on_gpus": [one._asdict() for one in on]}, indent=1))
+        say(json.dumps({**overview.as_json(seen), "not_locked": stale, "on_gpus": [one._asdict() for one in on]}, indent=1))
     else:
-        show_parts(*plan_text.overview(seen, full, stages), apart=True)
+        show_parts(*plan_text.overview(seen, full, stages, stale), apart=True)
         for line in plan_text.schedules(on):
             say(line)
     return seen

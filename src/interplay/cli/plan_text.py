@@ -8,7 +8,7 @@ from interplay.report.plain import size
 from interplay.report.units import clock, quantity
 from interplay.schema.base import plural
 from interplay.study import cause, drift, estimate
-from interplay.study.against import Differences
+from interplay.study.against import Differences, Locked
 from interplay.study.cause import Cause, Change
 from interplay.study.overview import TO_DO, Overview
 from interplay.study.schedule import Schedule
@@ -23,19 +23,20 @@ HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens",
 SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
 
 
-def overview(seen: Overview, full: bool = False, stages: bool = False) -> list[str | Grid]:
-    """The page: counts and costs by kind, what they come to, what is in the way, why stages are new, and what drifted."""
+def overview(seen: Overview, full: bool = False, stages: bool = False, stale: str = "") -> list[str | Grid]:
+    """The page: counts and costs by kind, what they come to, what is in the way, why stages are new, how it differs from its lock
+    (`stale`), and what drifted."""
     parts = [_sums(seen), _in_the_way(seen)]
     if stages:
         parts.append(_stages(seen))
-    parts += [_why(seen, full), drift.advisory(seen.drifted)]
+    parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], drift.advisory(seen.drifted)]
     return [_wrapped(_heading(seen)), _table(seen), *(_wrapped(part) for part in parts if part)]
 
 
-def differences(found: Differences, revision: str, full: bool = False) -> str:
+def differences(found: Differences, old: Locked, full: bool = False) -> str:
     """A lock of another commit beside this plan."""
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed, {found.same} the same"
-    lines = [f"against {revision}: {counts}"]
+    lines = [f"against {old.name}: {counts}"]
     for sign, stages in (("+", found.added), ("-", found.removed)):
         lines += _capped([f"  {sign} {s['kind']:<9} {s['digest']}  {s['label']}" for s in stages], 10, full)
     groups = cause.grouped(found.changed)
@@ -43,6 +44,8 @@ def differences(found: Differences, revision: str, full: bool = False) -> str:
         lines += _group(group, full, "was")
     if not full and len(groups) > GROUPS:
         lines.append(f"  {len(groups) - GROUPS} more groups; --full shows them")
+    if old.lacking:
+        lines.append(f"  earlier specs are not available: {old.lacking}")
     return _wrapped(lines)
 
 

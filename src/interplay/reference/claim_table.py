@@ -23,10 +23,10 @@ def table(root: Path, papers: tuple[Paper, ...]) -> str:
 
 def of_study(root: Path, study: str) -> list[list[str]]:
     """A row for each claim; one that was judged at several scales has a line for each in its cells."""
-    found = results(root, study)
+    found = {scale: {one["says"]: one for one in result["claims"]} for scale, result in results(root, study).items()}
     rows = []
-    for place, claim in enumerate(claims(root, study, SCALES[0])):
-        judged = {scale: result["claims"][place] for scale, result in found.items()}
+    for claim in claims(root, study, SCALES[0]):
+        judged = {scale: of[claim["says"]] for scale, of in found.items() if claim["says"] in of}
         here = "<br>".join(f"{scale}: {estimate(one)}{_beware(one)}" for scale, one in judged.items())
         verdicts = "<br>".join(_verdict(one) for one in judged.values())
         told = (claim["source"], claim.get("published", ""), here or NOT_RUN, verdicts, claim.get("scale_note", ""))

@@ -8,7 +8,9 @@ from typing import Any
 from interplay.reference import lists
 from interplay.reference.lists import WITHDRAWN, WITHDRAWN_VERDICT
 from interplay.schema.base import UserError, nearest
-from interplay.study.plan import flat_name
+from interplay.schema.digest import canonical
+from interplay.study import compose
+from interplay.study.plan import flat_name, lock_path, parse_lock
 
 SCALES = ("laptop", "gpu", "paper")
 """Scales whose results count, as they are shown. At smoke nothing is learnt."""
@@ -25,7 +27,7 @@ def results(root: Path, study: str) -> dict[str, dict[str, Any]]:
     matches no claim."""
     found = {}
     for scale in SCALES:
-        result, lock = _read(result_path(root, study, scale)), _read(lock_path(root, study, scale))
+        result, lock = _read(result_path(root, study, scale)), _read(_lock(root, study, scale))
         if result and lock and result["report"] == lock["report"]:
             found[scale] = {**result, "claims": _judged(root, study, scale, result["claims"]), "contrasts": _renamed(result)}
     return found
@@ -70,9 +72,8 @@ def _renamed(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def claims(root: Path, study: str, scale: str) -> list[dict[str, Any]]:
-    """The claims of the committed plan, run or not."""
-    lock = _read(lock_path(root, study, scale))
-    return next((stage["spec"]["claims"] for stage in lock.get("stages", []) if stage["digest"] == lock["report"]), [])
+    """The claims of a study, run or not."""
+    return [canonical(claim) for claim in compose.load(root / "configs", study, scale)[0].claims]
 
 
 def stale(root: Path) -> list[str]:
@@ -84,11 +85,11 @@ def stale(root: Path) -> list[str]:
 def _stale(root: Path, path: Path) -> list[str]:
     result = _read(path)
     study, scale = result["study"], result["scale"]
-    lock = _read(lock_path(root, study, scale))
+    lock = _read(_lock(root, study, scale))
     if path != result_path(root, study, scale) or not lock:
         return [f"{path.relative_to(root)}: no study {study} is planned at scale {scale} under that name; remove it"]
     of_result = {digest for digests in result.get("stages", {}).values() for digest in digests.split()}
-    of_lock = {stage["digest"] for stage in lock["stages"]}
+    of_lock = set(parse_lock(lock).stages)
     if result["report"] != lock["report"] or not of_result <= of_lock:
         wrong = f"is of report {result['report']}, and the plan now has {lock['report']}"
     elif absent := [key for key in KEYS if key not in result]:
@@ -109,9 +110,8 @@ def result_path(root: Path, study: str, scale: str) -> Path:
     return root / "docs" / "results" / f"{flat_name(study, scale)}.json"
 
 
-def lock_path(root: Path, study: str, scale: str) -> Path:
-    """The committed plan."""
-    return root / "configs" / "plans" / f"{study}.{scale}.lock.json"
+def _lock(root: Path, study: str, scale: str) -> Path:
+    return lock_path(root / "configs", study, scale)
 
 
 def _read(path: Path) -> dict[str, Any]:

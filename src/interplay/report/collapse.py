@@ -1,5 +1,5 @@
 """From stages to the few boxes of a picture: what differs only in its seed, as shards do, and evaluations alike but for their
-model, are one box. Stages are JSON, as in a lock's line, a `stage.json` or a record: {digest, kind, spec, deps, label if
+model, are one box. Stages are JSON, as in a plan, a `stage.json` or a record: {digest, kind, spec, deps, label if
 known}."""
 
 import hashlib

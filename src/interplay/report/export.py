@@ -1,4 +1,4 @@
-"""A finished study as one folder that explains itself: page, answers, records, lock, settings, environment, checksums."""
+"""A finished study as one folder that explains itself: page, answers, records, plan, settings, environment, checksums."""
 
 import importlib.metadata
 import os
@@ -27,7 +27,7 @@ index.html         the report; opens offline in any browser
 claims.json        what was asserted, tested, and the verdicts
 tables/            every table as CSV, Markdown and LaTeX
 figures/           every figure as PNG and SVG
-plan.lock.json     every stage: kind, settings, dependencies, digest
+plan.json          every stage: kind, settings, dependencies, digest
 records/           <kind>/<digest>/record.json: what each stage measured, with the checksums of the files it made; beside it
                    what tables are made from: counts per prompt, keys of problem sets, curves. No weights, no completions
 settings/          the study's and the scale's YAML, as written
@@ -36,7 +36,7 @@ export.json        study, scale, digest of the report, commit, Python, kind of m
 SHA256SUMS         check with `sha256sum -c SHA256SUMS`
 
 To make it again, in a checkout of Interplay at the commit that export.json names:
-`snakemake all --config study={study} scale={scale}`. A stage whose digest is in plan.lock.json is the same stage.
+`snakemake all --config study={study} scale={scale}`. A stage whose digest is in plan.json is the same stage.
 """
 
 

@@ -33,7 +33,7 @@ class Cost(NamedTuple):
 
 
 def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
-    """Planned cost by digest of stages in JSON (`kind`, `spec`, `deps`; dependencies first): lines of a lock, stage.json, or
+    """Planned cost by digest of stages in JSON (`kind`, `spec`, `deps`; dependencies first): stage.json or
     records, of which a source's tells its parameters. A dependency that is not among them is unknown."""
     found: dict[str, Cost] = {}
     for digest, stage in stages.items():

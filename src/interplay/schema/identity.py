@@ -1,4 +1,4 @@
-"""The identity of a stage that stands written as JSON (stage.json, a record, a line of a lock), whichever version of the code
+"""The identity of a stage that stands written as JSON (stage.json, a record, a line of plan.json), whichever version of the code
 wrote it."""
 
 import hashlib

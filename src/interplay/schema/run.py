@@ -70,5 +70,5 @@ class Run(Model):
         return self.memory_mb * self.processes
 
     def stated(self) -> dict[str, Any]:
-        """What differs from the defaults, as JSON: all that a lock or a `stage.json` says."""
+        """What differs from the defaults, as JSON: all that a `stage.json` says."""
         return self.model_dump(exclude_defaults=True)

@@ -1,14 +1,16 @@
 """Every stage that this project knows of, by digest: from the committed locks, and from what lies in results/. And the names by
-which people ask for one: a digest's beginning, `digest@step`, or a path such as `edge/rl_edge/seed0/rl`."""
+which people ask for one: a digest's beginning, `digest@step`, or a path such as `edge/rl_edge/seed0/rl`. Locks leave specs out:
+a stage that is asked for gets its own, and those of all that it rests on, from results/ or by planning a study that has it."""
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from interplay.schema.base import UserError, nearest
 from interplay.schema.report import ReportSpec
 from interplay.store import artifact
-from interplay.study import compose
+from interplay.study import compose, rebuild, state
 from interplay.study.graph import plan_study
 from interplay.study.plan import Plan
 
@@ -21,9 +23,10 @@ class Catalog(NamedTuple):
     """What is known of all stages."""
 
     stages: Stages
-    """By digest: kind, spec, deps, versions, and label and run where known."""
+    """By digest: kind, deps and label; spec, versions and run where known."""
     locks: dict[str, list[str]]
     """Digest -> the locks (`study.scale`) that contain it."""
+    results: Path
     labels: dict[str, dict[str, str]]
     """Digest -> what each of these calls it: studies that share a stage may give it names of their own."""
 
@@ -44,30 +47,31 @@ def read(configs: Path, results: Path) -> Catalog:
     locks: dict[str, list[str]] = {}
     labels: dict[str, dict[str, str]] = {}
     for path in sorted((configs / "plans").rglob("*.lock.json")):
-        lock = artifact.read_json(path)
-        for stage in lock["stages"]:
-            stages.setdefault(stage["digest"], stage)
-            name = f"{lock['study']}.{lock['scale']}"
-            locks.setdefault(stage["digest"], []).append(name)
-            labels.setdefault(stage["digest"], {})[name] = stage.get("label", "")
+        lock = state.read_lock(path)
+        name = f"{lock.study}.{lock.scale}"
+        for digest, stage in lock.stages.items():
+            stages.setdefault(digest, stage)
+            locks.setdefault(digest, []).append(name)
+            labels.setdefault(digest, {})[name] = stage.get("label", "")
     for name in ("stage.json", "record.json"):
         for path in sorted(results.glob(f"*/*/{name}")):
             if path.parent.name not in stages:
                 stage = artifact.read_json(path)
                 stages[stage["digest"]] = {"label": "", **stage}
-    return Catalog(stages, locks, labels)
+    return Catalog(stages, locks, results, labels)
 
 
 def resolve(text: str, catalog: Catalog, configs: Path, scale: str) -> Ref:
     """The stage that `text` names; `scale` is that of a path that names none. A study named so joins the catalog, locked or not,
     and its labels are those that are shown; of a digest's neighbours those on which all studies that hold it agree.
 
-    Raises UserError when none or several match."""
+    Raises UserError when none or several match, and when nothing has the spec of the one that does."""
     name = text.strip().removeprefix("results/").removeprefix("by-name/").rstrip("/")
     digest = re.fullmatch(r"(?:[a-z]+/)?([0-9a-f]{2,12})(?:@(\d+))?", name)
     found = [known for known in catalog.stages if digest and known.startswith(digest[1])]
     if digest and len(found) == 1:
         _call(catalog, catalog.locks.get(found[0], []))
+        _specify(catalog, found[0], configs)
         return Ref(found[0], int(digest[2]) if digest[2] else None)
     if found:
         listed = ", ".join(f"{known} ({catalog.stages[known]['label']})" for known in sorted(found)[:FEW])
@@ -82,6 +86,51 @@ def resolve(text: str, catalog: Catalog, configs: Path, scale: str) -> Ref:
     plan = plan_study(configs, *study)
     catalog.stages.update(as_json(plan))
     return Ref(_named(plan, path, text), int(step) if step.isdecimal() else None)
+
+
+def ancestors(digest: str, stages: Mapping[str, dict[str, Any]]) -> Stages:
+    """The stage and all that it rests on, dependencies first; a dependency that `stages` lacks is left out."""
+    found: Stages = {}
+
+    def visit(ref: str) -> None:
+        at = artifact.split_ref(ref)[0]
+        if at in found or at not in stages:
+            return
+        for dep in stages[at]["deps"].values():
+            visit(dep)
+        found[at] = stages[at]
+
+    visit(digest)
+    return found
+
+
+def _specify(catalog: Catalog, digest: str, configs: Path) -> None:
+    """Give the stage, and all that it rests on, their specs: from results/, else by planning the first study whose lock has the
+    stage, else by planning that study as it was committed. What has none after that leaves the catalog, as if no lock had it.
+
+    Raises UserError when the stage itself has none."""
+    study, _, scale = catalog.locks.get(digest, [""])[0].rpartition(".")
+    sources: list[Callable[[], Mapping[str, dict[str, Any]]]] = [
+        lambda: {one: made for one in lacking if (made := state.written(catalog.results, catalog.stages[one]["kind"], one))},
+        lambda: as_json(plan_study(configs, study, scale)),
+        lambda: rebuild.last_agreed(study, scale, configs)[1],
+    ]
+    why = ""
+    for source in sources:
+        lacking = [one for one, stage in ancestors(digest, catalog.stages).items() if "spec" not in stage]
+        if not lacking:
+            return
+        try:
+            known = source()
+        except UserError as error:
+            why = f": {error}"
+        else:
+            catalog.stages.update({one: {**known[one], **catalog.stages[one]} for one in lacking if one in known})
+    for one, stage in ancestors(digest, catalog.stages).items():
+        if "spec" not in stage:
+            del catalog.stages[one]
+    if digest not in catalog.stages:
+        raise UserError(f"{digest}: a stage of {study} at scale {scale}, whose spec is not available{why}")
 
 
 def _call(catalog: Catalog, locks: list[str]) -> None:

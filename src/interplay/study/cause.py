@@ -129,10 +129,11 @@ class Comparison:
         return OTHER_ROLE if old is None or new is None else self.distance(old, new)
 
     def leaves(self, digest: str) -> frozenset[tuple[str, str]]:
-        """(dotted path, value as JSON) of every leaf of a stage's spec and of its versions."""
+        """(dotted path, value as JSON) of every leaf of a stage's spec and of its versions; none where the spec is not known."""
         if digest not in self._leaves:
             stage = self.library.get(digest)
-            self._leaves[digest] = frozenset((path, json.dumps(value)) for path, value in _walk(stage)) if stage else frozenset()
+            walked = _walk(stage) if stage is not None and "spec" in stage else ()
+            self._leaves[digest] = frozenset((path, json.dumps(value)) for path, value in walked)
         return self._leaves[digest]
 
     def changes(self, old: str, new: str) -> list[Change]:
@@ -140,6 +141,8 @@ class Comparison:
         there, here = self.library.get(old), self.library.get(new)
         if there is None or here is None:
             return []
+        if "spec" not in there or "spec" not in here:
+            return list(self._inputs(there["deps"], here["deps"]))
         own = list(_fields(dict(self.leaves(old)), dict(self.leaves(new))))
         return own + list(self._inputs(there["deps"], here["deps"]))
 

@@ -119,7 +119,7 @@ def _roots(
     now = {digest for digest, one in open_stages.items() if one.state == "running" or _days(results, digest, one) < days}
     waiting: dict[str, list[str]] = {}
     for digest in open_stages:
-        for dep in (library.get(digest) or {"deps": {}})["deps"].values():
+        for dep in library.deps(digest).values():
             waiting.setdefault(split_ref(dep)[0], []).append(digest)
     todo = list(now)
     while todo:
@@ -138,7 +138,7 @@ def _inputs(roots: set[str], library: Library) -> set[str]:
         digest = todo.pop()
         if digest not in seen:
             seen.add(digest)
-            todo += [split_ref(dep)[0] for dep in (library.get(digest) or {"deps": {}})["deps"].values()]
+            todo += [split_ref(dep)[0] for dep in library.deps(digest).values()]
     return seen
 
 

@@ -1,6 +1,6 @@
 """What is kept of a finished study apart from its payloads: small, and the same bytes wherever the study was made.
 
-`results/studies/<study>.<scale>/` holds the lock and, of every stage, the record and the files that a report reads (KINDS:
+`results/studies/<study>.<scale>/` holds the plan and, of every stage, the record and the files that a report reads (KINDS:
 light). `results/tables/<study>.<scale>/` holds what was answered: tables, figures, claims. From the first the second can be made
 again where no weights are: a kept record stands in for its stage as long as nobody needs more of it than is kept."""
 
@@ -12,7 +12,7 @@ from interplay.schema.kinds import KINDS, read_by
 from interplay.store import artifact, state
 from interplay.study.plan import Plan, Stage, flat_name
 
-STUDIES, LOCK = "studies", "plan.lock.json"
+STUDIES, PLAN = "studies", "plan.json"
 Content = Path | bytes
 """A file to copy, or what to write."""
 
@@ -34,16 +34,16 @@ def keep(results: Path, plan: Plan) -> None:
 
 
 def _up_to_date(results: Path, plan: Plan) -> bool:
-    """Whether this very plan was kept whole, which its lock, written last, tells: reading every record again would take seconds
+    """Whether this very plan was kept whole, which its plan, written last, tells: reading every record again would take seconds
     where nothing is to be done."""
     folder = results / STUDIES / name(plan)
-    lock = folder / LOCK
+    plan_file = folder / PLAN
     there = sum(1 for _ in folder.glob("records/*/*/record.json"))
-    return there == len(plan.stages) and lock.exists() and lock.read_bytes() == plan.lock().encode()
+    return there == len(plan.stages) and plan_file.exists() and plan_file.read_bytes() == plan.whole().encode()
 
 
 def records(results: Path, plan: Plan) -> dict[str, Content]:
-    """The records and what is kept beside them, by their paths in the folder, and the lock. The report's files are kept
+    """The records and what is kept beside them, by their paths in the folder, and the plan. The report's files are kept
     elsewhere."""
     found: dict[str, Content] = {}
     for digest, stage in plan.stages.items():
@@ -51,7 +51,7 @@ def records(results: Path, plan: Plan) -> dict[str, Content]:
         for file in ("record.json", *KINDS[stage.kind].light):
             if (folder / file).exists():
                 found[f"records/{stage.kind}/{digest}/{file}"] = folder / file
-    return {**found, LOCK: plan.lock().encode()}
+    return {**found, PLAN: plan.whole().encode()}
 
 
 def write_folder(out: Path, files: Mapping[str, Content]) -> None:

@@ -1,9 +1,10 @@
 """The plan: every stage of a study at a scale, once each, in an order in which dependencies come first. Pure data."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from interplay.schema.base import Model
 from interplay.schema.digest import canonical, digest, versions
@@ -40,13 +41,23 @@ class Stage:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Identity, run block and label: what `stage.json` and a line of the lock hold."""
+        """Identity, run block and label: what `stage.json` holds."""
         return {**self.identity(), "run": self.run.stated(), "label": self.label}
+
+    def line(self) -> str:
+        """The stage in a lock: kind, digest, dependencies, label. The digest covers spec and versions, which are left out."""
+        deps = ",".join(ref if role == ref else f"{role}={ref}" for role, ref in sorted(self.deps.items()))
+        return f"{self.kind} {self.digest} {deps or '-'} {self.label}"
 
 
 def flat_name(study: str, scale: str) -> str:
     """`<study>.<scale>` as the name of one folder or experiment: a study in a folder has dots."""
     return f"{study.replace('/', '.')}.{scale}"
+
+
+def lock_path(configs: Path, study: str, scale: str) -> Path:
+    """`configs/plans/<study>.<scale>.lock.json`; a study in a folder keeps its folder."""
+    return configs / "plans" / f"{study}.{scale}.lock.json"
 
 
 @dataclass
@@ -66,14 +77,23 @@ class Plan:
         return stage.digest
 
     def lock(self) -> str:
-        """The plan as JSON with one line a stage, so that a diff of two commits shows which stages changed."""
-        lines = [json.dumps(stage.as_json(), sort_keys=True, separators=(",", ":")) for stage in self.stages.values()]
+        """What is committed of the plan: digest, kind, label and dependencies of each stage, one stage a line. Sorted by kind and
+        label, so that a diff of two commits shows a changed stage in its place."""
+        ordered = sorted(self.stages.values(), key=lambda stage: (stage.kind, stage.label, stage.digest))
+        return self._text([stage.line() for stage in ordered])
+
+    def whole(self) -> str:
+        """The plan with the spec and the run block of each stage, one stage a line, dependencies first."""
+        return self._text([stage.as_json() for stage in self.stages.values()])
+
+    def _text(self, stages: Sequence[Any]) -> str:
+        lines = [json.dumps(stage, sort_keys=True, separators=(",", ":")) for stage in stages]
         head = f'{{"study": {json.dumps(self.study)}, "scale": {json.dumps(self.scale)}, "report": "{self.report}", "stages": [\n'
         return head + ",\n".join(lines) + "\n]}\n"
 
     def lock_path(self, configs: Path) -> Path:
-        """`configs/plans/<study>.<scale>.lock.json`; a study in a folder keeps its folder."""
-        return configs / "plans" / f"{self.study}.{self.scale}.lock.json"
+        """Where the plan's lock lies."""
+        return lock_path(configs, self.study, self.scale)
 
     def locked(self, configs: Path) -> bool:
         """Whether the committed lock is this plan."""
@@ -86,3 +106,25 @@ class Plan:
             return False
         artifact.write_atomic(self.lock_path(configs), self.lock().encode())
         return True
+
+
+class Lock(NamedTuple):
+    """What is committed of a plan."""
+
+    study: str
+    scale: str
+    report: str
+    stages: dict[str, dict[str, Any]]
+    """By digest: digest, kind, label and dependencies by role."""
+
+
+def parse_lock(lock: Mapping[str, Any]) -> Lock:
+    """Of a lock, or of a whole plan, read as JSON. Raises KeyError, TypeError or ValueError when it is neither."""
+    stages = [_of_line(stage) if isinstance(stage, str) else stage for stage in lock["stages"]]
+    return Lock(lock["study"], lock["scale"], lock["report"], {stage["digest"]: stage for stage in stages})
+
+
+def _of_line(line: str) -> dict[str, Any]:
+    kind, digest, refs, label = line.split(" ", 3)
+    pairs = [ref.rpartition("=") for ref in refs.split(",") if ref != "-"]
+    return {"digest": digest, "kind": kind, "label": label, "deps": {role or ref: ref for role, _, ref in pairs}}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from interplay.schema.base import UserError
 from interplay.schema.kinds import KINDS
 from interplay.store import artifact, state
-from interplay.study.plan import Stage, flat_name
+from interplay.study.plan import Lock, Stage, flat_name, parse_lock
 
 NEW, KEPT = "new", "kept"
 FINISHED = ("done", KEPT)
@@ -50,19 +50,20 @@ def _found(folder: Path, kind: str) -> Found:
     return Found(kind, *state.of(folder))
 
 
+def read_lock(path: Path) -> Lock:
+    """Raises UserError when the file is not a lock: what it holds would pass for unused."""
+    try:
+        return parse_lock(artifact.read_json(path))
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: not a lock; `interplay plan STUDY --scale SCALE --write` writes one") from None
+
+
 def read_locks(configs: Path, extra: Iterable[Path] = ()) -> dict[str, dict[str, dict[str, Any]]]:
     """Lock (`study.scale`, a study in a folder with dots) -> its stages by digest, for all of configs/plans and the files given.
 
-    Raises UserError at the first that is not a lock: what it holds would pass for unused."""
-    found = {}
-    for path in [*sorted((configs / "plans").rglob("*.lock.json")), *extra]:
-        lock = artifact.read_json(path)
-        try:
-            stages = {stage["digest"]: stage for stage in lock["stages"]}
-            found[flat_name(lock["study"], lock["scale"])] = stages
-        except (KeyError, TypeError):
-            raise UserError(f"{path}: not a lock; `interplay plan STUDY --scale SCALE --write` writes one") from None
-    return found
+    Raises UserError at the first that is not a lock."""
+    locks = [read_lock(path) for path in [*sorted((configs / "plans").rglob("*.lock.json")), *extra]]
+    return {flat_name(lock.study, lock.scale): lock.stages for lock in locks}
 
 
 def every_stage(locks: Mapping[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -70,8 +71,18 @@ def every_stage(locks: Mapping[str, dict[str, dict[str, Any]]]) -> dict[str, dic
     return {digest: stage for stages in locks.values() for digest, stage in stages.items()}
 
 
+def written(results: Path, kind: str, digest: str) -> dict[str, Any] | None:
+    """A stage as its folder in results/ describes it; None where there is no description."""
+    folder = artifact.folder(results, kind, digest)
+    for name in ("stage.json", "record.json"):
+        if (folder / name).exists():
+            return {"label": "", "run": {}, **artifact.read_json(folder / name)}
+    return None
+
+
 class Library:
-    """Stages as JSON by digest: of the plan at hand, of locks, and, read when asked for, of the folders in results/."""
+    """Stages as JSON by digest: of the plan at hand, and, read when asked for, of the folders in results/. Locks add stages that
+    are in neither, without their specs, and the labels that count."""
 
     def __init__(
         self,
@@ -84,21 +95,22 @@ class Library:
         self._read: dict[str, dict[str, Any] | None] = {}
 
     def get(self, ref: str) -> dict[str, Any] | None:
-        """The stage of a digest (or of `digest@step`); None where nothing tells what it was."""
+        """The stage of a digest (or of `digest@step`); None where nothing describes it."""
         digest = artifact.split_ref(ref)[0]
         if digest not in self._read:
             in_plan = self.planned.get(digest)
-            self._read[digest] = in_plan.as_json() if in_plan else self.locked.get(digest) or self._in_results(digest)
+            self._read[digest] = in_plan.as_json() if in_plan else self._elsewhere(digest)
         return self._read[digest]
 
-    def _in_results(self, digest: str) -> dict[str, Any] | None:
-        if digest not in self.found:
-            return None
-        folder = artifact.folder(self.results, self.found[digest].kind, digest)
-        for name in ("stage.json", "record.json"):
-            if (folder / name).exists():
-                return {"label": "", "run": {}, **artifact.read_json(folder / name)}
-        return None
+    def deps(self, digest: str) -> Mapping[str, str]:
+        """Dependencies by role; none where nothing describes the stage. A lock has them without a file in results/ being read."""
+        known = self.locked.get(digest) or self.get(digest)
+        return known["deps"] if known else {}
+
+    def _elsewhere(self, digest: str) -> dict[str, Any] | None:
+        locked, found = self.locked.get(digest), self.found.get(digest)
+        made = written(self.results, found.kind, digest) if found else None
+        return {**made, **locked} if made and locked else made or locked
 
 
 def share_done(folder: Path, stage: Stage) -> float:

@@ -132,15 +132,15 @@ def _remedy(folder: Path) -> str:
 
 def _finished(results: Path, plans: Iterable[Plan]) -> dict[str, str]:
     """Path -> what it is stored as: nothing more than its digest for an artifact, and for what was kept of a
-    study the checksum of its lock, which is written last and names all the rest."""
+    study the checksum of its plan, which is written last and names all the rest."""
     found = {}
     for plan in plans:
         for digest, stage in plan.stages.items():
             if artifact.done(folder := artifact.folder(results, stage.kind, digest)):
                 found[folder.as_posix()] = digest
         study = results / STUDIES / kept.name(plan)
-        if (study / kept.LOCK).exists():
-            found[study.as_posix()] = artifact.checksum(study / kept.LOCK)
+        if (study / kept.PLAN).exists():
+            found[study.as_posix()] = artifact.checksum(study / kept.PLAN)
     return found
 
 
