@@ -3,8 +3,8 @@ from pathlib import Path
 
 from snakemake.utils import min_version
 
-from interplay import hooks
-from interplay.study.graph import open_graph
+from interplay.run import hooks
+from interplay.run.graph import open_graph
 
 min_version("9.20")
 

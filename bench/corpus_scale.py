@@ -4,8 +4,8 @@
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/corpus_scale.py --family op_dag --size 40000 --shards 10 --run 1
 
 Writes a study with a pre-training stage on `size` problems in `shards` shards, plans it, lets `--processes` processes run the
-first `--run` shards (`python -m interplay.stage run`: problems, then the corpus) and prints what they took, and what all shards
-would take. Defaults: op_dag_prose at op 2..10, three themes and both modes evenly, a tokenizer of words, rows of 2,048 tokens.
+first `--run` shards (`python -m interplay.run.stage run`: problems, then the corpus) and prints what they took, and what all
+shards would take. Defaults: op_dag_prose at op 2..10, three themes and both modes evenly, a tokenizer of words, rows of 2,048 tokens.
 """
 
 import argparse
@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from interplay.core import artifact
+from interplay.core.metrics import read_telemetry
 from interplay.data import sets
-from interplay.store import artifact
-from interplay.store.metrics import read_telemetry
-from interplay.study import estimate, state
-from interplay.study.graph import plan_study
+from interplay.results import estimate, state
+from interplay.run.graph import plan_study
 from interplay.study.plan import Plan, Stage
 
 ROOT = Path(__file__).parent.parent
@@ -69,7 +69,7 @@ def make(stage: Stage, results: Path) -> Path:
     """Run a stage as a job does; its folder."""
     out = artifact.folder(results, stage.kind, stage.digest)
     artifact.write_json(out / "stage.json", stage.as_json())
-    words = [sys.executable, "-m", "interplay.stage", "run", stage.digest, "--results", str(results)]
+    words = [sys.executable, "-m", "interplay.run.stage", "run", stage.digest, "--results", str(results)]
     subprocess.run(words, check=True, env=os.environ, stderr=subprocess.DEVNULL)
     return out
 

@@ -12,17 +12,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from interplay import workers
+from interplay.core.artifact import read_json, write_json
+from interplay.core.digest import canonical
+from interplay.core.execution import Run
+from interplay.core.model import Model
 from interplay.data import corpus, problems, tokenizer
-from interplay.schema.base import Model
-from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
-from interplay.schema.digest import canonical
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.model import Shape
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
-from interplay.schema.train import PretrainSpec
-from interplay.store.artifact import read_json, write_json
+from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.model.spec import Shape
+from interplay.run import workers
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.train.spec import PretrainSpec
 
 SHAPE = Shape(
     hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=32, intermediate_size=384

@@ -15,26 +15,26 @@ from typing import Any
 
 import torch
 
+from interplay.core.artifact import write_json
+from interplay.core.digest import canonical
+from interplay.core.execution import Run
+from interplay.core.references import Custom
 from interplay.data import pool as pools
 from interplay.data import problems
 from interplay.data import tokenizer as text
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import folder
+from interplay.model.spec import Shape, TuneOptimizer
 from interplay.optim import optimizer
-from interplay.rl.draw import World
+from interplay.rl.draw import TrainerState
 from interplay.rl.loop import one_step
-from interplay.rl.now import Memory
-from interplay.rl.samplers.sampler import Deck
-from interplay.rl.samplers.table import sampler
+from interplay.rl.samplers.sampler import PromptSource
+from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.spec import Method, RLSpec
+from interplay.rl.step_context import Memory
 from interplay.rl.update import Learner
 from interplay.rollout.engine import engine
-from interplay.schema.custom import Custom
-from interplay.schema.data import ProblemsSpec, TokenizerSpec
-from interplay.schema.digest import canonical
-from interplay.schema.model import Shape, TuneOptimizer
-from interplay.schema.op_dag import OpDag
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.store.artifact import write_json
+from interplay.tasks.op_dag.spec import OpDag
 
 NANO = Shape(
     hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4, head_dim=32, intermediate_size=384
@@ -78,12 +78,12 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
         optimizer=TuneOptimizer(learning_rate=1e-4),
         dtype=dtype,
     )
-    policy, pool = folder.load(inputs["init"] / "model"), pools.load([inputs["data"]])
+    policy, pool = folder.load(inputs["init"] / "model"), pools.load_pool([inputs["data"]])
     learner = Learner(spec, policy, None, optimizer.build(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens)
     never = text.Special(pad=0, eos=-1)
-    draws = sampler(spec.method.sampler, Deck(pool.sizes, spec.mix, spec.seed))
+    draws = build_sampler(spec.method.sampler, PromptSource(pool.sizes, spec.mix, spec.seed))
     files, sampled_by = text.tokenizer_folder(inputs["init"]), engine("native", policy, how, getattr(torch, dtype))
-    world = World(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws, Memory(len(pool.rows)))
+    world = TrainerState(spec, pool, text.load(inputs["init"]), never, files, sampled_by, draws, Memory(len(pool.rows)))
     times = []
     for step in range(1, steps + 1):
         started = time.process_time()
@@ -133,7 +133,7 @@ def trl(inputs: dict[str, Path], out: Path, setting: dict[str, Any], steps: int)
         model=str(inputs["init"] / "model"),
         args=config,
         reward_funcs=letters,
-        train_dataset=Dataset.from_list([{"prompt": row.prompt} for row in pools.load([inputs["data"]]).rows]),
+        train_dataset=Dataset.from_list([{"prompt": row.prompt} for row in pools.load_pool([inputs["data"]]).rows]),
         processing_class=AutoTokenizer.from_pretrained(inputs["init"] / "model", padding_side="left"),
         callbacks=[Clock()],
     )

@@ -20,11 +20,11 @@ import numpy as np
 
 from interplay.data import tokenizer
 from interplay.data.steps.chain import keychain
+from interplay.data.steps.context_spec import Keychain
 from interplay.data.steps.step import Inputs
-from interplay.schema.steps.chain import Keychain
-from interplay.tasks import multihop
-from interplay.tasks.multihop.item import Item, Paragraph
-from interplay.tasks.row import Row
+from interplay.tasks.multihop import family as multihop
+from interplay.tasks.multihop.problem import Item, Paragraph
+from interplay.tasks.verdict import Row
 
 SYLLABLES = [c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"]
 PASSAGES, SENTENCES, WORDS, VOCABULARY = 10, 5, 16, 8000

@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 from grpo import REWARD, prepare
 
-from interplay.reference.methods import load
+from interplay.core.execution import Run
+from interplay.core.references import Custom
+from interplay.model.spec import TuneOptimizer
 from interplay.rl.loop import assembled, one_step
-from interplay.schema.custom import Custom
-from interplay.schema.model import TuneOptimizer
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
+from interplay.rl.spec import Method, RLSpec
+from tools.reference.methods import load
 
 COMPLETIONS, NEW = 128, 64
 SHORTLIST = ("dapo", "gspo", "cispo", "disco", "pass_k", "rloo", "ppo")

@@ -16,14 +16,14 @@ import re
 import time
 from collections.abc import Callable
 
-from interplay.schema.op_dag_prose import OpDagProse
-from interplay.schema.verify import Verify
 from interplay.tasks.op_dag.parse import part_cached
 from interplay.tasks.op_dag.render import LETTERS
-from interplay.tasks.op_dag_prose import generate, render, solve, structure, verify
+from interplay.tasks.op_dag_prose.family import generate, render, solve, structure, verify
 from interplay.tasks.op_dag_prose.match import script
 from interplay.tasks.op_dag_prose.parse import parse, side
+from interplay.tasks.op_dag_prose.spec import OpDagProse
 from interplay.tasks.op_dag_prose.verify import gold
+from interplay.tasks.spec import Verify
 
 OPS = (5, 10, 20)
 MODES = ("forward", "reverse")

@@ -84,7 +84,7 @@ clocks = lambda: (time.perf_counter(), time.process_time())
 took = lambda start, end: [b - a for a, b in zip(start, end)]
 started = clocks()
 from pathlib import Path
-from interplay.study import graph
+from interplay.run import graph
 plan = graph.plan_study(Path("configs"), "many", "smoke")
 planned = clocks()
 missing = graph.Graph(Path("results"), [plan]).missing(list(plan.stages))

@@ -19,10 +19,10 @@ from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
+from interplay.core.execution import Run
 from interplay.model import folder
+from interplay.model.spec import Shape
 from interplay.rollout.engine import Request, Sampling, engine
-from interplay.schema.model import Shape
-from interplay.schema.run import Run
 
 NANO = Shape(
     hidden_size=128, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4, head_dim=32, intermediate_size=384

@@ -16,15 +16,15 @@ import time
 from collections.abc import Callable
 
 from interplay.data import tokenizer
-from interplay.schema.bios import Bios
-from interplay.schema.op_dag import OpDag
-from interplay.schema.taxonomy import Taxonomy
-from interplay.schema.verify import Verify
-from interplay.tasks.op_dag import Problem, generate, render, solve, structure, verify
+from interplay.tasks.bios.spec import Bios
+from interplay.tasks.families import task_family
+from interplay.tasks.op_dag.family import Problem, generate, render, solve, structure, verify
 from interplay.tasks.op_dag.judge import layout
 from interplay.tasks.op_dag.parse import parse_cached, part_cached
+from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.verify import gold
-from interplay.tasks.table import family
+from interplay.tasks.spec import Verify
+from interplay.tasks.taxonomy.spec import Taxonomy
 
 OPS = (5, 10, 20)
 MODES = {"forward": {"forward": 1.0}, "reverse": {"reverse": 1.0}}
@@ -94,7 +94,7 @@ def measure(task: OpDag, op: int, size: int) -> dict[str, float]:
 
 def facts(task: Bios | Taxonomy, op: int, size: int) -> dict[str, float]:
     """Rates of every function of a family about facts, in items per CPU second, and tokens of a prompt and a solution."""
-    module, options = family(task), Verify()
+    module, options = task_family(task), Verify()
     problems = [module.generate(task, 1, index, op) for index in range(size)]
     shown = [module.render(problem, task) for problem in problems]
     words = tokenizer.words(module.vocabulary(task))

@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 
+from interplay.core.execution import Run
 from interplay.data import corpus, problems, sets, tokenizer
+from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.model import folder
+from interplay.model.spec import Optimizer, Shape
 from interplay.optim import optimizer
-from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
-from interplay.schema.model import Optimizer, Shape
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
-from interplay.schema.train import PretrainSpec
+from interplay.tasks.op_dag.spec import OpDag
 from interplay.train import lm, loop
 from interplay.train.loop import Job
+from interplay.train.spec import PretrainSpec
 
 WIDTH, STEP_TOKENS, SKIPPED = 256, 4096, 3
 

@@ -15,10 +15,10 @@ import torch
 from rollout import DTYPES, NEW, SAMPLES, VOCAB, prompts
 from tokenizers import Tokenizer, models
 
+from interplay.core.execution import Run
 from interplay.model import folder
+from interplay.model.spec import Shape
 from interplay.rollout.engine import Engine, Request, Sampling, closing, engine
-from interplay.schema.model import Shape
-from interplay.schema.run import Run
 
 SHAPES = {
     "0.8M": Shape(

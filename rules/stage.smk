@@ -14,4 +14,4 @@ rule stage:
     resources:
         **GRAPH.resources(),
     shell:
-        "exec python -m interplay.stage run {wildcards.digest} --log {log}"
+        "exec python -m interplay.run.stage run {wildcards.digest} --log {log}"

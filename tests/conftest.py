@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from interplay.schema.terminal import log_to_stderr
-from interplay.store.state import last_save
+from interplay.core.artifact import last_save
+from interplay.core.model import log_to_stderr
 
 log_to_stderr()  # the tests are an entry point of their own
 

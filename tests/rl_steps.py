@@ -4,7 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from interplay.store import artifact
+from interplay.core import artifact
 from interplay.study.plan import Plan, Stage
 
 NO_STEPS: dict[tuple[str, str], str] = {

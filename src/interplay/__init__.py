@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from interplay.frames import Loaded
+    from interplay.api.frames import Loaded
 
 
 def load(
@@ -25,6 +25,6 @@ def load(
     not valid; what is not made yet is NaN with its state, never an error."""
     from pathlib import Path
 
-    from interplay.frames import read  # pandas costs 0.5 s, which planning need not pay
+    from interplay.api.frames import read  # pandas costs 0.5 s, which planning need not pay
 
     return read(study, scale, Path(root) / configs, Path(root) / results)

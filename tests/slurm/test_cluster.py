@@ -20,8 +20,8 @@ import pytest
 from conftest import Laboratory, saves, untrained, wait_for
 from one_node import OneNode, installed, run
 
-from interplay.store import artifact, metrics
-from interplay.study.graph import plan_study
+from interplay.core import artifact, metrics
+from interplay.run.graph import plan_study
 
 pytestmark = pytest.mark.slurm
 SMOKE = ("study=quickstart", "scale=smoke")

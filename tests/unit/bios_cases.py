@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from interplay.schema.bios import Bios
-from interplay.tasks.bios import Problem
+from interplay.tasks.bios.family import Problem
+from interplay.tasks.bios.spec import Bios
 from interplay.tasks.facts import Fact
 
 LEVELS = ("statement", "parametric", "contextual", "reading", "iid", "composition", "zero_shot", "in_context", "by_heart")

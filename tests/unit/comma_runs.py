@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from interplay.schema.custom import Custom
-from interplay.schema.model import TuneOptimizer
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
+from interplay.core.execution import Run
+from interplay.core.references import Custom
+from interplay.model.spec import TuneOptimizer
+from interplay.rl.spec import Method, RLSpec
 
 COMMAS = """
 def commas(problems, completions, verdicts):

@@ -13,21 +13,21 @@ import world
 from conftest import BEHIND
 from safetensors.torch import load_file
 
+from interplay.core import artifact
+from interplay.core.execution import Run
+from interplay.core.model import Model
+from interplay.core.references import Custom
 from interplay.data import corpus, problems, tokenizer
+from interplay.data.spec import CorpusSpec, ProblemsSpec, SourceSpec, TokenizerSpec
 from interplay.model import folder
-from interplay.schema.base import Model
-from interplay.schema.custom import Custom
-from interplay.schema.data import CorpusSpec, ProblemsSpec, SourceSpec, TokenizerSpec
-from interplay.schema.loss import ClippedLoss
-from interplay.schema.model import Shape, TuneOptimizer
-from interplay.schema.op_dag import OpDag
-from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.schema.train import PretrainSpec
-from interplay.store import artifact
+from interplay.model.spec import Shape, TuneOptimizer
+from interplay.rl.losses.spec import ClippedLoss
+from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.spec import Method, RLSpec
+from interplay.run.work import function
 from interplay.study.plan import Stage
-from interplay.work import function
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.train.spec import PretrainSpec
 
 TASK = OpDag(modulus=5, operators="+", letters=10, distractors=(0, 1))
 SHAPE = Shape(
@@ -86,7 +86,7 @@ class Results:
         return out
 
     def command(self, out: Path) -> list[str]:
-        return [*BEHIND, sys.executable, "-m", "interplay.stage", "run", out.name, "--results", str(self.path)]
+        return [*BEHIND, sys.executable, "-m", "interplay.run.stage", "run", out.name, "--results", str(self.path)]
 
     def start(self, out: Path) -> "subprocess.Popen[str]":
         return subprocess.Popen(self.command(out), env=environment(), stderr=subprocess.PIPE, text=True)

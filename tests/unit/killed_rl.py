@@ -12,15 +12,15 @@ from pathlib import Path
 
 from conftest import BEHIND
 
-from interplay.schema.rl import RLSpec
-from interplay.schema.run import Run
+from interplay.core.execution import Run
+from interplay.rl.spec import RLSpec
 
 RUNNER = """
 import json, sys
 from pathlib import Path
 from interplay.rl import loop
-from interplay.schema.rl import RLSpec
-from interplay.schema.run import Run
+from interplay.rl.spec import RLSpec
+from interplay.core.execution import Run
 spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
 loop.run(RLSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))
 """

@@ -7,9 +7,9 @@ from typing import Any
 
 from conftest import ROOT
 
-from interplay.schema import sources
-from interplay.store import artifact
-from interplay.study.graph import plan_study
+from interplay.core import artifact
+from interplay.kinds import sources
+from interplay.run.graph import plan_study
 from interplay.study.plan import Plan, Stage
 
 SCALE = "smoke"

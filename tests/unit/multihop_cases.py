@@ -5,9 +5,9 @@ from pathlib import Path
 
 from interplay.data import tokenizer
 from interplay.data.steps.step import Inputs
-from interplay.tasks import multihop
-from interplay.tasks.multihop.item import Item, Paragraph
-from interplay.tasks.row import Row
+from interplay.tasks.multihop import family as multihop
+from interplay.tasks.multihop.problem import Item, Paragraph
+from interplay.tasks.verdict import Row
 
 PEOPLE = ["Ada", "Bea", "Cid", "Dan", "Eve", "Fay", "Gus", "Hal", "Ida", "Jon", "Kit", "Lea", "Max", "Ned", "Oda", "Pip"]
 CITIES = ["Rome", "Oslo", "Lima", "Cairo", "Paris"]

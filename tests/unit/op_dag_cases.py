@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from interplay.schema.op_dag import OpDag
-from interplay.tasks.op_dag import Problem, generate, render
+from interplay.tasks.op_dag.family import Problem, generate, render
+from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.verdict import Verdict
 
 REVERSE = {"reverse": 1.0}

@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
-from interplay.schema.op_dag_prose import OpDagProse
-from interplay.tasks.op_dag_prose import Problem, generate, render
+from interplay.tasks.op_dag_prose.family import Problem, generate, render
 from interplay.tasks.op_dag_prose.read import read
+from interplay.tasks.op_dag_prose.spec import OpDagProse
 
 REVERSE = {"modes": {"reverse": 1.0}}
 FORWARD = {"modes": {"forward": 1.0}}

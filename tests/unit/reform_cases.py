@@ -1,8 +1,8 @@
 """Rows for tests of reformulation: op_dag problems as a problem set holds them."""
 
-from interplay.schema.op_dag import OpDag
-from interplay.tasks import op_dag
-from interplay.tasks.row import Row
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.verdict import Row
 
 TASK = OpDag(modulus=23, letters=12, constants=(0, 22), distractors=(0, 2))
 INTEGERS = OpDag(modulus=None, operators="+-", letters=12, distractors=(0, 2))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from interplay.schema.report import ReportSpec
+from interplay.report.spec import ReportSpec
 
 Counts = dict[int, list[int]]
 """Op -> number of strictly right samples of each of its prompts."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from interplay.rl.batch import Batch
-from interplay.rl.now import Memory, Now
-from interplay.schema.rl import Method
+from interplay.rl.spec import Method
+from interplay.rl.step_context import Memory, StepContext
 from interplay.tasks.verdict import Verdict
 
 RIGHT = Verdict(True, True, 1.0, "none", 0, 0, 0, 0, 1)
@@ -37,9 +37,9 @@ def batch_of(rewards: Sequence[float], groups: Sequence[int], lengths: Sequence[
     return Batch(**{**given, **more})
 
 
-def now_of(prompts: int = 100, entropy: Tensor | None = None, **more: Any) -> Now:
+def now_of(prompts: int = 100, entropy: Tensor | None = None, **more: Any) -> StepContext:
     """A step of a method; `entropy` (N,T) is told of the rows of a batch by their numbers `row`."""
     method = Method(paper="test", **{name: more.pop(name) for name in set(more) & set(Method.model_fields)})
     if entropy is not None:
         more["entropy"] = lambda batch: entropy[batch.row]
-    return Now(method, more.pop("memory", Memory(prompts)), **more)
+    return StepContext(method, more.pop("memory", Memory(prompts)), **more)

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from interplay.rl.samplers.sampler import Deck, Outcome, Sampler
-from interplay.rl.samplers.table import sampler as table_sampler
-from interplay.schema import sampler as schema
-from interplay.tasks.row import Row
+from interplay.rl.samplers import spec as samplers_spec
+from interplay.rl.samplers.sampler import Outcome, PromptSource, Sampler
+from interplay.rl.samplers.samplers import build_sampler as table_sampler
+from interplay.tasks.verdict import Row
 
 BANDS = ("low", "middle", "high")
 
@@ -31,15 +31,19 @@ def row(number: int, of_set: int, op: int) -> Row:
     )
 
 
-def deck(sizes: Sequence[int] = (12,), mix: Sequence[float] = (1.0,), seed: int = 0, steps: int = 10, **more: Any) -> Deck:
+def deck(
+    sizes: Sequence[int] = (12,), mix: Sequence[float] = (1.0,), seed: int = 0, steps: int = 10, **more: Any
+) -> PromptSource:
     """Prompt i of all sets has op i and 3 i + 1 tokens."""
     ids = range(sum(sizes))
     rows = [row(i, int(np.searchsorted(np.cumsum(sizes), i, side="right")), i) for i in ids]
-    return Deck(list(sizes), list(mix), seed, steps, rows, encode=lambda some: [[0] * len(rows[i].prompt) for i in some], **more)
+    return PromptSource(
+        list(sizes), list(mix), seed, steps, rows, encode=lambda some: [[0] * len(rows[i].prompt) for i in some], **more
+    )
 
 
-def made(name: str, given_deck: Deck | None = None, **options: Any) -> Sampler:
-    spec: Any = TypeAdapter(schema.Sampler).validate_python({"name": name, **options})
+def made(name: str, given_deck: PromptSource | None = None, **options: Any) -> Sampler:
+    spec: Any = TypeAdapter(samplers_spec.Sampler).validate_python({"name": name, **options})
     return table_sampler(spec, given_deck or deck())
 
 
@@ -47,11 +51,13 @@ def outcome(i: int, *rewards: float) -> Outcome:
     return Outcome(i, rewards, sum(r >= 1 for r in rewards), sum(r >= 1 for r in rewards))
 
 
-def frequencies(name: str, given_deck: Deck, history: Sequence[Outcome], draws: int, step: int, **options: Any) -> np.ndarray:
+def frequencies(
+    name: str, given_deck: PromptSource, history: Sequence[Outcome], draws: int, step: int, **options: Any
+) -> np.ndarray:
     """How often each prompt is the only one drawn at `step`, over `draws` seeds, after one observation of `history`."""
     counts = np.zeros(len(given_deck))
     for seed in range(draws):
-        one = Deck(**{**vars(given_deck), "seed": seed})
+        one = PromptSource(**{**vars(given_deck), "seed": seed})
         made_one = made(name, one, **options)
         if history:
             made_one.observe(step - 1, history)

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 from specs import CUSTOM, SHAPE
 
-from interplay.schema.base import Model
-from interplay.schema.contrast import Contrast, Tune
-from interplay.schema.custom import Custom
-from interplay.schema.digest import canonical
-from interplay.schema.kinds import KINDS
-from interplay.schema.model import Shape
-from interplay.schema.report import Extrapolate, Gain
+from interplay.core.digest import canonical
+from interplay.core.model import Model
+from interplay.core.references import Custom
+from interplay.kinds.table import KINDS
+from interplay.model.spec import Shape
+from interplay.report.comparison_spec import Contrast, Tune
+from interplay.report.spec import Extrapolate, Gain
 
 Path = tuple[str | int, ...]
 

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 import world
 
+from interplay.core.execution import Run
 from interplay.data import pool as pools
 from interplay.data import sets, tokenizer
 from interplay.data.batches import Batch, layout
 from interplay.model import folder
+from interplay.model.spec import Optimizer, TuneOptimizer
 from interplay.optim import optimizer
-from interplay.schema.model import Optimizer, TuneOptimizer
-from interplay.schema.run import Run
-from interplay.schema.teach import TeachSpec
+from interplay.rl.teaching.spec import TeachSpec
 from interplay.train.loss import token_losses
 
 METHOD: dict[str, Any] = {
@@ -53,7 +53,7 @@ def writer(results: Path, digest: str, learnt: Path, steps: int = 240) -> Path:
     out = world.model(results, digest)
     decoder, words = folder.load(out / "model"), tokenizer.load(out)
     eos = tokenizer.special(out).eos
-    texts = [[*ids, eos] for ids in pools.encode(words, [row.prompt + row.solution for row in sets.rows(learnt, 0)])]
+    texts = [[*ids, eos] for ids in pools.encode_texts(words, [row.prompt + row.solution for row in sets.rows(learnt, 0)])]
     rule = Optimizer(name="adamw", learning_rate=5e-3)
     optimizers = optimizer.build(rule, decoder.named_parameters())
     batch = _batch(texts)

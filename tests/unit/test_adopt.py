@@ -8,10 +8,10 @@ from command_line import interplay
 from conftest import ROOT, Laboratory
 from transformers import AutoModelForCausalLM
 
-from interplay import adopt
-from interplay.schema.base import UserError
-from interplay.store import artifact
-from interplay.study.graph import plan_study
+from interplay.api import adopt
+from interplay.core import artifact
+from interplay.core.model import UserError
+from interplay.run.graph import plan_study
 
 
 @pytest.fixture

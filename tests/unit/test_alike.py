@@ -10,27 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from world import problem_set
 
-from interplay.data import curate, sets, shingles
+from interplay.core.artifact import checksum, write_json
+from interplay.core.execution import Run
+from interplay.core.model import PermanentError
+from interplay.data import curate, near_duplicates, sets
 from interplay.data.dataset import run as read_file
+from interplay.data.near_duplicates import NAME, Near, shingled
 from interplay.data.problems import run as generate
-from interplay.data.shingles import NAME, Near, shingled
-from interplay.data.steps.compare import deduplicate, matched
+from interplay.data.spec import DatasetSpec, ProblemsSpec
+from interplay.data.steps.context_spec import Choice, Cloze, Ladder, Subproblems, TrueFalse
 from interplay.data.steps.decompose import parts
 from interplay.data.steps.reformulate import choice, cloze, ladder, true_false
+from interplay.data.steps.sift import deduplicate, matched
+from interplay.data.steps.spec import Contamination, CurateSpec, Deduplicate
 from interplay.data.steps.step import Inputs
-from interplay.schema.base import PermanentError
-from interplay.schema.curate import CurateSpec
-from interplay.schema.data import ProblemsSpec
-from interplay.schema.dataset import DatasetSpec
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
-from interplay.schema.steps.decompose import Subproblems
-from interplay.schema.steps.reformulate import Choice, Cloze, Ladder, TrueFalse
-from interplay.schema.steps.sift import Contamination, Deduplicate
-from interplay.store.artifact import checksum, write_json
-from interplay.tasks import multihop, op_dag, qa
-from interplay.tasks.multihop.item import Item, Paragraph
-from interplay.tasks.row import Row
+from interplay.tasks import qa
+from interplay.tasks.multihop import family as multihop
+from interplay.tasks.multihop.problem import Item, Paragraph, plain
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.verdict import Row
 
 SAMPLES = ROOT.parent / "shared" / "data"
 TASK = OpDag(modulus=7, letters=20, distractors=(0, 4))
@@ -60,7 +59,7 @@ def test_near_copies_are_those_that_brute_force_finds(texts: list[list[int]], n:
 def test_texts_may_be_cut_into_parts_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [[1 + (a * b) % 5 for b in range(a % 9)] for a in range(60)]
     whole = shingled(texts, 3)
-    monkeypatch.setattr(shingles, "CHUNK", 7)
+    monkeypatch.setattr(near_duplicates, "CHUNK", 7)
     parts = shingled(texts, 3)
     assert whole.starts.tolist() == parts.starts.tolist()
     assert whole.ranks.tolist() == parts.ranks.tolist()
@@ -99,7 +98,7 @@ ALICE = Item(
 
 
 def of_item(item: Item, key: str = "00") -> Row:
-    whole = multihop.problem.plain(item)
+    whole = plain(item)
     rendered = multihop.render(whole, "published")
     return Row(0, 0, "b", 2, "plain", *rendered, multihop.dumps(whole), key, "multihop", "o")
 

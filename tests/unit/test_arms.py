@@ -11,10 +11,10 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interplay.schema.base import UserError
-from interplay.schema.study import Arm
+from interplay.core.model import UserError
+from interplay.run.graph import plan_study
 from interplay.study.arms import Combination, expand
-from interplay.study.graph import plan_study
+from interplay.study.spec import Arm
 
 OWN = {"rl.steps": 40, "rl.loss.type": "dapo", "rl.beta": 0.0}
 KEYS = ["rl.steps", "rl.beta", "rl.a.b", "mid.a.b", "mid.tokens"]

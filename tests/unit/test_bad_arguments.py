@@ -6,7 +6,7 @@ import pytest
 from lab import Lab, of_kind
 
 from interplay.cli import main
-from interplay.store import artifact
+from interplay.core import artifact
 
 
 @pytest.fixture

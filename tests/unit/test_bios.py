@@ -10,18 +10,19 @@ from bios_cases import CHAIN, LEVELS, LOOKUP, SMALL, places, tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interplay.core.execution import Run
+from interplay.core.model import UserError, parse_model
 from interplay.data import problems, sets, tokenizer
-from interplay.schema.base import UserError, parse
-from interplay.schema.bios import ATTRIBUTES, COMPOSITES, Bios
-from interplay.schema.data import SPLITS, ProblemsSpec
-from interplay.schema.run import Run
-from interplay.schema.verify import Verify
-from interplay.tasks import bios, table
+from interplay.data.spec import SPLITS, ProblemsSpec
+from interplay.tasks import families
+from interplay.tasks.bios import family as bios
+from interplay.tasks.bios.spec import ATTRIBUTES, COMPOSITES, Bios
 from interplay.tasks.bios.text import question, sentence, sentences, step
 from interplay.tasks.bios.world import draw_person, paths, world
 from interplay.tasks.facts import Fact
-from interplay.tasks.op_dag.stream import stream
-from interplay.tasks.row import Row
+from interplay.tasks.op_dag.graph import stream
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row
 
 
 @settings(deadline=None)
@@ -287,7 +288,7 @@ def test_rows_of_facts_in_the_context_are_items_and_those_of_facts_by_heart_are_
         spec = ProblemsSpec(task=Bios(level=level), bands={"b": {op: 1.0}}, shares={"b": 1.0}, size=20, split="train")
         problems.run(spec, {}, tmp_path / level, Run())
         rows = [Row(set=0, **{**row, "transforms": ()}) for row in sets.load(tmp_path / level).to_pylist()]
-        items = [table.item(row) for row in rows]
+        items = [families.multihop_item(row) for row in rows]
         assert {item is not None for item in items} == {there}
         assert len({item.id for item in items if item}) == (20 if there else 0)
 
@@ -341,7 +342,7 @@ def test_the_vocabulary_cuts_every_text_of_a_task_into_a_few_tokens_and_names_ar
 
 def test_another_process_makes_the_same_problems() -> None:
     code = (
-        "from interplay.schema.bios import Bios\nfrom interplay.tasks import bios\n"
+        "from interplay.tasks.bios.spec import Bios\nfrom interplay.tasks.bios import family as bios\n"
         "for level, op in (('iid', 2), ('in_context', 3), ('parametric', 1)):\n"
         "    task = Bios(level=level, world=3)\n"
         "    problem = bios.generate(task, 1, 7, op)\n"
@@ -375,13 +376,13 @@ def test_another_process_makes_the_same_problems() -> None:
 )
 def test_a_task_that_cannot_be_is_refused_in_one_line(keys: dict, says: str) -> None:
     with pytest.raises(UserError, match=says) as error:
-        parse(Bios, {"name": "bios", **keys}, "study.yaml: task")
+        parse_model(Bios, {"name": "bios", **keys}, "study.yaml: task")
     assert "\n" not in str(error.value)
 
 
 def test_more_people_than_there_are_names_are_refused() -> None:
     with pytest.raises(UserError, match="people and values take 400080 names; there are 250000"):
-        parse(Bios, {"people": 400_000, "attributes": 4, "values": 20}, "task")
+        parse_model(Bios, {"people": 400_000, "attributes": 4, "values": 20}, "task")
 
 
 def test_more_hops_than_a_level_has_are_refused() -> None:

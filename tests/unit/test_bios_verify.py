@@ -5,10 +5,10 @@ from bios_cases import CHAIN, LOOKUP, places, tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interplay.schema.verify import Verify
-from interplay.tasks import bios
+from interplay.tasks.bios import family as bios
 from interplay.tasks.bios.text import step
 from interplay.tasks.facts import Fact
+from interplay.tasks.spec import Verify
 
 FREE, PENALISED = Verify(), Verify(extra_nodes="penalised")
 ONE, TWO, END = "Ada's mother is Bea.", "Bea's boss is Cid.", "\\boxed{Cid}"

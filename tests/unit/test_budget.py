@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_arms import configs, study
 
-from interplay.report import budget, claims, frame
-from interplay.report.frame import Results
-from interplay.schema.base import UserError
-from interplay.schema.match import counted, spread
-from interplay.schema.report import Claim, Match, ReportArm
-from interplay.study.graph import plan_study
+from interplay.core.model import UserError
+from interplay.report.spec import Claim, Match, ReportArm, budget_spread, matched_stages
+from interplay.report.stats import budget, claims, frame
+from interplay.report.stats.frame import Results
+from interplay.run.graph import plan_study
 
 __all__ = ["configs"]
 
@@ -74,9 +73,9 @@ def test_a_realised_match_is_left_to_the_report(configs: Path) -> None:
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(1, 10**15), min_size=1))
 def test_the_spread_is_a_share_of_the_largest(numbers: dict[str, int]) -> None:
-    assert 0 <= spread(numbers) < 1
-    assert (spread(numbers) == 0) == (len(set(numbers.values())) == 1)
-    assert spread({**numbers, "most": 2 * max(numbers.values())}) >= 0.5
+    assert 0 <= budget_spread(numbers) < 1
+    assert (budget_spread(numbers) == 0) == (len(set(numbers.values())) == 1)
+    assert budget_spread({**numbers, "most": 2 * max(numbers.values())}) >= 0.5
 
 
 def test_shared_stages_are_left_out_of_what_counts() -> None:
@@ -93,7 +92,7 @@ def test_shared_stages_are_left_out_of_what_counts() -> None:
 
 
 def digests(match: Match, rows: list[ReportArm]) -> dict[str, list[str]]:
-    return {arm: [stage.digest for stage in stages] for arm, stages in counted(match, rows).items()}
+    return {arm: [stage.digest for stage in stages] for arm, stages in matched_stages(match, rows).items()}
 
 
 # -- judged from the records -------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from interplay.calibrate import _write, pin
-from interplay.schema.base import UserError
+from interplay.api.calibrate import _write, pin
+from interplay.core.model import UserError
 
 RATES = {1: 1.0, 2: 0.98, 3: 0.9, 4: 0.6, 5: 0.4, 6: 0.1, 7: 0.03, 8: 0.01, 9: 0.004, 10: 0.0, 11: 0.0}
 

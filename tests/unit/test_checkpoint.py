@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from interplay.model.spec import Optimizer
 from interplay.optim import checkpoint, optimizer
-from interplay.schema.model import Optimizer
 
 
 class KilledError(Exception):

@@ -6,7 +6,7 @@ import pytest
 from conftest import ROOT
 from lab import Lab, of_kind
 
-from interplay.schema.base import UserError
+from interplay.core.model import UserError
 
 STUDY = "study/quickstart.yaml"
 SET = "hard: {band: hard, split: rl}"

@@ -10,17 +10,18 @@ from bios_cases import SMALL
 from pydantic import ValidationError
 
 from interplay.data.steps.conflict import conflict_pairs
+from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.step import Inputs, Made
-from interplay.schema.bios import Bios
-from interplay.schema.steps.conflict import ConflictPairs
-from interplay.schema.verify import Verify
-from interplay.tasks import bios, conflicts
-from interplay.tasks.bios import Problem
+from interplay.tasks import conflicts
+from interplay.tasks.bios import family as bios
+from interplay.tasks.bios.family import Problem
+from interplay.tasks.bios.spec import Bios
 from interplay.tasks.bios.text import sentences
 from interplay.tasks.bios.world import world
 from interplay.tasks.conflicts import Conflict
 from interplay.tasks.facts import Fact
-from interplay.tasks.row import Row
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row
 
 TASK = Bios(**SMALL, level="parametric")
 KNOWN, TOLD, BESIDE = Fact("Ada", "boss", "Eva"), Fact("Ada", "boss", "Dov"), Fact("Bea", "boss", "Cid")

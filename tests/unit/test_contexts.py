@@ -9,22 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from interplay.core.artifact import write_json
+from interplay.core.digest import canonical, hashed
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.data import problems, sets
-from interplay.data.steps.compare import deduplicate
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
+from interplay.data.steps.sift import deduplicate
+from interplay.data.steps.spec import Deduplicate
 from interplay.data.steps.step import Inputs
 from interplay.data.tokenizer import characters
-from interplay.schema.base import UserError
-from interplay.schema.cost import vocabulary
-from interplay.schema.data import ProblemsSpec, TokenizerSpec
-from interplay.schema.digest import canonical, hashed
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
-from interplay.schema.steps.sift import Deduplicate
-from interplay.schema.verify import Verify
-from interplay.store.artifact import write_json
-from interplay.study.graph import plan_study
+from interplay.kinds.cost import vocabulary
+from interplay.run.graph import plan_study
 from interplay.study.plan import Plan
-from interplay.tasks.op_dag import alphabet, generate, render, solve, structure, verify
+from interplay.tasks.op_dag.family import alphabet, generate, render, solve, structure, verify
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.spec import Verify
 
 PAIR = [OpDag(letters=12, contexts=2, context=context, distractors=(0, 4), modulus=11, constants=(0, 10)) for context in (0, 1)]
 ALPHABETS = ("abcdefghijkl", "mnopqrstuvwx")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from test_arms import configs, study
 
-from interplay.schema.base import UserError
-from interplay.study.graph import plan_study
+from interplay.core.model import UserError
+from interplay.run.graph import plan_study
 
 __all__ = ["configs"]
 

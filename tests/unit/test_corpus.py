@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.data import batches, corpus, packing, problems, sets, tokenizer
 from interplay.data.packing import Encoded, Rows
-from interplay.schema.base import UserError
-from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
+from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
+from interplay.tasks.op_dag.spec import OpDag
 
 CPU = torch.device("cpu")
 

@@ -2,18 +2,18 @@
 
 import pytest
 
+from interplay.core.digest import canonical
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.tokenizer import characters
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.kinds.cost import Cost, costs, paper_tokens, realised, shape_parameters, vocabulary
 from interplay.model.decoder import Decoder
-from interplay.schema.cost import Cost, costs, paper_tokens, realised, shape_parameters, vocabulary
-from interplay.schema.data import ProblemsSpec, TokenizerSpec
-from interplay.schema.digest import canonical
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.loss import ClippedLoss
-from interplay.schema.model import Shape
-from interplay.schema.op_dag import OpDag
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.train import MidtrainSpec, PretrainSpec
-from interplay.tasks.table import family
+from interplay.model.spec import Shape
+from interplay.rl.losses.spec import ClippedLoss
+from interplay.rl.spec import Method, RLSpec
+from interplay.tasks.families import task_family
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.train.spec import MidtrainSpec, PretrainSpec
 
 SHAPE = Shape(hidden_size=8, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=4, intermediate_size=12)
 N = shape_parameters(canonical(SHAPE), 50)
@@ -50,7 +50,7 @@ def test_parameters_are_those_of_the_decoder(architecture: str, tied: bool) -> N
 @pytest.mark.parametrize("letters", [10, 26, 52])
 def test_the_vocabulary_is_that_of_the_tokenizer(letters: int) -> None:
     task = OpDag(letters=letters, distractors=(0, 0))
-    made = characters(family(task).alphabet(task)).get_vocab_size()
+    made = characters(task_family(task).alphabet(task)).get_vocab_size()
     assert vocabulary(canonical(TokenizerSpec(task=task))) == made
 
 

@@ -14,15 +14,14 @@ from rl_cases import now_of
 from torch import Tensor
 
 from interplay.model import folder
+from interplay.model.spec import Shape
 from interplay.rl.batch import Batch
-from interplay.rl.edits.d3s import at, d3s, kept_rows, kept_tokens, largest_variance
-from interplay.rl.edits.table import after
+from interplay.rl.edits.edits import d3s, edits_after_advantage, interpolate, kept_rows, kept_tokens, largest_variance
+from interplay.rl.edits.spec import D3S
+from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.policy import entropies, scores
+from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update
-from interplay.schema.edit import D3S
-from interplay.schema.loss import ClippedLoss
-from interplay.schema.model import Shape
-from interplay.schema.rl import Method, RLSpec
 from interplay.tasks.verdict import Verdict
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
@@ -127,12 +126,12 @@ def test_shares_go_linearly_from_the_first_step_to_the_last() -> None:
     spec = D3S(samples=(0.25, 0.75), tokens=(0.25, 1.0))
     sizes = []
     for progress in (0.0, 0.5, 1.0):
-        kept, _, bears = after(
+        kept, _, bears = edits_after_advantage(
             batch, advantage, batch.mask(), now_of(edits=[spec], progress=progress, entropy=torch.ones(len(batch), WIDTH))
         )
         sizes.append((len(kept), int(bears.sum())))
     assert sizes == [(2, 2), (4, 10), (6, 24)]
-    assert [at((0.2, 0.6), progress) for progress in (0.0, 0.25, 1.0)] == pytest.approx([0.2, 0.3, 0.6])
+    assert [interpolate((0.2, 0.6), progress) for progress in (0.0, 0.25, 1.0)] == pytest.approx([0.2, 0.3, 0.6])
 
 
 def test_rows_that_bear_no_loss_are_not_kept() -> None:

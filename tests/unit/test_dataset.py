@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+from interplay.core.artifact import checksum, write_json
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.data import dataset, sets
-from interplay.data.formats.table import FORMATS
-from interplay.schema.base import UserError
-from interplay.schema.data import SPLITS
-from interplay.schema.dataset import DatasetSpec, Defects
-from interplay.schema.run import Run
-from interplay.schema.verify import Verify
-from interplay.store.artifact import checksum, write_json
+from interplay.data.formats import FORMATS
+from interplay.data.spec import SPLITS, DatasetSpec, Defects
 from interplay.tasks import qa
-from interplay.tasks.row import Row
-from interplay.tasks.table import item, judge
+from interplay.tasks.families import judge_family, multihop_item
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row
 
 FIXTURES = ROOT / "data" / "fixtures"
 SAMPLES = ROOT.parent / "shared" / "data"
@@ -70,15 +69,19 @@ def test_each_format_loads_and_its_gold_solutions_are_strictly_right(name: str, 
     for number, row in enumerate(rows):
         assert (row.index, row.band, row.family, row.origin) == (number, "own", FORMATS[name].family, f"{'d' * 12}:{number}")
         assert row.mode == ("open" if row.family == "qa" else "plain")
-        verdict = judge(row.family).verify(judge(row.family).loads(row.graph), row.solution, Verify())
+        verdict = judge_family(row.family).verify(judge_family(row.family).loads(row.graph), row.solution, Verify())
         assert verdict.strict, row.solution
-        assert not judge(row.family).verify(judge(row.family).loads(row.graph), "\\boxed{something else}", Verify()).answer
+        assert (
+            not judge_family(row.family)
+            .verify(judge_family(row.family).loads(row.graph), "\\boxed{something else}", Verify())
+            .answer
+        )
 
 
 def test_a_hotpotqa_row_holds_the_items_documents_question_and_facts(tmp_path: Path) -> None:
     _, rows = made(fixture("hotpotqa"), tmp_path, format="hotpotqa")
     row = next(row for row in rows if row.answer == "Harrow Bay")
-    found = item(row)
+    found = multihop_item(row)
     assert found is not None
     assert (found.id, found.type, found.hops, found.answers) == ("fixh0002", "bridge", 2, ("Harrow Bay",))
     assert [paragraph.title for paragraph in found.paragraphs] == ["Tessa Quill", "Port Lume", "Olm Bridge", "Glass Meadow"]
@@ -90,14 +93,14 @@ def test_a_hotpotqa_row_holds_the_items_documents_question_and_facts(tmp_path: P
 
 def test_2wikis_reasoning_is_its_evidences(tmp_path: Path) -> None:
     _, rows = made(fixture("2wikimultihopqa"), tmp_path, format="2wikimultihopqa")
-    steps = {found.id: found.steps for found in map(item, rows) if found}
+    steps = {found.id: found.steps for found in map(multihop_item, rows) if found}
     assert steps["fixw0001"] == ("Olm Bridge, designer: Tessa Quill.", "Tessa Quill, place of birth: Harrow Bay.")
     assert len(steps["fixw0004"]) == 4
 
 
 def test_musiques_reasoning_is_its_single_hop_questions_with_earlier_answers_filled_in(tmp_path: Path) -> None:
     _, rows = made(fixture("musique"), tmp_path, format="musique")
-    found = next(found for found in map(item, rows) if found and found.id == "3hop1__fix_3")
+    found = next(found for found in map(multihop_item, rows) if found and found.id == "3hop1__fix_3")
     assert found.steps == (
         "Olm Bridge, designer: Tessa Quill.", "Tessa Quill, place of birth: Harrow Bay.", "When was the lighthouse of Harrow Bay lit? 1880.",
     )  # fmt: skip
@@ -250,7 +253,7 @@ def test_questions_that_differ_in_a_sign_have_keys_of_their_own_and_spellings_of
 def test_a_plain_answer_that_the_judge_takes_is_kept_whatever_it_is_made_of(answer: str, tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps({"question": "Which?", "answer": answer}))
     (row,) = made(path, tmp_path / "out", format="jsonl")[1]
-    assert judge(row.family).verify(judge(row.family).loads(row.graph), f"\\boxed{{{answer}}}", Verify()).strict
+    assert judge_family(row.family).verify(judge_family(row.family).loads(row.graph), f"\\boxed{{{answer}}}", Verify()).strict
 
 
 @pytest.mark.parametrize("answer", ["An", "the A"])
@@ -331,7 +334,7 @@ def test_the_real_files_load_whole_and_every_gold_answer_is_right(
     assert (metrics["kept"], metrics["skipped"]) == (sum(ops.values()), {})
     assert Counter(row.op for row in rows) == ops
     for row in rows:
-        verdict = judge(row.family).verify(judge(row.family).loads(row.graph), row.solution, Verify())
+        verdict = judge_family(row.family).verify(judge_family(row.family).loads(row.graph), row.solution, Verify())
         assert verdict.answer, row.solution
 
 
@@ -342,7 +345,7 @@ def test_every_supporting_fact_of_the_real_files_is_found(name: str, file: str, 
     raws = [json.loads(line) for line in text.splitlines()] if name == "musique" else json.loads(text)
     by_id = {raw.get("_id", raw.get("id")): raw for raw in raws}
     _, rows = made(SAMPLES / file, tmp_path, format=name)
-    for found in map(item, rows):
+    for found in map(multihop_item, rows):
         assert found is not None
         raw = by_id[found.id]
         ours = {(found.paragraphs[p].title, found.paragraphs[p].sentences[s]) for p, s in found.supporting}

@@ -7,10 +7,10 @@ import pytest
 from conftest import ROOT
 from lab import Lab, of_kind
 
-from interplay.schema.base import UserError
-from interplay.schema.dataset import DatasetSpec
-from interplay.stage import run_stage
-from interplay.store import artifact
+from interplay.core import artifact
+from interplay.core.model import UserError
+from interplay.data.spec import DatasetSpec
+from interplay.run.stage import run_stage
 
 STUDY = "study/quickstart.yaml"
 OLD = "hard: {band: hard, split: rl}"

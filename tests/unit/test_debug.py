@@ -6,10 +6,10 @@ import pytest
 from command_line import interplay
 from conftest import Laboratory
 
-from interplay.schema.custom import Custom
-from interplay.schema.data import ProblemsSpec
-from interplay.schema.run import Run
-from interplay.store import artifact
+from interplay.core import artifact
+from interplay.core.execution import Run
+from interplay.core.references import Custom
+from interplay.data.spec import ProblemsSpec
 from interplay.study.plan import Stage
 
 TEST_SET = "quickstart.smoke/data.test"

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from devices_cases import CLOSE, LM, RL, Results, check_equal, environment, furthest, pretrain, rl_spec, weights
 
-from interplay.schema.advantage import GaeAdvantage
-from interplay.schema.critic import ValueHead
-from interplay.schema.edit import DynamicSampling
-from interplay.schema.episode import RetryEpisode
-from interplay.schema.loss import ClippedLoss
-from interplay.schema.model import Optimizer
-from interplay.store.artifact import find, read_json, write_json
-from interplay.work import JOB
+from interplay.core.artifact import find, read_json, write_json
+from interplay.model.spec import Optimizer
+from interplay.rl.advantages.spec import GaeAdvantage
+from interplay.rl.edits.spec import DynamicSampling
+from interplay.rl.losses.spec import ClippedLoss
+from interplay.rl.spec import ValueHead
+from interplay.rollout.spec import RetryEpisode
+from interplay.run.work import JOB
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_torchrun_starts_the_same(results: Results, tmp_path: Path) -> None:
     job = {"kind": "pretrain", "spec": spec.model_dump(), "run": run, "out": str(tmp_path / "two"), "inputs": inputs}
     write_json(handover / JOB, json.loads(json.dumps(job)))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, "-m", "interplay.work", str(handover)]
+    command = [*torchrun, "-m", "interplay.run.work", str(handover)]
     made = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
     assert made.returncode == 0, made.stderr
     assert read_json(handover / "0.json")["values"]["steps"] == 14

@@ -13,14 +13,14 @@ from safetensors.torch import save_file
 from torch._dynamo.utils import counters
 from world import SHAPE
 
+from interplay.core import execution, metrics, stop
+from interplay.core.artifact import write_atomic, write_json
+from interplay.core.execution import Run
+from interplay.core.model import UserError, parse_model
 from interplay.data import batches
-from interplay.data.ahead import Ahead
-from interplay.optim import checkpoint, ranks
-from interplay.schema.base import UserError, parse
-from interplay.schema.run import Run
-from interplay.store import metrics, stop, worker
-from interplay.store.artifact import write_atomic, write_json
-from interplay.study.graph import Graph
+from interplay.data.batches import Ahead
+from interplay.optim import checkpoint, collectives
+from interplay.run.graph import Graph
 from interplay.train import lm
 from interplay.train.loop import Pace
 
@@ -30,14 +30,14 @@ RL = "rl: {kind: rl, data: {edge: 1.0}"
 @pytest.fixture
 def as_worker() -> Iterator[None]:
     yield
-    worker.take(0, 1)
+    execution.set_rank(0, 1)
 
 
 def test_items_are_dealt_in_turn_and_every_one_once(as_worker: None) -> None:
     hands = []
     for rank in range(3):
-        worker.take(rank, 3)
-        hands.append(list(ranks.mine(range(8))))
+        execution.set_rank(rank, 3)
+        hands.append(list(collectives.shard_round_robin(range(8))))
     assert hands == [[0, 3, 6], [1, 4, 7], [2, 5]]
 
 
@@ -45,11 +45,13 @@ def test_passes_become_smaller_where_some_process_would_have_none(as_worker: Non
     def cut(tokens: int) -> list[int]:
         return [tokens] * (12 // tokens)
 
-    assert (ranks.most(8, 12), list(ranks.finer(cut, 12, 12))) == (8, [12])
-    worker.take(1, 3)
-    assert (ranks.most(8, 12), ranks.most(2, 12), ranks.most(8, 1)) == (4, 2, 1)
-    assert list(ranks.finer(cut, 12, 12)) == [3]  # one piece of 12, two of 6, four of 3: the second falls to this process
-    assert list(ranks.finer(lambda tokens: [tokens], 12, 1)) == []  # one thing cannot be cut
+    assert (collectives.batch_limit(8, 12), list(collectives.shard_pieces(cut, 12, 12))) == (8, [12])
+    execution.set_rank(1, 3)
+    assert (collectives.batch_limit(8, 12), collectives.batch_limit(2, 12), collectives.batch_limit(8, 1)) == (4, 2, 1)
+    assert list(collectives.shard_pieces(cut, 12, 12)) == [
+        3
+    ]  # one piece of 12, two of 6, four of 3: the second falls to this process
+    assert list(collectives.shard_pieces(lambda tokens: [tokens], 12, 1)) == []  # one thing cannot be cut
 
 
 def test_processes_see_the_rows_that_one_sees_in_its_order(tmp_path: Path, as_worker: None) -> None:
@@ -61,7 +63,7 @@ def test_processes_see_the_rows_that_one_sees_in_its_order(tmp_path: Path, as_wo
     for count in (2, 3):
         seen: list[dict[int, list[int]]] = []
         for rank in range(count):
-            worker.take(rank, count)
+            execution.set_rank(rank, count)
             course = lm.plan(spec, inputs, how)
             assert course.steps == whole.steps
             for step in range(3):
@@ -70,7 +72,7 @@ def test_processes_see_the_rows_that_one_sees_in_its_order(tmp_path: Path, as_wo
         places = sorted(place for one in seen for place in one)
         joined = [row for place in places for one in seen for row in one.get(place, [])]
         assert joined == order.tolist()
-        worker.take(0, 1)
+        execution.set_rank(0, 1)
 
 
 def test_slices_of_any_number_of_processes_join_to_whole_tensors(tmp_path: Path) -> None:
@@ -90,7 +92,7 @@ def test_slices_of_any_number_of_processes_join_to_whole_tensors(tmp_path: Path)
 
 
 def test_only_the_first_process_writes(tmp_path: Path, as_worker: None) -> None:
-    worker.take(1, 2)
+    execution.set_rank(1, 2)
     write_atomic(tmp_path / "a", b"1")
     lines = metrics.Metrics(tmp_path)
     lines.write(1, loss=1.0)
@@ -103,7 +105,7 @@ def test_only_the_first_process_writes(tmp_path: Path, as_worker: None) -> None:
 
 def test_a_loop_saves_and_stops_by_what_all_processes_say() -> None:
     said = iter([(False, False), (False, True), (True, False)])
-    with stop.saving(0.0, lambda mine: next(said)) as saves:
+    with stop.save_points(0.0, lambda mine: next(said)) as saves:
         assert not saves.due()
         assert saves.due()
         saves.made("step 2 of 3")
@@ -149,7 +151,7 @@ def test_a_kind_of_one_process_says_so(tmp_path: Path) -> None:
 
 def test_a_run_block_of_old_says_nothing_new() -> None:
     assert Run().stated() == {}
-    assert parse(Run, {"threads": 2}, "run").cores() == 2
+    assert parse_model(Run, {"threads": 2}, "run").cores() == 2
 
 
 @pytest.mark.slow

@@ -8,13 +8,11 @@ import world
 from devices_cases import check_equal
 from test_prefer import pair_set
 
-from interplay import workers
-from interplay.schema.base import Model
-from interplay.schema.prefer import PreferSpec
-from interplay.schema.reward_model import RewardModelSpec
-from interplay.schema.run import Run
-from interplay.schema.unlearn import UnlearnSpec
-from interplay.work import function
+from interplay.core.execution import Run
+from interplay.core.model import Model
+from interplay.run import workers
+from interplay.run.work import function
+from interplay.train.spec import PreferSpec, RewardModelSpec, UnlearnSpec
 
 HOW: dict[str, Any] = {"micro_batch_tokens": 300, "save_minutes": 0.0}
 PAIRS: dict[str, Any] = {"mix": [1.0], "steps": 4, "pairs_per_step": 8, "max_length": 128}

@@ -9,9 +9,9 @@ from typing import get_args
 import pytest
 from conftest import ROOT
 
-from interplay.reference import lists
-from interplay.reference.pages import SEAMS
-from interplay.schema.kinds import KINDS
+from interplay.kinds.table import KINDS
+from tools.reference import lists
+from tools.reference.pages import SEAMS
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if DOCS / "results" not in path.parents)]

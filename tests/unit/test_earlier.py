@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 import world
 
-from interplay import stage as runner
+from interplay.core import artifact
+from interplay.core.execution import Run
+from interplay.core.references import Custom
 from interplay.model import folder
-from interplay.schema.custom import Custom
-from interplay.schema.model import TuneOptimizer, TuneSchedule
-from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.store import artifact
+from interplay.model.spec import TuneOptimizer, TuneSchedule
+from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.spec import Method, RLSpec
+from interplay.run import stage as runner
 from interplay.study.plan import Stage
 
 REWARD = "def early(problems, completions, verdicts):\n    return [float(c[:1] < 'd') for c in completions]\n"

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from interplay.reference import editors
+from tools.reference import editors
 
 CONFIGS = ROOT / "configs"
 SCHEMAS = CONFIGS / editors.FOLDER

@@ -7,9 +7,9 @@ import pytest
 from lab import Lab
 
 from interplay.cli import main
-from interplay.schema.run import Run
-from interplay.study.efficiency import Used, proposals, used
-from interplay.study.graph import Graph
+from interplay.core.execution import Run
+from interplay.results.efficiency import Used, proposals, used
+from interplay.run.graph import Graph
 
 
 def test_stages_of_a_kind_that_were_given_the_same_are_one_row(tmp_path: Path) -> None:

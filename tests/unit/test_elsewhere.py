@@ -6,9 +6,8 @@ import pytest
 from lab import Lab, of_kind
 
 from interplay import cli
-from interplay.study import elsewhere
-from interplay.study.graph import plan_study
-from interplay.track import payloads
+from interplay.results import payloads, state
+from interplay.run.graph import plan_study
 
 SAID = "finished at smoke: add --scale smoke"
 
@@ -53,10 +52,10 @@ def test_what_is_begun_elsewhere_is_not_called_finished_and_own_results_silence_
     plan = lab.plan()
     (lab.results / "report" / plan.report / "record.json").unlink()
     laptop = plan_study(lab.configs, "quickstart", "laptop")
-    assert elsewhere.hint(lab.configs, lab.results, laptop) == "begun at smoke: add --scale smoke"
+    assert state.other_scale_hint(lab.configs, lab.results, laptop) == "begun at smoke: add --scale smoke"
     lab.finish(of_kind(laptop, "tokenizer")[0])
-    assert elsewhere.hint(lab.configs, lab.results, laptop) == ""
-    assert elsewhere.hint(lab.configs, lab.folder / "empty", laptop) == ""
+    assert state.other_scale_hint(lab.configs, lab.results, laptop) == ""
+    assert state.other_scale_hint(lab.configs, lab.folder / "empty", laptop) == ""
 
 
 def test_the_state_of_the_store_names_study_and_scale(

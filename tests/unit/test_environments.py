@@ -15,21 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from interplay.core.artifact import write_json
+from interplay.core.digest import canonical
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.data import corpus, problems, tokenizer
 from interplay.data import pool as pools
-from interplay.rollout.episodes.table import play
-from interplay.schema.base import UserError
-from interplay.schema.bios import Bios
-from interplay.schema.data import ProblemsSpec, TokenizerSpec
-from interplay.schema.digest import canonical
-from interplay.schema.environments import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
-from interplay.schema.episode import EnvironmentEpisode
-from interplay.schema.run import Run
-from interplay.schema.verify import Verify
-from interplay.store.artifact import write_json
-from interplay.tasks import calculator, games, kuhn, tic_tac_toe, twenty_questions
-from interplay.tasks.table import ENVIRONMENTS, solved
-from interplay.tasks.turns import MARK, Reply, honest, joined, said, told, worth
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
+from interplay.rollout.episodes import play_episodes
+from interplay.rollout.spec import EnvironmentEpisode
+from interplay.tasks.bios.spec import Bios
+from interplay.tasks.environments import calculator, games, kuhn, tic_tac_toe, twenty_questions
+from interplay.tasks.environments.games import MARK, Reply, honest, joined, said, told, worth
+from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
+from interplay.tasks.families import ENVIRONMENTS, solved
+from interplay.tasks.spec import Verify
 
 TASKS = {
     "calculator": Calculator(),
@@ -339,7 +339,7 @@ def test_an_episode_goes_turn_by_turn_with_the_environment_until_it_is_over() ->
     setting = cases.setting(says, [row])._replace(
         verify=lambda of, text: calculator.verify(problem, text, Verify()), problem=lambda of: problem
     )
-    played = play(EnvironmentEpisode(max_turns=4), setting, cases.asked([row], 2))
+    played = play_episodes(EnvironmentEpisode(max_turns=4), setting, cases.asked([row], 2))
     assert [[t.verdict and t.verdict.error for t in turns] for turns in played.turns] == [
         [None, None, "none"], [None, None, None, "truncated"],
     ]  # fmt: skip
@@ -347,7 +347,7 @@ def test_an_episode_goes_turn_by_turn_with_the_environment_until_it_is_over() ->
     text = "".join(map(chr, played.rollouts.tokens[0, : played.rollouts.lengths[0]].tolist()))
     assert text == "calc(3+4)$7\ncalc(7*2)$14\n\\boxed{14}$"
     with pytest.raises(UserError, match="the family 'op_dag' of row 0 replies to nothing"):
-        play(EnvironmentEpisode(), cases.setting(says, [cases.row("x", "1")]), cases.asked([cases.row("x", "1")]))
+        play_episodes(EnvironmentEpisode(), cases.setting(says, [cases.row("x", "1")]), cases.asked([cases.row("x", "1")]))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -358,7 +358,7 @@ def test_sets_are_generated_and_taught_turn_by_turn(name: str, tmp_path: Path) -
     problems.run(spec, {}, tmp_path, Run())
     write_json(tmp_path / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
     tokenizer.run(TokenizerSpec(task=TASKS[name]), {}, tmp_path / "tok", Run())
-    rows = pools.load([tmp_path]).rows
+    rows = pools.load_pool([tmp_path]).rows
     encoded = corpus.encode(tmp_path, tmp_path / "tok")
     text = tokenizer.load(tmp_path / "tok")
     assert len(encoded.lengths) == sum(len(said(row.solution)) for row in rows)

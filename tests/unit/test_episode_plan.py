@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from lab import Lab, of_kind
 
-from interplay.schema.base import UserError
+from interplay.core.model import UserError
 
 STUDY = "study/quickstart.yaml"
 

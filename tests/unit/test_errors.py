@@ -9,9 +9,9 @@ import pytest
 from conftest import ROOT
 
 from interplay.cli import main
-from interplay.schema.base import UserError, nearest
+from interplay.core.model import UserError, nearest_name
+from interplay.run.graph import plan_study
 from interplay.study import compose
-from interplay.study.graph import plan_study
 
 STUDY, EDGE, BASES = "configs/study/quickstart.yaml", "configs/study/edge.yaml", "configs/study/edge_bases.yaml"
 SCALE, METHOD, TASK = "configs/scale/smoke.yaml", "configs/method/grpo.yaml", "configs/task/op_dag.yaml"
@@ -331,7 +331,7 @@ def test_a_message_is_one_short_line_whatever_the_value_holds(root: Path, capsys
 
 
 def test_many_known_names_are_not_all_listed() -> None:
-    assert nearest("zzzz", [f"arm_{i:03}" for i in range(500)]).endswith("and 480 more")
+    assert nearest_name("zzzz", [f"arm_{i:03}" for i in range(500)]).endswith("and 480 more")
 
 
 def test_a_right_study_is_read_once_to_see_what_it_includes_and_never_searched_for_a_line(

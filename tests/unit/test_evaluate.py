@@ -18,17 +18,17 @@ import torch
 import world
 from conftest import BEHIND
 
+from interplay.core.artifact import write_json
+from interplay.core.execution import Run
 from interplay.data import pool as pools
 from interplay.data import tokenizer
 from interplay.evaluate import run as evaluate
-from interplay.evaluate import shards
+from interplay.evaluate import samples
 from interplay.evaluate.passk import Samples, powers, prior, summarise
-from interplay.report.rollouts import shown
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.report.inspect.rollouts import show_rollouts
 from interplay.rollout.request import Rollouts
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.run import Run
-from interplay.store.artifact import write_json
-from interplay.tasks.row import Row
+from interplay.tasks.verdict import Row
 
 # --- arithmetic ---
 
@@ -98,7 +98,7 @@ HOW = Run(engine_batch=4)
 
 
 def test_gold_solutions_pass_and_spoilt_ones_fail_and_each_lands_in_its_problems_row(inputs: dict[str, Path]) -> None:
-    pool, text = pools.load([inputs["data"]]), tokenizer.load(inputs["model"])
+    pool, text = pools.load_pool([inputs["data"]]), tokenizer.load(inputs["model"])
     ids = [3, 17, 40]
     gold = [pool.rows[i].solution for i in ids]
     encoded = [[*text.encode(written).ids, 1] for solution in gold for written in (solution, solution[:-1] + "_")]
@@ -165,8 +165,8 @@ RUNNER = """
 import json, sys
 from pathlib import Path
 from interplay.evaluate import run
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.run import Run
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.core.execution import Run
 spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
 print(json.dumps(run.run(EvaluateSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))))
 """
@@ -199,7 +199,7 @@ def test_the_last_progress_line_shows_the_mean_over_all_samples_those_of_an_earl
     evaluate.run(SPEC, inputs, tmp_path / "first", HOW)
     earlier, kept = pq.read_table(tmp_path / "first" / "samples.parquet").slice(0, 80), tmp_path / "resume" / "shards"
     right = pa.array([True] * 60 + [False] * 20)
-    shards.write(kept, range(20), earlier.set_column(earlier.column_names.index("strict"), "strict", right))
+    samples.write_shard(kept, range(20), earlier.set_column(earlier.column_names.index("strict"), "strict", right))
     capsys.readouterr()
     metrics = evaluate.run(SPEC, inputs, tmp_path, HOW)
     last = capsys.readouterr().err.splitlines()[-1]
@@ -212,8 +212,8 @@ def test_samples_are_shown_with_their_problem(inputs: dict[str, Path], tmp_path:
     out.mkdir(parents=True)
     evaluate.run(SPEC, inputs, out, HOW)
     write_json(out / "stage.json", {"deps": {"model": "m" * 12, "data": "d" * 12}})
-    text = shown(out, failed=True, limit=4)
-    first = pools.load([inputs["data"]]).rows[0]
+    text = show_rollouts(out, failed=True, limit=4)
+    first = pools.load_pool([inputs["data"]]).rows[0]
     assert text.count("problem ") == 4
     assert f"  prompt {first.prompt}\n" in text
     assert f"  gold   {first.solution}\n" in text

@@ -8,11 +8,12 @@ import report_study as study
 from command_line import interplay
 from conftest import ROOT, Laboratory
 
-from interplay.report import chain, plain
-from interplay.report.asked import Asked
-from interplay.report.explain import value
-from interplay.schema.cost import Cost
-from interplay.schema.report import ReportSpec
+from interplay.kinds.cost import Cost
+from interplay.report.inspect import chain
+from interplay.report.inspect.asked import Asked
+from interplay.report.inspect.explain import value
+from interplay.report.spec import ReportSpec
+from interplay.report.write import plain
 
 SMOKE = ("--scale", "smoke")
 

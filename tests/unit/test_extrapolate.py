@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import report_study as study
 
-from interplay.report import curves, extrapolate, figures, frame
-from interplay.report.extrapolate import foretell
-from interplay.schema.metric import SHARE
-from interplay.schema.report import Extrapolate, Figure
+from interplay.report.draw import curves, figures
+from interplay.report.metric_spec import SHARE
+from interplay.report.spec import Extrapolate, Figure
+from interplay.report.stats import extrapolate, frame
+from interplay.report.stats.extrapolate import foretell
 
 ASKED = Extrapolate(part=0.5, tolerance=0.05)
 FREE = (-np.inf, np.inf)

@@ -4,27 +4,26 @@ import pytest
 from pydantic import ValidationError
 from reform_cases import TASK, row, rows
 
+from interplay.core.model import PermanentError
+from interplay.data.steps.context_spec import Ladder
 from interplay.data.steps.reformulate import ladder
 from interplay.data.steps.step import Inputs
-from interplay.rl.samplers.format_ladder import FormatLadder
-from interplay.rl.samplers.sampler import Deck, Outcome
-from interplay.rl.samplers.table import sampler
-from interplay.schema.base import PermanentError
-from interplay.schema.samplers.format_ladder import FormatLadderSampler
-from interplay.schema.steps.reformulate import Ladder
-from interplay.tasks.row import Row
+from interplay.rl.samplers.sampler import Outcome, PromptSource
+from interplay.rl.samplers.samplers import FormatLadder, build_sampler
+from interplay.rl.samplers.spec import FormatLadderSampler
+from interplay.tasks.verdict import Row
 
 FORMATS = ["four_choice", "ten_choice", "cloze", "open"]
 ROWS = ladder(Ladder(distractors="near"), rows(12), Inputs(0, {}, 0)).rows
 QUESTIONS = list(dict.fromkeys(made.origin for made in ROWS))
 
 
-def deck(seed: int = 0, given: list[Row] = ROWS) -> Deck:
-    return Deck([len(given)], [1.0], seed, 100, given)
+def deck(seed: int = 0, given: list[Row] = ROWS) -> PromptSource:
+    return PromptSource([len(given)], [1.0], seed, 100, given)
 
 
 def made(seed: int = 0, **keys: object) -> FormatLadder:
-    return sampler(FormatLadderSampler.model_validate(keys), deck(seed))
+    return build_sampler(FormatLadderSampler.model_validate(keys), deck(seed))
 
 
 def modes(draws: FormatLadder, m: int = len(QUESTIONS)) -> dict[str, str]:
@@ -161,7 +160,7 @@ def test_it_goes_on_from_its_state_as_if_it_had_never_stopped(keys: dict) -> Non
 
 def test_questions_of_several_sets_are_drawn_by_the_mix_and_plain_rows_have_one_rung() -> None:
     plain = [row(TASK, 4, 500 + place, place) for place in range(4)]
-    draws = sampler(FormatLadderSampler(), Deck([len(ROWS), 4], [0.5, 0.5], 0, 1, [*ROWS, *plain]))
+    draws = build_sampler(FormatLadderSampler(), PromptSource([len(ROWS), 4], [0.5, 0.5], 0, 1, [*ROWS, *plain]))
     drawn = draws.select(8, 1)
     assert sum(i >= len(ROWS) for i in drawn) == 4
     draws.observe(1, [outcome(i, 8) for i in drawn])
@@ -170,9 +169,9 @@ def test_questions_of_several_sets_are_drawn_by_the_mix_and_plain_rows_have_one_
 
 def test_a_row_in_no_format_of_the_ladder_or_a_format_twice_is_refused() -> None:
     with pytest.raises(PermanentError, match=r"each must be one of .*, once; not cloze"):
-        sampler(FormatLadderSampler(formats=["four_choice", "ten_choice", "open"]), deck())
+        build_sampler(FormatLadderSampler(formats=["four_choice", "ten_choice", "open"]), deck())
     with pytest.raises(PermanentError, match="not four_choice"):
-        sampler(FormatLadderSampler(), deck(0, [ROWS[0], ROWS[0]]))
+        build_sampler(FormatLadderSampler(), deck(0, [ROWS[0], ROWS[0]]))
 
 
 def test_keys_that_do_not_go_together_are_refused() -> None:
@@ -186,5 +185,5 @@ def test_formats_as_sets_of_their_own_are_refused_when_the_run_begins() -> None:
     easy, hard = ([one for one in ROWS if one.mode == mode] for mode in ("four_choice", "open"))
     told = r"data\.1 has share 0\.5 .*; join the sets into one, for instance with the step ladder"
     with pytest.raises(PermanentError, match=told):
-        sampler(FormatLadderSampler(), Deck([len(easy), len(hard)], [0.5, 0.5], 0, 1, [*easy, *hard]))
-    sampler(FormatLadderSampler(), Deck([len(easy), len(hard)], [1.0, 0.0], 0, 1, [*easy, *hard])).select(8, 1)
+        build_sampler(FormatLadderSampler(), PromptSource([len(easy), len(hard)], [0.5, 0.5], 0, 1, [*easy, *hard]))
+    build_sampler(FormatLadderSampler(), PromptSource([len(easy), len(hard)], [1.0, 0.0], 0, 1, [*easy, *hard])).select(8, 1)

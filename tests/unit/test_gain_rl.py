@@ -9,15 +9,13 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, silu
 
+from interplay.core.model import UserError, parse_model
 from interplay.model import folder
-from interplay.model.norm import rms_norm
-from interplay.rl.samplers.angles import angles, common_prefix, score_all
-from interplay.rl.samplers.gain_rl import GainRl
-from interplay.rl.samplers.prompts import Encode, lengths
-from interplay.rl.samplers.sampler import Deck, Outcome
-from interplay.schema.base import UserError, parse
-from interplay.schema.model import Shape
-from interplay.schema.samplers.gain_rl import GainRlSampler
+from interplay.model.decoder import rms_norm
+from interplay.model.spec import Shape
+from interplay.rl.samplers.by_model import GainRl, angles, common_prefix, score_all
+from interplay.rl.samplers.sampler import Encode, Outcome, PromptSource, prompt_lengths
+from interplay.rl.samplers.spec import GainRlSampler
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
 
@@ -98,10 +96,10 @@ def test_a_deck_is_never_encoded_at_once_and_its_scores_are_the_same(monkeypatch
     decoder, asked = folder.init(SHAPE, 9, seed=1), list[int]()
     prompts = [[1, 2, 3 + i % 6, *([4] * (i % 5))] for i in range(12)] + [[1, 5]]
     whole = score_all(decoder, encoded(prompts), 13, 8, torch.float32)
-    monkeypatch.setattr("interplay.rl.samplers.prompts.SLICE", 3)
+    monkeypatch.setattr("interplay.rl.samplers.sampler.SLICE", 3)
     assert score_all(decoder, encoded(prompts, asked), 13, 8, torch.float32).equal(whole)
     assert max(asked) == 3
-    assert lengths(encoded(prompts, asked), 13) == [len(prompt) for prompt in prompts]
+    assert prompt_lengths(encoded(prompts, asked), 13) == [len(prompt) for prompt in prompts]
     assert max(asked) == 3
 
 
@@ -120,8 +118,8 @@ def test_scores_do_not_depend_on_padding_or_on_how_the_pass_is_cut() -> None:
 # --- choices ---
 
 
-def deck(size: int, mix: list[float] | None = None, **more: Any) -> Deck:
-    return Deck(sizes=[size] if mix is None else [size // 2, size - size // 2], mix=mix or [1.0], seed=2, **more)
+def deck(size: int, mix: list[float] | None = None, **more: Any) -> PromptSource:
+    return PromptSource(sizes=[size] if mix is None else [size // 2, size - size // 2], mix=mix or [1.0], seed=2, **more)
 
 
 def with_scores(scores: list[tuple[float, float]], mix: list[float] | None = None, **options: Any) -> GainRl:
@@ -220,4 +218,4 @@ def test_a_resumed_run_keeps_the_scores_of_the_initial_policy_and_draws_the_same
 
 def test_a_smallest_move_above_the_largest_is_refused() -> None:
     with pytest.raises(UserError, match=r"least \(5\.0\) must not exceed most \(2\.0\)"):
-        parse(GainRlSampler, {"least": 5, "most": 2}, "f")
+        parse_model(GainRlSampler, {"least": 5, "most": 2}, "f")

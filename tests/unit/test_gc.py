@@ -10,10 +10,10 @@ import pytest
 from lab import Lab, of_kind
 
 from interplay import cli
-from interplay.schema.base import UserError
-from interplay.store import artifact
-from interplay.study import garbage
-from interplay.study.graph import Graph
+from interplay.core import artifact
+from interplay.core.model import UserError
+from interplay.results import garbage
+from interplay.run.graph import Graph
 from interplay.study.plan import Plan, Stage
 
 

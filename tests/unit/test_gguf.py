@@ -11,9 +11,9 @@ from conftest import ROOT
 from gguf import GGUFWriter
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from interplay.core.model import UserError
 from interplay.model import folder
-from interplay.model.gguf import convert
-from interplay.schema.base import UserError
+from interplay.model.source import convert_gguf
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def _permuted(name: str, tensor: torch.Tensor, config: LlamaConfig) -> np.ndarra
 def test_a_gguf_model_gives_the_logits_of_the_model_it_was_written_from(
     model: LlamaForCausalLM, file: Path, tmp_path: Path
 ) -> None:
-    convert(file, tmp_path)
+    convert_gguf(file, tmp_path)
     tokens = torch.arange(3, 40)[None]
     ours = LlamaForCausalLM.from_pretrained(tmp_path)
     torch.testing.assert_close(ours(tokens).logits, model(tokens).logits, rtol=1e-4, atol=1e-5)
@@ -108,4 +108,4 @@ def test_a_file_that_is_no_gguf_is_refused_in_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"not a model")
     with pytest.raises(UserError, match=r"broken\.gguf: not readable as a GGUF model"):
-        convert(broken, tmp_path / "out")
+        convert_gguf(broken, tmp_path / "out")

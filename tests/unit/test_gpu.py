@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from interplay.core.execution import Run
 from interplay.model import folder
 from interplay.model.decoder import Decoder
+from interplay.model.spec import Shape
 from interplay.rollout.engine import Request, Rollouts, Sampling, engine
-from interplay.schema.model import Shape
-from interplay.schema.run import Run
 
 pytestmark = pytest.mark.gpu
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}

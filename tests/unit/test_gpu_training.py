@@ -9,11 +9,10 @@ import torch
 from conftest import wait_for
 from devices_cases import LM, RL, Results, furthest, lines, pretrain, rl_spec, weights
 
-from interplay.schema.base import PermanentError
-from interplay.schema.model import Shape
-from interplay.store.artifact import read_json
-from interplay.store.state import last_save
-from interplay.store.stop import EXIT
+from interplay.core.artifact import last_save, read_json
+from interplay.core.model import PermanentError
+from interplay.core.stop import EXIT
+from interplay.model.spec import Shape
 
 pytestmark = pytest.mark.gpu
 GPU = {"gpus": 1}

@@ -16,31 +16,27 @@ from recorded import Call, recorded
 from rl_cases import batch_of
 from test_prefer import pair_set
 
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.references import Custom
 from interplay.data import batches, corpus, packing
+from interplay.data.spec import CorpusSpec
 from interplay.evaluate import run as evaluate
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
-from interplay.optim import optimizer, schedule
+from interplay.model.spec import Schedule, TuneOptimizer, TuneSchedule
+from interplay.optim import optimizer
 from interplay.rl import loop, update
-from interplay.rl.losses import clipped
-from interplay.rl.now import Memory
+from interplay.rl.losses import losses
+from interplay.rl.losses.spec import ClippedLoss
+from interplay.rl.planners.spec import FixedPlanner
 from interplay.rl.samplers.sampler import Sampler
+from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
+from interplay.rl.step_context import Memory
 from interplay.rl.update import Learner
 from interplay.rollout import native
-from interplay.schema.custom import Custom
-from interplay.schema.data import CorpusSpec
-from interplay.schema.decoding import AdaptiveTemperature
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.loss import ClippedLoss
-from interplay.schema.model import Schedule, TuneOptimizer, TuneSchedule
-from interplay.schema.planner import FixedPlanner
-from interplay.schema.prefer import PreferSpec
-from interplay.schema.reward_model import RewardModelSpec
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.schema.train import MidtrainSpec, SftSpec
-from interplay.schema.unlearn import UnlearnSpec
-from interplay.store.metrics import read
 from interplay.train import lm, prefer, reward_model, unlearn
+from interplay.train.spec import MidtrainSpec, PreferSpec, RewardModelSpec, SftSpec, UnlearnSpec
 
 Record = Callable[..., list[Call]]
 
@@ -79,7 +75,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Record:
     ids=["linear", "min_ratio", "cosine", "constant", "long_decay", "none"],
 )
 def test_factor_of_the_learning_rate_by_hand(spec: Schedule, steps: int, expected: list[float]) -> None:
-    assert [schedule.factor(spec, step, steps) for step in range(1, steps + 1)] == pytest.approx(expected)
+    assert [optimizer.lr_factor(spec, step, steps) for step in range(1, steps + 1)] == pytest.approx(expected)
 
 
 # -- the order of data -----------------------------------------------------------------------------------------------
@@ -272,7 +268,7 @@ def test_rows_off_policy_take_their_ratios_to_what_made_them(
 
 
 def test_the_clip_has_the_bounds_of_the_loss(inputs: dict[str, Path], record: Record) -> None:
-    calls, (batch, advantage) = record(clipped, "clip"), unequal()
+    calls, (batch, advantage) = record(losses, "clip"), unequal()
     update.update(learner_of(inputs, ClippedLoss(epsilon=0.1, epsilon_high=0.3, delta=4.0)), batch, advantage, 1)
     update.update(learner_of(inputs, ClippedLoss(epsilon=0.15)), batch, advantage, 1)
     assert [tuple(call.given[name] for name in ("low", "high", "delta")) for call in calls] == [

@@ -12,16 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interplay.data.dataset import read
-from interplay.data.formats.table import FORMATS
-from interplay.schema.bios import Bios
-from interplay.schema.dataset import Defects
-from interplay.schema.op_dag import OpDag
-from interplay.schema.op_dag_prose import OpDagProse
-from interplay.schema.taxonomy import Taxonomy
-from interplay.schema.verify import Verify
-from interplay.tasks import multihop, qa
-from interplay.tasks.table import ENVIRONMENTS, FAMILIES, LANGUAGES
-from interplay.tasks.turns import MARK, said
+from interplay.data.formats import FORMATS
+from interplay.data.spec import Defects
+from interplay.tasks import qa
+from interplay.tasks.bios.spec import Bios
+from interplay.tasks.environments.games import MARK, said
+from interplay.tasks.families import ENVIRONMENTS, FAMILIES, LANGUAGES
+from interplay.tasks.multihop import family as multihop
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag_prose.spec import OpDagProse
+from interplay.tasks.spec import Verify
+from interplay.tasks.taxonomy.spec import Taxonomy
 
 TASKS: dict[str, Any] = {
     "op_dag": OpDag(),

@@ -7,9 +7,9 @@ from typing import Annotated
 import pytest
 from specs import DEPS, SPECS
 
-from interplay.schema.base import Model, Since
-from interplay.schema.digest import canonical_json, digest, versions
-from interplay.schema.kinds import KINDS
+from interplay.core.digest import canonical_json, digest, versions
+from interplay.core.model import Model, Since
+from interplay.kinds.table import KINDS
 
 GOLDEN = {
     "source": "43dd8b1fa992",
@@ -72,7 +72,7 @@ def test_a_raised_version_of_a_part_changes_only_who_uses_it() -> None:
 def test_the_lock_holds_one_stage_a_line(tmp_path: Path) -> None:
     from conftest import ROOT
 
-    from interplay.study.graph import plan_study
+    from interplay.run.graph import plan_study
 
     plan = plan_study(ROOT / "configs", "quickstart", "smoke")
     lines = plan.lock().splitlines()

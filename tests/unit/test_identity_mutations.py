@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from spec_mutations import guesses, instances, mutations
 from specs import DEPS, SPECS
 
-from interplay.schema.base import Model, Since
-from interplay.schema.digest import canonical, digest, hashed, versions
-from interplay.schema.identity import models_in, rehashed
-from interplay.schema.kinds import KINDS
-from interplay.schema.run import Run
+from interplay.core.digest import canonical, digest, hashed, versions
+from interplay.core.execution import Run
+from interplay.core.model import Model, Since
+from interplay.kinds.identity import models_in, rehashed
+from interplay.kinds.table import KINDS
 from interplay.study.plan import Stage
 
 

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from op_dag_cases import cases
 from reform_cases import INTEGERS, TASK, row, rows
 
+from interplay.core.execution import Run
 from interplay.data import corpus, packing, sets, tokenizer
+from interplay.data.spec import CorpusSpec, TokenizerSpec, split_of
+from interplay.data.steps.context_spec import Atoms, Intervention
 from interplay.data.steps.decompose import atoms, intervention
 from interplay.data.steps.step import Inputs
-from interplay.schema.data import CorpusSpec, TokenizerSpec, split_of
-from interplay.schema.run import Run
-from interplay.schema.steps.decompose import Atoms, Intervention
-from interplay.schema.verify import Verify
-from interplay.tasks import op_dag
-from interplay.tasks.op_dag import Node, Problem, render, verify
-from interplay.tasks.op_dag.repair import Repair, repair
-from interplay.tasks.row import UNFINISHED, Row
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.corrupt import Repair, repair
+from interplay.tasks.op_dag.family import Node, Problem, render, verify
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import UNFINISHED, Row
 
 # cb*2 over bd+a, a1, d3: `a1,d3,bd+a,cb*2?c|`, modulo 23.
 NODES = (Node("a", "", (), 1), Node("d", "", (), 3), Node("b", "+", (1, 0), None), Node("c", "*", (2,), 2))

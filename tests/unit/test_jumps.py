@@ -5,8 +5,8 @@ import torch
 
 from interplay.data import batches
 from interplay.data.packing import Rows
-from interplay.schema.train import PositionJumps
-from interplay.train.jumps import jumps
+from interplay.train.lm import jumps
+from interplay.train.spec import PositionJumps
 
 SPEC = PositionJumps(probability=0.5, largest=4, start=0.4)
 TOKENS = np.tile(np.array([7, 2, 7, 2, 7, 2, 7, 7]), (50, 1))

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from lab import Lab, of_kind
 
-from interplay.store import artifact
-from interplay.study import kept
-from interplay.study.graph import open_graph
+from interplay.core import artifact
+from interplay.results import kept, payloads
+from interplay.run.graph import open_graph
 from interplay.study.plan import Plan
-from interplay.track import payloads
 
 
 @pytest.fixture

@@ -11,14 +11,13 @@ from multihop_cases import inputs, item, row_of, rows
 from pydantic import ValidationError
 
 from interplay.data.steps.chain import keychain, long_context, needle
+from interplay.data.steps.context_spec import Keychain, LongContext, Needle
 from interplay.data.steps.step import Inputs
-from interplay.schema.steps.chain import Keychain, LongContext, Needle
-from interplay.schema.verify import Verify
-from interplay.tasks import multihop
+from interplay.tasks.multihop import family as multihop
 from interplay.tasks.multihop.problem import Problem, stops
 from interplay.tasks.multihop.render import document_texts
-from interplay.tasks.row import Row
-from interplay.tasks.text import normalise
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row, normalise
 
 ROWS = rows(110)
 PAIR = re.compile(r' \{"(?:[^"\\]|\\.)*": "(?:[^"\\]|\\.)*"\}\.')

@@ -9,12 +9,13 @@ import pytest
 import report_study as toy
 from conftest import ROOT
 
-from interplay.report import frame, ladder
-from interplay.report.estimate import value
-from interplay.schema.base import UserError
-from interplay.schema.report import Figure
-from interplay.store.artifact import split_ref
-from interplay.study.graph import plan_study
+from interplay.core.artifact import split_ref
+from interplay.core.model import UserError
+from interplay.report.draw import ladder
+from interplay.report.spec import Figure
+from interplay.report.stats import frame
+from interplay.report.stats.estimate import value
+from interplay.run.graph import plan_study
 from interplay.study.plan import Plan, Stage
 
 STUDY = (ROOT / "tests/climb.yaml").read_text()

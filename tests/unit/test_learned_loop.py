@@ -9,14 +9,13 @@ import world
 from comma_runs import HOW, spec_of
 from killed_rl import payload, run_killed
 
+from interplay.core.artifact import read_json
+from interplay.core.metrics import read
 from interplay.rl import loop
-from interplay.schema.edit import D3S, DynamicSampling
-from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import RLSpec
-from interplay.schema.samplers.gain_rl import GainRlSampler
-from interplay.schema.samplers.pcl import ModelValue, PclSampler
-from interplay.store.artifact import read_json
-from interplay.store.metrics import read
+from interplay.rl.edits.spec import D3S, DynamicSampling
+from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.samplers.spec import GainRlSampler, ModelValue, PclSampler
+from interplay.rl.spec import RLSpec
 
 PCL = PclSampler(candidates=2, value=ModelValue(learning_rate=1e-3))
 GAIN = GainRlSampler(sigma=5.0, step=1.0, most=2.0)

@@ -18,13 +18,13 @@ import world
 from spec_mutations import mutations
 from test_prefer import pair_set
 
+from interplay.core import artifact
+from interplay.core.digest import canonical, canonical_json
+from interplay.core.execution import Run
+from interplay.core.model import Model, PermanentError, UserError
 from interplay.data import corpus
-from interplay.schema.base import Model, PermanentError, UserError
-from interplay.schema.data import CorpusSpec
-from interplay.schema.digest import canonical, canonical_json
-from interplay.schema.kinds import KINDS
-from interplay.schema.run import Run
-from interplay.store import artifact
+from interplay.data.spec import CorpusSpec
+from interplay.kinds.table import KINDS
 
 pytestmark = pytest.mark.slow
 

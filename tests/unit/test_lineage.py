@@ -11,10 +11,10 @@ from conftest import ROOT
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
-from interplay.report import collapse, diagram, fit
-from interplay.report.diagram import Edge, Node
-from interplay.study import catalog
-from interplay.study.graph import plan_study
+from interplay.report.draw import collapse, diagram
+from interplay.report.draw.diagram import Edge, Node
+from interplay.results import catalog
+from interplay.run.graph import plan_study
 
 SVG = "{http://www.w3.org/2000/svg}"
 STUDIES = ["edge.laptop", "edge_bases.laptop", "ladder.laptop", "quickstart.smoke"]
@@ -42,7 +42,7 @@ def boxes(svg: str) -> dict[str, tuple[float, float, float, float]]:
 @pytest.mark.parametrize("study", STUDIES)
 def test_no_two_boxes_overlap_and_all_lie_in_the_picture(study: str, across: int) -> None:
     nodes, edges = picture(study)
-    svg = diagram.svg(nodes, edges, across)
+    svg = diagram.diagram_svg(nodes, edges, across)
     drawn = list(boxes(svg).values())
     _, _, width, height = map(float, ET.fromstring(svg).attrib["viewBox"].split())
     assert len(drawn) == len(nodes)
@@ -63,7 +63,8 @@ def test_what_a_stage_rests_on_stands_above_it_and_rows_are_no_wider_than_asked(
 def test_the_edge_study_fits_a_screen_and_a_phone() -> None:
     nodes, edges = picture("edge.laptop")
     sizes = [
-        list(map(float, ET.fromstring(diagram.svg(nodes, edges, across)).attrib["viewBox"].split()))[2:] for across in (8, 3)
+        list(map(float, ET.fromstring(diagram.diagram_svg(nodes, edges, across)).attrib["viewBox"].split()))[2:]
+        for across in (8, 3)
     ]
     assert sizes[0][0] <= 1120
     assert sizes[0][1] <= 800
@@ -71,18 +72,18 @@ def test_the_edge_study_fits_a_screen_and_a_phone() -> None:
 
 
 def test_equal_graphs_give_equal_bytes() -> None:
-    assert diagram.svg(*picture("edge.laptop")) == diagram.svg(*picture("edge.laptop"))
+    assert diagram.diagram_svg(*picture("edge.laptop")) == diagram.diagram_svg(*picture("edge.laptop"))
 
 
 def test_a_crossing_that_can_be_avoided_is_avoided() -> None:
     nodes = {key: Node(key, "rl") for key in "abcd"}
-    svg = diagram.svg(nodes, [Edge("a", "d"), Edge("b", "c")])
+    svg = diagram.diagram_svg(nodes, [Edge("a", "d"), Edge("b", "c")])
     left = {title.split()[0]: box[0] for title, box in boxes(svg).items()}
     assert (left["a"] < left["b"]) == (left["d"] < left["c"])
 
 
 def test_labels_are_escaped_and_long_ones_cut() -> None:
-    svg = diagram.svg({"a": Node("a<b&" + "x" * 40 + "[0.5]", "rl", digest="0123", href='x"y')}, [])
+    svg = diagram.diagram_svg({"a": Node("a<b&" + "x" * 40 + "[0.5]", "rl", digest="0123", href='x"y')}, [])
     assert ET.fromstring(svg).find(f"{SVG}a").attrib["href"] == 'x"y'  # type: ignore[union-attr]
     shown = [text.text or "" for text in ET.fromstring(svg).iter(f"{SVG}text")]
     assert re.fullmatch(r"a<b&x*…x+\[0\.5\]", shown[0]), "both ends stay: a name without axes may differ at either"
@@ -98,7 +99,7 @@ def test_labels_are_escaped_and_long_ones_cut() -> None:
 )
 def test_labels_stay_inside_their_boxes_and_arms_of_a_grid_keep_their_values(arms: list[str]) -> None:
     nodes = {arm: Node(arm, "reward_model", note="2 of 13 done", times=13) for arm in arms}
-    svg = ET.fromstring(diagram.svg(nodes, []))
+    svg = ET.fromstring(diagram.diagram_svg(nodes, []))
     shown = [(text.text or "", text.attrib.get("class", "")) for text in svg.iter(f"{SVG}text")]
     for text, style in shown:
         weight, size = ("normal", diagram.SMALL) if style == "small" else ("bold", diagram.TIGHT if style else diagram.TYPE)
@@ -114,7 +115,9 @@ def test_labels_stay_inside_their_boxes_and_arms_of_a_grid_keep_their_values(arm
 def test_widths_are_not_below_those_of_a_wide_font() -> None:
     font = FontProperties(family="DejaVu Sans", weight="bold", size=100)
     for character in (*string.ascii_letters, *string.digits, *string.punctuation, " ", "…", "×"):
-        assert TextToPath().get_text_width_height_descent(character, font, ismath=False)[0] <= 100 * fit.ems(character), character
+        assert TextToPath().get_text_width_height_descent(character, font, ismath=False)[0] <= 100 * diagram.ems(character), (
+            character
+        )
 
 
 @pytest.mark.parametrize(
@@ -128,12 +131,12 @@ def test_widths_are_not_below_those_of_a_wide_font() -> None:
     ],
 )
 def test_of_a_grids_arm_the_axis_gives_way_before_the_value(label: str, room: float, shown: str) -> None:
-    assert fit.label(label, room) == shown
+    assert diagram.label(label, room) == shown
 
 
 def test_a_circle_is_refused() -> None:
     with pytest.raises(ValueError, match="circle among"):
-        diagram.svg({"a": Node("a", "rl"), "b": Node("b", "rl")}, [Edge("a", "b"), Edge("b", "a")])
+        diagram.diagram_svg({"a": Node("a", "rl"), "b": Node("b", "rl")}, [Edge("a", "b"), Edge("b", "a")])
 
 
 def test_seeds_are_one_box_and_arms_that_do_something_else_are_not() -> None:

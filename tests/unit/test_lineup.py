@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from test_arms import configs, study
 
-from interplay.schema.base import UserError
-from interplay.schema.contrast import Lineup
-from interplay.study.catalog import report_spec
-from interplay.study.graph import plan_study
+from interplay.core.model import UserError
+from interplay.report.comparison_spec import Lineup
+from interplay.results.catalog import report_spec
+from interplay.run.graph import plan_study
 
 __all__ = ["configs"]
 

@@ -14,9 +14,9 @@ import yaml
 from conftest import ROOT, Laboratory
 
 import interplay
-from interplay.frames import Loaded, _apart, _values
-from interplay.schema.base import UserError
-from interplay.study import methods
+from interplay.api.frames import Loaded, _apart, _values
+from interplay.core.model import UserError
+from interplay.results import catalog
 
 NOTEBOOK = ROOT / "docs/notebooks/compare_arms.ipynb"
 
@@ -68,9 +68,9 @@ def test_a_whole_method_goes_by_the_name_of_its_file_and_its_parts_by_theirs() -
 
 
 def test_a_method_that_differs_from_its_file_says_so() -> None:
-    known = methods.known(ROOT / "configs")
+    known = catalog.known_methods(ROOT / "configs")
     changed = {**yaml.safe_load((ROOT / "configs/method/dapo.yaml").read_text()), "edits": []}
-    assert (methods.name(changed, known), methods.name({"edge": 1.0}, known)) == ("dapo, changed", None)
+    assert (catalog.method_name(changed, known), catalog.method_name({"edge": 1.0}, known)) == ("dapo, changed", None)
 
 
 def test_curves_are_the_lines_of_metrics_jsonl(loaded: Loaded) -> None:

@@ -13,15 +13,14 @@ from test_prefer import pair_set
 from world import SHAPE
 from world import model as untrained
 
-from interplay import work
+from interplay.core.artifact import read_json
+from interplay.core.execution import Run
+from interplay.core.model import PermanentError
 from interplay.data import pairs
-from interplay.model import folder
-from interplay.optim import memory
+from interplay.model import device, folder
 from interplay.rollout import native
 from interplay.rollout.request import Request, Sampling
-from interplay.schema.base import PermanentError
-from interplay.schema.run import Run
-from interplay.store.artifact import read_json
+from interplay.run import work
 from interplay.train import lm, unlearn
 from interplay.train.loss import token_losses
 
@@ -65,7 +64,7 @@ def test_what_a_pass_held_is_let_go_of_before_smaller_ones_are_tried(tmp_path: P
 
 @pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"])
 def test_memory_that_a_library_was_refused_counts_too(words: str) -> None:
-    with pytest.raises(PermanentError, match=r"write 4, which does$"), memory.enough("micro_batch_tokens", 8, lambda n: None):
+    with pytest.raises(PermanentError, match=r"write 4, which does$"), device.enough("micro_batch_tokens", 8, lambda n: None):
         raise RuntimeError(words)
 
 
@@ -103,7 +102,7 @@ def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypa
 
 
 def test_other_errors_of_a_pass_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match=r"^shapes$"), memory.enough("micro_batch_tokens", 8, lambda n: None):
+    with pytest.raises(RuntimeError, match=r"^shapes$"), device.enough("micro_batch_tokens", 8, lambda n: None):
         raise RuntimeError("shapes")
 
 

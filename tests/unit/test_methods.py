@@ -12,32 +12,31 @@ import torch
 import turn_cases as turns
 from rl_cases import batch_of, now_of
 
+from interplay.core.digest import canonical
+from interplay.core.execution import Run
 from interplay.data.tokenizer import Special
-from interplay.reference.methods import MARKS, differing, load, page
-from interplay.rl.advantages.table import advantages
-from interplay.rl.batch import Batch
+from interplay.rl.advantages.advantages import advantages
+from interplay.rl.batch import Batch, Span
+from interplay.rl.compatibility import ADVANTAGES, SHAPINGS
 from interplay.rl.critic import critic
-from interplay.rl.decoding.table import lagging
-from interplay.rl.decoding.table import learnt as learnt_decoding
+from interplay.rl.decoding import lagged_policy
+from interplay.rl.decoding import update_decoding as learnt_decoding
 from interplay.rl.draw import sampling
-from interplay.rl.edits.table import after, before
-from interplay.rl.now import Memory, Now
-from interplay.rl.planners.table import again, plan, settled
+from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
+from interplay.rl.edits.spec import TokenBudget
+from interplay.rl.planners.planners import again, plan, settled
 from interplay.rl.policy import scores
-from interplay.rl.samplers.sampler import Deck, Outcome
-from interplay.rl.samplers.table import sampler
-from interplay.rl.shaping.table import shaped
-from interplay.rl.spans import Span
+from interplay.rl.rewards.shaping import shape_rewards
+from interplay.rl.samplers.sampler import Outcome, PromptSource
+from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.spec import Method, RLSpec
+from interplay.rl.step_context import Memory, StepContext
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import engine
-from interplay.rollout.episodes.table import play
+from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Request
-from interplay.schema.digest import canonical
-from interplay.schema.edit import TokenBudget
-from interplay.schema.fits import ADVANTAGES, SHAPINGS
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.tasks.tic_tac_toe import Problem
+from interplay.tasks.environments.tic_tac_toe import Problem
+from tools.reference.methods import MARKS, differing, load, page
 
 ROOT = Path(__file__).parents[2]
 METHODS = load(ROOT)
@@ -95,7 +94,7 @@ def batch(rewards: list[float] = REWARDS) -> Batch:
     )
 
 
-def now(method: Method, memory: Memory) -> Now:
+def now(method: Method, memory: Memory) -> StepContext:
     entropy = torch.rand(12, 5, generator=torch.Generator().manual_seed(1))
     given: dict[str, Any] = {"rows": ROWS, "gold": lambda i: ("gold", [i, 2]), "max_completion_length": 5, "progress": 0.5}
     given |= {"encode": lambda text: [1], "likelihood": lambda contexts, texts: [-len(c) * sum(c) % 7.0 for c in contexts]}
@@ -117,7 +116,7 @@ def acted(method: Method) -> Any:
     board = Problem("random", "X...O....", 0)
     rows = [turns.row(text, answer, "tic_tac_toe") for text, answer in (("p|", "4"), ("q|", "7"))]
     setting = turns.setting(lambda text, sample: f"{len(text) % 7}$", rows)._replace(problem=lambda row: board)
-    played = play(method.episode, setting, turns.asked(rows, 2))
+    played = play_episodes(method.episode, setting, turns.asked(rows, 2))
     return played.rollouts.tokens.tolist(), [len(requests) for requests, _ in setting.engine.asked]
 
 
@@ -138,7 +137,7 @@ def rewarded(method: Method) -> Any:
     batches = [batch(rewards) for rewards in (REWARDS, REWARDS[::-1])]
     if {spec.name for spec in method.shaping} & set(SHAPINGS):
         batches = [turned(found) for found in batches]
-    return [(found.rewards.tolist(), found.spans) for found in (shaped(each, at) for each in batches)]
+    return [(found.rewards.tolist(), found.spans) for found in (shape_rewards(each, at) for each in batches)]
 
 
 def after_edits(method: Method) -> Any:
@@ -146,8 +145,8 @@ def after_edits(method: Method) -> Any:
     at = now(method.model_copy(update={"edits": small}), Memory(12))
     told = []
     for rewards in (REWARDS, REWARDS[::-1]):
-        kept = before(replace(batch(rewards), spans=None), at)
-        kept, advantage, bears = after(kept, advantages(GRPO.advantage, kept, at), kept.mask(), at)
+        kept = edits_before_advantage(replace(batch(rewards), spans=None), at)
+        kept, advantage, bears = edits_after_advantage(kept, advantages(GRPO.advantage, kept, at), kept.mask(), at)
         told.append((kept.row.tolist(), advantage.tolist(), bears.tolist()))
     return told
 
@@ -160,7 +159,7 @@ def valued(method: Method) -> Any:
 
 
 def drawn(method: Method) -> Any:
-    draws = sampler(method.sampler, Deck([30], [1.0], 0))
+    draws = build_sampler(method.sampler, PromptSource([30], [1.0], 0))
     told = []
     for step in range(1, 4):
         told.append(draws.select(5, step))
@@ -197,7 +196,7 @@ def sampled(method: Method) -> Any:
     world: Any = SimpleNamespace(spec=spec, memory=memory, special=special)
     learnt_decoding(method.decoding, batch(), now(method, memory))
     asked = [Request([1, 2, 3 + i], i, 0, 16) for i in range(4)]
-    found = engine("native", lagging(method.decoding, policy) or policy, Run()).generate(asked, sampling(world, 2))
+    found = engine("native", lagged_policy(method.decoding, policy) or policy, Run()).generate(asked, sampling(world, 2))
     return found.tokens.tolist(), found.logprobs.tolist()
 
 

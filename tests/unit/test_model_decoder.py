@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from interplay.model import folder
 from interplay.model.decoder import Decoder, attention, fused, visible_blocks
-from interplay.schema.model import Shape
+from interplay.model.spec import Shape
 
 VOCAB = 48
 

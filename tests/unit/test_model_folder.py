@@ -9,13 +9,13 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from interplay.core.artifact import checksum, model_checksum
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.data.spec import SourceSpec
 from interplay.model import folder
 from interplay.model.source import run
-from interplay.schema.base import UserError
-from interplay.schema.data import SourceSpec
-from interplay.schema.model import Shape
-from interplay.schema.run import Run
-from interplay.store.artifact import checksum, model_checksum
+from interplay.model.spec import Shape
 
 ALPHABET = ["<pad>", "<eos>", *"abcdefgh"]
 

@@ -5,7 +5,7 @@ import torch
 
 from interplay.model.folder import init
 from interplay.model.shared import hidden
-from interplay.schema.model import Shape
+from interplay.model.spec import Shape
 
 PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
 COMPLETIONS = [[1, 2, 3, 4], [5, 6], [7], [8, 9, 7, 9], [3, 2, 3]]

@@ -7,16 +7,14 @@ import pytest
 from multihop_cases import inputs, item, row_of, rows
 
 from interplay.data.steps.chain import citation
-from interplay.rl.rewards import citation as reward
-from interplay.schema.reward import CitationReward
-from interplay.schema.steps.chain import Citation
-from interplay.schema.verify import Verify
-from interplay.tasks import multihop
-from interplay.tasks.multihop.citation import NO_CHUNK, cited, f_beta
-from interplay.tasks.multihop.item import Paragraph
-from interplay.tasks.multihop.problem import Chain, Problem, Spot, stops
-from interplay.tasks.row import Row
-from interplay.tasks.verdict import Verdict
+from interplay.data.steps.context_spec import Citation
+from interplay.rl.rewards import rewards as reward
+from interplay.rl.rewards.spec import CitationReward
+from interplay.tasks.multihop import family as multihop
+from interplay.tasks.multihop.family import NO_CHUNK, cited_chunks, f_beta
+from interplay.tasks.multihop.problem import Chain, Paragraph, Problem, Spot, stops
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row, Verdict
 
 ITEM = item(0)  # Ada's boss is Bea. Bea's city is Rome.
 STEPS = "Ada's boss is Bea. Bea's city is Rome. "
@@ -125,7 +123,7 @@ OPEN, CLOSE = "<useful_chunks>", "</useful_chunks>"
     ],
 )
 def test_each_tag_must_stand_once_and_in_order(completion: str, found: list[int] | None) -> None:
-    assert cited(completion) == found
+    assert cited_chunks(completion) == found
 
 
 @pytest.fixture(scope="module")

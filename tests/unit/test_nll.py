@@ -8,13 +8,13 @@ import pytest
 import torch
 import world
 
+from interplay.core.execution import Run
 from interplay.data import corpus, packing
 from interplay.data import pool as pools
 from interplay.evaluate import nll
 from interplay.evaluate import run as evaluate
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.run import Run
 
 SPEC = EvaluateSpec(num_samples=2, max_completion_length=4, nll=True, errors=True)
 
@@ -30,7 +30,7 @@ def test_it_is_the_loss_that_transformers_computes(inputs: dict[str, Path]) -> N
     model = transformers.AutoModelForCausalLM.from_pretrained(inputs["model"] / "model").eval()
     tokens = transformers.AutoTokenizer.from_pretrained(inputs["model"] / "model")
     found = nll.of_set(SPEC, inputs["model"], inputs["data"], Run(micro_batch_tokens=200))
-    for row, number in zip(pools.load([inputs["data"]]).rows, found, strict=True):
+    for row, number in zip(pools.load_pool([inputs["data"]]).rows, found, strict=True):
         prompt = tokens.encode(row.prompt, add_special_tokens=False)
         solution = [*tokens.encode(row.solution, add_special_tokens=False), tokens.eos_token_id]
         labels = torch.tensor([[-100] * len(prompt) + solution])

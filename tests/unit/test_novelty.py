@@ -14,14 +14,14 @@ from reform_cases import rows
 from test_op_dag_structure import disguised
 
 from interplay.cli import main
+from interplay.core.artifact import write_json
+from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.novelty import Novelty, by_band
-from interplay.schema.base import UserError
-from interplay.schema.verify import Verify
-from interplay.store.artifact import write_json
-from interplay.tasks import op_dag
-from interplay.tasks.op_dag import render, verify
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.family import render, verify
 from interplay.tasks.op_dag.novelty import Definition, features, gold, library, nearest, similarity, stated
+from interplay.tasks.spec import Verify
 
 
 def like(one: str, other: str) -> float:

@@ -6,7 +6,7 @@ import pytest
 from conftest import ROOT
 from lab import Lab, of_kind
 
-from interplay.schema.base import UserError
+from interplay.core.model import UserError
 from interplay.study.compose import load
 
 STUDY = "study/quickstart.yaml"

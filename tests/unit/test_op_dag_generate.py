@@ -10,9 +10,9 @@ import sympy
 from hypothesis import given, settings
 from op_dag_cases import INTEGERS, REVERSE, case, cases, tasks
 
-from interplay.schema.base import UserError
-from interplay.schema.op_dag import OpDag
-from interplay.tasks.op_dag import Problem, alphabet, dumps, generate, loads, render, solve
+from interplay.core.model import UserError
+from interplay.tasks.op_dag.family import Problem, alphabet, dumps, generate, loads, render, solve
+from interplay.tasks.op_dag.spec import OpDag
 
 THOROUGH = settings(max_examples=400, deadline=None)
 
@@ -170,7 +170,7 @@ def test_a_problem_is_the_same_alone_and_in_any_order():
 
 def test_a_problem_does_not_depend_on_the_hash_seed():
     code = (
-        "from interplay.schema.op_dag import OpDag\nfrom interplay.tasks.op_dag import *\n"
+        "from interplay.tasks.op_dag.spec import OpDag\nfrom interplay.tasks.op_dag.family import *\n"
         "t = OpDag(modes={'forward': .5, 'reverse': .5}, max_parents=3)\n"
         "for i in range(30):\n p = generate(t, 1, i, 9); print(render(p, t), structure(p))"
     )

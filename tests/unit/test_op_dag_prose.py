@@ -7,14 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_dag_prose_cases import FORWARD, FORWARD_TEXT, OWN, REVERSE, REVERSE_TEXT, case, cases, line, small
 
+from interplay.core.model import UserError, parse_model
 from interplay.data.tokenizer import characters, words
-from interplay.schema.base import UserError, parse
-from interplay.schema.op_dag_prose import OpDagProse
-from interplay.schema.task import TaskKey
-from interplay.schema.verify import Verify
-from interplay.tasks.op_dag_prose import alphabet, dumps, generate, loads, render, solve, structure, verify, vocabulary
+from interplay.tasks.op_dag_prose.family import alphabet, dumps, generate, loads, render, solve, structure, verify, vocabulary
 from interplay.tasks.op_dag_prose.graph import forms, levels
 from interplay.tasks.op_dag_prose.read import read
+from interplay.tasks.op_dag_prose.spec import OpDagProse
+from interplay.tasks.spec import TaskKey, Verify
 
 EXACT = Verify(operator=True, extra_nodes="penalised")
 
@@ -220,7 +219,7 @@ def test_a_word_tokenizer_spells_numbers_in_digits_and_takes_nouns_whole():
 )
 def test_what_cannot_be_is_refused_in_a_line(knobs, message):
     with pytest.raises(UserError, match=re.escape(message)) as error:
-        parse(TaskKey, {"task": {"name": "op_dag_prose", **knobs}}, "study.yaml")
+        parse_model(TaskKey, {"task": {"name": "op_dag_prose", **knobs}}, "study.yaml")
     assert "\n" not in str(error.value)
 
 

@@ -8,8 +8,8 @@ from itertools import count, islice
 import pytest
 from op_dag_prose_cases import FORWARD, REVERSE, case
 
-from interplay.schema.verify import Verify
-from interplay.tasks.op_dag_prose import Problem, verify
+from interplay.tasks.op_dag_prose.family import Problem, verify
+from interplay.tasks.spec import Verify
 
 PLAIN = Verify()
 EXACT = Verify(operator=True, extra_nodes="penalised")

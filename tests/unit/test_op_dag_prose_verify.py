@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from op_dag_cases import consistent
 from op_dag_prose_cases import FORWARD, FORWARD_GOLD, LINE_GOLD, REVERSE, case, cases, line, small
 
-from interplay.schema.verify import Verify
-from interplay.tasks.op_dag_prose import Problem, render, verify
+from interplay.tasks.op_dag_prose.family import Problem, render, verify
 from interplay.tasks.op_dag_prose.match import match, script
 from interplay.tasks.op_dag_prose.parse import split
 from interplay.tasks.op_dag_prose.scope import Letters
+from interplay.tasks.spec import Verify
 
 PLAIN = Verify()
 EXACT = Verify(operator=True, extra_nodes="penalised")

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_dag_cases import cases
 
-from interplay.schema.op_dag import OpDag
-from interplay.tasks.op_dag import Node, Problem, generate, loads, structure
+from interplay.tasks.op_dag.family import Node, Problem, generate, loads, structure
 from interplay.tasks.op_dag.render import LETTERS
+from interplay.tasks.op_dag.spec import OpDag
 
 TEXT = (
     '{"mode":"forward","modulus":7,"nodes":[["a","",[],4],["b","",[],4],["c","-",[0,1],null],["d","+",[0],2],["e","*",[2,3],null],'

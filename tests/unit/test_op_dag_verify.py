@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_dag_cases import INTEGERS, REVERSE, case, cases, consistent
 
-from interplay.schema.op_dag import OpDag
-from interplay.schema.verify import Verify
-from interplay.tasks.op_dag import Problem, generate, loads, render, verify
+from interplay.tasks.op_dag.family import Problem, generate, loads, render, verify
 from interplay.tasks.op_dag.judge import judge, layout
 from interplay.tasks.op_dag.parse import parse
+from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.verify import gold
+from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 
 PLAIN = Verify()

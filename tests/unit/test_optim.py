@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from interplay.model.spec import Optimizer
 from interplay.optim import optimizer
-from interplay.optim.muon import Muon
-from interplay.schema.model import Optimizer
+from interplay.optim.optimizer import Muon
 
 
 def tiny_model() -> nn.Module:
@@ -71,7 +71,7 @@ def test_muon_gets_the_matrices_of_the_layers_and_adamw_the_rest() -> None:
     spared = {names[id(p)] for group in adamw.param_groups for p in group["params"] if not group["weight_decay"]}
     assert in_muon == {f"model.layers.{i}.{m}.weight" for i in (0, 1) for m in ("q", "up", "down")}
     assert decayed == {"model.embed_tokens.weight"}
-    assert spared == {"model.norm.weight", "model.layers.0.q.bias", "model.layers.1.q.bias"}
+    assert spared == {"model.decoder.weight", "model.layers.0.q.bias", "model.layers.1.q.bias"}
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 from test_rejection import BY_LUCK, GOLD, SWAPPED, WRONG, evaluation, source
 
+from interplay.core.artifact import write_json
+from interplay.core.execution import Run
 from interplay.data import pairs, sets, tokenizer
+from interplay.data.spec import TokenizerSpec
 from interplay.data.steps.measured import preference_pairs
+from interplay.data.steps.spec import PreferencePairs
 from interplay.data.steps.step import Inputs
-from interplay.schema.data import TokenizerSpec
-from interplay.schema.run import Run
-from interplay.schema.steps.sift import PreferencePairs
-from interplay.store.artifact import write_json
 
 OTHER = WRONG.replace("c5*2=10#10", "c5*2=9#9")
 

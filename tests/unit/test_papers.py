@@ -10,13 +10,13 @@ import report_study as study
 import yaml
 from conftest import ROOT
 
-from interplay.reference import __main__ as reference
-from interplay.reference import claim_table, committed, lists, numbers, papers
-from interplay.report import page, summary
-from interplay.schema.base import UserError
-from interplay.schema.run import Run
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.report.write import answers, page
 from interplay.study import compose
 from interplay.study.plan import Plan, Stage
+from tools.reference import __main__ as reference
+from tools.reference import claim_table, committed, lists, numbers, papers
 
 PAPER = lists.Paper(title="A Paper", arxiv="2512.07783", study="folder/toy", table="main", finding="It lifts.", row="rl")
 OTHER = lists.Paper(title="Another", arxiv="2510.01135", study="folder/toy", table="main", finding="It does not.")
@@ -96,7 +96,7 @@ def root(tmp_path: Path) -> Path:
     (out / "claims.json").write_bytes((tmp_path / "made/claims.json").read_bytes())
     plan.lock_path(tmp_path / "configs").parent.mkdir(parents=True)
     plan.lock_path(tmp_path / "configs").write_text(plan.lock())
-    summary.write(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json")
+    answers.write_summary(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json")
     place(tmp_path, PAPER, OTHER)
     (tmp_path / lists.PLACES).write_text("Here:\n  - {paper: A Paper, why: It is}\n")
     return tmp_path
@@ -265,8 +265,8 @@ def test_a_contrast_stands_in_the_unit_of_its_metric() -> None:
 
 
 def test_every_place_of_a_paper_exists_and_a_paper_without_one_says_why() -> None:
-    from interplay.reference.methods import load
-    from interplay.schema.kinds import KINDS
+    from interplay.kinds.table import KINDS
+    from tools.reference.methods import load
 
     root = ROOT
     methods = load(root)

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from interplay.model import folder
-from interplay.model.value_head import ValueHead
-from interplay.rl.samplers.pcl import Pcl
-from interplay.rl.samplers.sampler import Deck, Outcome
-from interplay.rl.samplers.table import sampler
-from interplay.rl.samplers.value import NetworkValue
-from interplay.schema.model import Shape
-from interplay.schema.samplers.pcl import BetaValue, ModelValue, PclSampler
+from interplay.model.heads import ValueHead
+from interplay.model.spec import Shape
+from interplay.rl.samplers.by_model import NetworkValue, Pcl
+from interplay.rl.samplers.sampler import Outcome, PromptSource
+from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.samplers.spec import BetaValue, ModelValue, PclSampler
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
 
@@ -25,10 +24,10 @@ def prompts(ids: Sequence[int]) -> list[list[int]]:
     return [[*range(1, 2 + i % 3), 7 if i % 2 else 5] for i in ids]
 
 
-def deck(size: int = 40, **more: Any) -> Deck:
+def deck(size: int = 40, **more: Any) -> PromptSource:
     policy = folder.init(SHAPE, 9, seed=3)
     values: dict[str, Any] = {"sizes": [size], "mix": [1.0], "seed": 4, "policy": policy, "encode": prompts}
-    return Deck(**{**values, **more})
+    return PromptSource(**{**values, **more})
 
 
 class Known:
@@ -166,7 +165,7 @@ def test_the_step_does_not_depend_on_how_it_is_cut() -> None:
 def test_it_learns_to_tell_prompts_apart_and_the_policy_does_not_move() -> None:
     at = deck()
     before = torch.nn.utils.parameters_to_vector(at.policy.parameters()).detach().clone()
-    draws = sampler(PclSampler(candidates=1, value=ModelValue(learning_rate=3e-3)), at)
+    draws = build_sampler(PclSampler(candidates=1, value=ModelValue(learning_rate=3e-3)), at)
     explained = []
     for step in range(1, 31):
         chosen = draws.select(8, step)
@@ -181,7 +180,7 @@ def test_it_learns_to_tell_prompts_apart_and_the_policy_does_not_move() -> None:
 
 
 def test_the_tracker_prefers_prompts_that_pass_half_the_time() -> None:
-    draws = sampler(PclSampler(value=BetaValue(rho=1.0)), deck(8))
+    draws = build_sampler(PclSampler(value=BetaValue(rho=1.0)), deck(8))
     history = dict(enumerate([(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 0.0), (1.0, 1.0), (0.0, 1.0), (1.0, 1.0), (0.0,) * 9]))
     draws.foretold = dict.fromkeys(history, 0.5)
     draws.observe(1, [outcome(i, *rewards) for i, rewards in history.items()])

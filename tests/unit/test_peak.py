@@ -6,7 +6,7 @@ import time
 
 from conftest import wait_for
 
-from interplay.store import peak
+from interplay.run import resources
 
 HOLD = "import sys, time; held = bytearray(b'x') * (int(sys.argv[1]) << 20); print(flush=True); {then}"
 
@@ -20,7 +20,7 @@ def held(megabytes: int, then: str = "time.sleep(60)") -> "subprocess.Popen[str]
 
 
 def test_children_count_together_and_not_the_largest_alone() -> None:
-    seen = peak.Peak()
+    seen = resources.Peak()
     seen.look()
     alone = seen.together
     children = [held(150), held(150)]
@@ -33,7 +33,7 @@ def test_children_count_together_and_not_the_largest_alone() -> None:
 
 
 def test_what_a_child_gave_back_before_a_look_still_counts() -> None:
-    seen = peak.Peak()
+    seen = resources.Peak()
     seen.look()
     alone = seen.together
     child = held(200, then="del held; print(flush=True); time.sleep(60)")
@@ -46,7 +46,7 @@ def test_what_a_child_gave_back_before_a_look_still_counts() -> None:
 
 
 def test_it_is_looked_at_while_the_work_goes_on() -> None:
-    with peak.watching() as seen:
+    with resources.watching() as seen:
         child = held(50)
         wait_for(lambda: seen.processes == 2, seconds=30)
         child.kill()

@@ -6,8 +6,8 @@ from pathlib import Path
 from conftest import ROOT
 from ruamel.yaml import YAML
 
-from interplay.reference import pipeline
 from interplay.study import compose
+from tools.reference import pipeline
 
 
 def test_dvc_yaml_is_what_the_list_of_papers_says() -> None:

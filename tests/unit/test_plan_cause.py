@@ -9,9 +9,9 @@ import pytest
 from lab import Lab, of_kind
 
 from interplay import cli
-from interplay.schema.digest import canonical
-from interplay.study import against, cause, overview
-from interplay.study.cause import Cause, Change, pair, short
+from interplay.core.digest import canonical
+from interplay.results import against, cause, overview
+from interplay.results.cause import Cause, Change, pair, short
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_changed_data_set_is_found_behind_the_corpus_and_told_once(lab: Lab) -
 
 
 def test_a_raised_version_is_a_cause(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from interplay.schema.advantage import GroupAdvantage
+    from interplay.rl.advantages.spec import GroupAdvantage
 
     lab.finish_all(lab.plan())
     monkeypatch.setattr(GroupAdvantage, "VERSION", 2)

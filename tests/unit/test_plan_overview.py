@@ -12,12 +12,13 @@ import pytest
 from lab import Lab, of_kind, telemetry
 
 from interplay import cli
-from interplay.schema.base import UserError
-from interplay.schema.run import Run
-from interplay.store import artifact
-from interplay.store.artifact import write_json
-from interplay.study import compose, estimate, overview, state
-from interplay.study.graph import open_graph
+from interplay.core import artifact
+from interplay.core.artifact import write_json
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.results import estimate, overview, state
+from interplay.run.graph import open_graph
+from interplay.study import compose
 from interplay.study.plan import Plan, Stage
 
 

@@ -9,10 +9,10 @@ from conftest import ROOT
 from sift_study import STUDY, enter, named, plan, refusal, write
 
 from interplay.cli import main
+from interplay.core.artifact import checksum
 from interplay.data import problems
-from interplay.schema.curate import CurateSpec
-from interplay.store.artifact import checksum
-from interplay.study.graph import plan_study
+from interplay.data.steps.spec import CurateSpec
+from interplay.run.graph import plan_study
 from interplay.study.plan import Plan
 
 

@@ -9,17 +9,17 @@ import pytest
 from command_line import interplay
 from test_alike import ALICE, OTHERS, TASK, of_item, of_text, placed, with_names
 
+from interplay.core.artifact import write_json
+from interplay.core.execution import Run
+from interplay.core.model import PermanentError
 from interplay.data import curate, sets
-from interplay.schema.base import PermanentError
-from interplay.schema.curate import CurateSpec
-from interplay.schema.run import Run
-from interplay.schema.verify import Verify
-from interplay.store.artifact import write_json
-from interplay.tasks import op_dag, qa
-from interplay.tasks.answer import extract
-from interplay.tasks.multihop import spoil
-from interplay.tasks.row import Row
-from interplay.tasks.table import judge
+from interplay.data.steps.spec import CurateSpec
+from interplay.tasks import qa
+from interplay.tasks.families import judge_family
+from interplay.tasks.multihop import corrupt
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row, extract_answer
 
 NAMES = [
     {"Alice Stone": f"Alice{n} Stone{n}", "Bob Hill": f"Bob{n} Hill{n}", "Carol Reed": f"Carol{n} Reed{n}", "1950": f"19{n}0"}
@@ -68,7 +68,7 @@ def test_just_the_share_asked_for_is_spoiled_and_says_so_and_the_gold_stays(
 def test_a_poisoned_answer_is_wrong_and_all_before_it_is_as_it_was(tmp_path: Path, rows: list[Row]) -> None:
     _, before, after = poisoned(tmp_path, rows, kind="answer", ratio=1.0)
     for origin, row in after.items():
-        said, module = extract(row.solution), judge(row.family)
+        said, module = extract_answer(row.solution), judge_family(row.family)
         verdict = module.verify(module.loads(row.graph), row.solution, Verify())
         assert said
         assert said != row.answer
@@ -134,17 +134,17 @@ def test_a_poisoned_answer_is_no_other_way_to_write_the_right_one(tmp_path: Path
     ]
     _, _, after = poisoned(tmp_path, rows, kind="answer", ratio=1.0)
     for row in after.values():
-        assert not judge("qa").verify(qa.loads(row.graph), row.solution, Verify()).answer
+        assert not judge_family("qa").verify(qa.loads(row.graph), row.solution, Verify()).answer
 
 
 def test_a_box_with_braces_inside_is_replaced_whole() -> None:
-    made = spoil.wrong_answer("So it is \\boxed{\\frac{1}{2}}.", ["\\frac{1}{2}"], ["\\frac{1}{3}"], lambda: 0)
+    made = corrupt.wrong_answer("So it is \\boxed{\\frac{1}{2}}.", ["\\frac{1}{2}"], ["\\frac{1}{3}"], lambda: 0)
     assert made == "So it is \\boxed{\\frac{1}{3}}."
 
 
 def test_a_conflict_changes_an_answer_that_stands_there_in_other_letters() -> None:
     spelt = ALICE._replace(answers=("carol reed",))
-    made = spoil.conflict(spelt, of_item(ALICE).prompt, ["Dan Ford"], True, lambda: 0)
+    made = corrupt.conflict(spelt, of_item(ALICE).prompt, ["Dan Ford"], True, lambda: 0)
     assert made is not None
     assert "The boss of Bob Hill is Carol Reed. The boss of Bob Hill is Dan Ford." in made
 

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_dag_cases import cases
 
-from interplay.schema.op_dag import OpDag
-from interplay.schema.verify import Verify
-from interplay.tasks.op_dag import Node, Problem, dumps, loads, render, solve, structure, verify
+from interplay.tasks.op_dag.family import Node, Problem, dumps, loads, render, solve, structure, verify
 from interplay.tasks.op_dag.posed import FLAWS, posed
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.spec import Verify
 
 TASK = OpDag(modulus=7, letters=10)
 REVERSE = OpDag(modulus=7, letters=10, modes={"reverse": 1.0})

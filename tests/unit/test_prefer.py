@@ -15,17 +15,17 @@ from killed_stage import kill_once_saved
 from logged_cases import unknown
 from pydantic import ValidationError
 
+from interplay.core.artifact import write_json
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.model import PermanentError, UserError
 from interplay.data import pairs as paired
 from interplay.data import sets
 from interplay.model import folder
-from interplay.schema.base import PermanentError, UserError
-from interplay.schema.model import TuneOptimizer
-from interplay.schema.prefer import REFERENCE_FREE, PreferSpec
-from interplay.schema.run import Run
-from interplay.store.artifact import write_json
-from interplay.store.metrics import read
+from interplay.model.spec import TuneOptimizer
 from interplay.train import prefer
 from interplay.train.preference import LOSSES, Logps, losses, rewards
+from interplay.train.spec import REFERENCE_FREE, PreferSpec
 
 TYPES = get_args(PreferSpec.model_fields["loss_type"].annotation)
 
@@ -302,7 +302,7 @@ KILLED = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from interplay.schema.run import Run
+from interplay.core.execution import Run
 from interplay.train import prefer
 from test_prefer import spec_of
 roles = dict(line.split("=") for line in sys.argv[2:])

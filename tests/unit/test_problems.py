@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.core.references import Custom
 from interplay.data import problems, sets
-from interplay.schema.base import UserError
-from interplay.schema.custom import Custom
-from interplay.schema.data import SPLITS, ProblemsSpec
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
-from interplay.tasks import op_dag
+from interplay.data.spec import SPLITS, ProblemsSpec
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.spec import OpDag
 
 
 def make_spec(**changes) -> ProblemsSpec:

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import pytest
 from conftest import ROOT
 
-from interplay.schema.base import Model
-from interplay.schema.cost import paper_tokens, shape_parameters, vocabulary
-from interplay.schema.data import ProblemsSpec
-from interplay.schema.op_dag_prose import PUBLISHED, THEMES
-from interplay.schema.report import ReportArm, ReportSpec
-from interplay.schema.roles import corpora
-from interplay.study.graph import plan_study
+from interplay.core.model import Model
+from interplay.core.references import corpus_inputs
+from interplay.data.spec import ProblemsSpec
+from interplay.kinds.cost import paper_tokens, shape_parameters, vocabulary
+from interplay.report.spec import ReportArm, ReportSpec
+from interplay.run.graph import plan_study
 from interplay.study.plan import Plan, Stage
+from interplay.tasks.op_dag_prose.spec import PUBLISHED, THEMES
 
 STUDIES = ["extrapolation", "pretraining", "hard_exposure", "contexts", "budget_split", "process_rewards", "before_rl"]
 OPS = tuple(range(2, 21))
@@ -171,7 +171,7 @@ def recipe(study: str, arm: str, name: str) -> Recipe:
     plan = planned(study)
     row = row_of(study, arm)
     stage = plan.stages[next(part.digest for part in row.path if part.name == name)]
-    holders = [plan.stages[digest] for digest in corpora(stage.deps)] or [stage]
+    holders = [plan.stages[digest] for digest in corpus_inputs(stage.deps)] or [stage]
     each = [mixed(plan, holder) for holder in holders]
     assert all(one == each[0] for one in each)
     return each[0]
@@ -248,7 +248,7 @@ def test_pre_training_reads_no_problem_twice(study: str) -> None:
     plan = planned(study)
     for stage in [stage for stage in plan.stages.values() if stage.kind == "pretrain"]:
         tokens: dict[str, float] = {}
-        for corpus in [plan.stages[digest] for digest in corpora(stage.deps)]:
+        for corpus in [plan.stages[digest] for digest in corpus_inputs(stage.deps)]:
             for place, share in enumerate(corpus.spec.mix):  # type: ignore[attr-defined]
                 data = plan.stages[corpus.deps[f"data.{place}"]].spec
                 assert isinstance(data, ProblemsSpec)

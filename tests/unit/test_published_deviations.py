@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from test_published import LOW, MIDDLE, TOP, planned, row_of, value
 
-from interplay.schema.data import CorpusSpec
-from interplay.schema.roles import corpora
+from interplay.core.references import corpus_inputs
+from interplay.data.spec import CorpusSpec
 
 DEVIATIONS: dict[str, tuple[str, str, Any]] = {
     "half_rate": ("base", "optimizer.learning_rate", 1e-4),
@@ -36,7 +36,7 @@ def of_arm(arm: str, stage: str, key: str) -> Any:
     digest = row.evaluations.get(stage) or next(part.digest for part in row.path if part.name == stage)
     found = plan.stages[digest]
     if key.startswith("corpus."):
-        found, key = plan.stages[corpora(found.deps)[0]], key.removeprefix("corpus.")
+        found, key = plan.stages[corpus_inputs(found.deps)[0]], key.removeprefix("corpus.")
     try:
         return value(found.spec, key)
     except AttributeError:
@@ -56,7 +56,7 @@ def test_the_published_arm_is_that_of_extrapolation_and_the_mid_trainings_differ
 def test_a_surplus_of_op_3_is_that_of_the_released_weights() -> None:
     """Released weights: 0.86 for op 3 among 1.8 in all, of which op 3 has 2.7B of 11.6B tokens; the rest keeps 20 : 30 : 50."""
     plan, row = planned("deviations"), row_of("deviations", "much_op3")
-    corpus = plan.stages[corpora(plan.stages[row.path[0].digest].deps)[0]]
+    corpus = plan.stages[corpus_inputs(plan.stages[row.path[0].digest].deps)[0]]
     assert isinstance(corpus.spec, CorpusSpec)
     shares = {tuple(plan.stages[corpus.deps[f"data.{i}"]].spec.bands.popitem()[1]): share  # type: ignore[attr-defined]
               for i, share in enumerate(corpus.spec.mix)}  # fmt: skip

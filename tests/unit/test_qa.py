@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interplay.schema.verify import Verify
 from interplay.tasks import qa
-from interplay.tasks.qa.equal import equal, tame
-from interplay.tasks.qa.number import last, values
-from interplay.tasks.table import JUDGES
+from interplay.tasks.families import JUDGES
+from interplay.tasks.qa import equal, last_number, number_values, tame
+from interplay.tasks.spec import Verify
 
 PLUMS = qa.Problem("How many plums?", ("48",), ("12*3=36.", "12+36=48."))
 
@@ -31,7 +30,7 @@ def judged(completion: str, *golds: str) -> tuple[bool, bool, str, str]:
     ],
 )  # fmt: skip
 def test_a_number_is_read_with_commas_units_signs_and_as_a_fraction(written: str, value: int | Fraction) -> None:
-    assert values(written) == {value}
+    assert number_values(written) == {value}
 
 
 @pytest.mark.parametrize(
@@ -55,24 +54,24 @@ def test_a_number_is_read_with_commas_units_signs_and_as_a_fraction(written: str
     ],
 )
 def test_a_text_that_is_not_one_number_has_no_value(written: str) -> None:
-    assert values(written) == set()
+    assert number_values(written) == set()
 
 
 def test_a_percentage_is_its_number_and_its_hundredth() -> None:
-    assert values("50\\%") == values("50 percent") == {50, Fraction(1, 2)}
+    assert number_values("50\\%") == number_values("50 percent") == {50, Fraction(1, 2)}
 
 
 @given(st.integers(-(10**12), 10**12))
 def test_any_whole_number_is_read_back_with_and_without_commas(number: int) -> None:
     for written in (str(number), f"{number:,}", f"{number}.00", f"{number:,} units"):
-        assert values(written) == {number}
-    assert values(last(f"so it is {number:,}.")) == {number}
+        assert number_values(written) == {number}
+    assert number_values(last_number(f"so it is {number:,}.")) == {number}
 
 
 @given(st.integers(-999, 999), st.integers(1, 999))
 def test_any_fraction_is_read_back(over: int, under: int) -> None:
     for written in (f"{over}/{under}", f"\\frac{{{over}}}{{{under}}}", f"\\tfrac{{{over}}}{{{under}}}"):
-        assert values(written) == {Fraction(over, under)}
+        assert number_values(written) == {Fraction(over, under)}
 
 
 @pytest.mark.parametrize("written", ["42", "-7", "3.5", "1,234", "\\frac{3}{4}", "-\\frac{1}{8}"])

@@ -15,18 +15,18 @@ from test_rejection import GOLD, SWAPPED, WRONG, evaluation, source
 from test_reward_model import FAST
 from test_reward_model import spec_of as reward_of
 
+from interplay.core.artifact import write_json
+from interplay.core.execution import Run
+from interplay.core.model import PermanentError, UserError
 from interplay.data import pairs, sets, tokenizer
-from interplay.data.steps.rate import RATERS, rated_pairs
+from interplay.data.steps.measured import RATERS, rated_pairs
+from interplay.data.steps.spec import RatedPairs
 from interplay.data.steps.step import Inputs
-from interplay.schema.base import PermanentError, UserError
-from interplay.schema.model import TuneOptimizer
-from interplay.schema.reward_model import Routing
-from interplay.schema.run import Run
-from interplay.schema.steps.rate import RatedPairs
-from interplay.store.artifact import write_json
-from interplay.tasks.row import Row
+from interplay.model.spec import TuneOptimizer
+from interplay.tasks.verdict import Row
 from interplay.train import prefer, reward_model
-from interplay.train.routing import accuracies, routed
+from interplay.train.reward_model import accuracies, route_heads
+from interplay.train.spec import Routing
 
 SHORT = "c8#8"
 """Right by its answer, and with nothing before it."""
@@ -185,10 +185,10 @@ def test_hedge_weighs_heads_by_what_they_said_of_the_labelled_pairs_by_hand() ->
     two such pairs 16/17 and 1/17; eta 0.5 takes the roots, 2/3 and 1/3."""
     told = torch.tensor([[0.8, 0.2], [0.8, 0.2], [0.1, 0.9]]).log()
     gate = torch.tensor([[0.5, 0.5]] * 3).log()
-    weights = routed(gate, told, [[1], [0], [0, 1]], 1.0).exp()
+    weights = route_heads(gate, told, [[1], [0], [0, 1]], 1.0).exp()
     torch.testing.assert_close(weights, torch.tensor([[0.8, 0.2], [0.8, 0.2], [16 / 17, 1 / 17]]))
-    torch.testing.assert_close(routed(gate, told, [[1]] * 3, 0.5)[0].exp(), torch.tensor([2 / 3, 1 / 3]))
-    tilted = routed(torch.tensor([[0.2, 0.8]]).log(), told[:1], [[0]], 1.0).exp()
+    torch.testing.assert_close(route_heads(gate, told, [[1]] * 3, 0.5)[0].exp(), torch.tensor([2 / 3, 1 / 3]))
+    tilted = route_heads(torch.tensor([[0.2, 0.8]]).log(), told[:1], [[0]], 1.0).exp()
     torch.testing.assert_close(tilted, torch.tensor([[0.5, 0.5]])), "it starts from the gate"
     # Pair 0 wins with 0.8 * 0.8 + 0.2 * 0.2 = 0.68, pair 2 with 1.6/17 + 0.9/17 < 0.5.
     assert accuracies(rated(["a", "a", "b"]), told, weights.log(), "x") == {"x": pytest.approx(2 / 3), "x/a": 1.0, "x/b": 0.0}
@@ -220,7 +220,7 @@ def test_a_mixture_that_is_told_whom_to_trust_knows_more_than_one_head() -> None
             optimizer.zero_grad()
         with torch.no_grad():
             told, weights = F.logsigmoid(held_gap @ score.T), (held_where @ gate.T).log_softmax(-1)
-            trusted = routed(weights, told, pairs.shots(rows, 4, 0, "reward_model"), 1.0)
+            trusted = route_heads(weights, told, pairs.shots(rows, 4, 0, "reward_model"), 1.0)
             found[heads] = [accuracies(rows, told, each, "x")["x"] for each in (weights, trusted)]
     assert found[1][0] == found[1][1] < 0.8
     assert found[2][0] < 0.8

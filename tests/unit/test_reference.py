@@ -11,13 +11,13 @@ from conftest import ROOT
 from interplay.cli import COMMANDS, find_command, main
 from interplay.cli.app import DAY, WIDEST
 from interplay.cli.common import examples
-from interplay.reference.pages import TITLES
-from interplay.reference.render import documented, page, reached
-from interplay.schema.kinds import KINDS
-from interplay.schema.report import ReportSpec
-from interplay.schema.run import Run
-from interplay.schema.study import Scale, Study
-from interplay.schema.train import MidtrainSpec, PretrainSpec, SftSpec
+from interplay.core.execution import Run
+from interplay.kinds.table import KINDS
+from interplay.report.spec import ReportSpec
+from interplay.study.spec import Scale, Study
+from interplay.train.spec import MidtrainSpec, PretrainSpec, SftSpec
+from tools.reference.pages import TITLES
+from tools.reference.render import documented, page, reached
 
 EXAMPLES = [*DAY, *(line for name in COMMANDS for line, _ in examples(find_command(name).epilog))]
 
@@ -33,7 +33,7 @@ def test_every_model_that_a_study_or_scale_may_hold_has_a_section() -> None:
     wanted = set().union(*(reached(cls) for cls in (Study, Scale, Run, *specs)))
     same_as_train = {PretrainSpec, MidtrainSpec, SftSpec}
     missing = {cls.__name__ for cls in wanted - documented() - same_as_train}
-    assert not missing, f"list them in interplay/reference/pages.py: {missing}"
+    assert not missing, f"list them in tools/reference/pages.py: {missing}"
     assert documented() == set(TITLES)
 
 

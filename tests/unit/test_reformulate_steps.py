@@ -11,16 +11,16 @@ from pydantic import ValidationError
 from reform_cases import INTEGERS, TASK, rows
 from test_reformulated import text_row
 
-from interplay.data.steps import distractors
-from interplay.data.steps.distractors import Source
-from interplay.data.steps.reformulate import choice, cloze, ladder, true_false
+from interplay.data.steps import reformulate
+from interplay.data.steps.context_spec import Choice, Cloze, Ladder, TrueFalse
+from interplay.data.steps.reformulate import Source, choice, cloze, ladder, true_false
 from interplay.data.steps.step import Inputs, changed
-from interplay.schema.op_dag import OpDag
-from interplay.schema.steps.reformulate import Choice, Cloze, Ladder, TrueFalse
-from interplay.schema.verify import Verify
-from interplay.tasks import op_dag, reformulated
-from interplay.tasks.reformulated.form import Form, read
-from interplay.tasks.row import Row
+from interplay.tasks import reformulated
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.reformulated import Form, read_form
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row
 
 SMALL = OpDag(modulus=5, operators="+-", letters=10, distractors=(0, 2))
 
@@ -30,7 +30,7 @@ def inputs(seed: int = 0) -> Inputs:
 
 
 def forms(made: list[Row]) -> list[Form]:
-    return [read(row.graph) for row in made]
+    return [read_form(row.graph) for row in made]
 
 
 @pytest.mark.parametrize("kind", ["same_set", "near"])
@@ -79,7 +79,9 @@ def test_what_a_row_becomes_does_not_hang_on_the_order_of_the_rows() -> None:
 def test_the_rank_of_the_gold_among_near_options_gives_nothing_away() -> None:
     golds = np.random.default_rng(0).integers(40, 60, size=2000)
     ranks = Counter(
-        sorted([gold, *map(int, distractors.draw(Source("near", []), str(gold), None, 3, np.random.default_rng(i)))]).index(gold)
+        sorted(
+            [gold, *map(int, reformulate.draw_distractor(Source("near", []), str(gold), None, 3, np.random.default_rng(i)))]
+        ).index(gold)
         for i, gold in enumerate(golds.tolist())
     )
     assert all(abs(ranks[rank] / 2000 - 1 / 4) < 0.04 for rank in range(4))
@@ -88,7 +90,9 @@ def test_the_rank_of_the_gold_among_near_options_gives_nothing_away() -> None:
 def test_the_gaps_among_near_options_give_nothing_away() -> None:
     beside, elsewhere = [], []
     for i in range(3000):
-        options = sorted([50, *map(int, distractors.draw(Source("near", []), "50", None, 9, np.random.default_rng(i)))])
+        options = sorted(
+            [50, *map(int, reformulate.draw_distractor(Source("near", []), "50", None, 9, np.random.default_rng(i)))]
+        )
         gaps = np.diff(options)
         touching = [place for place in (options.index(50) - 1, options.index(50)) if 0 <= place < 9]
         beside += gaps[touching].tolist()
@@ -98,14 +102,16 @@ def test_the_gaps_among_near_options_give_nothing_away() -> None:
 
 
 def test_every_other_residue_is_a_near_option_equally_often() -> None:
-    drawn = Counter(o for i in range(3000) for o in distractors.draw(Source("near", []), "1", 7, 3, np.random.default_rng(i)))
+    drawn = Counter(
+        o for i in range(3000) for o in reformulate.draw_distractor(Source("near", []), "1", 7, 3, np.random.default_rng(i))
+    )
     assert set(drawn) == set("023456")
     assert all(abs(count / 3000 - 3 / 6) < 0.04 for count in drawn.values())
 
 
 @pytest.mark.parametrize("gold", ["20.0", "$20", "1,200", "1/2", "x"])
 def test_a_gold_that_would_stand_out_among_whole_numbers_has_no_near_options(gold: str) -> None:
-    assert distractors.draw(Source("near", []), gold, None, 3, np.random.default_rng(0)) == []
+    assert reformulate.draw_distractor(Source("near", []), gold, None, 3, np.random.default_rng(0)) == []
 
 
 def test_distractors_of_the_same_set_are_answers_of_other_rows() -> None:

@@ -6,13 +6,10 @@ from hypothesis import strategies as st
 from reform_cases import TASK, row
 
 from interplay.data.steps.step import changed
-from interplay.schema.verify import Verify
 from interplay.tasks import qa, reformulated
-from interplay.tasks.reformulated import Form, chance, render
-from interplay.tasks.reformulated.equal import same
-from interplay.tasks.reformulated.form import KEYS
-from interplay.tasks.row import Row
-from interplay.tasks.verdict import Verdict
+from interplay.tasks.reformulated import KEYS, Form, chance, render, same_answer
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row, Verdict
 
 ROW = next(found for place in range(99) if len((found := row(TASK, 4, place)).answer) == 2)
 """`...?..|`, with a two-digit answer below 23."""
@@ -147,7 +144,7 @@ def test_guessing_is_worth_one_over_the_answers_that_a_prompt_leaves_open() -> N
 def test_answers_are_the_same_as_numbers_or_as_normalised_words(
     one: str, other: str, modulus: int | None, expected: bool
 ) -> None:
-    assert same(one, other, modulus) is same(other, one, modulus) is expected
+    assert same_answer(one, other, modulus) is same_answer(other, one, modulus) is expected
 
 
 def text_row() -> Row:

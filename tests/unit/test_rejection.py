@@ -12,19 +12,18 @@ from op_dag_cases import cases
 from pydantic import ValidationError
 from reform_cases import TASK, row
 
+from interplay.core.artifact import write_json
+from interplay.core.execution import Run
+from interplay.core.model import PermanentError
 from interplay.data import corpus, curate, sets, tokenizer
+from interplay.data.spec import TokenizerSpec
 from interplay.data.steps.measured import rejection_sampling
+from interplay.data.steps.spec import CurateSpec, RejectionSampling
 from interplay.data.steps.step import Inputs
-from interplay.schema.base import PermanentError
-from interplay.schema.curate import CurateSpec
-from interplay.schema.data import TokenizerSpec
-from interplay.schema.run import Run
-from interplay.schema.steps.sift import RejectionSampling
-from interplay.schema.verify import Verify
-from interplay.store.artifact import write_json
-from interplay.tasks import op_dag
-from interplay.tasks.op_dag import Node, Problem, render, verify
-from interplay.tasks.row import UNFINISHED, Row
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.family import Node, Problem, render, verify
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import UNFINISHED, Row
 
 # cb*2 over bd+a, a1, d3, modulo 23.
 NODES = (Node("a", "", (), 1), Node("d", "", (), 3), Node("b", "+", (1, 0), None), Node("c", "*", (2,), 2))

@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 import report_study as study
 
-from interplay.report import claims, estimate, figures, frame, make, tables, text
-from interplay.report.frame import Results
-from interplay.schema.base import UserError, parse
-from interplay.schema.report import Claim, Figure, Table
+from interplay.core.model import UserError, parse_model
+from interplay.report.draw import figures
+from interplay.report.spec import Claim, Figure, Table
+from interplay.report.stats import claims, estimate, frame
+from interplay.report.stats.frame import Results
+from interplay.report.write import answers, tables, text
 
 BASE = {2: [4, 3], 4: [1, 0, 2, 1]}
 TUNED = {2: [4, 4], 4: [3, 2, 4, 0]}
@@ -126,7 +128,7 @@ def test_what_an_evaluation_does_not_tell_is_missing_and_says_which_key_it_takes
 
 def test_a_table_against_an_arm_has_differences_alone(tmp_path: Path) -> None:
     table = Table(columns=["id"], cells=["strict_pass@1"], against="base")
-    made = make.answer(results(tmp_path, tables={"forgetting": table}))
+    made = answers.answer_study(results(tmp_path, tables={"forgetting": table}))
     assert list(made.grids) == ["forgetting"]
     cell = made.grids["forgetting"].cells["rl − base", "id", "strict_pass@1"]
     assert (cell.against, cell.estimate.value) == ("base", pytest.approx(0.125))
@@ -184,4 +186,4 @@ def test_stacked_bars_name_the_classes_and_the_missing_arms(tmp_path: Path, monk
 )
 def test_what_makes_no_sense_is_refused_in_one_line(cls: type, given: dict, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        parse(cls, given, "study.yaml")
+        parse_model(cls, given, "study.yaml")

@@ -5,7 +5,7 @@ from typing import cast
 
 import pandas as pd
 
-from interplay.report import frame
+from interplay.report.stats import frame
 
 
 def test_bands_stand_by_their_ops_and_those_of_files_which_have_none_planned_first() -> None:

@@ -4,9 +4,9 @@ import pytest
 import report_study as study
 from pydantic import ValidationError
 
-from interplay.report import claims, frame
-from interplay.report.frame import Results
-from interplay.schema.report import Claim
+from interplay.report.spec import Claim
+from interplay.report.stats import claims, frame
+from interplay.report.stats.frame import Results
 
 LIFTED = [[9] * 20, [10] * 20, [11] * 20]
 """Strict counts of 16 samples on the 20 edge prompts at each seed: 56, 62.5 and 69 %, so +50 points [34, 66] on the base."""

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from interplay.report import asked as cells
-from interplay.report import behind, contrast, contrast_text, frame, make, page, stats
-from interplay.report.frame import Results
-from interplay.schema.contrast import Contender, Lineup, Try
+from interplay.report.comparison_spec import Contender, Lineup, Try
+from interplay.report.inspect import asked as cells
+from interplay.report.stats import contrast, frame, intervals, provenance
+from interplay.report.stats.frame import Results
+from interplay.report.write import answers, contrast_text, page
 
 TUNE = {"axis": "rl.optimizer.learning_rate", "band": "id"}
 N = 16
@@ -61,7 +62,7 @@ def row(made: contrast.Made, name: str) -> contrast.Row:
 
 
 def test_holm_adjusts_the_textbook_example() -> None:
-    assert stats.holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert intervals.holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
@@ -69,7 +70,7 @@ def test_holm_is_the_closed_test_of_bonferroni(p: list[float]) -> None:
     """A hypothesis is rejected at a level when every set of hypotheses that holds it is, by Bonferroni."""
     sets = [s for size in range(1, len(p) + 1) for s in itertools.combinations(range(len(p)), size)]
     closed = [max(min(1.0, len(s) * min(p[j] for j in s)) for s in sets if i in s) for i in range(len(p))]
-    assert stats.holm(np.array(p)) == pytest.approx(closed)
+    assert intervals.holm(np.array(p)) == pytest.approx(closed)
 
 
 @given(
@@ -79,24 +80,24 @@ def test_holm_is_the_closed_test_of_bonferroni(p: list[float]) -> None:
 )
 def test_the_paired_t_test_is_scipys(pairs: list[tuple[int, int]]) -> None:
     a, b = np.array(pairs, dtype=float).T / 1000
-    assert stats.t_p(a - b) == pytest.approx(oracle.ttest_rel(a, b).pvalue, rel=1e-6)
+    assert intervals.t_p(a - b) == pytest.approx(oracle.ttest_rel(a, b).pvalue, rel=1e-6)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.05, 0.15, 0.3])
 def test_a_bootstrap_p_is_below_5_percent_where_its_interval_leaves_zero_out(shift: float) -> None:
     values = np.random.default_rng(5).normal(shift, 0.5, 80)
-    low, high = stats.bootstrap(values, (-1.0, 1.0))
-    assert (stats.bootstrap_p(values) < 0.05) == (low > 0 or high < 0)
+    low, high = intervals.bootstrap(values, (-1.0, 1.0))
+    assert (intervals.bootstrap_p(values) < 0.05) == (low > 0 or high < 0)
 
 
 def test_a_bootstrap_p_agrees_with_the_t_test_for_many_prompts() -> None:
     values = np.random.default_rng(6).normal(0.03, 0.5, 1000)
-    assert stats.bootstrap_p(values, draws=20_000) == pytest.approx(oracle.ttest_1samp(values, 0).pvalue, abs=0.01)
+    assert intervals.bootstrap_p(values, draws=20_000) == pytest.approx(oracle.ttest_1samp(values, 0).pvalue, abs=0.01)
 
 
 def test_prompts_that_all_agree_have_the_p_at_which_their_bound_reaches_zero() -> None:
-    assert stats.bootstrap_p(np.zeros(50)) == 1.0
-    p = stats.bootstrap_p(np.full(5, 0.5))
+    assert intervals.bootstrap_p(np.zeros(50)) == 1.0
+    p = intervals.bootstrap_p(np.full(5, 0.5))
     unseen = 1 - (p / 2) ** (1 / 5)
     assert (1 - unseen) * 0.5 - unseen == pytest.approx(0), "the lower end at level p"
 
@@ -198,16 +199,16 @@ def test_one_seed_is_judged_over_prompts_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def answer(tmp_path: Path) -> make.Answer:
+def answer(tmp_path: Path) -> answers.Answer:
     arms = {
         "grpo=1": seeds([4, 5, 6], easy=9), "grpo=2": seeds([9, 9, 9]),
         "pcl=1": seeds([10, 11, 13], easy=9), "pcl=2": seeds([4, 4, 4]),
         "d3s=1": seeds([5, 5, 6], easy=9), "d3s=2": seeds([4, 4, 4]), "grpo=1_again": seeds([5, 5, 7]),
     }  # fmt: skip
-    return make.answer(results(tmp_path / "results", arms))
+    return answers.answer_study(results(tmp_path / "results", arms))
 
 
-def test_the_csv_holds_every_number_of_a_row(answer: make.Answer) -> None:
+def test_the_csv_holds_every_number_of_a_row(answer: answers.Answer) -> None:
     lines = list(csv.DictReader(io.StringIO(contrast_text.as_csv(answer.contrasts["fight_contrast"]))))
     line = next(line for line in lines if line["name"] == "pcl")
     assert (line["arm"], line["chosen"], line["against"], line["verdict"]) == ("pcl=1", "1", "grpo=1", "better")
@@ -217,7 +218,7 @@ def test_the_csv_holds_every_number_of_a_row(answer: make.Answer) -> None:
     assert next(line for line in lines if line["name"] == "grpo")["verdict"] == contrast.COMPARED
 
 
-def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: make.Answer) -> None:
+def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: answers.Answer) -> None:
     made = answer.contrasts["fight_contrast"]
     written = contrast_text.as_markdown(made, "title")
     assert "learning rate (best on id)" in written
@@ -230,17 +231,17 @@ def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: ma
     assert len({line.count("&") for line in tex.splitlines() if line.endswith(r"\\")}) == 1
 
 
-def test_the_record_and_the_files_hold_the_contrast(answer: make.Answer, tmp_path: Path) -> None:
-    make.write(answer, tmp_path / "out")
+def test_the_record_and_the_files_hold_the_contrast(answer: answers.Answer, tmp_path: Path) -> None:
+    answers.write_answers(answer, tmp_path / "out")
     assert {path.suffix for path in (tmp_path / "out/tables").glob("fight_contrast.*")} == {".csv", ".md", ".tex"}
-    found = make.metrics(answer)["contrasts"]["fight_contrast"]["pcl/edge/strict_pass@1"]
+    found = answers.metrics(answer)["contrasts"]["fight_contrast"]["pcl/edge/strict_pass@1"]
     assert (found["verdict"], found["arm"]) == ("better", "pcl=1")
     assert found["difference"][0] == pytest.approx(19 / 48, abs=1e-6)
 
 
-def test_the_page_shows_verdicts_and_every_number_leads_to_its_data(answer: make.Answer) -> None:
+def test_the_page_shows_verdicts_and_every_number_leads_to_its_data(answer: answers.Answer) -> None:
     found = answer.results
-    written = page.html(answer, behind.of_inputs(found.spec, found.folders), [])
+    written = page.html(answer, provenance.of_inputs(found.spec, found.folders), [])
     assert '<span class="chip yes">better</span>' in written
     assert '<span class="chip none">no information</span>' in written
     key = "fight_contrast/pcl=1 − grpo=1/edge/strict_pass@1"
@@ -250,7 +251,7 @@ def test_the_page_shows_verdicts_and_every_number_leads_to_its_data(answer: make
     assert data["cells"][key]["command"].startswith("interplay explain toy fight_contrast 'pcl=1 - grpo=1' edge/strict_pass@1")
 
 
-def test_explain_finds_a_difference_of_a_contrast_whichever_tries_were_chosen(answer: make.Answer) -> None:
+def test_explain_finds_a_difference_of_a_contrast_whichever_tries_were_chosen(answer: answers.Answer) -> None:
     spec = answer.results.spec
     stages = {record["digest"]: record for record in answer.results.records.values()}
     stages["test"] = {"kind": "problems", "digest": "test", "spec": {"bands": study.BANDS}, "deps": {}}

@@ -5,8 +5,11 @@ from typing import Any
 
 import report_study as study
 
-from interplay.report import collapse, diagram, foretold, frame, ledger, lineage, tables
-from interplay.schema.report import Table
+from interplay.report.draw import collapse, diagram
+from interplay.report.inspect import lineage
+from interplay.report.spec import Table
+from interplay.report.stats import frame, recorded
+from interplay.report.write import ledger, tables
 
 BANDS = {"id": {"2": 1.0}, "edge": {"4": 0.5, "5": 0.5}}
 
@@ -75,10 +78,10 @@ STAGES = {
 
 
 def test_bands_of_a_curated_set_are_those_of_its_sources_and_steps_and_its_ops_are_not_told() -> None:
-    assert foretold.bands("pool", STAGES) == {"id": [2], "edge": [4, 5]}
-    assert set(foretold.bands("mixed", STAGES)) == {"id", "edge", "hotpot", "easy"}
-    assert foretold.all_ops(foretold.bands("pool", STAGES)) == [2, 4, 5]
-    assert foretold.all_ops(foretold.bands("mixed", STAGES)) is None
+    assert recorded.bands("pool", STAGES) == {"id": [2], "edge": [4, 5]}
+    assert set(recorded.bands("mixed", STAGES)) == {"id", "edge", "hotpot", "easy"}
+    assert recorded.all_ops(recorded.bands("pool", STAGES)) == [2, 4, 5]
+    assert recorded.all_ops(recorded.bands("mixed", STAGES)) is None
 
 
 def test_the_picture_leads_from_data_through_curation_to_the_stage_and_never_in_a_circle() -> None:
@@ -90,7 +93,7 @@ def test_the_picture_leads_from_data_through_curation_to_the_stage_and_never_in_
         assert {("pool", "mixed"), ("file", "mixed"), ("rates", "mixed"), ("mixed", "rl"), ("base", "rl")} <= arrows
         assert "rates" in named.values()
         assert "final" in named.values()
-        assert "curate" in diagram.svg(nodes, edges)
+        assert "curate" in diagram.diagram_svg(nodes, edges)
 
 
 def test_settings_of_a_curated_set_name_its_steps() -> None:

@@ -6,10 +6,10 @@ import pytest
 import report_study as study
 from scipy import stats
 
-from interplay.report import frame
-from interplay.report.estimate import difference, value
-from interplay.report.frame import Results
-from interplay.schema.base import UserError
+from interplay.core.model import UserError
+from interplay.report.stats import frame
+from interplay.report.stats.estimate import difference, value
+from interplay.report.stats.frame import Results
 
 BASE = {2: [4, 4], 3: [4, 2], 4: [1, 0, 2, 1]}
 TUNED = [

@@ -14,10 +14,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from matplotlib.text import Text
 
-from interplay.report import alike, figures, forest, frame, summary
-from interplay.report.estimate import Estimate
-from interplay.report.frame import Results
-from interplay.schema.report import Figure
+from interplay.report.draw import bars, figures, style
+from interplay.report.spec import Figure
+from interplay.report.stats import frame
+from interplay.report.stats.estimate import Estimate
+from interplay.report.stats.frame import Results
+from interplay.report.write import answers
 
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 LONG = "x" * 40 + "[prompts_per_step=64,learning_rate=0.0003,max_completion_length=2048,num_generations=16,temperature=1.0]"
@@ -118,11 +120,11 @@ def test_of_curves_alike_each_shows_beneath_the_next_and_the_caption_names_them(
 
 def test_a_dozen_curves_alike_are_no_wider_than_a_finger() -> None:
     names = [f"a{number}" for number in range(12)]
-    same = alike.groups({name: [np.zeros(3)] for name in names})
-    widths = [alike.wider(name, same) for name in names]
+    same = style.groups({name: [np.zeros(3)] for name in names})
+    widths = [style.wider(name, same) for name in names]
     assert widths == sorted(widths, reverse=True)
     assert len(set(widths)) == 12
-    assert (widths[0], widths[-1], alike.said({"": []})) == (alike.WIDEST, 0.0, "")
+    assert (widths[0], widths[-1], style.said({"": []})) == (style.WIDEST, 0.0, "")
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -173,15 +175,15 @@ def test_maps_of_shares_run_over_all_percents_and_differences_as_far_as_the_wide
     ],
 )
 def test_a_claims_picture_names_zero_and_every_end_apart(claimed: tuple[float, float], shown: list[str]) -> None:
-    picture = forest.svg(Estimate(value=0.3, low=0.2, high=0.5, seeds=(0,)), claimed, signed=True)
+    picture = bars.forest_svg(Estimate(value=0.3, low=0.2, high=0.5, seeds=(0,)), claimed, signed=True)
     found = re.findall(r'<text x="([\d.]+)"[^>]*>([^<]*)<', picture)
     assert [text for _, text in found] == shown
-    places = [(float(x), forest.DIGIT * len(text)) for x, text in found]
+    places = [(float(x), bars.DIGIT * len(text)) for x, text in found]
     assert all(x + width / 2 <= other - its / 2 for (x, width), (other, its) in itertools.pairwise(places))
-    assert all(width / 2 <= x <= forest.WIDTH - width / 2 for x, width in places)
+    assert all(width / 2 <= x <= bars.WIDTH - width / 2 for x, width in places)
 
 
 def test_a_committed_picture_has_short_coordinates_and_its_words_as_they_were() -> None:
     svg = '<path d="M 1.2345 -0.04"/><text x="7.777">−0.003</text><text>grpo[learning_rate=0.0003]</text>'
     small = '<path d="M 1.2 -0"/><text x="7.8">−0.003</text><text>grpo[learning_rate=0.0003]</text>'
-    assert summary.small(svg) == small
+    assert answers.small(svg) == small

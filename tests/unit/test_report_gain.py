@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 import report_study as study
 
-from interplay.report import asked as cells
-from interplay.report import explain, frame, gain, make, text
-from interplay.report.frame import Results
-from interplay.report.gain import Counts, per_prompt
-from interplay.schema.base import UserError
-from interplay.schema.report import Gain, Table
-from interplay.study import samples
-from interplay.tasks.score import pass_at_k
+from interplay.core.model import UserError
+from interplay.report.inspect import asked as cells
+from interplay.report.inspect import explain
+from interplay.report.spec import Gain, Table
+from interplay.report.stats import frame, gain
+from interplay.report.stats.frame import Results
+from interplay.report.stats.gain import Counts, per_prompt
+from interplay.report.write import answers, text
+from interplay.study import answerable
+from interplay.tasks.verdict import pass_at_k
 
 BASE = [0, 1, 2, 0]
 ARM = [1, 3, 1, 0]
@@ -114,7 +116,7 @@ def results(root: Path) -> Results:
 
 
 def test_the_table_has_each_part_with_its_interval_over_seeds(tmp_path: Path) -> None:
-    made = make.answer(results(tmp_path)).grids["main_gain"]
+    made = answers.answer_study(results(tmp_path)).grids["main_gain"]
     assert made.rows == ["rl − base"]
     cell = made.cells["rl − base", "edge", "capability"].estimate
     assert cell.per_seed == (0.25 / 4, 0.5 / 4, 0.0)
@@ -158,7 +160,7 @@ def test_explain_takes_a_cell_of_gains_and_one_against_an_arm_down_to_the_counts
 
 def test_a_gain_without_counts_is_what_the_record_of_the_report_says(tmp_path: Path) -> None:
     found = results(tmp_path)
-    shown = make.metrics(make.answer(found))
+    shown = answers.metrics(answers.answer_study(found))
     study.write_record(tmp_path, "r", "report", {}, shown)
     for path in tmp_path.glob("evaluate/*/samples.parquet"):
         path.unlink()
@@ -170,6 +172,6 @@ def test_a_gain_without_counts_is_what_the_record_of_the_report_says(tmp_path: P
 def test_a_gain_that_names_no_k_gets_the_most_that_its_arms_allow(tmp_path: Path) -> None:
     rows = results(tmp_path).spec.arms
     free = TABLE.model_copy(update={"gain": Gain(against="base")})
-    made = samples.with_k({"free": free, "fixed": TABLE}, rows, {"b": 64, "r0": 32, "r1": 128, "r2": 128}.__getitem__)
+    made = answerable.with_k({"free": free, "fixed": TABLE}, rows, {"b": 64, "r0": 32, "r1": 128, "r2": 128}.__getitem__)
     assert made["free"].gain == Gain(against="base", k=32)
     assert made["fixed"] is TABLE

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import report_study as study
 
-from interplay.report import page
-from interplay.report.collapse import mermaid
-from interplay.report.diagram import Edge, Node, svg
-from interplay.schema.report import ReportSpec
-from interplay.schema.run import Run
+from interplay.core.execution import Run
+from interplay.report.draw.collapse import mermaid
+from interplay.report.draw.diagram import Edge, Node, diagram_svg
+from interplay.report.spec import ReportSpec
+from interplay.report.write import page
 
 EVIL = "<script>alert(1)</script>"
 ARM = f"rl\"'<img src=x onerror=alert(1)>{EVIL}$\\frac{{1}}$|`"
@@ -113,7 +113,7 @@ def test_markdown_tables_hold_no_element_and_keep_their_columns(out: Path) -> No
 def test_pictures_of_a_plan_escape_what_stages_are_called() -> None:
     nodes = {"a": Node("<b>&\x1b[2J", "rl", "failed", note=f'{EVIL}"]'), "b": Node('x"] --> y["', "rl", href="#stage-b")}
     edges = [Edge("a", "b", "init")]
-    drawn = ET.fromstring(svg(nodes, edges))
+    drawn = ET.fromstring(diagram_svg(nodes, edges))
     names = {element.tag.rpartition("}")[2] for element in drawn.iter()}
     assert names == {"svg", "style", "path", "g", "title", "rect", "text", "a"}
     texts = [element.text for element in drawn.iter() if element.tag.endswith("}text")]

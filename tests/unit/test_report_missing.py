@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import report_study as study
 
-from interplay.report import missing, partial
-from interplay.schema.report import ReportSpec
+from interplay.report.spec import ReportSpec
+from interplay.report.stats import notes
+from interplay.report.write import page as write_page
 
 
 def stage(root: Path, kind: str, digest: str, label: str, **deps: str) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def finish(results: Path, kind: str, digest: str) -> None:
 
 
 def reasons(root: Path, stages: dict[str, dict[str, Any]]) -> dict[str, str]:
-    return missing.reasons(stages, root / "results", root / "logs")
+    return notes.missing_reasons(stages, root / "results", root / "logs")
 
 
 def test_a_stage_that_failed_says_its_failure_and_what_waits_for_it_names_it(plan: dict, tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_of_two_missing_inputs_the_one_that_failed_is_to_blame(plan: dict, tmp_p
 
 def test_what_to_mend_first_comes_with_the_number_of_stages_behind_it(plan: dict, tmp_path: Path) -> None:
     plan["f" * 12] = stage(tmp_path, "rl", "f" * 12, "bad/rl/seed0", init="c" * 12)
-    found = partial.gaps(plan, reasons(tmp_path, plan))
+    found = write_page.gaps(plan, reasons(tmp_path, plan))
     assert [(gap.label, gap.waiting) for gap in found] == [("bad/sft/seed0", 2), ("late/sft/seed0", 1)]
 
 
@@ -106,7 +107,7 @@ def test_the_page_of_an_unfinished_study_shows_the_arms_that_stand_and_why_the_o
     out = tmp_path / "results/by-name/toy.smoke/partial"
     (out / "tables").mkdir(parents=True)
     (out / "tables/of_an_older_plan.csv").write_text("")
-    page = partial.render(spec(), plan, tmp_path / "results", out).read_text()
+    page = write_page.render_partial(spec(), plan, tmp_path / "results", out).read_text()
     assert "This page is partial." in page
     assert "<b>bad/sft/seed0</b>" in page
     assert "step 2 of 9: loss nan" in page
@@ -122,5 +123,5 @@ def test_the_page_of_an_unfinished_study_shows_the_arms_that_stand_and_why_the_o
 
 
 def test_a_run_without_a_failure_does_not_pay_for_the_page() -> None:
-    code = "import sys, interplay.hooks; print({'pandas', 'matplotlib', 'jinja2', 'torch'} & set(sys.modules))"
+    code = "import sys, interplay.run.hooks; print({'pandas', 'matplotlib', 'jinja2', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

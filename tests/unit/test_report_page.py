@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import report_study as study
 
-from interplay.report import figures, frame, page
-from interplay.schema.base import UserError, parse
-from interplay.schema.report import Figure, ReportSpec, Table
-from interplay.schema.run import Run
+from interplay.core.execution import Run
+from interplay.core.model import UserError, parse_model
+from interplay.report.draw import figures
+from interplay.report.spec import Figure, ReportSpec, Table
+from interplay.report.stats import frame
+from interplay.report.write import page
 
 METRICS = {"completions": 96, "completion_tokens": 960, "prompt_tokens": 400}
 QUESTION = "Is 1 < 2 & <script>alert(1)</script>?"
@@ -180,9 +182,9 @@ def test_two_dozen_arms_look_different_and_the_first_eight_are_told_by_colour_al
 )
 def test_a_figure_that_could_not_be_drawn_is_refused_when_the_study_is_read(given: dict, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        parse(Figure, given, "study.yaml")
+        parse_model(Figure, given, "study.yaml")
 
 
 def test_a_column_that_names_no_op_is_refused_when_the_study_is_read() -> None:
     with pytest.raises(UserError, match="op:x' is not a column"):
-        parse(Table, {"columns": ["op:x"], "cells": ["strict_pass@1"]}, "study.yaml")
+        parse_model(Table, {"columns": ["op:x"], "cells": ["strict_pass@1"]}, "study.yaml")

@@ -7,10 +7,11 @@ import pytest
 import report_study as study
 from pydantic import ValidationError
 
-from interplay.report import claims, frame, present
-from interplay.report.frame import Results
-from interplay.schema.report import Claim
-from interplay.schema.report import Test as Asserted
+from interplay.report.spec import Claim
+from interplay.report.spec import Test as Asserted
+from interplay.report.stats import claims, frame
+from interplay.report.stats.frame import Results
+from interplay.report.write import present
 
 PLAIN, BOLD = [0.30, 0.32, 0.34], [0.50, 0.55, 0.54]
 """Entropy at the end of three runs; the differences are .20, .23, .20: .21 [.167, .253]."""

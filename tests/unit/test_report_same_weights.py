@@ -5,9 +5,10 @@ from pathlib import Path
 
 import report_study as study
 
-from interplay.report import caveats, claims, frame, page, same_weights, tables, text
-from interplay.report.frame import Results
-from interplay.schema.report import Claim, Table
+from interplay.report.spec import Claim, Table
+from interplay.report.stats import claims, frame, notes
+from interplay.report.stats.frame import Results
+from interplay.report.write import page, tables, text
 
 RIGHT = {2: [4, 4], 4: [1, 3] * 10}
 BASE = "base:pretrain:p"
@@ -42,16 +43,16 @@ def claim(arm: str, against: str) -> Claim:
 
 def test_arms_whose_weights_all_differ_carry_no_caveat(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["4", "5", "6"]})
-    assert caveats.of(found, ["base", "x", "y"]) == ()
+    assert notes.caveats_of(found, ["base", "x", "y"]) == ()
     assert claims.judge(found, claim("x", "y")).caveat == ""
 
 
 def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["1", "5", "3"], "z": ["1", "8", "9"]})
     line = "Ended with the same weights, so that what sets these arms apart did not act: x, y, z (seed 0); x, y (seed 2)."
-    assert same_weights.notes(found, ["base", "x", "y", "z"]) == (line,)
-    assert same_weights.notes(found, ["base", "x"]) == ()
-    assert same_weights.between(found, "x", "y") == "x and y ended with the same weights at seeds 0, 2"
+    assert notes.idle_notes(found, ["base", "x", "y", "z"]) == (line,)
+    assert notes.idle_notes(found, ["base", "x"]) == ()
+    assert notes.between(found, "x", "y") == "x and y ended with the same weights at seeds 0, 2"
     judged = claims.judge(found, claim("y", "x"))
     assert judged.verdict == "supported"
     assert judged.caveat == "y and x ended with the same weights at seeds 0, 2"
@@ -59,8 +60,8 @@ def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_pa
 
 def test_training_that_changed_no_weights_is_told_once_and_its_start_is_no_twin(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["p", "2", "p"], "y": ["4", "5", "6"]})
-    assert same_weights.notes(found, ["base", "x", "y"]) == ("Left the weights as they were: rl of x (seeds 0, 2).",)
-    assert same_weights.between(found, "x", "base") == "x and base ended with the same weights at seeds 0, 2"
+    assert notes.idle_notes(found, ["base", "x", "y"]) == ("Left the weights as they were: rl of x (seeds 0, 2).",)
+    assert notes.between(found, "x", "base") == "x and base ended with the same weights at seeds 0, 2"
 
 
 def test_two_arms_may_share_a_stage_and_are_then_one_model_by_plan(tmp_path: Path) -> None:
@@ -68,15 +69,15 @@ def test_two_arms_may_share_a_stage_and_are_then_one_model_by_plan(tmp_path: Pat
     twin = found.spec.arms[1].model_copy(update={"arm": "twin"})
     spec = found.spec.model_copy(update={"arms": [*found.spec.arms, twin]})
     both = found._replace(spec=spec)
-    assert same_weights.notes(both, ["x", "twin"]) == ()
-    assert same_weights.between(both, "x", "twin") == ""
+    assert notes.idle_notes(both, ["x", "twin"]) == ()
+    assert notes.between(both, "x", "twin") == ""
 
 
 def test_a_stage_without_a_record_or_without_weights_is_passed_over(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1"], "y": ["1"]})
     bare = found._replace(records={digest: {**record, "files": {}} for digest, record in found.records.items()})
-    assert caveats.of(bare, ["base", "x", "y"]) == ()
-    assert caveats.of(found._replace(records={}), ["base", "x", "y"]) == ()
+    assert notes.caveats_of(bare, ["base", "x", "y"]) == ()
+    assert notes.caveats_of(found._replace(records={}), ["base", "x", "y"]) == ()
 
 
 def test_tables_and_the_page_say_it(tmp_path: Path) -> None:

@@ -7,13 +7,15 @@ import pandas as pd
 import pytest
 import report_study as study
 
+from interplay.core.model import UserError, parse_model
 from interplay.evaluate import passk
-from interplay.report import estimate, figures, frame, tables, text
-from interplay.report.frame import Results
-from interplay.schema.base import UserError, parse
-from interplay.schema.report import Figure, Table
-from interplay.schema.report import Test as Asserted
-from interplay.tasks.row import Row
+from interplay.report.draw import figures
+from interplay.report.spec import Figure, Table
+from interplay.report.spec import Test as Asserted
+from interplay.report.stats import estimate, frame
+from interplay.report.stats.frame import Results
+from interplay.report.write import tables, text
+from interplay.tasks.verdict import Row
 
 TABLE = Table(columns=["id", "edge"], cells=["score", "strict_pass@1"])
 
@@ -81,12 +83,12 @@ def test_a_table_of_scores_alone_says_nothing_of_answers(tmp_path: Path) -> None
 @pytest.mark.parametrize("metric", ["score_pass@1", "score@4", "score_pass"])
 def test_there_is_no_pass_at_k_of_a_score(metric: str) -> None:
     with pytest.raises(UserError, match="there is one score, whatever the number of samples; write score"):
-        parse(Table, {"columns": ["edge"], "cells": [metric]}, "study.yaml")
+        parse_model(Table, {"columns": ["edge"], "cells": [metric]}, "study.yaml")
 
 
 def test_a_claim_and_a_figure_over_ops_may_ask_for_the_score(tmp_path: Path) -> None:
-    parse(Asserted, {"value": "score", "band": "edge", "arm": "rl", "within": [0, 1]}, "study.yaml")
-    assert figures.draw(results(tmp_path), parse(Figure, {"x": "op", "y": "score"}, "study.yaml")).svg
+    parse_model(Asserted, {"value": "score", "band": "edge", "arm": "rl", "within": [0, 1]}, "study.yaml")
+    assert figures.draw(results(tmp_path), parse_model(Figure, {"x": "op", "y": "score"}, "study.yaml")).svg
 
 
 def test_a_score_against_the_step_is_that_of_the_training_log(tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ def test_an_order_of_bands_that_nobody_evaluated_says_why_it_is_not_drawn(tmp_pa
 )
 def test_an_order_of_bands_is_refused_that_cannot_be_drawn(given: dict, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        parse(Figure, given, "study.yaml")
+        parse_model(Figure, given, "study.yaml")
 
 
 # --- what an evaluation records ---
@@ -159,9 +161,9 @@ class Family:
 
 
 def test_the_baseline_of_a_family_is_recorded_where_every_problem_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from interplay.tasks import op_dag
+    from interplay.tasks.op_dag import family as op_dag
 
-    monkeypatch.setattr(passk, "judge", {"with": Family, "op_dag": op_dag}.__getitem__)
+    monkeypatch.setattr(passk, "judge_family", {"with": Family, "op_dag": op_dag}.__getitem__)
     monkeypatch.setattr(op_dag, "loads", lambda graph: graph)
     rows = [row("with", "0.25", "cited"), row("with", "0.75", "cited"), row("op_dag", "", "forward")]
     found = passk.summarise(rows, samples([[0.5, 1.0], [0.0, 0.5], [1.0, 1.0]]))

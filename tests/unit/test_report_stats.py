@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from interplay.report import stats as report
+from interplay.report.stats import intervals as report
 
 UNIT = (0.0, 1.0)
 fractions = st.lists(st.integers(0, 8), min_size=1, max_size=40).map(lambda counts: np.array(counts) / 8)

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import report_study as study
 
-from interplay.report import frame, lineage, tables, text
-from interplay.report.frame import Results
-from interplay.schema.report import Table
+from interplay.report.inspect import lineage
+from interplay.report.spec import Table
+from interplay.report.stats import frame
+from interplay.report.stats.frame import Results
+from interplay.report.write import tables, text
 
 BASE = {2: [4, 4], 3: [4, 2], 4: [1, 0, 2, 1]}
 TUNED = [{2: [4, 4], 3: [4, 4], 4: [3, 2, 4, right]} for right in (1, 2, 3)]

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 import report_study as study
 
-from interplay.report import behind, forest, ledger, make, page, per_arm, provenance, spent, tables
-from interplay.report.behind import Behind
-from interplay.report.estimate import Estimate
-from interplay.report.frame import read
-from interplay.report.units import clock, quantity
-from interplay.schema.report import ReportSpec, Table
-from interplay.store import artifact
+from interplay.core import artifact
+from interplay.core.model import clock, quantity
+from interplay.report.draw import bars
+from interplay.report.spec import ReportSpec, Table
+from interplay.report.stats import budget, provenance
+from interplay.report.stats.estimate import Estimate
+from interplay.report.stats.frame import read
+from interplay.report.stats.provenance import Behind
+from interplay.report.write import answers, ledger, page, present, tables
 
 SFT = {"tokens": 1000, "batch_tokens": 100}
 N = 50
@@ -45,7 +47,7 @@ def telemetry(out: Path, **values: float | str) -> None:
 
 
 def look(laid: tuple[ReportSpec, dict[str, Path]]) -> Behind:
-    return behind.of_inputs(*laid)
+    return provenance.of_inputs(*laid)
 
 
 def test_what_stands_behind_a_report_reaches_down_to_the_data_with_dependencies_first(laid: tuple) -> None:
@@ -69,7 +71,7 @@ def test_seeds_of_a_stage_are_one_entry_and_name_their_seeds(laid: tuple) -> Non
 
 
 def test_budgets_of_an_arm_are_sums_over_its_path_and_means_over_its_seeds(laid: tuple) -> None:
-    base, rl = per_arm.rows(laid[0], look(laid))
+    base, rl = budget.arm_costs(laid[0], look(laid))
     assert (base.paper, base.planned, base.realised) == ("1,000", ["1,000", "0", "300,000"], ["1,010", "0", "303,000"])
     # 3 steps x 8 prompts x 4 samples = 96 completions of at most 16 tokens; 5/3 x 96 x 16 = 2,560.
     assert rl.paper == quantity(1000 + 2560)
@@ -85,27 +87,27 @@ def test_the_realised_budget_of_an_arm_that_is_not_finished_is_not_shown(laid: t
             (inputs[f"m{seed}"] / "record.json").read_text().replace('"metrics"', '"was"')
         )
         (inputs[f"m{seed}"] / "record.json").unlink()
-    row = per_arm.rows(spec, look(laid))[1]
+    row = budget.arm_costs(spec, look(laid))[1]
     assert row.realised == ["–", "–", "–"]
     assert row.planned[0] == "2,536"
 
 
 def test_cost_sums_what_is_recorded_and_says_what_is_not(laid: tuple) -> None:
-    rows = {row.kind: row for row in spent.rows(look(laid))}
+    rows = {row.kind: row for row in budget.stage_costs(look(laid))}
     assert (rows["pretrain"].wall, rows["pretrain"].cpu, rows["pretrain"].memory) == ("2.00 h", "60.0 min", "0.50 GiB")
     assert rows["pretrain"].rate == "100 tokens/s trained on"
     assert (rows["rl"].wall, rows["rl"].attempts) == ("60 s (1 of 2 stages)", "3 (1 of 2 stages)")
-    assert rows["corpus"].wall == rows["pretrain"].gpu == spent.ABSENT
+    assert rows["corpus"].wall == rows["pretrain"].gpu == budget.ABSENT
     assert rows["all"].wall == "2.02 h (2 of 8 stages)"
     assert rows["all"].memory == "2.00 GiB (2 of 8 stages)"
-    assert spent.where_and_when(look(laid)) == "on alpha, beta"
+    assert budget.where_and_when(look(laid)) == "on alpha, beta"
 
 
 def test_gpu_time_is_wall_time_for_each_gpu_reserved(laid: tuple) -> None:
     spec, inputs = laid
     for digest, gpus in (("m", 4), ("m0", 0), ("m1", 0)):
         artifact.write_json(inputs[digest] / "stage.json", {"run": {"gpus": gpus}})
-    rows = {row.kind: row for row in spent.rows(behind.of_inputs(spec, inputs))}
+    rows = {row.kind: row for row in budget.stage_costs(provenance.of_inputs(spec, inputs))}
     assert (rows["pretrain"].gpu, rows["rl"].gpu) == ("8.00 h", "none")
 
 
@@ -113,7 +115,7 @@ def test_a_cell_leads_to_each_seeds_evaluation_and_from_there_to_the_data(laid: 
     spec, inputs = laid
     grids = {"main_differences": tables.differences(read(spec, inputs), Table(columns=["edge"], cells=["strict_pass@1"]))}
     of = look(laid)
-    data = provenance.data(spec, grids, of, ledger.anchors(ledger.entries(spec, of)))
+    data = present.provenance_data(spec, grids, of, ledger.anchors(ledger.entries(spec, of)))
     cell = data["cells"]["main_differences/rl − base/edge/strict_pass@1"]
     assert cell["seeds"] == [(0, "+25.0", ["r0", "b"]), (1, "+50.0", ["r1", "b"])]
     assert (cell["n"], cell["over"]) == ("1 prompts, 4 samples each", "2 seeds, one base")
@@ -132,7 +134,7 @@ def test_a_cell_leads_to_each_seeds_evaluation_and_from_there_to_the_data(laid: 
 
 def test_a_kept_checkpoint_is_named_by_its_step(laid: tuple, tmp_path: Path) -> None:
     study.write_evaluation(tmp_path, "kept", {2: [1]}, model="m@300")
-    assert provenance.chain("kept", behind.of_inputs(laid[0], {"kept": tmp_path / "evaluate/kept"}))[1] == (
+    assert present.provenance_chain("kept", provenance.of_inputs(laid[0], {"kept": tmp_path / "evaluate/kept"}))[1] == (
         1,
         "model at step 300",
         "m",
@@ -141,8 +143,8 @@ def test_a_kept_checkpoint_is_named_by_its_step(laid: tuple, tmp_path: Path) -> 
 
 def test_every_cell_of_the_page_has_its_data_and_every_link_its_place(laid: tuple, tmp_path: Path) -> None:
     spec, inputs = laid
-    made = make.answer(read(spec, inputs))
-    written = page.view(made, behind.of_inputs(spec, inputs), tmp_path / "out").read_text()
+    made = answers.answer_study(read(spec, inputs))
+    written = page.view(made, provenance.of_inputs(spec, inputs), tmp_path / "out").read_text()
     data = json.loads(re.search(r'id="provenance">(.*?)</script>', written)[1])
     assert sorted(re.findall(r'data-cell="([^"]*)"', written)) == sorted(data["cells"])
     anchors = set(re.findall(r'id="([^"]*)"', written))
@@ -152,7 +154,9 @@ def test_every_cell_of_the_page_has_its_data_and_every_link_its_place(laid: tupl
 
 def test_data_in_the_page_cannot_end_its_script(laid: tuple, tmp_path: Path) -> None:
     spec = laid[0].model_copy(update={"study": "</script><script>alert(1)//"})
-    written = page.view(make.answer(read(spec, laid[1])), behind.of_inputs(spec, laid[1]), tmp_path / "out").read_text()
+    written = page.view(
+        answers.answer_study(read(spec, laid[1])), provenance.of_inputs(spec, laid[1]), tmp_path / "out"
+    ).read_text()
     assert written.count("<script") == written.count("</script") == 2
 
 
@@ -163,7 +167,7 @@ def test_data_in_the_page_cannot_end_its_script(laid: tuple, tmp_path: Path) -> 
 def test_a_claims_picture_shows_the_interval_inside_the_claimed_range_or_not(
     low: float, high: float, claimed: tuple[float, float], signed: bool, inside: bool
 ) -> None:
-    drawn = forest.svg(Estimate(value=(low + high) / 2, low=low, high=high, seeds=(0,)), claimed, signed)
+    drawn = bars.forest_svg(Estimate(value=(low + high) / 2, low=low, high=high, seeds=(0,)), claimed, signed)
     box = re.search(r'class="claimed" x="([\d.]+)" y="1" width="([\d.]+)"', drawn)
     line = re.search(r'class="interval" x1="([\d.]+)" x2="([\d.]+)"', drawn)
     left, right = float(box[1]), float(box[1]) + float(box[2])

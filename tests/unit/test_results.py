@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Laboratory
 
-from interplay.reference import committed
-from interplay.report import summary
-from interplay.schema.base import UserError
-from interplay.store import environment
-from interplay.study.graph import plan_study
+from interplay.core import metrics
+from interplay.core.model import UserError
+from interplay.report.write import answers
+from interplay.run.graph import plan_study
+from tools.reference import committed
 
 RESULTS = sorted((ROOT / "docs/results").glob("*.json"))
 
@@ -91,7 +91,7 @@ def test_a_finished_study_is_exported_as_small_files(finished: Laboratory, tmp_p
     assert (found["report"], found["scale"], len(found["claims"]), found["seeds"]) == (plan.report, "smoke", 3, [0])
     assert {digest for digests in found["stages"].values() for digest in digests.split()} == plan.stages.keys()
     (made,) = found["environments"]
-    assert made == {"stages": len(plan.stages), **environment.current()} == {"stages": 14, **found["exported"]}
+    assert made == {"stages": len(plan.stages), **metrics.current_environment()} == {"stages": 14, **found["exported"]}
     beside = tmp_path / "quickstart.smoke"
     names = {path.name for path in beside.iterdir()}
     assert names >= {"main.md", "ops.md", "pass_at_k.svg", "by_op.svg"}
@@ -114,4 +114,4 @@ def test_a_finished_study_is_exported_as_small_files(finished: Laboratory, tmp_p
 def test_an_unfinished_study_is_refused_with_the_command_that_finishes_it(tmp_path: Path) -> None:
     plan = plan_study(ROOT / "configs", "quickstart", "smoke")
     with pytest.raises(UserError, match="quickstart is not finished; run `snakemake all --config study=quickstart scale=smoke`"):
-        summary.write(plan, tmp_path, tmp_path / "x.json")
+        answers.write_summary(plan, tmp_path, tmp_path / "x.json")

@@ -15,14 +15,15 @@ from killed_stage import kill_once_saved
 from logged_cases import unknown
 from test_prefer import pair_set
 
+from interplay.core.execution import Run
+from interplay.core.metrics import read
 from interplay.data import pairs as paired
 from interplay.data import sets
-from interplay.model import folder, reward
-from interplay.schema.model import TuneOptimizer
-from interplay.schema.reward_model import RewardModelSpec
-from interplay.schema.run import Run
-from interplay.store.metrics import read
-from interplay.train import bradley_terry, reward_model
+from interplay.model import folder
+from interplay.model import heads as model_heads
+from interplay.model.spec import TuneOptimizer
+from interplay.train import preference, reward_model
+from interplay.train.spec import RewardModelSpec
 
 FAST = TuneOptimizer(learning_rate=3e-3)
 
@@ -37,7 +38,7 @@ def spec_of(**changes) -> RewardModelSpec:
 def test_one_head_is_bradley_and_terry_with_a_margin_and_a_centre() -> None:
     chosen, rejected, weights = torch.tensor([[1.5]]), torch.tensor([[0.5]]), torch.zeros(1, 1)
     spec = spec_of(center_rewards_coefficient=0.1)
-    loss = bradley_terry.losses(spec, chosen, rejected, weights, torch.tensor([0.25]))
+    loss = preference.bradley_terry_losses(spec, chosen, rejected, weights, torch.tensor([0.25]))
     assert loss.item() == pytest.approx(np.log1p(np.exp(-0.75)) + 0.1 * 4.0)
 
 
@@ -45,8 +46,8 @@ def test_a_mixture_weighs_the_chances_of_its_heads() -> None:
     chosen, rejected = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     weights = torch.tensor([[0.25, 0.75]]).log()
     expected = np.log(0.25 / (1 + np.exp(-2)) + 0.75 / (1 + np.exp(1)))
-    assert bradley_terry.log_chance(chosen, rejected, weights, torch.zeros(1)).item() == pytest.approx(expected)
-    assert bradley_terry.reward(chosen, weights).item() == pytest.approx(0.5)
+    assert preference.log_chance(chosen, rejected, weights, torch.zeros(1)).item() == pytest.approx(expected)
+    assert preference.bradley_terry_reward(chosen, weights).item() == pytest.approx(0.5)
 
 
 def test_raters_that_disagree_by_context_need_a_head_each() -> None:
@@ -64,7 +65,7 @@ def test_raters_that_disagree_by_context_need_a_head_each() -> None:
         optimizer = torch.optim.Adam([score, gate], lr=0.1)
         for _ in range(300):
             weights = (F.one_hot(context, 2).float() @ gate.T).log_softmax(-1)
-            loss = -bradley_terry.log_chance(chosen @ score.T, rejected @ score.T, weights, torch.zeros(256)).mean()
+            loss = -preference.log_chance(chosen @ score.T, rejected @ score.T, weights, torch.zeros(256)).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -125,8 +126,8 @@ def test_margins_are_the_differences_of_the_verifiers_scores(inputs: dict[str, P
 def test_hugging_face_reads_the_folder_and_says_the_same(inputs: dict[str, Path], tmp_path: Path, heads: int) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    model = reward.init(folder.load(inputs["init"] / "model"), heads, 0)
-    reward.save(model, tmp_path, inputs["init"] / "tokenizer")
+    model = model_heads.init_reward_model(folder.load(inputs["init"] / "model"), heads, 0)
+    model_heads.save_reward_model(model, tmp_path, inputs["init"] / "tokenizer")
     other = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     pairs = paired.load([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
     course = reward_model.Course(spec_of(heads=heads), pairs, torch.zeros(0), model, 1000, torch.float32)
@@ -159,7 +160,7 @@ KILLED = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from interplay.schema.run import Run
+from interplay.core.execution import Run
 from interplay.train import reward_model
 from test_reward_model import spec_of
 roles = dict(line.split("=") for line in sys.argv[2:])

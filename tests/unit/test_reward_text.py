@@ -2,13 +2,14 @@
 
 import pytest
 
-from interplay.rl.rewards.table import score
-from interplay.schema.reward import OutcomeReward, TextReward
-from interplay.schema.verify import Verify
-from interplay.tasks import multihop, qa
-from interplay.tasks.multihop.item import Item, Paragraph
-from interplay.tasks.row import Row
-from interplay.tasks.table import item, judge
+from interplay.rl.rewards.rewards import score_completions
+from interplay.rl.rewards.spec import OutcomeReward, TextReward
+from interplay.tasks import qa
+from interplay.tasks.families import judge_family, multihop_item
+from interplay.tasks.multihop import family as multihop
+from interplay.tasks.multihop.problem import Item, Paragraph
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row
 
 PARAGRAPHS = (Paragraph("Seine", ("The Seine flows through Paris.",)), Paragraph("Paris", ("Paris is in France.",)))
 FORMS = ("exact", "f1", "substring")
@@ -27,9 +28,9 @@ def sum_of(answer: str) -> Row:
 
 
 def paid(row: Row, completion: str, **spec) -> float:
-    module = judge(row.family)
+    module = judge_family(row.family)
     verdict = module.verify(module.loads(row.graph), completion, Verify())
-    return score(TextReward(**spec), [row], [completion], [verdict]).sequence[0]
+    return score_completions(TextReward(**spec), [row], [completion], [verdict]).sequence[0]
 
 
 def test_the_forms_on_an_answer_worked_by_hand() -> None:
@@ -50,7 +51,7 @@ def test_exact_match_and_f1_are_kept_for_the_record() -> None:
     row = asked("Jacques Chirac")
     completions = ["\\boxed{Jacques Chirac}", "\\boxed{Chirac}", "none"]
     verdicts = [multihop.verify(multihop.loads(row.graph), completion, Verify()) for completion in completions]
-    rewards = score(TextReward(), [row] * 3, completions, verdicts)
+    rewards = score_completions(TextReward(), [row] * 3, completions, verdicts)
     assert rewards.sequence == [1, 1, 0]
     assert rewards.parts == {"exact": [1, 0, 0], "f1": [1, pytest.approx(2 / 3), 0]}
 
@@ -99,7 +100,7 @@ def test_the_published_substring_pays_hacks_that_the_guards_refuse() -> None:
 
 @pytest.mark.parametrize("form", [*FORMS, "f1_published", "substring_published"])
 def test_arithmetic_in_the_same_mix_is_paid_for_its_value_and_not_its_letters(form: str) -> None:
-    assert item(sum_of("-3.5")) is None
+    assert multihop_item(sum_of("-3.5")) is None
     assert paid(sum_of("-3.5"), "\\boxed{-\\frac{7}{2}}", form=form) == 1
     assert paid(sum_of("-3.5"), "\\boxed{35}", form=form) == 0
     assert paid(sum_of("-3.5"), "\\boxed{3.5}", form=form) == 0
@@ -111,10 +112,10 @@ def test_arithmetic_in_the_same_mix_is_paid_for_its_value_and_not_its_letters(fo
 def test_no_hack_of_arithmetic_is_paid_by_the_outcome(hack: str) -> None:
     row = sum_of("42")
     verdict = qa.verify(qa.loads(row.graph), hack, Verify())
-    assert score(OutcomeReward(), [row], [hack], [verdict]).sequence == [0]
+    assert score_completions(OutcomeReward(), [row], [hack], [verdict]).sequence == [0]
 
 
 def test_the_item_behind_a_row_is_found_where_there_is_one() -> None:
-    found = item(asked("Paris", "Lutetia"))
+    found = multihop_item(asked("Paris", "Lutetia"))
     assert found is not None
     assert (found.answers, found.paragraphs) == (("Paris", "Lutetia"), PARAGRAPHS)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from rl_cases import RIGHT, WRONG, batch_of, now_of
 
-from interplay.rl.advantages.shaped import answer_entropy
-from interplay.rl.advantages.table import MEMBERS, advantages
+from interplay.rl.advantages.advantages import MEMBERS, advantages
+from interplay.rl.advantages.group import answer_entropy
+from interplay.rl.advantages.spec import Advantage
 from interplay.rl.batch import Batch, take
-from interplay.schema.advantage import Advantage
-from interplay.schema.fits import ADVANTAGES
-from interplay.schema.rl import RLSpec
+from interplay.rl.compatibility import ADVANTAGES
+from interplay.rl.spec import RLSpec
 
 ONE = 1e-4
 """Added to deviations."""

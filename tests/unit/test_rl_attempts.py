@@ -13,31 +13,31 @@ from comma_runs import HOW, spec_of
 from killed_rl import payload, run_killed
 from rl_cases import RIGHT, WRONG, batch_of, now_of
 
+from interplay.core.execution import Run
+from interplay.core.metrics import read
 from interplay.data import pool as pools
 from interplay.data import tokenizer
 from interplay.evaluate import run as evaluate
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.rl import loop
-from interplay.rl.advantages.table import advantages
+from interplay.rl.advantages.advantages import advantages
 from interplay.rl.batch import Batch
-from interplay.rl.now import Memory, Now
-from interplay.rl.planners.ask import Ask
-from interplay.rl.planners.attempts import HISTORIES, behind, started
-from interplay.rl.planners.table import again, carried, plan, settled
-from interplay.rl.shaping.table import shaped
-from interplay.rollout.episodes.table import play
-from interplay.schema.edit import DynamicSampling
-from interplay.schema.episode import RetryEpisode
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.planner import ExitPlanner, ShownAttemptPlanner
-from interplay.schema.run import Run
-from interplay.schema.shaping import GapShaping
-from interplay.store.metrics import read
+from interplay.rl.edits.spec import DynamicSampling
+from interplay.rl.planners.allocation import SamplingRequest
+from interplay.rl.planners.planners import again, carried, plan, settled
+from interplay.rl.planners.prompting import HISTORIES, append_attempts, started_histories
+from interplay.rl.planners.spec import ExitPlanner, ShownAttemptPlanner
+from interplay.rl.rewards.shaping import shape_rewards
+from interplay.rl.rewards.spec import GapShaping
+from interplay.rl.step_context import Memory, StepContext
+from interplay.rollout.episodes import play_episodes
+from interplay.rollout.spec import RetryEpisode
 
 ROWS = [turns.row(f"p{n}|", "7") for n in range(4)]
 EXIT = ExitPlanner(num_generations=2, resample=1.0, feedback="?")
 
 
-def at(planner: Any, memory: Memory, step: int = 1, **more: Any) -> Now:
+def at(planner: Any, memory: Memory, step: int = 1, **more: Any) -> StepContext:
     return now_of(planner=planner, memory=memory, rows=ROWS, step=step, **more)
 
 
@@ -58,7 +58,7 @@ def remembered(*entries: dict[str, Any]) -> Memory:
 def test_a_group_leaves_a_history_with_its_variance_and_the_next_step_starts_from_it() -> None:
     memory = Memory(4)
     assert carried(at(EXIT, memory), 2) == []
-    assert plan(ROWS[:2], at(EXIT, memory)) == [Ask(0, 2, "p0|", "p0|"), Ask(1, 2, "p1|", "p1|")]
+    assert plan(ROWS[:2], at(EXIT, memory)) == [SamplingRequest(0, 2, "p0|", "p0|"), SamplingRequest(1, 2, "p1|", "p1|")]
     batch = found([1, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1], ["r", "w", "v", "v"])
     assert settled(batch, at(EXIT, memory)) is batch
     # Variance of 1, 0 is 0.25, of 0, 0 it is 0; the right completion is not gone on from.
@@ -66,9 +66,9 @@ def test_a_group_leaves_a_history_with_its_variance_and_the_next_step_starts_fro
     assert memory.notes[HISTORIES] == [first, {"id": 1, "attempts": ["v"], "score": 0.0, "seen": 0.0}]
     later = at(EXIT, memory, step=2)
     assert carried(later, 2) == [0], "a history whose group did not differ teaches nothing"
-    text = behind("p0|", ["w"], "?")
+    text = append_attempts("p0|", ["w"], "?")
     asks = plan([ROWS[0], ROWS[3]], later)
-    assert asks == [Ask(0, 2, text, text, group=0, shown=0.0), Ask(1, 2, "p3|", "p3|")]
+    assert asks == [SamplingRequest(0, 2, text, text, group=0, shown=0.0), SamplingRequest(1, 2, "p3|", "p3|")]
 
 
 def test_a_history_is_scored_by_its_own_group_and_grows_by_an_attempt_up_to_its_depth() -> None:
@@ -86,15 +86,15 @@ def test_a_step_starts_from_histories_in_proportion_to_the_variance_of_their_gro
 
     def share(priority: str) -> list[float]:
         spec = EXIT.model_copy(update={"priority": priority})
-        chosen = [started(spec, at(spec, memory, step=step), 1)[0]["id"] for step in range(3000)]
+        chosen = [started_histories(spec, at(spec, memory, step=step), 1)[0]["id"] for step in range(3000)]
         return [chosen.count(i) / 3000 for i in range(3)]
 
     assert share("variance") == pytest.approx([0.8, 0.2, 0.0], abs=0.03)
     assert share("uniform") == pytest.approx([1 / 3] * 3, abs=0.03)
     half = EXIT.model_copy(update={"resample": 0.5, "priority": "uniform"})
-    counts = [len(started(half, at(half, memory, step=step), 2)) for step in range(2000)]
+    counts = [len(started_histories(half, at(half, memory, step=step), 2)) for step in range(2000)]
     assert sum(counts) / 4000 == pytest.approx(0.5, abs=0.03)
-    all_three = started(half.model_copy(update={"resample": 1.0}), at(half, memory), 9)
+    all_three = started_histories(half.model_copy(update={"resample": 1.0}), at(half, memory), 9)
     assert sorted(one["id"] for one in all_three) == [0, 1, 2], "no history twice in a step"
 
 
@@ -123,10 +123,10 @@ def test_what_is_learnt_is_what_an_episode_with_more_turns_reads(inputs: dict[st
     said = iter(["a+b", "12", "3"])
     rows = [turns.row("a?", "no")]
     setting = turns.setting(lambda text, sample: next(said) + turns.END, rows)
-    play(RetryEpisode(max_turns=3, feedback="?"), setting, turns.asked(rows, 1))
+    play_episodes(RetryEpisode(max_turns=3, feedback="?"), setting, turns.asked(rows, 1))
     read_last = setting.engine.asked[-1][0][0].prompt  # type: ignore[attr-defined]
     assert turns.decode([read_last]) == ["a?a+b?12?"]
-    (tokens,) = pools.encode_turns(of_model, [behind("a?", ["a+b", "12"], "?")], special.eos)
+    (tokens,) = pools.encode_turns(of_model, [append_attempts("a?", ["a+b", "12"], "?")], special.eos)
     as_told = [special.eos if chr(i) == turns.END else of_model.encode(chr(i)).ids[0] for i in read_last]
     assert tokens == as_told
 
@@ -141,7 +141,7 @@ def test_pit_pays_the_gap_to_the_attempt_that_was_shown_by_hand() -> None:
     -0.5, 1, 0, whose mean is 0.125."""
     now = now_of(planner=PIT, shaping=[GapShaping()])
     shown = torch.tensor([float("nan")] * 2 + [1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
-    batch = shaped(batch_of([1, 0, 1, 0.5, 1, 0], [0, 0, 1, 1, 1, 1], shown=shown), now)
+    batch = shape_rewards(batch_of([1, 0, 1, 0.5, 1, 0], [0, 0, 1, 1, 1, 1], shown=shown), now)
     assert batch.rewards.tolist() == [1, 0, 0, -0.5, 1, 0]
     assert batch.parts["gap"].tolist() == [0, 0, -1, -1, 0, 0]
     learnt = settled(batch, now)
@@ -152,7 +152,7 @@ def test_pit_pays_the_gap_to_the_attempt_that_was_shown_by_hand() -> None:
 
 def test_every_attempt_is_shown_to_as_many_completions_with_what_it_earned() -> None:
     now = at(PIT, Memory(4))
-    assert plan(ROWS[:2], now) == [Ask(0, 2, "p0|", "p0|"), Ask(1, 2, "p1|", "p1|")]
+    assert plan(ROWS[:2], now) == [SamplingRequest(0, 2, "p0|", "p0|"), SamplingRequest(1, 2, "p1|", "p1|")]
     batch = found([1, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1], ["a", "b", "c", "d"])
     more = again(ROWS[:2], batch, 0, now)
     assert [(ask.slot, ask.n, ask.group, ask.shown) for ask in more] == [
@@ -162,7 +162,7 @@ def test_every_attempt_is_shown_to_as_many_completions_with_what_it_earned() -> 
         (1, 1, 3, 0.0),
     ]
     assert [ask.sampling for ask in more] == [
-        behind(f"p{n}|", [text], "?") for n, text in ((0, "a"), (0, "b"), (1, "c"), (1, "d"))
+        append_attempts(f"p{n}|", [text], "?") for n, text in ((0, "a"), (0, "b"), (1, "c"), (1, "d"))
     ]
     assert all(ask.sampling == ask.training for ask in more)
     assert again(ROWS[:2], batch, 1, now) == []

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from killed_rl import payload, run_killed
 from rl_cases import batch_of, now_of
 
+from interplay.core.metrics import read
 from interplay.rl import loop
-from interplay.rl.advantages.gae import by_critic, gae
+from interplay.rl.advantages.advantages import by_critic, gae
+from interplay.rl.advantages.spec import GaeAdvantage
 from interplay.rl.critic import Critic, value_loss
-from interplay.schema.advantage import GaeAdvantage
-from interplay.schema.critic import ValueHead
-from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLSpec
-from interplay.store.metrics import read
+from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.spec import Method, RLSpec, ValueHead
 
 VALUES = torch.tensor([[0.5, 0.25, 0.0], [0.2, 0.4, 0.6]])
 

@@ -11,12 +11,12 @@ import world
 from killed_rl import payload, run_killed
 from test_rl_loop import HOW, spec_of
 
+from interplay.core.metrics import read
 from interplay.data import pool as pools
 from interplay.rl import loop
-from interplay.rl.offline import offline
-from interplay.schema.edit import DynamicSampling
-from interplay.schema.reward import OutcomeReward
-from interplay.store.metrics import read
+from interplay.rl.edits.spec import DynamicSampling
+from interplay.rl.loop import offline_outcomes
+from interplay.rl.rewards.spec import OutcomeReward
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_each_step_logs_what_share_of_its_groups_came_from_each_band(inputs: dic
 
 
 def test_samples_made_before_the_first_step_are_judged_as_the_runs_own(inputs: dict[str, Path], tmp_path: Path) -> None:
-    pool = pools.load([inputs["data.0"], inputs["data.1"]])
+    pool = pools.load_pool([inputs["data.0"], inputs["data.1"]])
     second = [row for row in pool.rows if row.set == 1]
     for part, completions in enumerate(([second[3].solution, "nonsense"], [second[3].solution])):
         (tmp_path / str(part)).mkdir()
@@ -75,17 +75,17 @@ def test_samples_made_before_the_first_step_are_judged_as_the_runs_own(inputs: d
         pq.write_table(table, tmp_path / str(part) / "samples.parquet")
     roles = {**inputs, "offline.1.0": tmp_path / "0", "offline.1.1": tmp_path / "1"}
     spec = spec_of(reward=OutcomeReward())
-    assert offline(spec, pool, inputs) == []
-    (found,) = offline(spec, pool, roles)
+    assert offline_outcomes(spec, pool, inputs) == []
+    (found,) = offline_outcomes(spec, pool, roles)
     assert (found.id, found.rewards, found.strict, found.answer) == (33, (1.0, 0.0, 1.0), 2, 2)
     reward = spec_of("half")  # a study's own reward pays even indices whose completion begins below 5
-    (paid,) = offline(reward, pool, roles)
+    (paid,) = offline_outcomes(reward, pool, roles)
     expected = [float(second[3].index % 2 == 0 and text[:1] < "5") for text in (second[3].solution, "nonsense")]
     assert paid.rewards == (expected[0], expected[1], expected[0])
 
 
 def test_a_run_starts_from_samples_made_before_it(inputs: dict[str, Path], tmp_path: Path) -> None:
-    pool = pools.load([inputs["data.0"], inputs["data.1"]])
+    pool = pools.load_pool([inputs["data.0"], inputs["data.1"]])
     first = [row for row in pool.rows if row.set == 0]
     rows = [(row.index, text) for row in first for text in ([row.solution] * 4 if row.index % 2 else ["nonsense"] * 4)]
     (tmp_path / "samples").mkdir()

@@ -12,19 +12,16 @@ from pydantic import ValidationError
 from rl_cases import batch_of, now_of
 from test_rollout_engine import decoder, equal, requests, sampling
 
+from interplay.core.execution import Run
+from interplay.core.metrics import read
 from interplay.optim import checkpoint
 from interplay.rl import loop
-from interplay.rl.decoding.table import decoded, learnt
-from interplay.rl.decoding.temperature import SCALE
-from interplay.rl.now import Memory
+from interplay.rl.decoding import SCALE, decode_sampling, update_decoding
+from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
+from interplay.rl.step_context import Memory
 from interplay.rollout.engine import engine
-from interplay.rollout.sample import draw
-from interplay.rollout.uncertainty import Heat, Scale, heated, scale_of, uncertainty
-from interplay.schema.decoding import AdaptiveTemperature
-from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.store.metrics import read
+from interplay.rollout.request import Heat, Scale, draw_tokens, heated_logits, scale_of, token_uncertainty
 
 HAPO = AdaptiveTemperature(temperature_tau=0.5)
 SOME = Heat(0.05, Scale(math.log(0.7), 1.0, -2.0))
@@ -45,15 +42,15 @@ def test_a_token_has_its_temperature_by_its_entropy_by_hand() -> None:
     even2, even4 = torch.tensor([0.5, 0.5, 0, 0]), torch.full((4,), 0.25)
     skew = torch.tensor([0.7, 0.1, 0.1, 0.1])
     entropy = -(0.7 * math.log(0.7) + 0.3 * math.log(0.1))
-    h = uncertainty(torch.tensor([math.log(2), math.log(4), entropy, 1e-12]), scale)
+    h = token_uncertainty(torch.tensor([math.log(2), math.log(4), entropy, 1e-12]), scale)
     of_skew = math.log(entropy) - math.log(math.log(2))
     assert h.tolist() == pytest.approx([0.0, math.log(2), of_skew, (math.log(1e-8) - math.log(math.log(2))) / 2], abs=1e-6)
     logs = torch.stack([even2.clamp(min=1e-30), even4, skew]).log()
-    warm = heated(logs, Heat(0.5, scale)).exp()
+    warm = heated_logits(logs, Heat(0.5, scale)).exp()
     powers = skew ** (1 / (1 + 0.5 * of_skew))
     torch.testing.assert_close(warm, torch.stack([even2, even4, powers / powers.sum()]))
     sure = torch.tensor([[1 - 3e-9, 1e-9, 1e-9, 1e-9]], dtype=torch.float64)
-    cold = heated(sure.log(), Heat(0.5, scale))  # h is held to -1: half the temperature
+    cold = heated_logits(sure.log(), Heat(0.5, scale))  # h is held to -1: half the temperature
     assert cold[0, 1].item() == pytest.approx(2 * math.log(1e-9), rel=1e-6)
 
 
@@ -67,13 +64,15 @@ def test_without_heat_nothing_changes_and_with_it_the_chances_are_those_that_wer
     logits = torch.randn(1, 12, generator=torch.Generator().manual_seed(4)) * 1.5
     noise = torch.linspace(0.0005, 0.9995, 1000, dtype=torch.float64)
     settings = sampling(temperature=1.3)
-    tokens, logprobs = draw(logits.expand(1000, -1), noise, settings._replace(heat=SOME))
-    expected = heated((logits / 1.3).log_softmax(-1), SOME)[0]
+    tokens, logprobs = draw_tokens(logits.expand(1000, -1), noise, settings._replace(heat=SOME))
+    expected = heated_logits((logits / 1.3).log_softmax(-1), SOME)[0]
     torch.testing.assert_close(logprobs, expected[tokens])
     torch.testing.assert_close(torch.bincount(tokens, minlength=12) / 1000, expected.exp(), atol=2e-3, rtol=0)
     assert not torch.allclose(expected, (logits / 1.3).log_softmax(-1)[0], atol=1e-3)
     cool = Heat(0.0, SOME.scale)
-    assert torch.equal(draw(logits, noise[:1], settings._replace(heat=cool))[0], draw(logits, noise[:1], settings)[0])
+    assert torch.equal(
+        draw_tokens(logits, noise[:1], settings._replace(heat=cool))[0], draw_tokens(logits, noise[:1], settings)[0]
+    )
 
 
 def test_both_engines_draw_at_the_same_temperatures() -> None:
@@ -87,14 +86,14 @@ def test_both_engines_draw_at_the_same_temperatures() -> None:
 
 def test_the_last_batch_says_what_entropies_are_held_against() -> None:
     memory, usual = Memory(4), sampling()
-    assert decoded(None, usual, memory) is usual
-    assert decoded(HAPO, usual, memory) is usual, "nothing is known before the first batch"
+    assert decode_sampling(None, usual, memory) is usual
+    assert decode_sampling(HAPO, usual, memory) is usual, "nothing is known before the first batch"
     entropy = torch.tensor([[1.0, 2, 3], [4, 5, 60]])
-    learnt(HAPO, batch_of([0, 1], [0, 0], [3, 2]), now_of(entropy=entropy, memory=memory))
+    update_decoding(HAPO, batch_of([0, 1], [0, 0], [3, 2]), now_of(entropy=entropy, memory=memory))
     expected = scale_of(torch.tensor([1.0, 2, 3, 4, 5]), 0.8)
-    assert decoded(HAPO, usual, memory).heat == Heat(0.5, expected)
-    learnt(HAPO, batch_of([], []), now_of(entropy=entropy[:, :1], memory=memory))
-    assert decoded(HAPO, usual, memory).heat == Heat(0.5, expected), "an empty batch tells nothing"
+    assert decode_sampling(HAPO, usual, memory).heat == Heat(0.5, expected)
+    update_decoding(HAPO, batch_of([], []), now_of(entropy=entropy[:, :1], memory=memory))
+    assert decode_sampling(HAPO, usual, memory).heat == Heat(0.5, expected), "an empty batch tells nothing"
 
 
 def test_from_the_second_step_on_sampling_departs_from_the_policy(inputs: dict[str, Path], tmp_path: Path) -> None:

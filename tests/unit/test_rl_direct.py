@@ -15,20 +15,18 @@ from rl_cases import batch_of, now_of
 from test_rl_loss import Example, example
 from torch import Tensor
 
+from interplay.core.metrics import read
 from interplay.data import tokenizer as text
 from interplay.rl import loop
-from interplay.rl.advantages.segments import ends
-from interplay.rl.advantages.table import advantages, cut
-from interplay.rl.losses.direct import STEPS
-from interplay.rl.losses.table import token_losses
-from interplay.rl.losses.terms import Seen, token_weights
-from interplay.rl.spans import offsets
+from interplay.rl.advantages.advantages import advantages, cut_segments, ends
+from interplay.rl.advantages.spec import SegmentAdvantage
+from interplay.rl.batch import offsets
+from interplay.rl.losses.losses import STEPS, token_losses
+from interplay.rl.losses.spec import DirectAdvantageLoss
+from interplay.rl.losses.terms import MicroBatch, token_weights
+from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import update
-from interplay.schema.advantage import SegmentAdvantage
-from interplay.schema.loss import DirectAdvantageLoss
-from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLSpec
-from interplay.store.metrics import read
 
 SPEC = DirectAdvantageLoss(direct_beta=0.5)
 
@@ -65,18 +63,18 @@ def test_steps_are_worth_what_they_add_and_are_numbered(inputs: dict[str, Path])
     )
     spec = SegmentAdvantage(separator=",")
     assert advantages(spec, given, now).tolist() == [[-0.25] * 3 + [0.75] * 3, [-0.5] * 2 + [0] * 4]
-    steps = cut(spec, given, now).steps
+    steps = cut_segments(spec, given, now).steps
     assert steps is not None
     assert steps[0].tolist() == [0, 0, 0, 1, 1, 1]
     assert steps[1, :2].tolist() == [0, 0]
-    assert cut(now.method.advantage, given, now) is given, "a group has no steps"
+    assert cut_segments(now.method.advantage, given, now) is given, "a group has no steps"
 
 
 # --- the regression ---
 
 
-def seen_of(e: Example, steps: Tensor, reference: Tensor, logp: Tensor | None = None) -> Seen:
-    return Seen(e.logp if logp is None else logp, e.old, e.advantage, e.mask, reference, {STEPS: steps})
+def seen_of(e: Example, steps: Tensor, reference: Tensor, logp: Tensor | None = None) -> MicroBatch:
+    return MicroBatch(e.logp if logp is None else logp, e.old, e.advantage, e.mask, reference, {STEPS: steps})
 
 
 def loss_of(e: Example, steps: Tensor, reference: Tensor, logp: Tensor | None = None) -> Tensor:

@@ -18,21 +18,21 @@ from rl_cases import RIGHT, WRONG, batch_of, now_of
 from test_intervention import GOLD, PROBLEM
 from torch import Tensor
 
+from interplay.core.metrics import read
+from interplay.core.references import Custom
 from interplay.model.decoder import Decoder
 from interplay.rl import loop, teacher
-from interplay.rl.batch import Batch, join, take, taught
-from interplay.rl.losses.distil import DIVERGENCES
-from interplay.rl.planners.table import settled
+from interplay.rl.batch import Batch, has_teacher, join, take
+from interplay.rl.edits.spec import Replay
+from interplay.rl.losses.losses import DIVERGENCES
+from interplay.rl.losses.spec import DistilLoss
+from interplay.rl.planners.planners import settled
+from interplay.rl.planners.spec import FeedbackPlanner, FixedPlanner
 from interplay.rl.policy import scores
+from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update
-from interplay.schema.custom import Custom
-from interplay.schema.edit import Replay
-from interplay.schema.episode import RetryEpisode
-from interplay.schema.loss import DistilLoss
-from interplay.schema.planner import FeedbackPlanner, FixedPlanner
-from interplay.schema.rl import Method, RLSpec
-from interplay.store.metrics import read
-from interplay.tasks import op_dag
+from interplay.rollout.spec import RetryEpisode
+from interplay.tasks.op_dag import family as op_dag
 
 # --- divergences ---
 
@@ -112,7 +112,7 @@ def naive(given: Batch, divergence: Callable[[Tensor, Tensor], Tensor], mix: flo
             apart = apart + divergence(said, logs).sum() / tokens
         total = total - mix * (advantage[i, :n] * logs.gather(1, given.tokens[i, :n, None])[:, 0]).sum() / tokens
     (total + apart).backward()
-    heard = int(given.lengths[taught(given)].sum())
+    heard = int(given.lengths[has_teacher(given)].sum())
     return -0.5 * torch.cat([p.grad.flatten() for p in policy.parameters()]), float(apart.detach()) * tokens / heard
 
 
@@ -218,7 +218,7 @@ def test_the_teacher_reads_what_is_known_of_a_completion_once_it_is_judged(feedb
     now = now_of(planner=FeedbackPlanner(feedback=feedback), rows=[ROW, OTHER], encode=lambda text: [ord(c) for c in text])
     found = settled(given, now)
     assert found.teacher is not None
-    texts = ["".join(map(chr, tokens)) if said else None for tokens, said in zip(found.teacher, taught(found), strict=True)]
+    texts = ["".join(map(chr, tokens)) if said else None for tokens, said in zip(found.teacher, has_teacher(found), strict=True)]
     assert texts == expected
     assert take(found, torch.tensor([3])).teacher == found.teacher[3:]
     assert join([found, found], 0).teacher == 2 * found.teacher
@@ -272,6 +272,6 @@ def test_a_run_without_any_reward_learns_from_feedback_the_same_each_time(
 
 def test_the_planner_alone_asks_for_what_grpo_asks_for() -> None:
     rows = [ROW, OTHER]
-    from interplay.rl.planners.table import plan
+    from interplay.rl.planners.planners import plan
 
     assert plan(rows, now_of(planner=FeedbackPlanner())) == plan(rows, now_of(planner=FixedPlanner()))

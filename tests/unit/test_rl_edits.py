@@ -9,20 +9,19 @@ import torch
 from pydantic import ValidationError
 from rl_cases import batch_of, now_of
 
-from interplay.rl.advantages.table import advantages
+from interplay.rl.advantages.advantages import advantages
+from interplay.rl.advantages.spec import GroupAdvantage
 from interplay.rl.batch import Batch
+from interplay.rl.edits.edits import conflicts, edits_after_advantage, edits_before_advantage
 from interplay.rl.edits.rows import BUFFER
-from interplay.rl.edits.table import after, before
-from interplay.rl.edits.tokens import conflicts
-from interplay.rl.now import Memory, Now
-from interplay.schema.advantage import GroupAdvantage
-from interplay.schema.edit import ConflictTokens, Demonstrations, Replay, TokenBudget, TopEntropy
-from interplay.schema.rl import RLSpec
+from interplay.rl.edits.spec import ConflictTokens, Demonstrations, Replay, TokenBudget, TopEntropy
+from interplay.rl.spec import RLSpec
+from interplay.rl.step_context import Memory, StepContext
 
 
-def edited(batch: Batch, now: Now, advantage: torch.Tensor | None = None) -> tuple[Batch, torch.Tensor, torch.Tensor]:
+def edited(batch: Batch, now: StepContext, advantage: torch.Tensor | None = None) -> tuple[Batch, torch.Tensor, torch.Tensor]:
     found = advantages(GroupAdvantage(), batch, now) if advantage is None else advantage
-    return after(batch, found, batch.mask(), now)
+    return edits_after_advantage(batch, found, batch.mask(), now)
 
 
 # --- a budget of tokens ---
@@ -116,10 +115,10 @@ def test_a_group_in_which_all_failed_gets_the_latest_past_success_and_the_other_
     edits = [Replay(rows=1)]
     first = batch_of([1, 0, 1, 1], [3, 3, 4, 4], [2, 1, 3, 2], tokens=torch.arange(12).view(4, 3), completions=[*"abcd"])
     now = now_of(edits=edits, memory=memory)
-    assert len(before(first, now)) == 4, "nothing to replay yet"
-    later = before(batch_of([0, 0, 1, 1, 0, 0], [3, 3, 3, 4, 4, 9]), now)
+    assert len(edits_before_advantage(first, now)) == 4, "nothing to replay yet"
+    later = edits_before_advantage(batch_of([0, 0, 1, 1, 0, 0], [3, 3, 3, 4, 4, 9]), now)
     assert len(later) == 6, "prompt 3 passed and failed now; 4, too; of 9 nothing is known"
-    again = before(batch_of([0, 0, 1, 1], [4, 4, 3, 3]), now)
+    again = edits_before_advantage(batch_of([0, 0, 1, 1], [4, 4, 3, 3]), now)
     assert again.row.tolist() == [0, 1, 2, 3, -1, -1]
     assert again.off_policy.tolist() == [False] * 4 + [True] * 2
     assert again.groups.tolist() == [4, 4, 3, 3, 3, 4]
@@ -130,12 +129,12 @@ def test_a_replayed_row_is_what_was_sampled_then() -> None:
     memory, old = Memory(5), torch.tensor([[-0.1, -0.2, -0.3]])
     sampled = batch_of([1], [2], [3], tokens=torch.tensor([[7, 8, 9]]), logprobs=old, completions=["abc"])
     now = now_of(edits=[Replay()], memory=memory)
-    before(sampled, now)
+    edits_before_advantage(sampled, now)
     # The memory goes through JSON in a checkpoint.
     import json
 
     memory.load(json.loads(json.dumps(memory.notes)), {})
-    got = before(batch_of([0, 0], [2, 2], [1, 1]), now)
+    got = edits_before_advantage(batch_of([0, 0], [2, 2], [1, 1]), now)
     assert got.tokens[2].tolist() == [7, 8, 9]
     torch.testing.assert_close(got.logprobs[2], old[0])
     assert (got.completions[2], got.verdicts[2].strict, int(got.lengths[2])) == ("abc", True, 3)
@@ -150,9 +149,9 @@ def test_the_buffer_keeps_the_latest_only() -> None:
     memory = Memory(5)
     now = now_of(edits=[Replay(rows=2, keep=2)], memory=memory)
     for text in "abc":
-        before(batch_of([1], [0], completions=[text]), now)
+        edits_before_advantage(batch_of([1], [0], completions=[text]), now)
     assert [row["completion"] for row in memory.notes[BUFFER]["0.1"]] == ["b", "c"]
-    assert before(batch_of([0], [0]), now).completions == ["", "b", "c"]
+    assert edits_before_advantage(batch_of([0], [0]), now).completions == ["", "b", "c"]
 
 
 # --- gold solutions ---
@@ -165,7 +164,7 @@ def gold(i: int) -> tuple[str, list[int]]:
 def test_groups_with_few_successes_give_way_to_the_gold_solution() -> None:
     batch = batch_of([0, 0, 0, 1, 1, 1], [5, 5, 6, 6, 7, 7], [2] * 6)
     now = now_of(edits=[Demonstrations(sft_loss_coef=0.3)], gold=gold)
-    kept = before(batch, now)
+    kept = edits_before_advantage(batch, now)
     assert kept.row.tolist() == [2, 3, 4, 5, -1]
     assert kept.completions[-1] == "gold 5"
     assert kept.tokens[-1].tolist() == [5, 1, 2]
@@ -178,7 +177,7 @@ def test_groups_with_few_successes_give_way_to_the_gold_solution() -> None:
 def test_the_gate_decides_how_many_successes_are_few() -> None:
     batch = batch_of([0, 1, 1, 1], [5, 5, 6, 6])
     for gate, left in ((0, 4), (1, 3), (2, 2)):
-        assert len(before(batch, now_of(edits=[Demonstrations(switch_gate=gate)], gold=gold))) == left
+        assert len(edits_before_advantage(batch, now_of(edits=[Demonstrations(switch_gate=gate)], gold=gold))) == left
 
 
 def test_rows_that_no_reward_of_spans_has_judged_are_refused() -> None:

@@ -8,22 +8,22 @@ import test_rl_loop as loops
 import turn_cases as cases
 import world
 
+from interplay.core.artifact import write_json
+from interplay.core.digest import canonical
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.model import UserError
 from interplay.data import corpus, problems, tokenizer
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.evaluate import run as evaluate
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.rl import loop
-from interplay.schema.advantage import Advantage, GainAdvantage, GroupAdvantage
-from interplay.schema.base import UserError
-from interplay.schema.data import ProblemsSpec, TokenizerSpec
-from interplay.schema.digest import canonical
-from interplay.schema.environments import Calculator
-from interplay.schema.episode import EnvironmentEpisode
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.reward import OutcomeReward
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.store.artifact import write_json
-from interplay.store.metrics import read
+from interplay.rl.advantages.spec import Advantage, GainAdvantage, GroupAdvantage
+from interplay.rl.rewards.spec import OutcomeReward
+from interplay.rl.spec import Method, RLSpec
+from interplay.rollout.spec import EnvironmentEpisode
+from interplay.tasks.environments.spec import Calculator
 
 
 @pytest.fixture(scope="module")

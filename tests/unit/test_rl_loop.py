@@ -10,20 +10,20 @@ import world
 from killed_rl import payload, run_killed
 from logged_cases import unknown
 
+from interplay.core.artifact import read_json, write_json
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.model import UserError
+from interplay.core.references import Custom
 from interplay.data import pool as pools
 from interplay.model import folder
-from interplay.report.rollouts import shown
+from interplay.model.spec import TuneOptimizer
+from interplay.report.inspect.rollouts import show_rollouts
 from interplay.rl import loop
-from interplay.schema.base import UserError
-from interplay.schema.custom import Custom
-from interplay.schema.edit import DynamicSampling
-from interplay.schema.loss import ClippedLoss
-from interplay.schema.model import TuneOptimizer
-from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.store.artifact import read_json, write_json
-from interplay.store.metrics import read
+from interplay.rl.edits.spec import DynamicSampling
+from interplay.rl.losses.spec import ClippedLoss
+from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.spec import Method, RLSpec
 
 REWARDS = """
 def commas(problems, completions, verdicts, character=","):
@@ -120,7 +120,7 @@ def test_learning_rate_zero_leaves_the_model_as_it_was(inputs: dict[str, Path], 
 
 
 def test_a_prompt_above_the_limit_stops_the_run_before_its_first_step(inputs: dict[str, Path], tmp_path: Path) -> None:
-    pool = pools.load([inputs["data.0"], inputs["data.1"]])
+    pool = pools.load_pool([inputs["data.0"], inputs["data.1"]])
     longest = max(len(row.prompt) for row in pool.rows)  # one token a character
     loop.run(spec_of(steps=1, max_prompt_length=longest), inputs, tmp_path / "within", HOW)
     with pytest.raises(UserError, match=f"max_prompt_length = {longest - 1}: the longest prompt has {longest} tokens"):
@@ -165,16 +165,16 @@ def test_rollouts_are_shown_with_their_judgement_and_the_gold_solution(inputs: d
     out.mkdir(parents=True)
     (tmp_path / "rollouts.parquet").rename(out / "rollouts.parquet")
     write_json(out / "stage.json", {"deps": {"init": "m" * 12, "data.0": "a" * 12, "data.1": "b" * 12}})
-    text = shown(out, failed=True, limit=3)
+    text = show_rollouts(out, failed=True, limit=3)
     last = pq.read_table(out / "rollouts.parquet").to_pylist()[-1]
     gold = pq.read_table(inputs[f"data.{last['set']}"] / "problems.parquet").to_pylist()
     solution = next(row["solution"] for row in gold if row["index"] == last["index"])
     assert text.count("problem ") == 3
     assert last["prompt"] in text
     assert solution in text
-    assert shown(out, failed=False, limit=3).startswith("none of ")
+    assert show_rollouts(out, failed=False, limit=3).startswith("none of ")
     with pytest.raises(UserError, match=r"no rollouts\.parquet or samples\.parquet"):
-        shown(tmp_path, failed=None, limit=1)
+        show_rollouts(tmp_path, failed=None, limit=1)
 
 
 def test_a_long_run_tells_what_share_of_the_machine_its_updates_used(

@@ -9,9 +9,9 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from interplay.rl.losses.table import token_losses
-from interplay.rl.losses.terms import Seen, k3, token_weights
-from interplay.schema.loss import ClippedLoss, Loss, RatioLoss, SapoLoss
+from interplay.rl.losses.losses import token_losses
+from interplay.rl.losses.spec import ClippedLoss, Loss, RatioLoss, SapoLoss
+from interplay.rl.losses.terms import MicroBatch, k3, token_weights
 
 CAP = 6
 """max_completion_length of the examples."""
@@ -41,14 +41,14 @@ def example(rows: int = 5, seed: int = 0) -> Example:
 def loss_of(spec: RatioLoss, e: Example, logp: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     weights = token_weights(spec.loss_type, e.mask, int(e.mask.sum()), 1, CAP).double()
     reference = e.reference if spec.beta else None
-    seen = Seen(e.logp if logp is None else logp, e.old, e.advantage, e.mask, reference, sampled=e.sampled)
+    seen = MicroBatch(e.logp if logp is None else logp, e.old, e.advantage, e.mask, reference, sampled=e.sampled)
     per_token, sums = token_losses(spec, seen)
     return (per_token * weights).sum(), sums
 
 
 def one_token(spec: RatioLoss, logp: Tensor, old: float, advantage: float) -> Tensor:
     mask = torch.ones(1, 1, dtype=torch.bool)
-    return token_losses(spec, Seen(logp, torch.tensor([[old]]), torch.tensor([[advantage]]), mask))[0]
+    return token_losses(spec, MicroBatch(logp, torch.tensor([[old]]), torch.tensor([[advantage]]), mask))[0]
 
 
 def test_clipping_by_hand() -> None:
@@ -58,7 +58,7 @@ def test_clipping_by_hand() -> None:
     logp = torch.tensor([[2.0, 0.5, 2.0]]).log()
     advantage = torch.tensor([[1.0, -1.0, -1.0]])
     spec = ClippedLoss(loss_type="dapo")
-    per_token, sums = token_losses(spec, Seen(logp, old, advantage, mask))
+    per_token, sums = token_losses(spec, MicroBatch(logp, old, advantage, mask))
     assert per_token[0].tolist() == pytest.approx([-1.2, 0.8, 2.0])
     assert int(sums["clip_fraction"]) == 2
 
@@ -91,7 +91,7 @@ def test_truncated_importance_sampling_by_hand() -> None:
     old, sampled = torch.tensor([[0.5, 0.5, 0.25]]).log(), torch.tensor([[0.25, 0.5, 0.5]]).log()
     logp, advantage = old.clone().requires_grad_(), torch.tensor([[1.0, -2.0, 4.0]])
     spec = ClippedLoss(vllm_importance_sampling_clip_max=1.5)
-    per_token, _ = token_losses(spec, Seen(logp, old, advantage, mask, sampled=sampled))
+    per_token, _ = token_losses(spec, MicroBatch(logp, old, advantage, mask, sampled=sampled))
     assert per_token[0].tolist() == pytest.approx([-1.5, 2.0, -2.0])
     per_token.sum().backward()
     assert logp.grad[0].tolist() == pytest.approx([-1.5, 2.0, -2.0]), "the weight itself has no gradient"
@@ -101,10 +101,10 @@ def test_truncated_importance_sampling_by_hand() -> None:
 def test_truncated_importance_sampling_changes_no_bit_where_engine_and_training_agree(told: bool) -> None:
     e = example()
     sampled = e.old if told else None
-    plain, _ = token_losses(ClippedLoss(), Seen(e.logp, e.old, e.advantage, e.mask, sampled=e.sampled))
+    plain, _ = token_losses(ClippedLoss(), MicroBatch(e.logp, e.old, e.advantage, e.mask, sampled=e.sampled))
     spec = ClippedLoss(vllm_importance_sampling_clip_max=2.0)
-    assert torch.equal(plain, token_losses(spec, Seen(e.logp, e.old, e.advantage, e.mask, sampled=sampled))[0])
-    assert not torch.equal(plain, token_losses(spec, Seen(e.logp, e.old, e.advantage, e.mask, sampled=e.sampled))[0])
+    assert torch.equal(plain, token_losses(spec, MicroBatch(e.logp, e.old, e.advantage, e.mask, sampled=sampled))[0])
+    assert not torch.equal(plain, token_losses(spec, MicroBatch(e.logp, e.old, e.advantage, e.mask, sampled=e.sampled))[0])
 
 
 def test_weights_by_hand() -> None:

@@ -10,31 +10,18 @@ from pydantic import TypeAdapter
 from test_rl_loss import CAP, Example, example
 from torch import Tensor
 
-from interplay.rl.losses.covariance import covariance, share_of
-from interplay.rl.losses.direct import STEPS
-from interplay.rl.losses.disco import score
-from interplay.rl.losses.heterogeneous import heterogeneity
-from interplay.rl.losses.table import MEMBERS, prepared, token_losses
-from interplay.rl.losses.terms import Seen, Whole, first, token_weights
-from interplay.schema.loss import (
-    ClipCovLoss,
-    DiscoLoss,
-    GeoMeanLoss,
-    GpgLoss,
-    HapoTokenLoss,
-    KlCovLoss,
-    Loss,
-    VespoLoss,
-)
+from interplay.rl.losses.losses import MEMBERS, STEPS, covariance, heterogeneity, prepare_loss, score, share_of, token_losses
+from interplay.rl.losses.spec import ClipCovLoss, DiscoLoss, GeoMeanLoss, GpgLoss, HapoTokenLoss, KlCovLoss, Loss, VespoLoss
+from interplay.rl.losses.terms import FullBatch, MicroBatch, first, token_weights
 
 GROUPS = [0, 0, 0, 1, 1]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0]
 """The second group has no wrong completion."""
 
 
-def whole_of(e: Example, logp: Tensor | None = None, entropy: Tensor | None = None) -> Whole:
+def whole_of(e: Example, logp: Tensor | None = None, entropy: Tensor | None = None) -> FullBatch:
     n = len(e.mask)
-    return Whole(
+    return FullBatch(
         logp=(e.logp if logp is None else logp).detach(),
         old_logp=e.old,
         entropy=torch.ones_like(e.logp) if entropy is None else entropy,
@@ -46,15 +33,15 @@ def whole_of(e: Example, logp: Tensor | None = None, entropy: Tensor | None = No
     )
 
 
-def seen_of(spec: Loss, e: Example, logp: Tensor, whole: Whole | None = None) -> Seen:
+def seen_of(spec: Loss, e: Example, logp: Tensor, whole: FullBatch | None = None) -> MicroBatch:
     """What a loss sees; steps are of two tokens, and a teacher is as far away as the advantage is large."""
-    known = prepared(spec, whole_of(e, logp) if whole is None else whole)
+    known = prepare_loss(spec, whole_of(e, logp) if whole is None else whole)
     known[STEPS] = torch.arange(logp.shape[1]).expand(logp.shape) // 2
     reference = e.old if spec.refers() else None
-    return Seen(logp, e.old, e.advantage, e.mask, reference, known, e.advantage**2)
+    return MicroBatch(logp, e.old, e.advantage, e.mask, reference, known, e.advantage**2)
 
 
-def loss_of(spec: Loss, e: Example, logp: Tensor | None = None, whole: Whole | None = None) -> Tensor:
+def loss_of(spec: Loss, e: Example, logp: Tensor | None = None, whole: FullBatch | None = None) -> Tensor:
     at = e.logp if logp is None else logp
     per_token, _ = token_losses(spec, seen_of(spec, e, at, whole))
     return (per_token * token_weights(spec.loss_type, e.mask, int(e.mask.sum()), 1, CAP)).sum()
@@ -79,7 +66,7 @@ def test_vespo_weighs_by_a_gamma_curve_of_the_product_of_ratios() -> None:
     e = one_row([math.log(2.0), math.log(0.25)], [0.0, 0.0], 2.0)
     phi = math.exp(3) * 0.25 * math.exp(-1.5)
     spec = VespoLoss()
-    per_token, sums = token_losses(spec, Seen(e.logp, e.old, e.advantage, e.mask))
+    per_token, sums = token_losses(spec, MicroBatch(e.logp, e.old, e.advantage, e.mask))
     assert per_token[0].tolist() == pytest.approx([-phi * 2 * math.log(2), -phi * 2 * math.log(0.25)])
     assert float(sums["phi"]) == pytest.approx(2 * phi)
     assert gradient(spec, e)[0].tolist() == pytest.approx([-phi * 2 / 2] * 2)
@@ -211,7 +198,7 @@ def test_hapo_widens_the_upper_clip_of_uncertain_tokens_and_the_lower_one_of_cer
     ]:
         e = one_row([math.log(ratio)], [0.0], advantage)
         known = {"h": torch.tensor([[h]], dtype=torch.float64)}
-        per_token, _ = token_losses(HapoTokenLoss(), Seen(e.logp, e.old, e.advantage, e.mask, None, known))
+        per_token, _ = token_losses(HapoTokenLoss(), MicroBatch(e.logp, e.old, e.advantage, e.mask, None, known))
         assert float(per_token) == pytest.approx(expected, abs=1e-9)
 
 
@@ -223,10 +210,10 @@ def test_padding_and_the_order_of_rows_do_not_matter(name: str) -> None:
     spec, e = TypeAdapter(Loss).validate_python({"name": name}), example()
     whole = whole_of(e)
     wide = Example(**{key: torch.nn.functional.pad(value, (0, 3)) for key, value in vars(e).items()})
-    padded = Whole(*(torch.nn.functional.pad(v, (0, 3)) if v.dim() == 2 else v for v in whole))
+    padded = FullBatch(*(torch.nn.functional.pad(v, (0, 3)) if v.dim() == 2 else v for v in whole))
     torch.testing.assert_close(loss_of(spec, e), loss_of(spec, wide, whole=padded))
     turned = Example(**{key: value.flip(0) for key, value in vars(e).items()})
-    torch.testing.assert_close(loss_of(spec, e), loss_of(spec, turned, whole=Whole(*(v.flip(0) for v in whole))))
+    torch.testing.assert_close(loss_of(spec, e), loss_of(spec, turned, whole=FullBatch(*(v.flip(0) for v in whole))))
 
 
 @pytest.mark.parametrize("name", MEMBERS)

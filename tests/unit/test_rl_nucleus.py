@@ -16,26 +16,24 @@ from pydantic import ValidationError
 from test_rollout_engine import decoder, equal, requests, sampling
 from torch import Tensor
 
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.model import UserError
 from interplay.model import folder
 from interplay.model.decoder import Decoder
-from interplay.model.nucleus import Lagged, nucleus
+from interplay.model.heads import Lagged, nucleus_mask
 from interplay.optim import checkpoint
 from interplay.rl import loop
+from interplay.rl.advantages.spec import GaeAdvantage
 from interplay.rl.batch import Batch
-from interplay.rl.decoding.table import followed, lagging
+from interplay.rl.decoding import lagged_policy, update_lagged
+from interplay.rl.edits.spec import Demonstrations
+from interplay.rl.losses.spec import ClippedLoss, DistilLoss
+from interplay.rl.planners.spec import FeedbackPlanner, FixedPlanner, GuidePlanner
 from interplay.rl.policy import inside, scores
+from interplay.rl.spec import LaggedNucleus, Method, RLSpec, ValueHead
 from interplay.rl.update import update
 from interplay.rollout.engine import engine
-from interplay.schema.advantage import GaeAdvantage
-from interplay.schema.base import UserError
-from interplay.schema.critic import ValueHead
-from interplay.schema.decoding import LaggedNucleus
-from interplay.schema.edit import Demonstrations
-from interplay.schema.loss import ClippedLoss, DistilLoss
-from interplay.schema.planner import FeedbackPlanner, FixedPlanner, GuidePlanner
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.store.metrics import read
 
 
 def other(model: Decoder, seed: int = 7, spread: float = 0.03) -> Decoder:
@@ -53,7 +51,7 @@ def other(model: Decoder, seed: int = 7, spread: float = 0.03) -> Decoder:
 def test_the_nucleus_by_hand() -> None:
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log()
     for top_p, kept in ((0.4, [1, 0, 0, 0]), (0.6, [1, 1, 0, 0]), (0.79, [1, 1, 0, 0]), (0.9, [1, 1, 1, 0]), (1.0, [1] * 4)):
-        assert nucleus(logits, top_p).int().tolist() == [kept, kept[::-1]]
+        assert nucleus_mask(logits, top_p).int().tolist() == [kept, kept[::-1]]
 
 
 def test_the_policy_is_renormalised_over_the_nucleus_of_the_copy() -> None:
@@ -83,14 +81,14 @@ def test_sampled_tokens_lie_in_the_nucleus_and_their_chances_are_those_within_it
     for row, request in enumerate(found.request.tolist()):
         n, prompt = int(found.lengths[row]), asked[request].prompt
         tokens = found.tokens[row, :n]
-        kept = nucleus(full(lagged.copy, prompt, tokens), 0.6)
+        kept = nucleus_mask(full(lagged.copy, prompt, tokens), 0.6)
         assert kept.gather(1, tokens[:, None]).all()
         logs = (full(policy, prompt, tokens) / 0.8).masked_fill(~kept, -math.inf).log_softmax(-1)
         torch.testing.assert_close(logs.exp().sum(1), torch.ones(n))
         assert (logs.exp()[~kept] == 0).all()
         torch.testing.assert_close(found.logprobs[row, :n], logs.gather(1, tokens[:, None])[:, 0], atol=1e-4, rtol=1e-4)
         n = int(free.lengths[row])
-        kept = nucleus(full(lagged.copy, prompt, free.tokens[row, :n]), 0.6)
+        kept = nucleus_mask(full(lagged.copy, prompt, free.tokens[row, :n]), 0.6)
         outside += int((~kept.gather(1, free.tokens[row, :n, None])).sum())
     assert outside > 20, "a policy that acts freely leaves the nucleus"
 
@@ -122,14 +120,14 @@ def drawn_within(lagged: Lagged) -> Batch:
     for i in range(len(batch)):
         for place in range(int(batch.lengths[i])):
             row = replace(batch, tokens=tokens)
-            kept = nucleus(toy.naive_logprobs(lagged.copy, row, i)[place : place + 1], lagged.top_p)[0].nonzero()[:, 0]
+            kept = nucleus_mask(toy.naive_logprobs(lagged.copy, row, i)[place : place + 1], lagged.top_p)[0].nonzero()[:, 0]
             tokens[i, place] = kept[(i + place) % len(kept)]
     return replace(batch, tokens=tokens)
 
 
 def naive(lagged: Lagged, model: Decoder, batch: Batch, i: int) -> Tensor:
     """Log-probabilities (n,V) of row i by itself, within the nucleus."""
-    kept = nucleus(toy.naive_logprobs(lagged.copy, batch, i).detach(), lagged.top_p)
+    kept = nucleus_mask(toy.naive_logprobs(lagged.copy, batch, i).detach(), lagged.top_p)
     return toy.naive_logprobs(model, batch, i).masked_fill(~kept, -math.inf).log_softmax(-1)
 
 
@@ -211,7 +209,7 @@ def test_with_everything_in_the_nucleus_an_update_is_the_same_to_the_bit() -> No
 
 def test_the_copy_follows_every_so_many_steps() -> None:
     spec, policy = LaggedNucleus(sync_every=3), toy.decoder()
-    lagged = lagging(spec, policy)
+    lagged = lagged_policy(spec, policy)
     assert lagged is not None
 
     def gap() -> float:
@@ -223,11 +221,11 @@ def test_the_copy_follows_every_so_many_steps() -> None:
         with torch.no_grad():
             for parameter in policy.parameters():
                 parameter += 1
-        followed(spec, lagged, step)
+        update_lagged(spec, lagged, step)
         gaps.append(gap())
     assert gaps == pytest.approx([1, 2, 0, 1, 2, 0, 1], abs=1e-5)
     assert not any(parameter.requires_grad for parameter in lagged.copy.parameters())
-    assert lagging(None, policy) is None
+    assert lagged_policy(None, policy) is None
 
 
 # --- in the loop ---
@@ -281,7 +279,7 @@ def test_a_killed_run_goes_on_in_the_nucleus_that_it_had(inputs: dict[str, Path]
     copy = checkpoint.with_prefix(tensors, loop.LAGGED)
     assert set(copy) == set(kept)
     assert all(torch.equal(copy[name], kept[name]) for name in kept), "what the policy was when the copy followed it last"
-    assert not torch.equal(copy["model.norm.weight"], tensors["model.model.norm.weight"])
+    assert not torch.equal(copy["model.decoder.weight"], tensors["model.model.norm.weight"])
 
 
 @pytest.mark.parametrize(

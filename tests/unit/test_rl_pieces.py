@@ -13,18 +13,18 @@ from comma_runs import HOW, spec_of
 from killed_rl import payload, run_killed
 from rl_cases import batch_of, now_of
 
+from interplay.core.metrics import read
+from interplay.core.references import Custom
 from interplay.rl import loop
-from interplay.rl.advantages.segments import by_segments, cuts
+from interplay.rl.advantages.advantages import by_segments, cuts
+from interplay.rl.advantages.spec import GaeAdvantage, GroupAdvantage, SegmentAdvantage
 from interplay.rl.batch import Batch, join
-from interplay.rl.edits.tokens import uncertain_tokens
-from interplay.rl.now import Now
-from interplay.rl.planners.pieces import WINDOWS, tree, tree_again, tree_settled, windows, windows_carried, windows_settled
-from interplay.schema.advantage import GaeAdvantage, GroupAdvantage, SegmentAdvantage
-from interplay.schema.critic import ValueHead
-from interplay.schema.custom import Custom
-from interplay.schema.edit import UncertainTokens
-from interplay.schema.planner import FixedPlanner, TreePlanner, WindowPlanner
-from interplay.store.metrics import read
+from interplay.rl.edits.edits import uncertain_tokens
+from interplay.rl.edits.spec import UncertainTokens
+from interplay.rl.planners.continuation import WINDOWS, tree, tree_again, tree_settled, windows, windows_carried, windows_settled
+from interplay.rl.planners.spec import FixedPlanner, TreePlanner, WindowPlanner
+from interplay.rl.spec import ValueHead
+from interplay.rl.step_context import StepContext
 
 ROWS: Any = [SimpleNamespace(prompt=f"p{n}|") for n in range(2)]
 
@@ -154,23 +154,23 @@ def test_a_state_is_worth_the_mean_reward_of_what_follows_it(inputs: dict[str, P
     """Paid for its first character alone, a state behind it is worth all or nothing, and equal states are worth the same."""
     first = "def first(problems, completions, verdicts):\n    return [float(c[:1] in ',0123') for c in completions]\n"
     asked: list[Any] = []
-    kept: dict[str, Now] = {}
+    kept: dict[str, StepContext] = {}
 
-    def spy(spec: SegmentAdvantage, batch: Batch, now: Now) -> torch.Tensor:
+    def spy(spec: SegmentAdvantage, batch: Batch, now: StepContext) -> torch.Tensor:
         places = [(row, kept) for row in range(len(batch)) for kept in (0, 1)]
         asked.append((batch, places, now.continued(batch, places, 4)))
         kept["now"] = now
         return torch.zeros(batch.tokens.shape)
 
-    from interplay.rl.advantages import table
+    from interplay.rl.advantages import advantages
 
     spec = spec_of(1, **CHAIN).model_copy(update={"reward": Custom(function="mine.py:first", source=first)})
-    old = table.MEMBERS["segments"]
-    table.MEMBERS["segments"] = spy
+    old = advantages.MEMBERS["segments"]
+    advantages.MEMBERS["segments"] = spy
     try:
         loop.run(spec, inputs, tmp_path, HOW)
     finally:
-        table.MEMBERS["segments"] = old
+        advantages.MEMBERS["segments"] = old
     batch, places, worth = asked[0]
     found = dict(zip(places, worth.tolist(), strict=True))
     ends = batch.lengths - (~batch.truncated).long()  # tokens that are characters, unless a special one was sampled

@@ -11,18 +11,17 @@ import world
 from pydantic import TypeAdapter, ValidationError
 from rl_cases import batch_of, now_of
 
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.references import Custom
+from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
-from interplay.rl.now import Memory, Now
-from interplay.rl.planners.allocation import priority
-from interplay.rl.planners.ask import Ask
-from interplay.rl.planners.hints import first_steps
-from interplay.rl.planners.table import again, plan, settled
-from interplay.schema.custom import Custom
-from interplay.schema.model import TuneOptimizer
-from interplay.schema.planner import AllocationPlanner, AnyPlanner, Hint
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.store.metrics import read
+from interplay.rl.planners.allocation import SamplingRequest, priority
+from interplay.rl.planners.planners import again, plan, settled
+from interplay.rl.planners.prompting import first_steps
+from interplay.rl.planners.spec import AllocationPlanner, AnyPlanner, Hint
+from interplay.rl.spec import Method, RLSpec
+from interplay.rl.step_context import Memory, StepContext
 
 
 def row(n: int) -> Any:
@@ -32,7 +31,7 @@ def row(n: int) -> Any:
 ROWS = [row(n) for n in range(6)]
 
 
-def at(planner: dict[str, Any], **now: Any) -> Now:
+def at(planner: dict[str, Any], **now: Any) -> StepContext:
     return now_of(planner=TypeAdapter(AnyPlanner).validate_python(planner), rows=ROWS, **now)
 
 
@@ -49,10 +48,10 @@ def test_a_hint_is_the_first_steps_of_the_gold_solution_and_never_all_of_them() 
 def test_only_groups_in_which_all_failed_are_sampled_again_with_a_hint_and_credited_without_it() -> None:
     now = at({"name": "guide", "num_generations": 2, "guided": 3})
     first = plan(ROWS[:2], now)
-    assert first == [Ask(0, 2, "p0|", "p0|"), Ask(1, 2, "p1|", "p1|")]
+    assert first == [SamplingRequest(0, 2, "p0|", "p0|"), SamplingRequest(1, 2, "p1|", "p1|")]
     batch = batch_of([0, 0, 1, 0], [0, 0, 1, 1])
     more = again(ROWS[:2], batch, 0, now)
-    assert more == [Ask(0, 3, "s0,p0|", "p0|")]
+    assert more == [SamplingRequest(0, 3, "s0,p0|", "p0|")]
     assert again(ROWS[:2], batch, 1, now) == []
 
 
@@ -66,8 +65,8 @@ def test_guided_completions_replace_the_failed_ones_or_join_them() -> None:
 
 def test_a_prefix_is_given_and_judged_and_ends_what_is_learnt_from() -> None:
     start = plan(ROWS[:1], at({"name": "prefix", "num_generations": 4}))
-    assert start == [Ask(0, 2, "p0|s0,", "p0|s0,", "s0,"), Ask(0, 2, "p0|", "p0|")]
-    assert plan(ROWS[:1], at({"name": "prefix", "num_generations": 4}, progress=1.0)) == [Ask(0, 4, "p0|", "p0|")]
+    assert start == [SamplingRequest(0, 2, "p0|s0,", "p0|s0,", "s0,"), SamplingRequest(0, 2, "p0|", "p0|")]
+    assert plan(ROWS[:1], at({"name": "prefix", "num_generations": 4}, progress=1.0)) == [SamplingRequest(0, 4, "p0|", "p0|")]
 
 
 # --- contexts ---
@@ -107,16 +106,18 @@ def test_prompts_that_mostly_failed_get_a_group_behind_their_last_wrong_completi
     assert len(plan(ROWS[:2], now)) == 2
     settled(batch_of([0, 0, 1, 1], [0, 0, 1, 1], completions=["x", "y", "z", "z"]), now)
     asks = plan(ROWS[:2], now)
-    assert asks[2:] == [Ask(0, 2, "p0|yp0|", "p0|yp0|", "", 2)]
+    assert asks[2:] == [SamplingRequest(0, 2, "p0|yp0|", "p0|yp0|", "", 2)]
     settled(batch_of([1] * 5, [0] * 5, completions=["w"] * 5), now)
     assert len(plan(ROWS[:2], now)) == 2, "five of seven passed since"
 
 
 def test_a_wrong_completion_is_shown_once_and_right_refinements_join_its_group_by_hand() -> None:
     now = at({"name": "critique", "num_generations": 2, "refined": 3, "template": "{prompt}{completion}!{answer}!{prompt}"})
-    assert plan(ROWS[:2], now) == [Ask(0, 2, "p0|", "p0|"), Ask(1, 2, "p1|", "p1|")]
+    assert plan(ROWS[:2], now) == [SamplingRequest(0, 2, "p0|", "p0|"), SamplingRequest(1, 2, "p1|", "p1|")]
     batch = batch_of([1, 0, 1, 1], [0, 0, 1, 1], completions=["a", "{answer}", "c", "d"])
-    assert again(ROWS[:2], batch, 0, now) == [Ask(0, 3, "p0|{answer}!0!p0|", "p0|")], "text of a completion is no field"
+    assert again(ROWS[:2], batch, 0, now) == [SamplingRequest(0, 3, "p0|{answer}!0!p0|", "p0|")], (
+        "text of a completion is no field"
+    )
     assert again(ROWS[:2], batch, 1, now) == []
     off = torch.tensor([False] * 4 + [True] * 3)
     assert settled(batch_of([1, 0, 1, 1, 0, 1, 1], [0, 0, 1, 1, 0, 0, 0], off_policy=off), now).row.tolist() == [0, 1, 2, 3, 5, 6]

@@ -9,14 +9,14 @@ import world
 from killed_rl import payload
 from test_rl_loop import HOW
 
+from interplay.core.artifact import write_json
+from interplay.core.digest import canonical
+from interplay.core.execution import Run
+from interplay.core.metrics import read
 from interplay.data import curate
+from interplay.data.steps.spec import CurateSpec
 from interplay.rl import loop
-from interplay.schema.curate import CurateSpec
-from interplay.schema.digest import canonical
-from interplay.schema.rl import RLSpec
-from interplay.schema.run import Run
-from interplay.store.artifact import write_json
-from interplay.store.metrics import read
+from interplay.rl.spec import RLSpec
 
 STEPS = 6
 

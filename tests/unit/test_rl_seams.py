@@ -12,38 +12,37 @@ import torch
 from pydantic import ValidationError
 from rl_cases import now_of
 
-from interplay.rl.batch import Batch, join, take
-from interplay.rl.edits.dynamic_sampling import informative
-from interplay.rl.edits.table import before
-from interplay.rl.episode import requests
-from interplay.rl.planners.ask import Ask
-from interplay.rl.planners.table import plan
-from interplay.rl.rewards.table import score
-from interplay.rl.samplers.sampler import Deck, Outcome
-from interplay.rl.samplers.table import sampler
-from interplay.rl.spans import Span
-from interplay.schema.advantage import SpanAdvantage
-from interplay.schema.base import PermanentError, UserError
-from interplay.schema.custom import Custom
-from interplay.schema.edit import DynamicSampling
-from interplay.schema.planner import FixedPlanner
-from interplay.schema.reward import OutcomeReward, ProcessReward
-from interplay.schema.rl import RLSpec
-from interplay.schema.sampler import UniformSampler
+from interplay.core.model import PermanentError, UserError
+from interplay.core.references import Custom
+from interplay.rl.advantages.spec import SpanAdvantage
+from interplay.rl.batch import Batch, Span, join, take
+from interplay.rl.draw import episode_requests
+from interplay.rl.edits.edits import edits_before_advantage
+from interplay.rl.edits.rows import informative
+from interplay.rl.edits.spec import DynamicSampling
+from interplay.rl.planners.allocation import SamplingRequest
+from interplay.rl.planners.planners import plan
+from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.rewards.rewards import score_completions
+from interplay.rl.rewards.spec import OutcomeReward, ProcessReward
+from interplay.rl.samplers.sampler import Outcome, PromptSource
+from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.samplers.spec import UniformSampler
+from interplay.rl.spec import RLSpec
 from interplay.tasks.verdict import Verdict
 
 # --- sampler ---
 
 
 def test_the_uniform_sampler_draws_every_prompt_once_per_epoch_in_another_order_each_time() -> None:
-    draws = sampler(UniformSampler(), Deck([12], [1.0], 3))
+    draws = build_sampler(UniformSampler(), PromptSource([12], [1.0], 3))
     epochs = [[i for step in range(3) for i in draws.select(4, step)] for _ in range(2)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(12))] * 2
     assert epochs[0] != epochs[1]
 
 
 def test_the_uniform_sampler_keeps_the_mix_to_within_one_prompt_at_any_time() -> None:
-    draws = sampler(UniformSampler(), Deck([50, 20, 5], [0.5, 0.3, 0.2], 0))
+    draws = build_sampler(UniformSampler(), PromptSource([50, 20, 5], [0.5, 0.3, 0.2], 0))
     taken = np.zeros(3)
     for drawn in range(1, 200):
         (one,) = draws.select(1, drawn)
@@ -52,16 +51,16 @@ def test_the_uniform_sampler_keeps_the_mix_to_within_one_prompt_at_any_time() ->
 
 
 def test_a_set_with_share_zero_is_never_drawn() -> None:
-    assert max(sampler(UniformSampler(), Deck([3, 3], [1.0, 0.0], 0)).select(30, 1)) < 3
+    assert max(build_sampler(UniformSampler(), PromptSource([3, 3], [1.0, 0.0], 0)).select(30, 1)) < 3
 
 
 def test_an_empty_set_with_a_share_is_refused_before_the_first_draw() -> None:
     with pytest.raises(PermanentError, match=r"uniform: data\.1 has share 0\.5 of the mix and no prompt"):
-        sampler(UniformSampler(), Deck([3, 0], [0.5, 0.5], 0))
+        build_sampler(UniformSampler(), PromptSource([3, 0], [0.5, 0.5], 0))
 
 
 def test_the_seed_decides_the_order() -> None:
-    first, again, other = (sampler(UniformSampler(), Deck([40], [1.0], s)).select(20, 1) for s in (1, 1, 2))
+    first, again, other = (build_sampler(UniformSampler(), PromptSource([40], [1.0], s)).select(20, 1) for s in (1, 1, 2))
     assert first == again != other
 
 
@@ -75,7 +74,7 @@ def least_tried(m, step, seed, tries, passes, floor=0):
     "spec", [UniformSampler(), Custom(function="mine.py:least_tried", source=FREQUENT)], ids=["uniform", "custom"]
 )
 def test_a_sampler_goes_on_from_its_state_as_if_it_had_never_stopped(spec: UniformSampler | Custom) -> None:
-    whole, first = (sampler(spec, Deck([7, 5], [0.6, 0.4], 9)) for _ in range(2))
+    whole, first = (build_sampler(spec, PromptSource([7, 5], [0.6, 0.4], 9)) for _ in range(2))
 
     def steps(draws, numbers: range) -> list[list[int]]:
         seen = []
@@ -86,7 +85,7 @@ def test_a_sampler_goes_on_from_its_state_as_if_it_had_never_stopped(spec: Unifo
 
     expected = steps(whole, range(1, 9))
     steps(first, range(1, 5))
-    second = sampler(spec, Deck([7, 5], [0.6, 0.4], 9))
+    second = build_sampler(spec, PromptSource([7, 5], [0.6, 0.4], 9))
     second.load_state_dict(first.state_dict(), first.tensors())
     assert steps(second, range(5, 9)) == expected[4:]
 
@@ -95,8 +94,8 @@ def test_a_custom_sampler_sees_the_success_history_of_each_prompt() -> None:
     source = (
         "def f(m, step, seed, tries, passes, bonus):\n    assert tries.tolist() == [8, 4, 0] and passes.tolist() == [3, 1, 0]\n"
     )
-    draws = sampler(
-        Custom(function="s.py:f", source=source + "    return [bonus] * m\n", options={"bonus": 2}), Deck([3], [1.0], 0)
+    draws = build_sampler(
+        Custom(function="s.py:f", source=source + "    return [bonus] * m\n", options={"bonus": 2}), PromptSource([3], [1.0], 0)
     )
     draws.observe(1, [Outcome(i, (0.0,) * 4, passes, passes) for i, passes in ((0, 1), (1, 1), (0, 2))])
     assert draws.select(2, 1) == [2, 2]
@@ -106,7 +105,7 @@ def test_a_custom_sampler_sees_the_success_history_of_each_prompt() -> None:
 def test_a_custom_sampler_that_does_not_return_m_ids_is_refused(body: str) -> None:
     spec = Custom(function="s.py:f", source=f"def f(m, step, seed, tries, passes):\n    {body}\n")
     with pytest.raises(UserError, match=r"s\.py:f: must return 2 ids in \[0, 3\)"):
-        sampler(spec, Deck([3], [1.0], 0)).select(2, 1)
+        build_sampler(spec, PromptSource([3], [1.0], 0)).select(2, 1)
 
 
 # --- planner and episode ---
@@ -115,13 +114,13 @@ def test_a_custom_sampler_that_does_not_return_m_ids_is_refused(body: str) -> No
 def test_the_fixed_planner_gives_every_prompt_the_same_number_and_its_own_text() -> None:
     rows = [SimpleNamespace(prompt="a3?a|"), SimpleNamespace(prompt="b1?b|")]
     asked = plan(rows, now_of(planner=FixedPlanner(num_generations=6)))
-    assert asked == [Ask(0, 6, "a3?a|", "a3?a|"), Ask(1, 6, "b1?b|", "b1?b|")]
+    assert asked == [SamplingRequest(0, 6, "a3?a|", "a3?a|"), SamplingRequest(1, 6, "b1?b|", "b1?b|")]
 
 
 def test_a_prompt_drawn_twice_in_a_step_gets_new_samples() -> None:
     seen: Counter[int] = Counter()
-    first = requests([[1], [2], [1]], [11, 12, 11], [4, 4, 4], seen)
-    later = requests([[2]], [12], [4], seen)
+    first = episode_requests([[1], [2], [1]], [11, 12, 11], [4, 4, 4], seen)
+    later = episode_requests([[2]], [12], [4], seen)
     assert [(r.key, r.first, r.count) for r in first + later] == [(11, 0, 4), (12, 0, 4), (11, 4, 4), (12, 4, 4)]
 
 
@@ -152,7 +151,7 @@ HOPELESS = verdict(False, False, 0.0, value=4, dependency=4, extra=9)
 
 
 def rewards(spec) -> list[float]:
-    return score(spec, [None] * 4, [""] * 4, [RIGHT, LUCKY, WRONG, HOPELESS]).sequence
+    return score_completions(spec, [None] * 4, [""] * 4, [RIGHT, LUCKY, WRONG, HOPELESS]).sequence
 
 
 def test_outcome_reads_the_answer_and_strict_every_step() -> None:
@@ -175,7 +174,7 @@ def test_the_dense_reward_is_the_released_step_score_without_the_gate() -> None:
 
 
 def test_the_parts_of_a_reward_are_kept() -> None:
-    parts = score(ProcessReward(form="blend"), [None], [""], [LUCKY]).parts
+    parts = score_completions(ProcessReward(form="blend"), [None], [""], [LUCKY]).parts
     assert parts == {"outcome": [1.0], "steps": [0.5]}
 
 
@@ -183,7 +182,7 @@ def test_a_custom_reward_gets_problems_completions_verdicts_and_its_options() ->
     source = "def f(problems, completions, verdicts, bonus):\n"
     source += "    return [p + len(c) + v.score + bonus for p, c, v in zip(problems, completions, verdicts)]\n"
     spec = Custom(function="mine.py:f", source=source, options={"bonus": 100})
-    assert score(spec, [10, 20], ["a", "bcd"], [RIGHT, LUCKY]).sequence == [112.0, 123.5]
+    assert score_completions(spec, [10, 20], ["a", "bcd"], [RIGHT, LUCKY]).sequence == [112.0, 123.5]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,7 @@ def test_a_custom_reward_gets_problems_completions_verdicts_and_its_options() ->
 def test_a_custom_reward_that_does_not_return_finite_numbers_is_refused(body: str) -> None:
     spec = Custom(function="mine.py:f", source=f"def f(problems, completions, verdicts):\n    {body}\n")
     with pytest.raises(UserError, match=r"mine\.py:f: must return 2 finite floats"):
-        score(spec, [None] * 2, [""] * 2, [RIGHT, LUCKY])
+        score_completions(spec, [None] * 2, [""] * 2, [RIGHT, LUCKY])
 
 
 @pytest.mark.parametrize(
@@ -207,7 +206,7 @@ def test_a_custom_reward_that_does_not_return_finite_numbers_is_refused(body: st
 )
 def test_a_custom_function_of_another_form_or_that_fails_is_one_line_with_its_name(source: str, message: str) -> None:
     with pytest.raises(UserError, match=rf"^mine\.py:f: {message}"):
-        score(Custom(function="mine.py:f", source=source, options={"bonus": 1}), [None], [""], [RIGHT])
+        score_completions(Custom(function="mine.py:f", source=source, options={"bonus": 1}), [None], [""], [RIGHT])
 
 
 def test_a_custom_source_that_fails_or_lacks_the_function_is_one_line() -> None:
@@ -217,7 +216,7 @@ def test_a_custom_source_that_fails_or_lacks_the_function_is_one_line() -> None:
         ("def f(:", "SyntaxError"),
     ]:
         with pytest.raises(UserError, match=message):
-            score(Custom(function="mine.py:f", source=source), [None], [""], [RIGHT])
+            score_completions(Custom(function="mine.py:f", source=source), [None], [""], [RIGHT])
 
 
 # --- batch and edits ---
@@ -286,7 +285,7 @@ def test_groups_whose_blocks_differ_inform_the_advantage_of_spans_though_their_r
 
 
 def edited(rounds: int, batch: Batch, draw: Callable[[int], Batch]) -> Batch:
-    return before(batch, replace(now_of(edits=[DynamicSampling(max_num_gen_batches=rounds)]), draw=draw))
+    return edits_before_advantage(batch, replace(now_of(edits=[DynamicSampling(max_num_gen_batches=rounds)]), draw=draw))
 
 
 def test_dynamic_sampling_draws_as_many_fresh_groups_as_it_lost_until_full() -> None:

@@ -12,24 +12,24 @@ from killed_rl import payload, run_killed
 from pydantic import ValidationError
 from rl_cases import batch_of, now_of
 
+from interplay.core.artifact import write_json
+from interplay.core.digest import canonical
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.model import UserError
 from interplay.data import corpus, problems, tokenizer
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import folder
 from interplay.rl import loop
-from interplay.rl.advantages.table import advantages, remember
-from interplay.rl.turns import earned
-from interplay.rollout.episodes.table import play
-from interplay.schema.advantage import GroupAdvantage, RoleAdvantage
-from interplay.schema.base import UserError
-from interplay.schema.data import ProblemsSpec, TokenizerSpec
-from interplay.schema.digest import canonical
-from interplay.schema.environments import TicTacToe
-from interplay.schema.episode import SelfPlayEpisode
-from interplay.schema.reward import PayoffReward
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.store.artifact import write_json
-from interplay.store.metrics import read
-from interplay.tasks import tic_tac_toe
+from interplay.rl.advantages.advantages import advantages, update_baselines
+from interplay.rl.advantages.spec import GroupAdvantage, RoleAdvantage
+from interplay.rl.draw import episode_rewards
+from interplay.rl.rewards.spec import PayoffReward
+from interplay.rl.spec import Method, RLSpec
+from interplay.rollout.episodes import play_episodes
+from interplay.rollout.spec import SelfPlayEpisode
+from interplay.tasks.environments import tic_tac_toe
+from interplay.tasks.environments.spec import TicTacToe
 
 BOARD = tic_tac_toe.Problem("perfect", "XX.OO....", 0)
 """X is to move and wins with 3; O would with 6."""
@@ -57,25 +57,25 @@ def texts(played: cases.Setting) -> list[str]:
 
 
 def test_each_seat_is_a_row_with_the_others_moves_as_what_it_read() -> None:
-    played = play(SelfPlayEpisode(), setting(moves("783", "763", "1", "x")), cases.asked([ROW], 4))
+    played = play_episodes(SelfPlayEpisode(), setting(moves("783", "763", "1", "x")), cases.asked([ROW], 4))
     assert texts(played) == ["7$8\n3$", "8$", "7$", "6$", "1$", "x"], "a seat that never moved has no row"
     assert played.seats.tolist() == [0, 1, 0, 1, 0, 0]
     assert ["".join(map(chr, p)) for p in played.prompts] == [
         "XX.OO.... X\n", "XX.OO.... O\n7\n", "XX.OO.... X\n", "XX.OO.... O\n7\n", "XX.OO.... X\n", "XX.OO.... X\n",
     ]  # fmt: skip
     assert played.observed[0].tolist() == [False, False, True, True, False, False]
-    found = earned(PayoffReward(), played, [ROW] * 6)
+    found = episode_rewards(PayoffReward(), played, [ROW] * 6)
     assert found.rewards.sequence == [1, -1, -1, 1, -1, -1], "three in a row; a blunder; a taken cell; a cut move"
     assert [verdict.error for verdict in found.verdicts] == ["move", "move", "move", "none", "illegal", "illegal"]
     assert [span.value for span in found.rewards.spans[0]] == [0, 1]
 
 
 def test_a_game_that_is_not_over_pays_nothing_and_no_other_family_plays() -> None:
-    played = play(SelfPlayEpisode(max_turns=2), setting(moves("78")), cases.asked([ROW]))
-    assert earned(PayoffReward(), played, [ROW] * 2).rewards.sequence == [0, 0]
+    played = play_episodes(SelfPlayEpisode(max_turns=2), setting(moves("78")), cases.asked([ROW]))
+    assert episode_rewards(PayoffReward(), played, [ROW] * 2).rewards.sequence == [0, 0]
     other = cases.row("x", "1")
     with pytest.raises(UserError, match="the family 'op_dag' of row 0 is no game"):
-        play(SelfPlayEpisode(), cases.setting(moves("1"), [other]), cases.asked([other]))
+        play_episodes(SelfPlayEpisode(), cases.setting(moves("1"), [other]), cases.asked([other]))
 
 
 def test_each_seat_has_a_baseline_that_is_read_before_it_moves_by_hand() -> None:
@@ -85,7 +85,7 @@ def test_each_seat_has_a_baseline_that_is_read_before_it_moves_by_hand() -> None
     first = advantages(spec, batch, now)
     assert first[:, 0].tolist() == [1, -1, 0.5, -1], "a baseline starts at 0"
     assert advantages(spec, batch, now).tolist() == first.tolist(), "reading does not move it"
-    remember(spec, batch, now)
+    update_baselines(spec, batch, now)
     assert now.memory.notes["role.baselines"] == pytest.approx(
         {"kuhn.0": 0.9 * 0.1 + 0.1 * 0.5, "kuhn.1": -0.1, "tic_tac_toe.0": -0.1}
     )

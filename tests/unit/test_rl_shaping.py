@@ -11,10 +11,9 @@ from pydantic import TypeAdapter
 from rl_cases import batch_of, now_of
 
 from interplay.rl.batch import Batch
-from interplay.rl.now import Memory
-from interplay.rl.shaping.content import loop_share
-from interplay.rl.shaping.table import MEMBERS, shaped
-from interplay.schema.shaping import Shaping
+from interplay.rl.rewards.shaping import MEMBERS, loop_share, shape_rewards
+from interplay.rl.rewards.spec import Shaping
+from interplay.rl.step_context import Memory
 
 LIMIT = 10
 
@@ -24,7 +23,7 @@ def added(
 ) -> list:
     spec = TypeAdapter(Shaping).validate_python({"name": name, **options})
     now = now_of(shaping=[spec], max_completion_length=LIMIT, memory=memory or Memory(10), entropy=entropy, progress=progress)
-    after = shaped(batch, now)
+    after = shape_rewards(batch, now)
     assert after.parts[name].tolist() == pytest.approx((after.rewards - batch.rewards).tolist())
     return after.parts[name].tolist()
 
@@ -117,5 +116,5 @@ def test_several_terms_add_up_and_each_is_kept_among_the_parts(name: str) -> Non
     specs = [TypeAdapter(Shaping).validate_python(d) for d in ({"name": name, **marker}, {"name": "overlong", "cache": 4})]
     batch = batch_of([1, 0, 1], [0] * 3, [8, 9, 10], completions=["x x", "", "x"])
     now = now_of(shaping=specs[: 2 - (name == "overlong")], max_completion_length=LIMIT, entropy=torch.ones(3, 10))
-    after = shaped(batch, now)
+    after = shape_rewards(batch, now)
     torch.testing.assert_close(after.rewards, batch.rewards + sum(after.parts.values()))

@@ -10,16 +10,16 @@ from reform_cases import TASK
 from rl_cases import batch_of, now_of
 from test_intervention import GOLD, PROBLEM
 
-from interplay.rl.advantages.table import advantages
-from interplay.rl.rewards.table import score
-from interplay.rl.spans import WHOLE, Span
-from interplay.schema.advantage import SpanAdvantage
-from interplay.schema.reward import StepsReward
-from interplay.schema.rl import RLSpec
-from interplay.schema.verify import Verify
-from interplay.tasks import op_dag
-from interplay.tasks.op_dag import render, verify
-from interplay.tasks.row import Row
+from interplay.rl.advantages.advantages import advantages
+from interplay.rl.advantages.spec import SpanAdvantage
+from interplay.rl.batch import WHOLE, Span
+from interplay.rl.rewards.rewards import score_completions
+from interplay.rl.rewards.spec import StepsReward
+from interplay.rl.spec import RLSpec
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.family import render, verify
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row
 
 SAID = render(PROBLEM, TASK)
 ROW = Row(0, 0, "id", 3, "forward", SAID.prompt, SAID.solution, SAID.answer, op_dag.dumps(PROBLEM), "0" * 16, "op_dag", "o:0")
@@ -27,7 +27,7 @@ ROW = Row(0, 0, "id", 3, "forward", SAID.prompt, SAID.solution, SAID.answer, op_
 
 def spans_of(completion: str, row: Row = ROW) -> list[tuple[str, float]]:
     """(text, worth) of each span."""
-    found = score(StepsReward(), [row], [completion], [verify(PROBLEM, completion, Verify())]).spans
+    found = score_completions(StepsReward(), [row], [completion], [verify(PROBLEM, completion, Verify())]).spans
     assert found is not None
     assert found[0][-1].end == WHOLE, "the end token belongs to the answer"
     assert [span.position for span in found[0]] == list(range(len(found[0])))
@@ -52,7 +52,7 @@ def test_a_row_without_steps_that_can_be_judged_is_one_step() -> None:
 def test_the_rewards_of_a_completion_are_the_mean_of_its_steps() -> None:
     wrong = "cb*2,bd+e,d3,a1|a1#2"
     verdicts = [verify(PROBLEM, text, Verify()) for text in (GOLD, wrong)]
-    found = score(StepsReward(), [ROW, ROW], [GOLD, wrong], verdicts)
+    found = score_completions(StepsReward(), [ROW, ROW], [GOLD, wrong], verdicts)
     assert found.sequence == [1, pytest.approx(1 / 6)]
     assert found.parts == {"outcome": [1, 0]}
 

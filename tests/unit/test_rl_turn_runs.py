@@ -9,22 +9,22 @@ import test_rl_loop as loops
 import world
 from killed_rl import payload, run_killed
 
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.model import UserError
 from interplay.data import tokenizer
 from interplay.evaluate import run as evaluate
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.rl import loop
+from interplay.rl.losses.spec import ClippedLoss
+from interplay.rl.rewards.spec import AttemptsShaping
+from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
-from interplay.rollout.episodes.play import Setting
-from interplay.rollout.episodes.table import play
+from interplay.rollout.episodes import play_episodes
+from interplay.rollout.play import Setting
 from interplay.rollout.request import Request, Sampling
-from interplay.schema.base import UserError
-from interplay.schema.episode import RetryEpisode
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.loss import ClippedLoss
-from interplay.schema.rl import RLSpec
-from interplay.schema.run import Run
-from interplay.schema.shaping import AttemptsShaping
-from interplay.store.metrics import read
+from interplay.rollout.spec import RetryEpisode
 from interplay.tasks.verdict import Verdict
 
 HOW = loops.HOW
@@ -90,7 +90,7 @@ def test_turns_do_not_depend_on_who_shares_their_batch(inputs: dict[str, Path]) 
             [None] * len(prompts),  # type: ignore[list-item]
             lambda row, text: Verdict(False, False, 0.0, "answer"),
         )
-        made = play(RetryEpisode(max_turns=3, feedback="?"), setting, asked).rollouts
+        made = play_episodes(RetryEpisode(max_turns=3, feedback="?"), setting, asked).rollouts
         keys = [(asked[r].key, s) for r, s in zip(made.request.tolist(), made.sample.tolist(), strict=True)]
         return {key: row[:n] for key, row, n in zip(keys, made.tokens.tolist(), made.lengths.tolist(), strict=True)}
 

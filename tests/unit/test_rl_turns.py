@@ -13,21 +13,18 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from rl_cases import RIGHT, WRONG, batch_of, now_of
 
-from interplay.rl.advantages.table import advantages
-from interplay.rl.advantages.turns import returns
-from interplay.rl.batch import Batch, first_turns, join, take
-from interplay.rl.measure import measure, spent
+from interplay.rl.advantages.advantages import advantages, returns
+from interplay.rl.advantages.spec import GainAdvantage, GroupAdvantage, TurnAdvantage
+from interplay.rl.batch import Batch, Span, first_turns, join, take
+from interplay.rl.draw import episode_rewards
 from interplay.rl.policy import likelihoods, scores
-from interplay.rl.shaping.table import shaped
-from interplay.rl.spans import Span
-from interplay.rl.turns import earned
+from interplay.rl.records import measure_step, sampled_counts
+from interplay.rl.rewards.shaping import shape_rewards
+from interplay.rl.rewards.spec import AttemptsShaping, ImprovementShaping, OutcomeReward
+from interplay.rl.spec import RLSpec
 from interplay.rl.update import update
-from interplay.rollout.episodes.table import play
-from interplay.schema.advantage import GainAdvantage, GroupAdvantage, TurnAdvantage
-from interplay.schema.episode import CompletionEpisode, RetryEpisode
-from interplay.schema.reward import OutcomeReward
-from interplay.schema.rl import RLSpec
-from interplay.schema.shaping import AttemptsShaping, ImprovementShaping
+from interplay.rollout.episodes import play_episodes
+from interplay.rollout.spec import CompletionEpisode, RetryEpisode
 from interplay.tasks.verdict import Verdict
 
 # --- what an episode leaves ---
@@ -44,7 +41,7 @@ def says(text: str, sample: int) -> str:
 
 def test_a_wrong_answer_is_followed_by_the_feedback_and_another_try() -> None:
     setting = cases.setting(says, ROWS)
-    played = play(RetryEpisode(max_turns=3, feedback="?"), setting, cases.asked(ROWS, 2))
+    played = play_episodes(RetryEpisode(max_turns=3, feedback="?"), setting, cases.asked(ROWS, 2))
     texts = ["".join(map(chr, row[:n])) for row, n in zip(played.rollouts.tokens.tolist(), played.rollouts.lengths, strict=True)]
     assert texts == ["4$", "33$?33$?4$", "1$?1$?1$", "12345"]
     assert played.rollouts.request.tolist() == [0, 0, 1, 1]
@@ -64,7 +61,7 @@ def test_a_wrong_answer_is_followed_by_the_feedback_and_another_try() -> None:
 
 def test_the_first_turn_is_the_completion_and_no_turn_repeats_the_noise_of_another() -> None:
     setting = cases.setting(says, ROWS, seed=5)
-    play(RetryEpisode(max_turns=3, feedback="?"), setting, cases.asked(ROWS, 2))
+    play_episodes(RetryEpisode(max_turns=3, feedback="?"), setting, cases.asked(ROWS, 2))
     first, second, third = setting.engine.asked
     assert first == (cases.asked(ROWS, 2), 5)
     assert [(r.key, r.first, r.count) for r in second[0]] == [(10, 1, 1), (11, 0, 1)], "known by its prompt and its sample"
@@ -73,7 +70,7 @@ def test_the_first_turn_is_the_completion_and_no_turn_repeats_the_noise_of_anoth
 
 def test_two_attempts_are_made_whatever_the_first_was() -> None:
     spec = RetryEpisode(max_turns=2, feedback="?", always=True)
-    played = play(spec, cases.setting(says, ROWS[:1]), cases.asked(ROWS[:1], 2))
+    played = play_episodes(spec, cases.setting(says, ROWS[:1]), cases.asked(ROWS[:1], 2))
     assert [[t.verdict.answer for t in turns] for turns in played.turns] == [[True, True], [False, False]]
     assert "".join(map(chr, played.rollouts.tokens[0, :5].tolist())) == "4$?4$"
 
@@ -81,7 +78,7 @@ def test_two_attempts_are_made_whatever_the_first_was() -> None:
 def test_with_a_window_each_turn_is_a_row_that_follows_the_last_turns_alone() -> None:
     spec = RetryEpisode(max_turns=4, feedback="?", window=1)
     setting = cases.setting(lambda text, sample: f"{len(text)}$", ROWS[1:])
-    played = play(spec, setting, cases.asked(ROWS[1:]))
+    played = play_episodes(spec, setting, cases.asked(ROWS[1:]))
     assert ["".join(map(chr, p)) for p in played.prompts] == ["qq|", "qq|3$?", "qq|6$?", "qq|6$?"]
     contexts = ["".join(map(chr, r.prompt)) for requests, _ in setting.engine.asked for r in requests]
     assert contexts == ["".join(map(chr, p)) for p in played.prompts], "what is learnt is what was sampled from"
@@ -98,7 +95,7 @@ def test_every_token_of_a_row_is_read_or_stands_in_one_turn(window: int, most: i
         return "4$" if text.count("?") == right_at else "x" * (1 + sample) + "$"
 
     for spec in (RetryEpisode(max_turns=most, feedback="?"), RetryEpisode(max_turns=most, feedback="?", window=window)):
-        played = play(spec, cases.setting(tries, ROWS[:1]), cases.asked(ROWS[:1], 3))
+        played = play_episodes(spec, cases.setting(tries, ROWS[:1]), cases.asked(ROWS[:1], 3))
         for i, of_row in enumerate(played.turns):
             inside = torch.zeros(int(played.rollouts.lengths[i]), dtype=torch.int64)
             for turn in of_row:
@@ -112,13 +109,13 @@ def test_every_token_of_a_row_is_read_or_stands_in_one_turn(window: int, most: i
 
 
 def test_a_turn_is_paid_as_a_completion_is_and_the_episode_is_worth_its_last() -> None:
-    played = play(RetryEpisode(max_turns=3, feedback="?"), cases.setting(says, ROWS), cases.asked(ROWS, 2))
-    found = earned(OutcomeReward(), played, [ROWS[0], ROWS[0], ROWS[1], ROWS[1]])
+    played = play_episodes(RetryEpisode(max_turns=3, feedback="?"), cases.setting(says, ROWS), cases.asked(ROWS, 2))
+    found = episode_rewards(OutcomeReward(), played, [ROWS[0], ROWS[0], ROWS[1], ROWS[1]])
     assert found.rewards.sequence == [1, 1, 0, 0]
     assert [[s.value for s in spans] for spans in found.rewards.spans] == [[1], [0, 0, 1], [0, 0, 0], [0]]
     assert [[s.position for s in spans] for spans in found.rewards.spans] == [[0], [0, 1, 2], [0, 1, 2], [0]]
     with pytest.raises(ValueError, match="paid as a whole"):
-        earned(OutcomeReward(), play(CompletionEpisode(), cases.setting(says, ROWS), cases.asked(ROWS)), ROWS)
+        episode_rewards(OutcomeReward(), play_episodes(CompletionEpisode(), cases.setting(says, ROWS), cases.asked(ROWS)), ROWS)
 
 
 def tried(*said: tuple[str, float]) -> tuple[list[Verdict | None], list[Span]]:
@@ -140,7 +137,7 @@ UFO = [tried(("4", 1)), tried(("1", 0), ("4", 1)), tried(("1", 0), (" 1", 0), ("
 
 
 def test_ufo_pays_less_for_later_answers_and_charges_repeated_ones_by_hand() -> None:
-    found = shaped(turned(*UFO), now_of(shaping=[AttemptsShaping(gamma=0.5, repeats=0.5)]))
+    found = shape_rewards(turned(*UFO), now_of(shaping=[AttemptsShaping(gamma=0.5, repeats=0.5)]))
     assert found.rewards.tolist() == pytest.approx([1, 0.5, -0.5 * (1 - 2 / 3), -0.5 * (1 - 1 / 2)])
     assert [[s.value for s in spans] for spans in found.spans][1:3] == [[0, 0.5], [0, 0, pytest.approx(-1 / 6)]]
     assert found.parts["attempts"].tolist() == pytest.approx([0, -0.5, -1 / 6, -1 / 4])
@@ -148,9 +145,9 @@ def test_ufo_pays_less_for_later_answers_and_charges_repeated_ones_by_hand() -> 
 
 def test_score_pays_the_second_answer_for_what_it_mends_and_charges_what_it_spoils_by_hand() -> None:
     rows = [tried(("1", 0), ("4", 1)), tried(("4", 1), ("1", 0)), tried(("4", 1), ("4", 1)), tried(("1", 0), ("1", 0))]
-    found = shaped(turned(*rows), now_of(shaping=[ImprovementShaping(alpha=10)]))
+    found = shape_rewards(turned(*rows), now_of(shaping=[ImprovementShaping(alpha=10)]))
     assert [[s.value for s in spans] for spans in found.spans] == [[0, 11], [1, -10], [1, 1], [0, 0]]
-    first = shaped(turned(*rows), now_of(shaping=[ImprovementShaping(alpha=0, first=0)]))
+    first = shape_rewards(turned(*rows), now_of(shaping=[ImprovementShaping(alpha=0, first=0)]))
     assert [[s.value for s in spans] for spans in first.spans] == [[0, 1], [0, 0], [0, 1], [0, 0]]
 
 
@@ -228,7 +225,7 @@ def test_rows_of_an_episode_that_are_aside_do_not_count_and_are_compared_with_th
     batch = replace(turned(*UFO[:2], *UFO[:2]), aside=torch.tensor([False, False, True, True]))
     got = advantages(GroupAdvantage(scale_rewards="none"), batch, now_of())
     assert got[2:].tolist() == got[:2].tolist()
-    values = {**measure(replace(batch, rewards=torch.tensor([1.0, 0, 5, 5])), torch.ones(4)), **spent(batch)}
+    values = {**measure_step(replace(batch, rewards=torch.tensor([1.0, 0, 5, 5])), torch.ones(4)), **sampled_counts(batch)}
     assert (values["reward"], values["completions"], values["turns"], values["answer_first"]) == (0.5, 2, 1.5, 0.5)
 
 
@@ -282,7 +279,7 @@ def test_tokens_that_were_read_have_no_gradient_and_no_weight(loss: dict[str, st
 def test_what_was_read_is_in_no_statistic_of_what_was_written() -> None:
     batch = read(toy.batch_of(toy.REWARDS))
     loud = replace(batch, logprobs=torch.where(batch.observed, -1e6, batch.logprobs))
-    values = {**measure(loud, torch.zeros(len(batch))), **spent(loud)}
+    values = {**measure_step(loud, torch.zeros(len(batch))), **sampled_counts(loud)}
     mask = batch.mask()
     assert values["entropy"] == pytest.approx(float(-batch.logprobs[mask].mean()))
     assert values["completion_tokens"] == int(mask.sum()) < int(batch.lengths.sum())

@@ -10,16 +10,16 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
+from interplay.core.model import PermanentError
 from interplay.model.decoder import Decoder
-from interplay.rl.advantages.table import advantages
+from interplay.model.spec import Shape
+from interplay.rl.advantages.advantages import advantages
 from interplay.rl.batch import Batch, take
-from interplay.rl.now import Memory, Now
+from interplay.rl.losses.spec import Loss
 from interplay.rl.policy import micro_batches, scores
+from interplay.rl.spec import Method, RLSpec
+from interplay.rl.step_context import Memory, StepContext
 from interplay.rl.update import Learner, update
-from interplay.schema.base import PermanentError
-from interplay.schema.loss import Loss
-from interplay.schema.model import Shape
-from interplay.schema.rl import Method, RLSpec
 from interplay.tasks.verdict import Verdict
 
 SHAPE = Shape(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24)
@@ -72,7 +72,7 @@ def learner(policy: Decoder, tokens: int = 10**6, rate: float = 0.5, steps: dict
 
 def advantage_of(batch: Batch) -> Tensor:
     method = Method(paper="test")
-    return advantages(method.advantage, batch, Now(method, Memory(len(batch))))
+    return advantages(method.advantage, batch, StepContext(method, Memory(len(batch))))
 
 
 def moved(batch: Batch, tokens: int = 10**6, steps: dict[str, Any] | None = None, **loss: Any) -> tuple[Tensor, dict[str, float]]:

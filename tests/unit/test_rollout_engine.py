@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.model import folder
 from interplay.model.decoder import Decoder
+from interplay.model.spec import Shape
 from interplay.rollout.engine import Request, Rollouts, Sampling, engine
 from interplay.rollout.request import split
-from interplay.schema.base import UserError
-from interplay.schema.model import Shape
-from interplay.schema.run import Run
 
 
 def decoder(architecture: str = "qwen3", kv_heads: int = 2) -> Decoder:

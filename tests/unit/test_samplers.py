@@ -8,35 +8,33 @@ import pytest
 from sampler_cases import deck, frequencies, made, outcome, rates
 from scipy import stats
 
-from interplay.rl.samplers.draws import phase, prior, weighted
-from interplay.rl.samplers.mixture import LearnedMixture
-from interplay.rl.samplers.paced import opened
-from interplay.rl.samplers.retain import RetainHardest
-from interplay.rl.samplers.tracker import Tracker
-from interplay.schema.base import PermanentError
-from interplay.schema.samplers.order import EasyToHardSampler
+from interplay.core.model import PermanentError
+from interplay.rl.samplers.by_difficulty import RetainHardest, open_share
+from interplay.rl.samplers.sampler import Tracker, draw_weighted, phase_at, prompt_prior
+from interplay.rl.samplers.samplers import LearnedMixture
+from interplay.rl.samplers.spec import EasyToHardSampler
 
 # --- what all share ---
 
 
 def test_the_prior_is_the_share_of_a_set_over_its_size() -> None:
-    assert prior(deck([2, 4], [0.5, 0.5])).tolist() == [0.25, 0.25, 0.125, 0.125, 0.125, 0.125]
+    assert prompt_prior(deck([2, 4], [0.5, 0.5])).tolist() == [0.25, 0.25, 0.125, 0.125, 0.125, 0.125]
 
 
 def test_weighted_draws_come_in_proportion_and_never_twice() -> None:
     weights = np.array([1.0, 0.0, 3.0, 4.0])
     stream = np.random.Generator(np.random.PCG64(0))
-    pairs = Counter(tuple(weighted(stream, weights, 2)) for _ in range(8000))
+    pairs = Counter(tuple(draw_weighted(stream, weights, 2)) for _ in range(8000))
     # One after another: first i with w_i / 8, then j with w_j / (8 - w_i).
     expected = {(i, j): 8000 * weights[i] / 8 * weights[j] / (8 - weights[i]) for i in (0, 2, 3) for j in (0, 2, 3) if i != j}
     assert set(pairs) == set(expected)
     assert stats.chisquare([pairs[p] for p in expected], list(expected.values())).pvalue > 1e-3
-    assert sorted(weighted(stream, weights, 9)) == [0, 2, 3], "no more than there are"
+    assert sorted(draw_weighted(stream, weights, 9)) == [0, 2, 3], "no more than there are"
 
 
 def test_the_phase_is_the_one_whose_part_of_the_run_holds_the_progress() -> None:
     lengths = [1, 2, 1]
-    assert [phase(step / 8, lengths) for step in range(8)] == [0, 0, 1, 1, 1, 1, 2, 2]
+    assert [phase_at(step / 8, lengths) for step in range(8)] == [0, 0, 1, 1, 1, 1, 2, 2]
 
 
 def test_the_tracker_follows_the_published_rule() -> None:
@@ -79,7 +77,7 @@ def test_evidence_that_fades_goes_back_to_the_prior() -> None:
 )
 def test_the_share_that_is_open_grows_as_its_formula_says(pacing: Any, expected: list[float]) -> None:
     spec = EasyToHardSampler(pacing=pacing)
-    assert [opened(spec, progress) for progress in (0.0, 0.4, 0.8, 1.0)] == pytest.approx(expected)
+    assert [open_share(spec, progress) for progress in (0.0, 0.4, 0.8, 1.0)] == pytest.approx(expected)
 
 
 def test_easy_to_hard_opens_the_lowest_ops_first_and_hard_first_the_highest() -> None:

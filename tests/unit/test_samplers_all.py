@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from sampler_cases import deck, made, outcome, rates
 
+from interplay.rl.samplers import spec as samplers_spec
 from interplay.rl.samplers.sampler import Sampler
-from interplay.schema import sampler as schema
-from interplay.schema.rl import RLSpec
+from interplay.rl.spec import RLSpec
 
 EVERY: dict[str, dict[str, Any]] = {
     "uniform": {},
@@ -105,8 +105,10 @@ def test_shuffled_rewards_change_the_choices_of_adaptive_samplers_only(name: str
 
 
 def test_only_members_that_learn_read_offline_samples() -> None:
-    specs = {name: TypeAdapter(schema.Sampler).validate_python({"name": name, **options}) for name, options in EVERY.items()}
-    assert {name for name, spec in specs.items() if schema.reads_offline(spec)} == set(ADAPTIVE) - {"learned_mixture"}
+    specs = {
+        name: TypeAdapter(samplers_spec.Sampler).validate_python({"name": name, **options}) for name, options in EVERY.items()
+    }
+    assert {name for name, spec in specs.items() if samplers_spec.reads_offline(spec)} == set(ADAPTIVE) - {"learned_mixture"}
 
 
 @pytest.mark.parametrize("name", [name for name in ADAPTIVE if name != "learned_mixture"])
@@ -135,7 +137,7 @@ def test_offline_samples_count_as_a_history(name: str) -> None:
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        TypeAdapter(schema.Sampler).validate_python(options)
+        TypeAdapter(samplers_spec.Sampler).validate_python(options)
 
 
 def test_a_mixture_that_is_learned_over_sets_takes_no_shares() -> None:

@@ -16,12 +16,12 @@ import torch
 from conftest import ROOT
 from key_order import meaning, reversed_maps
 
+from interplay.kinds.cost import costs, shape_parameters, vocabulary
 from interplay.model import folder
 from interplay.model.decoder import Decoder
-from interplay.schema.cost import costs, shape_parameters, vocabulary
-from interplay.schema.report import ReportSpec
+from interplay.report.spec import ReportSpec
+from interplay.run.graph import plan_study
 from interplay.study import compose
-from interplay.study.graph import plan_study
 from interplay.study.plan import Plan
 
 CONFIGS = ROOT / "configs"
@@ -97,7 +97,7 @@ def published(decoder: Decoder) -> int:
 
 
 def test_the_papers_model_has_the_papers_size() -> None:
-    from interplay.schema.model import Shape
+    from interplay.model.spec import Shape
 
     shape = next(s.spec.model for s in planned("quickstart", "paper").stages.values() if s.kind == "pretrain")
     assert isinstance(shape, Shape)
@@ -111,8 +111,8 @@ import json, sys
 from pathlib import Path
 from interplay.data import corpus, problems, tokenizer
 from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
-from interplay.schema.run import Run
-from interplay.schema.train import PretrainSpec
+from interplay.core.execution import Run
+from interplay.train.spec import PretrainSpec
 from interplay.train import lm
 out, specs = Path(sys.argv[1]), json.loads(sys.argv[2])
 problems.run(ProblemsSpec(**specs["problems"]), {}, out / "problems", Run())

@@ -6,12 +6,12 @@ import pytest
 from lab import Lab
 
 from interplay.cli import main
-from interplay.schema.base import UserError
-from interplay.schema.data import SourceSpec
-from interplay.schema.run import Run
-from interplay.study.estimate import Estimate, Time
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.data.spec import SourceSpec
+from interplay.results.estimate import Estimate, Time
+from interplay.results.schedule import on_gpus
 from interplay.study.plan import Plan, Stage
-from interplay.study.schedule import on_gpus
 
 
 def planned(*stages: tuple[str, float, int, str]) -> tuple[Plan, Estimate]:

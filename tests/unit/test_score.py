@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from interplay.tasks.score import pass_at_k
+from interplay.tasks.verdict import pass_at_k
 
 
 @pytest.mark.parametrize("n", [1, 4, 7])

@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 from house_rules import broken
 
-OWN_FUNCTIONS = "src/interplay/schema/custom.py"
+OWN_FUNCTIONS = "src/interplay/core/references.py"
 """Where the user's own functions are made of the text that a study holds: the one place that runs text."""
 ITSELF = ("tests/unit/house_rules.py", "tests/unit/test_security.py")
 SERVER = re.compile(r"(0\.0\.0\.0|--(host|bind|address)[= ]['\"]?(::|\*)|http\.server(?!.*--bind[= ]127\.0\.0\.1))")
@@ -123,9 +123,9 @@ def test_a_command_that_serves_to_the_network_is_found(command: str) -> None:
 def test_only_weights_and_tokenizers_are_downloaded_and_no_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from fnmatch import fnmatch
 
+    from interplay.core.execution import Run
+    from interplay.data.spec import SourceSpec
     from interplay.model import source
-    from interplay.schema.data import SourceSpec
-    from interplay.schema.run import Run
 
     asked: dict[str, list[str]] = {}
 

@@ -10,18 +10,17 @@ import pytest
 import report_study as toy
 import world
 
+from interplay.core import artifact
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.data import corpus
+from interplay.data.spec import CorpusSpec
 from interplay.evaluate import run as evaluate
 from interplay.evaluate import select
+from interplay.evaluate.spec import EvaluateSpec, SelectSpec
 from interplay.model import folder
-from interplay.schema.base import UserError
-from interplay.schema.data import CorpusSpec
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.run import Run
-from interplay.schema.select import SelectSpec
-from interplay.schema.train import PretrainSpec
-from interplay.store import artifact
 from interplay.train import lm
+from interplay.train.spec import PretrainSpec
 
 
 def trained(root: Path, **values: list[float]) -> Path:

@@ -8,20 +8,21 @@ from bios_cases import SMALL
 from pydantic import ValidationError
 from rl_cases import batch_of, now_of
 
-from interplay.rl.edits.table import after
-from interplay.rl.rewards.table import score
-from interplay.rollout.episodes.table import play
-from interplay.schema.bios import Bios
-from interplay.schema.environments import SelfSearch
-from interplay.schema.episode import EnvironmentEpisode
-from interplay.schema.reward import FormatReward
-from interplay.schema.rl import RLSpec
-from interplay.schema.verify import Verify
-from interplay.tasks import bios, self_search
-from interplay.tasks.bios.problem import Problem
+from interplay.rl.edits.edits import edits_after_advantage
+from interplay.rl.rewards.rewards import score_completions
+from interplay.rl.rewards.spec import FormatReward
+from interplay.rl.spec import RLSpec
+from interplay.rollout.episodes import play_episodes
+from interplay.rollout.spec import EnvironmentEpisode
+from interplay.tasks.bios import family as bios
+from interplay.tasks.bios.generate import Problem
+from interplay.tasks.bios.spec import Bios
 from interplay.tasks.bios.world import world
+from interplay.tasks.environments import self_search
+from interplay.tasks.environments.games import MARK
+from interplay.tasks.environments.spec import SelfSearch
 from interplay.tasks.facts import Fact
-from interplay.tasks.turns import MARK
+from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 
 TASK = SelfSearch(bios=Bios(**SMALL, level="by_heart"))
@@ -83,7 +84,7 @@ def test_verdicts_worked_by_hand(text: str, error: str, answer: bool) -> None:
 
 def test_a_reward_is_the_outcome_and_a_little_for_the_form_by_hand() -> None:
     texts = [GOLD, "\\boxed{Rom}", GOLD.replace("Rom}", "Ulm}"), "\\boxed{Ulm}"]
-    found = score(FormatReward(weight=0.2), [None] * 4, texts, [verdict(text) for text in texts])
+    found = score_completions(FormatReward(weight=0.2), [None] * 4, texts, [verdict(text) for text in texts])
     assert found.sequence == pytest.approx([1.0, 0.8, 0.2, 0.0])
     assert found.parts == {"outcome": [1.0, 1.0, 0.0, 0.0], "form": [1.0, 0.0, 1.0, 0.0]}
 
@@ -94,7 +95,7 @@ def test_what_is_written_as_found_bears_no_loss_by_hand() -> None:
     lengths = [len(text) + 1 for text in texts]
     batch = batch_of([1.0, 0.0], [0, 0], lengths, completions=texts)
     now = now_of(edits=[{"name": "information_mask"}], offsets=lambda tokens, text: list(range(len(tokens))))
-    kept, advantage, bears = after(batch, torch.ones(batch.tokens.shape), batch.mask(), now)
+    kept, advantage, bears = edits_after_advantage(batch, torch.ones(batch.tokens.shape), batch.mask(), now)
     read = ["".join(c for c, bear in zip(f"{text}$", row, strict=False) if bear) for text, row in zip(texts, bears, strict=True)]
     assert read == ["look(A)look(B)!$", "look(A)$"]
     assert (kept.row.tolist(), float(advantage.min())) == ([0, 1], 1.0)
@@ -116,12 +117,12 @@ def test_the_real_dictionary_takes_over_where_a_look_up_ends() -> None:
     given = cases.setting(says, [row])._replace(
         problem=lambda row: self_search.loads(row.graph), verify=lambda row, text: verdict(text)
     )
-    real = play(EnvironmentEpisode(stop=")"), given, cases.asked([row], 2))
+    real = play_episodes(EnvironmentEpisode(stop=")"), given, cases.asked([row], 2))
     assert real.transcripts == [GOLD.replace(")", f"){MARK}").replace("\n", f"\n{MARK}")] * 2
     assert real.turns is not None
     assert [turn.verdict for turn in real.turns[0]][-1] == verdict(GOLD)
     assert not real.rollouts.truncated.any()
-    own = play(EnvironmentEpisode(), given, cases.asked([row]))
+    own = play_episodes(EnvironmentEpisode(), given, cases.asked([row]))
     assert own.transcripts == ["look(Ada)Ada's boss is Cid.\nlook(Cid)\\boxed{Ulm}"], "nobody stops it"
     tokens = real.rollouts.tokens[0, : int(real.rollouts.lengths[0])].tolist()
     assert "".join(map(chr, tokens)) == f"{GOLD}$", "no end token stands in the context"
@@ -133,7 +134,9 @@ def test_the_real_dictionary_takes_over_where_a_look_up_ends() -> None:
 def test_a_turn_that_stops_at_the_limit_is_not_cut() -> None:
     row = cases.row("q?\n", "Rom", "self_search", self_search.dumps(PROBLEM))
     given = cases.setting(lambda text, sample: "look(Ada)" if "Ada" not in text else "$", [row])
-    found = play(EnvironmentEpisode(stop=")", max_turns=2), given._replace(problem=lambda row: PROBLEM), cases.asked([row]))
+    found = play_episodes(
+        EnvironmentEpisode(stop=")", max_turns=2), given._replace(problem=lambda row: PROBLEM), cases.asked([row])
+    )
     assert found.turns is not None
     assert len(found.turns[0]) == 2
 

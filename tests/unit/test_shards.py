@@ -8,13 +8,13 @@ import pytest
 from conftest import ROOT
 
 from interplay.cli import main
+from interplay.core.references import corpus_inputs, corpus_roles, without_shard
 from interplay.data import batches, packing
 from interplay.data.packing import Rows
-from interplay.report import ledger
-from interplay.report.collapse import picture
-from interplay.schema.data import ProblemsSpec
-from interplay.schema.roles import corpora, corpus_roles, without_shard
-from interplay.study.graph import plan_study
+from interplay.data.spec import ProblemsSpec
+from interplay.report.draw.collapse import picture
+from interplay.report.write import ledger
+from interplay.run.graph import plan_study
 from interplay.study.plan import Plan, Stage
 
 STUDY = """
@@ -93,14 +93,14 @@ def test_a_set_in_shards_is_so_many_sets_and_corpora_and_one_training_stage_that
     packed = of_kind(made, "corpus")
     assert [stage.deps["data.0"] for stage in packed] == [stage.digest for stage in found]
     (base,) = of_kind(made, "pretrain")
-    assert corpora(base.deps) == [stage.digest for stage in packed]
+    assert corpus_inputs(base.deps) == [stage.digest for stage in packed]
     assert "corpus" not in base.deps
 
 
 def test_without_shards_the_roles_are_those_of_old(root: Path) -> None:
     (base,) = of_kind(plan(root), "pretrain")
     assert {"corpus", "tokenizer", "validation"} == base.deps.keys()
-    assert corpora(base.deps) == [base.deps["corpus"]]
+    assert corpus_inputs(base.deps) == [base.deps["corpus"]]
 
 
 def test_a_set_that_grows_by_shards_keeps_those_that_it_has(root: Path) -> None:
@@ -202,4 +202,4 @@ def test_rows_are_counted_alike_however_many_are_counted_at_a_time(tmp_path: Pat
 
 def test_roles_of_corpora_keep_the_order_of_shards_beyond_ten() -> None:
     roles = {role: place for place, role in enumerate(corpus_roles(12))}
-    assert corpora({role: roles[role] for role in sorted(roles)}) == list(range(12))
+    assert corpus_inputs({role: roles[role] for role in sorted(roles)}) == list(range(12))

@@ -9,14 +9,14 @@ import pytest
 from command_line import interplay
 from conftest import ROOT, Laboratory
 
-from interplay.schema.digest import canonical
-from interplay.schema.kinds import KINDS
-from interplay.schema.leaves import ABSENT, departures, difference, leaves
-from interplay.schema.rl import RLSpec
-from interplay.store import state
-from interplay.study import catalog
-from interplay.study import state as state_of_plans
-from interplay.study.graph import plan_study
+from interplay.core import artifact
+from interplay.core.digest import canonical
+from interplay.kinds.identity import ABSENT, flat_leaves, leaf_differences, non_default_leaves
+from interplay.kinds.table import KINDS
+from interplay.results import catalog
+from interplay.results import state as state_of_plans
+from interplay.rl.spec import RLSpec
+from interplay.run.graph import plan_study
 
 LOCKS = sorted((ROOT / "configs/plans").glob("*.lock.json"))
 
@@ -63,27 +63,27 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
 def test_what_differs_from_the_defaults_is_enough_to_make_the_whole_spec_again(lock: Path) -> None:
     for stage in planned(*lock.name.removesuffix(".lock.json").split(".")):
         if stage["kind"] != "report":
-            said = departures(stage["kind"], stage["spec"])
+            said = non_default_leaves(stage["kind"], stage["spec"])
             assert canonical(KINDS[stage["kind"]].spec.model_validate(nested(said))) == stage["spec"], stage["label"]
 
 
 def test_a_value_at_its_default_is_not_told_and_one_beside_it_is() -> None:
     method = {"paper": "x", "loss": {"name": "clipped", "epsilon": 0.2, "beta": 0.1}}
     spec = canonical(RLSpec.model_validate({"method": method, "mix": [1.0], "steps": 4}))
-    assert departures("rl", spec) == {"method.paper": "x", "method.loss.beta": 0.1, "mix": [1.0], "steps": 4}
+    assert non_default_leaves("rl", spec) == {"method.paper": "x", "method.loss.beta": 0.1, "mix": [1.0], "steps": 4}
 
 
 def test_a_spec_that_the_schema_no_longer_knows_is_told_whole() -> None:
-    assert departures("rl", {"steps": 4, "gone": True}) == {"steps": 4, "gone": True}
-    assert departures("retired", {"a": {"b": 1}}) == {"a.b": 1}
+    assert non_default_leaves("rl", {"steps": 4, "gone": True}) == {"steps": 4, "gone": True}
+    assert non_default_leaves("retired", {"a": {"b": 1}}) == {"a.b": 1}
 
 
 def test_leaves_keep_lists_of_scalars_whole_and_number_others() -> None:
-    assert leaves({"a": [1, 2], "b": [{"c": 1}], "d": {}, "e": None}) == {"a": [1, 2], "b.0.c": 1, "d": {}, "e": None}
+    assert flat_leaves({"a": [1, 2], "b": [{"c": 1}], "d": {}, "e": None}) == {"a": [1, 2], "b.0.c": 1, "d": {}, "e": None}
 
 
 def test_a_difference_names_what_one_side_lacks() -> None:
-    assert difference({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"d": 2}}) == {"b.c": (2, ABSENT), "b.d": (ABSENT, 2)}
+    assert leaf_differences({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"d": 2}}) == {"b.c": (2, ABSENT), "b.d": (ABSENT, 2)}
 
 
 def test_a_stage_is_found_by_the_beginning_of_its_digest_or_by_its_path(
@@ -204,20 +204,20 @@ def test_a_failed_stage_tells_its_message_and_the_end_of_its_log(project: Path, 
 
 def test_the_state_of_a_stage_follows_what_lies_in_its_folder(tmp_path: Path) -> None:
     out = tmp_path / "rl" / "0123456789ab"
-    assert state.of(out).name == "missing"
+    assert artifact.state_of(out).name == "missing"
     out.mkdir(parents=True)
-    assert state.of(out).name == "new"
+    assert artifact.state_of(out).name == "new"
     (out / "telemetry.json").write_text("{}")
-    assert state.of(out) == ("unfinished", "stopped before its first save")
+    assert artifact.state_of(out) == ("unfinished", "stopped before its first save")
     (out / "resume").mkdir()
     (out / "resume/state.json").write_text('{"step": 12}')
-    assert state.of(out) == ("unfinished", "goes on from step 12")
+    assert artifact.state_of(out) == ("unfinished", "goes on from step 12")
     with open(out / "lease", "w") as lease:
         fcntl.flock(lease, fcntl.LOCK_EX)
-        assert state.of(out) == ("running", "step 12")
-    assert state.of(out).name == "unfinished"
+        assert artifact.state_of(out) == ("running", "step 12")
+    assert artifact.state_of(out).name == "unfinished"
     (out / "record.json").write_text("{}")
-    assert state.of(out) == ("done", "")
+    assert artifact.state_of(out) == ("done", "")
 
 
 def test_a_finished_stage_tells_metrics_cost_and_files(

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from interplay.core.artifact import write_json
+from interplay.core.execution import Run
+from interplay.core.model import PermanentError, UserError
 from interplay.data import curate, sets, tokenizer
-from interplay.data.steps.label import shares
-from interplay.schema.base import PermanentError, UserError
-from interplay.schema.curate import CurateSpec
-from interplay.schema.data import TokenizerSpec
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
-from interplay.store.artifact import write_json
-from interplay.tasks import op_dag
+from interplay.data.spec import TokenizerSpec
+from interplay.data.steps.sift import rank_shares
+from interplay.data.steps.spec import CurateSpec
+from interplay.tasks.op_dag import family as op_dag
 from interplay.tasks.op_dag.graph import Node, Problem
-from interplay.tasks.row import Row
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.verdict import Row
 
 GRAPH = op_dag.dumps(Problem("forward", 7, (Node("a", "", (), 3),), 1, (3,), (0,), (0,), (0, 0)))
 ROW = Row(0, 0, "b", 2, "forward", "a3?a|", "a3#3", "3", GRAPH, "00", "op_dag", "")
@@ -142,13 +142,13 @@ def test_quantiles_cut_the_rows_in_equal_parts_and_equal_values_stay_together(tm
     thirds = {"low": [0.0, 0.3333], "mid": [0.3333, 0.6667], "high": [0.6667, 1.0]}
     _, left = run(tmp_path, numbered(9), {"name": "label", "by": "op", "edges": "quantile", "bands": thirds})
     assert [row.band for row in left] == ["low"] * 3 + ["mid"] * 3 + ["high"] * 3
-    assert shares([5, 5, 5, 5]) == [0.5] * 4
+    assert rank_shares([5, 5, 5, 5]) == [0.5] * 4
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
 def test_a_quantile_place_is_the_share_of_smaller_values_and_half_of_the_equal_ones(values: list[int]) -> None:
     expected = [(sum(v < x for v in values) + sum(v == x for v in values) / 2) / len(values) for x in values]
-    assert shares(values) == pytest.approx(expected)
+    assert rank_shares(values) == pytest.approx(expected)
 
 
 def test_length_counts_tokens_of_what_it_is_told_to(tmp_path: Path) -> None:

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from interplay.schema import sources
-from interplay.schema.base import UserError
-from interplay.schema.data import TokenizerSpec
-from interplay.schema.kinds import KINDS
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
-from interplay.stage import run_stage
-from interplay.store.artifact import read_json, write_json
-from interplay.study import drift
+from interplay.core.artifact import read_json, write_json
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.data.spec import TokenizerSpec
+from interplay.kinds import sources
+from interplay.kinds.table import KINDS
+from interplay.results import state
+from interplay.run.stage import run_stage
 from interplay.study.plan import Stage
+from interplay.tasks.op_dag.spec import OpDag
 
 CODE = '''"""What it does."""
 import math
@@ -103,7 +103,7 @@ def test_the_files_of_a_module_are_those_that_its_imports_reach_late_ones_includ
 
 def test_every_module_that_a_stage_really_imports_is_among_the_files_of_its_kind() -> None:
     code = (
-        "import json, sys; from interplay.schema.kinds import KINDS; before = set(sys.modules); found = {}\n"
+        "import json, sys; from interplay.kinds.table import KINDS; before = set(sys.modules); found = {}\n"
         "import importlib\n"
         "importlib.import_module(KINDS[sys.argv[1]].function.partition(':')[0])\n"
         "print(json.dumps([m.__file__ for n, m in sys.modules.items() if n.startswith('interplay') and n not in before]))"
@@ -129,7 +129,7 @@ def test_finished_stages_are_listed_by_the_file_that_reads_otherwise_and_never_w
     made_by = {
         "same": now,
         "other": {**now, "data/tokenizer.py": "0" * 12},
-        "before a file joined": {name: d for name, d in now.items() if name != "tasks/table.py"},
+        "before a file joined": {name: d for name, d in now.items() if name != "tasks/families.py"},
         "with a file that is gone": {**now, "data/gone.py": "0" * 12},
         "silent": None,
     }
@@ -137,14 +137,14 @@ def test_finished_stages_are_listed_by_the_file_that_reads_otherwise_and_never_w
         out = tmp_path / "tokenizer" / name
         out.mkdir(parents=True)
         (out / "telemetry.json").write_text(json.dumps({"sources": noted} if noted else {}))
-    found = drift.drifted(tmp_path, [("tokenizer", name) for name in made_by])
+    found = state.drifted_stages(tmp_path, [("tokenizer", name) for name in made_by])
     assert found == {
         "data/gone.py": ["with a file that is gone"],
         "data/tokenizer.py": ["other"],
-        "tasks/table.py": ["before a file joined"],
+        "tasks/families.py": ["before a file joined"],
     }
-    assert drift.advisory({}) == []
-    assert "3 finished stages" in drift.advisory(found)[0]
+    assert state.drift_advisory({}) == []
+    assert "3 finished stages" in state.drift_advisory(found)[0]
 
 
 # -- the runner --------------------------------------------------------------------------------------------------------

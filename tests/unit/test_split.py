@@ -10,17 +10,17 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interplay.frames import read
-from interplay.schema.base import UserError
-from interplay.schema.cost import paper_tokens, rl_step_tokens
-from interplay.schema.digest import canonical
-from interplay.schema.match import spread
-from interplay.schema.rl import RLSpec
-from interplay.schema.study import BudgetSplit
-from interplay.schema.train import TrainSpec
-from interplay.study.graph import plan_study
+from interplay.api.frames import read
+from interplay.core.digest import canonical
+from interplay.core.model import UserError
+from interplay.kinds.cost import paper_tokens, rl_step_tokens
+from interplay.report.spec import budget_spread
+from interplay.rl.spec import RLSpec
+from interplay.run.graph import plan_study
 from interplay.study.plan import Plan
-from interplay.study.split import shares
+from interplay.study.resolve import budget_shares
+from interplay.study.spec import BudgetSplit
+from interplay.train.spec import TrainSpec
 
 STUDY = """
 defaults:
@@ -115,7 +115,7 @@ def test_a_step_is_charged_five_thirds_of_its_rollouts_at_the_cap() -> None:
 
 @given(st.integers(1, 10**12), st.decimals(0, 1, places=4).map(float))
 def test_the_two_shares_are_the_whole_budget(tokens: int, share: float) -> None:
-    mid, rl = shares(BudgetSplit(tokens=tokens, rl_share=share))
+    mid, rl = budget_shares(BudgetSplit(tokens=tokens, rl_share=share))
     assert mid + rl == tokens
     assert min(mid, rl) >= 0
     assert (rl == 0) == (share == 0)
@@ -173,10 +173,10 @@ def test_one_at_a_time_knows_the_splits_own_share(configs: Path) -> None:
 
 @given(share=st.sampled_from([0.1, 0.25, 0.4, 0.6, 0.75, 0.9]), tokens=st.integers(200_000, 400_000))
 def test_the_charges_of_a_split_lie_within_half_a_unit_of_each_share(share: float, tokens: int) -> None:
-    mid, rl = shares(BudgetSplit(tokens=tokens, rl_share=share))
+    mid, rl = budget_shares(BudgetSplit(tokens=tokens, rl_share=share))
     spent = [round(mid / 1024) * 1024, round(rl / STEP) * STEP]
     assert abs(sum(spent) - tokens) <= (1024 + STEP) / 2
-    assert spread({"split": sum(spent), "whole": tokens}) < 0.02
+    assert budget_spread({"split": sum(spent), "whole": tokens}) < 0.02
 
 
 def test_a_worked_out_length_that_is_the_controls_own_is_no_fault(configs: Path) -> None:

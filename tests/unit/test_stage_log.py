@@ -5,7 +5,7 @@ import io
 import sys
 from pathlib import Path
 
-from interplay import stage
+from interplay.run import stage
 
 
 def test_a_log_that_another_snakemake_removes_comes_back_with_all_of_its_text(tmp_path: Path) -> None:

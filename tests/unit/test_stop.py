@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from interplay.store import stop
+from interplay.core import stop
 
 
 @pytest.fixture(autouse=True)
 def ears() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in stop.SIGNALS}
-    stop.listen()
+    stop.install_handlers()
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -26,7 +26,7 @@ def test_outside_a_loop_that_saves_a_signal_stops_at_once(number: int) -> None:
 
 def loop(done: list[int], *numbers: int) -> None:
     """Five steps; the signals come in the second one."""
-    with stop.saving(minutes=60) as saves:
+    with stop.save_points(minutes=60) as saves:
         for step in range(1, 6):
             for number in numbers if step == 2 else ():
                 os.kill(os.getpid(), number)
@@ -51,20 +51,20 @@ def test_the_second_ctrl_c_stops_at_once() -> None:
 
 
 def test_a_loop_that_was_asked_in_its_last_step_ends_by_itself_and_a_later_signal_stops_what_follows() -> None:
-    with stop.saving(minutes=60):
+    with stop.save_points(minutes=60):
         os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(stop.StoppedError):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_without_a_signal_it_is_time_to_save_when_the_minutes_are_over() -> None:
-    with stop.saving(minutes=60) as rare, stop.saving(minutes=0) as always:
+    with stop.save_points(minutes=60) as rare, stop.save_points(minutes=0) as always:
         assert not rare.due()
         assert always.due()
         always.made("step 1 of 2")
 
 
 def test_once_the_work_is_done_a_signal_comes_too_late() -> None:
-    stop.deafen()
+    stop.ignore_signals()
     for number in stop.SIGNALS:
         os.kill(os.getpid(), number)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from interplay.schema.base import UserError
-from interplay.store import artifact, commit
-from interplay.store.metrics import Metrics, read
+from interplay.core import artifact
+from interplay.core.metrics import Metrics, read
+from interplay.core.model import UserError
 
 
 def finished(out: Path) -> Path:
@@ -51,7 +51,7 @@ def test_a_digest_may_be_shortened_while_it_names_one_stage(tmp_path: Path) -> N
 
 
 def test_the_lease_is_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from interplay.store.artifact import lease\nwith lease(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    code = "import sys, time; from pathlib import Path; from interplay.core.artifact import lease\nwith lease(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
@@ -103,15 +103,15 @@ def test_a_kept_checkpoint_is_addressed_as_digest_at_step_and_another_step_is_re
 
 def test_the_commit_is_that_of_the_folder_we_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert commit.current() == ""
+    assert artifact.current_commit() == ""
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
     (tmp_path / "file").write_text("one")
     for command in (["init", "-q"], ["add", "file"], ["commit", "-qm", "one"], ["tag", "v1"]):
         subprocess.run([*git, *command], check=True)
-    clean = commit.current()
+    clean = artifact.current_commit()
     (tmp_path / "file").write_text("two")
     assert len(clean) == 40
-    assert commit.current() == f"{clean}-dirty"
+    assert artifact.current_commit() == f"{clean}-dirty"
 
 
 def test_a_line_of_metrics_that_is_being_written_does_not_count_yet(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from key_order import meaning, reordered, reversed_maps
 from omegaconf import OmegaConf
 
-from interplay.schema.base import UserError
+from interplay.core.model import UserError
+from interplay.run.graph import Graph, plan_study
 from interplay.study import compose
 from interplay.study.arms import replaced
-from interplay.study.graph import Graph, plan_study
 from interplay.study.plan import Plan
 
 CONFIGS = ROOT / "configs"

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from interplay.rl.losses.table import MEMBERS
-from interplay.schema.base import UserError
-from interplay.schema.logged import UPDATE
-from interplay.study.graph import plan_study
+from interplay.core.model import UserError
+from interplay.kinds.table import UPDATE
+from interplay.rl.losses.losses import MEMBERS
+from interplay.run.graph import plan_study
 
 LAST = "test: {difference: strict_pass@1, band: hard, arm: rl_hard,"
 

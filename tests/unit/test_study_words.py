@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from interplay.schema.base import UserError
-from interplay.schema.data import ProblemsSpec, TokenizerSpec
-from interplay.study.graph import plan_study
+from interplay.core.model import UserError
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
+from interplay.run.graph import plan_study
 from interplay.study.plan import Plan, Stage
-from interplay.tasks.table import family
+from interplay.tasks.families import task_family
 
 CONFIGS = ROOT / "configs"
 STUDIES = ["atomic/composite", "taxonomy/recall"]
@@ -51,10 +51,10 @@ def test_one_tokenizer_of_words_covers_every_set_of_a_study(study: str, scale: s
     (tokenizer,) = of_kind(plan, "tokenizer")
     assert isinstance(tokenizer.spec, TokenizerSpec)
     assert (tokenizer.spec.algorithm, tokenizer.deps) == ("words", {})
-    known = {piece for task in (tokenizer.spec.task, *tokenizer.spec.others) for piece in family(task).vocabulary(task)}
+    known = {piece for task in (tokenizer.spec.task, *tokenizer.spec.others) for piece in task_family(task).vocabulary(task)}
     for stage in of_kind(plan, "problems"):
         assert isinstance(stage.spec, ProblemsSpec)
-        assert set(family(stage.spec.task).vocabulary(stage.spec.task)) <= known
+        assert set(task_family(stage.spec.task).vocabulary(stage.spec.task)) <= known
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop"])
@@ -66,7 +66,7 @@ def test_sets_of_facts_hold_every_fact_of_the_world(study: str, scale: str) -> N
         spec = stage.spec
         assert isinstance(spec, ProblemsSpec)
         if spec.split == "train" and spec.task.name != "op_dag" and spec.task.level in ("statement", "parametric"):
-            module = family(spec.task)
+            module = task_family(spec.task)
             facts = {module.structure(module.generate(spec.task, 0, index, 1)) for index in range(spec.size)}
             assert module.structure(module.generate(spec.task, 0, spec.size, 1)) in facts
             found += 1

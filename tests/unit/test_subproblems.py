@@ -12,26 +12,25 @@ from reform_cases import INTEGERS, TASK, row, rows
 from rl_cases import batch_of, now_of
 from tokenizers import Tokenizer
 
+from interplay.core.execution import Run
 from interplay.data import tokenizer as text
+from interplay.data.spec import TokenizerSpec
+from interplay.data.steps.context_spec import Subproblems
 from interplay.data.steps.decompose import parts
 from interplay.data.steps.step import Inputs, changed
+from interplay.rl.advantages.advantages import advantages
 from interplay.rl.advantages.group import EPSILON
-from interplay.rl.advantages.table import advantages
-from interplay.rl.batch import Batch, join, take
-from interplay.rl.rewards.table import score
-from interplay.rl.spans import WHOLE, Span, offsets, to_tokens
-from interplay.schema.advantage import SpanAdvantage
-from interplay.schema.data import TokenizerSpec
-from interplay.schema.op_dag import OpDag
-from interplay.schema.reward import SubproblemsReward
-from interplay.schema.rl import RLSpec
-from interplay.schema.run import Run
-from interplay.schema.steps.decompose import Subproblems
-from interplay.schema.verify import Verify
-from interplay.tasks import op_dag, subproblems
-from interplay.tasks.row import Row
-from interplay.tasks.subproblems.parts import blocks_of
-from interplay.tasks.verdict import Block, Verdict
+from interplay.rl.advantages.spec import SpanAdvantage
+from interplay.rl.batch import WHOLE, Batch, Span, join, offsets, take, to_tokens
+from interplay.rl.rewards.rewards import score_completions
+from interplay.rl.rewards.spec import SubproblemsReward
+from interplay.rl.spec import RLSpec
+from interplay.tasks import subproblems
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.spec import Verify
+from interplay.tasks.subproblems import blocks_of
+from interplay.tasks.verdict import Block, Row, Verdict
 
 LEAF_FIRST = TASK.model_copy(update={"trace": "leaf_first"})
 
@@ -156,8 +155,8 @@ def verdict_of(*right: bool, answer: bool = False) -> Verdict:
 
 def test_a_block_earns_only_behind_right_ones_when_the_prefix_is_corrected() -> None:
     problems, verdicts = [ONE] * 4, [verdict_of(*flags) for flags in [(1, 1, 0), (1, 0, 1), (0, 1, 1), ()]]
-    corrected = score(SubproblemsReward(), problems, [""] * 4, verdicts)
-    plain = score(SubproblemsReward(prefix_correction=False), problems, [""] * 4, verdicts)
+    corrected = score_completions(SubproblemsReward(), problems, [""] * 4, verdicts)
+    plain = score_completions(SubproblemsReward(prefix_correction=False), problems, [""] * 4, verdicts)
     values = lambda rewards: [[span.value for span in of_row] for of_row in rewards.spans]  # noqa: E731
     assert values(corrected) == [[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
     assert values(plain) == [[1, 1, 0], [1, 0, 1], [0, 1, 1], [0, 0, 0]]
@@ -167,7 +166,7 @@ def test_a_block_earns_only_behind_right_ones_when_the_prefix_is_corrected() -> 
 
 
 def test_a_plain_row_is_one_block_with_its_end_token() -> None:
-    rewards = score(SubproblemsReward(), [row(TASK, 4, 0)] * 2, ["", ""], [verdict_of(answer=True), verdict_of()])
+    rewards = score_completions(SubproblemsReward(), [row(TASK, 4, 0)] * 2, ["", ""], [verdict_of(answer=True), verdict_of()])
     assert rewards.spans == [[Span(0, WHOLE, 0, 1.0)], [Span(0, WHOLE, 0, 0.0)]]
     assert rewards.sequence == [1.0, 0.0]
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interplay.core.execution import Run
+from interplay.core.model import UserError, parse_model
 from interplay.data import problems, sets, tokenizer
-from interplay.schema.base import UserError, parse
-from interplay.schema.data import SPLITS, ProblemsSpec
-from interplay.schema.run import Run
-from interplay.schema.taxonomy import Taxonomy
-from interplay.schema.verify import Verify
-from interplay.tasks import taxonomy
+from interplay.data.spec import SPLITS, ProblemsSpec
 from interplay.tasks.facts import Fact
-from interplay.tasks.taxonomy.problem import tree
+from interplay.tasks.spec import Verify
+from interplay.tasks.taxonomy import family as taxonomy
+from interplay.tasks.taxonomy.family import tree
+from interplay.tasks.taxonomy.spec import Taxonomy
 
 CHAIN = taxonomy.Problem("recall", (Fact("Nomi", "is a", "Bela"), Fact("Bela", "is a", "Toru")))
 ONE, TWO, END = "Nomi is a Bela.", "Bela is a Toru.", "\\boxed{Toru}"
@@ -129,7 +129,7 @@ def test_statements_are_shared_and_share_no_key_with_questions() -> None:
 
 def test_another_process_makes_the_same_problems() -> None:
     code = (
-        "from interplay.schema.taxonomy import Taxonomy\nfrom interplay.tasks import taxonomy\n"
+        "from interplay.tasks.taxonomy.spec import Taxonomy\nfrom interplay.tasks.taxonomy import family as taxonomy\n"
         "problem = taxonomy.generate(Taxonomy(world=3), 1, 7, 4)\nprint(taxonomy.dumps(problem), taxonomy.structure(problem))\n"
     )
     run = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
@@ -139,6 +139,6 @@ def test_another_process_makes_the_same_problems() -> None:
 
 def test_a_tree_that_is_too_large_and_an_ancestor_above_the_root_are_refused_in_one_line() -> None:
     with pytest.raises(UserError, match="more than 100000 classes"):
-        parse(Taxonomy, {"depth": 40, "branching": 3}, "study.yaml: task")
+        parse_model(Taxonomy, {"depth": 40, "branching": 3}, "study.yaml: task")
     with pytest.raises(UserError, match=r"op 7 lies outside 1\.\.6"):
         taxonomy.generate(Taxonomy(depth=6), 0, 0, 7)

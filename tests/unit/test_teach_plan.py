@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from sift_study import STUDY, enter, plan, refusal
 
-from interplay.schema.cost import costs
-from interplay.schema.teach import TeachSpec
-from interplay.study.catalog import as_json
+from interplay.kinds.cost import costs
+from interplay.results.catalog import as_json
+from interplay.rl.teaching.spec import TeachSpec
 
 TEACHING = [
     ("  - /method@stages.rl.method: grpo\n", "  - /method@stages.rl.method: grpo\n  - /method@stages.soar.method: rloo\n"),

@@ -8,10 +8,9 @@ import pytest
 from command_line import interplay
 from lab import Lab, of_kind
 
-from interplay.schema.base import UserError
-from interplay.schema.terminal import visible
-from interplay.stage import main as stage_main
-from interplay.stage import run_stage
+from interplay.core.model import UserError, escape_control
+from interplay.run.stage import main as stage_main
+from interplay.run.stage import run_stage
 from interplay.study.plan import Stage
 
 HOSTILE = "fine\x1b[2J\x1b]0;pwned\x07 \x9b31m\r\u202eback\tend"
@@ -59,15 +58,15 @@ def evaluation(lab: Lab, digest: str, right: int, data: str) -> None:
 
 
 def test_what_a_terminal_obeys_is_written_out_and_lines_and_tabs_stay() -> None:
-    assert visible("a\x1b[2J\x07\n\tb") == "a\\x1b[2J\\x07\n\tb"
-    assert visible(HOSTILE) == SHOWN
-    assert visible("x = 3 × 4 – ‘größer’ 数 🙂") == "x = 3 × 4 – ‘größer’ 数 🙂"
+    assert escape_control("a\x1b[2J\x07\n\tb") == "a\\x1b[2J\\x07\n\tb"
+    assert escape_control(HOSTILE) == SHOWN
+    assert escape_control("x = 3 × 4 – ‘größer’ 数 🙂") == "x = 3 × 4 – ‘größer’ 数 🙂"
 
 
 def test_every_character_that_is_not_printed_is_written_out_so_that_any_stream_takes_it() -> None:
     orders = [chr(code) for code in (*range(32), *range(127, 160), 0x2028, 0x2029, *range(0xD800, 0xE000)) if code not in (9, 10)]
     for character in orders:
-        shown = visible(f"<{character}>")
+        shown = escape_control(f"<{character}>")
         assert shown.isascii()
         assert shown.isprintable()
         assert shown.startswith("<\\")
@@ -110,7 +109,7 @@ def test_labels_failures_and_logs_are_shown_and_not_obeyed(lab: Lab, capsys: pyt
     (lab.configs / "plans").rename(lab.configs / "elsewhere")
     code, said, _ = interplay(capsys, "show", rl.digest)
     assert code == 0
-    assert visible(label)[:20] in said
+    assert escape_control(label)[:20] in said
     assert clean(said)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interplay.tasks import text
+from interplay.tasks import verdict
 
 WORDS = st.lists(st.sampled_from(["Paris", "the", "of", "an", "Rome,", "no", "1986", "yes", "U.S.", "and", "é", "x"]), max_size=6)
 TEXTS = st.one_of(WORDS.map(" ".join), st.text(max_size=20))
@@ -48,46 +48,46 @@ def hotpot_f1(prediction: str, gold: str) -> float:
     ],
 )
 def test_normalisation_lowers_drops_punctuation_and_articles_and_squeezes(given_text: str, expected: str) -> None:
-    assert text.normalise(given_text) == expected
+    assert verdict.normalise(given_text) == expected
 
 
 @given(TEXTS)
 def test_normalisation_is_squads(answer: str) -> None:
-    assert text.normalise(answer) == squad(answer)
+    assert verdict.normalise(answer) == squad(answer)
 
 
 @given(TEXTS)
 def test_normalising_twice_changes_nothing_more(answer: str) -> None:
-    once = text.normalise(answer)
-    assert text.normalise(once) == once
+    once = verdict.normalise(answer)
+    assert verdict.normalise(once) == once
 
 
 @given(TEXTS, TEXTS)
 def test_f1_is_hotpotqas(prediction: str, gold: str) -> None:
-    assert text.f1(prediction, [gold]) == pytest.approx(hotpot_f1(prediction, gold))
+    assert verdict.f1(prediction, [gold]) == pytest.approx(hotpot_f1(prediction, gold))
 
 
 def test_f1_on_numbers_worked_by_hand() -> None:
-    assert text.f1("Barack Hussein Obama", ["Barack Obama"]) == pytest.approx(2 * (2 / 3) * 1 / (2 / 3 + 1))
-    assert text.f1("paris paris", ["Paris"]) == pytest.approx(2 * 0.5 * 1 / 1.5)
-    assert text.f1("no doubt", ["no"]) == 0
-    assert text.f1("", ["Paris"]) == 0
+    assert verdict.f1("Barack Hussein Obama", ["Barack Obama"]) == pytest.approx(2 * (2 / 3) * 1 / (2 / 3 + 1))
+    assert verdict.f1("paris paris", ["Paris"]) == pytest.approx(2 * 0.5 * 1 / 1.5)
+    assert verdict.f1("no doubt", ["no"]) == 0
+    assert verdict.f1("", ["Paris"]) == 0
 
 
 def test_the_best_of_several_golds_counts() -> None:
-    assert text.exact_match("NYC", ["New York City", "nyc"])
-    assert text.f1("york", ["Rome", "New York"]) == pytest.approx(2 / 3)
-    assert text.substring("Rome", ["Paris", "Rome"])
-    assert not text.exact_match("Rome", [])
-    assert text.f1("Rome", []) == 0
+    assert verdict.exact_match("NYC", ["New York City", "nyc"])
+    assert verdict.f1("york", ["Rome", "New York"]) == pytest.approx(2 / 3)
+    assert verdict.substring("Rome", ["Paris", "Rome"])
+    assert not verdict.exact_match("Rome", [])
+    assert verdict.f1("Rome", []) == 0
 
 
 @pytest.mark.parametrize("said", ["", " ", "the", "a", "An", ".", "!?", "the a an"])
 @pytest.mark.parametrize("gold", ["Paris", "The The", "yes"])
 def test_an_answer_that_normalises_to_nothing_never_scores(said: str, gold: str) -> None:
-    assert not text.exact_match(said, [gold])
-    assert not text.substring(said, [gold])
-    assert text.f1(said, [gold]) == 0
+    assert not verdict.exact_match(said, [gold])
+    assert not verdict.substring(said, [gold])
+    assert verdict.f1(said, [gold]) == 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_an_answer_that_normalises_to_nothing_never_scores(said: str, gold: str)
     ],
 )
 def test_the_guarded_substring_pays_what_it_should(said: str, gold: str, pays: bool) -> None:
-    assert text.substring(said, [gold]) is pays
+    assert verdict.substring(said, [gold]) is pays
 
 
 @given(
@@ -123,28 +123,28 @@ def test_the_guarded_substring_pays_what_it_should(said: str, gold: str, pays: b
 def test_no_list_of_four_options_or_more_contains_the_answer(options: list[str], data: st.DataObject) -> None:
     gold = data.draw(st.sampled_from(options))
     separator = data.draw(st.sampled_from([" ", ", ", " or ", "\n"]))
-    assert not text.substring(separator.join(options), [gold])
+    assert not verdict.substring(separator.join(options), [gold])
 
 
 @given(TEXTS, TEXTS)
 def test_the_guards_only_ever_refuse(said: str, gold: str) -> None:
-    if text.substring(said, [gold]):
-        assert text.substring_published(said, [gold])
+    if verdict.substring(said, [gold]):
+        assert verdict.substring_published(said, [gold])
 
 
 @given(TEXTS, TEXTS)
 def test_an_exact_match_scores_in_every_way(said: str, gold: str) -> None:
-    if text.exact_match(said, [gold]):
-        assert text.substring(said, [gold])
-        assert text.f1(said, [gold]) == 1
+    if verdict.exact_match(said, [gold]):
+        assert verdict.substring(said, [gold])
+        assert verdict.f1(said, [gold]) == 1
 
 
 @given(TEXTS, TEXTS)
 def test_the_published_substring_is_the_released_rule(said: str, gold: str) -> None:
-    assert text.substring_published(said, [gold]) == (squad(gold) in squad(said) or squad(said) in squad(gold))
+    assert verdict.substring_published(said, [gold]) == (squad(gold) in squad(said) or squad(said) in squad(gold))
 
 
 def test_the_published_substring_pays_what_the_guards_are_for() -> None:
     for said, gold in [("the", "Paris"), ("unknown", "no"), ("Paris London Rome Berlin", "Paris"), ("and", "Romeo and Juliet")]:
-        assert text.substring_published(said, [gold])
-        assert not text.substring(said, [gold])
+        assert verdict.substring_published(said, [gold])
+        assert not verdict.substring(said, [gold])

@@ -3,11 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.data import problems, sets, tokenizer
-from interplay.schema.base import UserError
-from interplay.schema.data import ProblemsSpec, TokenizerSpec
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
+from interplay.tasks.op_dag.spec import OpDag
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_bpe_without_data_and_a_folder_without_tokenizer_are_refused_in_one_line
 
 
 def test_special_tokens_are_read_as_hugging_face_writes_them(tmp_path: Path) -> None:
-    from interplay.store.artifact import write_json
+    from interplay.core.artifact import write_json
 
     tokenizer.save(tokenizer.characters("ab"), tmp_path)
     write_json(tmp_path / "tokenizer_config.json", {"eos_token": {"content": "<eos>", "special": True}, "pad_token": None})

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interplay.core.model import UserError
 from interplay.data import tokenizer
-from interplay.schema.base import UserError
 
 PIECES = ["Ada", "Adaba", "Bo", "'s boss is ", ". ", "?\n", "Who is ", "the boss of ", "\\boxed{", '{"', '": "', '"}.', "."]
 WORDS = tokenizer.words(PIECES)

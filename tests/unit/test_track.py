@@ -13,9 +13,9 @@ from mlflow import MlflowClient
 from tracking import dump, finish, finish_all, rows, steps, store_in, template
 
 from interplay.cli import main
-from interplay.schema.report import ReportSpec
-from interplay.store import artifact
-from interplay.track import describe, found, live, marker
+from interplay.core import artifact
+from interplay.report.spec import ReportSpec
+from interplay.track import describe, live, marker
 from interplay.track.mirror import DONE, Mirror
 from snakemake_logger_plugin_mlflow.events import Job
 
@@ -160,11 +160,11 @@ def test_steps_appear_while_a_stage_runs_and_none_twice_after_a_resume(lab: Lab,
     out = lab.start(stage)
     steps(out, 3)
     mirror = Mirror(plan, lab.results, uri)
-    run = mirror.stage(stage.digest, found.Found("RUNNING"))
+    run = mirror.stage(stage.digest, describe.Found("RUNNING"))
     assert [point.step for point in mirror.client.get_metric_history(run.info.run_id, "loss")] == [1, 2, 3]
     steps(out, 2)  # killed and resumed: the third step is made again
     later = Mirror(plan, lab.results, uri)
-    later.stage(stage.digest, found.Found("RUNNING"))
+    later.stage(stage.digest, describe.Found("RUNNING"))
     finish(lab, stage)
     later.stage(stage.digest)
     history = later.client.get_metric_history(run.info.run_id, "loss")
@@ -175,7 +175,7 @@ def test_steps_appear_while_a_stage_runs_and_none_twice_after_a_resume(lab: Lab,
 
 def test_a_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
-    assert found.steps(tmp_path) == [{"step": 1, "loss": 2.0}]
+    assert describe.steps(tmp_path) == [{"step": 1, "loss": 2.0}]
 
 
 def test_the_state_of_a_run_is_that_of_its_stage(lab: Lab, uri: str) -> None:
@@ -208,11 +208,11 @@ def test_a_failure_that_only_the_log_tells_is_a_failure_and_a_stop_by_signal_is_
         folder.mkdir(parents=True)
     (out / "telemetry.json").write_text("{}")
     log.write_text("a/rl/seed0 [rl 0]\nTraceback (most recent call last):\n  File\nValueError: no\n")
-    assert found.look(tmp_path / "results", "rl", "0") == ("FAILED", "ValueError: no")
+    assert describe.look_at_stage(tmp_path / "results", "rl", "0") == ("FAILED", "ValueError: no")
     log.write_text(log.read_text() + "a/rl/seed0 [rl 0]\ninterplay: stopped at step 3 of 9; goes on when started again\n")
-    assert found.look(tmp_path / "results", "rl", "0").status == "KILLED"
+    assert describe.look_at_stage(tmp_path / "results", "rl", "0").status == "KILLED"
     log.write_text(log.read_text() + "a/rl/seed0 [rl 0]\n4/9 steps, 1/s, 5 s left\n")
-    assert found.look(tmp_path / "results", "rl", "0").status == "KILLED"
+    assert describe.look_at_stage(tmp_path / "results", "rl", "0").status == "KILLED"
 
 
 def test_an_evaluation_leads_to_its_model_and_that_to_its_data(lab: Lab, uri: str) -> None:
@@ -264,14 +264,14 @@ def test_a_changed_plan_takes_over_the_runs_of_the_stages_it_keeps(lab: Lab, uri
 def test_what_is_mirrored_is_remembered_until_something_changes(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     finish_all(lab, plan)
-    assert not marker.settled(plan, lab.results, uri)
-    marker.settle(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
-    assert marker.settled(plan, lab.results, uri)
-    assert not marker.settled(plan, lab.results, "https://user:word@example.org")
+    assert not marker.is_mirrored(plan, lab.results, uri)
+    marker.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
+    assert marker.is_mirrored(plan, lab.results, uri)
+    assert not marker.is_mirrored(plan, lab.results, "https://user:word@example.org")
     assert "store.db" not in (lab.results / marker.NAME).read_text()
     [stage] = of_kind(plan, "pretrain")
     (lab.out(stage) / "record.json").unlink()
-    assert not marker.settled(plan, lab.results, uri)
+    assert not marker.is_mirrored(plan, lab.results, uri)
 
 
 def test_a_store_out_of_reach_costs_one_line_and_no_time(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,7 +289,7 @@ def test_a_store_out_of_reach_costs_one_line_and_no_time(lab: Lab, capsys: pytes
 def test_a_job_that_is_heard_of_after_the_end_does_not_leave_its_study_running(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     finish_all(lab, plan)
-    marker.settle(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
+    marker.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
     tracking = live.Live([plan], lab.results, uri)
     job = Job(1, "report", {"digest": plan.report}, 1, {}, [], None, submitted=1.0)
     tracking.update(job)
@@ -298,7 +298,7 @@ def test_a_job_that_is_heard_of_after_the_end_does_not_leave_its_study_running(l
     tracking.finish()
     tracking.update(job)
     assert {run.info.status for run in runs(mirror).values()} == {"FINISHED"}
-    assert marker.settled(plan, lab.results, uri)
+    assert marker.is_mirrored(plan, lab.results, uri)
 
 
 def test_what_a_killed_snakemake_left_running_is_closed_and_what_runs_is_followed(lab: Lab, uri: str) -> None:
@@ -306,7 +306,7 @@ def test_what_a_killed_snakemake_left_running_is_closed_and_what_runs_is_followe
     [stage] = of_kind(plan, "pretrain")
     gone, _ = of_kind(plan, "rl")
     for begun in (stage, gone):
-        Mirror(plan, lab.results, uri).stage(begun.digest, found.Found("RUNNING"))
+        Mirror(plan, lab.results, uri).stage(begun.digest, describe.Found("RUNNING"))
         (lab.start(begun) / "telemetry.json").write_text('{"attempts": 1}')
     tracking = live.Live([plan], lab.results, uri)
     with artifact.lease(lab.out(stage)):

@@ -13,19 +13,19 @@ import torch.nn.functional as F
 from conftest import BEHIND
 from logged_cases import unknown
 
+from interplay.core.artifact import read_json
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.model import PermanentError, UserError
 from interplay.data import batches, corpus, packing, problems, sets, tokenizer
-from interplay.model import folder, throughput
+from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
+from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.schema.base import PermanentError, UserError
-from interplay.schema.data import CorpusSpec, ProblemsSpec, TokenizerSpec
-from interplay.schema.model import Optimizer, Schedule, Shape
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
-from interplay.schema.train import PretrainSpec, SftSpec
-from interplay.store.artifact import read_json
-from interplay.store.metrics import read
-from interplay.train import lm, validation
+from interplay.model.spec import Optimizer, Schedule, Shape
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.train import lm, loss
 from interplay.train.loss import token_losses
+from interplay.train.spec import PretrainSpec, SftSpec
 
 SHAPE = Shape(
     hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=16, intermediate_size=48
@@ -127,8 +127,8 @@ def test_accumulating_gradients_changes_them_by_float_noise_only(inputs: dict[st
         losses.append(lm.backward(model, course, lm.laid_out(course, np.arange(8))))
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert course.rows_per_pass == 1
-    for gradient, loss in zip(gradients[1:], losses[1:], strict=True):
-        assert loss == pytest.approx(losses[0], rel=1e-6)
+    for gradient, value in zip(gradients[1:], losses[1:], strict=True):
+        assert value == pytest.approx(losses[0], rel=1e-6)
         assert (gradient - gradients[0]).abs().max() < 1e-6
 
 
@@ -162,9 +162,9 @@ def test_causal_packing_attends_across_the_problems_of_a_row(inputs: dict[str, P
 
 def test_loss_by_band_is_the_mean_over_the_bands_solution_tokens(inputs: dict[str, Path]) -> None:
     model, encoder = model_of(inputs), tokenizer.load(inputs["tokenizer"])
-    held_out = validation.load(inputs["validation"], inputs["tokenizer"])
+    held_out = loss.load_validation(inputs["validation"], inputs["tokenizer"])
     for pass_tokens in (10_000, 100):
-        found = validation.loss_by_band(model, held_out, pass_tokens, torch.float32, CPU)
+        found = loss.loss_by_band(model, held_out, pass_tokens, torch.float32, CPU)
         for band in ("id", "edge"):
             losses = []
             for row in sets.load(inputs["validation"]).to_pylist():
@@ -208,21 +208,21 @@ def test_a_batch_of_broken_rows_and_a_checkpoint_past_the_end_are_refused(inputs
 
 
 def test_matrix_parameters_count_a_tied_embedding_once_and_an_untied_one_as_the_head() -> None:
-    tied = throughput.matrix_parameters(Decoder(SHAPE, 50))
-    untied = throughput.matrix_parameters(Decoder(SHAPE.model_copy(update={"tie_word_embeddings": False}), 50))
+    tied = device.matrix_parameters(Decoder(SHAPE, 50))
+    untied = device.matrix_parameters(Decoder(SHAPE.model_copy(update={"tie_word_embeddings": False}), 50))
     # Per layer q 32x32, k and v 16x32, o 32x32, three of 48x32; and 50x32 of the head.
     assert tied == untied == 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32) + 50 * 32
 
 
 def test_six_operations_per_parameter_and_token_over_the_peak() -> None:
-    assert throughput.model_flops_utilisation(1_000_000, 20_000.0, 400e9) == pytest.approx(0.3)
+    assert device.model_flops_utilisation(1_000_000, 20_000.0, 400e9) == pytest.approx(0.3)
 
 
 STAGE = """
 import json, sys
 from pathlib import Path
-from interplay.schema.run import Run
-from interplay.schema.train import PretrainSpec
+from interplay.core.execution import Run
+from interplay.train.spec import PretrainSpec
 from interplay.train import lm
 spec, inputs, out = PretrainSpec(**json.loads(sys.argv[1])), json.loads(sys.argv[2]), Path(sys.argv[3])
 lm.run(spec, {role: Path(path) for role, path in inputs.items()}, out, Run(save_minutes=0))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from sift_study import STUDY, enter, named, plan, refusal
 
-from interplay.schema.cost import costs
-from interplay.study.catalog import as_json
+from interplay.kinds.cost import costs
+from interplay.results.catalog import as_json
 from interplay.study.plan import Plan
 
 PAIRS = [

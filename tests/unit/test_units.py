@@ -18,30 +18,29 @@ from reform_cases import INTEGERS, TASK, rows
 from rl_cases import batch_of, now_of
 from test_intervention import GOLD, NODES, PROBLEM, WHOLE
 
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.data import pool as pools
+from interplay.data.steps.context_spec import Units
+from interplay.data.steps.decompose import units
+from interplay.data.steps.spec import CurateSpec
 from interplay.data.steps.step import Inputs
-from interplay.data.steps.units import units
 from interplay.evaluate import run as evaluate
-from interplay.evaluate.units import with_caps
-from interplay.report import frame
-from interplay.rl.advantages.table import advantages
-from interplay.rl.shaping.table import shaped
-from interplay.schema import report
-from interplay.schema.base import UserError
-from interplay.schema.curate import CurateSpec
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.metric import SHARE, check_metric, lower_is_better, measure_of
-from interplay.schema.op_dag import OpDag
-from interplay.schema.rl import Method
-from interplay.schema.run import Run
-from interplay.schema.steps.decompose import Units
-from interplay.schema.verify import Verify
-from interplay.study.graph import plan_study
-from interplay.tasks import op_dag
-from interplay.tasks.op_dag import render
-from interplay.tasks.op_dag.spoil import slip
-from interplay.tasks.row import Row
-from interplay.tasks.units import last, split
+from interplay.evaluate.passk import with_caps
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.report import spec
+from interplay.report.metric_spec import SHARE, check_metric, lower_is_better, measure_of
+from interplay.report.stats import frame
+from interplay.rl.advantages.advantages import advantages
+from interplay.rl.rewards.shaping import shape_rewards
+from interplay.rl.spec import Method
+from interplay.run.graph import plan_study
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.corrupt import slip
+from interplay.tasks.op_dag.family import render
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row, last_unit, split_units
 
 SLIPPED = "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10"
 APART = Verify(separator="?")
@@ -108,11 +107,11 @@ def test_the_last_unit_is_the_gold_solution_and_those_before_it_err_or_repeat_it
         assert gold == before.solution
         assert replace(one, solution=before.solution, transforms=()) == before
         for attempt in attempts:
-            tried, wrong = tried + 1, not pools.judged(Verify(), before, attempt).answer
+            tried, wrong = tried + 1, not pools.judge_completions(Verify(), before, attempt).answer
             assert wrong or attempt == gold
             assert not wrong or set(attempt.rpartition("#")[2]) <= set("0123456789")
             erred += wrong
-        assert pools.judged(APART, one, one.solution).strict
+        assert pools.judge_completions(APART, one, one.solution).strict
     numbers = [len(one.solution.split("?")) for one in made.rows]
     assert made.counts == {
         **{f"units_{n}": numbers.count(n) for n in (1, 2, 3)},
@@ -165,9 +164,9 @@ def test_a_step_that_writes_from_the_gold_cannot_follow() -> None:
 
 
 def test_units_are_what_stands_between_separators() -> None:
-    assert split("a?b?", "?") == ["a", "b", ""]
-    assert split("a?b", "") == ["a?b"]
-    assert (last("a?b", "?"), last("a", "?"), last("a?", "?")) == ("b", "a", "")
+    assert split_units("a?b?", "?") == ["a", "b", ""]
+    assert split_units("a?b", "") == ["a?b"]
+    assert (last_unit("a?b", "?"), last_unit("a", "?"), last_unit("a?", "?")) == ("b", "a", "")
 
 
 @pytest.mark.parametrize(
@@ -182,12 +181,12 @@ def test_units_are_what_stands_between_separators() -> None:
     ],
 )
 def test_the_last_unit_is_judged(completion: str, strict: bool, answer: bool) -> None:
-    verdict = pools.judged(APART, row(), completion)
+    verdict = pools.judge_completions(APART, row(), completion)
     assert (verdict.strict, verdict.answer) == (strict, answer)
 
 
 def test_without_a_separator_a_completion_is_one_attempt() -> None:
-    assert not pools.judged(Verify(), row(), f"{GOLD}?{GOLD}").answer
+    assert not pools.judge_completions(Verify(), row(), f"{GOLD}?{GOLD}").answer
 
 
 # --- accuracy by cap ---
@@ -260,10 +259,10 @@ def test_reports_read_them_as_shares_and_units_as_a_number_by_hand() -> None:
 
 
 def test_a_claim_on_units_may_go_beyond_one_and_one_on_shares_may_not() -> None:
-    report.Test(value="units", band="id", arm="a", within=(1.2, 3.0))
-    report.Test(difference="units", band="id", arm="a", against="b", at_most=-1.5)
+    spec.Test(value="units", band="id", arm="a", within=(1.2, 3.0))
+    spec.Test(difference="units", band="id", arm="a", against="b", at_most=-1.5)
     with pytest.raises(ValidationError, match="fractions, not percent"):
-        report.Test(value="strict_cap@1", band="id", arm="a", within=(1.2, 3.0))
+        spec.Test(value="strict_cap@1", band="id", arm="a", within=(1.2, 3.0))
 
 
 def test_a_table_of_caps_that_no_evaluation_judges_is_refused_when_planned(tmp_path: Path) -> None:
@@ -282,7 +281,7 @@ def test_mind_pays_right_completions_less_for_every_further_attempt_by_hand() ->
     method = Method.model_validate(yaml.safe_load((ROOT / "configs/method/mind.yaml").read_text()))
     batch = batch_of([1, 1, 0, 0], [0] * 4, completions=["x#1", "x#2?y#1?y#1", "x#3?y#2", "x"])
     now = now_of(shaping=method.shaping)
-    paid = shaped(batch, now)
+    paid = shape_rewards(batch, now)
     assert paid.rewards.tolist() == pytest.approx([1.0, 0.8, 0.0, 0.0])
     # Mean 0.45, deviations 0.55, 0.35, -0.45, -0.45; their squares sum to 0.83, by n - 1 = 3 the deviation is 0.52599.
     expected = np.array([0.55, 0.35, -0.45, -0.45]) / np.sqrt(0.83 / 3)

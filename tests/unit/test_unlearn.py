@@ -12,19 +12,19 @@ from killed_stage import kill_once_saved
 from logged_cases import unknown
 from pydantic import ValidationError
 
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.model import UserError
 from interplay.data import corpus, packing
 from interplay.evaluate import nll
-from interplay.model import composed, folder
-from interplay.model.composed import Composed
+from interplay.model import folder, heads
+from interplay.model.heads import Composed
+from interplay.model.spec import TuneOptimizer
 from interplay.rollout.engine import engine
 from interplay.rollout.request import Request, Sampling
-from interplay.schema.base import UserError
-from interplay.schema.model import TuneOptimizer
-from interplay.schema.run import Run
-from interplay.schema.unlearn import UnlearnSpec
-from interplay.store.metrics import read
 from interplay.train import unlearn
-from interplay.train.forgetting import Pair, Said, blur, forget_objective, hamu, uniform_divergence
+from interplay.train.spec import UnlearnSpec
+from interplay.train.unlearn import Pair, Said, blur, forget_objective, hamu, uniform_divergence
 
 FAST = TuneOptimizer(learning_rate=3e-3)
 
@@ -228,7 +228,7 @@ def test_uld_leaves_a_pair_that_samples_and_scores_as_one(inputs: dict[str, Path
     assert not (tmp_path / "model").exists()
     gain, cost = (metrics[f"eval_{side}_loss"] - metrics[f"eval_{side}_loss_before"] for side in ("forget", "retain"))
     assert gain > cost
-    pair = composed.whole(tmp_path, torch.device("cpu"))
+    pair = heads.whole(tmp_path, torch.device("cpu"))
     assert isinstance(pair, Composed)
     assert pair.assistant.shape.num_hidden_layers == 1
     base = folder.load(inputs["init"] / "model").state_dict()
@@ -259,7 +259,7 @@ KILLED = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from interplay.schema.run import Run
+from interplay.core.execution import Run
 from interplay.train import unlearn
 from test_unlearn import spec_of
 roles = dict(line.split("=") for line in sys.argv[3:])

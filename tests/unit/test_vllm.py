@@ -17,15 +17,15 @@ import torch
 import world
 from conftest import wait_for
 
+from interplay.core import stop
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.model import folder
 from interplay.model.decoder import Decoder
+from interplay.model.spec import Optimizer
 from interplay.optim import optimizer
 from interplay.rollout.engine import Engine, Request, Rollouts, Sampling, closing, engine
-from interplay.rollout.uncertainty import Heat, Scale
-from interplay.schema.base import UserError
-from interplay.schema.model import Optimizer
-from interplay.schema.run import Run
-from interplay.store import stop
+from interplay.rollout.request import Heat, Scale
 
 pytestmark = pytest.mark.vllm
 SHAPE = world.SHAPE.model_copy(update={"head_dim": 32, "initializer_range": 0.12})
@@ -163,8 +163,8 @@ from pathlib import Path
 import torch
 from interplay.model import folder
 from interplay.rollout.engine import closing, engine
-from interplay.schema.run import Run
-from interplay.store import stop
+from interplay.core.execution import Run
+from interplay.core import stop
 stop.listen()
 path = Path(sys.argv[1])
 sampler = engine("vllm", folder.load(path), Run(engine_batch=8, engine_server=True), torch.float32, path)
@@ -243,7 +243,7 @@ def test_a_warning_of_the_time_limit_that_reaches_the_server_leaves_it_at_work(t
 def test_a_server_that_was_stopped_with_its_stage_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
     sampler = engine("vllm", folder.load(path), PLACES["server"], torch.float32, path)
-    monkeypatch.setattr(stop, "asked", lambda: True)
+    monkeypatch.setattr(stop, "stop_requested", lambda: True)
     os.killpg(sampler.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
     with closing(sampler), pytest.raises(stop.StoppedError, match="vLLM's server with it"):
         sampler.generate(requests(), sampling())

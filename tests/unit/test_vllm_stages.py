@@ -16,19 +16,19 @@ import torch
 import world
 from scipy.stats import binomtest
 
-from interplay import workers
+from interplay.core.execution import Run
+from interplay.core.metrics import read
+from interplay.core.model import Model
+from interplay.core.references import Custom
 from interplay.evaluate import run as evaluate
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
+from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
+from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.vllm.asking import Freshness
-from interplay.schema.base import Model
-from interplay.schema.custom import Custom
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.model import TuneOptimizer
-from interplay.schema.planner import FixedPlanner
-from interplay.schema.rl import Method, RLSpec
-from interplay.schema.run import Run
-from interplay.store.metrics import read
+from interplay.run import workers
 
 pytestmark = pytest.mark.vllm
 SHAPE = world.SHAPE.model_copy(update={"head_dim": 32, "initializer_range": 0.12})
@@ -78,8 +78,8 @@ RUNNER = """
 import json, sys
 from pathlib import Path
 from interplay.evaluate import run
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.run import Run
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.core.execution import Run
 spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
 run.run(EvaluateSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))
 """

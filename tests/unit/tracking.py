@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lab import Lab
 
-from interplay.store import artifact
+from interplay.core import artifact
 from interplay.study.plan import Plan, Stage
 
 BAND = {"strict_pass@1": 0.25, "strict_pass@8": 0.5, "answer_pass@1": 0.5, "n": 40, "errors": {"value": 0.75}}

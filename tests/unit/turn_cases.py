@@ -7,10 +7,9 @@ import torch
 
 from interplay.data.packing import Encoded
 from interplay.model.decoder import Decoder
-from interplay.rollout.episodes.play import Setting
+from interplay.rollout.play import Setting
 from interplay.rollout.request import Request, Rollouts, Sampling, join
-from interplay.tasks.row import Row
-from interplay.tasks.verdict import Verdict
+from interplay.tasks.verdict import Row, Verdict
 
 END = "$"
 """Stands for the end token."""

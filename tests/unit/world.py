@@ -3,14 +3,14 @@ out."""
 
 from pathlib import Path
 
+from interplay.core.artifact import write_json
+from interplay.core.digest import canonical
+from interplay.core.execution import Run
 from interplay.data import problems, tokenizer
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import folder
-from interplay.schema.data import ProblemsSpec, TokenizerSpec
-from interplay.schema.digest import canonical
-from interplay.schema.model import Shape
-from interplay.schema.op_dag import OpDag
-from interplay.schema.run import Run
-from interplay.store.artifact import write_json
+from interplay.model.spec import Shape
+from interplay.tasks.op_dag.spec import OpDag
 
 TASK = OpDag(modulus=5, operators="+", letters=10, distractors=(0, 1))
 SHAPE = Shape(

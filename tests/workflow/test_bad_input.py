@@ -102,7 +102,7 @@ def test_a_corrupted_payload_is_named_before_any_job_and_by_the_stage_that_would
     damaged = next(copy.folder.glob("results/evaluate/*/prompts.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-7])
     refused(copy.snakemake("study=quickstart", "scale=smoke"), "prompts.parquet", "corrupted")
-    refused(copy.run("python", "-m", "interplay.stage", "run", report.name), "prompts.parquet", "corrupted")
+    refused(copy.run("python", "-m", "interplay.run.stage", "run", report.name), "prompts.parquet", "corrupted")
     assert not (report / "record.json").exists()
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import BEHIND, Laboratory, below, kill_group, wait_for
 
-from interplay.store import artifact
+from interplay.core import artifact
 
 STUDY = """
 defaults:
@@ -108,7 +108,7 @@ def test_a_set_filtered_by_a_named_arm_is_killed_in_the_middle_and_made_again_wi
     for name in ("record.json", "problems.parquet", "keys.parquet"):
         (out / name).unlink()
     again = subprocess.run(
-        [*BEHIND, "python", "-m", "interplay.stage", "run", out.name], cwd=sifting.folder, env=sifting.env, check=False
+        [*BEHIND, "python", "-m", "interplay.run.stage", "run", out.name], cwd=sifting.folder, env=sifting.env, check=False
     )
     assert again.returncode == 0
     assert data_files(out) == first
@@ -120,7 +120,7 @@ def test_a_contaminated_set_stops_the_study_in_one_line_and_nothing_that_needs_i
     assert result.returncode != 0
     out = curated(sifting)
     stage = artifact.read_json(out / "stage.json")
-    direct = sifting.run("python", "-m", "interplay.stage", "run", out.name)
+    direct = sifting.run("python", "-m", "interplay.run.stage", "run", out.name)
     assert direct.returncode == 3
     said = direct.stderr.strip().splitlines()[-1]
     source = stage["deps"]["data.0"]

@@ -12,7 +12,7 @@ import pytest
 from conftest import BEHIND, Laboratory, saves, wait_for
 from test_resume import unfinish
 
-from interplay.store import artifact
+from interplay.core import artifact
 
 
 def weights(laboratory: Laboratory) -> int:
@@ -30,7 +30,7 @@ def copy_of(finished: Laboratory, folder: Path) -> Laboratory:
 
 def fails_in_one_line(copy: Laboratory, out: Path, says: str, limit: Callable[[], None] | None = None) -> None:
     """Run the stage into the full disk; the last save still stands and nothing else was left."""
-    command = ["python", "-m", "interplay.stage", "run", out.name, "--log", "log"]
+    command = ["python", "-m", "interplay.run.stage", "run", out.name, "--log", "log"]
     done = subprocess.run(
         command, cwd=copy.folder, env=copy.env, capture_output=True, text=True, timeout=300, check=False, preexec_fn=limit
     )
@@ -47,7 +47,7 @@ def fails_in_one_line(copy: Laboratory, out: Path, says: str, limit: Callable[[]
 def goes_on(finished: Laboratory, copy: Laboratory, out: Path) -> None:
     """From the save that stands to the bytes of a run that was never stopped."""
     saved = saves(out)
-    again = copy.run("python", "-m", "interplay.stage", "run", out.name)
+    again = copy.run("python", "-m", "interplay.run.stage", "run", out.name)
     assert again.returncode == 0, again.stderr
     assert f"going on from {saved}/" in again.stderr
     record = Path("results/pretrain") / out.name / "record.json"
@@ -86,7 +86,7 @@ def test_a_disk_too_small_for_a_corpus(finished: Laboratory, small_disk: Path) -
     out = unfinish(copy, "corpus")
     free = os.statvfs(small_disk)
     (small_disk / "ballast").write_bytes(bytes(free.f_bavail * free.f_frsize - (1 << 17)))
-    done = copy.run("python", "-m", "interplay.stage", "run", out.name)
+    done = copy.run("python", "-m", "interplay.run.stage", "run", out.name)
     lines = [line for line in done.stderr.splitlines() if line.startswith("interplay: ")]
     assert (done.returncode, len(lines)) == (1, 1), done.stderr
     assert f"{out.relative_to(copy.folder)}/" in lines[0]
@@ -98,7 +98,7 @@ def test_a_file_that_may_not_grow_as_large_as_a_save(finished: Laboratory, tmp_p
     copy = copy_of(finished, tmp_path / "laboratory")
     most = int(1.5 * weights(copy))
     out = unfinish(copy, "pretrain")
-    command = [*BEHIND, "python", "-m", "interplay.stage", "run", out.name]
+    command = [*BEHIND, "python", "-m", "interplay.run.stage", "run", out.name]
     while not saves(out):
         unfinish(copy, "pretrain")
         process = subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.DEVNULL)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Laboratory
 
-from interplay.reference import pipeline
+from tools.reference import pipeline
 
 SMOKE = ("study=quickstart", "scale=smoke")
 

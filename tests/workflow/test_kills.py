@@ -12,15 +12,14 @@ from pathlib import Path
 import pytest
 from conftest import BEHIND, Laboratory
 
-from interplay.schema.curate import CurateSpec
-from interplay.schema.kinds import KINDS
-from interplay.schema.run import Run
-from interplay.schema.select import SelectSpec
-from interplay.schema.train import MidtrainSpec, PretrainSpec, SftSpec
-from interplay.schema.unlearn import UnlearnSpec
-from interplay.store import artifact
-from interplay.store.stop import EXIT
+from interplay.core import artifact
+from interplay.core.execution import Run
+from interplay.core.stop import EXIT
+from interplay.data.steps.spec import CurateSpec
+from interplay.evaluate.spec import SelectSpec
+from interplay.kinds.table import KINDS
 from interplay.study.plan import Stage
+from interplay.train.spec import MidtrainSpec, PretrainSpec, SftSpec, UnlearnSpec
 
 MOMENTS = 10
 UNLIKE = {"stage.json", "telemetry.json", "lease", "state", "resume"}
@@ -66,7 +65,7 @@ def stage_of(copy: Laboratory, kind: str) -> Path:
         _, planned = first(copy, "pretrain")
         trained = PretrainSpec.model_validate({**planned["spec"], "checkpoints": [20, 40]})
         base = plan(copy, Stage.make("pretrain", trained, planned["deps"], how, "base"))
-        assert copy.run("python", "-m", "interplay.stage", "run", base.name).returncode == 0
+        assert copy.run("python", "-m", "interplay.run.stage", "run", base.name).returncode == 0
         spec = SelectSpec(by="eval_loss/id", mode="min", candidates=[20, 40])
         return plan(copy, Stage.make(kind, spec, {"init": base.name}, how, kind))
     digest, planned = first(copy, kind)
@@ -101,7 +100,7 @@ def tuning_stage(copy: Laboratory, kind: str, how: Run) -> Path:
     pairs = CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "preference_pairs", "chosen": "gold"}]})
     samples, _ = first(copy, "evaluate")
     made = plan(copy, Stage.make("curate", pairs, {"data.0": data, "samples.0.0.0": samples}, how, "pairs"))
-    assert copy.run("python", "-m", "interplay.stage", "run", made.name).returncode == 0
+    assert copy.run("python", "-m", "interplay.run.stage", "run", made.name).returncode == 0
     deps = {"init": base, "data.0": made.name, "validation": made.name}
     return plan(copy, Stage.make(kind, KINDS[kind].spec.model_validate({"mix": [1.0], **steps}), deps, how, kind))
 
@@ -121,7 +120,7 @@ def bytes_of(out: Path) -> dict[str, bytes]:
 
 
 def make(copy: Laboratory, out: Path, *before: str) -> subprocess.Popen[str]:
-    command = [*before, "python", "-m", "interplay.stage", "run", out.name, "--log", "log"]
+    command = [*before, "python", "-m", "interplay.run.stage", "run", out.name, "--log", "log"]
     return subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.PIPE, text=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Laboratory
 
-from interplay.store import artifact
+from interplay.core import artifact
 
 pytestmark = pytest.mark.slow
 CLIMB = ("study=climb", "scale=smoke")

@@ -21,7 +21,7 @@ def project(finished: Laboratory, tmp_path: Path) -> Laboratory:
     shutil.copytree(finished.folder / "results", copy.folder / "results", symlinks=True)
     shutil.copytree(ROOT / "src" / "interplay", copy.folder / "src" / "interplay", ignore=shutil.ignore_patterns("__pycache__"))
     copy.env["PYTHONPATH"] = str(copy.folder / "src")
-    result = copy.run("python", "-c", "import interplay.stage; print(interplay.stage.__file__)")
+    result = copy.run("python", "-c", "import interplay.run.stage; print(interplay.run.stage.__file__)")
     assert result.stdout.startswith(str(copy.folder)), result.stdout + result.stderr
     return copy
 
@@ -75,7 +75,7 @@ def test_a_comment_and_other_code_rerun_nothing_and_a_changed_default_reruns_its
     }
     assert jobs(project) == set()
 
-    changed(project, "schema/rl.py", r"(keep_rollouts: \w+) = 16", r"\1 = 8")
+    changed(project, "rl/spec.py", r"(keep_rollouts: \w+) = 16", r"\1 = 8")
     planned = plan(project)
     said = new(planned)
     assert sorted(said.values()) == ["evaluate", "evaluate", "report", "rl", "rl"]

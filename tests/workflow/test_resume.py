@@ -11,9 +11,9 @@ import psutil
 import pytest
 from conftest import BEHIND, Laboratory, below, saves, wait_for
 
-from interplay.schema.identity import rehashed
-from interplay.store.artifact import done, read_json
-from interplay.store.stop import EXIT
+from interplay.core.artifact import done, read_json
+from interplay.core.stop import EXIT
+from interplay.kinds.identity import rehashed
 
 
 def unfinish(laboratory: Laboratory, kind: str) -> Path:
@@ -35,7 +35,7 @@ def test_a_stage_that_is_killed_and_then_stopped_ends_with_the_same_bytes(
     subprocess.run(["cp", "-r", str(finished.folder / "results"), str(copy.folder)], check=True)
     whole = {p.name: p.read_bytes() for p in sorted(copy.folder.glob(f"results/{kind}/*"))[0].rglob("*") if p.is_file()}
     out = unfinish(copy, kind)
-    command = [*BEHIND, "python", "-m", "interplay.stage", "run", out.name, "--log", "log"]
+    command = [*BEHIND, "python", "-m", "interplay.run.stage", "run", out.name, "--log", "log"]
     reached = []
     for number, least in ((signal.SIGKILL, first), (signal.SIGTERM, second)):
         process = subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.DEVNULL)
@@ -84,7 +84,7 @@ def test_a_stopped_job_is_retried_by_snakemake_and_goes_on(finished: Laboratory,
     ]
     process = subprocess.Popen(command, cwd=copy.folder, env=copy.env, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: saves(out) >= 1)
-    for runner in below(process, "interplay.stage"):
+    for runner in below(process, "interplay.run.stage"):
         with contextlib.suppress(psutil.NoSuchProcess):
             runner.terminate()
     _, errors = process.communicate(timeout=300)
@@ -104,12 +104,12 @@ def test_a_loss_that_is_not_finite_is_one_line_and_is_not_retried(finished: Labo
     stage["digest"] = rehashed(stage)
     out = out.rename(out.with_name(stage["digest"]))
     (out / "stage.json").write_text(json.dumps(stage))
-    first = copy.run("python", "-m", "interplay.stage", "run", out.name)
+    first = copy.run("python", "-m", "interplay.run.stage", "run", out.name)
     lines = [line for line in first.stderr.splitlines() if line.startswith("interplay: ")]
     assert first.returncode == 3
     assert len(lines) == 1
     assert "step " in lines[0]
     assert "Traceback" not in first.stderr
-    again = copy.run("python", "-m", "interplay.stage", "run", out.name)
+    again = copy.run("python", "-m", "interplay.run.stage", "run", out.name)
     assert again.returncode == 3
     assert "steps," not in again.stderr

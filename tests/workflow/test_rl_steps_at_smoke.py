@@ -6,9 +6,9 @@ import pytest
 import rl_steps
 from conftest import ROOT, Laboratory
 
-from interplay.stage import run_stage
-from interplay.store import artifact
-from interplay.study.graph import plan_study
+from interplay.core import artifact
+from interplay.run.graph import plan_study
+from interplay.run.stage import run_stage
 
 QUICKSTART = "configs/study/quickstart.yaml"
 pytestmark = pytest.mark.workflow

@@ -21,7 +21,9 @@ def test_no_file_of_a_run_nor_of_its_export_holds_a_secret_of_the_environment(fi
         shutil.rmtree(finished.folder / "results" / kind)
     problems = next(finished.folder.glob("results/problems/*"))
     (problems / "record.json").unlink()
-    alone = finished.run("python", "-m", "interplay.stage", "run", problems.name, "--log", f"logs/problems/{problems.name}.log")
+    alone = finished.run(
+        "python", "-m", "interplay.run.stage", "run", problems.name, "--log", f"logs/problems/{problems.name}.log"
+    )
     assert alone.returncode == 0, alone.stderr
     again = finished.snakemake("study=quickstart", "scale=smoke")
     assert again.returncode == 0, again.stderr

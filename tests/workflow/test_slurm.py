@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import BEHIND, Laboratory, below, saves, untrained, wait_for
 
-from interplay.store import artifact
+from interplay.core import artifact
 
 pytestmark = pytest.mark.slow
 SILENT = "#!/bin/sh\nexit 0\n"
@@ -76,7 +76,7 @@ def test_what_slurm_tells_the_snakemake_of_the_job_step_alone_reaches_the_stage(
     finished: Laboratory, cluster: Laboratory, number: signal.Signals
 ) -> None:
     process, out, base = job(finished, cluster)
-    stages = below(process, "interplay.stage")
+    stages = below(process, "interplay.run.stage")
     step = [one for one in below(process, "snakemake") if one not in stages][-1]
     step.send_signal(number)
     stopped_with_a_save(process, cluster, out, base)
@@ -118,6 +118,6 @@ def stopped_with_a_save(process: "subprocess.Popen[str]", cluster: Laboratory, o
     _, errors = process.communicate(timeout=300)
     assert "interplay: stopped" in errors, errors
     assert not artifact.done(out)
-    again = cluster.run("python", "-m", "interplay.stage", "run", base.name)
+    again = cluster.run("python", "-m", "interplay.run.stage", "run", base.name)
     assert again.returncode == 0, again.stderr
     assert (out / "record.json").read_bytes() == (base / "record.json").read_bytes()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from conftest import Laboratory
 
-from interplay.schema.data import SourceSpec
-from interplay.schema.run import Run
+from interplay.core.execution import Run
+from interplay.data.spec import SourceSpec
 from interplay.study.plan import Stage
 
 
@@ -39,7 +39,7 @@ def test_a_model_that_changed_since_the_plan_is_refused(finished: Laboratory, la
     out = laboratory.folder / "results/source" / stage.digest
     out.mkdir(parents=True)
     (out / "stage.json").write_text(json.dumps(stage.as_json()))
-    result = laboratory.run("python", "-m", "interplay.stage", "run", out.name)
+    result = laboratory.run("python", "-m", "interplay.run.stage", "run", out.name)
     assert result.returncode == 2
     assert "plan the study again" in result.stderr
     assert not (out / "record.json").exists()

@@ -9,8 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from interplay.cli.common import Command, Help
-from interplay.schema.base import UserError, nearest, shown
-from interplay.schema.terminal import log_to_stderr
+from interplay.core.model import UserError, log_to_stderr, nearest_name, shorten_value
 
 LOG = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ class Program(Help, TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names. Raises UserError with the nearest name."""
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
-            raise UserError(f"{args[0]}: no such command{nearest(args[0], COMMANDS)}")
+            raise UserError(f"{args[0]}: no such command{nearest_name(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -139,9 +138,9 @@ def _usage_line(error: typer.TyperException, words: list[str]) -> str:
     name = ctx.command_path.removeprefix("interplay").strip() if ctx else words[0]
     option = getattr(error, "option_name", "")
     if option and ctx and option not in (known := [text for param in ctx.command.params for text in param.opts]):
-        return str(UserError(f"{name}: {option}: no such option{nearest(option, known)}"))
+        return str(UserError(f"{name}: {option}: no such option{nearest_name(option, known)}"))
     text = error.format_message()
     if isinstance(error, typer.BadParameter) and error.param is not None and error.__cause__ is not None:
         given = error.__cause__.errors()[0]["input"]  # type: ignore[attr-defined]
-        text = f"{error.param.opts[-1]} {shown(given)}: {error.message.removeprefix('Value error, ')}"
+        text = f"{error.param.opts[-1]} {shorten_value(given)}: {error.message.removeprefix('Value error, ')}"
     return str(UserError(f"{name}: {text.rstrip('.')}; see `interplay {name} --help`"))

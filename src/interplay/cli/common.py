@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from interplay.schema.terminal import say, visible
+from interplay.core.model import escape_control, print_visible
 
 if TYPE_CHECKING:
     from interplay.study.plan import Plan
 
-# What study, scale and stages are read with costs a second: each command imports it when it runs, so that help and the
-# completion of a word, which a shell waits for, do not.
 
 CONFIGS = Path("configs")
 RESULTS = Path("results")
@@ -158,16 +156,16 @@ def default_scale() -> str:
 
 def plan_of(study: str, scale: str | None) -> "Plan":
     """The plan of a study; at the scale of configs/config.yaml unless one is named."""
-    from interplay.study.graph import plan_study
+    from interplay.run.graph import plan_study
 
     return plan_study(CONFIGS, study, scale or default_scale())
 
 
 def find_elsewhere(plan: "Plan") -> str:
     """At which other scales there are results, with what to add to the command; empty where the plan has some, or no scale."""
-    from interplay.study import elsewhere
+    from interplay.results import state
 
-    return elsewhere.hint(CONFIGS, RESULTS, plan)
+    return state.other_scale_hint(CONFIGS, RESULTS, plan)
 
 
 def nothing_of(plan: "Plan", where: str) -> str:
@@ -193,15 +191,15 @@ def show_parts(*parts: str | Grid, apart: bool = False) -> None:
     between two."""
     for number, part in enumerate(parts):
         if apart and number:
-            say("")
+            print_visible("")
         if isinstance(part, str):
-            say(part)
+            print_visible(part)
         elif sys.stdout.isatty():
             _draw(part)
         else:
-            from interplay.report.plain import aligned
+            from interplay.report.write.plain import aligned
 
-            say("\n".join(aligned([part.head, *part.rows], 0, part.right)))
+            print_visible("\n".join(aligned([part.head, *part.rows], 0, part.right)))
 
 
 def _draw(grid: Grid) -> None:
@@ -216,5 +214,5 @@ def _draw(grid: Grid) -> None:
     for number, row in enumerate(grid.rows):
         if grid.total and number == len(grid.rows) - 1:
             table.add_section()
-        table.add_row(*(Text(visible(cell)) for cell in row))
+        table.add_row(*(Text(escape_control(cell)) for cell in row))
     Console().print(table)

@@ -21,11 +21,11 @@ from interplay.cli.common import (
     option,
     plan_of,
 )
-from interplay.schema.base import UserError
-from interplay.schema.terminal import say
+from interplay.core.model import UserError, print_visible
 
 if TYPE_CHECKING:
     from interplay.study.plan import Plan
+
 
 app = new_app()
 
@@ -49,9 +49,9 @@ def adopt_model(
 ) -> None:
     """Takes a model that was made elsewhere into the graph as a stage, so that studies can start from it. Its identity is the
     content of its files."""
-    from interplay import adopt
-    from interplay.report.units import quantity
-    from interplay.store import artifact
+    from interplay.api import adopt
+    from interplay.core import artifact
+    from interplay.core.model import quantity
 
     if study and not re.fullmatch(r"[\w-]+(/[\w-]+)*", study):
         raise UserError(f"--study = {study!r}: must be a file's name below {CONFIGS}/study, without .yaml")
@@ -59,17 +59,17 @@ def adopt_model(
         raise UserError(f"--stage = {stage!r}: must be a word, such as base")
     if (folder / "record.json").exists():
         made = adopt.artifacts(folder, RESULTS, inputs)
-        say(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, whole")
+        print_visible(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, whole")
         return
     is_gguf = folder.suffix == ".gguf" and folder.is_file()
     if not is_gguf and not (folder / "config.json").exists():
         raise UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
     checksum, out, made_now = (adopt.gguf if is_gguf else adopt.model)(folder, RESULTS, stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
-    say(f"{'adopted' if made_now else 'here already:'} {out}, {quantity(parameters)} parameters")
-    say(f"in {_study_file(study)}:\n")
-    say(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
-    say(f"arms:\n  {stage}: {{path: [{stage}]}}")
+    print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {quantity(parameters)} parameters")
+    print_visible(f"in {_study_file(study)}:\n")
+    print_visible(f"stages:\n  {stage}: {{kind: source, sha256: {checksum}}}")
+    print_visible(f"arms:\n  {stage}: {{path: [{stage}]}}")
 
 
 def _study_file(study: str | None) -> str:
@@ -101,14 +101,17 @@ def export_study(
     plan = plan_of(study, scale)
     if where := find_elsewhere(plan):
         raise UserError(nothing_of(plan, where))
-    from interplay.report import export, summary  # pandas and matplotlib: not for a mistyped study
+    from interplay.report.write import (
+        answers,
+        export,  # pandas and matplotlib: not for a mistyped study
+    )
 
     if output.suffix == ".json":
-        summary.write(plan, RESULTS, output)
-        say(f"export: {output}")
+        answers.write_summary(plan, RESULTS, output)
+        print_visible(f"export: {output}")
         return
     export.write(plan, CONFIGS, RESULTS, output)
-    say(f"export: {output / 'index.html'}")
+    print_visible(f"export: {output / 'index.html'}")
 
 
 track = new_app()
@@ -131,8 +134,8 @@ def sync_track(
     ] = None,
 ) -> None:
     """Replay records into an MLflow store; what is there already is left as it is. Then `mlflow ui` shows it."""
+    from interplay.run.graph import plan_study
     from interplay.study import compose
-    from interplay.study.graph import plan_study
 
     if bool(study) == every:
         raise UserError("track sync: name a study, or say --all")
@@ -146,7 +149,7 @@ def sync_track(
     failed = []
     for plan in plans:
         try:
-            say(_mirror_plan(plan, to))
+            print_visible(_mirror_plan(plan, to))
         except UserError as error:
             if not every:
                 raise
@@ -157,8 +160,8 @@ def sync_track(
 
 def _is_started(plan: "Plan") -> bool:
     """Whether a model or an evaluation of the study was made: data and tokenizers are shared between studies."""
-    from interplay.schema.kinds import SETS
-    from interplay.store import artifact
+    from interplay.core import artifact
+    from interplay.kinds.table import SETS
 
     own = [stage for stage in plan.stages.values() if stage.kind not in (*SETS, "corpus", "tokenizer", "source")]
     return any(artifact.done(artifact.folder(RESULTS, stage.kind, stage.digest)) for stage in own)
@@ -171,9 +174,9 @@ def _mirror_plan(plan: "Plan", to: str | None) -> str:
 
     uri, begun = store.uri_of(to), time.monotonic()
     try:
-        with marker.turn(RESULTS, uuid.uuid4().hex):
+        with marker.mirror_turn(RESULTS, uuid.uuid4().hex):
             states = Mirror(plan, RESULTS, uri).everything()
-            marker.settle(plan, RESULTS, uri, states)
+            marker.mark_mirrored(plan, RESULTS, uri, states)
     except Exception as error:
         raise UserError(f"track sync: {redact.reason(uri, error)}") from None
     found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))

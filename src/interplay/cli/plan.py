@@ -17,12 +17,12 @@ from interplay.cli.common import (
     plan_of,
     show_parts,
 )
-from interplay.schema.base import UserError
-from interplay.schema.terminal import say
+from interplay.core.model import UserError, print_visible
 
 if TYPE_CHECKING:
-    from interplay.study.overview import Overview
+    from interplay.results.overview import Overview
     from interplay.study.plan import Plan
+
 
 app = new_app()
 
@@ -63,15 +63,14 @@ def plan_stages(
     gpus: Annotated[str, option("--gpus", metavar="N,...", help="also how long it takes on so many GPUs")] = "",
     every: Annotated[bool, option("--all", help="every study at every scale")] = False,
     write: Annotated[bool, option("--write", help="write configs/plans/<study>.<scale>.lock.json")] = False,
-    check: Annotated[
-        bool, option("--check", help="fail when a lock is not what the configs say; name a field")
-    ] = False,
+    check: Annotated[bool, option("--check", help="fail when a lock is not what the configs say; name a field")] = False,
 ) -> None:
     """Expands a study into its stages and says which are new, which exist and which no study needs any more; how many tokens,
     FLOPs and hours the new ones take; and, for each new stage, which existing one is nearest and where it first differs.
     Nothing is run and nothing is written unless asked for."""
-    from interplay.study import compose, estimate
-    from interplay.study.graph import plan_study
+    from interplay.results import estimate
+    from interplay.run.graph import plan_study
+    from interplay.study import compose
 
     counts = _gpu_counts(gpus)
     if every:
@@ -87,14 +86,14 @@ def plan_stages(
         raise UserError(f"{path}: not what the configs say{f' ({why})' if why else ''}; run `make locks` and commit it")
     for plan in plans:
         if write and plan.write_lock(CONFIGS):
-            say(f"wrote {plan.lock_path(CONFIGS)}")
+            print_visible(f"wrote {plan.lock_path(CONFIGS)}")
     if every or check or write:
         return
     if against is not None:
         _show_differences(plans[0], against, full, as_json)
         return
     if specs:
-        say(plans[0].whole(), end="")
+        print_visible(plans[0].whole(), end="")
         return
     seen = _show_overview(plans[0], counts, full, stages, as_json)
     estimate.refuse(f"plan {study} at scale {plans[0].scale}", seen.estimate, max_gpu_hours, max_hours)
@@ -112,7 +111,7 @@ def _gpu_counts(text: str) -> list[int]:
 
 def _lock_difference(plan: "Plan") -> str:
     """How the plan differs from the lock in the working tree; empty where it does not, or there is none."""
-    from interplay.study import against
+    from interplay.results import against
 
     locked = against.of_working_tree(plan, CONFIGS, RESULTS)
     return against.summary(locked, plan) if locked else ""
@@ -120,27 +119,29 @@ def _lock_difference(plan: "Plan") -> str:
 
 def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) -> None:
     from interplay.cli import plan_text
-    from interplay.study import against
+    from interplay.results import against
 
     old = against.of_commit(plan, CONFIGS, RESULTS, revision)
     found = against.compare(old.stages, {digest: stage.as_json() for digest, stage in plan.stages.items()})
     listed = {**against.as_json(found), "lacking": old.lacking}
-    say(json.dumps(listed, indent=1) if as_json else plan_text.differences(found, old, full))
+    print_visible(json.dumps(listed, indent=1) if as_json else plan_text.differences(found, old, full))
 
 
 def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
     from interplay.cli import plan_text
-    from interplay.study import overview, schedule
+    from interplay.results import overview, schedule
 
     stale = _lock_difference(plan)
     seen = overview.look(plan, CONFIGS, RESULTS, full)
     on = [schedule.on_gpus(plan, seen.estimate, count) for count in counts]
     if as_json:
-        say(json.dumps({**overview.as_json(seen), "not_locked": stale, "on_gpus": [one._asdict() for one in on]}, indent=1))
+        print_visible(
+            json.dumps({**overview.as_json(seen), "not_locked": stale, "on_gpus": [one._asdict() for one in on]}, indent=1)
+        )
     else:
         show_parts(*plan_text.overview(seen, full, stages, stale), apart=True)
         for line in plan_text.schedules(on):
-            say(line)
+            print_visible(line)
     return seen
 
 
@@ -154,6 +155,6 @@ def calibrate_bands(
 ) -> None:
     """Measures the study's trained base on held-out problems per op and says where its edge lies: which ops it masters, which
     it sometimes solves and which it never does. The bands that follow can be pinned in the scale's file."""
-    from interplay.calibrate import calibrate
+    from interplay.api.calibrate import calibrate
 
-    say(calibrate(plan_of(study, scale), CONFIGS, RESULTS, prompts, max_op, write))
+    print_visible(calibrate(plan_of(study, scale), CONFIGS, RESULTS, prompts, max_op, write))

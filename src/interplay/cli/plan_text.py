@@ -4,15 +4,14 @@ import textwrap
 from collections import Counter
 
 from interplay.cli.common import Grid
-from interplay.report.plain import size
-from interplay.report.units import clock, quantity
-from interplay.schema.base import plural
-from interplay.study import cause, drift, estimate
-from interplay.study.against import Differences, Locked
-from interplay.study.cause import Cause, Change
-from interplay.study.overview import TO_DO, Overview
-from interplay.study.schedule import Schedule
-from interplay.study.state import FINISHED, KEPT
+from interplay.core.model import clock, plural, quantity
+from interplay.report.write.plain import size
+from interplay.results import cause, estimate, state
+from interplay.results.against import Differences, Locked
+from interplay.results.cause import Cause, Change
+from interplay.results.overview import TO_DO, Overview
+from interplay.results.schedule import Schedule
+from interplay.results.state import FINISHED, KEPT
 
 WIDTH = 100
 GROUPS = 12
@@ -29,7 +28,7 @@ def overview(seen: Overview, full: bool = False, stages: bool = False, stale: st
     parts = [_sums(seen), _in_the_way(seen)]
     if stages:
         parts.append(_stages(seen))
-    parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], drift.advisory(seen.drifted)]
+    parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], state.drift_advisory(seen.drifted)]
     return [_wrapped(_heading(seen)), _table(seen), *(_wrapped(part) for part in parts if part)]
 
 

@@ -22,15 +22,18 @@ from interplay.cli.common import (
     option,
     plan_of,
 )
-from interplay.schema.base import UserError
-from interplay.schema.metric import check_metric
-from interplay.schema.metric import names as metric_names
-from interplay.schema.terminal import say
+from interplay.core.model import UserError, print_visible
+from interplay.report.metric_spec import check_metric
+from interplay.report.metric_spec import names as metric_names
+
+if TYPE_CHECKING:
+    from interplay.study.plan import Plan
+
 
 LOG = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from interplay.schema.report import ReportSpec
+    from interplay.report.spec import ReportSpec
     from interplay.study.plan import Plan
 
 FORMATS = {".svg": "svg", ".mmd": "mermaid", ".md": "mermaid"}
@@ -43,30 +46,30 @@ app = new_app()
 def locate_report(study: Study, scale: Scale = None) -> None:
     """Names the page of a study's report. Where arms have failed or are not there yet, it renders what is there and says what
     is missing, and why."""
-    from interplay.store import artifact
+    from interplay.core import artifact
 
     plan = plan_of(study, scale)
     folder = artifact.folder(RESULTS, "report", plan.report)
     if not artifact.done(folder):
-        say(_render_partial(plan))
+        print_visible(_render_partial(plan))
         return
     if not (folder / "report.html").exists():
-        from interplay.report import page
+        from interplay.report.write import page
 
         stages = plan.stages[plan.report].deps.values()
         inputs = {digest: artifact.folder(RESULTS, plan.stages[digest].kind, digest) for digest in stages}
         page.again(cast("ReportSpec", plan.stages[plan.report].spec), inputs, folder)
-    say(f"report: {folder / 'report.html'}")
+    print_visible(f"report: {folder / 'report.html'}")
 
 
 def _render_partial(plan: "Plan") -> str:
     """The page of an unfinished study: it says that it is partial, and what is missing and why."""
-    from interplay.study.elsewhere import begun
-    from interplay.study.graph import Graph
+    from interplay.results.state import has_begun
+    from interplay.run.graph import Graph
 
-    if not begun(RESULTS, plan):
+    if not has_begun(RESULTS, plan):
         raise UserError(nothing_of(plan, find_elsewhere(plan)))
-    from interplay.hooks import partial_page
+    from interplay.run.hooks import partial_page
 
     return partial_page(Graph(RESULTS, [plan]), plan)
 
@@ -85,16 +88,16 @@ def explain_cell(
 ) -> None:
     """Prints the chain behind one cell of a table: the samples and their number, the seeds, the evaluation, the model, every
     stage that led to it and the data at its beginning."""
-    from interplay.report.asked import match
-    from interplay.report.explain import explain
-    from interplay.study.catalog import as_json, report_spec
+    from interplay.report.inspect.asked import match
+    from interplay.report.inspect.explain import explain
+    from interplay.results.catalog import as_json, report_spec
 
     plan = plan_of(study, scale)
     spec, stages = report_spec(plan), as_json(plan)
     asked = match(spec, stages, table, row, column, metric)
     if where := find_elsewhere(plan):
         LOG.warning("nothing of %s at scale %s yet; %s", plan.study, plan.scale, where)
-    say(explain(spec, plan.report, stages, RESULTS, asked, seed), end="")
+    print_visible(explain(spec, plan.report, stages, RESULTS, asked, seed), end="")
 
 
 @command(app, "show", examples="interplay show 3f2a  # the stage whose digest starts with 3f2a")
@@ -111,12 +114,12 @@ def show_stage(
 ) -> None:
     """Shows one stage: its kind and settings, what it depends on and who uses it, what it measured, and the time and place of
     its making."""
-    from interplay.report.show import card
-    from interplay.study import catalog
+    from interplay.report.inspect.card import card
+    from interplay.results import catalog
 
     known = catalog.read(CONFIGS, RESULTS)
     ref = catalog.resolve(stage, known, CONFIGS, scale or default_scale())
-    say(card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end="")
+    print_visible(card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end="")
 
 
 @command(
@@ -145,24 +148,24 @@ def draw_lineage(
 ) -> None:
     """Draws the graph behind a study or a stage, from the data on, as Mermaid text or as SVG. Stages that differ only in their
     seed are one box."""
-    from interplay.report.collapse import mermaid, picture
-    from interplay.report.diagram import svg
-    from interplay.store import artifact, state
-    from interplay.study.lineage import behind
+    from interplay.core import artifact
+    from interplay.report.draw.collapse import mermaid, picture
+    from interplay.report.draw.diagram import diagram_svg
+    from interplay.results.catalog import lineage_of
 
-    stages = behind(what, CONFIGS, RESULTS, scale or default_scale())
-    states = {digest: state.of(artifact.folder(RESULTS, stage["kind"], digest)).name for digest, stage in stages.items()}
+    stages = lineage_of(what, CONFIGS, RESULTS, scale or default_scale())
+    states = {digest: artifact.state_of(artifact.folder(RESULTS, stage["kind"], digest)).name for digest, stage in stages.items()}
     nodes, edges = picture(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
     chosen = form or (FORMATS.get(output.suffix, "mermaid") if output else "mermaid")
-    drawn = svg(nodes, edges, across) if chosen == "svg" else mermaid(nodes, edges)
+    drawn = diagram_svg(nodes, edges, across) if chosen == "svg" else mermaid(nodes, edges)
     if output is None:
-        say(drawn, end="")
+        print_visible(drawn, end="")
         return
     try:
         artifact.write_atomic(output, drawn.encode())
     except OSError as error:
         raise UserError(f"-o {output}: {error.strerror}; name a file in a folder that can be written") from None
-    say(f"wrote {output}: {len(stages)} stages in {len(nodes)} boxes")
+    print_visible(f"wrote {output}: {len(stages)} stages in {len(nodes)} boxes")
 
 
 @command(
@@ -186,9 +189,9 @@ def compare_sides(
 ) -> None:
     """Compares two stages or two arms: the settings that differ, the metrics of both with the difference paired by prompt and
     seed, and the items on which they disagree, with both completions."""
-    from interplay.report.compare import Side, compare, of_arm, of_stage
-    from interplay.study import catalog
-    from interplay.study.graph import plan_study
+    from interplay.report.inspect.compare import Side, compare, of_arm, of_stage
+    from interplay.results import catalog
+    from interplay.run.graph import plan_study
 
     at = scale or default_scale()
     try:
@@ -207,4 +210,4 @@ def compare_sides(
         return of_stage(name, catalog.resolve(name, known, CONFIGS, at).digest, known.stages)
 
     band = column.replace(" ", ":") if column else None
-    say(compare(side(a), side(b), known.stages, RESULTS, checked, band, count), end="")
+    print_visible(compare(side(a), side(b), known.stages, RESULTS, checked, band, count), end="")

@@ -26,8 +26,11 @@ from interplay.cli.common import (
     plan_of,
     show_parts,
 )
-from interplay.schema.base import PermanentError, UserError
-from interplay.schema.terminal import say
+from interplay.core.model import PermanentError, UserError, print_visible
+
+if TYPE_CHECKING:
+    from interplay.study.plan import Plan
+
 
 LOG = logging.getLogger(__name__)
 
@@ -79,7 +82,7 @@ def watch_study(
 def _look_once(plan: "Plan", elsewhere: str) -> tuple[Any, bool]:
     """A frame, with a word on results `elsewhere`, and whether all stages are done."""
     from interplay.cli.watch_frame import frame
-    from interplay.study import progress
+    from interplay.results import progress
 
     seen = progress.look(plan, RESULTS, LOGS)
     left, note = progress.time_left(plan, seen, RESULTS)
@@ -109,9 +112,9 @@ def debug_stage(
     """Makes one stage again in the foreground, in a scratch folder of its own: with all that it prints, and with the debugger
     when asked. The results of the project stay as they are. Exit code 1 when its bytes differ from the record or it fails, 3
     when trying again would not help."""
-    from interplay import debug
-    from interplay.store import artifact
-    from interplay.study import catalog
+    from interplay.api import debug
+    from interplay.core import artifact
+    from interplay.results import catalog
 
     known = catalog.read(CONFIGS, RESULTS)
     found = known.stages[catalog.resolve(stage, known, CONFIGS, default_scale()).digest]
@@ -133,21 +136,21 @@ def debug_stage(
         LOG.error("failed; what it wrote lies in %s", out)
         raise typer.Exit(failed)
     if steps is not None or not artifact.done(recorded):
-        say(f"made in {out}; {'a stage of its own' if steps is not None else 'no record'}, nothing to compare with")
+        print_visible(f"made in {out}; {'a stage of its own' if steps is not None else 'no record'}, nothing to compare with")
         return
     differing = debug.compared(out, recorded)
     if differing:
-        say("\n".join([f"made in {out}; differs from {recorded} in", *differing]))
+        print_visible("\n".join([f"made in {out}; differs from {recorded} in", *differing]))
         raise typer.Exit(1)
     count = len(artifact.record(out)["files"])
-    say(f"identical: {count} file{'' if count == 1 else 's'} and all metrics, as in {recorded}")
+    print_visible(f"identical: {count} file{'' if count == 1 else 's'} and all metrics, as in {recorded}")
     _remove_scratch(scratch, into)
 
 
 def _make_stage(out: Path, debugger: bool) -> int:
     """Run the stage in this process; returns its exit code. Raises UserError for what the user can mend, unless debugging; an
     error that was the cause of it, such as one in a function of the study's own, is shown with its place."""
-    from interplay.stage import run_stage
+    from interplay.run.stage import run_stage
 
     try:
         run_stage(out)
@@ -184,7 +187,7 @@ def report_efficiency(study: Study, scale: Scale = None) -> None:
     """Says for each kind of stage how much of the threads, memory and minutes that its `run` block reserves the finished ones
     used, how many attempts they took, and which values would fit where those are far off. It reads the stages' own
     telemetry, so it needs no accounting of a cluster. Time and threads are those of the last attempt."""
-    from interplay.study import efficiency
+    from interplay.results import efficiency
 
     plan = plan_of(study, scale)
     rows = []
@@ -197,4 +200,4 @@ def report_efficiency(study: Study, scale: Scale = None) -> None:
         show_parts(Grid(EFFICIENCY, rows, right=range(1, len(EFFICIENCY) - 1)))
         return
     where = find_elsewhere(plan)
-    say(f"no stage of {plan.study} at scale {plan.scale} has finished" + (f"; {where}" if where else ""))
+    print_visible(f"no stage of {plan.study} at scale {plan.scale} has finished" + (f"; {where}" if where else ""))

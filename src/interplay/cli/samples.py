@@ -3,8 +3,7 @@
 from typing import Annotated, Literal
 
 from interplay.cli.common import RESULTS, Grid, argument, command, new_app, option, show_parts
-from interplay.schema.base import UserError, shown
-from interplay.schema.terminal import say
+from interplay.core.model import UserError, print_visible, shorten_value
 
 NOVELTY = ("band", "right", "graphs", "copied", "nearest", "of other ops")
 LONGEST_INDEX = 15
@@ -35,14 +34,14 @@ def list_rollouts(
     of a prompt that are the same stand once."""
     from pyarrow import ArrowInvalid
 
-    from interplay.report.rollouts import shown as rollouts_text
-    from interplay.store import artifact
+    from interplay.core import artifact
+    from interplay.report.inspect.rollouts import show_rollouts as rollouts_text
 
     if failed and passed:
         raise UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
     folder = artifact.find(RESULTS, digest)
     try:
-        say(rollouts_text(folder, True if failed else False if passed else None, count, step), end="")
+        print_visible(rollouts_text(folder, True if failed else False if passed else None, count, step), end="")
     except ArrowInvalid as error:
         raise UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
 
@@ -65,9 +64,9 @@ def measure_novelty(
     """Compares the graphs that an evaluation's right solutions state, names left aside, with the gold graphs of a problem set
     of the same op: by band, how many are equal to one of the set (copied), and the mean similarity to the nearest, which
     is the Jaccard index of their nodes' colours. For the tasks op_dag and op_dag_prose."""
+    from interplay.core import artifact
     from interplay.data.novelty import by_band
-    from interplay.schema.kinds import SETS
-    from interplay.store import artifact
+    from interplay.kinds.table import SETS
 
     samples, problems = (artifact.find(RESULTS, name) for name in (digest, against))
     stage = artifact.read_json(samples / "stage.json")
@@ -103,12 +102,12 @@ def list_rows(
     """Prints rows of a problem set: number, band, op, form, and the curation steps that changed them. With --index one row
     whole: the set that it was first made in, what was done to it, and its text before and after. A row that a refusal
     names is written DIGEST:INDEX."""
-    from interplay.data.trace import listing, way
-    from interplay.store import artifact
+    from interplay.core import artifact
+    from interplay.results.trace import listing, way
 
     name, _, place = digest.partition(":")
     if place and (not place.isdecimal() or len(place) > LONGEST_INDEX or index is not None):
-        raise UserError(f"{shown(digest)}: must be DIGEST or DIGEST:INDEX, and --index with the former alone")
+        raise UserError(f"{shorten_value(digest)}: must be DIGEST or DIGEST:INDEX, and --index with the former alone")
     folder = artifact.find(RESULTS, name)
     one = int(place) if place else index
-    say(listing(folder, changed, count) if one is None else way(folder, one), end="")
+    print_visible(listing(folder, changed, count) if one is None else way(folder, one), end="")

@@ -21,12 +21,12 @@ from interplay.cli.common import (
     option,
     show_parts,
 )
-from interplay.schema.base import UserError, plural
-from interplay.schema.terminal import say
+from interplay.core.model import UserError, plural, print_visible
 
 if TYPE_CHECKING:
-    from interplay.study import garbage
+    from interplay.results import garbage
     from interplay.study.plan import Plan
+
 
 app = new_app()
 
@@ -50,20 +50,20 @@ def verify_files(
 ) -> None:
     """Checks that the files of finished stages are there and have the checksums of their records, that each record lies under
     the digest of its own content, and says which stages were made by sources that read otherwise now."""
-    from interplay.report.units import quantity
-    from interplay.store import verify
-    from interplay.store.metrics import Progress
-    from interplay.study import drift
+    from interplay.core import verify_artifact
+    from interplay.core.metrics import Progress
+    from interplay.core.model import quantity
+    from interplay.results import state
 
     folders, unfinished = _chosen_folders(what, scale)
-    checked = [verify.of_record(folder) for folder in folders]
+    checked = [verify_artifact.of_record(folder) for folder in folders]
     files = [file for record in checked for file in record.files]
     progress = Progress(len(files), "files")
-    damage = [wrong for record in checked for wrong in record.damage] + list(verify.damage(files, progress.update))
+    damage = [wrong for record in checked for wrong in record.damage] + list(verify_artifact.find_damage(files, progress.update))
     for wrong in damage:
-        say(wrong.line)
-    for line in drift.advisory(drift.drifted(RESULTS, [(folder.parent.name, folder.name) for folder in folders])):
-        say(textwrap.fill(line, 100))
+        print_visible(wrong.line)
+    for line in state.drift_advisory(state.drifted_stages(RESULTS, [(folder.parent.name, folder.name) for folder in folders])):
+        print_visible(textwrap.fill(line, 100))
     size = quantity(sum(file.size for file in files))
     whole = f"{plural(len(folders), 'finished stage')} ({plural(len(files), 'file')}, {size} bytes)"
     if damage:
@@ -72,14 +72,15 @@ def verify_files(
             f"verify: {stages} of {whole} not as recorded; `interplay store pull` restores what the remote has, and a stage "
             "whose folder is removed is made again"
         )
-    say(f"{whole}: all as recorded{f'; {unfinished} not finished' if unfinished else ''}")
+    print_visible(f"{whole}: all as recorded{f'; {unfinished} not finished' if unfinished else ''}")
 
 
 def _chosen_folders(what: str | None, scale: str | None) -> tuple[list[Path], int]:
     """Folders of the finished stages to check, and how many stages of the study are not finished."""
-    from interplay.store import artifact
-    from interplay.study import catalog, compose, state
-    from interplay.study.graph import plan_study
+    from interplay.core import artifact
+    from interplay.results import catalog, state
+    from interplay.run.graph import plan_study
+    from interplay.study import compose
 
     if what is None:
         folders = [artifact.folder(RESULTS, one.kind, digest) for digest, one in sorted(state.scan(RESULTS).items())]
@@ -124,30 +125,32 @@ def collect_garbage(
     """Lists, and when asked removes, results that nothing leads to: no lock in configs/plans, no by-name link of a study that
     has no lock yet, no run in flight. Also links, logs and benchmarks of stages that are gone. Without --delete nothing is
     touched."""
-    from interplay.study import garbage
+    from interplay.results import garbage
 
     found = garbage.find(CONFIGS, RESULTS, lock or [], older_than)
     show_parts(*_garbage_table(found))
     if full:
         for item in found.results:
-            say(f"{item.folder}  {item.state}, {item.days:.1f} days old")
+            print_visible(f"{item.folder}  {item.state}, {item.days:.1f} days old")
         for path in [*found.links, *found.logs, *found.leftovers]:
-            say(str(path))
+            print_visible(str(path))
     if not (found.results or found.links or found.logs or found.leftovers):
         leads = "a lock in configs/plans, a link in by-name/ of a study that has none, or a run in flight"
-        say(f"nothing to remove: {leads} leads to all there is")
+        print_visible(f"nothing to remove: {leads} leads to all there is")
     elif not delete:
-        say("nothing was touched; --delete removes it" + ("" if full else ", --full lists it"))
+        print_visible("nothing was touched; --delete removes it" + ("" if full else ", --full lists it"))
     else:
         kept = garbage.remove(found, RESULTS)
         for line in kept:
-            say(line)
-        say(f"removed {len(found.results) - len(kept)} results, {len(found.links)} links, {len(found.logs)} logs and benchmarks")
+            print_visible(line)
+        print_visible(
+            f"removed {len(found.results) - len(kept)} results, {len(found.links)} links, {len(found.logs)} logs and benchmarks"
+        )
 
 
 def _garbage_table(found: "garbage.Garbage") -> list[str | Grid]:
     """Numbers and sizes per kind, finished and not, and what else there is."""
-    from interplay.report.units import quantity
+    from interplay.core.model import quantity
 
     rows = []
     for kind in sorted({item.kind for item in found.results}):
@@ -195,9 +198,9 @@ def sync_store(
 ) -> None:
     """Moves payloads and records to the DVC remote or back. A clone with the small records alone can rebuild every table;
     weights and samples are fetched when something needs them."""
+    from interplay.results import payloads
+    from interplay.run.graph import plan_study
     from interplay.study import compose
-    from interplay.study.graph import plan_study
-    from interplay.track import payloads
 
     if not payloads.in_project():
         raise UserError(f"{Path.cwd()}: no git repository with DVC here; `git init && dvc init` make one")
@@ -207,8 +210,7 @@ def sync_store(
 
 
 def _push_stages(plans: "list[Plan]") -> None:
-    from interplay.study import kept
-    from interplay.track import payloads
+    from interplay.results import kept, payloads
 
     for plan in plans:
         kept.keep(RESULTS, plan)
@@ -218,13 +220,13 @@ def _push_stages(plans: "list[Plan]") -> None:
         launch = f"snakemake all --config study={plans[0].study} scale={plans[0].scale}"
         raise UserError(f"{RESULTS}: nothing finished yet; run `{launch}`")
     payloads.dvc("push", "--quiet", *pointers)
-    say(f"{len(new)} folders added and everything pushed" + (f"; commit {RESULTS}/*.dvc" if new else ""))
+    print_visible(f"{len(new)} folders added and everything pushed" + (f"; commit {RESULTS}/*.dvc" if new else ""))
 
 
 def _pull_stages(plans: "list[Plan]") -> None:
     """Everything, except that what no pointer lists stays where it is."""
-    from interplay.store import artifact
-    from interplay.track import payloads
+    from interplay.core import artifact
+    from interplay.results import payloads
 
     folders = _stage_folders(plans)
     wanted = [folder for folder in folders if not _is_whole(folder)]
@@ -233,29 +235,28 @@ def _pull_stages(plans: "list[Plan]") -> None:
     for folder in sorted(known):
         artifact.check(folder)
     here, nowhere = len(folders) - len(wanted), len(wanted) - len(known)
-    say(f"{count} files of {len(known)} stages pulled; {here} were here, {nowhere} are not stored")
+    print_visible(f"{count} files of {len(known)} stages pulled; {here} were here, {nowhere} are not stored")
 
 
 def _pull_records(plans: "list[Plan]") -> None:
-    from interplay.study import kept
-    from interplay.track import payloads
+    from interplay.results import kept, payloads
 
     count = payloads.fetch([RESULTS / payloads.STUDIES / kept.name(plan) for plan in plans])
     back = [kept.restore(RESULTS, plan.stages, payloads.kinds(RESULTS)) for plan in plans]
-    say(f"{count} files pulled, {sum(map(len, back))} records put in place; `snakemake all` makes the tables from them")
+    print_visible(f"{count} files pulled, {sum(map(len, back))} records put in place; `snakemake all` makes the tables from them")
 
 
 def _show_status(plans: "list[Plan]") -> None:
     """Whose stages these are, and one row a kind: stages of the plans, finished, here with all their files, and known to DVC."""
-    from interplay.schema.kinds import KINDS
-    from interplay.store import artifact
-    from interplay.track import payloads
+    from interplay.core import artifact
+    from interplay.kinds.table import KINDS
+    from interplay.results import payloads
 
     folders = _stage_folders(plans)
     known = payloads.stored(folders)
-    say(f"{', '.join(plan.study for plan in plans)} at scale {plans[0].scale}")
+    print_visible(f"{', '.join(plan.study for plan in plans)} at scale {plans[0].scale}")
     if where := "; ".join(f"{plan.study} {found}" for plan in plans if (found := find_elsewhere(plan))):
-        say(where)
+        print_visible(where)
     rows = []
     for kind in KINDS:
         if of_kind := [folder for folder in folders if folder.parent.name == kind]:
@@ -266,12 +267,12 @@ def _show_status(plans: "list[Plan]") -> None:
 
 def _stage_folders(plans: "list[Plan]") -> list[Path]:
     """Artifact folders of all stages, each once."""
-    from interplay.store import artifact
+    from interplay.core import artifact
 
     return list(dict.fromkeys(artifact.folder(RESULTS, s.kind, d) for plan in plans for d, s in plan.stages.items()))
 
 
 def _is_whole(folder: Path) -> bool:
-    from interplay.store import artifact
+    from interplay.core import artifact
 
     return artifact.done(folder) and not artifact.absent(folder)

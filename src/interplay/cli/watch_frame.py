@@ -8,8 +8,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from interplay.schema.terminal import visible
-from interplay.study.progress import STATES, Reached, Seen, counts
+from interplay.core.model import escape_control
+from interplay.results.progress import STATES, Reached, Seen, counts
 
 COLOURS = {"waiting": "dim", "running": "cyan", "stopped": "yellow", "failed": "red", "done": "green"}
 MOST_ROWS = 12
@@ -44,13 +44,13 @@ def duration(seconds: float) -> str:
 
 def _headline(title: str, seen: list[Seen], seconds_left: float | None, note: str) -> Text:
     done, running = (sum(one.state == state for one in seen) for state in ("done", "running"))
-    text = Text.assemble((visible(title), "bold"), f"  {done} of {len(seen)} stages done")
+    text = Text.assemble((escape_control(title), "bold"), f"  {done} of {len(seen)} stages done")
     if running:
         text.append(f", {running} running")
     if done < len(seen) and seconds_left is not None:
         text.append(f", about {duration(seconds_left)} left")
     text.append(f"  {time.strftime('%H:%M:%S')}", "dim")
-    return text.append(f"\n{visible(note)}", "dim") if note and done < len(seen) else text
+    return text.append(f"\n{escape_control(note)}", "dim") if note and done < len(seen) else text
 
 
 def _by_kind(table: Mapping[str, Mapping[str, int]]) -> Table:
@@ -77,12 +77,12 @@ def _running(seen: list[Seen]) -> Table:
     for one in seen[:MOST_ROWS]:
         reached = one.reached or Reached(None, "", None, "", None, {})
         grid.add_row(
-            Text(visible(one.stage.label)),
+            Text(escape_control(one.stage.label)),
             one.stage.digest,
-            Text(visible(_share(reached))),
-            Text(visible(f"{reached.rate:,.3g} {reached.unit}/s" if reached.rate else "")),
+            Text(escape_control(_share(reached))),
+            Text(escape_control(f"{reached.rate:,.3g} {reached.unit}/s" if reached.rate else "")),
             duration(reached.left) if reached.left is not None else "",
-            Text(visible(metrics(reached.values))),
+            Text(escape_control(metrics(reached.values))),
         )
     if len(seen) > MOST_ROWS:
         grid.add_row(f"and {len(seen) - MOST_ROWS} more", "", "", "", "", "")
@@ -105,8 +105,8 @@ def _halted(seen: list[Seen]) -> list[Text]:
     lines = [
         Text.assemble(
             (f"{one.state}  ", COLOURS[one.state]),
-            visible(f"{one.stage.label} [{one.stage.digest}]  "),
-            (visible(one.detail), "dim"),
+            escape_control(f"{one.stage.label} [{one.stage.digest}]  "),
+            (escape_control(one.detail), "dim"),
         )
         for one in sorted(seen, key=lambda one: STATES.index(one.state), reverse=True)[:MOST_ROWS]
     ]

@@ -1,14 +1,16 @@
 """The order of rows in training, and sequences as tensors."""
 
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from interplay.core.random import generator
 from interplay.data.packing import Rows, spans
-from interplay.store.generator import generator
 
 CHUNK = 1 << 14
 """Rows that are counted at a time."""
@@ -121,3 +123,28 @@ def bucket(lengths: list[int]) -> list[tuple[int, int]]:
             count, longest = 0, length
         count += 1
     return [*buckets, (count, longest)]
+
+
+# The next step's data are made while this step's are learnt from.
+
+
+T = TypeVar("T")
+
+
+class Ahead(Generic[T]):
+    """What `make` gives of each of the numbers up to `last`, asked for in order. Where the steps themselves leave the processor
+    free, as on a GPU, a thread makes the next one meanwhile."""
+
+    def __init__(self, make: Callable[[int], T], last: int, device: torch.device) -> None:
+        self.make, self.last = make, last
+        # Each thread has a current GPU of its own, at first number 0, whichever its process works on.
+        here = partial(torch.cuda.set_device, device)
+        self.pool = ThreadPoolExecutor(1, "ahead", initializer=here) if device.type == "cuda" else None
+        self.waiting: dict[int, Future[T]] = {}
+
+    def __call__(self, number: int) -> T:
+        """Of this number."""
+        made = self.waiting.pop(number).result() if number in self.waiting else self.make(number)
+        if self.pool and number < self.last:
+            self.waiting = {number + 1: self.pool.submit(self.make, number + 1)}
+        return made

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from tokenizers import Tokenizer
 
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.core.random import generator
 from interplay.data import packing, sets, tokenizer
 from interplay.data.packing import Encoded
-from interplay.schema.base import UserError
-from interplay.schema.data import CorpusSpec
-from interplay.schema.run import Run
-from interplay.store.generator import generator
-from interplay.tasks.row import UNFINISHED
-from interplay.tasks.turns import MARK
+from interplay.data.spec import CorpusSpec
+from interplay.tasks.environments.games import MARK
+from interplay.tasks.verdict import UNFINISHED
 
 
 def run(spec: CorpusSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def encode(data: Path, tokenizer_of: Path) -> Encoded:
 
 
 def turns(prompts: list[str], solutions: list[str], finished: np.ndarray, encoder: Tokenizer, eos: int) -> Encoded:
-    """Transcripts (tasks.turns) as tokens: each turn is a problem of its own, whose prompt is all that stands before it, end
+    """Transcripts (tasks.environments.games) as tokens: each turn is a problem of its own, whose prompt is all text before it, end
     tokens of earlier turns included, as an episode has it."""
     pieces = [[prompt, *solution.split(MARK)] for prompt, solution in zip(prompts, solutions, strict=True)]
     flat, sizes = tokenizer.encode_all(encoder, [piece for row in pieces for piece in row])

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from interplay.core.artifact import checksum
+from interplay.core.execution import Run
+from interplay.core.model import UserError, plural
+from interplay.core.random import stream_key
 from interplay.data import sets
-from interplay.data.formats.entry import Entry, ItemError
-from interplay.data.formats.table import FORMATS, Reader
-from interplay.schema.base import UserError, plural
-from interplay.schema.data import split_of
-from interplay.schema.dataset import DatasetSpec, Defects
-from interplay.schema.run import Run
-from interplay.store.artifact import checksum
-from interplay.store.random import key
-from interplay.tasks import multihop, qa
-from interplay.tasks.row import Row
+from interplay.data.formats import FORMATS, Reader
+from interplay.data.json_objects import Entry, ItemError
+from interplay.data.spec import DatasetSpec, Defects, split_of
+from interplay.tasks import qa
+from interplay.tasks.multihop import family as multihop
+from interplay.tasks.verdict import Row
 
 PUNCTUATION = re.compile(r"""[?"']|(?<!\d)!|(?<!\d),|,(?!\d{1,2}\b)""")
 """What a question may be spelt with or without: all but the comma of `(1,2)`, the mark of `5!`, and what else may be a sign."""
@@ -133,5 +133,5 @@ def chosen(spec: DatasetSpec, rows: list[Row], path: Path) -> list[Row]:
         raise UserError(
             f"{path}: size = {spec.size}: the file has {plural(len(mine), 'item')} {part}; ask for no more than it has"
         )
-    ordered = sorted(mine, key=lambda row: (key("dataset", spec.seed, row.key), row.graph))
+    ordered = sorted(mine, key=lambda row: (stream_key("dataset", spec.seed, row.key), row.graph))
     return ordered[: spec.size]

@@ -7,11 +7,12 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow.parquet as pq
 
+from interplay.core.model import UserError
 from interplay.data import sets
-from interplay.schema.base import UserError
-from interplay.tasks import op_dag, op_dag_prose
+from interplay.tasks.op_dag import family as op_dag
 from interplay.tasks.op_dag import novelty
-from interplay.tasks.op_dag_prose import stated as prose
+from interplay.tasks.op_dag_prose import family as op_dag_prose
+from interplay.tasks.op_dag_prose import read as prose
 
 
 class Surface(NamedTuple):
@@ -25,7 +26,7 @@ class Surface(NamedTuple):
 
 SURFACES = {
     "op_dag": Surface(op_dag.loads, novelty.gold, lambda text, problem: novelty.stated(text, problem.modulus)),
-    "op_dag_prose": Surface(op_dag_prose.loads, prose.gold, lambda text, problem: prose.stated(text)),
+    "op_dag_prose": Surface(op_dag_prose.loads, prose.gold_graph, lambda text, problem: prose.stated_graph(text)),
 }
 
 

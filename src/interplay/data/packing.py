@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.schema.base import UserError
+from interplay.core.model import UserError
 
 
 class Encoded(NamedTuple):

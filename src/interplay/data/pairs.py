@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interplay.core.model import UserError
+from interplay.core.random import generator
 from interplay.data import pool, sets, tokenizer
-from interplay.schema.base import UserError
-from interplay.store.generator import generator
-from interplay.tasks.row import UNFINISHED, Row
-from interplay.tasks.turns import MARK
+from interplay.tasks.environments.games import MARK
+from interplay.tasks.verdict import UNFINISHED, Row
 
 
 class Pairs(NamedTuple):
@@ -85,7 +85,7 @@ def encode(
     before = contexts or [[]] * len(rows)
     texts = [behind(row, seen) for row, seen in zip(rows, before, strict=True)]
     prompts = pool.encode_turns(encoder, texts, eos)
-    chosen, rejected = (pool.encode(encoder, [getattr(row, name) for row in rows]) for name in ("solution", "rejected"))
+    chosen, rejected = (pool.encode_texts(encoder, [getattr(row, name) for row in rows]) for name in ("solution", "rejected"))
     chosen = [ids + [eos] * (row.mode != UNFINISHED) for ids, row in zip(chosen, rows, strict=True)]
     rejected = [[*ids, eos] for ids in rejected]
     longest = max(len(p) + max(len(c), len(r)) for p, c, r in zip(prompts, chosen, rejected, strict=True))

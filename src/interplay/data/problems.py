@@ -1,7 +1,7 @@
 """Problem sets. The problem at (seed, index, op) is a pure function; a split owns a part of the space of structures.
 
 Place j of a set of n draws from its own stream of indices j, j + n, j + 2n, ... and takes the first problem that falls in the
-split (schema.data.SPLITS). Which of them repeat an earlier one is then decided in order of places, so the result does not depend
+split (data.spec.SPLITS). Which of them repeat an earlier one is then decided in order of places, so the result does not depend
 on how many processes did the work. A repeat (equal up to renaming and reordering) is replaced by the next problem of its stream;
 an op that has too few distinct problems may repeat after PATIENCE replacements in vain. Every gold answer is checked by a solver
 that reads nothing but the prompt."""
@@ -20,15 +20,15 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from interplay.core import references
+from interplay.core.execution import Run
+from interplay.core.metrics import Progress
+from interplay.core.model import UserError
+from interplay.core.random import generator
+from interplay.core.references import largest_remainder
 from interplay.data import sets
-from interplay.schema import custom
-from interplay.schema.base import UserError
-from interplay.schema.data import SPLITS, ProblemsSpec
-from interplay.schema.mix import largest_remainder
-from interplay.schema.run import Run
-from interplay.store.generator import generator
-from interplay.store.metrics import Progress
-from interplay.tasks.table import family, solved
+from interplay.data.spec import SPLITS, ProblemsSpec
+from interplay.tasks.families import solved, task_family
 
 PATIENCE = 20
 """Candidates in a row that repeat earlier ones before an op may keep repeats."""
@@ -145,7 +145,7 @@ def make(spec: ProblemsSpec, wanted: list[tuple[int, int]]) -> list[Made]:
     """For each (first index, op) the first problem of the stream that falls in the split.
 
     Raises UserError where the split holds none, and RuntimeError where solver and gold disagree."""
-    task, module, split = spec.task, family(spec.task), SPLITS[spec.split]
+    task, module, split = spec.task, task_family(spec.task), SPLITS[spec.split]
     made = []
     for first, op in wanted:
         for index in range(first, first + spec.size * TRIES * 100 // len(split), spec.size):
@@ -172,10 +172,10 @@ def _columns(places: list[Place], made: list[Made], name: str) -> pa.Table:
     return sets.table([indices, bands, ops, *rest, [name] * len(made), [""] * len(made), [()] * len(made)])
 
 
-def _transformed(rows: pa.Table, transform: custom.Custom) -> pa.Table:
+def _transformed(rows: pa.Table, transform: references.Custom) -> pa.Table:
     """The rows after the study's own function. Raises UserError when it fails, or returns something else than rows
     with these columns."""
-    result = custom.call(transform, custom.load(transform), rows.to_pylist())
+    result = references.call_custom(transform, references.load_custom(transform), rows.to_pylist())
     try:
         table = pa.Table.from_pylist(result, schema=sets.COLUMNS)
     except (TypeError, AttributeError, pa.ArrowException) as error:

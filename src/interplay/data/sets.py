@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from interplay.schema.base import UserError
-from interplay.schema.mix import largest_remainder
-from interplay.store.artifact import read_json
-from interplay.store.generator import generator
-from interplay.tasks.row import Row
+from interplay.core.artifact import read_json
+from interplay.core.model import UserError
+from interplay.core.random import generator
+from interplay.core.references import largest_remainder
+from interplay.tasks.verdict import Row
 
 COLUMNS = pa.schema(
     [
@@ -31,7 +31,7 @@ COLUMNS = pa.schema(
         ("transforms", pa.list_(pa.string())),
     ]
 )
-"""One row per problem (tasks.row.Row). `origin`: empty where the row was first made in this very set."""
+"""One row per problem (tasks.verdict.Row). `origin`: empty where the row was first made in this very set."""
 REJECTED = pa.field("rejected", pa.string())
 RATER = pa.field("rater", pa.string())
 FURTHER = (REJECTED, RATER)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from interplay.core.artifact import read_json, write_json
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.data import sets
-from interplay.schema.base import UserError
-from interplay.schema.data import TokenizerSpec
-from interplay.schema.run import Run
-from interplay.store.artifact import read_json, write_json
-from interplay.tasks.table import family
+from interplay.data.spec import TokenizerSpec
+from interplay.tasks.families import task_family
 
 PAD, EOS = "<pad>", "<eos>"
 
@@ -31,9 +31,9 @@ def run(spec: TokenizerSpec, inputs: dict[str, Path], out: Path, how: Run) -> di
     trained on the `data.<i>` problems."""
     tasks = [spec.task, *spec.others]
     if spec.algorithm == "characters":
-        tokenizer = characters("".join(dict.fromkeys("".join(family(task).alphabet(task) for task in tasks))))
+        tokenizer = characters("".join(dict.fromkeys("".join(task_family(task).alphabet(task) for task in tasks))))
     elif spec.algorithm == "words":
-        tokenizer = words([piece for task in tasks for piece in family(task).vocabulary(task)])
+        tokenizer = words([piece for task in tasks for piece in task_family(task).vocabulary(task)])
     else:
         folders = [path for role, path in sorted(inputs.items()) if role.startswith("data")]
         if not folders:

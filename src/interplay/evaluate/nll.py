@@ -6,22 +6,23 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.data import corpus, packing, sets
 from interplay.data.packing import Encoded
-from interplay.model.composed import Composed, whole
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.model import device
 from interplay.model.decoder import Decoder
-from interplay.model.device import device
-from interplay.optim import memory, ranks
-from interplay.schema.base import UserError
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.run import Run
+from interplay.model.device import pick_device
+from interplay.model.heads import Composed, whole
+from interplay.optim import collectives
 
 
 def of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
     """For each problem of a set, in its order, the mean negative log-likelihood per token (P,) float64 of its gold solution after
     its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
     solution has no token. The same in every process of the stage. Raises PermanentError where a pass does not fit into memory."""
-    decoder = whole(model, device(how))
+    decoder = whole(model, pick_device(how))
     encoded = corpus.encode(data, model)
     if len(encoded.lengths) != sets.load(data, ["index"]).num_rows:
         raise UserError(
@@ -39,10 +40,10 @@ def per_problem(decoder: Decoder | Composed, problems: Encoded, pass_tokens: int
     def attempt(tokens: int) -> None:
         _means(decoder, packing.select(problems, _passes(order, problems.lengths, tokens)[-1]), dtype)
 
-    with memory.enough("micro_batch_tokens", pass_tokens, attempt):
-        for chosen in ranks.mine(_passes(order, problems.lengths, pass_tokens)):
+    with device.enough("micro_batch_tokens", pass_tokens, attempt):
+        for chosen in collectives.shard_round_robin(_passes(order, problems.lengths, pass_tokens)):
             found[chosen] = _means(decoder, packing.select(problems, chosen), dtype)
-    return ranks.add_up(torch.from_numpy(found)).numpy()
+    return collectives.all_reduce_sum(torch.from_numpy(found)).numpy()
 
 
 def _passes(order: np.ndarray, lengths: np.ndarray, pass_tokens: int) -> list[np.ndarray]:

@@ -1,15 +1,20 @@
-"""From samples to numbers: pass@k, scores, baselines, error classes. P problems, n samples each."""
+"""From samples to numbers: pass@k, scores, baselines, error classes, and completions of several units."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from interplay.data.pool import Row
-from interplay.store.metrics import round_significant
-from interplay.tasks.score import pass_at_k
-from interplay.tasks.table import judge
+from interplay.core.metrics import round_significant
+from interplay.data import pool as pools
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.report.metric_spec import UNITS
+from interplay.tasks.families import judge_family
+from interplay.tasks.verdict import Row, pass_at_k, split_units
+
+# From samples to numbers: pass@k, scores, baselines, error classes. P problems, n samples each.
 
 
 class Samples(NamedTuple):
@@ -56,7 +61,7 @@ def trivial(rows: Sequence[Row]) -> np.ndarray:
     there is; NaN for families without one."""
     found = []
     for row in rows:
-        family = judge(row.family)
+        family = judge_family(row.family)
         found.append(family.baseline(family.loads(row.graph)) if hasattr(family, "baseline") else np.nan)
     return np.array(found, dtype=float)
 
@@ -101,3 +106,37 @@ def cell(samples: Samples, baselines: Baselines, chosen: np.ndarray) -> dict[str
     values["truncated"] = round_significant(samples.truncated[chosen].mean())
     values["length"] = round_significant(samples.length[chosen].mean())
     return values
+
+
+# Samples of several units, judged as if they had been stopped after the first, the second, and so on (MinD, arXiv:2505.19788).
+# A sample is drawn from left to right, so what stands before the end of a unit is what stopping there would have left.
+
+
+def with_caps(table: pa.Table, rows: Sequence[Row], completions: Sequence[str], spec: EvaluateSpec) -> pa.Table:
+    """The rows of `samples.parquet` with their number of units, and for each cap whether the last unit up to it is strictly
+    right, and has the right answer; a sample that ended before keeps its last one."""
+    units = [split_units(text, spec.verify.separator) for text in completions]
+    judged = [
+        [pools.judge_completions(spec.verify, row, unit) for unit in each[: spec.unit_caps]]
+        for row, each in zip(rows, units, strict=True)
+    ]
+    table = table.append_column(UNITS, pa.array([len(each) for each in units], pa.int32()))
+    for cap in range(1, spec.unit_caps + 1):
+        stopped = [each[min(cap, len(each)) - 1] for each in judged]
+        for kind in ("strict", "answer"):
+            right = [bool(getattr(verdict, kind)) for verdict in stopped]
+            table = table.append_column(f"{kind}_cap@{cap}", pa.array(right, pa.bool_()))
+    return table
+
+
+def of_samples(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
+    """Metric -> (P,n) of the columns of `with_caps`; empty where they are not there."""
+    names = [name for name in table.column_names if name == UNITS or "_cap@" in name]
+    return {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
+
+
+def count_caps(prompts: pa.Table, told: Mapping[str, np.ndarray]) -> pa.Table:
+    """`prompts.parquet` with the sum over samples of each."""
+    for name, values in told.items():
+        prompts = prompts.append_column(name, pa.array(values.sum(axis=1), pa.int64()))
+    return prompts

@@ -12,24 +12,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from interplay.core import execution, stop
+from interplay.core.execution import Run
+from interplay.core.metrics import Progress, telemetry
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
-from interplay.evaluate import nll, shards, units
+from interplay.evaluate import nll, passk
+from interplay.evaluate import samples as evaluate_samples
 from interplay.evaluate.passk import Samples, summarise
 from interplay.evaluate.samples import by_turn, judge, judged
-from interplay.model.composed import whole
-from interplay.model.device import device
-from interplay.optim import ranks
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.model.device import pick_device
+from interplay.model.heads import whole
+from interplay.optim import collectives
+from interplay.report.metric_spec import COUNTED
 from interplay.rollout.engine import closing, engine
-from interplay.rollout.episodes.play import Setting
-from interplay.rollout.episodes.table import play
+from interplay.rollout.episodes import play_episodes
+from interplay.rollout.play import Setting
 from interplay.rollout.request import Request, Sampling
-from interplay.schema.episode import CompletionEpisode
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.metric import COUNTED
-from interplay.schema.run import Run
-from interplay.store import stop, worker
-from interplay.store.metrics import Progress, telemetry
+from interplay.rollout.spec import CompletionEpisode
 
 SHARD_BATCHES = 4
 """A shard holds whole problems with about so many engine batches of samples: enough for the engine to keep its rows filled, few
@@ -42,15 +43,17 @@ def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dic
 
     Roles: `model`, `data`. Finished shards in `out/resume/shards` are kept."""
     torch.set_num_threads(how.threads)
-    pool, kept = pools.load([inputs["data"]]), out / "resume" / "shards"
+    pool, kept = pools.load_pool([inputs["data"]]), out / "resume" / "shards"
     size = max(1, how.engine_batch // spec.num_samples) * SHARD_BATCHES
-    if missing := shards.left(kept, len(pool.rows), size):
+    if missing := evaluate_samples.remaining_shards(kept, len(pool.rows), size):
         _sample(spec, inputs["model"], pool, kept, missing, out, how)
-        _stop_short(len(shards.left(kept, len(pool.rows), size)), len(shards.finished(kept)))
+        _stop_short(
+            len(evaluate_samples.remaining_shards(kept, len(pool.rows), size)), len(evaluate_samples.finished_shards(kept))
+        )
     gold = nll.of_set(spec, inputs["model"], inputs["data"], how) if spec.nll else None
-    if not worker.first():
+    if not execution.is_first_rank():
         return {}
-    table = shards.read(kept)
+    table = evaluate_samples.read_shards(kept)
     samples = arrays(table, spec.num_samples)
     pq.write_table(table, out / "samples.parquet", compression="zstd")
     prompts = per_prompt(table, samples)
@@ -58,8 +61,8 @@ def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dic
         prompts = prompts.append_column("nll", pa.array(gold, pa.float64()))
     if spec.errors:
         prompts = with_errors(prompts, samples)
-    stopped = units.of_samples(table, spec.num_samples)
-    prompts = units.counted(prompts, stopped)
+    stopped = passk.of_samples(table, spec.num_samples)
+    prompts = passk.count_caps(prompts, stopped)
     pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
     return summarise(pool.rows, samples, gold, stopped) | by_turn(table, spec.episode.max_turns if spec.episode else 1)
 
@@ -97,7 +100,7 @@ def _sample(spec: EvaluateSpec, model: Path, pool: pools.Pool, kept: Path, missi
     """Sample and judge the missing shards (ids of problems), those that fall to this process, and keep them in a folder; a signal
     ends that early. Returns once every process is there."""
     tokenizer, special = text.load(model), text.special(model)
-    sampler = engine(spec.engine, whole(model, device(how)), how, getattr(torch, spec.dtype), model / "model")
+    sampler = engine(spec.engine, whole(model, pick_device(how)), how, getattr(torch, spec.dtype), model / "model")
     sampling = Sampling(
         temperature=spec.temperature,
         top_p=spec.top_p,
@@ -110,31 +113,31 @@ def _sample(spec: EvaluateSpec, model: Path, pool: pools.Pool, kept: Path, missi
     setting = Setting(
         engine=sampler,
         sampling=sampling,
-        encode=partial(pools.encode, tokenizer),
+        encode=partial(pools.encode_texts, tokenizer),
         decode=tokenizer.decode_batch,
-        verify=partial(pools.judged, spec.verify),
-        problem=pools.problem,
+        verify=partial(pools.judge_completions, spec.verify),
+        problem=pools.problem_of,
     )
-    before = len(shards.finished(kept))
-    ranks.meet()  # all have seen what is missing before the first makes any of it
+    before = len(evaluate_samples.finished_shards(kept))
+    collectives.barrier()  # all have seen what is missing before the first makes any of it
     total, tokens, started = before + len(missing), 0, time.monotonic()
-    progress, tally = Progress(total, "shards", before), shards.Tally(kept)
-    with closing(sampler), stop.holding():
-        for shard in ranks.mine(missing):
+    progress, tally = Progress(total, "shards", before), evaluate_samples.Tally(kept)
+    with closing(sampler), stop.defer_signals():
+        for shard in collectives.shard_round_robin(missing):
             ids = list(shard)
             rows = [pool.rows[i] for i in ids]
-            prompts = pools.encode(tokenizer, [row.prompt for row in rows])
+            prompts = pools.encode_texts(tokenizer, [row.prompt for row in rows])
             keys = [pools.noise_key(row) for row in rows]
             asked = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
-            played = play(spec.episode or CompletionEpisode(), setting._replace(rows=rows), asked)
+            played = play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), asked)
             table = judge(spec, pool, ids, played.rollouts, tokenizer) if played.turns is None else judged(pool, ids, played)
-            shards.write(kept, shard, table)
+            evaluate_samples.write_shard(kept, shard, table)
             tokens += int(played.rollouts.lengths.sum())
-            rate = tokens * worker.count() / (time.monotonic() - started)
-            progress.update(len(shards.finished(kept)), strict=tally.strict(), tok_per_s=rate)
-            if stop.asked():
+            rate = tokens * execution.world_size() / (time.monotonic() - started)
+            progress.update(len(evaluate_samples.finished_shards(kept)), strict=tally.strict(), tok_per_s=rate)
+            if stop.stop_requested():
                 break
-        made = ranks.sums(tokens)[0]
+        made = collectives.all_reduce_values(tokens)[0]
     telemetry(out, completion_tokens_per_second=made / (time.monotonic() - started))
 
 

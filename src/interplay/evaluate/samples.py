@@ -1,21 +1,27 @@
-"""Samples as rows of `samples.parquet`: what was written, how it was judged, and of episodes of several turns how far each
-came."""
+"""Samples as rows of `samples.parquet`, in shards that a killed stage does not lose."""
 
+import math
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from interplay.core.artifact import write_atomic
+from interplay.core.metrics import round_significant
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
-from interplay.evaluate.units import with_caps
-from interplay.rollout.episodes.play import Played
+from interplay.evaluate.passk import with_caps
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.rollout.play import Played
 from interplay.rollout.request import Rollouts
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.store.metrics import round_significant
-from interplay.tasks.row import Row
-from interplay.tasks.turns import UNANSWERED
-from interplay.tasks.verdict import Verdict
+from interplay.tasks.environments.games import UNANSWERED
+from interplay.tasks.verdict import Row, Verdict
+
+# Samples as rows of `samples.parquet`: what was written, how it was judged, and of episodes of several turns how far each came.
+
 
 COLUMNS = pa.schema(
     [
@@ -97,3 +103,58 @@ def by_turn(table: pa.Table, most: int) -> dict[str, Any]:
             "answer": {t: round_significant(v) for t, v in right.items()},
         }
     }
+
+
+# The shards of an evaluation: runs of problems whose samples are made and judged together, each in a file of its own, so that a
+# killed evaluation does not make them again, with whatever batches and however many processes it goes on.
+#
+# A file `<start>-<stop>.parquet` holds the samples of the problems start..stop-1 of the set.
+
+
+def finished_shards(folder: Path) -> list[range]:
+    """The shards that lie in the folder, in the order of their problems."""
+    names = (file.stem.split("-") for file in folder.glob("*-*.parquet"))
+    return sorted((range(int(start), int(stop)) for start, stop in names), key=lambda shard: shard.start)
+
+
+def remaining_shards(folder: Path, problems: int, size: int) -> list[range]:
+    """Shards of at most `size` problems for those of the set's `problems` that no shard in the folder holds."""
+    gaps, start = [], 0
+    for shard in [*finished_shards(folder), range(problems, problems)]:
+        gaps += [range(first, min(first + size, shard.start)) for first in range(start, shard.start, size)]
+        start = shard.stop
+    return gaps
+
+
+def write_shard(folder: Path, shard: range, samples: pa.Table) -> None:
+    """Keep a shard's samples, whichever process of the stage made them."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(samples, sink)
+    write_atomic(_file(folder, shard), sink.getvalue().to_pybytes(), every_worker=True)
+
+
+def read_shards(folder: Path) -> pa.Table:
+    """The samples of all shards, in the order of their problems."""
+    return pa.concat_tables([pq.read_table(_file(folder, shard)) for shard in finished_shards(folder)]).combine_chunks()
+
+
+class Tally:
+    """The share of right samples in all shards of a folder, whichever attempt or process made them; each is read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.right: dict[range, int] = {}
+        self.samples: dict[range, int] = {}
+
+    def strict(self) -> float:
+        """Of the samples so far; nan where there is none."""
+        for shard in finished_shards(self.folder):
+            if shard not in self.right:
+                column = pq.read_table(_file(self.folder, shard), columns=["strict"])["strict"]
+                self.right[shard], self.samples[shard] = pc.sum(column).as_py() or 0, len(column)
+        samples = sum(self.samples.values())
+        return sum(self.right.values()) / samples if samples else math.nan
+
+
+def _file(folder: Path, shard: range) -> Path:
+    return folder / f"{shard.start}-{shard.stop}.parquet"

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from interplay.core import artifact, metrics
+from interplay.core.execution import Run
+from interplay.core.metrics import round_significant
+from interplay.core.model import UserError, nearest_name
 from interplay.evaluate.samples import NATS
-from interplay.schema.base import UserError, nearest
-from interplay.schema.run import Run
-from interplay.schema.select import ENTROPY, SelectSpec
-from interplay.store import artifact, metrics
-from interplay.store.metrics import round_significant
-from interplay.tasks.score import pass_at_k
+from interplay.evaluate.spec import ENTROPY, SelectSpec
+from interplay.tasks.verdict import pass_at_k
 
 
 def run(spec: SelectSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def by_metrics(spec: SelectSpec, trained: Path, steps: list[int]) -> list[float]
     lines = [line for line in metrics.read(trained) if spec.by in line]
     if not lines:
         known = sorted({key for line in metrics.read(trained) for key in line} - {"step"})
-        raise UserError(f"select: by = {spec.by!r}: {trained / 'metrics.jsonl'} has no such key{nearest(spec.by, known)}")
+        raise UserError(f"select: by = {spec.by!r}: {trained / 'metrics.jsonl'} has no such key{nearest_name(spec.by, known)}")
     found = {line["step"]: float(line[spec.by]) for line in lines}
     return [found.get(step, math.nan) for step in steps]
 
@@ -84,7 +84,7 @@ def _counted(spec: SelectSpec, blocks: list[Path], columns: list[str]) -> pd.Dat
     counted = samples[samples["band"] == spec.band] if spec.band else samples
     if not len(counted):
         bands = sorted(set(samples["band"]))
-        raise UserError(f"select: band = {spec.band!r}: no problem of it in the evaluation{nearest(str(spec.band), bands)}")
+        raise UserError(f"select: band = {spec.band!r}: no problem of it in the evaluation{nearest_name(str(spec.band), bands)}")
     return counted
 
 

@@ -10,12 +10,12 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from interplay.core.artifact import copy_atomic, read_json, write_atomic, write_json
+from interplay.core.model import UserError
+from interplay.core.random import stream_key
 from interplay.model.decoder import Decoder
+from interplay.model.spec import Shape
 from interplay.optim import sharding
-from interplay.schema.base import UserError
-from interplay.schema.model import Shape
-from interplay.store.artifact import copy_atomic, read_json, write_atomic, write_json
-from interplay.store.random import key
 
 CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 TOKENIZER_FILES = (
@@ -47,7 +47,7 @@ def init(shape: Shape, vocab_size: int, seed: int) -> Decoder:
                 continue
             residual = name.endswith(("o_proj.weight", "down_proj.weight"))
             scale = shape.initializer_range * ((2 * shape.num_hidden_layers) ** -0.5 if residual else 1.0)
-            parameter.normal_(0.0, scale, generator=torch.Generator().manual_seed(key("init", seed, name)))
+            parameter.normal_(0.0, scale, generator=torch.Generator().manual_seed(stream_key("init", seed, name)))
     return decoder
 
 

@@ -1,13 +1,16 @@
-"""The `source` stage: a pretrained model enters the graph, from a folder or from a pinned revision on the hub."""
+"""The `source` stage: a pretrained model from a folder, a pinned revision or a GGUF file."""
 
 from pathlib import Path
 from typing import Any
 
+from interplay.core.artifact import model_checksum
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.data.spec import SourceSpec
 from interplay.model.folder import TOKENIZER_FILES, copy_files, load, weight_files
-from interplay.schema.base import UserError
-from interplay.schema.data import SourceSpec
-from interplay.schema.run import Run
-from interplay.store.artifact import model_checksum
+
+# The `source` stage: a pretrained model enters the graph, from a folder or from a pinned revision on the hub.
+
 
 MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors.index.json", *TOKENIZER_FILES)
 
@@ -46,3 +49,35 @@ def _download(hub_id: str, revision: str) -> Path:
         raise UserError(
             f"hub_id = {hub_id} at {revision}: not available ({reason}); check the name or the network, or give path"
         ) from None
+
+
+# GGUF files, in which quantised models travel, as Hugging Face folders.
+
+
+def convert_gguf(file: Path, folder: Path) -> None:
+    """Write the model of a GGUF file, dequantised to float32, and its tokenizer into `folder`. Raises UserError when the package
+    `gguf` is missing or the file is none. The weights stay as rounded as the file has them."""
+    # Imported here: transformers takes seconds, and few ever need it.
+    try:
+        import gguf  # noqa: F401  (transformers reads the file with it)
+    except ImportError:
+        raise UserError(f"{file}: reading GGUF needs the package gguf; pip install 'interplay[gguf]'") from None
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            str(file.parent),
+            gguf_file=file.name,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+            trust_remote_code=False,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(f"{file}: not readable as a GGUF model ({type(error).__name__}: {error})") from None
+    model.config.dtype = "float32"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -14,28 +14,28 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from interplay.optim import ranks, sharding
-from interplay.store import worker
-from interplay.store.artifact import read_json, write_atomic, write_json
+from interplay.core import execution
+from interplay.core.artifact import read_json, write_atomic, write_json
+from interplay.optim import collectives, sharding
 
 POINTER = "state.json"
 
 
 def save(resume: Path, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
     """Make (step, tensors, state) the state to go on from. `state` is JSON data. All processes of a stage come here together."""
-    count = worker.count() if any(sharding.is_slice(tensor) for tensor in tensors.values()) else 1
+    count = execution.world_size() if any(sharding.is_slice(tensor) for tensor in tensors.values()) else 1
     names = [f"{step}.{rank}of{count}.safetensors" for rank in range(count)] if count > 1 else [f"{step}.safetensors"]
-    if worker.rank() < count:
-        _write(resume / names[worker.rank()], tensors)
-    ranks.meet()
-    if worker.first():
+    if execution.rank() < count:
+        _write(resume / names[execution.rank()], tensors)
+    collectives.barrier()
+    if execution.is_first_rank():
         _point(resume, {"step": step, "tensors": names if count > 1 else names[0], "state": state}, names)
-    ranks.meet()
+    collectives.barrier()
 
 
 def _write(file: Path, tensors: dict[str, Tensor]) -> None:
     """What of the tensors this process has to keep."""
-    kept = {name: tensor for name, tensor in tensors.items() if worker.first() or sharding.is_slice(tensor)}
+    kept = {name: tensor for name, tensor in tensors.items() if execution.is_first_rank() or sharding.is_slice(tensor)}
     data = to_bytes({name: sharding.slice_of(tensor).detach().cpu().contiguous() for name, tensor in kept.items()})
     write_atomic(file, data, every_worker=True)
 

@@ -1,13 +1,99 @@
-"""Which parameter is updated by which rule."""
+"""Optimisers (AdamW, Muon) by parameter, and the learning-rate schedule as a factor on the peak."""
 
-from collections.abc import Iterable
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from interplay.model.spec import Optimizer, Schedule
 from interplay.optim import sharding
-from interplay.optim.muon import Muon
-from interplay.schema.model import Optimizer
+
+# Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/): steps along the orthogonal matrix nearest to the momentum.
+#
+# The same equations as `torch.optim.Muon` with its defaults (nesterov, 5 Newton-Schulz steps, learning rate scaled by
+# sqrt(max(1, rows / columns))). The iteration runs in bfloat16 on a GPU, as there, and in float32 on a CPU, where bfloat16
+# needs instructions that many lack and is thirty times slower without. That class iterates matrix by matrix, which for a model
+# of 64 to 128 channels costs as much as forward and backward together; here matrices of equal shape go through the iteration as
+# one batch: 5 times faster at 64 channels and twice at 128, on one CPU thread. The tests hold both to the same path.
+#
+# Of matrices that lie in slices (optim.sharding) the momentum does too; the iteration is of whole matrices, so every process
+# gathers them, iterates and keeps its slice.
+
+
+A, B, C = 3.4445, -4.7750, 2.0315
+"""Coefficients of the quintic iteration, as in torch.optim.Muon."""
+ITERATIONS = 5
+SMALLEST_NORM = 1e-7
+
+
+def orthogonalise(matrices: Tensor, arithmetic: torch.dtype) -> Tensor:
+    """Newton-Schulz iteration on (N, m, n) with m <= n: X <- aX + (bG + cGG)X with G = XX^T. (N, m, n) of dtype `arithmetic`."""
+    x = matrices.to(arithmetic)
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=SMALLEST_NORM)
+    for _ in range(ITERATIONS):
+        gram = torch.bmm(x, x.mT)
+        update = torch.baddbmm(gram, gram, gram, beta=B, alpha=C)
+        x = torch.baddbmm(x, update, x, beta=A)
+    return x
+
+
+def orthogonalise_all(matrices: list[Tensor], arithmetic: torch.dtype | None = None) -> list[Tensor]:
+    """`orthogonalise` over matrices of any shapes, stacked by shape; a tall matrix is worked on as its transpose. Same order.
+    `arithmetic`: null for bfloat16 on a GPU and float32 elsewhere."""
+    arithmetic = arithmetic or (torch.bfloat16 if matrices[0].is_cuda else torch.float32)
+    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    wide = [matrix.mT if matrix.size(0) > matrix.size(1) else matrix for matrix in matrices]
+    for index, matrix in enumerate(wide):
+        groups[tuple(matrix.shape)].append(index)
+    result: list[Tensor] = list(matrices)
+    for indices in groups.values():
+        for index, done in zip(indices, orthogonalise(torch.stack([wide[i] for i in indices]), arithmetic).unbind(), strict=True):
+            result[index] = done.mT if matrices[index].size(0) > matrices[index].size(1) else done
+    return result
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon over matrices. State per parameter: `momentum_buffer`, as in torch.optim.Muon."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        arithmetic: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+        self.arithmetic = arithmetic
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient; closures are not used."""
+        for group in self.param_groups:
+            self._step_group(group)
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        params = [p for p in group["params"] if p.grad is not None]
+        if not params:
+            return
+        grads = [p.grad for p in params]
+        for p in params:
+            if not self.state[p]:
+                self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+        buffers = [self.state[p]["momentum_buffer"] for p in params]
+        torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
+        looked_ahead = [sharding.whole(g) for g in torch._foreach_lerp(grads, buffers, group["momentum"])]
+        updates = orthogonalise_all(looked_ahead, self.arithmetic)
+        scaled = [max(1.0, p.size(0) / p.size(1)) ** 0.5 * -group["lr"] for p in params]
+        torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
+        for p, update, factor in zip(params, updates, scaled, strict=True):
+            p.add_(sharding.like(p, update), alpha=factor)
+
+
+# Which parameter is updated by which rule.
 
 
 def build(spec: Optimizer, named_parameters: Iterable[tuple[str, Tensor]]) -> list[torch.optim.Optimizer]:
@@ -56,3 +142,23 @@ def step(optimizers: list[torch.optim.Optimizer], parameters: list[Tensor], max_
     # The fused AdamW writes without torch's counting it; engines see by that count whether weights changed.
     torch.autograd.graph.increment_version(parameters)
     return norm
+
+
+# The learning rate over a run, as a factor on the peak.
+
+
+def lr_factor(spec: Schedule, step: int, steps: int) -> float:
+    """Factor for `step` of 1..steps: linear warm-up to 1, hold, then decay to `min_ratio` at the last step.
+
+    The warm-up takes round(warmup_ratio * steps) steps, and its last has factor 1; the decay takes round(decay_ratio * steps),
+    at most what the warm-up leaves."""
+    warmup = round(spec.warmup_ratio * steps)
+    if step <= warmup:
+        return step / warmup
+    decay = min(round(spec.decay_ratio * steps), steps - warmup)
+    passed = step - (steps - decay)
+    if spec.name == "constant" or passed <= 0:
+        return 1.0
+    left = 1 - passed / decay
+    shape = left if spec.name == "linear" else (1 - math.cos(math.pi * left)) / 2
+    return spec.min_ratio + (1 - spec.min_ratio) * shape

@@ -13,24 +13,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from interplay.optim import ranks
-from interplay.schema.run import Run
-from interplay.store import worker
+from interplay.core import execution
+from interplay.core.execution import Run
+from interplay.optim import collectives
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
+
 
 M = TypeVar("M", bound=nn.Module)
 
 
 def placed(model: M, how: Run) -> M:
     """The model as the run block says: whole, or cut in place into slices. Its optimisers are built behind this."""
-    if how.sharding == "none" or worker.count() == 1:
+    if how.sharding == "none" or execution.world_size() == 1:
         return model
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(next(model.parameters()).device.type, (worker.count(),))
+    mesh = init_device_mesh(next(model.parameters()).device.type, (execution.world_size(),))
     layers: list[nn.Module] = [layer for module in model.modules() if isinstance(module, nn.ModuleList) for layer in module]
     for layer in layers:
         fully_shard(layer, mesh=mesh, reshard_after_forward=False)
@@ -67,7 +68,7 @@ def gradient(model: nn.Module) -> Iterator[None]:
     _sum_at_end(model, False)
     yield
     if not sliced(model):
-        ranks.add_gradients(model)
+        collectives.all_reduce_gradients(model)
         return
     for p in model.parameters():
         if p.grad is None:
@@ -84,7 +85,7 @@ def _sum_at_end(model: nn.Module, last: bool) -> None:
 
 def _parts(model: nn.Module) -> "list[FSDPModule]":
     """What FSDP gathers and cuts at a time."""
-    if worker.count() == 1:
+    if execution.world_size() == 1:
         return []
     from torch.distributed.fsdp import FSDPModule
 
@@ -93,7 +94,7 @@ def _parts(model: nn.Module) -> "list[FSDPModule]":
 
 def is_slice(tensor: Any) -> bool:
     """Whether a tensor lies in slices (a DTensor)."""
-    if worker.count() == 1:
+    if execution.world_size() == 1:
         return False
     from torch.distributed.tensor import DTensor
 

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from interplay.model.decoder import Decoder
-from interplay.model.value_head import ValueHead
-from interplay.optim import checkpoint, optimizer, ranks, sharding
-from interplay.rl.advantages.gae import gae
+from interplay.model.heads import ValueHead
+from interplay.model.spec import Optimizer
+from interplay.optim import checkpoint, collectives, optimizer, sharding
+from interplay.rl.advantages.advantages import gae
 from interplay.rl.batch import Batch
-from interplay.rl.policy import dealt, states
-from interplay.schema.critic import ValueHead as Spec
-from interplay.schema.model import Optimizer
-from interplay.schema.rl import RLSpec
+from interplay.rl.policy import shard_rows, states
+from interplay.rl.spec import RLSpec
+from interplay.rl.spec import ValueHead as Spec
 
 
 class Critic:
@@ -30,9 +30,9 @@ class Critic:
         """(N,T) float32 without a gradient, 0 past a completion."""
         found = torch.zeros(batch.tokens.shape)
         with torch.no_grad():
-            for rows in dealt(self.network.decoder, batch, torch.arange(len(batch)), self.tokens):
+            for rows in shard_rows(self.network.decoder, batch, torch.arange(len(batch)), self.tokens):
                 found[rows] = self._values(batch, rows)
-        return ranks.add_up(found)
+        return collectives.all_reduce_sum(found)
 
     def learn(self, batch: Batch) -> dict[str, float]:
         """`num_iterations` steps towards the lambda-returns of a batch whose `values` are known, on its finished rows. Returns
@@ -45,13 +45,13 @@ class Critic:
         for _ in range(self.spec.num_iterations if mask.any() else 0):
             loss = 0.0
             with sharding.gradient(self.network):
-                for rows in dealt(self.network.decoder, batch, mask.any(1).nonzero()[:, 0], self.tokens):
+                for rows in shard_rows(self.network.decoder, batch, mask.any(1).nonzero()[:, 0], self.tokens):
                     per_token = value_loss(self._values(batch, rows), old[rows], returns[rows], self.spec.cliprange_value)
                     part = (per_token * mask[rows]).sum() / mask.sum()
                     part.backward()
                     loss += float(part.detach())
             optimizer.step(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
-            losses.append(ranks.total({"loss": loss})["loss"])
+            losses.append(collectives.all_reduce_dict({"loss": loss})["loss"])
         return {"critic/loss": sum(losses) / max(len(losses), 1), **told}
 
     def _values(self, batch: Batch, rows: Tensor) -> Tensor:

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
+from interplay.core.model import UserError
+from interplay.core.references import Custom, call_custom, load_custom
 from interplay.rl.samplers import sampler as samplers
-from interplay.schema.base import UserError
-from interplay.schema.custom import Custom, call, load
 from interplay.tasks.verdict import Verdict
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 def reward(spec: Custom, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> list[float]:
     """N floats from the study's function. Raises UserError when they are not N finite numbers."""
-    made = call(spec, load(spec), list(problems), list(completions), list(verdicts))
+    made = call_custom(spec, load_custom(spec), list(problems), list(completions), list(verdicts))
     values = _each(made, float)
     if values is None or len(values) != len(completions) or not all(map(math.isfinite, values)):
         raise UserError(f"{spec.function}: must return {len(completions)} finite floats, not {_told(made)}")
@@ -52,14 +52,14 @@ def _told(made: Any) -> str:
 class Sampler(samplers.Sampler):
     """Asks the study's function, which sees the success history of every prompt."""
 
-    def __init__(self, spec: Custom, deck: samplers.Deck) -> None:
-        self.spec, self.seed, self.function = spec, deck.seed, load(spec)
+    def __init__(self, spec: Custom, deck: samplers.PromptSource) -> None:
+        self.spec, self.seed, self.function = spec, deck.seed, load_custom(spec)
         self.tries = np.zeros(len(deck), dtype=np.int64)
         self.passes = np.zeros(len(deck), dtype=np.int64)
 
     def select(self, m: int, step: int) -> list[int]:
         """The ids that the function chooses. Raises UserError when they are not m ids of the sets."""
-        made = call(self.spec, self.function, m, step, self.seed, self.tries.copy(), self.passes.copy())
+        made = call_custom(self.spec, self.function, m, step, self.seed, self.tries.copy(), self.passes.copy())
         ids = _each(made, operator.index)  # int() would cut 3.7 to another prompt's id
         if ids is None or len(ids) != m or not all(0 <= i < len(self.tries) for i in ids):
             raise UserError(f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {_told(made)}")

@@ -1,4 +1,4 @@
-"""Groups of completions: what the planner asks for, sampled by the episode and judged by the reward."""
+"""Rollouts of a step: sampling requests played by the episode, judged and rewarded."""
 
 import math
 from collections import Counter
@@ -12,32 +12,87 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from interplay.core.random import stream_key
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
 from interplay.data.pool import Pool
-from interplay.rl.batch import Batch, join
+from interplay.rl.batch import Batch, Span, join, to_tokens
 from interplay.rl.critic import Critic
-from interplay.rl.decoding.table import decoded
-from interplay.rl.episode import requests
-from interplay.rl.now import Memory, Now
-from interplay.rl.planners.ask import Ask
-from interplay.rl.planners.table import again, plan
-from interplay.rl.rewards.table import score
+from interplay.rl.decoding import decode_sampling
+from interplay.rl.planners.allocation import SamplingRequest
+from interplay.rl.planners.planners import again, plan
+from interplay.rl.rewards.rewards import Rewards, score_completions
+from interplay.rl.rewards.shaping import shape_rewards
+from interplay.rl.rewards.spec import Reward
 from interplay.rl.samplers.sampler import Outcome, Sampler
-from interplay.rl.shaping.table import shaped
-from interplay.rl.spans import Span, to_tokens
-from interplay.rl.turns import Earned, earned
+from interplay.rl.spec import RLSpec
+from interplay.rl.step_context import Memory, StepContext
 from interplay.rollout.engine import Engine
-from interplay.rollout.episodes.play import Played, Setting
-from interplay.rollout.episodes.table import play
-from interplay.rollout.request import Sampling
-from interplay.schema.rl import RLSpec
-from interplay.store.random import key
-from interplay.tasks.row import Row
+from interplay.rollout.episodes import play_episodes
+from interplay.rollout.play import Played, Setting
+from interplay.rollout.request import Request, Sampling
+from interplay.tasks.environments.games import UNANSWERED
+from interplay.tasks.verdict import Row, Verdict
+
+# What an episode is asked for.
+
+
+def episode_requests(
+    prompts: Sequence[list[int]], keys: Sequence[int], counts: Sequence[int], seen: Counter[int]
+) -> list[Request]:
+    """One request per prompt (tokens), known to the sampling noise by its key.
+
+    `seen` counts the samples that each key had in this step and is brought up to date: a prompt drawn twice gets new samples."""
+    made = []
+    for prompt, key, count in zip(prompts, keys, counts, strict=True):
+        made.append(Request(prompt=prompt, key=key, first=seen[key], count=count))
+        seen[key] += count
+    return made
+
+
+# Rows of episodes of several turns: what each turn earns, and where it stands.
+
+
+class EpisodeRewards(NamedTuple):
+    """What N rows are worth: the verdict of their episode, its reward with its parts, and each turn's verdict."""
+
+    verdicts: list[Verdict]
+    rewards: Rewards
+    """`spans` in tokens, one for each turn."""
+    turns: list[list[Verdict | None]]
+
+
+def episode_rewards(spec: Reward, played: Played, rows: Sequence[Row]) -> EpisodeRewards:
+    """Each turn that answers is paid by the reward as a completion is, the others earn 0; an episode is worth its last turn.
+    `rows`: the problem of each row. Raises ValueError where episodes have one turn."""
+    if played.turns is None:
+        raise ValueError("an episode of one turn is paid as a whole")
+    each = [(i, turn) for i, of_row in enumerate(played.turns) for turn in of_row if turn.verdict is not None]
+    paid = score_completions(
+        spec, [rows[i] for i, _ in each], [t.judged for _, t in each], [t.verdict for _, t in each if t.verdict]
+    )
+    found = {(i, turn.number): place for place, (i, turn) in enumerate(each)}
+    last = [found.get((i, turns[-1].number)) if turns else None for i, turns in enumerate(played.turns)]
+    spans = []
+    for i, of_row in enumerate(played.turns):
+        values = [paid.sequence[found[i, t.number]] if (i, t.number) in found else 0.0 for t in of_row]
+        spans.append([Span(t.start, t.end, t.number, value) for t, value in zip(of_row, values, strict=True)])
+    return EpisodeRewards(
+        verdicts=[turns[-1].verdict or UNANSWERED if turns else UNANSWERED for turns in played.turns],
+        rewards=Rewards(
+            [0.0 if place is None else paid.sequence[place] for place in last],
+            {name: [0.0 if place is None else values[place] for place in last] for name, values in paid.parts.items()},
+            spans,
+        ),
+        turns=[[turn.verdict for turn in turns] for turns in played.turns],
+    )
+
+
+# Groups of completions: what the planner asks for, sampled by the episode and judged by the reward.
 
 
 @dataclass
-class World:
+class TrainerState:
     """What the steps of a run share. Sampler, memory and critic have state that is saved with every checkpoint."""
 
     spec: RLSpec
@@ -52,7 +107,7 @@ class World:
     critic: Critic | None = None
 
 
-class Drawn(NamedTuple):
+class Rollouts(NamedTuple):
     """What came of some asks."""
 
     batch: Batch
@@ -62,30 +117,32 @@ class Drawn(NamedTuple):
     """(N,) bool: rows that tell how the policy does on the bare prompt."""
 
 
-def draw(world: World, ids: list[int], now: Now, seen: Counter[int]) -> Batch:
+def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Counter[int]) -> Batch:
     """The groups of further prompts, sampled, judged and shaped; the sampler learns what came of the bare prompts. `seen` counts
     this step's samples by noise key."""
     rows = [world.pool.rows[i] for i in ids]
     expected = world.sampler.expected(ids)
-    parts = [sample(world, ids, plan(rows, now), now, seen)]
+    parts = [sample_rollouts(world, ids, plan(rows, now), now, seen)]
     batch = parts[0].batch
     while asks := again(rows, batch, len(parts) - 1, now):
-        parts.append(sample(world, ids, asks, now, seen))
+        parts.append(sample_rollouts(world, ids, asks, now, seen))
         batch = join([part.batch for part in parts], world.special.pad, same_groups=True)
     slots = torch.cat([part.slots for part in parts])
     world.sampler.observe(now.step, outcomes(ids, batch, slots, torch.cat([part.plain for part in parts])))
     if expected is not None:
         batch = replace(batch, expected=expected[slots])
-    return shaped(batch, now)
+    return shape_rewards(batch, now)
 
 
-def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counter[int]) -> Drawn:
+def sample_rollouts(
+    world: TrainerState, ids: list[int], asks: list[SamplingRequest], now: StepContext, seen: Counter[int]
+) -> Rollouts:
     """The completions that are asked for, each judged against the gold of its prompt."""
     spec, pool = world.spec, world.pool
     keys = [pools.noise_key(pool.rows[ids[ask.slot]]) for ask in asks]
-    asked = requests(contexts(world, [ask.sampling for ask in asks]), keys, [ask.n for ask in asks], seen)
+    asked = episode_requests(contexts(world, [ask.sampling for ask in asks]), keys, [ask.n for ask in asks], seen)
     rows = [pool.rows[ids[ask.slot]] for ask in asks]
-    played = play(spec.method.episode, setting(world, rows, now.step, asks[0].limit), asked)
+    played = play_episodes(spec.method.episode, setting(world, rows, now.step, asks[0].limit), asked)
     rollouts = played.rollouts
     prompts = contexts(world, [ask.training for ask in asks])
     made_by, longest = rollouts.request.tolist(), int(rollouts.lengths.max())
@@ -94,7 +151,7 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
     written = [t[:n] for t, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
     completions = world.tokenizer.decode_batch(written)
     whole = [ask.given + completion for ask, completion in zip(of_row, completions, strict=True)]
-    found = worth(world, played, row_ids, written, completions, whole)
+    found = score_rollouts(world, played, row_ids, written, completions, whole)
     foreign = torch.tensor([ask.sampling != ask.training for ask in of_row], dtype=torch.bool)
     going_on = torch.tensor([ask.goes_on for ask in of_row], dtype=torch.bool) & rollouts.truncated
     shown = torch.tensor([math.nan if ask.shown is None else ask.shown for ask in of_row], dtype=torch.float64)
@@ -123,50 +180,50 @@ def sample(world: World, ids: list[int], asks: list[Ask], now: Now, seen: Counte
     )
     bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
     bare &= ~foreign & ~going_on & batch.counted()
-    return Drawn(batch, torch.tensor([ask.slot for ask in of_row]), bare)
+    return Rollouts(batch, torch.tensor([ask.slot for ask in of_row]), bare)
 
 
-def setting(world: World, rows: list[Row], step: int, limit: int | None = None) -> Setting:
+def setting(world: TrainerState, rows: list[Row], step: int, limit: int | None = None) -> Setting:
     """What the episodes of a step are played with; `rows`: the problem of each request, `limit`: tokens at most, where that is
     not the run's."""
     return Setting(
         engine=world.engine,
         sampling=sampling(world, step, limit),
-        encode=partial(pools.encode, world.tokenizer),
+        encode=partial(pools.encode_texts, world.tokenizer),
         decode=world.tokenizer.decode_batch,
         rows=rows,
-        verify=partial(pools.judged, world.spec.verify()),
-        problem=pools.problem,
+        verify=partial(pools.judge_completions, world.spec.verify()),
+        problem=pools.problem_of,
     )
 
 
-def worth(
-    world: World, played: Played, ids: list[int], tokens: list[list[int]], completions: list[str], whole: list[str]
-) -> Earned:
+def score_rollouts(
+    world: TrainerState, played: Played, ids: list[int], tokens: list[list[int]], completions: list[str], whole: list[str]
+) -> EpisodeRewards:
     """What the rows are worth; `ids`: the prompt of each, `tokens` and `completions`: what was written, `whole`: what is judged
     where an episode has one turn."""
     spec, rows = world.spec, [world.pool.rows[i] for i in ids]
     if played.turns is not None:
-        return earned(spec.reward, played, rows)
+        return episode_rewards(spec.reward, played, rows)
     verdicts = pools.verify(world.pool, ids, whole, spec.verify())
-    rewards = score(spec.reward, rows, whole, verdicts)
-    return Earned(verdicts, rewards._replace(spans=in_tokens(world.tokenizer, tokens, completions, rewards.spans)), [])
+    rewards = score_completions(spec.reward, rows, whole, verdicts)
+    return EpisodeRewards(verdicts, rewards._replace(spans=in_tokens(world.tokenizer, tokens, completions, rewards.spans)), [])
 
 
-def gold(world: World, i: int) -> tuple[str, list[int]]:
+def gold_solution(world: TrainerState, i: int) -> tuple[str, list[int]]:
     """Text and tokens of the gold solution of a prompt, with the end token."""
     text_of = world.pool.rows[i].solution
-    return text_of, [*pools.encode(world.tokenizer, [text_of])[0], world.special.eos]
+    return text_of, [*pools.encode_texts(world.tokenizer, [text_of])[0], world.special.eos]
 
 
-def contexts(world: World, texts: list[str]) -> list[list[int]]:
+def contexts(world: TrainerState, texts: list[str]) -> list[list[int]]:
     """Tokens of what completions follow."""
     return pools.encode_turns(world.tokenizer, texts, world.special.eos)
 
 
-def tokens_of(world: World, written: str) -> list[int]:
+def tokens_of(world: TrainerState, written: str) -> list[int]:
     """Tokens of a text."""
-    return pools.encode(world.tokenizer, [written])[0]
+    return pools.encode_texts(world.tokenizer, [written])[0]
 
 
 def in_tokens(
@@ -193,7 +250,7 @@ def _outcome(i: int, batch: Batch, rows: Sequence[int]) -> Outcome:
     return Outcome(i, rewards, sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
 
 
-def sampling(world: World, step: int, limit: int | None = None) -> Sampling:
+def sampling(world: TrainerState, step: int, limit: int | None = None) -> Sampling:
     """The policy itself at the method's temperature: RL's gradient is of the distribution that was sampled, so nothing is cut
     off. What the method's decoding makes of that. `limit`: tokens at most, where that is not the run's."""
     spec = world.spec
@@ -202,8 +259,8 @@ def sampling(world: World, step: int, limit: int | None = None) -> Sampling:
         top_p=1.0,
         top_k=0,
         max_completion_length=limit or spec.max_completion_length,
-        seed=key(spec.seed, "rollout", step),
+        seed=stream_key(spec.seed, "rollout", step),
         eos=world.special.eos,
         pad=world.special.pad,
     )
-    return decoded(spec.method.decoding, usual, world.memory)
+    return decode_sampling(spec.method.decoding, usual, world.memory)

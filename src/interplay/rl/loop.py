@@ -1,49 +1,117 @@
-"""The RL loop: sampler -> planner -> episode -> reward -> edits -> advantage -> policy loss, once per step.
-
-All randomness is keyed: prompts by (seed, set, epoch), sampling noise by (seed, step, prompt, sample, position). So a step is a
-function of the weights, the optimiser state and the sampler state before it, which are what a resume restores."""
+"""The RL loop: sampler, planner, episode, reward, edits, advantage, policy loss, step by step."""
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from interplay.core import execution
+from interplay.core.execution import Run
+from interplay.core.metrics import Metrics, Progress, read, telemetry
+from interplay.core.random import stream_key
+from interplay.core.stop import save_points
 from interplay.data import pool as pools
 from interplay.data import tokenizer as text
-from interplay.model import folder, throughput
+from interplay.data.pool import Pool
+from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import placed
-from interplay.optim import checkpoint, optimizer, ranks, schedule, sharding
+from interplay.optim import checkpoint, collectives, optimizer, sharding
 from interplay.rl import records
-from interplay.rl.advantages.table import advantages, cut, remember
-from interplay.rl.batch import Batch, join, take
-from interplay.rl.continued import continued
+from interplay.rl.advantages.advantages import advantages, cut_segments, update_baselines
+from interplay.rl.batch import Batch, join, offsets, take
 from interplay.rl.critic import critic
-from interplay.rl.decoding.table import followed, lagging, learnt
-from interplay.rl.draw import World, draw, gold, tokens_of
-from interplay.rl.edits.table import after, before
-from interplay.rl.measure import measure, shares, spent, summary
-from interplay.rl.now import Memory, Now
-from interplay.rl.offline import offline
-from interplay.rl.planners.table import carried, settled
-from interplay.rl.samplers.sampler import Deck
-from interplay.rl.samplers.table import sampler
-from interplay.rl.spans import offsets
+from interplay.rl.decoding import lagged_policy, update_decoding, update_lagged
+from interplay.rl.draw import TrainerState, draw_batch, gold_solution, sampling, tokens_of
+from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
+from interplay.rl.planners.planners import carried, settled
+from interplay.rl.records import drawn_shares, measure_step, sampled_counts, summarise_run
+from interplay.rl.rewards.rewards import score_completions
+from interplay.rl.samplers.sampler import Outcome, PromptSource
+from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.spec import RLSpec
+from interplay.rl.step_context import Memory, StepContext
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
-from interplay.rollout.dealt import dealt
-from interplay.rollout.engine import closing, engine
-from interplay.schema.rl import RLSpec
-from interplay.schema.run import Run
-from interplay.store import worker
-from interplay.store.metrics import Metrics, Progress, read, telemetry
-from interplay.store.stop import saving
+from interplay.rollout.engine import closing, engine, shard_engine
+from interplay.rollout.request import Request
+
+# What a sampler may learn from before the first step.
+
+
+def offline_outcomes(spec: RLSpec, pool: Pool, inputs: dict[str, Path]) -> list[Outcome]:
+    """One outcome for each prompt that was sampled, in the order of ids: the samples of the roles `offline.<set>.<part>`, judged
+    and rewarded as the run's own completions are."""
+    place = {(row.set, row.index): i for i, row in enumerate(pool.rows)}
+    completions: dict[int, list[str]] = {}
+    for role in sorted(role for role in inputs if role.startswith("offline.")):
+        of_set = int(role.split(".")[1])
+        table = pq.read_table(inputs[role] / "samples.parquet", columns=["index", "completion"])
+        for index, completion in zip(table["index"].to_pylist(), table["completion"].to_pylist(), strict=True):
+            completions.setdefault(place[of_set, index], []).append(completion)
+    return [_outcome(spec, pool, i, completions[i]) for i in sorted(completions)]
+
+
+def _outcome(spec: RLSpec, pool: Pool, i: int, completions: list[str]) -> Outcome:
+    verdicts = pools.verify(pool, [i] * len(completions), completions, spec.verify())
+    rewards = score_completions(spec.reward, [pool.rows[i]] * len(completions), completions, verdicts).sequence
+    return Outcome(i, tuple(rewards), sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
+
+
+# What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).
+
+
+def continuation_values(
+    world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
+) -> Tensor:
+    """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that stand); equal states are sampled once.
+    `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a completion is."""
+    state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
+    first = {one: number for number, one in reversed(list(enumerate(state)))}
+    distinct = sorted(first.values())
+    values = dict(zip(distinct, _worth(world, step, seen, batch, [places[i] for i in distinct], n), strict=True))
+    return torch.tensor([values[first[one]] for one in state], dtype=torch.float64)
+
+
+def _worth(
+    world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: list[tuple[int, int]], n: int
+) -> list[float]:
+    """The mean rewards of different states."""
+    spec, pool = world.spec, world.pool
+    stems = [batch.tokens[row, :kept].tolist() for row, kept in places]
+    requests = []
+    for (row, _), stem in zip(places, stems, strict=True):
+        noise = stream_key("continued", pools.noise_key(pool.rows[int(batch.ids[row])]), *stem)
+        requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], n))
+        seen[noise] += n
+    found = world.engine.generate(requests, sampling(world, step))
+    made_by = found.request.tolist()
+    lengths = zip(found.lengths.tolist(), made_by, strict=True)
+    ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
+    tokens = [stems[i] + row[:end] for i, row, end in zip(made_by, found.tokens.tolist(), ends, strict=True)]
+    ids = [int(batch.ids[places[i][0]]) for i in made_by]
+    texts = world.tokenizer.decode_batch(tokens)
+    rewards = score_completions(
+        spec.reward, [pool.rows[i] for i in ids], texts, pools.verify(pool, ids, texts, spec.verify())
+    ).sequence
+    sums = [0.0] * len(places)
+    for i, reward in zip(made_by, rewards, strict=True):
+        sums[i] += reward
+    return [total / n for total in sums]
+
+
+# The RL loop: sampler -> planner -> episode -> reward -> edits -> advantage -> policy loss, once per step.
+#
+# All randomness is keyed: prompts by (seed, set, epoch), sampling noise by (seed, step, prompt, sample, position). So a step is
+# a function of the weights, the optimiser state and the sampler state before it, which are what a resume restores.
+
 
 SAMPLER, MEMORY, CRITIC, LAGGED = "sampler.", "memory.", "critic.", "lagged."
 """Names of the tensors of sampler, memory, critic and lagged copy begin with these where they are saved."""
@@ -66,40 +134,40 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     if how.keep_state:
         save(world, learner, out / "state", spec.steps)
         records.keep(out)
-    return summary(read(out)) if worker.first() else {}
+    return summarise_run(read(out)) if execution.is_first_rank() else {}
 
 
-def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, Learner]:
+def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerState, Learner]:
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     policy = placed(folder.load(inputs["init"] / "model"), how)
     base = inputs["init"] / "model"
     reference = placed(folder.load(base), how).requires_grad_(False) if spec.method.loss.refers() else None
-    lagged = lagging(spec.method.decoding, policy)
-    pool = pools.load([inputs[f"data.{i}"] for i in range(len(spec.mix))])
+    lagged = lagged_policy(spec.method.decoding, policy)
+    pool = pools.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
     pools.check_prompts(pool, tokenizer, spec.max_prompt_length)
-    deck = Deck(
+    deck = PromptSource(
         sizes=pool.sizes,
         mix=spec.mix,
         seed=spec.seed,
         steps=spec.steps,
         rows=pool.rows,
         policy=policy,
-        encode=lambda ids: pools.encode(tokenizer, [pool.rows[i].prompt for i in ids]),
+        encode=lambda ids: pools.encode_texts(tokenizer, [pool.rows[i].prompt for i in ids]),
         dtype=getattr(torch, spec.dtype),
         micro_batch_tokens=how.micro_batch_tokens,
-        offline=offline(spec, pool, inputs),
+        offline=offline_outcomes(spec, pool, inputs),
     )
-    world = World(
+    world = TrainerState(
         spec=spec,
         pool=pool,
         tokenizer=tokenizer,
         special=text.special(inputs["init"]),
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
-        engine=dealt(engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), base)),
-        sampler=sampler(spec.method.sampler, deck),
+        engine=shard_engine(engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), base)),
+        sampler=build_sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
     )
@@ -108,7 +176,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[World, L
     return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
 
-def restored(world: World, learner: Learner, out: Path) -> int:
+def restored(world: TrainerState, learner: Learner, out: Path) -> int:
     """Put both into the state that was saved last; returns the steps that it has behind it, 0 where none was."""
     saved = checkpoint.load(out / "resume" / "state")
     if saved is None:
@@ -125,15 +193,15 @@ def restored(world: World, learner: Learner, out: Path) -> int:
     return done
 
 
-def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> None:
+def train(world: TrainerState, learner: Learner, out: Path, how: Run, done: int) -> None:
     """Steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     spec = world.spec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     clock = time.monotonic()
     tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with saving(how.save_minutes, ranks.agreed if how.processes > 1 else None) as saves:
+    with save_points(how.save_minutes, collectives.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, spec.steps + 1):
-            factor = schedule.factor(spec.schedule, step, spec.steps)
+            factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
             optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
             values = one_step(world, learner, out, step, seconds)
             metrics.write(step, **values, lr=factor * spec.optimizer.learning_rate)
@@ -153,7 +221,7 @@ def train(world: World, learner: Learner, out: Path, how: Run, done: int) -> Non
             telemetry(out, update_mfu=round(_mfu(spec, learner.policy, learnt_from / seconds["update"]), 4))
 
 
-def save(world: World, learner: Learner, resume: Path, step: int) -> None:
+def save(world: TrainerState, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
     state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
     tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
@@ -176,7 +244,7 @@ class Stepped(NamedTuple):
     metrics: dict[str, float]
 
 
-def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
+def one_step(world: TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
     """Draw, edit, learn and record. Adds to `seconds` what the choice of prompts, rollouts and updates took; returns the step's
     metrics."""
     spec, made = world.spec, stepped(world, learner, step, seconds)
@@ -184,7 +252,7 @@ def one_step(world: World, learner: Learner, out: Path, step: int, seconds: dict
     return made.metrics
 
 
-def stepped(world: World, learner: Learner, step: int, seconds: dict[str, float]) -> Stepped:
+def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str, float]) -> Stepped:
     """The same without a record."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
@@ -195,12 +263,12 @@ def stepped(world: World, learner: Learner, step: int, seconds: dict[str, float]
             ids = [] if drawn else carried(now, m)
             ids += world.sampler.select(m - len(ids), step) if m > len(ids) else []
         with timed(seconds, "rollout"):
-            fresh = draw(world, ids, now, seen)
+            fresh = draw_batch(world, ids, now, seen)
         first = sum(len(batch) for batch in drawn)
         drawn.append(replace(fresh, row=torch.arange(first, first + len(fresh))))
         return settled(drawn[-1], now)
 
-    now = Now(
+    now = StepContext(
         method=spec.method,
         memory=world.memory,
         step=step,
@@ -210,22 +278,22 @@ def stepped(world: World, learner: Learner, step: int, seconds: dict[str, float]
         rows=world.pool.rows,
         seed=spec.seed,
         draw=draw_more,
-        gold=partial(gold, world),
-        continued=partial(continued, world, step, seen),
+        gold=partial(gold_solution, world),
+        continued=partial(continuation_values, world, step, seen),
         entropy=partial(entropy_of, learner),
         encode=partial(tokens_of, world),
         offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
     )
-    batch = before(draw_more(spec.prompts_per_step), now)
+    batch = edits_before_advantage(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)
     with timed(seconds, "update"):
         batch, advantage, values = valued(world, batch, now)
-        remember(spec.method.advantage, batch, now)
-        learnt(spec.method.decoding, batch, now)
-        batch, advantage, bears = after(batch, advantage, bearing(spec.method.loss, batch), now)
+        update_baselines(spec.method.advantage, batch, now)
+        update_decoding(spec.method.decoding, batch, now)
+        batch, advantage, bears = edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
-        followed(spec.method.decoding, learner.lagged, step)
+        update_lagged(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
     of_rows, own = advantage.sum(1) / batch.written().clamp(min=1), batch.row >= 0
@@ -234,14 +302,20 @@ def stepped(world: World, learner: Learner, step: int, seconds: dict[str, float]
     if everything.unfinished is not None and (known := everything.finished()).any():
         told, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
-    logged = {**measure(told, per_row), **spent(everything), **shares(everything, world.pool), **values, **chosen}
+    logged = {
+        **measure_step(told, per_row),
+        **sampled_counts(everything),
+        **drawn_shares(everything, world.pool),
+        **values,
+        **chosen,
+    }
     return Stepped(told, per_row, logged)
 
 
-def valued(world: World, batch: Batch, now: Now) -> tuple[Batch, Tensor, dict[str, float]]:
+def valued(world: TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, Tensor, dict[str, float]]:
     """The batch with its steps, and with the values that the critic gave it before it learnt from it; the advantages (N,T), 0
     while the critic learns alone; and what the critic logs."""
-    batch = cut(now.method.advantage, batch, now)
+    batch = cut_segments(now.method.advantage, batch, now)
     judge = world.critic
     if judge is None:
         return batch, advantages(now.method.advantage, batch, now), {}
@@ -261,8 +335,8 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
 def _mfu(spec: RLSpec, policy: Decoder, tokens_per_second: float) -> float:
     """What share of the processes' arithmetic updates used, counting the tokens that bore loss: neither prompts nor passes
     without a gradient."""
-    peak = throughput.peak_flops(getattr(torch, spec.dtype), policy.head().device) * worker.count()
-    return throughput.model_flops_utilisation(throughput.matrix_parameters(policy), tokens_per_second, peak)
+    peak = device.peak_flops(getattr(torch, spec.dtype), policy.head().device) * execution.world_size()
+    return device.model_flops_utilisation(device.matrix_parameters(policy), tokens_per_second, peak)
 
 
 def _shares(seconds: dict[str, float]) -> dict[str, float]:

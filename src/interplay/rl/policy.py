@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
 from interplay.model.decoder import Decoder
-from interplay.model.nucleus import Lagged, nucleus
+from interplay.model.heads import Lagged, nucleus_mask
 from interplay.model.shared import predicting
-from interplay.optim import ranks
+from interplay.optim import collectives
 from interplay.rl.batch import Batch
 
 
@@ -48,9 +48,9 @@ def micro_batches(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> 
     return [torch.tensor(piece) for piece in pieces]
 
 
-def dealt(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> Sequence[Tensor]:
+def shard_rows(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> Sequence[Tensor]:
     """Those of the `micro_batches` that fall to this process; smaller ones where there would not be one for each."""
-    return ranks.finer(partial(micro_batches, decoder, batch, rows), tokens, len(rows))
+    return collectives.shard_pieces(partial(micro_batches, decoder, batch, rows), tokens, len(rows))
 
 
 def scores(
@@ -87,7 +87,7 @@ def inside(lagged: Lagged, batch: Batch, rows: Tensor, tokens: Tensor, dtype: to
     tokens themselves are in it: they were when they were sampled, and the two passes may round its border otherwise."""
     with torch.no_grad():
         found, _ = states(lagged.copy, batch, rows, dtype)
-        return nucleus(lagged.copy.logits(found), lagged.top_p).scatter_(1, tokens[:, None], True)
+        return nucleus_mask(lagged.copy.logits(found), lagged.top_p).scatter_(1, tokens[:, None], True)
 
 
 def states(decoder: Decoder, batch: Batch, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -105,11 +105,11 @@ def entropies(
     """Entropy (N,T) in nats of the distribution that each token came from, without a gradient; micro-batches of `tokens`."""
     found = torch.zeros(batch.tokens.shape)
     with torch.no_grad():
-        for rows in dealt(decoder, batch, torch.arange(len(batch)), tokens):
+        for rows in shard_rows(decoder, batch, torch.arange(len(batch)), tokens):
             entropy = scores(decoder, batch, rows, temperature, dtype, with_entropy=True, lagged=lagged).entropy
             if entropy is not None:
                 found[rows] = entropy
-    return ranks.add_up(found)
+    return collectives.all_reduce_sum(found)
 
 
 def likelihoods(
@@ -134,6 +134,6 @@ def likelihoods(
     )
     found = torch.zeros(n, dtype=torch.float64)
     with torch.no_grad():
-        for rows in dealt(decoder, batch, torch.arange(n), tokens):
+        for rows in shard_rows(decoder, batch, torch.arange(n), tokens):
             found[rows] = scores(decoder, batch, rows, 1.0, dtype).logp.double().sum(1) / batch.lengths[rows]
-    return ranks.add_up(found).tolist()
+    return collectives.all_reduce_sum(found).tolist()

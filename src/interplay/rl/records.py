@@ -1,23 +1,133 @@
-"""What a run leaves beside the model: a sample of its rollouts and the success history of its prompts.
-
-Each step writes one small file to `resume/steps/`; at the end they become `rollouts.parquet` and `history.parquet`. A step that
-is done again after a kill replaces its file by an equal one."""
+"""What a run records beside the model: step metrics, a sample of its rollouts, the success history of each prompt."""
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from torch import Tensor
 
+from interplay.core import artifact, execution
+from interplay.core.artifact import read_json, write_atomic
+from interplay.core.metrics import round_values
+from interplay.core.random import generator
 from interplay.data.pool import Pool
 from interplay.rl.batch import Batch, take
-from interplay.store import worker
-from interplay.store.artifact import read_json, write_atomic
-from interplay.store.generator import generator
+from interplay.tasks.environments.games import MARK
+
+# Rollouts for people: what the model was asked, what it wrote, how that was judged, and what would have been right.
+
+
+PROBLEM = ["index", "prompt", "solution", "answer"]
+SHOWN = ("step", "reward", "strict", "answer", "score", "error", "advantage", "truncated", "length")
+
+
+def gold_text(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:
+    """Problems by (set, index) of the data that the artifact was made from, as far as they are on disk."""
+    deps = artifact.read_json(folder / "stage.json")["deps"]
+    roles = {role: 0 if role == "data" else int(role.removeprefix("data.")) for role in deps if role.split(".")[0] == "data"}
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for role, number in roles.items():
+        for file in folder.parent.parent.glob(f"*/{deps[role]}/problems.parquet"):
+            found |= {(number, row["index"]): row for row in pq.read_table(file, columns=PROBLEM).to_pylist()}
+    return found
+
+
+def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
+    """One rollout as lines of text."""
+    facts = [
+        f"{name} {row[name]:.4g}" if isinstance(row[name], float) else f"{name} {row[name]}" for name in SHOWN if name in row
+    ]
+    texts: dict[str, Any] = {
+        "prompt": row.get("prompt") or problem.get("prompt"),
+        "wrote": row["completion"].replace(MARK, "\n         "),
+        "gold": problem.get("solution"),
+    }
+    return "\n".join(
+        [", ".join([f"problem {row['index']}", *facts]), *(f"  {name:7}{text}" for name, text in texts.items() if text)]
+    )
+
+
+# What every RL run logs, whatever its method.
+
+
+def measure_step(drawn: Batch, advantage: Tensor) -> dict[str, float]:
+    """Values of one step over all that it drew and judged; `advantage` (N,): mean per row, 0 for rows that an edit dropped. An
+    episode whose turns are rows of their own counts once, but for length and truncation.
+
+    frac_all_pass, frac_all_fail: share of groups whose every reward is 1 or more, or 0 or less; effective_ratio: share of rows
+    with an advantage (arXiv:2510.01135); entropy: mean of -log p over the sampled tokens, an unbiased estimate of the policy's
+    entropy per token in nats; length: mean tokens of a completion; truncated: share that the limit cut."""
+    alone = drawn if drawn.aside is None else take(drawn, drawn.counted().nonzero()[:, 0])
+    rewards, mask = alone.rewards, drawn.mask()
+    _, member, size = torch.unique(alone.groups, return_inverse=True, return_counts=True)
+    passes = torch.zeros(len(size)).index_add_(0, member, (rewards >= 1).float())
+    fails = torch.zeros(len(size)).index_add_(0, member, (rewards <= 0).float())
+    return {
+        "reward": float(rewards.mean()),
+        "strict": sum(v.strict for v in alone.verdicts) / len(alone),
+        "answer": sum(v.answer for v in alone.verdicts) / len(alone),
+        "score": sum(v.score for v in alone.verdicts) / len(alone),
+        **{f"reward/{name}": float(values.mean()) for name, values in alone.parts.items()},
+        **turn_metrics(alone),
+        "frac_all_pass": float((passes == size).float().mean()),
+        "frac_all_fail": float((fails == size).float().mean()),
+        "effective_ratio": float((advantage != 0).float().mean()),
+        "entropy": float(-(drawn.logprobs * mask).sum(dtype=torch.float64) / mask.sum()),
+        "length": float(drawn.written().double().mean()),
+        "truncated": float(drawn.truncated.double().mean()),
+        "groups": float(len(size)),
+    }
+
+
+def sampled_counts(drawn: Batch) -> dict[str, float]:
+    """What a step sampled: rows, tokens of their prompts, tokens of the rows."""
+    return {
+        "completions": float(drawn.counted().sum()),
+        "prompt_tokens": float(sum(map(len, drawn.prompts))),
+        "completion_tokens": float(drawn.written().sum()),
+    }
+
+
+def turn_metrics(drawn: Batch) -> dict[str, float]:
+    """Of episodes of several turns: `turns`, their mean number, and `answer_first`, share of episodes whose first turn answers
+    right; nothing where there is one turn."""
+    if drawn.turns is None:
+        return {}
+    right = sum(bool(row and row[0] is not None and row[0].answer) for row in drawn.turns)
+    return {"turns": sum(map(len, drawn.turns)) / len(drawn), "answer_first": right / len(drawn)}
+
+
+def drawn_shares(drawn: Batch, pool: Pool) -> dict[str, float]:
+    """What the sampler chose: `drawn/<band>`, share of the step's groups, for every band of the problem sets; and `drawn_op`,
+    their mean op."""
+    rows = [pool.rows[i] for i in dict(zip(drawn.groups.tolist(), drawn.ids.tolist(), strict=True)).values()]
+    counts = Counter(row.band for row in rows)
+    each = {f"drawn/{band}": counts[band] / len(rows) for band in sorted({row.band for row in pool.rows})}
+    return {**each, "drawn_op": sum(row.op for row in rows) / len(rows)}
+
+
+def summarise_run(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record's metrics from the lines of metrics.jsonl: totals over the run, and means over its first and its last tenth."""
+    totals = {name: int(sum(line[name] for line in lines)) for name in ("completions", "prompt_tokens", "completion_tokens")}
+    tenth = max(1, len(lines) // 10)
+    ends = {"first": lines[:tenth], "last": lines[-tenth:]}
+    names = ("reward", "strict", "answer", "frac_all_pass", "frac_all_fail", "effective_ratio", "entropy", "length", "truncated")
+    means = {f"{name}_{end}": sum(line[name] for line in some) / len(some) for end, some in ends.items() for name in names}
+    updates = int(sum(line["optimizer_steps"] for line in lines))
+    return {"steps": len(lines), "optimizer_steps": updates, **totals, **round_values(means)}
+
+
+# What a run leaves beside the model: a sample of its rollouts and the success history of its prompts.
+#
+# Each step writes one small file to `resume/steps/`; at the end they become `rollouts.parquet` and `history.parquet`. A step
+# that is done again after a kill replaces its file by an equal one.
+
 
 ROLLOUTS = [
     ("step", pa.int32()),
@@ -85,7 +195,7 @@ def history(step: int, pool: Pool, drawn: Batch) -> list[dict[str, int]]:
 
 def finish(out: Path, steps: int) -> None:
     """Join the steps' files into the two tables. Of several processes of a stage the first alone does, here and in `keep`."""
-    if not worker.first():
+    if not execution.is_first_rank():
         return
     files = [read_json(out / "resume" / "steps" / f"{step}.json") for step in range(1, steps + 1)]
     rollouts = [row for file in files for row in file["rollouts"]]
@@ -99,5 +209,5 @@ def finish(out: Path, steps: int) -> None:
 
 def keep(out: Path) -> None:
     """Put the steps' files beside the final state: a longer run's tables begin with them."""
-    if worker.first():
+    if execution.is_first_rank():
         shutil.copytree(out / "resume" / "steps", out / "state" / "steps", dirs_exist_ok=True)

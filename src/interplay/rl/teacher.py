@@ -9,7 +9,7 @@ from torch.nn.functional import log_softmax
 from torch.utils.checkpoint import checkpoint
 
 from interplay.model.decoder import Decoder
-from interplay.rl.batch import Batch, taught
+from interplay.rl.batch import Batch, has_teacher
 from interplay.rl.policy import Scores, micro_batches, states
 
 MOST = 1 << 24
@@ -47,7 +47,7 @@ def compared(
     made = [piece(*one) if len(pieces) == 1 else checkpoint(piece, *one, use_reentrant=False) for one in pieces]
     room = torch.zeros(where.shape)
     logp, apart, entropy = (room.masked_scatter(where, torch.cat(parts).cpu()) for parts in zip(*made, strict=True))
-    return Scores(logp, entropy if with_entropy else None, apart * taught(batch)[rows, None])
+    return Scores(logp, entropy if with_entropy else None, apart * has_teacher(batch)[rows, None])
 
 
 def _of_teacher(
@@ -61,7 +61,7 @@ def _of_teacher(
     room[where.to(own.device)] = own
     place = {int(row): number for number, row in enumerate(rows.tolist())}
     with torch.no_grad():
-        for some in micro_batches(decoder, behind, rows[taught(batch)[rows]], micro_batch_tokens):
+        for some in micro_batches(decoder, behind, rows[has_teacher(batch)[rows]], micro_batch_tokens):
             said, here = states(decoder, behind, some, dtype)
             made = own.new_zeros(*here.shape, own.shape[1])
             made[here.to(own.device)] = said

@@ -6,21 +6,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from interplay.core.model import PermanentError
+from interplay.core.random import generator
+from interplay.model import device
 from interplay.model.decoder import Decoder
-from interplay.model.nucleus import Lagged
-from interplay.optim import memory, ranks, sharding
+from interplay.model.heads import Lagged
+from interplay.optim import collectives, sharding
 from interplay.optim import optimizer as optim
-from interplay.rl.batch import Batch, first_turns, taught
-from interplay.rl.losses.direct import STEPS
-from interplay.rl.losses.distil import DIVERGENCES
-from interplay.rl.losses.table import FIRST_TURN, MEMBERS, prepared, token_losses
-from interplay.rl.losses.terms import Seen, Whole, k3, token_weights
-from interplay.rl.policy import Scores, dealt, entropies, likelihoods, micro_batches, scores
+from interplay.rl.batch import Batch, first_turns, has_teacher
+from interplay.rl.losses.losses import DIVERGENCES, FIRST_TURN, MEMBERS, STEPS, prepare_loss, token_losses
+from interplay.rl.losses.spec import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
+from interplay.rl.losses.terms import FullBatch, MicroBatch, k3, token_weights
+from interplay.rl.policy import Scores, entropies, likelihoods, micro_batches, scores, shard_rows
+from interplay.rl.spec import RLSpec
 from interplay.rl.teacher import compared
-from interplay.schema.base import PermanentError
-from interplay.schema.loss import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
-from interplay.schema.rl import RLSpec
-from interplay.store.generator import generator
 
 DIFFERENCE, LARGEST, RATIO = (
     "sampling/sampling_logp_difference/mean",
@@ -118,7 +117,7 @@ def _parts(spec: RLSpec, batch: Batch, advantage: Tensor, mask: Tensor) -> list[
     every = loss.refers() or loss.entropy_coef or MEMBERS[loss.name].every_row
     matters = (mask if every else (advantage != 0) & mask).any(1)
     if isinstance(loss, DistilLoss):
-        matters = (taught(batch) & mask.any(1)) | (matters & bool(every or loss.mix_rlvr))
+        matters = (has_teacher(batch) & mask.any(1)) | (matters & bool(every or loss.mix_rlvr))
     _, member = torch.unique(batch.groups, return_inverse=True)
     groups = len(batch.groups.unique())
     parts = []
@@ -135,7 +134,7 @@ def _moves(loss: PolicyLoss, batch: Batch, part: Part) -> bool:
     """Whether the policy would learn anything from a part."""
     if isinstance(loss, DistilLoss):
         paid = bool(loss.mix_rlvr) and bool(part.advantage[part.rows].any())
-        return paid or bool((taught(batch)[part.rows] & part.mask[part.rows].any(1)).any())
+        return paid or bool((has_teacher(batch)[part.rows] & part.mask[part.rows].any(1)).any())
     return bool(part.advantage[part.rows].any())
 
 
@@ -153,9 +152,9 @@ def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
     simple = MEMBERS[learner.spec.method.loss.name].prepare is None
     with torch.no_grad():
         for part in parts:
-            for rows in dealt(learner.policy, batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
+            for rows in shard_rows(learner.policy, batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
                 old[rows] = _scores(learner, learner.policy, batch, rows)
-    return ranks.add_up(old)
+    return collectives.all_reduce_sum(old)
 
 
 def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> Tensor:
@@ -173,12 +172,12 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
         return read
     logp, entropy = room.clone(), room.clone()
     with torch.no_grad():
-        for rows in dealt(learner.policy, batch, part.all_rows, learner.micro_batch_tokens):
+        for rows in shard_rows(learner.policy, batch, part.all_rows, learner.micro_batch_tokens):
             dtype = getattr(torch, learner.spec.dtype)
             found = scores(learner.policy, batch, rows, learner.spec.temperature, dtype, True, learner.lagged)
             logp[rows], entropy[rows] = found.logp, found.entropy if found.entropy is not None else 0.0
-    logp, entropy, here = ranks.add_up(logp), ranks.add_up(entropy), part.all_rows
-    whole = Whole(
+    logp, entropy, here = collectives.all_reduce_sum(logp), collectives.all_reduce_sum(entropy), part.all_rows
+    whole = FullBatch(
         logp=logp[here],
         old_logp=_behaviour(batch, here, (logp if old is None else old)[here]),
         entropy=entropy[here],
@@ -188,7 +187,7 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
         rewards=batch.rewards[here],
         noise=torch.from_numpy(generator(learner.spec.seed, "loss", step).random(tuple(batch.tokens.shape)))[here],
     )
-    found_whole = prepared(spec, whole)
+    found_whole = prepare_loss(spec, whole)
     made = {name: torch.zeros(room.shape, dtype=value.dtype).index_copy_(0, here, value) for name, value in found_whole.items()}
     return {**made, **read}
 
@@ -204,14 +203,14 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, kn
     def attempt(tokens: int) -> None:
         _pass(learner, batch, part, micro_batches(learner.policy, batch, part.rows, tokens)[0], old, known)
 
-    with sharding.gradient(learner.policy), memory.enough("micro_batch_tokens", learner.micro_batch_tokens, attempt):
-        for rows in dealt(learner.policy, batch, part.rows, learner.micro_batch_tokens):
+    with sharding.gradient(learner.policy), device.enough("micro_batch_tokens", learner.micro_batch_tokens, attempt):
+        for rows in shard_rows(learner.policy, batch, part.rows, learner.micro_batch_tokens):
             added, largest = _pass(learner, batch, part, rows, old, known)
             for name, value in added.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
             for name, value in largest.items():
                 peaks[name] = max(peaks.get(name, 0.0), float(value))
-    return ranks.total(sums) | ranks.largest(peaks)
+    return collectives.all_reduce_dict(sums) | collectives.all_reduce_max(peaks)
 
 
 def _pass(
@@ -227,7 +226,7 @@ def _pass(
     sampled = torch.where(now, batch.logprobs[rows], old_logp)
     with torch.no_grad():
         reference = _scores(learner, learner.reference, batch, rows) if learner.reference else None
-    seen = Seen(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows), divergence, sampled)
+    seen = MicroBatch(logp, old_logp, part.advantage[rows], mask, reference, _rows(known, rows), divergence, sampled)
     per_token, values = token_losses(spec, seen)
     loss = (per_token * weights).sum()
     if entropy is not None:

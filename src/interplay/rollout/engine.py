@@ -1,20 +1,26 @@
-"""Who samples: `engine(name, decoder, how)` gives an object with `generate(requests, sampling) -> Rollouts`."""
+"""Engines behind one interface, and sharding of requests over the processes of a stage."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
+from torch import Tensor
+from torch.nn.functional import pad
 
-from interplay.model.composed import Composed
+from interplay.core import execution
+from interplay.core.execution import Run
+from interplay.core.metrics import without_vllm
+from interplay.core.model import UserError, nearest_name
 from interplay.model.decoder import Decoder
-from interplay.model.nucleus import Lagged
+from interplay.model.heads import Composed, Lagged
+from interplay.optim import collectives
 from interplay.rollout.native import Native
-from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.schema.base import UserError, nearest
-from interplay.schema.run import Run
-from interplay.store.environment import without_vllm
+from interplay.rollout.request import Request, Rollouts, Sampling, join
+
+# Who samples: `engine(name, decoder, how)` gives an object with `generate(requests, sampling) -> Rollouts`.
+
 
 __all__ = ["Engine", "Request", "Rollouts", "Sampling", "engine"]
 
@@ -47,7 +53,7 @@ def engine(
         return HuggingFace(decoder, how, dtype)
     if name == "vllm":
         return _vllm(decoder, how, dtype, source)
-    raise UserError(f"engine = {name!r}: unknown{nearest(name, list(ENGINES))}")
+    raise UserError(f"engine = {name!r}: unknown{nearest_name(name, list(ENGINES))}")
 
 
 def _vllm(decoder: Decoder, how: Run, dtype: torch.dtype, source: Path | None) -> Engine:
@@ -73,3 +79,45 @@ def closing(*engines: Engine) -> Iterator[None]:
     finally:
         for one in engines:
             one.close()
+
+
+# Rollouts by several processes: each samples its share of the requests, and all learn what came of every one.
+
+
+class ShardedEngine(NamedTuple):
+    """An engine with its like in every process of the stage. Since noise is keyed by what a token is, the completions are those
+    of one process, but for what batches of other sizes round otherwise."""
+
+    own: Engine
+
+    def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
+        """Completions of all requests, the same in every process."""
+        places = collectives.shard_round_robin(range(len(requests)))
+        made = self.own.generate([requests[i] for i in places], sampling) if places else None
+        parts = [collectives.all_gather_rows(value) for value in _even(made, torch.tensor(places), sampling)]
+        each = [Rollouts(*(part[rank] for part in parts)) for rank in range(execution.world_size())]
+        everything = join([one for one in each if len(one.request)], sampling)
+        order = everything.request.argsort(stable=True)
+        return Rollouts(*(value[order] for value in everything))
+
+    def close(self) -> None:
+        """Let go of what the own engine holds."""
+        self.own.close()
+
+
+def shard_engine(engine: Engine) -> Engine:
+    """The engine of a stage, however many processes it has."""
+    return ShardedEngine(engine) if execution.world_size() > 1 else engine
+
+
+def _even(made: Rollouts | None, places: Tensor, sampling: Sampling) -> Rollouts:
+    """What one process made, with the numbers of the requests among all, in arrays as wide as completions may be."""
+    longest = sampling.max_completion_length
+    if made is None:
+        none = torch.zeros(0, dtype=torch.int64)
+        return Rollouts(none, none, none.view(0, 1).expand(0, longest), none, torch.zeros(0, longest), none.bool())
+    return made._replace(
+        request=places[made.request],
+        tokens=pad(made.tokens, (0, longest - made.tokens.shape[1]), value=sampling.pad),
+        logprobs=pad(made.logprobs, (0, longest - made.logprobs.shape[1])),
+    )

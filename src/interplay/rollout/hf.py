@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList
 
+from interplay.core.execution import Run
 from interplay.model.decoder import Decoder
 from interplay.model.folder import config
-from interplay.rollout.noise import uniform
-from interplay.rollout.request import Request, Rollouts, Sampling, assemble, join, split
-from interplay.rollout.sample import draw
-from interplay.schema.run import Run
+from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
 
 
 class _Draw(LogitsProcessor):
@@ -20,7 +18,7 @@ class _Draw(LogitsProcessor):
         self.logprobs: list[Tensor] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        tokens, logprobs = draw(scores.float(), self.noise[:, len(self.logprobs)], self.sampling)
+        tokens, logprobs = draw_tokens(scores.float(), self.noise[:, len(self.logprobs)], self.sampling)
         self.logprobs.append(logprobs)
         return torch.full_like(scores, float("-inf")).scatter_(1, tokens[:, None], 0.0)
 
@@ -51,7 +49,7 @@ class HuggingFace:
         ids = torch.tensor([[sampling.pad] * (longest - len(p)) + p for p, _, _ in rows], device=device)
         seen = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p, _, _ in rows], device=device)
         length = sampling.max_completion_length
-        noise = uniform(sampling.seed, [key for _, key, _ in rows], [sample for _, _, sample in rows], length)
+        noise = uniform_noise(sampling.seed, [key for _, key, _ in rows], [sample for _, _, sample in rows], length)
         drawing = _Draw(torch.from_numpy(noise).to(device), sampling)
         output = self.model.generate(
             input_ids=ids,

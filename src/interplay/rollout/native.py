@@ -7,17 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interplay.model.composed import Composed
+from interplay.core.execution import Run
+from interplay.model import device
 from interplay.model.decoder import Decoder, Weights, rotary
-from interplay.model.nucleus import Lagged
-from interplay.optim import memory
-from interplay.rollout.cache import BLOCK, Cache
-from interplay.rollout.noise import uniform
-from interplay.rollout.replay import Replay
-from interplay.rollout.request import Request, Rollouts, Sampling, assemble, join, split
-from interplay.rollout.sample import draw
-from interplay.schema.model import Shape
-from interplay.schema.run import Run
+from interplay.model.heads import Composed, Lagged
+from interplay.model.spec import Shape
+from interplay.rollout.cache import BLOCK, Cache, Replay
+from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
 
 
 class Native:
@@ -36,7 +32,7 @@ class Native:
         def complete(rows: int) -> Iterator[Rollouts]:
             return (_complete(parts, blend, batch, sampling, self.graphs) for batch in split(requests, rows))
 
-        with memory.enough("engine_batch", self.rows, lambda rows: next(complete(rows))):
+        with device.enough("engine_batch", self.rows, lambda rows: next(complete(rows))):
             return join(list(complete(self.rows)), sampling)
 
     def close(self) -> None:
@@ -77,7 +73,9 @@ def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]],
     longest = int(lengths.max())
     ids = torch.tensor([r.prompt + [sampling.pad] * (longest - len(r.prompt)) for r in requests], device=device)
     rows = [(r.key, r.first + i) for r in requests for i in range(width)]
-    noise = torch.from_numpy(uniform(sampling.seed, [key for key, _ in rows], [sample for _, sample in rows], length)).to(device)
+    noise = torch.from_numpy(uniform_noise(sampling.seed, [key for key, _ in rows], [sample for _, sample in rows], length)).to(
+        device
+    )
     # Attention for one new token is bound by memory, where a CPU's float32 kernels beat its bfloat16 ones.
     caches = [Cache(part.shape, width, lengths, torch.float32 if device.type == "cpu" else dtype) for part in parts]
     positions = torch.arange(longest + length, device=device)
@@ -92,7 +90,7 @@ def _complete(parts: list[Part], blend: Blend, batch: list[tuple[int, Request]],
     follow = _follow(parts, caches, tables, finished, graphs)
     for step in range(length):
         logits = blend(*(F.linear(h, part.weights.head).float().flatten(0, 1) for h, part in zip(hidden, parts, strict=True)))
-        drawn, chances = draw(logits, noise[places.flatten(), step], sampling)
+        drawn, chances = draw_tokens(logits, noise[places.flatten(), step], sampling)
         tokens[places.flatten(), step] = drawn
         logprobs[places.flatten(), step] = chances
         if sampling.eos is not None:

@@ -1,12 +1,65 @@
-"""What an engine is asked for and what it gives back."""
+"""Sampling requests and rollouts; sampling noise keyed by (seed, prompt, sample, position); drawing tokens from logits."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from interplay.rollout.uncertainty import Heat
+from interplay.model.heads import nucleus_mask
+
+# How uncertain a token is beside others, and a temperature that follows it (HAPO, heterogeneous tokens).
+
+
+LEAST = 1e-8
+"""Entropies below count as this before their logarithm is taken."""
+
+
+class Scale(NamedTuple):
+    """What log entropies are held against. (The release also divides by their deviation, which cancels.)"""
+
+    pivot: float
+    """A quantile of them."""
+    highest: float
+    """The largest one less the pivot."""
+    lowest: float
+    """The smallest one less the pivot."""
+
+
+def scale_of(entropy: Tensor, quantile: float) -> Scale | None:
+    """The scale of the entropies (M,) in nats of some tokens; None of none."""
+    if not len(entropy):
+        return None
+    logs = entropy.clamp(min=LEAST).log()
+    pivot = float(torch.quantile(logs.double(), quantile))
+    return Scale(pivot, float((logs - pivot).max()), float((logs - pivot).min()))
+
+
+def token_uncertainty(entropy: Tensor, scale: Scale) -> Tensor:
+    """h of entropies of any shape: log entropy less the pivot, over the largest such value on its side of 0, so that it lies in
+    [-1, 1] for the tokens that the scale was taken from."""
+    z = entropy.clamp(min=LEAST).log() - scale.pivot
+    return torch.where(z > 0, z / max(scale.highest, LEAST), z / max(-scale.lowest, LEAST))
+
+
+class Heat(NamedTuple):
+    """A temperature for each token."""
+
+    tau: float
+    """Largest change of the temperature, as a share of it."""
+    scale: Scale
+
+
+def heated_logits(logprobs: Tensor, heat: Heat) -> Tensor:
+    """Log-probabilities (N, vocab) at 1 + tau h times the temperature that they are at, h held to [-1, 1]."""
+    entropy = -(logprobs.exp() * logprobs).sum(-1, keepdim=True)
+    factor = 1 + heat.tau * token_uncertainty(entropy, heat.scale).clamp(-1, 1)
+    return (logprobs / factor).log_softmax(-1)
+
+
+# What an engine is asked for and what it gives back.
 
 
 @dataclass(frozen=True)
@@ -101,3 +154,62 @@ def join(parts: list[Rollouts], sampling: Sampling) -> Rollouts:
         return torch.nn.functional.pad(value[:, :width], (0, max(0, width - value.shape[1])), value=fill[name])
 
     return Rollouts(*(torch.cat([fit(part, name) for part in parts]) for name in Rollouts._fields))
+
+
+# Sampling noise as a function of (seed, prompt key, sample, position) and of nothing else, so that a token does not depend on
+# the order of prompts, on who shares its batch or on where a run was resumed.
+
+
+WORD = (1 << 64) - 1
+
+
+def mix_words(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, doi:10.1145/2660193.2660195): a bijection of 64-bit words."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def uniform_noise(seed: int, keys: list[int], samples: list[int], positions: int) -> NDArray[np.float64]:
+    """Numbers in (0, 1), shape (rows, positions), for row r = sample `samples[r]` of the prompt `keys[r]`.
+
+    Each part is absorbed by a full mixing round, so that swapping the values of two parts gives other numbers. 52 bits, centred
+    in their cell, so that neither 0 nor 1 occurs."""
+    step = np.uint64(0x9E3779B97F4A7C15)
+    word = mix_words(np.array([seed & WORD], dtype=np.uint64) + step)
+    for part in (keys, samples):
+        word = mix_words((word ^ np.array([value & WORD for value in part], dtype=np.uint64)) + step)
+    words = mix_words(word[:, None] ^ mix_words((np.arange(1, positions + 1, dtype=np.uint64) * step)[None]))
+    return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+# Drawing tokens from logits with given noise.
+
+
+def draw_tokens(logits: Tensor, noise: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Tokens (N,) int64 and their log-probabilities (N,) float32 from logits (N, vocab) float32 and noise (N,) float64 in (0, 1).
+
+    Inverts the cumulative distribution, summed in float64: the token is the first whose cumulative probability exceeds the noise.
+    At temperature 0 the likeliest token is taken and its log-probability is that at temperature 1."""
+    logprobs = (logits / sampling.temperature if sampling.temperature not in (0.0, 1.0) else logits).log_softmax(-1)
+    if sampling.heat is not None:
+        logprobs = heated_logits(logprobs, sampling.heat)
+    if sampling.temperature == 0.0:
+        tokens = logprobs.argmax(-1)
+    else:
+        cumulative = keep_mask(logprobs, sampling).exp().cumsum(-1, dtype=torch.float64)
+        below = cumulative <= noise[:, None] * cumulative[:, -1:]
+        tokens = below.sum(-1).clamp_(max=logits.shape[-1] - 1)
+    return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
+
+
+def keep_mask(logprobs: Tensor, sampling: Sampling) -> Tensor:
+    """Log-probabilities (N, vocab) with minus infinity outside top-k and, of what is left, outside top-p, as transformers has it:
+    top-p keeps the smallest set of the likeliest tokens whose probabilities sum to at least p."""
+    vocab = logprobs.shape[-1]
+    if 0 < sampling.top_k < vocab:
+        bound = logprobs.topk(sampling.top_k).values[:, -1:]
+        logprobs = logprobs.masked_fill(logprobs < bound, float("-inf"))
+    if sampling.top_p < 1.0:
+        logprobs = logprobs.masked_fill(~nucleus_mask(logprobs, sampling.top_p), float("-inf"))
+    return logprobs

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from interplay.schema.base import UserError, nearest, shown
-from interplay.schema.study import Arm, Nested
+from interplay.core.model import UserError, nearest_name, shorten_value
+from interplay.study.spec import Arm, Nested
 
-MOST = 100_000
+MOST_ARMS = 100_000
 """Combinations of one arm: more is a slip of the pen."""
 LONGEST = 120
 """Characters of a combination's tag; its name is also that of a folder."""
@@ -69,7 +69,7 @@ def replaced(stages: Tree, changes: dict[str, Any], where: str) -> Tree:
         value = changes[dotted]
         stage, *keys = dotted.split(".")
         if stage not in result or not keys:
-            raise UserError(f"{where}: {dotted}: must be stage.key{nearest(stage, result)}")
+            raise UserError(f"{where}: {dotted}: must be stage.key{nearest_name(stage, result)}")
         result[stage] = _put(result[stage], keys, value, f"{where}: {dotted}")
     return result
 
@@ -116,8 +116,8 @@ def _axes_are_clear(arm: Arm, spot: str) -> None:
         counted = ", ".join(f"{key} has {count}" for key, count in lengths.items())
         raise UserError(f"{spot}.zip: lists of unequal length: {counted}; give each key as many values")
     count = math.prod([len(values) for values in [*arm.grid.values(), *(axis.values for axis in arm.nested.values())]])
-    if count > MOST:
-        raise UserError(f"{spot}: {count} combinations; {MOST} is the most, so leave out values or axes")
+    if count > MOST_ARMS:
+        raise UserError(f"{spot}: {count} combinations; {MOST_ARMS} is the most, so leave out values or axes")
 
 
 def _rows(arm: Arm, own: Own, spot: str) -> list[Row]:
@@ -157,7 +157,7 @@ def _kept(arm: Arm, rows: list[Row], own: Own, spot: str) -> list[Row]:
     for number, entry in enumerate(arm.exclude):
         place = f"{spot}.exclude.{number}"
         if unknown := [key for key in entry if key not in axes]:
-            raise UserError(f"{place}.{unknown[0]}: not an axis of this arm{nearest(unknown[0], axes)}")
+            raise UserError(f"{place}.{unknown[0]}: not an axis of this arm{nearest_name(unknown[0], axes)}")
         under = {key: [value] for key, value in entry.items()}
         left = [row for row in rows if not (entry and _matches(arm, row[0], under, own))]
         if len(left) == len(rows):
@@ -175,7 +175,7 @@ def _matches(arm: Arm, chosen: dict[str, Any], under: dict[str, list[Any]], own:
 
 
 def _pairs(under: dict[str, list[Any]]) -> str:
-    return " and ".join(f"{key} = {' or '.join(map(shown, values))}" for key, values in under.items())
+    return " and ".join(f"{key} = {' or '.join(map(shorten_value, values))}" for key, values in under.items())
 
 
 # -- names and controls ----------------------------------------------------------------------------------------------------
@@ -230,4 +230,4 @@ def _control(name: str, made: Combination, centre: str | None, found: dict[str, 
     siblings = [other for other in found if found[other].group == control]
     if siblings:
         raise UserError(f"{spot}: that arm has axes; name one of its combinations, such as '{siblings[0]}'")
-    raise UserError(f"{spot}: no such arm{nearest(control, found)}")
+    raise UserError(f"{spot}: no such arm{nearest_name(control, found)}")

@@ -2,17 +2,16 @@
 
 from typing import Any
 
-from interplay.schema.base import Model, UserError, nearest, parse, shown
-from interplay.schema.data import CorpusSpec
-from interplay.schema.mix import check_mix
-from interplay.schema.report import ReportArm
-from interplay.schema.run import Run
-from interplay.schema.sets import is_whole
-from interplay.schema.stages import PLANNED, REFERENCES, named, references
-from interplay.schema.study import Arm, Scale, Study
-from interplay.schema.train import TrainSpec
+from interplay.core.execution import Run
+from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
+from interplay.core.references import check_mix
+from interplay.data.spec import CorpusSpec, is_whole
+from interplay.report.spec import ReportArm
 from interplay.study.arms import SPLIT, Combination
 from interplay.study.ladder import split_name
+from interplay.study.spec import Arm, Scale, Study
+from interplay.study.stages import PLANNED, REFERENCES, named, references
+from interplay.train.spec import TrainSpec
 
 FIRST = ("pretrain", "source")
 RESERVED = {"task": "the task itself in an arm's set", SPLIT: "the split of a budget in an arm's axes"}
@@ -25,13 +24,13 @@ def mix(shares: dict[str, float], where: str) -> None:
     try:
         check_mix(shares, "a mix")
     except (TypeError, ValueError) as error:
-        raise UserError(f"{where} = {shown(shares)}: {error}") from None
+        raise UserError(f"{where} = {shorten_value(shares)}: {error}") from None
 
 
 def seed(value: Any, where: str) -> int:
     """What a stage of a path adds to the seed of each repetition."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise UserError(f"{where} = {shown(value)}: must be a whole number, which is added to the seeds of the study")
+        raise UserError(f"{where} = {shorten_value(value)}: must be a whole number, which is added to the seeds of the study")
     return value
 
 
@@ -40,11 +39,11 @@ def entry(stage: dict[str, Any], where: str) -> None:
     if "kind" not in stage:
         raise UserError(f"{where}.kind: missing; known: {', '.join(sorted(REFERENCES))}")
     _known(stage["kind"], REFERENCES, f"{where}.kind", "kind")
-    parse(REFERENCES[stage["kind"]], references(stage), where)
+    parse_model(REFERENCES[stage["kind"]], references(stage), where)
     if planned := [key for key in PLANNED.get(stage["kind"], ()) if key in stage]:
-        raise UserError(f"{where}.{planned[0]} = {shown(stage[planned[0]])}: the planner fills it in; take it away")
+        raise UserError(f"{where}.{planned[0]} = {shorten_value(stage[planned[0]])}: the planner fills it in; take it away")
     if not isinstance(stage.get("run", {}), dict):
-        raise UserError(f"{where}.run = {shown(stage['run'])}: must be keys and values")
+        raise UserError(f"{where}.run = {shorten_value(stage['run'])}: must be keys and values")
 
 
 def whole_rows(spec: Model, corpus: Model, where: str) -> None:
@@ -98,7 +97,7 @@ def names(study: Study, scale: Scale, where: str) -> None:
 def unused(study: Study, scale: Scale, name: str, where: str) -> None:
     """What a stage that no arm reaches names is there, its mixes sum to one, and it can be executed as it says."""
     stage = study.stages[name]
-    parse(Run, {**scale.kinds.get(stage["kind"], {}).get("run", {}), **stage.get("run", {})}, f"{where}: stages.{name}.run")
+    parse_model(Run, {**scale.kinds.get(stage["kind"], {}).get("run", {}), **stage.get("run", {})}, f"{where}: stages.{name}.run")
     for key, shares in references(stage).items():
         if isinstance(shares, dict) and key != "corpus":
             mix(shares, f"{where}: stages.{name}.{key}")
@@ -164,7 +163,7 @@ def _keys(study: Study, arm: Arm, where: str) -> None:
                 _split_axis(arm, part, rest, f"{where}.{part}.{key}")
                 continue
             if stage not in study.stages and stage != "task":
-                raise UserError(f"{where}.{part}.{key}: must be stage.key{nearest(stage, study.stages)}")
+                raise UserError(f"{where}.{part}.{key}: must be stage.key{nearest_name(stage, study.stages)}")
             if stage not in reached or not rest:
                 raise UserError(f"{where}.{part}.{key}: must be stage.key of a stage of this arm: {', '.join(reached)}")
             if not all(key.split(".")):
@@ -187,7 +186,9 @@ def _path(study: Study, path: list[str], where: str) -> None:
     for position, part in enumerate(path):
         name, step = split_name(part)
         if "@" in part and step is None:
-            raise UserError(f"{where} = {shown(part)}: must be stage@step, with the step of a checkpoint that the stage keeps")
+            raise UserError(
+                f"{where} = {shorten_value(part)}: must be stage@step, with the step of a checkpoint that the stage keeps"
+            )
         _known(name, study.stages, where, "stage")
         kind = study.stages[name]["kind"]
         allowed = FIRST if position == 0 else MODELS[len(FIRST) :]
@@ -215,4 +216,4 @@ def _shown(study: Study, where: str) -> None:
 
 def _known(name: Any, table: Any, where: str, what: str) -> None:
     if not isinstance(name, str) or name not in table:
-        raise UserError(f"{where} = {shown(name)}: no such {what}{nearest(str(name), list(table))}")
+        raise UserError(f"{where} = {shorten_value(name)}: no such {what}{nearest_name(str(name), list(table))}")

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interplay.schema.base import UserError, nearest, parse, shown
-from interplay.schema.sets import is_whole
-from interplay.schema.study import Scale, ScaleChange, Study
+from interplay.core.model import UserError, nearest_name, parse_model, shorten_value
+from interplay.data.spec import is_whole
+from interplay.study.spec import Scale, ScaleChange, Study
 
 LIMITS = ("max_gpu_hours", "max_hours")
 """Keys of `snakemake --config` that refuse a launch which would take longer."""
@@ -26,7 +26,7 @@ def chosen(configs: Path, config: Mapping[str, Any]) -> tuple[list[str], str]:
     """The studies and the scale to build: from the command line's `study=` and `scale=`, else from `configs/config.yaml`."""
     known = ["study", "scale", *LIMITS]
     if unknown := sorted(set(config) - set(known)):
-        raise UserError(f"{_given(configs, config, unknown[0])}: unknown key '{unknown[0]}'{nearest(unknown[0], known)}")
+        raise UserError(f"{_given(configs, config, unknown[0])}: unknown key '{unknown[0]}'{nearest_name(unknown[0], known)}")
     given = {key: _text(configs, config, key) for key in ("study", "scale") if key in config}
     if len(given) == 2:
         return given["study"].split(","), given["scale"]
@@ -39,7 +39,7 @@ def _text(configs: Path, config: Mapping[str, Any], key: str) -> str:
     value = config[key]
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not all(str(value).split(",")):
         example = "edge, or edge,ladder for two of them" if key == "study" else "laptop"
-        raise UserError(f"{_given(configs, config, key)} = {shown(value)}: must be a name, such as {example}")
+        raise UserError(f"{_given(configs, config, key)} = {shorten_value(value)}: must be a name, such as {example}")
     return str(value)
 
 
@@ -84,11 +84,11 @@ def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
         if not isinstance(tree.get(group), dict):
             raise UserError(f"{file}: must hold keys and values, such as `question: ...`, and no `# @package` line")
     study_given = _at_scale(tree["study"], scale)
-    typed = parse(Study, study_given, files["study"])
+    typed = parse_model(Study, study_given, files["study"])
     for name in typed.scales:
         if name not in scales(configs):
-            raise UserError(f"{files['study']}: scales.{name}: no such scale{nearest(name, scales(configs))}")
-    return typed, _changed(parse(Scale, tree["scale"], files["scale"]), typed.scales.get(scale))
+            raise UserError(f"{files['study']}: scales.{name}: no such scale{nearest_name(name, scales(configs))}")
+    return typed, _changed(parse_model(Scale, tree["scale"], files["scale"]), typed.scales.get(scale))
 
 
 def _at_scale(tree: dict[str, Any], scale: str) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _known(folder: Path, name: str) -> None:
     if name not in known:
         file = f"{folder.parent.name}/{folder.name}/{name[:80]}.yaml"
         plain = name.removesuffix(".yaml").removeprefix(f"{folder.parent.name}/{folder.name}/")
-        raise UserError(f"{folder.name}={name[:80]}: no file {file}{nearest(plain, known)}")
+        raise UserError(f"{folder.name}={name[:80]}: no file {file}{nearest_name(plain, known)}")
 
 
 def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:

@@ -4,11 +4,11 @@ files. Their content enters the spec, and so the digest."""
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from interplay.schema.base import UserError, shown
-from interplay.store import artifact
+from interplay.core import artifact
+from interplay.core.model import UserError, shorten_value
 
 
-def fill(spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
+def fill_custom(spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
     """The spec with the sources of its custom functions, which only the disk knows."""
     return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
 
@@ -17,23 +17,23 @@ def below_root(path: Any, where: str) -> str:
     """A path that a study names, as it is written: relative to the project's root, and below it. A link there may lead anywhere,
     since the user made it. Raises UserError when the text itself leads out."""
     if not isinstance(path, str):
-        raise UserError(f"{where} = {shown(path)}: must be a path, as text")
+        raise UserError(f"{where} = {shorten_value(path)}: must be a path, as text")
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not path.isprintable():
-        origin = shown(str(pure) if pure.is_absolute() else f"FOLDER/{pure.name}")
+        origin = shorten_value(str(pure) if pure.is_absolute() else f"FOLDER/{pure.name}")
         raise UserError(
-            f"{where} = {shown(path)}: must lie below the project's root; link what lies elsewhere, as by "
+            f"{where} = {shorten_value(path)}: must lie below the project's root; link what lies elsewhere, as by "
             f"`ln -s {origin} data/external/`, and name the link"
         )
     return path
 
 
-def checksum(path: str, where: str) -> str:
+def text_checksum(path: str, where: str) -> str:
     """Identity of a model folder. Raises UserError when there is none."""
     try:
         return artifact.model_checksum(Path(path))
     except (UserError, OSError, ValueError) as error:
-        raise UserError(f"{where}.path = {shown(path)}: {error}") from None
+        raise UserError(f"{where}.path = {shorten_value(path)}: {error}") from None
 
 
 def file_checksum(file: str, known: str | None, where: str) -> str:
@@ -42,10 +42,12 @@ def file_checksum(file: str, known: str | None, where: str) -> str:
     try:
         found = artifact.checksum(Path(file)) if Path(file).is_file() else None
     except (OSError, ValueError) as error:  # a name too long for any file, or one that may not be read
-        raise UserError(f"{where}.file = {shown(file)}: not readable: {getattr(error, 'strerror', None) or error}") from None
+        raise UserError(
+            f"{where}.file = {shorten_value(file)}: not readable: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if found is None:
         if known is None:
-            raise UserError(f"{where}.file = {shown(file)}: no such file; put it there, or give its sha256 beside it")
+            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 beside it")
         return known
     if known and found != known:
         raise UserError(f"{where}.sha256 = {known!r}: but {file} has {found}; put the right file there")
@@ -64,7 +66,7 @@ def _filled(value: Any, folder: Path, where: str) -> Any:
 
 def _source(function: str, folder: Path, where: str) -> str:
     file, _, name = function.partition(":")
-    spot = f"{where}.function = {shown(function)}"
+    spot = f"{where}.function = {shorten_value(function)}"
     try:
         path = (folder / file).resolve()
         inside = path.is_relative_to(folder.resolve())

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from interplay.schema.base import MOST, UserError, parse, shown
-from interplay.schema.curate import STEPS, CurateSpec
-from interplay.schema.data import ProblemsSpec
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.report import ReportArm
-from interplay.schema.roles import shard_label
-from interplay.schema.sets import DataSet
-from interplay.schema.task import Task, TaskKey
-from interplay.store import random
-from interplay.tasks.table import family
+from interplay.core import random
+from interplay.core.model import MOST, UserError, parse_model, shorten_value
+from interplay.core.references import shard_label
+from interplay.data.spec import DataSet, ProblemsSpec
+from interplay.data.steps.spec import STEPS, CurateSpec
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.report.spec import ReportArm
+from interplay.tasks.families import task_family
+from interplay.tasks.spec import Task, TaskKey
 
 if TYPE_CHECKING:
     from interplay.study.expand import Expansion
+
 
 STEP_KEYS = {"arm", "evaluate", "against"}
 """Keys of a step that the planner turns into roles."""
@@ -28,7 +28,7 @@ def stage_of(e: Expansion, name: str, key: str) -> str:
     to itself, and when it comes in shards."""
     if name in e.study.data and (shards := e.study.data[name].shards):
         reader = f"data.{name} comes in {shards} shards, which only pretrain, midtrain and sft read"
-        raise UserError(f"{e.where}: {key} = {shown(name)}: {reader}; name a set without shards")
+        raise UserError(f"{e.where}: {key} = {shorten_value(name)}: {reader}; name a set without shards")
     return shards_of(e, name, key)[0]
 
 
@@ -75,7 +75,7 @@ def tokenizer_spec(e: Expansion) -> dict[str, Any]:
     words = e.study.tokenizer.get("algorithm", "characters") == "words"
     for given, where in tasks:
         task = parse_task(given, where)
-        texts = set(family(task).vocabulary(task) if words else family(task).alphabet(task))
+        texts = set(task_family(task).vocabulary(task) if words else task_family(task).alphabet(task))
         if not needed or texts - known:
             needed.append(given)
             known |= texts
@@ -90,10 +90,12 @@ def tokenizer_roles(e: Expansion) -> dict[str, str]:
     chosen = e.study.tokenizer.get("data")
     if e.study.tokenizer.get("algorithm") != "bpe":
         if chosen is not None:
-            raise UserError(f"{e.where}: tokenizer.data = {shown(chosen)}: only algorithm: bpe learns from sets; take it away")
+            raise UserError(
+                f"{e.where}: tokenizer.data = {shorten_value(chosen)}: only algorithm: bpe learns from sets; take it away"
+            )
         return {}
     if chosen is not None and not (isinstance(chosen, list) and chosen):
-        raise UserError(f"{e.where}: tokenizer.data = {shown(chosen)}: must be a list of problem sets")
+        raise UserError(f"{e.where}: tokenizer.data = {shorten_value(chosen)}: must be a list of problem sets")
     fit = chosen or [name for name, data in e.study.data.items() if data.form != "mix" and data.split in ("train", None)]
     if not fit:
         raise UserError(f"{e.where}: tokenizer.algorithm = 'bpe': learns from sets of split train; generate one, or read a file")
@@ -104,7 +106,7 @@ def tokenizer_roles(e: Expansion) -> dict[str, str]:
 
 def parse_task(given: dict[str, Any], where: str) -> Task:
     """The typed task of `FILE` or `FILE: key`, under its own key `task`."""
-    return parse(TaskKey, {"task": given}, where).task
+    return parse_model(TaskKey, {"task": given}, where).task
 
 
 def ops_of(e: Expansion, digests: list[str]) -> set[int]:
@@ -140,7 +142,7 @@ def refuse_tests(e: Expansion, names: Iterable[str], key: str) -> None:
         if data.split == "test" and not data.leak:
             through = f"data.{name}" if name == whole else f"data.{name}, of which data.{whole} is made,"
             raise UserError(
-                f"{e.where}: {key} = {shown(whole)}: {through} is of split test, which nothing is trained on; "
+                f"{e.where}: {key} = {shorten_value(whole)}: {through} is of split test, which nothing is trained on; "
                 f"take another split, or declare leak: true there"
             )
         waiting += [(other, whole) for other in data.mix or {}]
@@ -198,7 +200,7 @@ def _generated(e: Expansion, name: str, data: DataSet) -> list[str]:
     if data.shards is None:
         return [e.stage("problems", spec, {}, f"data.{name}")]
     spec["size"] //= shards
-    seeds = [random.key("shard", data.seed, shard) % MOST for shard in range(shards)]
+    seeds = [random.stream_key("shard", data.seed, shard) % MOST for shard in range(shards)]
     return [
         e.stage("problems", {**spec, "seed": seed}, {}, f"data.{name}", shard_label(f"data.{name}", shard))
         for shard, seed in enumerate(seeds)
@@ -280,7 +282,9 @@ def _roles(e: Expansion, step: dict[str, Any], number: int, deps: dict[str, str]
     if kind.READS_SAMPLES:
         judged = e.pick(e.entries, step["evaluate"], f"{spot}.evaluate", "stage").get("kind")
         if judged != "evaluate":
-            raise UserError(f"{where}.evaluate = {shown(step['evaluate'])}: is a {judged} stage; name one of kind evaluate")
+            raise UserError(
+                f"{where}.evaluate = {shorten_value(step['evaluate'])}: is a {judged} stage; name one of kind evaluate"
+            )
         model = e.end_of(step["arm"], f"{spot}.arm")
         for role, data in list(deps.items()):
             if role.startswith("data."):
@@ -288,7 +292,7 @@ def _roles(e: Expansion, step: dict[str, Any], number: int, deps: dict[str, str]
                 yield from ((f"samples.{number}.{role.removeprefix('data.')}.{place}", one) for place, one in enumerate(made))
     if kind.COMPARES:
         if not isinstance(step["against"], list) or not step["against"]:
-            raise UserError(f"{where}.against = {shown(step['against'])}: must be a list of problem sets")
+            raise UserError(f"{where}.against = {shorten_value(step['against'])}: must be a list of problem sets")
         others = sorted({stage_of(e, other, f"{spot}.against") for other in step["against"]})
         yield from ((f"against.{number}.{place}", other) for place, other in enumerate(others))
 

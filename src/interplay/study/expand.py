@@ -5,40 +5,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from interplay.schema.base import UserError, nearest, parse, shown
-from interplay.schema.contrast import Lineup
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.kinds import KINDS, TRAINERS, TUNERS
-from interplay.schema.report import ReportArm, ReportStage
-from interplay.schema.rl import RLSpec
-from interplay.schema.roles import corpora, corpus_roles, is_data, shard_label
-from interplay.schema.run import Run
-from interplay.schema.stages import of_spec
-from interplay.schema.study import Scale, Study
-from interplay.store.artifact import split_ref
-from interplay.study import (
-    arms,
-    budget,
-    check,
-    contrast,
-    custom,
-    data,
-    devices,
-    engines,
-    episodes,
-    ladder,
-    lineup,
-    offline,
-    samples,
-    showable,
-    split,
-    teach,
-    tune,
-)
+from interplay.core.artifact import split_ref
+from interplay.core.execution import Run
+from interplay.core.model import UserError, nearest_name, parse_model, shorten_value
+from interplay.core.references import corpus_inputs, corpus_roles, is_data_role, shard_label
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.kinds.table import KINDS, TRAINERS, TUNERS
+from interplay.report.comparison_spec import Lineup
+from interplay.report.spec import ReportArm, ReportStage
+from interplay.rl.spec import RLSpec
+from interplay.study import answerable, arms, check, custom, data, feasible, ladder, lineup, offline, resolve, teach, tune
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
 from interplay.study.resolve import resolved, whole
+from interplay.study.spec import Scale, Study
+from interplay.study.stages import of_spec
 
 
 class Expansion:
@@ -88,21 +70,21 @@ class Expansion:
         spec = {**defaults, **given}
         run = {**defaults.get("run", {}), **spec.pop("run", {})}
         where = f"{self.where}: {key}"
-        spec = custom.fill(spec, self.folder, where)
+        spec = custom.fill_custom(spec, self.folder, where)
         if run.get("path") is not None:
             custom.below_root(run["path"], f"{where}.run.path")
         if kind == "source" and "path" in spec:
             run["path"] = custom.below_root(spec.pop("path"), f"{where}.path")
-            spec["sha256"] = custom.checksum(run["path"], where)
+            spec["sha256"] = custom.text_checksum(run["path"], where)
         if kind == "dataset" and "file" in spec:
             run["path"] = custom.below_root(spec.pop("file"), f"{where}.file")
             spec["sha256"] = custom.file_checksum(run["path"], spec.get("sha256"), where)
-        parsed = parse(KINDS[kind].spec, spec, where)
-        episodes.check(parsed, deps, self.plan.stages, where)
-        how = parse(Run, run, f"{where}.run")
-        devices.check(kind, parsed, how, where)
+        parsed = parse_model(KINDS[kind].spec, spec, where)
+        feasible.check_episodes(parsed, deps, self.plan.stages, where)
+        how = parse_model(Run, run, f"{where}.run")
+        feasible.check_devices(kind, parsed, how, where)
         made = Stage.make(kind, parsed, deps, how, label or key)
-        engines.check(made, self.plan.stages, where)
+        feasible.check_engines(made, self.plan.stages, where)
         return self.plan.add(made)
 
     def problems(self, name: str, key: str) -> str:
@@ -118,8 +100,8 @@ class Expansion:
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise UserError(
-                f"{self.where}: {label}.data = {shown(list(shares))}: sets of one mix must come in equally many shards; these "
-                f"have {said}; give the others data.NAME.shards too"
+                f"{self.where}: {label}.data = {shorten_value(list(shares))}: sets of one mix must come in equally many shards; "
+                f"these have {said}; give the others data.NAME.shards too"
             )
         return [
             _by_digest([(found[name][shard], share) for name, share in shares.items()])
@@ -134,7 +116,7 @@ class Expansion:
     def _check_mix(self, shares: Any, label: str, key: str) -> None:
         if not isinstance(shares, dict):
             raise UserError(
-                f"{self.where}: {label}.{key} = {shown(shares)}: must map problem sets to shares, such as {{edge: 1.0}}"
+                f"{self.where}: {label}.{key} = {shorten_value(shares)}: must map problem sets to shares, such as {{edge: 1.0}}"
             )
         check.mix(shares, f"{self.where}: {label}.{key}")
 
@@ -178,7 +160,7 @@ class Expansion:
         digest = self.stage(kind, given, deps, key, f"{arm}/{name}/seed{seed}")
         spec = self.plan.stages[digest].spec
         if kind in TRAINERS:
-            check.whole_rows(spec, self.plan.stages[corpora(deps)[0]].spec, f"{self.where}: {key}")
+            check.whole_rows(spec, self.plan.stages[corpus_inputs(deps)[0]].spec, f"{self.where}: {key}")
         if "offline" in entry and isinstance(spec, RLSpec):
             offline.check(spec.method.sampler, entry["offline"], f"{self.where}: {key}")
         self._remember(digest, before, sets)
@@ -190,7 +172,7 @@ class Expansion:
         mixes, roles = tune.roles(self, entry, before, key)
         spec = {**given, **mixes, "seed": self._seed(given, seed, key)}
         digest = self.stage(entry["kind"], spec, {"init": before, **roles}, key, f"{arm}/{name}/seed{seed}")
-        self._remember(digest, before, [dep for role, dep in roles.items() if is_data(role)])
+        self._remember(digest, before, [dep for role, dep in roles.items() if is_data_role(role)])
         return digest
 
     def _seed(self, given: dict[str, Any], seed: int, key: str) -> int:
@@ -327,23 +309,23 @@ class Expansion:
         """The whole plan, the report last."""
         check.names(self.study, self.scale, self.where)
         values, vary = self.seeds()
-        self.combinations = split.combinations(self.study, self.scale, self.where)
+        self.combinations = resolve.split_combinations(self.study, self.scale, self.where)
         rows: list[ReportArm] = []
-        planned: dict[str, contrast.Resolved] = {}
+        planned: dict[str, lineup.Resolved] = {}
         held: dict[str, dict[str, list[str]]] = {}
         for name in self.combinations:
             self.enter(name)
             task = data.parse_task(self.task, self.where) if self.task else None
             rows += [self.walk(name, seed, values[0], vary) for seed in values]
             held[name] = {step: check.bands_of(self.study, self.entries[step]["data"]) for step in self.study.evaluate}
-            planned[name] = contrast.resolved(self.plan, rows[-1], self.entries, task, self.blocks)
+            planned[name] = lineup.resolved(self.plan, rows[-1], self.entries, task, self.blocks)
         check.combinations(self.study, self.combinations, self.where)  # after the stages: a bad axis is not a missing arm
         check.different(rows, self.combinations, self.where)
-        contrast.check(self.combinations, planned, self.where)
-        budget.check(self.study.match, rows, self.plan, self.where)
+        lineup.check_contrasts(self.combinations, planned, self.where)
+        answerable.check_budgets(self.study.match, rows, self.plan, self.where)
         made = lineup.lineups(self.study, self.scale.bands, self.combinations, rows, planned, self.where)
-        samples.check(self.study, self.scale.bands, held, rows, made, self.samples, self.evaluate_spec, self.where)
-        showable.check(self.study, rows, self.plan.stages, self.where)
+        answerable.check_samples(self.study, self.scale.bands, held, rows, made, self.samples, self.evaluate_spec, self.where)
+        answerable.check_showable(self.study, rows, self.plan.stages, self.where)
         self.plan.unused = self._unused()
         self._report(rows, made)
         return self.plan
@@ -361,8 +343,10 @@ class Expansion:
         shown |= {rung.digest for row in rows for rung in row.rungs}
         blocks = {digest: more for digest, more in self.blocks.items() if digest in shown}
         shown |= {digest for more in blocks.values() for digest in more}
-        packed = {digest for reader in shown for digest in corpora(self.plan.stages[reader].deps)}
-        used = shown | {dep for digest in shown | packed for role, dep in self.plan.stages[digest].deps.items() if is_data(role)}
+        packed = {digest for reader in shown for digest in corpus_inputs(self.plan.stages[reader].deps)}
+        used = shown | {
+            dep for digest in shown | packed for role, dep in self.plan.stages[digest].deps.items() if is_data_role(role)
+        }
         used |= data.made_of(self, used)
         trained = {row.arm: sorted(self.trained.get(row.path[-1].digest, set())) for row in rows}
         spec = {
@@ -373,7 +357,7 @@ class Expansion:
             "arms": rows,
             "bands": {band: self.scale.bands.get(band, []) for band in check.tested_bands(self.study)},
             "trained_ops": trained,
-            "tables": samples.with_k(self.study.tables, rows, self.samples),
+            "tables": answerable.with_k(self.study.tables, rows, self.samples),
             "figures": self.study.figures,
             "claims": self.study.claims,
             "match": self.study.match,
@@ -386,7 +370,7 @@ class Expansion:
     def pick(self, table: Mapping[Any, Any], name: Any, key: str, what: str) -> Any:
         """The entry of that name, for which `key` of the study asks. Raises UserError when there is none."""
         if not isinstance(name, str) or name not in table:
-            raise UserError(f"{self.where}: {key} = {shown(name)}: no such {what}{nearest(name, table)}")
+            raise UserError(f"{self.where}: {key} = {shorten_value(name)}: no such {what}{nearest_name(name, table)}")
         return table[name]
 
 

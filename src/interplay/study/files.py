@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import yaml
 
-from interplay.schema.base import UserError, nearest
+from interplay.core.model import UserError, nearest_name
 
 
 class Source(NamedTuple):
@@ -167,9 +167,9 @@ def _no_file(configs: Path, wanted: _Wanted) -> str:
     folder = configs / wanted.group
     if not folder.is_dir():
         groups = [path.name for path in configs.iterdir() if path.is_dir() and path.name not in ("plans", "schema")]
-        return f"no folder {configs.name}/{wanted.group}{nearest(wanted.group, groups)}"
+        return f"no folder {configs.name}/{wanted.group}{nearest_name(wanted.group, groups)}"
     known = [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")]
-    return f"no file {configs.name}/{wanted.group}/{wanted.name}.yaml{nearest(wanted.name, known)}"
+    return f"no file {configs.name}/{wanted.group}/{wanted.name}.yaml{nearest_name(wanted.name, known)}"
 
 
 def _defaults(source: Source, group: str) -> Iterator[_Wanted | None]:

@@ -4,17 +4,14 @@ of samples, by which an evaluation grows."""
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from interplay.schema.base import UserError, nearest, shown
-from interplay.schema.data import ProblemsSpec
-from interplay.schema.evaluate import EvaluateSpec
-from interplay.schema.metric import is_pass_rate
-from interplay.schema.report import ReportRung, ReportStage
-from interplay.schema.reward_model import RewardModelSpec
-from interplay.schema.rl import RLSpec
-from interplay.schema.select import ENTROPY
-from interplay.schema.train import TrainSpec
-from interplay.schema.tune import TuneSpec
+from interplay.core.model import UserError, nearest_name, shorten_value
+from interplay.data.spec import ProblemsSpec
+from interplay.evaluate.spec import ENTROPY, EvaluateSpec
+from interplay.report.metric_spec import is_pass_rate
+from interplay.report.spec import ReportRung, ReportStage
+from interplay.rl.spec import RLSpec
 from interplay.study.plan import Stage
+from interplay.train.spec import RewardModelSpec, TrainSpec, TuneSpec
 
 BLOCK = 32
 """Samples per prompt of one evaluate stage. An evaluation of more consists of several, which the report reads as one."""
@@ -93,11 +90,11 @@ def selection(
     rate = isinstance(by, str) and is_pass_rate(by)
     if (rate and name is None) or (name is not None and not rate and by != ENTROPY):
         remedy = "name the evaluate stage that gives the pass rate" if rate else "belongs to by: strict_pass@k or by: entropy"
-        raise UserError(f"{where}.evaluate = {shown(name)}: {remedy}")
+        raise UserError(f"{where}.evaluate = {shorten_value(name)}: {remedy}")
     if isinstance(by, str) and by.startswith("eval_loss/"):
         band, known = by.removeprefix("eval_loss/"), _bands(stages.get(stage.deps.get("validation", "")))
         if band not in known:
-            raise UserError(f"{where}.by = {by!r}: the stage before it has no validation set with it{nearest(band, known)}")
+            raise UserError(f"{where}.by = {by!r}: the stage before it has no validation set with it{nearest_name(band, known)}")
     candidates = [step for step, model in _models(stage, None) if model.startswith(f"{before}@")]
     deps = {"init": before}
     if name is not None:
@@ -119,7 +116,7 @@ def _can_tell(by: str, band: Any, made: list[Stage], stages: Mapping[str, Stage]
         raise UserError(f"{where}.by = {by!r}: its evaluation has {samples} samples per prompt; give it more, or lower k")
     known = _bands(stages[made[0].deps["data"]])
     if band is not None and band not in known:
-        raise UserError(f"{where}.band = {shown(band)}: no such band in its evaluation{nearest(str(band), known)}")
+        raise UserError(f"{where}.band = {shorten_value(band)}: no such band in its evaluation{nearest_name(str(band), known)}")
 
 
 def _bands(problems: Stage | None) -> list[str]:

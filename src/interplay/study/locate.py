@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import yaml
 
-from interplay.schema.base import UserError
+from interplay.core.model import UserError
 from interplay.study.files import Source, item, line, not_yaml, sources
 
 

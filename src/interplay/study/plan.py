@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.schema.base import Model
-from interplay.schema.digest import canonical, digest, versions
-from interplay.schema.run import Run
-from interplay.store import artifact
+from interplay.core import artifact
+from interplay.core.digest import canonical, digest, versions
+from interplay.core.execution import Run
+from interplay.core.model import Model
 
 
 @dataclass(frozen=True)

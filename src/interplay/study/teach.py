@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from interplay.schema.base import UserError
-from interplay.schema.data import CorpusSpec, TokenizerSpec
-from interplay.schema.kinds import TRAINERS
-from interplay.schema.roles import corpora
-from interplay.store.artifact import split_ref
+from interplay.core.artifact import split_ref
+from interplay.core.model import UserError
+from interplay.core.references import corpus_inputs
+from interplay.data.spec import CorpusSpec, TokenizerSpec
+from interplay.kinds.table import TRAINERS
 from interplay.study import data
-from interplay.tasks.table import LANGUAGES
+from interplay.tasks.families import LANGUAGES
 
 if TYPE_CHECKING:
     from interplay.study.expand import Expansion
@@ -41,7 +41,7 @@ def _writes(e: Expansion, before: str, key: str) -> None:
     taught, stage = False, e.plan.stages[split_ref(before)[0]]
     while True:
         if stage.kind in TRAINERS:
-            specs = [e.plan.stages[corpus].spec for corpus in corpora(stage.deps)]
+            specs = [e.plan.stages[corpus].spec for corpus in corpus_inputs(stage.deps)]
             taught |= any(isinstance(s, CorpusSpec) and s.loss_on == "all" for s in specs)
         if "init" not in stage.deps:
             break

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from interplay.schema.base import UserError, shown
-from interplay.schema.curate import CurateSpec
-from interplay.schema.unlearn import UnlearnSpec
-from interplay.store.artifact import split_ref
+from interplay.core.artifact import split_ref
+from interplay.core.model import UserError, shorten_value
+from interplay.data.steps.spec import CurateSpec
 from interplay.study import data
+from interplay.train.spec import UnlearnSpec
 
 if TYPE_CHECKING:
     from interplay.study.expand import Expansion
+
 
 MAKERS = ("preference_pairs", "rated_pairs", "conflict_pairs", "custom")
 """Steps that may make pairs; a function of the study's own may do anything."""
@@ -54,8 +55,8 @@ def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[d
             if lacks := next((each for each in needs if not _may_hold(e, digest, each[2])), None):
                 named = entry["validation"] if role == "validation" else list(entry["data"])
                 raise UserError(
-                    f"{e.where}: {key}.{role.partition('.')[0]} = {shown(named)}: holds {lacks[0]}; name a set that is made with "
-                    f"a step {lacks[1]}"
+                    f"{e.where}: {key}.{role.partition('.')[0]} = {shorten_value(named)}: holds {lacks[0]}; name a set that is made "
+                    f"with a step {lacks[1]}"
                 )
     return spec, deps
 
@@ -64,7 +65,9 @@ def _samples(e: Expansion, name: Any, before: str, key: str) -> dict[str, str]:
     """`samples.<block>` and `prompts`: the evaluation that the evaluate stage `name` makes of the model before, and its problems.
     Raises UserError where there is no such stage."""
     if e.pick(e.entries, name, f"{key}.samples", "stage").get("kind") != "evaluate":
-        raise UserError(f"{e.where}: {key}.samples = {shown(name)}: must name an evaluate stage, whose samples are judged")
+        raise UserError(
+            f"{e.where}: {key}.samples = {shorten_value(name)}: must name an evaluate stage, whose samples are judged"
+        )
     blocks = e.evaluation(e.entries, name, before, key)
     problems = e.plan.stages[blocks[0]].deps["data"]
     return {"prompts": problems, **{f"samples.{number}": block for number, block in enumerate(blocks)}}

@@ -5,11 +5,11 @@ is what is to be answered: the context's value where it has one, else the one th
 import json
 from typing import NamedTuple
 
-from interplay.schema.verify import Verify
-from interplay.store.random import key
-from interplay.tasks import bios
-from interplay.tasks.bios.problem import Problem
+from interplay.core.random import stream_key
+from interplay.tasks.bios import family as bios
+from interplay.tasks.bios.generate import Problem
 from interplay.tasks.facts import Fact
+from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 
 CONTRADICTING, IRRELEVANT = "contradicting", "irrelevant"
@@ -56,4 +56,4 @@ def verify(conflict: Conflict, completion: str, options: Verify) -> Verdict:
 
 def structure(conflict: Conflict) -> str:
     """16 hex digits. Conflicts over one known fact share them where their contexts are alike up to names."""
-    return f"{key('conflicts', *conflict.known, bios.structure(conflict.problem)):016x}"
+    return f"{stream_key('conflicts', *conflict.known, bios.structure(conflict.problem)):016x}"

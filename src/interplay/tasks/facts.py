@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from interplay.schema.verify import Verify
-from interplay.tasks.answer import BOX, dumped, extract
-from interplay.tasks.verdict import Verdict
+from interplay.tasks.op_dag.graph import Draw, stream
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import BOX, Verdict, extract_answer, is_answer_dump
 
 
 class Fact(NamedTuple):
@@ -34,7 +34,7 @@ def judge(
     Error: the first of `truncated` (no answer, or too many), `parse`, `wrong_hop` (a contradiction), `missing_hop`, `order`,
     `extra` (where penalised), `answer`. The verdict counts hops as nodes: contradicted ones as value mismatches, those out of
     order as dependency mismatches."""
-    said = extract(completion) if BOX in completion and not dumped(completion) else None
+    said = extract_answer(completion) if BOX in completion and not is_answer_dump(completion) else None
     stated = read(completion.rpartition(BOX)[0] if BOX in completion else completion)
     told = stated or []
     truth = {fact[:2]: fact.object for fact in (*context, *hops)}
@@ -103,3 +103,28 @@ def walk(start: str, path: Sequence[str], *known: Mapping[About, str]) -> str:
             raise ValueError(f"nothing says what the {relation} of {here} is")
         here = found[0]
     return here
+
+
+# Names that nobody bears: pronounceable, one token each with a tokenizer of words.
+
+
+FIRST = "BDFGHKLMNPRSTVZ"
+MIDDLE = "bdfgklmnprstvz"
+VOWELS = "aeiou"
+PAIRS = len(FIRST) * len(MIDDLE) * len(VOWELS) ** 2
+
+
+def invented_name(count: int, *label: int | str) -> tuple[str, ...]:
+    """`count` different names such as Bela or Tomiru, the same for the same label on every machine, in random order. Of two
+    syllables while a third of these suffice, else of three."""
+    draw = stream("names", *label)
+    syllables = 2 if count <= PAIRS // 3 else 3
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found[_name(draw, syllables)] = None
+    return tuple(found)
+
+
+def _name(draw: Draw, syllables: int) -> str:
+    starts = [FIRST, *[MIDDLE] * (syllables - 1)]
+    return "".join(start[draw() % len(start)] + VOWELS[draw() % len(VOWELS)] for start in starts)

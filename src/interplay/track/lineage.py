@@ -4,13 +4,14 @@ that made it, that run to its data and to the model it started from."""
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from interplay.schema.kinds import SETS
-from interplay.store import artifact
+from interplay.core import artifact
+from interplay.kinds.table import SETS
 from interplay.study.plan import Stage
 from interplay.track import describe
 
 if TYPE_CHECKING:
     from interplay.track.mirror import Mirror
+
 
 DATA = (*SETS, "corpus")
 """Kinds that are shown as datasets."""

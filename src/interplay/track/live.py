@@ -14,7 +14,7 @@ from typing import Any
 
 from interplay.study.plan import Plan
 from interplay.track import marker
-from interplay.track.found import STOPPED, Found, last_words, times
+from interplay.track.describe import STOPPED, Found, last_words, times
 from snakemake_logger_plugin_mlflow import redact, store
 from snakemake_logger_plugin_mlflow.events import Job
 
@@ -46,7 +46,7 @@ class Live:
         if plan.report not in self.mirrors:
             from interplay.track.mirror import Mirror
 
-            marker.forget(plan, self.results, self.uri)
+            marker.forget_mirrored(plan, self.results, self.uri)
             self.mirrors[plan.report] = Mirror(plan, self.results, self.uri)
             if plan.report not in self.opened:
                 self.mirrors[plan.report].close_orphans()
@@ -90,15 +90,15 @@ class Live:
             self._guarded(lambda plan=plan: self._finish(plan))
 
     def _finish(self, plan: Plan) -> None:
-        if plan.report in self.opened or not marker.settled(plan, self.results, self.uri):
-            marker.settle(plan, self.results, self.uri, self.mirror(plan).everything())
+        if plan.report in self.opened or not marker.is_mirrored(plan, self.results, self.uri):
+            marker.mark_mirrored(plan, self.results, self.uri, self.mirror(plan).everything())
 
     def _guarded(self, step: Any) -> None:
         with self.lock:
             if time.monotonic() < self.silent_until:
                 return
             try:
-                with marker.turn(self.results, self.me) as stale:
+                with marker.mirror_turn(self.results, self.me) as stale:
                     if stale:
                         self.mirrors.clear()
                     step()

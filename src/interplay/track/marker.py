@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from interplay.schema.base import UserError
-from interplay.store import artifact
+from interplay.core import artifact
+from interplay.core.model import UserError
 from interplay.study.plan import Plan
-from interplay.track import found
+from interplay.track import describe
 from snakemake_logger_plugin_mlflow.store import sqlite_file
 
 NAME = ".mlflow-mirrored"
@@ -21,7 +21,7 @@ TURN = ".mlflow-turn"
 
 
 @contextlib.contextmanager
-def turn(results: Path, me: str) -> Iterator[bool]:
+def mirror_turn(results: Path, me: str) -> Iterator[bool]:
     """Mirror alone: two processes that look for a run and then make it would make it twice. Yields whether another process
     mirrored since the last turn of `me`, so that what was looked up may be out of date."""
     results.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def turn(results: Path, me: str) -> Iterator[bool]:
         yield last != me
 
 
-def settled(plan: Plan, results: Path, uri: str) -> bool:
+def is_mirrored(plan: Plan, results: Path, uri: str) -> bool:
     """Whether the store was left with all that is on disk now, and nothing of it can have changed since."""
     file = sqlite_file(uri)
     if file is not None and not file.exists():
@@ -44,18 +44,18 @@ def settled(plan: Plan, results: Path, uri: str) -> bool:
     left = _read(results).get(_store(uri), {}).get(f"{plan.study}.{plan.scale}", {})
     if left.get("plan") != plan.report or "RUNNING" in left["stages"].values():
         return False
-    states = {digest: found.look(results, stage.kind, digest).status for digest, stage in plan.stages.items()}
+    states = {digest: describe.look_at_stage(results, stage.kind, digest).status for digest, stage in plan.stages.items()}
     return left["stages"] == {digest: status for digest, status in states.items() if status}
 
 
-def settle(plan: Plan, results: Path, uri: str, states: dict[str, str]) -> None:
+def mark_mirrored(plan: Plan, results: Path, uri: str, states: dict[str, str]) -> None:
     """Remember what was mirrored."""
     known = _read(results)
     known.setdefault(_store(uri), {})[f"{plan.study}.{plan.scale}"] = {"plan": plan.report, "stages": states}
     artifact.write_json(results / NAME, known)
 
 
-def forget(plan: Plan, results: Path, uri: str) -> None:
+def forget_mirrored(plan: Plan, results: Path, uri: str) -> None:
     """The study is being mirrored: from now until it is settled again its store may hold anything."""
     known = _read(results)
     if known.get(_store(uri), {}).pop(f"{plan.study}.{plan.scale}", None) is not None:

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from interplay.schema.report import ReportSpec
-from interplay.store import artifact
-from interplay.store.metrics import read_telemetry
+from interplay.core import artifact
+from interplay.core.metrics import read_telemetry
+from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
-from interplay.track import describe, found, lineage
-from interplay.track.found import Found
+from interplay.track import describe, lineage
+from interplay.track.describe import Found
 from snakemake_logger_plugin_mlflow import benchmark, store
 
 DONE = "mlflow.interplay.done"
@@ -94,7 +94,7 @@ class Mirror:
         plan = self.plan
         run = self.parents.get(plan.report)
         if run is None:
-            starts = [found.times(self._out(stage))[0] for stage in plan.stages.values() if self._out(stage).exists()]
+            starts = [describe.times(self._out(stage))[0] for stage in plan.stages.values() if self._out(stage).exists()]
             tags = {"study": plan.study, "scale": plan.scale, "plan": plan.report}
             run = self._new(f"{plan.study} at {plan.scale}", min(starts, default=round(1000 * time.time())), tags)
         arms = len({place.arm for place in self.places.values()})
@@ -128,12 +128,12 @@ class Mirror:
         """Bring the run of a stage to what is on disk, or to what its job was just seen to do. Returns the run; None for a stage
         that was never started."""
         stage = self.plan.stages[digest]
-        state = found.look(self.results, stage.kind, digest)
+        state = describe.look_at_stage(self.results, stage.kind, digest)
         if state.status != "FINISHED" and seen is not None:
             state = seen
         if not state.status:
             return None
-        run = self._run(stage, start or found.times(self._out(stage))[0])
+        run = self._run(stage, start or describe.times(self._out(stage))[0])
         if DONE in self.tags[run.info.run_id]:
             return run
         if state.status == "FINISHED":
@@ -147,13 +147,13 @@ class Mirror:
     def _complete(self, run: Any, stage: Stage) -> None:
         out = self._out(stage)
         record, told = artifact.record(out), read_telemetry(out)
-        start, end = found.times(out)
+        start, end = describe.times(out)
         self.steps(stage.digest, (max(start, run.info.start_time), end))
         given, taken = lineage.inputs(self, stage)
         if given or taken:
             self.client.log_inputs(run.info.run_id, given, taken)
         lineage.outputs(self, run, stage, record)
-        in_steps = {key for line in found.steps(out) for key in line}
+        in_steps = {key for line in describe.steps(out) for key in line}
         values = describe.metrics(stage.kind, record["metrics"])
         values = {key if key not in in_steps else f"final/{key}": value for key, value in values.items()}
         self._values(run, values, end, stage if stage.kind == "evaluate" else None)
@@ -192,9 +192,9 @@ class Mirror:
         begin = span[0] if span else run.info.start_time
         first, start, last, end = (int(part) for part in known.split()) if known else (0, begin, 0, begin)
         if known and run.info.run_id not in self.replayed:
-            self._points(run, [line for line in found.steps(out, first) if line["step"] <= last], (first, start, last, end))
+            self._points(run, [line for line in describe.steps(out, first) if line["step"] <= last], (first, start, last, end))
         self.replayed.add(run.info.run_id)
-        lines = found.steps(out, last)
+        lines = describe.steps(out, last)
         if lines:
             until = span[1] if span else round(1000 * time.time())
             stretch = (last, end, int(lines[-1]["step"]), max(until, end))
@@ -225,21 +225,21 @@ class Mirror:
         self.close_orphans()
         for digest, stage in self.plan.stages.items():
             if self.stage(digest) is not None:
-                states[digest] = found.look(self.results, stage.kind, digest).status
+                states[digest] = describe.look_at_stage(self.results, stage.kind, digest).status
         report = self.plan.stages[self.plan.report]
         if states.get(self.plan.report) == "FINISHED":
             self._report(report)
             status = "FINISHED"
         else:
             status = next((word for word in ("RUNNING", "FAILED") if word in states.values()), "KILLED")
-        self._set(self.parent, status, found.times(self._out(report))[1])
+        self._set(self.parent, status, describe.times(self._out(report))[1])
         return states
 
     def close_orphans(self) -> None:
         """Runs that a process which is gone left as RUNNING: they are what their folders say, or were killed."""
         for digest, run in list(self.runs.items()):  # a stage may mirror those whose models it took
             if self.status[run.info.run_id] == "RUNNING" and (digest not in self.plan.stages or self.stage(digest) is None):
-                state = found.look(self.results, self.tags[run.info.run_id]["stage.kind"], digest)
+                state = describe.look_at_stage(self.results, self.tags[run.info.run_id]["stage.kind"], digest)
                 self._set(run, state.status or "KILLED", round(1000 * time.time()))
         for plan, run in self.parents.items():
             if plan != self.plan.report and self.status[run.info.run_id] == "RUNNING":
@@ -257,7 +257,7 @@ class Mirror:
         if (out / "report.html").exists():
             self.client.log_artifact(run, str(out / "report.html"))
         self.client.log_text(run, self.plan.whole(), "plan.json")
-        self._values(self.parent, describe.verdicts(claims), found.times(out)[1])
+        self._values(self.parent, describe.verdicts(claims), describe.times(out)[1])
         told = {f"claim.{number:02d}": f"{claim['verdict']}: {claim['says']}" for number, claim in enumerate(claims, 1)}
         note = describe.question(cast(ReportSpec, stage.spec), claims)
         self._tag(self.parent, {**told, "mlflow.note.content": note})

@@ -1,8 +1,4 @@
-"""THE language-model trainer: pre-training, mid-training and SFT. They differ in data, init and loss mask, which are all spec.
-
-A step sees `batch_tokens` of rows (whole rows, in an order drawn from the seed) in passes of `micro_batch_tokens`; its loss is
-the mean over all its tokens that bear loss, whatever the passes. Nothing is random after the init, so weights and optimiser
-state are all that a resumed run needs to end with the bytes of an uninterrupted one."""
+"""The language-model trainer: pre-training, mid-training and SFT."""
 
 from functools import partial
 from pathlib import Path
@@ -10,24 +6,51 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
+from interplay.core.execution import Run
+from interplay.core.metrics import round_values
+from interplay.core.model import UserError
+from interplay.core.random import generator
+from interplay.core.references import corpus_inputs
 from interplay.data import batches, packing, tokenizer
-from interplay.data.ahead import Ahead
-from interplay.data.batches import Batch
+from interplay.data.batches import Ahead, Batch
 from interplay.data.packing import Rows
-from interplay.model import folder
+from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import device, placed
-from interplay.optim import memory, optimizer, ranks, sharding
-from interplay.schema.base import UserError
-from interplay.schema.roles import corpora
-from interplay.schema.run import Run
-from interplay.schema.train import TrainSpec
-from interplay.store.metrics import round_values
-from interplay.train import loop, validation
-from interplay.train.jumps import jumping_tokens, jumps
+from interplay.model.device import pick_device, placed
+from interplay.optim import collectives, optimizer, sharding
+from interplay.train import loop, loss
 from interplay.train.loop import Job
 from interplay.train.loss import token_losses
+from interplay.train.spec import PositionJumps, TrainSpec
+
+# Randomised positions: jumps of the position ids that keep a model from reading the length of a trace off its positions.
+
+
+def jumping_tokens(spec: PositionJumps, tokenizer: Tokenizer) -> np.ndarray:
+    """Ids of the tokens that may come with a jump; characters that the tokenizer does not know are passed over."""
+    ids = [tokenizer.token_to_id(character) for character in spec.characters]
+    return np.array([token for token in ids if token is not None], dtype=np.int64)
+
+
+def jumps(spec: PositionJumps, tokens: np.ndarray, jumping: np.ndarray, seed: int, step: int, steps: int) -> np.ndarray | None:
+    """How far positions jump at each of tokens (rows, T) in step 1..steps; None before `start` and where jumps are off.
+
+    A function of seed and step, so that a resumed run draws the same ones."""
+    if not spec.probability or step <= spec.start * steps:
+        return None
+    random = generator("jumps", seed, step)
+    hit = np.isin(tokens, jumping) & (random.random(tokens.shape) < spec.probability)
+    return hit * random.integers(1, spec.largest + 1, tokens.shape)
+
+
+# THE language-model trainer: pre-training, mid-training and SFT. They differ in data, init and loss mask, which are all spec.
+#
+# A step sees `batch_tokens` of rows (whole rows, in an order drawn from the seed) in passes of `micro_batch_tokens`; its loss
+# is the mean over all its tokens that bear loss, whatever the passes. Nothing is random after the init, so weights and
+# optimiser state are all that a resumed run needs to end with the bytes of an uninterrupted one.
+
 
 EVAL_LOSS = "eval_loss/"
 """Begins the key of the loss on held-out problems of a band."""
@@ -60,10 +83,10 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     course = plan(spec, inputs, how)
     model = sharding.placed(placed(initial(spec, inputs), how), how)
     optimizers = optimizer.build(spec.optimizer, model.named_parameters())
-    held_out = validation.load(inputs["validation"], course.tokenizer) if "validation" in inputs else None
+    held_out = loss.load_validation(inputs["validation"], course.tokenizer) if "validation" in inputs else None
 
-    def measure(of: validation.Validation) -> dict[str, float]:
-        losses = validation.loss_by_band(model, of, how.micro_batch_tokens, course.dtype, course.device)
+    def measure(of: loss.Validation) -> dict[str, float]:
+        losses = loss.loss_by_band(model, of, how.micro_batch_tokens, course.dtype, course.device)
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
     steps = Ahead(partial(step_of, spec, course), course.steps, course.device)
@@ -89,7 +112,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
 
 def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
     """Rows and steps. The budget is met by the first step after which at least `tokens` tokens, padding apart, were seen."""
-    corpus = packing.load(corpora(inputs))
+    corpus = packing.load(corpus_inputs(inputs))
     width = corpus.tokens.shape[1]
     if spec.batch_tokens % width:
         raise UserError(f"train: batch_tokens = {spec.batch_tokens}: must be a multiple of the corpus' sequence_length, {width}")
@@ -102,10 +125,10 @@ def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
         corpus=corpus,
         per_row=per_row,
         rows_per_step=rows_per_step,
-        rows_per_pass=ranks.most(max(1, how.micro_batch_tokens // width), rows_per_step),
+        rows_per_pass=collectives.batch_limit(max(1, how.micro_batch_tokens // width), rows_per_step),
         steps=steps,
         dtype=torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32,
-        device=device(how),
+        device=pick_device(how),
         tokenizer=tokenizer.tokenizer_folder(source),
         jumping=jumping_tokens(spec.position_jumps, tokenizer.load(source)),
     )
@@ -165,14 +188,14 @@ def backward(model: Decoder, course: Course, step: Step) -> float:
         return loss.detach()
 
     width = course.corpus.tokens.shape[1]
-    count = max(1, int(ranks.add_up(torch.tensor(sum(len(batch.targets) for batch in step.passes)))))
+    count = max(1, int(collectives.all_reduce_sum(torch.tensor(sum(len(batch.targets) for batch in step.passes)))))
     total = torch.zeros((), device=course.device)
-    with sharding.gradient(model), memory.enough("micro_batch_tokens", course.rows_per_pass * width, attempt):
+    with sharding.gradient(model), device.enough("micro_batch_tokens", course.rows_per_pass * width, attempt):
         for batch in step.passes:
             total += one_pass(batch)
-    return ranks.add_up(total).item()
+    return collectives.all_reduce_sum(total).item()
 
 
 def dealt(rows: int, size: int) -> list[slice]:
     """The places among the rows of a step of each pass of this process, `size` rows at a time."""
-    return [slice(start, min(start + size, rows)) for start in ranks.mine(range(0, rows, size))]
+    return [slice(start, min(start + size, rows)) for start in collectives.shard_round_robin(range(0, rows, size))]

@@ -13,15 +13,15 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from interplay.model import throughput
+from interplay.core import execution
+from interplay.core.execution import Run
+from interplay.core.metrics import Metrics, Progress, telemetry
+from interplay.core.model import PermanentError
+from interplay.core.stop import save_points
+from interplay.model import device
 from interplay.model.decoder import Decoder
-from interplay.optim import checkpoint, optimizer, ranks, schedule, sharding
-from interplay.schema.base import PermanentError
-from interplay.schema.model import Schedule
-from interplay.schema.run import Run
-from interplay.store import worker
-from interplay.store.metrics import Metrics, Progress, telemetry
-from interplay.store.stop import saving
+from interplay.model.spec import Schedule
+from interplay.optim import checkpoint, collectives, optimizer, sharding
 
 LINES = 200
 """About so many lines of metrics.jsonl per run."""
@@ -89,7 +89,7 @@ def train(job: Job, out: Path, how: Run) -> Ended:
         seen = state["tokens"]
     metrics, progress = Metrics(out, done), Progress(job.steps, "steps", done)
     pace, measured = Pace(), {}
-    with saving(how.save_minutes, ranks.agreed if how.processes > 1 else None) as saves:
+    with save_points(how.save_minutes, collectives.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
             line = one_step(job, step)
@@ -115,7 +115,7 @@ def train(job: Job, out: Path, how: Run) -> Ended:
 def one_step(job: Job, step: int) -> dict[str, float]:
     """Step `step` of 1..steps: what `learn` says, with lr_factor, and grad_norm before clipping, ahead of its tokens. Raises
     PermanentError where the loss or that norm is not finite."""
-    factor = schedule.factor(job.schedule, step, job.steps)
+    factor = optimizer.lr_factor(job.schedule, step, job.steps)
     optimizer.set_lr(job.optimizers, factor)
     values = job.learn(step)
     norm = optimizer.step(job.optimizers, list(job.model.parameters()), job.max_grad_norm).item()
@@ -131,8 +131,8 @@ def tell_pace(out: Path, ended: Ended, decoder: Decoder, dtype: torch.dtype) -> 
     to do."""
     if not ended.seconds:
         return
-    rate, peak = ended.trained / ended.seconds, throughput.peak_flops(dtype, decoder.head().device) * worker.count()
-    used = throughput.model_flops_utilisation(throughput.matrix_parameters(decoder), rate, peak)
+    rate, peak = ended.trained / ended.seconds, device.peak_flops(dtype, decoder.head().device) * execution.world_size()
+    used = device.model_flops_utilisation(device.matrix_parameters(decoder), rate, peak)
     telemetry(
         out,
         tokens_per_second=round(rate, 1),

@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interplay.core.execution import Run
+from interplay.core.metrics import round_values
 from interplay.data import batches, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
-from interplay.model import folder
+from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import placed
 from interplay.model.shared import token_logps
-from interplay.optim import memory, optimizer, ranks, sharding
-from interplay.schema.prefer import REFERENCE_FREE, PreferSpec
-from interplay.schema.run import Run
-from interplay.store.metrics import round_values
+from interplay.optim import collectives, optimizer, sharding
 from interplay.train import loop
 from interplay.train.loop import Job
 from interplay.train.preference import Logps, losses, rewards
+from interplay.train.spec import REFERENCE_FREE, PreferSpec
 
 
 class Course(NamedTuple):
@@ -131,20 +131,20 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
 
     with (
         sharding.gradient(course.policy) if learn else nullcontext(),
-        memory.enough("micro_batch_tokens", course.pass_tokens, attempt),
+        device.enough("micro_batch_tokens", course.pass_tokens, attempt),
     ):
         if course.spec.loss_type == "kto":
             kl = divergence(course, places)
         for piece in dealt(course.pairs, places, course.pass_tokens):
             for name, value in one_pass(piece).items():
                 sums[name] += value.detach().double().sum().item()
-    means = {name: total / len(places) for name, total in ranks.total(sums).items()}
+    means = {name: total / len(places) for name, total in collectives.all_reduce_dict(sums).items()}
     return {**means, "kl": kl.item()} if course.spec.loss_type == "kto" else means
 
 
 def dealt(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> Sequence[np.ndarray]:
     """Those of the `pieces` that fall to this process."""
-    return ranks.finer(partial(paired.pieces, pairs, places), pass_tokens, len(places))
+    return collectives.shard_pieces(partial(paired.pieces, pairs, places), pass_tokens, len(places))
 
 
 def told(spec: PreferSpec, of_pairs: Tensor, logps: Logps) -> dict[str, Tensor]:
@@ -206,4 +206,4 @@ def divergence(course: Course, places: np.ndarray) -> Tensor:
     for piece in dealt(moved, np.arange(len(places)), course.pass_tokens):
         chosen, rejected = score(whole, piece, 1.0, total).ratios()
         total = total + (chosen.sum() + rejected.sum()).cpu()
-    return (ranks.add_up(total) / (2 * len(places))).clamp(min=0).to(course.policy.head().device)
+    return (collectives.all_reduce_sum(total) / (2 * len(places))).clamp(min=0).to(course.policy.head().device)

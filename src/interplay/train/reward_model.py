@@ -1,6 +1,7 @@
-"""The `reward_model` stage: a model with a head learns from pairs to judge completions, and is asked to pick among samples."""
+"""The `reward_model` stage: a decoder with heads learns from pairs; mixture of raters with routing."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -12,20 +13,45 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from interplay.core.execution import Run
+from interplay.core.metrics import round_values
 from interplay.data import batches, pool, sets, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
-from interplay.model import folder, reward
-from interplay.model.device import device, placed
-from interplay.model.reward import RewardModel
+from interplay.model import device, folder, heads
+from interplay.model.device import pick_device, placed
+from interplay.model.heads import RewardModel
 from interplay.model.shared import distinct
-from interplay.optim import memory, optimizer, ranks, sharding
-from interplay.schema.reward_model import RewardModelSpec, Routing
-from interplay.schema.run import Run
-from interplay.schema.verify import Verify
-from interplay.store.metrics import round_values
-from interplay.train import bradley_terry, loop, routing
+from interplay.optim import collectives, optimizer, sharding
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Row
+from interplay.train import loop, preference
 from interplay.train.loop import Job
+from interplay.train.spec import RewardModelSpec, Routing
+
+# A mixture of raters told by a few labelled pairs which of its heads to trust (MiCRo's second stage, arXiv:2505.24846).
+
+
+def route_heads(gate: Tensor, told: Tensor, shots: Sequence[Sequence[int]], eta: float) -> Tensor:
+    """Logarithms (P, K) of the heads' weights for each pair after Hedge has seen the labelled pairs `shots` of its rater: from
+    the gate's at its prompt, w_k <- w_k exp(-eta l_k) over their losses l_k = -log sigmoid(r_k(chosen) - r_k(rejected)),
+    normalised. With eta 1 that is Bayes' rule. `gate` (P, K): logarithms of the gate's weights; `told` (P, K): -l_k of every
+    pair."""
+    seen = torch.stack([told[list(of_pair)].sum(0) for of_pair in shots])
+    return (gate + eta * seen).log_softmax(-1)
+
+
+def accuracies(rows: Sequence[Row], told: Tensor, weights: Tensor, name: str) -> dict[str, float]:
+    """Share of pairs whose chosen completion is expected to win, under `name`, and under `name/<rater>` that of each rater."""
+    right = ((weights + told).logsumexp(-1).exp() > 0.5).double()
+    of_rater: dict[str, list[float]] = defaultdict(list)
+    for row, one in zip(rows, right.tolist(), strict=True):
+        of_rater[row.rater].append(one)
+    each = {f"{name}/{rater}": sum(found) / len(found) for rater, found in sorted(of_rater.items()) if rater}
+    return {name: float(right.mean()), **each}
+
+
+# The `reward_model` stage: a model with a head learns from pairs to judge completions, and is asked to pick among samples.
 
 
 class Course(NamedTuple):
@@ -48,8 +74,8 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
     or gradient that is not finite."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    at, found = device(how), inputs["init"]
-    model = reward.init(placed(folder.load(found / "model"), how), spec.heads, spec.seed).to(at)
+    at, found = pick_device(how), inputs["init"]
+    model = heads.init_reward_model(placed(folder.load(found / "model"), how), spec.heads, spec.seed).to(at)
 
     def course_of(roles: list[Path], mix: list[float]) -> Course:
         pairs = paired.load(roles, mix, found, spec.seed, spec.max_length, "reward_model")
@@ -70,13 +96,13 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
         schedule=spec.schedule,
         max_grad_norm=spec.optimizer.max_grad_norm,
         learn=lambda step: learn(course, step),
-        save=lambda path: reward.save(model, path, files),
+        save=lambda path: heads.save_reward_model(model, path, files),
         checkpoints=spec.checkpoints,
         measure=measure,
         eval_every=spec.eval_every,
     )
     ended = loop.train(job, out, how)
-    reward.save(model, out / "model", files)
+    heads.save_reward_model(model, out / "model", files)
     loop.tell_pace(out, ended, model.decoder, course.dtype)
     counts = {"pairs": len(course.pairs.prompts), "parameters": sum(p.numel() for p in model.decoder.parameters())}
     if spec.routing:
@@ -123,12 +149,12 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
 
     with (
         sharding.gradient(course.model) if learn else nullcontext(),
-        memory.enough("micro_batch_tokens", course.pass_tokens, attempt),
+        device.enough("micro_batch_tokens", course.pass_tokens, attempt),
     ):
-        for piece in ranks.finer(cut, course.pass_tokens, len(places)):
+        for piece in collectives.shard_pieces(cut, course.pass_tokens, len(places)):
             for name, value in one_pass(piece).items():
                 sums[name] += value.detach().double().sum().item()
-    return {name: total / len(places) for name, total in ranks.total(sums).items()}
+    return {name: total / len(places) for name, total in collectives.all_reduce_dict(sums).items()}
 
 
 def of_pairs(course: Course, piece: np.ndarray) -> dict[str, Tensor]:
@@ -136,9 +162,9 @@ def of_pairs(course: Course, piece: np.ndarray) -> dict[str, Tensor]:
     prompts, chosen, rejected = ([each[i] for i in piece] for each in course.pairs[:3])
     rewards, weights = rate(course, prompts * 2, chosen + rejected)
     (better, worse), (gate, _) = rewards.chunk(2), weights.chunk(2)
-    losses = bradley_terry.losses(course.spec, better, worse, gate, course.margins[piece])
-    wins = bradley_terry.log_chance(better, worse, gate, torch.zeros_like(losses)).detach()
-    gap = bradley_terry.reward(better, gate) - bradley_terry.reward(worse, gate)
+    losses = preference.bradley_terry_losses(course.spec, better, worse, gate, course.margins[piece])
+    wins = preference.log_chance(better, worse, gate, torch.zeros_like(losses)).detach()
+    gap = preference.bradley_terry_reward(better, gate) - preference.bradley_terry_reward(worse, gate)
     return {"loss": losses, "accuracy": (wins.exp() > 0.5).float(), "nll": -wins, "margin": gap}
 
 
@@ -162,8 +188,8 @@ def routed(course: Course, spec: Routing) -> dict[str, float]:
         better, worse = rewards.chunk(2)
         told[piece], gates[piece] = F.logsigmoid(better - worse).cpu(), weights[: len(prompts)].cpu()
     shots = paired.shots(course.pairs.rows, spec.pairs, course.spec.seed, "reward_model")
-    plain = routing.accuracies(course.pairs.rows, told, gates, "eval_gated_accuracy")
-    weighed = routing.accuracies(course.pairs.rows, told, routing.routed(gates, told, shots, spec.eta), "eval_routed_accuracy")
+    plain = accuracies(course.pairs.rows, told, gates, "eval_gated_accuracy")
+    weighed = accuracies(course.pairs.rows, told, route_heads(gates, told, shots, spec.eta), "eval_routed_accuracy")
     gain = weighed["eval_routed_accuracy"] - plain["eval_gated_accuracy"]
     return {**plain, **weighed, "eval_routing_gain": gain}
 
@@ -179,15 +205,15 @@ def best_of(course: Course, inputs: dict[str, Path]) -> dict[str, dict[str, floa
         for sample in pq.read_table(inputs[role] / "samples.parquet").to_pylist():
             drawn[sample["index"]].append(sample)
     encoder, eos = tokenizer.load(inputs["init"]), tokenizer.special(inputs["init"]).eos
-    prompts = dict(zip((row.index for row in rows), pool.encode(encoder, [row.prompt for row in rows]), strict=True))
+    prompts = dict(zip((row.index for row in rows), pool.encode_texts(encoder, [row.prompt for row in rows]), strict=True))
     least = min(map(len, drawn.values()))
     counts = [1 << power for power in range(least.bit_length())]
     right: dict[int, dict[str, int]] = {n: defaultdict(int) for n in counts}
     for index, samples in sorted(drawn.items()):
         samples.sort(key=lambda sample: sample["sample"])
-        texts = pool.encode(encoder, [sample["completion"] for sample in samples])
+        texts = pool.encode_texts(encoder, [sample["completion"] for sample in samples])
         ended = [ids + ([] if s["truncated"] or eos is None else [eos]) for ids, s in zip(texts, samples, strict=True)]
-        rated = bradley_terry.reward(*rate(course, [prompts[index]] * len(ended), ended)).cpu()
+        rated = preference.bradley_terry_reward(*rate(course, [prompts[index]] * len(ended), ended)).cpu()
         for n in counts:
             best = samples[int(rated[:n].argmax())]
             for word in ("strict", "answer"):

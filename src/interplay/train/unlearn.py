@@ -1,32 +1,126 @@
-"""The `unlearn` stage: a model forgets the solutions of some problems and retains those of others.
+"""The `unlearn` stage: forget objectives, retain loss, and how their gradients are combined."""
 
-A step sees `problems_per_step` problems of either side, in orders drawn from the seed, in passes of `micro_batch_tokens`. Of uld
-it is an assistant that learns, what is to be forgotten and nothing of the rest, and the model stays as it is."""
-
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from interplay.core.execution import Run
+from interplay.core.metrics import round_values
+from interplay.core.model import UserError
 from interplay.data import batches, corpus, packing, sets, tokenizer
 from interplay.data.batches import Batch
 from interplay.data.packing import Encoded
-from interplay.model import composed, folder
-from interplay.model.composed import Composed
+from interplay.model import device, folder, heads
 from interplay.model.decoder import Decoder
-from interplay.model.device import device
-from interplay.optim import memory, optimizer, ranks, sharding
-from interplay.schema.base import UserError
-from interplay.schema.run import Run
-from interplay.schema.unlearn import UnlearnSpec
-from interplay.store.metrics import round_values
+from interplay.model.device import pick_device
+from interplay.model.heads import Composed
+from interplay.optim import collectives, optimizer, sharding
 from interplay.train import loop
-from interplay.train.forgetting import FORMULATIONS, REFERRED, Pair, Said, forget_objective, uniform_divergence
 from interplay.train.loop import Job
 from interplay.train.loss import target_logits, token_losses
+from interplay.train.spec import UnlearnSpec
+
+# What unlearning minimises, and how two gradients make one step.
+
+
+class Said(NamedTuple):
+    """Of n problems that are to be forgotten, each (n,) float32."""
+
+    logp: Tensor
+    """Log-probability of the gold solution in nats, its end included."""
+    reference: Tensor
+    """The same under the model at the start; 0 where the objective has no reference."""
+    tokens: Tensor
+    """Of the solution, its end included."""
+    mean_tokens: float
+    """Of all problems of the step: what turns sums into a mean over its tokens."""
+
+
+def forget_objective(spec: UnlearnSpec, said: Said) -> Tensor:
+    """What each problem adds to what is minimised, (n,); the retain loss stands beside it. Raises KeyError for uld, which trains
+    another model."""
+    return OBJECTIVES[spec.objective](spec, said)
+
+
+def _ascent(spec: UnlearnSpec, said: Said) -> Tensor:
+    """Minus the loss per token: its mean over problems is minus the mean over tokens. Has no lower bound."""
+    return said.logp / said.mean_tokens
+
+
+def _npo(spec: UnlearnSpec, said: Said) -> Tensor:
+    """(2 / beta) log(1 + (policy / reference)^beta): arXiv:2404.05868, eq. 3."""
+    return -2 / spec.beta * F.logsigmoid(-spec.beta * (said.logp - said.reference))
+
+
+def _simnpo(spec: UnlearnSpec, said: Said) -> Tensor:
+    """The mean log-probability per token in place of the ratio to a reference: arXiv:2410.07163, eq. 4."""
+    return -2 / spec.beta * F.logsigmoid(-spec.beta * said.logp / said.tokens - spec.simnpo_gamma)
+
+
+OBJECTIVES: dict[str, Callable[[UnlearnSpec, Said], Tensor]] = {
+    "gradient_ascent": _ascent,
+    "grad_diff": _ascent,
+    "npo": _npo,
+    "simnpo": _simnpo,
+}
+REFERRED = ("npo",)
+"""Objectives with a reference."""
+
+
+class Pair(NamedTuple):
+    """Gradients over all parameters, joined: of the retain loss, and of what forgetting minimises, each (P,)."""
+
+    retain: Tensor
+    forget: Tensor
+
+
+def blur(spec: UnlearnSpec, pair: Pair) -> Tensor:
+    """The gradient (P,) of BLUR's step: g_r + (gamma - <g_r, g_f> / |g_f|^2) g_f. The retain loss falls as fast as it can without
+    touching what forgetting minimises, and that falls as its own gradient has it (arXiv:2506.08164, algorithm 1)."""
+    squared = pair.forget.dot(pair.forget)
+    if squared == 0:
+        return pair.retain
+    return pair.retain + (spec.blur_gamma - pair.retain.dot(pair.forget) / squared) * pair.forget
+
+
+def hamu(spec: UnlearnSpec, pair: Pair) -> Tensor:
+    """The gradient (P,) of HAMU-Q's step: of all steps d no longer than that along -g_r which raise the forget loss by B at
+    least, to first order, the one along which the retain loss falls most, or rises least (arXiv:2606.02119, theorem 4.2).
+
+    With u the gradient of the forget loss (minus `pair.forget`) and B = hamu_gain |g_r| |u|: -g_r itself where it suffices, else
+    B along u and the rest of the length against the part of g_r that is orthogonal to u."""
+    rising = -pair.forget
+    length, steepness = pair.retain.norm(), rising.norm()
+    if length == 0 or steepness == 0:
+        return pair.retain
+    if -pair.retain.dot(rising) >= spec.hamu_gain * length * steepness:
+        return pair.retain
+    direction = rising / steepness
+    across = pair.retain - pair.retain.dot(direction) * direction
+    rest = (1 - spec.hamu_gain**2) ** 0.5 * length * across / across.norm().clamp(min=torch.finfo(across.dtype).tiny)
+    return rest - spec.hamu_gain * length * direction
+
+
+FORMULATIONS: dict[str, Callable[[UnlearnSpec, Pair], Tensor]] = {"blur": blur, "hamu": hamu}
+
+
+def uniform_divergence(logits: Tensor) -> Tensor:
+    """KL(uniform || model) in nats, (M,), of logits (M, V): what uld's assistant minimises on what is retained
+    (arXiv:2406.08607, eq. 4)."""
+    return -logits.log_softmax(-1).mean(-1) - math.log(logits.shape[-1])
+
+
+# The `unlearn` stage: a model forgets the solutions of some problems and retains those of others.
+#
+# A step sees `problems_per_step` problems of either side, in orders drawn from the seed, in passes of `micro_batch_tokens`. Of
+# uld it is an assistant that learns, what is to be forgotten and nothing of the rest, and the model stays as it is.
+
 
 MEASURED = 256
 """Problems of either side that losses are measured over between steps."""
@@ -72,7 +166,7 @@ def run(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict
     )
     ended = loop.train(job, out, how)
     if spec.objective == "uld":
-        composed.save(whole(course), out, files)
+        heads.save(whole(course), out, files)
     else:
         folder.save(course.model, out / "model", files)
     loop.tell_pace(out, ended, course.model, course.dtype)
@@ -83,14 +177,14 @@ def run(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict
 
 def plan(spec: UnlearnSpec, inputs: dict[str, Path], how: Run) -> Course:
     """Problems and models."""
-    at, dtype = device(how), getattr(torch, spec.dtype)
+    at, dtype = pick_device(how), getattr(torch, spec.dtype)
     found = folder.load(inputs["init"] / "model").to(at)
     model, base = found, None
     if spec.objective == "uld":
         most = found.shape.num_hidden_layers
         if spec.assistant_layers > most:
             raise UserError(f"unlearn: assistant_layers = {spec.assistant_layers}: the model has {most}")
-        model, base = composed.first_layers(found, spec.assistant_layers or max(1, most // 2)).to(at), found
+        model, base = heads.first_layers(found, spec.assistant_layers or max(1, most // 2)).to(at), found
     elif spec.objective in REFERRED:
         base = folder.load(inputs["init"] / "model").to(at)
     return Course(
@@ -130,7 +224,7 @@ def learn(course: Course, step: int) -> dict[str, float]:
         for batch, _ in passes(course._replace(pass_tokens=tokens), forget)[-1:]:
             token_losses(course.model, batch, course.dtype).sum().backward()
 
-    with memory.enough("micro_batch_tokens", course.pass_tokens, attempt):
+    with device.enough("micro_batch_tokens", course.pass_tokens, attempt):
         if spec.objective == "uld":
             values = assist(course, forget, retain)
         elif spec.formulation == "weighted_sum":
@@ -196,7 +290,7 @@ def forget_gradient(course: Course, problems: Encoded) -> tuple[float, float]:
         of_problems.backward()
         objective += of_problems.item()
         total, seen = total - logp.detach().double().sum().item(), seen + len(batch.targets)
-    objective, total, tokens_seen = ranks.sums(objective, total, seen)
+    objective, total, tokens_seen = collectives.all_reduce_values(objective, total, seen)
     return objective, total / tokens_seen
 
 
@@ -216,7 +310,7 @@ def mean_over_tokens(course: Course, problems: Encoded, values: Callable[[Batch]
         if weight:
             (weight * part).backward()
         total += part.item()
-    return ranks.sums(total)[0]
+    return collectives.all_reduce_values(total)[0]
 
 
 def passes(course: Course, problems: Encoded) -> list[tuple[Batch, int]]:
@@ -225,7 +319,7 @@ def passes(course: Course, problems: Encoded) -> list[tuple[Batch, int]]:
     order = np.argsort(problems.lengths, kind="stable")
     pass_of = (np.cumsum(problems.lengths[order]) - 1) // course.pass_tokens
     found = []
-    for number in ranks.mine(np.unique(pass_of).tolist()):
+    for number in collectives.shard_round_robin(np.unique(pass_of).tolist()):
         part = packing.select(problems, order[pass_of == number])
         within = packing.spans(np.zeros_like(part.lengths), part.lengths)
         bears = within >= np.repeat(np.maximum(part.prompts, 1), part.lengths)

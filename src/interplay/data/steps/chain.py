@@ -1,23 +1,81 @@
-"""The steps that make long-context problems of multi-hop items: what is hidden, then a context of the asked length around
-it."""
+"""Long-context problems from multi-hop items: chains of keys (KeyChain, arXiv:2510.19363), needles, citations."""
 
+import itertools
+import re
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from interplay.data.steps.chains import chains, spots
-from interplay.data.steps.documents import Entry, Library, library
-from interplay.data.steps.fill import Shelf, slots
+from interplay.data.steps.context_spec import Citation, ContextStep, Keychain, KeyFormat, LongContext, Needle
+from interplay.data.steps.documents import Entry, Library, Shelf, library, slots
 from interplay.data.steps.step import Inputs, Made, changed
-from interplay.schema.steps.chain import Citation, ContextStep, Keychain, KeyFormat, LongContext, Needle
-from interplay.tasks.multihop import dumps
-from interplay.tasks.multihop.item import Paragraph
-from interplay.tasks.multihop.problem import Chain, Mode, Problem
+from interplay.tasks.multihop.family import dumps
+from interplay.tasks.multihop.problem import Chain, Mode, Paragraph, Problem, Spot, stops
 from interplay.tasks.multihop.render import Style, ask, frame, pair, prompt, render
-from interplay.tasks.row import Row
+from interplay.tasks.verdict import Row
+
+# Chains of keys, and where their pairs stand (KeyChain, arXiv:2510.19363).
+
+
+LIKE = {"hex8": "[0-9a-f]{8}", "uuid4": "-".join(f"[0-9a-f]{{{n}}}" for n in (8, 4, 4, 4, 12))}
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def draw_keys(form: KeyFormat, number: int, text: str, random: np.random.Generator) -> list[str]:
+    """Distinct keys none of which occurs in the text. A short key is a letter and as few digits as leave so many."""
+    if form == "short":
+        return _short(number, text, random)
+    found: dict[str, None] = {}
+    present = _present(LIKE[form], text)
+    while len(found) < number:
+        drawn = random.bytes(16)
+        key = str(uuid.UUID(bytes=drawn, version=4)) if form == "uuid4" else drawn[:4].hex()
+        if key not in present:
+            found[key] = None
+    return list(found)
+
+
+def _present(like: str, text: str) -> set[str]:
+    """Whatever looks like a key in the text, also inside longer words. One pass, where a search for each key takes as many."""
+    return set(re.findall(f"(?=({like}))", text))
+
+
+def _short(number: int, text: str, random: np.random.Generator) -> list[str]:
+    digits, found = 0, list[str]()
+    while len(found) < number:
+        digits += 1
+        order = random.permutation(26 * 10**digits).tolist()
+        present = _present(f"[A-Z][0-9]{{{digits}}}", text)
+        free = (key for i in order if (key := f"{LETTERS[i % 26]}{i // 26:0{digits}}") not in present)
+        found = list(itertools.islice(free, number))
+    return found
+
+
+def build_chains(
+    form: KeyFormat, hops: int, questions: Sequence[str], text: str, random: np.random.Generator
+) -> tuple[Chain, ...]:
+    """A chain of `hops` keys to each question; where it is empty, of one key and its value."""
+    lengths = [hops if question else hops + 1 for question in questions]
+    drawn = iter(draw_keys(form, sum(lengths), text, random))
+    return tuple(Chain(tuple(next(drawn) for _ in range(n)), question) for n, question in zip(lengths, questions, strict=True))
+
+
+def place_pairs(links: Sequence[Chain], documents: Sequence[Paragraph], random: np.random.Generator) -> tuple[Spot, ...] | None:
+    """A place for each pair, all of them shuffled over distinct ends of sentences. None where there are too few."""
+    ends = [(number, end) for number, document in enumerate(documents) for end in stops(document)]
+    pairs = [(chain, link) for chain, found in enumerate(links) for link in range(len(found.pairs()))]
+    if len(pairs) > len(ends):
+        return None
+    chosen = [ends[place] for place in random.permutation(len(ends))[: len(pairs)]]
+    return tuple(sorted(Spot(place, end, *pair) for (place, end), pair in zip(chosen, pairs, strict=True)))
+
+
+# The steps that make long-context problems of multi-hop items: what is hidden, then a context of the asked length around it.
+
 
 Filled = Keychain | Needle | LongContext
 ROUNDS = 6
@@ -167,7 +225,7 @@ def _around(hidden: Hidden, entry: Entry, style: Style, inputs: Inputs) -> int:
 
 def _links(hidden: Hidden, text: str, entry: Entry, inputs: Inputs) -> tuple[Chain, ...]:
     """The chains, with keys that do not occur in the text: always the same ones, but for those that would."""
-    return chains(hidden.form, hidden.hops, hidden.questions, text, inputs.random(entry.row.origin, "keys"))
+    return build_chains(hidden.form, hidden.hops, hidden.questions, text, inputs.random(entry.row.origin, "keys"))
 
 
 def _whole(spec: ContextStep, hidden: Hidden, entry: Entry, fillers: list[Paragraph], inputs: Inputs) -> Problem:
@@ -177,7 +235,7 @@ def _whole(spec: ContextStep, hidden: Hidden, entry: Entry, fillers: list[Paragr
         return problem
     texts = [text for document in problem.documents for text in (document.title, document.text)]
     links = _links(hidden, "\n".join([*texts, entry.item.question, *hidden.questions]), entry, inputs)
-    places = spots(links, problem.documents, inputs.random(entry.row.origin, "spots"))
+    places = place_pairs(links, problem.documents, inputs.random(entry.row.origin, "spots"))
     if places is None:
         raise SkipError("too_few_sentences")
     return problem._replace(chains=links, true=hidden.true, spots=places, head=hidden.head)

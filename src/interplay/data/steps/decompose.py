@@ -1,22 +1,26 @@
-"""Steps that take solutions of op_dag apart (schema/steps/decompose.py). Rows of other families, and of reverse problems, whose
-intermediate values are no plain numbers, are dropped and counted."""
+"""Steps that take solutions apart: subproblems, interventions, atoms, units."""
 
 from collections import Counter
 
 import numpy as np
 
+from interplay.data.spec import split_of
+from interplay.data.steps import context_spec
+from interplay.data.steps.context_spec import Units
 from interplay.data.steps.step import Inputs, Made, changed
-from interplay.schema.data import split_of
-from interplay.schema.op_dag import OpDag
-from interplay.schema.steps import decompose as schema
-from interplay.tasks import op_dag, subproblems
+from interplay.tasks import subproblems
+from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.corrupt import Repair, repair, slip, wrong_answer
 from interplay.tasks.op_dag.graph import FORWARD, Node, Problem
 from interplay.tasks.op_dag.render import SECTION, render
-from interplay.tasks.op_dag.repair import Repair, repair
-from interplay.tasks.row import UNFINISHED, Row
+from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.verdict import UNFINISHED, Row
+
+# Steps that take solutions of op_dag apart (data/steps/context_spec.py). Rows of other families, and of reverse problems, whose
+# intermediate values are no plain numbers, are dropped and counted.
 
 
-def parts(spec: schema.Subproblems, rows: list[Row], inputs: Inputs) -> Made:
+def parts(spec: context_spec.Subproblems, rows: list[Row], inputs: Inputs) -> Made:
     """Rows that ask K values in order."""
     kept, counts = [], Counter[str]()
     for row in rows:
@@ -34,7 +38,7 @@ def parts(spec: schema.Subproblems, rows: list[Row], inputs: Inputs) -> Made:
     return Made(kept, dict(counts))
 
 
-def intervention(spec: schema.Intervention, rows: list[Row], inputs: Inputs) -> Made:
+def intervention(spec: context_spec.Intervention, rows: list[Row], inputs: Inputs) -> Made:
     """Rows whose solution is a sampled one up to its first wrong step, and the right step; without `suffix` their mode is
     UNFINISHED, which data.corpus reads: no end token follows."""
     kept, counts = [], Counter[str]()
@@ -60,11 +64,11 @@ def intervention(spec: schema.Intervention, rows: list[Row], inputs: Inputs) -> 
     return Made(kept, dict(+counts))
 
 
-def _solution(spec: schema.Intervention, made: Repair) -> str:
+def _solution(spec: context_spec.Intervention, made: Repair) -> str:
     return (made.prefix if spec.prefix else "") + made.step + (made.suffix if spec.suffix else "")
 
 
-def atoms(spec: schema.Atoms, rows: list[Row], inputs: Inputs) -> Made:
+def atoms(spec: context_spec.Atoms, rows: list[Row], inputs: Inputs) -> Made:
     """For each necessary node with parents a problem that gives their values and asks its own. One that belongs to
     another split than the problem that it is a part of is dropped: a set of that split may hold it."""
     kept, counts, seen = [], Counter[str](), set[str]()
@@ -118,3 +122,36 @@ def forward(row: Row, counts: Counter[str]) -> Problem | None:
         counts["reverse"] += 1
         return None
     return problem
+
+
+# The step that writes solutions of several units (data/steps/context_spec.py).
+
+
+def units(spec: Units, rows: list[Row], inputs: Inputs) -> Made:
+    """The rows in their order, their solutions in units. Counts: rows by number of units (units_1, ...), and of the attempts
+    before the last those that err (wrong) and those that are right (redundant). Rows of other families, and of reverse problems,
+    whose values are no plain numbers, are dropped and counted."""
+    kept, counts = [], Counter[str]()
+    for row in rows:
+        problem = forward(row, counts)
+        if problem is None:
+            continue
+        stream = inputs.random("units", row.origin, row.prompt)
+        number = 1 + int(stream.choice(len(spec.shares), p=spec.shares))
+        errs = [bool(stream.random() < spec.wrong) for _ in range(number - 1)]
+        texts = [_wrong(problem, row, stream) if wrong else row.solution for wrong in errs]
+        counts.update({f"units_{number}": 1, "wrong": sum(errs), "redundant": len(errs) - sum(errs)})
+        kept.append(changed(row, spec.name, solution=spec.separator.join([*texts, row.solution])))
+    return Made(kept, dict(+counts))
+
+
+def _wrong(problem: Problem, row: Row, stream: np.random.Generator) -> str:
+    """An attempt that errs in one operation; where there is none to err in, one that names another answer in the end."""
+
+    def draw() -> int:
+        return int(stream.integers(2**32))
+
+    seen = slip(problem, draw)
+    if seen is None:
+        return wrong_answer(problem, row.solution, draw)
+    return render(seen, OpDag(trace="goal_first" if goal_first(row) else "leaf_first")).solution

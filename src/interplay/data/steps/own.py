@@ -1,14 +1,18 @@
-"""A step of the study's own."""
+"""A step of the study's own (`file.py:function`), and the step that applies a chat template."""
 
 from dataclasses import fields, replace
 from typing import Any
 
-from interplay.data.steps.step import Inputs, Made
-from interplay.schema import custom
-from interplay.schema.base import UserError, nearest
-from interplay.schema.steps.own import CustomStep
-from interplay.tasks.row import Row
-from interplay.tasks.table import JUDGES
+from interplay.core import references
+from interplay.core.model import PermanentError, UserError, nearest_name
+from interplay.data.steps.spec import ChatTemplate, CustomStep
+from interplay.data.steps.step import Inputs, Made, changed
+from interplay.data.tokenizer import tokenizer_folder
+from interplay.tasks.families import JUDGES
+from interplay.tasks.verdict import Row
+
+# A step of the study's own.
+
 
 COLUMNS = [field.name for field in fields(Row)]
 NUMBERS = ("set", "index", "op")
@@ -21,7 +25,7 @@ def own(spec: CustomStep, rows: list[Row], inputs: Inputs) -> Made:
     something else than rows that can be judged."""
     given = {(row.set, row.index): row for row in rows}
     before = set(rows)
-    made = custom.call(spec, custom.load(spec), [_columns(row) for row in rows])
+    made = references.call_custom(spec, references.load_custom(spec), [_columns(row) for row in rows])
     if not isinstance(made, list):
         raise _no_rows(spec, f"not {type(made).__name__}")
     found, changed = [], 0
@@ -64,7 +68,7 @@ def _check(spec: CustomStep, row: Row) -> None:
     """Raises UserError where later steps and judges could not read a row."""
     if row.family not in JUDGES:
         raise UserError(
-            f"{spec.function}: family = '{row.family[:40]}' of row {row.index} judges nothing{nearest(row.family, JUDGES)}"
+            f"{spec.function}: family = '{row.family[:40]}' of row {row.index} judges nothing{nearest_name(row.family, JUDGES)}"
         )
     try:
         JUDGES[row.family].loads(row.graph)
@@ -80,3 +84,24 @@ def _no_rows(spec: CustomStep, found: str) -> UserError:
     return UserError(
         f"{spec.function}: must return a list of rows with the columns {columns}, set and index as they were ({found})"
     )
+
+
+# Prompts in a chat model's own form.
+
+
+def chat_template(spec: ChatTemplate, rows: list[Row], inputs: Inputs) -> Made:
+    """Render every prompt. Raises PermanentError where the model has no template."""
+    # Imported here: two seconds that no other step need pay. The template runs in the library's sandbox.
+    from transformers import AutoTokenizer
+
+    folder = tokenizer_folder(inputs.folders["tokenizer"])
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if not tokenizer.chat_template:
+        raise PermanentError(f"chat_template: {folder} has no chat template; take the step away, or start from a chat model")
+    before = [{"role": "system", "content": spec.system}] if spec.system is not None else []
+
+    def rendered(prompt: str) -> str:
+        messages = [*before, {"role": "user", "content": prompt}]
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+    return Made([changed(row, "chat_template", prompt=rendered(row.prompt)) for row in rows], {"changed": len(rows)})

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
+from interplay.core.random import generator
 from interplay.data import sets, tokenizer
-from interplay.store.generator import generator
-from interplay.tasks.row import Row
+from interplay.tasks.verdict import Row
 
 
 class Made(NamedTuple):

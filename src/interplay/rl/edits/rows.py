@@ -1,21 +1,25 @@
-"""Edits that add rows: past completions of the same prompt, and gold solutions."""
+"""Edits that add or drop rows: replay, gold demonstrations, dynamic sampling (DAPO, arXiv:2503.14476)."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from interplay.rl.advantages.advantages import advantages
 from interplay.rl.batch import Batch, join, take
-from interplay.rl.now import Now
-from interplay.schema.edit import Demonstrations, Replay
+from interplay.rl.edits.spec import Demonstrations, DynamicSampling, Replay
+from interplay.rl.step_context import StepContext
 from interplay.tasks.verdict import Verdict
+
+# Edits that add rows: past completions of the same prompt, and gold solutions.
+
 
 BUFFER = "replay"
 """Name in the memory: `<id>.<1 or 0>` -> past rows of a prompt that passed or failed, latest last."""
 GOLD = Verdict(True, True, 1.0, "none")
 
 
-def replay(spec: Replay, batch: Batch, now: Now) -> Batch:
+def replay(spec: Replay, batch: Batch, now: StepContext) -> Batch:
     """Groups of one kind with up to `rows` past rows of the other kind (R3, section 3.1); the completions that were sampled now
     are remembered."""
     buffer = now.memory.notes.setdefault(BUFFER, {})
@@ -34,14 +38,14 @@ def replay(spec: Replay, batch: Batch, now: Now) -> Batch:
     return join([batch, *more], now.pad, same_groups=True)
 
 
-def replayed(spec: Replay, batch: Batch, advantage: Tensor, bears: Tensor, now: Now) -> tuple[Batch, Tensor, Tensor]:
+def replayed(spec: Replay, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> tuple[Batch, Tensor, Tensor]:
     """Advantages of rows off policy times `scale`."""
     if batch.off_policy is None:
         return batch, advantage, bears
     return batch, torch.where(batch.off_policy[:, None], spec.scale * advantage, advantage), bears
 
 
-def demonstrations(spec: Demonstrations, batch: Batch, now: Now) -> Batch:
+def demonstrations(spec: Demonstrations, batch: Batch, now: StepContext) -> Batch:
     """Groups with at most `switch_gate` successes give way to one row, the gold solution; set aside, since it is compared with
     nothing (HPT, eq. 8)."""
     kept, gold = [], []
@@ -55,7 +59,9 @@ def demonstrations(spec: Demonstrations, batch: Batch, now: Now) -> Batch:
     return join([take(batch, rows), *gold], now.pad, same_groups=True)
 
 
-def demonstrated(spec: Demonstrations, batch: Batch, advantage: Tensor, bears: Tensor, now: Now) -> tuple[Batch, Tensor, Tensor]:
+def demonstrated(
+    spec: Demonstrations, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
+) -> tuple[Batch, Tensor, Tensor]:
     """The advantage of gold solutions is `sft_loss_coef` at each token: at ratio 1 the gradient of their log-likelihood."""
     if batch.aside is None:
         return batch, advantage, bears
@@ -92,7 +98,7 @@ def _row(batch: Batch, like: int, note: dict[str, Any]) -> Batch:
     )
 
 
-def _gold(batch: Batch, like: int, now: Now) -> Batch:
+def _gold(batch: Batch, like: int, now: StepContext) -> Batch:
     """The gold solution as a row in place of the group of the row `like`."""
     text, tokens = now.gold(int(batch.ids[like]))
     return _placed(
@@ -122,3 +128,27 @@ def _placed(batch: Batch, like: int, tokens: list[int], **values: Any) -> Batch:
         lengths=torch.tensor([len(tokens)]),
         **values,
     )
+
+
+# Groups that tell nothing are dropped, and fresh ones drawn (DAPO, arXiv:2503.14476).
+
+
+def informative(batch: Batch, now: StepContext) -> Tensor:
+    """(N,) bool: rows of groups from which the policy would learn, since some token has an advantage. Completions with equal
+    rewards have none, unless the advantage is of spans: these may differ where their means agree."""
+    found = advantages(now.method.advantage, batch, now)
+    return torch.isin(batch.groups, batch.groups[(found != 0).any(1)])
+
+
+def dynamic_sampling(spec: DynamicSampling, batch: Batch, now: StepContext) -> Batch:
+    """Keep informative groups only and draw as many fresh prompts as groups were lost, until the batch is full again or
+    `max_num_gen_batches` rounds (the first one included) are spent (DAPO, arXiv:2503.14476, section 3.2)."""
+    wanted = len(batch.groups.unique())
+    kept = take(batch, informative(batch, now).nonzero()[:, 0])
+    for _ in range(spec.max_num_gen_batches - 1):
+        missing = wanted - len(kept.groups.unique())
+        if missing == 0:
+            break
+        fresh = now.draw(missing)
+        kept = join([kept, take(fresh, informative(fresh, now).nonzero()[:, 0])], now.pad)
+    return kept

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from interplay.schema.loss import RatioLoss
+from interplay.rl.losses.spec import RatioLoss
 
 
-class Seen(NamedTuple):
+class MicroBatch(NamedTuple):
     """What a loss sees of a micro-batch: n rows, T places. All but `mask` are 0 or anything where that is False."""
 
     logp: Tensor
@@ -31,7 +31,7 @@ class Seen(NamedTuple):
     """(n,T) as the engine told it where it sampled the row in this step, elsewhere `old_logp`; None: `old_logp` everywhere."""
 
 
-class Whole(NamedTuple):
+class FullBatch(NamedTuple):
     """All that one optimiser step trains on, before it is cut: what a loss reads whose weight of a token hangs on other tokens or
     rows. N rows, T places, without gradients."""
 
@@ -76,7 +76,7 @@ def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
     return (values * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def log_ratios(loss: RatioLoss, seen: Seen) -> Tensor:
+def log_ratios(loss: RatioLoss, seen: MicroBatch) -> Tensor:
     """log(pi / pi_old), 0 outside the mask: (n,T) per token, or (n,1) its mean over the sequence where the loss asks for the
     level `sequence` (GSPO, arXiv:2507.18071, eq. 7)."""
     difference = (seen.logp - seen.old_logp) * seen.mask
@@ -107,7 +107,7 @@ def clip(ratio: Tensor, advantage: Tensor, low: Any, high: Any, delta: float | N
     return -torch.minimum(capped * advantage, torch.clamp(ratio, 1 - low, 1 + high) * advantage), outside
 
 
-def truncated_weight(cap: float, seen: Seen) -> Tensor:
+def truncated_weight(cap: float, seen: MicroBatch) -> Tensor:
     """(n,T) min(pi_old / pi_engine, cap) of each token, without a gradient: truncated importance sampling, which makes up for an
     engine whose probabilities are not those of training (https://fengyao.notion.site/off-policy-rl). 1 where both agree."""
     if seen.sampled is None:

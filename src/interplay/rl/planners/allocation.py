@@ -1,21 +1,55 @@
-"""Completions where they tell most (XRPO, arXiv:2510.06672)."""
+"""Allocation: sampling requests and how many completions each prompt gets (XRPO, arXiv:2510.06672)."""
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from interplay.rl.batch import Batch
-from interplay.rl.now import Now
-from interplay.rl.planners.ask import Ask, plain
-from interplay.schema.planner import AllocationPlanner
-from interplay.tasks.row import Row
+from interplay.rl.planners.spec import AllocationPlanner
+from interplay.rl.step_context import StepContext
+from interplay.tasks.verdict import Row
+
+# What a planner asks for.
 
 
-def xrpo(spec: AllocationPlanner, rows: Sequence[Row], now: Now) -> list[Ask]:
+class SamplingRequest(NamedTuple):
+    """Completions to sample of one prompt."""
+
+    slot: int
+    """Place of the prompt among those drawn."""
+    n: int
+    sampling: str
+    """Text that the completions are sampled from."""
+    training: str
+    """Text that they are credited to. Where it is another, the rows are off policy."""
+    given: str = ""
+    """What a completion is judged to begin with and is not learnt with it; it ends both texts."""
+    group: int | None = None
+    """Number of its group; None: that of the slot. Asks of one number make one group."""
+    own: bool = False
+    """Whether the policy itself wrote what is given, so that the whole tells how it does on the bare prompt."""
+    limit: int | None = None
+    """Tokens after which these completions are cut; None: the run's limit. The asks of a round have one limit."""
+    goes_on: bool = False
+    """Whether what is cut is gone on with later, so that nothing is known of it yet."""
+    shown: float | None = None
+    """Reward of the own attempt that stands last in the texts; None: none does."""
+
+
+def plain_request(slot: int, n: int, text: str) -> SamplingRequest:
+    """Completions sampled from the text that they are credited to."""
+    return SamplingRequest(slot, n, text, text)
+
+
+# Completions where they tell most (XRPO, arXiv:2510.06672).
+
+
+def xrpo(spec: AllocationPlanner, rows: Sequence[Row], now: StepContext) -> list[SamplingRequest]:
     """The first completions, alike for all."""
-    return [plain(slot, spec.first, row.prompt) for slot, row in enumerate(rows)]
+    return [plain_request(slot, spec.first, row.prompt) for slot, row in enumerate(rows)]
 
 
 def priority(spec: AllocationPlanner, n: np.ndarray, deviation: np.ndarray) -> np.ndarray:
@@ -26,7 +60,7 @@ def priority(spec: AllocationPlanner, n: np.ndarray, deviation: np.ndarray) -> n
     return drop + spec.exploration * np.sqrt(math.log(n.sum()) / n)
 
 
-def xrpo_again(spec: AllocationPlanner, rows: Sequence[Row], batch: Batch, asked: int, now: Now) -> list[Ask]:
+def xrpo_again(spec: AllocationPlanner, rows: Sequence[Row], batch: Batch, asked: int, now: StepContext) -> list[SamplingRequest]:
     """This round's even share of what is left of the budget, one by one to the prompt of highest priority, each counting at once
     with its deviation as it is."""
     groups = batch.groups.numpy()
@@ -40,4 +74,4 @@ def xrpo_again(spec: AllocationPlanner, rows: Sequence[Row], batch: Batch, asked
     for _ in range(-(-left // (spec.rounds - asked))):
         chosen = int(priority(spec, n + more, deviation).argmax())
         more[chosen] += 1
-    return [plain(slot, int(count), rows[slot].prompt) for slot, count in enumerate(more) if count]
+    return [plain_request(slot, int(count), rows[slot].prompt) for slot, count in enumerate(more) if count]

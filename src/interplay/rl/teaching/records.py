@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from interplay.core.artifact import read_json, write_atomic
+from interplay.core.metrics import round_values
+from interplay.core.random import generator
 from interplay.rl.advantages.group import spread
 from interplay.rl.batch import Batch
-from interplay.rl.teaching.propose import Proposal
+from interplay.rl.teaching.proposals import Proposal
+from interplay.rl.teaching.spec import TeachSpec
 from interplay.rl.teaching.student import Asked, Lines
-from interplay.schema.teach import TeachSpec
-from interplay.store.artifact import read_json, write_atomic
-from interplay.store.generator import generator
-from interplay.store.metrics import round_values
 
 PROPOSALS = pa.schema(
     [

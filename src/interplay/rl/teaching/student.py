@@ -9,21 +9,21 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from interplay.core.random import stream_key
 from interplay.data.pool import Pool
 from interplay.data.tokenizer import Special
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer
 from interplay.rl import loop
-from interplay.rl.draw import World, sample
-from interplay.rl.now import Memory, Now
-from interplay.rl.planners.ask import plain
-from interplay.rl.samplers.sampler import Deck
-from interplay.rl.samplers.table import sampler
+from interplay.rl.draw import TrainerState, sample_rollouts
+from interplay.rl.planners.allocation import plain_request
+from interplay.rl.samplers.sampler import PromptSource
+from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.step_context import Memory, StepContext
+from interplay.rl.teaching.spec import TeachSpec
 from interplay.rl.update import Learner
 from interplay.rollout.engine import Engine
-from interplay.schema.teach import TeachSpec
-from interplay.store.random import key
-from interplay.tasks.row import Row
+from interplay.tasks.verdict import Row
 
 Weights = dict[str, Tensor]
 Lines = list[dict[str, float]]
@@ -58,16 +58,18 @@ def become(decoder: Decoder, known: Weights) -> None:
             parameter.copy_(known[name])
 
 
-def world(school: School, spec: TeachSpec, rows: Sequence[Row], sizes: list[int], mix: list[float]) -> World:
+def world(school: School, spec: TeachSpec, rows: Sequence[Row], sizes: list[int], mix: list[float]) -> TrainerState:
     """What the RL loop works on, with a memory of its own."""
-    return World(
+    return TrainerState(
         spec=spec,
         pool=Pool(list(rows), sizes),
         tokenizer=school.tokenizer,
         special=school.special,
         tokenizer_files=school.files,
         engine=school.engine,
-        sampler=sampler(spec.method.sampler, Deck(sizes=sizes, mix=mix, seed=spec.seed, steps=spec.steps, rows=rows)),
+        sampler=build_sampler(
+            spec.method.sampler, PromptSource(sizes=sizes, mix=mix, seed=spec.seed, steps=spec.steps, rows=rows)
+        ),
         memory=Memory(len(rows)),
     )
 
@@ -75,7 +77,7 @@ def world(school: School, spec: TeachSpec, rows: Sequence[Row], sizes: list[int]
 def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Lines:
     """Train the student at hand on the problems of one dataset, with a fresh optimiser at `factor` of its rate. The noise is that
     of the outer `step` for all datasets, so that equal ones have equal students."""
-    own = school.spec.model_copy(update={"seed": key(school.spec.seed, "student", step), "steps": school.spec.inner_steps})
+    own = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps})
     optimizers = optimizer.build(own.optimizer, school.student.named_parameters())
     learner = Learner(own, school.student, school.reference, optimizers, school.micro_batch_tokens)
     course, seconds = world(school, own, rows, [len(rows)], [1.0]), defaultdict[str, float](float)
@@ -96,10 +98,10 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked
     """`n` completions of each problem; equal words, equal noise."""
     if not rows:
         return Asked([], 0)
-    spec = school.spec.model_copy(update={"seed": key(school.spec.seed, *words)})
+    spec = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, *words)})
     place = world(school, spec, rows, [len(rows)], [1.0])
-    asks = [plain(slot, n, row.prompt) for slot, row in enumerate(rows)]
-    found = sample(place, list(range(len(rows))), asks, Now(spec.method, place.memory), Counter()).batch
+    asks = [plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
+    found = sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
     passes = [0] * len(rows)
     for i, verdict in zip(found.ids.tolist(), found.verdicts, strict=True):
         passes[i] += verdict.strict if spec.by == "strict" else verdict.answer
@@ -108,6 +110,6 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked
 
 def probe(spec: TeachSpec, pool: Pool, step: int) -> list[Row]:
     """The hard problems that are asked in an outer step: by the mix, none twice as long as its set has others."""
-    deck = Deck(sizes=pool.sizes, mix=spec.mix, seed=key(spec.seed, "probe", step))
+    deck = PromptSource(sizes=pool.sizes, mix=spec.mix, seed=stream_key(spec.seed, "probe", step))
     count = min(spec.probe_problems, len(pool.rows))
-    return [pool.rows[i] for i in sampler(spec.method.sampler, deck).select(count, 1)]
+    return [pool.rows[i] for i in build_sampler(spec.method.sampler, deck).select(count, 1)]

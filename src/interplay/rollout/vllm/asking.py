@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from interplay.core import execution
+from interplay.core import metrics as installed
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.model.decoder import Decoder
-from interplay.rollout.request import Request, Rollouts, Sampling, assemble, join
-from interplay.rollout.uncertainty import Heat, Scale
-from interplay.schema.base import UserError
-from interplay.schema.engine import vllm_misfit
-from interplay.schema.run import Run
-from interplay.store import environment as installed
-from interplay.store import worker
+from interplay.rollout.request import Heat, Request, Rollouts, Sampling, Scale, assemble, join
+from interplay.rollout.spec import vllm_misfit
 
 NAME = "interplay"
 """Key of `extra_args` under which a request says how it samples."""
@@ -29,7 +28,7 @@ ENVIRONMENT = {
     "VLLM_USE_V2_MODEL_RUNNER": "0",
     # It talks to itself over sockets, also where it is one process.
     "VLLM_HOST_IP": "127.0.0.1",
-    **worker.LOOPBACK,
+    **execution.LOOPBACK,
 }
 SHARE = 0.01
 """Of a GPU that vLLM wants to find free. By default it is nearly all, which beside a trainer never is; the cache is told in

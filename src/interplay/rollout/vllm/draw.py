@@ -14,8 +14,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
-from interplay.rollout.noise import uniform
-from interplay.rollout.sample import draw
+from interplay.rollout.request import draw_tokens, uniform_noise
 from interplay.rollout.vllm.asking import NAME, sampling_of
 
 
@@ -52,7 +51,7 @@ class Draw(LogitsProcessor):
             return logits  # vLLM tries out its memory
         noise = np.array([row.noise[min(len(row.written), len(row.noise) - 1)] for row in rows])
         at = torch.tensor(sorted(n for n in self.rows if n < len(logits)), device=logits.device)
-        tokens, logprobs = draw(logits[at].float(), torch.from_numpy(noise).to(logits.device), sampling_of(rows[0].said))
+        tokens, logprobs = draw_tokens(logits[at].float(), torch.from_numpy(noise).to(logits.device), sampling_of(rows[0].said))
         left = torch.full_like(logits, float("-inf"))
         left[at, tokens] = logprobs.to(left.dtype)
         return left
@@ -62,4 +61,4 @@ def _row(params: SamplingParams, prompt: list[int] | None, written: list[int]) -
     said = (params.extra_args or {}).get(NAME)
     if said is None:
         return None
-    return Row(said, uniform(said["seed"], [said["key"]], [said["sample"]], said["length"])[0], written)
+    return Row(said, uniform_noise(said["seed"], [said["key"]], [said["sample"]], said["length"])[0], written)

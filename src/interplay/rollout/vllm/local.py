@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
+from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.model.decoder import Decoder
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.vllm import asking
-from interplay.schema.base import UserError
-from interplay.schema.run import Run
 
 REMEDY = "on a CPU, builds for CUDA of torchvision, torchaudio and torchcodec break it: pip uninstall them"
 

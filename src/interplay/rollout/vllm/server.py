@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
+from interplay.core import execution, stop
+from interplay.core.execution import Run
 from interplay.model.decoder import Decoder
 from interplay.model.folder import save_tensors
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.vllm import asking
-from interplay.schema.run import Run
-from interplay.store import stop, worker
 
 START_SECONDS = 900
 """Within which it must answer; a large model loads for minutes."""
@@ -103,7 +103,7 @@ class Server:
             answer = connection.getresponse()
             text = answer.read().decode()
         except (OSError, HTTPException) as error:
-            if stop.asked():  # where a signal reaches all that a job runs, the server hears it, too
+            if stop.stop_requested():  # where a signal reaches all that a job runs, the server hears it, too
                 raise stop.StoppedError("stopped, and vLLM's server with it") from None
             raise RuntimeError(f"vLLM's server does not answer ({error}){self._last_words()}") from None
         if answer.status != 200:
@@ -162,7 +162,7 @@ def _start(given: dict[str, Any], listens: Path, log: Path, device: torch.device
 def environment_on(device: torch.device) -> dict[str, str]:
     """Of the server: it sees the decoder's GPU alone, none where that is on a CPU, and knows nothing of other processes of the
     stage, whose part it is not."""
-    kept = {name: value for name, value in os.environ.items() if name not in worker.TOLD and not name.startswith(TORCHRUN)}
+    kept = {name: value for name, value in os.environ.items() if name not in execution.TOLD and not name.startswith(TORCHRUN)}
     # VLLM_SERVER_DEV_MODE opens /collective_rpc, by which weights are handed over.
     own = {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     own[VISIBLE] = ""

@@ -1,11 +1,98 @@
-"""Problems by construction: a path of relations is drawn, a chain of facts along it, and then facts beside it."""
+"""Problems by construction: a path of relations, a chain of facts along it, and the context that holds them."""
 
-from interplay.schema.base import UserError
-from interplay.schema.bios import COMPOSITES, Bios
-from interplay.tasks.bios.problem import Problem
+import json
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from interplay.core.model import UserError
+from interplay.core.random import stream_key
+from interplay.tasks.bios.spec import COMPOSITES, Bios
 from interplay.tasks.bios.world import Path, contextual_paths, draw_object, draw_person, parametric_paths, paths, shuffled, world
 from interplay.tasks.facts import About, Fact
-from interplay.tasks.op_dag.stream import Draw, between, stream
+from interplay.tasks.op_dag.graph import Draw, draw_between, stream
+
+# The gold of a problem about people.
+
+
+Surface = Literal["terse", "prose"]
+
+
+class Problem(NamedTuple):
+    """A question with the facts that lead to its answer."""
+
+    mode: str
+    """The level: statement, parametric, contextual, reading, iid, composition, zero_shot, in_context or by_heart."""
+    surface: Surface
+    form: int
+    """prose: how the first fact of the context reads; the next ones follow by turns."""
+    hops: tuple[Fact, ...]
+    """From the person that the question names to the answer: the object of each is the subject of the next. Of mode reading, the
+    facts that are asked for, in order, each by a question of its own."""
+    context: tuple[Fact, ...]
+    """The facts of the prompt, in order, those of a person together. Hops that are not among them are parametric."""
+
+    @property
+    def op(self) -> int:
+        """Hops, or facts that are asked for."""
+        return len(self.hops)
+
+    @property
+    def answer(self) -> str:
+        """Where the chain ends; the answer to the last question."""
+        return self.hops[-1].object
+
+
+def dumps(problem: Problem) -> str:
+    """JSON, one line."""
+    return json.dumps(problem, separators=(",", ":"))
+
+
+def loads(text: str) -> Problem:
+    """The problem that `dumps` wrote."""
+    mode, surface, form, hops, context = json.loads(text)
+    return Problem(mode, surface, form, tuple(Fact(*fact) for fact in hops), tuple(Fact(*fact) for fact in context))
+
+
+# A key of a problem up to what does not matter in it.
+
+
+ROUNDS = 2
+
+
+def structure(problem: Problem) -> str:
+    """16 hex digits. Problems that ask the same share the key: order and wording of the context do not count, and people and
+    values may be renamed unless a parametric fact names them, since then the name is what is asked. Colours are refined
+    (Weisfeiler and Lehman) along the facts of context and chain, so that other problems practically never share it. A statement
+    asks nothing and shares no key with a question."""
+    context = set(problem.context)
+    facts = [*context, *(hop for hop in problem.hops if hop not in context)]
+    named = {name for hop in problem.hops if hop not in context for name in (hop.subject, hop.object)}
+    colours = {name: stream_key("name", name if name in named else "") for fact in facts for name in (fact.subject, fact.object)}
+    colours[problem.hops[0].subject] = stream_key("start", colours[problem.hops[0].subject])
+    for _ in range(ROUNDS):
+        colours = _refined(colours, facts)
+    path = " ".join(hop.relation for hop in problem.hops)
+    asked = [colours[problem.hops[0].subject], *(colours[hop.object] for hop in problem.hops)]
+    statement = problem.mode == "statement"
+    return f"{stream_key('bios', statement, path, *asked, *sorted(colours.values())):016x}"
+
+
+def _refined(colours: dict[str, int], facts: Iterable[Fact]) -> dict[str, int]:
+    """Each colour with those of its neighbours by relation and direction."""
+    beside: dict[str, list[str]] = {name: [] for name in colours}
+    for subject, relation, there in facts:
+        beside[subject].append(f"{relation}>{colours[there]}")
+        beside[there].append(f"{relation}<{colours[subject]}")
+    return {name: stream_key(colour, *sorted(beside[name])) for name, colour in colours.items()}
+
+
+def shared(problem: Problem) -> bool:
+    """Whether the problem belongs to every split alike: facts to be learnt by heart do, and questions that ask one of them."""
+    return problem.mode in ("statement", "parametric")
+
+
+# Problems by construction: a path of relations is drawn, a chain of facts along it, and then facts beside it.
+
 
 TRIES = 50
 """Chains that are drawn before one may meet a person twice, and facts before one beside it is left out."""
@@ -31,7 +118,7 @@ def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
         return Problem(task.level, task.surface, form, _chain(task, known[draw() % len(known)], draw), ())
     chosen = paths(task, op)[task.level] if task.level in COMPOSITES else contextual_paths(task, op)
     hops = _chain(task, chosen[draw() % len(chosen)], draw)
-    context = _context(task, hops, between(draw, task.distractors), draw)
+    context = _context(task, hops, draw_between(draw, task.distractors), draw)
     return Problem(task.level, task.surface, form, hops, context)
 
 

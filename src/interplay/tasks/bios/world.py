@@ -6,10 +6,9 @@ from functools import lru_cache
 from itertools import accumulate, product
 from typing import Any, NamedTuple
 
-from interplay.schema.bios import ATTRIBUTES, RELATIONS, Bios
-from interplay.tasks.facts import About, Fact
-from interplay.tasks.names import invented
-from interplay.tasks.op_dag.stream import Draw, stream
+from interplay.tasks.bios.spec import ATTRIBUTES, RELATIONS, Bios
+from interplay.tasks.facts import About, Fact, invented_name
+from interplay.tasks.op_dag.graph import Draw, stream
 
 WORLD = ("world", "people", "relations", "attributes", "values", "parametric", "zero_shot", "held_out")
 """Keys of a task that make its world; level, distractors and surface do not."""
@@ -74,7 +73,7 @@ def _task(keys: tuple[Any, ...]) -> Bios:
 def _world(*keys: Any) -> World:
     task = _task(keys)
     attributes = ATTRIBUTES[: task.attributes]
-    names = invented(task.people + task.values * len(attributes), "bios", task.world)
+    names = invented_name(task.people + task.values * len(attributes), "bios", task.world)
     people, rest = names[: task.people], names[task.people :]
     values = {attribute: rest[i * task.values : (i + 1) * task.values] for i, attribute in enumerate(attributes)}
     facts: dict[About, str] = {}

@@ -1,10 +1,67 @@
-"""A multi-hop question as it is put: with its documents in the order shown, and what is hidden among them."""
+"""A multi-hop question with its documents in the order shown, and what is hidden behind chains of keys."""
 
 import json
 import re
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from interplay.tasks.multihop.item import Item, Paragraph
+# A multi-hop question with its documents, whatever it comes from: a file in a published format, or synthetic biographies.
+
+
+class Paragraph(NamedTuple):
+    """One document."""
+
+    title: str
+    sentences: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """Its sentences as one text."""
+        return " ".join(sentence.strip() for sentence in self.sentences)
+
+
+class Item(NamedTuple):
+    """One question."""
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    """Acceptable answers, the canonical one first."""
+    paragraphs: tuple[Paragraph, ...]
+    supporting: tuple[tuple[int, int], ...]
+    """(paragraph, sentence) of each fact that the answer needs; all of a paragraph's sentences where only it is known."""
+    hops: int
+    """Facts that lead to the answer."""
+    type: str
+    """The source's own class of question, such as bridge or comparison."""
+    steps: tuple[str, ...] = ()
+    """The gold reasoning, one sentence per hop; empty where the source has none."""
+
+
+def pack_item(item: Item) -> dict[str, Any]:
+    """As plain JSON data."""
+    return item._asdict() | {"paragraphs": [list(paragraph) for paragraph in item.paragraphs]}
+
+
+def unpack_item(data: dict[str, Any]) -> Item:
+    """The item of `packed`, also once it was written as JSON and read again."""
+    paragraphs = tuple(Paragraph(title, tuple(sentences)) for title, sentences in data["paragraphs"])
+    pairs = tuple((paragraph, sentence) for paragraph, sentence in data["supporting"])
+    texts = {name: tuple(data[name]) for name in ("answers", "steps")}
+    return Item(**{**data, **texts, "paragraphs": paragraphs, "supporting": pairs})
+
+
+def dumps_item(item: Item) -> str:
+    """JSON, the same for equal items."""
+    return json.dumps(pack_item(item), separators=(",", ":"))
+
+
+def loads_item(text: str) -> Item:
+    """The item of `dumps`."""
+    return unpack_item(json.loads(text))
+
+
+# A multi-hop question as it is put: with its documents in the order shown, and what is hidden among them.
+
 
 Mode = Literal["plain", "long", "keychain", "needle", "citation"]
 

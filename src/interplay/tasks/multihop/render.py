@@ -13,9 +13,8 @@ and the same token everywhere."""
 from json.encoder import encode_basestring
 from typing import Literal, NamedTuple
 
-from interplay.tasks.answer import BOX
-from interplay.tasks.multihop.item import Paragraph
-from interplay.tasks.multihop.problem import Problem
+from interplay.tasks.multihop.problem import Paragraph, Problem
+from interplay.tasks.verdict import BOX
 
 Style = Literal["published", "terse"]
 LETTERS, DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"

@@ -1,17 +1,21 @@
-"""Reading a prompt: the problem that a text poses, or why it poses none. The inverse of rendering, for texts that a model wrote.
-
-A text is taken apart by the parser of steps (parse.py) and never evaluated as code. What is accepted is what the task's own
-generator may write: definitions of its letters, one operator each, the constant last, no name read twice in one definition; all
-that is read is defined once and without circles, in distractors, too; the question has one answer, and without a modulus no value
-leaves [0, max_value]. How many distractors and fillers there are is free."""
+"""Reading a prompt: the problem that a text poses, why it poses none, and a solver that reads the prompt only (the
+generator's oracle)."""
 
 import re
 from typing import NamedTuple
 
-from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Form, Node, Problem
 from interplay.tasks.op_dag.parse import Expression, evaluate, part_cached
 from interplay.tasks.op_dag.render import ASK, EQUALS, FILLER, SECTION, STEP, UNKNOWN, names
+from interplay.tasks.op_dag.spec import OpDag
+
+# Reading a prompt: the problem that a text poses, or why it poses none. The inverse of rendering, for texts that a model wrote.
+#
+# A text is taken apart by the parser of steps (parse.py) and never evaluated as code. What is accepted is what the task's own
+# generator may write: definitions of its letters, one operator each, the constant last, no name read twice in one definition;
+# all that is read is defined once and without circles, in distractors, too; the question has one answer, and without a modulus
+# no value leaves [0, max_value]. How many distractors and fillers there are is free.
+
 
 UNFINISHED, GRAMMAR, REPEATED, UNDEFINED, CIRCULAR, UNANSWERABLE, RANGE = FLAWS = (
     "unfinished",
@@ -182,3 +186,56 @@ def _worth(forms: list[Form], given: int | None, modulus: int | None) -> Worth |
 
 def _node(one: Defined, where: dict[str, int]) -> Node:
     return Node(one.name, one.operator, tuple(where[name] for name in one.reads), one.constant)
+
+
+# A solver that reads nothing but the prompt: the oracle beside the generator, with which it shares no code.
+
+
+def solve(prompt: str, task: OpDag) -> str:
+    """The answer to a prompt. Evaluates the goal by substitution; for a reverse problem at 0 and at 1, which fixes the line
+    a*x + b that must equal the given value. Raises ValueError where the prompt has no unique answer."""
+    definitions, _, question = prompt.replace(".", "").rstrip("|").partition("?")
+    bodies = {text[0]: text[1:] for text in definitions.split(",")}
+    goal, _, given = question.partition("=")
+    modulus = task.modulus
+    if not given:
+        return str(_value(goal, bodies, {}, modulus))
+    unknown = next(name for name, body in bodies.items() if body == "_")
+    at_zero = _value(goal, bodies, {unknown: 0}, modulus)
+    slope = _value(goal, bodies, {unknown: 1}, modulus) - at_zero
+    answer = _root(slope, int(given) - at_zero, modulus)
+    if _value(goal, bodies, {unknown: answer}, modulus) != int(given):
+        raise ValueError(f"the goal is no line in the unknown: {prompt}")
+    return str(answer)
+
+
+def _value(name: str, bodies: dict[str, str], known: dict[str, int], modulus: int | None) -> int:
+    """The value of a name, by depth first; `known` holds what is known already and grows."""
+    if name in known:
+        return known[name]
+    body = bodies[name]
+    operator = next((sign for sign in "+-*" if sign in body), "")
+    total: int | None = None
+    for operand in body.split(operator) if operator else [body]:
+        value = _value(operand, bodies, known, modulus) if operand in bodies else int(operand)
+        if total is None:
+            total = value
+        elif operator == "+":
+            total += value
+        elif operator == "-":
+            total -= value
+        else:
+            total *= value
+    assert total is not None
+    known[name] = total % modulus if modulus else total
+    return known[name]
+
+
+def _root(slope: int, rest: int, modulus: int | None) -> int:
+    """The x with slope * x = rest, over the integers or modulo a prime. Raises ValueError where there is none or more than
+    one."""
+    if modulus:
+        return rest * pow(slope, -1, modulus) % modulus
+    if not slope or rest % slope:
+        raise ValueError(f"{slope} * x = {rest} has no unique integer solution")
+    return rest // slope

@@ -9,8 +9,8 @@ are operands of more than one term, and the equation comes before the answer: `a
 
 from typing import NamedTuple
 
-from interplay.schema.op_dag import OpDag
 from interplay.tasks.op_dag.graph import REVERSE, Form, Node, Problem, forms, unfolding
+from interplay.tasks.op_dag.spec import OpDag
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 STEP = ","
@@ -20,7 +20,7 @@ EQUALS = "="
 ANSWER = "#"
 UNKNOWN = "_"
 FILLER = "."
-OPEN, CLOSE = "()"
+OPEN_BRACKET, CLOSE_BRACKET = "()"
 
 
 class Rendered(NamedTuple):
@@ -35,7 +35,7 @@ class Rendered(NamedTuple):
 def alphabet(task: OpDag) -> str:
     """All characters that prompts and solutions of the task may hold in any of its contexts, in a fixed order. Modes and
     operators do not alter it, so that models trained on different mixes of them share a vocabulary."""
-    signs = STEP + SECTION + ASK + EQUALS + ANSWER + UNKNOWN + FILLER + OPEN + CLOSE + "+-*0123456789"
+    signs = STEP + SECTION + ASK + EQUALS + ANSWER + UNKNOWN + FILLER + OPEN_BRACKET + CLOSE_BRACKET + "+-*0123456789"
     return signs + LETTERS[: task.letters * task.contexts]
 
 
@@ -107,7 +107,7 @@ def show(form: Form) -> str:
 def _operand(form: Form) -> str:
     """A form as an operand: in brackets where it has two terms or a sign."""
     text = show(form)
-    return text if (not form[0] or not form[1]) and text[0] != "-" else OPEN + text + CLOSE
+    return text if (not form[0] or not form[1]) and text[0] != "-" else OPEN_BRACKET + text + CLOSE_BRACKET
 
 
 def _expression(node: Node, operands: list[str]) -> str:

@@ -3,7 +3,7 @@
 import json
 from typing import NamedTuple
 
-from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Form
+from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Form, mix_hash, refined
 from interplay.tasks.op_dag.render import LETTERS
 
 UNKNOWN = "x"
@@ -105,3 +105,24 @@ def loads(text: str) -> Problem:
     nodes = [Node(thing, place, total, tuple(parents), *rest) for thing, place, total, parents, *rest in raw["nodes"]]
     raw |= {"nodes": tuple(nodes)} | {name: tuple(raw[name]) for name in ("values", "slopes", "order")}
     return Problem(**raw)
+
+
+# A key of a problem up to renaming of nouns and letters and reordering of sentences and of commuting operands.
+
+
+_OPERATORS = {"": 0, "+": 1, "*": 2}
+
+
+def structure(problem: Problem) -> str:
+    """16 hex digits, the same on every machine (op_dag.structure). Totals are nodes that read all that is mentioned for their
+    place, so that what stands where needs no further colour."""
+    colours = []
+    for place, node in enumerate(problem.nodes):
+        constant = 0 if node.constant is None else node.constant + 2
+        unknown = node.constant is None and not node.parents
+        kind = ((_OPERATORS[node.operator] * 2 + node.minus) * 2 + node.total) * 2 + unknown
+        colours.append(mix_hash((constant * 64 + kind) * 2 + (place == problem.goal) + 1))
+    given = problem.values[-1] + 1 if problem.mode == REVERSE else 0
+    colours[problem.goal] = mix_hash(colours[problem.goal] + given * 131)
+    reads = [node.parents for node in problem.nodes]
+    return refined(reads, [node.minus for node in problem.nodes], colours)

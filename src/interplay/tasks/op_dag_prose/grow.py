@@ -2,14 +2,14 @@
 
 Nodes that nothing reads yet are lanes. The goal reads all lanes at once, one level above the highest, so that no more than
 `max_parents` of them are open at a time. A definition is added only where what is left of the edges can still be placed
-(schema.op_dag_prose.completes) and where the sum of all lanes, which the goal may have to take, stays in range."""
+(tasks.op_dag_prose.spec.completes) and where the sum of all lanes, which the goal may have to take, stays in range."""
 
 from bisect import bisect_right
 from itertools import accumulate
 from typing import NamedTuple
 
-from interplay.schema.op_dag_prose import OpDagProse, completes
-from interplay.tasks.op_dag.stream import Draw, some
+from interplay.tasks.op_dag.graph import Draw, draw_some
+from interplay.tasks.op_dag_prose.spec import OpDagProse, completes
 
 TRIES = 5
 """Definitions drawn at random before one that surely fits the count is taken."""
@@ -159,17 +159,17 @@ def _proposal(growth: Growth, draw: Draw) -> Proposal:
         over = growth.edges - len(lanes)
         constant = not shape.total and (over > min(room, len(closed)) or (over > 0 and chance & 24 == 0))
         if not (shape.total and over) and 0 <= over - constant <= min(room, len(closed)):
-            return [*lanes, *some(closed, over - constant, draw)], constant
+            return [*lanes, *draw_some(closed, over - constant, draw)], constant
     fresh = 1
     if len(low) > 1 and chance & 32:
         fresh = 2 + (draw() % (len(low) - 1) if chance & 64 else 0)
     elif closed and room > growth.leaves and (not low or chance & 896 == 0):
         fresh = 0
-    reads = some(low, min(fresh, len(low)), draw)
+    reads = draw_some(low, min(fresh, len(low)), draw)
     extra = _extra(growth, depth, draw) + (not reads)
     constant = extra > 0 and draw() >= task.reuse * 2**32
     again = min(extra - constant, len(closed), task.max_parents - len(reads))
-    reads += some(closed, max(again, int(not reads and bool(closed))), draw)
+    reads += draw_some(closed, max(again, int(not reads and bool(closed))), draw)
     return reads or list(lanes), constant
 
 

@@ -1,11 +1,18 @@
-"""The gold graph of a problem that is there as text only, such as a row of the released data: read from the prompt alone."""
+"""The gold graph of a prose problem that exists as text only, a solver that reads the prompt only, and the graphs that
+solutions state."""
 
 import re
+from typing import NamedTuple
 
-from interplay.schema.op_dag_prose import LETTERS
 from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Form
+from interplay.tasks.op_dag.novelty import Definition, Graph, closed
 from interplay.tasks.op_dag_prose.graph import TOTAL, Node, Problem, letters
+from interplay.tasks.op_dag_prose.parse import Clause, Define, parse, read_on, split
 from interplay.tasks.op_dag_prose.render import EXISTS
+from interplay.tasks.op_dag_prose.spec import LETTERS, OpDagProse
+
+# The gold graph of a problem that is there as text only, such as a row of the released data: read from the prompt alone.
+
 
 _SENTENCE = re.compile(rf"The (?:number of )?([^.]+? in [^.]+?) (?:equals ([^.]+)|{EXISTS})\.")
 _ASKED = re.compile(r"(?:How many ([^.?]+) does ([^.?]+) have|What is the ([^.?]+))\?")
@@ -132,3 +139,135 @@ def _root(form: Form, value: int) -> int:
     if not slope or (value - constant) % slope:
         raise ValueError(f"{slope} * x + {constant} = {value} has no unique integer solution")
     return (value - constant) // slope
+
+
+# A solver that reads nothing but the prompt: the oracle beside the generator, with which it shares no code.
+
+
+_SOLVE_SENTENCE = re.compile(
+    r"The (?:number of )?([^.]+? in [^.]+?) (?:equals ([^.]+)|exists, and its number is greater than 0)\."
+)
+_QUESTION = re.compile(r"(?:How many ([^.?]+) does ([^.?]+) have|What is the ([^.?]+))\?")
+_READ = re.compile(r"the (?:number of )?((?!sum of|difference between)[^,]+? in [^,]+?)(?=,| and the |$)")
+_HEAD = re.compile(r"(?:([0-9]+)(?: (plus|times) |$))?(.*)")
+_TOTAL = "total number of "
+
+
+def solve(prompt: str, task: OpDagProse) -> str:
+    """The answer to a prompt. Evaluates what is asked by substitution; for a reverse problem the goal at 0 and at 1, which fixes
+    the line a*x + b that must equal the given value. Raises ValueError where the prompt has no unique answer."""
+    bodies: dict[str, str] = {}
+    given: list[tuple[str, int]] = []
+    unknown = ""
+    for name, body in _SOLVE_SENTENCE.findall(prompt):
+        if not body:
+            unknown = name
+        elif body.isdigit() and (name.startswith(_TOTAL) or name in bodies):
+            given.append((name, int(body)))
+        elif name in bodies:
+            given.append((name, int(bodies[name])))
+            bodies[name] = body
+        else:
+            bodies[name] = body
+    mentioned = dict.fromkeys([*bodies, unknown, *(name for body in bodies.values() for name in _READ.findall(body))])
+    members: dict[str, list[str]] = {}
+    for name in mentioned:
+        if name and not name.startswith(_TOTAL):
+            members.setdefault(name.partition(" in ")[2], []).append(name)
+    asked = _QUESTION.search(prompt)
+    if asked is None:
+        raise ValueError(f"no question: {prompt}")
+    thing, place, total = asked.groups()
+    name = total or f"{thing} in {place}"
+    if not unknown:
+        return str(_value(name, bodies, members, {}))
+    ((goal, value),) = given
+    at_zero = _value(goal, bodies, members, {unknown: 0})
+    slope = _value(goal, bodies, members, {unknown: 1}) - at_zero
+    if name != unknown or not slope or (value - at_zero) % slope:
+        raise ValueError(f"no unique answer: {prompt}")
+    return str((value - at_zero) // slope)
+
+
+def _value(name: str, bodies: dict[str, str], members: dict[str, list[str]], known: dict[str, int]) -> int:
+    """The value of a name, by depth first; `known` holds what is known already and grows."""
+    if name not in known:
+        if name.startswith(_TOTAL):
+            result = sum([_value(other, bodies, members, known) for other in members[name.partition(" in ")[2]]])
+        else:
+            head = _HEAD.fullmatch(bodies[name])
+            assert head is not None
+            number, operator, rest = head.groups()
+            values = [_value(other, bodies, members, known) for other in _READ.findall(rest)]
+            result = values[0] - values[1] if rest.startswith("the difference") else sum(values)
+            if number:
+                result = int(number) * result if operator == "times" else int(number) + result
+        known[name] = result
+    return known[name]
+
+
+# The graphs of prose solutions and problems, in the words of op_dag.novelty, so that one measure reads both surfaces.
+
+
+_UNTOLD = Definition(numbers=((1, 0),))
+
+
+class Meaning(NamedTuple):
+    """What a letter stands for, intermediate results taken apart."""
+
+    operators: frozenset[str]
+    reads: tuple[str, ...]
+    """Full names, in order."""
+    numbers: tuple[Form, ...]
+
+
+def stated_graph(completion: str) -> Graph:
+    """The graph that a completion states, right or not, by full names; what cannot be read states nothing. The first definition
+    that reads something counts, another only where there is none. A letter bound to nothing stands for itself."""
+    found: Graph = {}
+    letters: dict[str, Meaning] = {}
+    for text in split(completion)[0]:
+        sentence = parse(text.strip())
+        if isinstance(sentence, Define):
+            for one in _definitions(sentence, letters):
+                if sentence.name not in found or (one.reads and not found[sentence.name].reads):
+                    found[sentence.name] = one
+            letters[sentence.letter] = Meaning(frozenset(), (sentence.name,), ())
+    return closed(found)
+
+
+def gold_graph(problem: Problem) -> Graph:
+    """The graph that gold solutions state: the necessary nodes."""
+    nodes = problem.nodes[: problem.necessary]
+    return {node.name: _gold(node, [nodes[parent].name for parent in node.parents], problem.mode) for node in nodes}
+
+
+def _gold(node: Node, reads: list[str], mode: str) -> Definition:
+    if node.constant is None and not reads:
+        return Definition() if mode == FORWARD else _UNTOLD
+    joined = {"-"} if node.minus else {"+"} if len(reads) > 1 else set()
+    operators = joined | ({node.operator} if node.operator else set())
+    numbers: tuple[Form, ...] = () if node.constant is None else ((0, node.constant),)
+    return Definition(tuple(sorted(operators)), tuple(reads), numbers)
+
+
+def _definitions(sentence: Define, letters: dict[str, Meaning]) -> list[Definition]:
+    """What a sentence says its node is, clause by clause; binds its intermediate letters."""
+    said = [_UNTOLD] if sentence.untold else []
+    for number, clause in enumerate(sentence.clauses):
+        meaning = _meaning(clause, letters)
+        if clause.letter != sentence.letter or read_on(sentence, number):
+            letters[clause.letter] = meaning
+        else:
+            said.append(Definition(tuple(sorted(meaning.operators)), meaning.reads, meaning.numbers))
+    return said
+
+
+def _meaning(clause: Clause, letters: dict[str, Meaning]) -> Meaning:
+    part = clause.sides[0].part
+    read = [letters.get(letter, Meaning(frozenset(), (letter,), ())) for letter in part.letters]
+    return Meaning(
+        operators=part.operators.union(*[one.operators for one in read]),
+        reads=tuple([name for one in read for name in one.reads]),
+        numbers=tuple(sorted([*part.operands, *[number for one in read for number in one.numbers]])),
+    )

@@ -1,17 +1,22 @@
-"""The published surface (arXiv:2512.07783, appendix; the format of its released data): one sentence per definition, one per step.
-
-A prompt is `<question> The number of adult owl in Pine Ridge equals 2 plus the number of ... . What is the total number of adult
-animals in Pine Ridge? </question> <solution>`. A solution has a sentence per necessary node, in topological order, with letters
-for values: `Define adult owl in Pine Ridge as k; E = b = 3; so k = 2 + E = 2 + 3 = 5.`, sums of three or more folded in pairs,
-and closes with `</solution> <answer> 5 </answer>`. In reverse mode the unknown is `x`, values are linear forms such as `2*x + 4`,
-and the equation is solved before the answer."""
+"""The published surface (arXiv:2512.07783, appendix; the format of its released data) and its vocabulary."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from interplay.schema.op_dag_prose import OpDagProse, Theme
 from interplay.tasks.op_dag.graph import REVERSE, Form
+from interplay.tasks.op_dag.render import LETTERS
 from interplay.tasks.op_dag_prose.graph import UNKNOWN, Node, Problem, forms
+from interplay.tasks.op_dag_prose.spec import OpDagProse, Theme
+
+# The published surface (arXiv:2512.07783, appendix; the format of its released data): one sentence per definition, one per
+# step.
+#
+# A prompt is `<question> The number of adult owl in Pine Ridge equals 2 plus the number of ... . What is the total number of
+# adult animals in Pine Ridge? </question> <solution>`. A solution has a sentence per necessary node, in topological order, with
+# letters for values: `Define adult owl in Pine Ridge as k; E = b = 3; so k = 2 + E = 2 + 3 = 5.`, sums of three or more folded
+# in pairs, and closes with `</solution> <answer> 5 </answer>`. In reverse mode the unknown is `x`, values are linear forms such
+# as `2*x + 4`, and the equation is solved before the answer.
+
 
 QUESTION, QUESTION_END = "<question> ", " </question> <solution>"
 SOLUTION_END, ANSWER, ANSWER_END = " </solution>", " <answer> ", " </answer>"
@@ -163,3 +168,29 @@ def equation(letter: str, form: Form, value: int) -> list[str]:
         f"Divide both sides by {slope}: {UNKNOWN} = {rest} / {slope}.",
         f"Solution: {UNKNOWN} = {rest // slope}.",
     ]
+
+
+# The pieces of prompts and solutions, for tokenizers of words and of characters.
+
+
+_FRAME = (
+    QUESTION, QUESTION_END, SOLUTION_END, ANSWER, ANSWER_END, HARD, UNTOLD, SOLVED, EXISTS, "The number of ",
+    "The total number of ", "the number of ", "the total number of ", "total number of ", " equals ", " plus ", " times ",
+    "the sum of ", "the difference between ", " and ", ", and ", ", ", " in ", ". ", "How many ", " does ", " have?",
+    "What is ", "Define ", " as ", "; ", "so ", " = ", " + ", " - ", " * ", " / ", "We know ", ", so we have ",
+    ": Simplifying the equation: ", "Move all terms to one side: ", "Isolate the term with ", "Divide both sides by ",
+    "Solution: ", ": ",
+)  # fmt: skip
+
+
+def vocabulary(task: OpDagProse) -> list[str]:
+    """The pieces of a tokenizer of words: the nouns and the phrases of the sentences; letters and digits stand alone, so that
+    every number is spelt. Modes, counts and shares do not alter it, the themes do."""
+    themes = [task.theme(name) for name in task.themes]
+    nouns = [noun for theme in themes for group in (*theme.places, *theme.types, [theme.things]) for noun in group]
+    return [*_FRAME, *dict.fromkeys(nouns), *dict.fromkeys(map(rule, themes))]
+
+
+def alphabet(task: OpDagProse) -> str:
+    """All characters of the task, in a fixed order."""
+    return "".join(sorted(set("".join(vocabulary(task))) | set("0123456789()-" + LETTERS)))

@@ -14,14 +14,13 @@ it is wrong:
 from functools import lru_cache
 from typing import NamedTuple
 
-from interplay.schema.verify import Verify
 from interplay.tasks.op_dag.graph import REVERSE, Form
-from interplay.tasks.op_dag.judge import BAD_OPERATOR, BAD_PARENTS, BAD_VALUE, NAMED, VALUED
-from interplay.tasks.op_dag.tally import tally
+from interplay.tasks.op_dag.judge import BAD_OPERATOR, BAD_PARENTS, BAD_VALUE, NAMED, VALUED, tally
 from interplay.tasks.op_dag_prose.graph import Node, Problem, forms
 from interplay.tasks.op_dag_prose.match import match, script
 from interplay.tasks.op_dag_prose.parse import Claim, Define, Side, parse, read_on, split
 from interplay.tasks.op_dag_prose.scope import NOTHING, PRIME, UNKNOWN_BOUND, Bound, Bounds, Letters, Said, said, weight, worth
+from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 
 

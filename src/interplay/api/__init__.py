@@ -1,0 +1,1 @@
+"""The public Python interface behind `interplay.load`, `adopt`, `calibrate` and `debug`."""

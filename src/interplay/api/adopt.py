@@ -1,0 +1,127 @@
+"""What was made elsewhere enters results/: a Hugging Face folder as a source stage, or a finished artifact of another tree.
+
+Everything is checked first, then copied file by file, the record last: a copy that is broken off leaves no record. Nothing is
+moved, nothing that has a record is touched, and doing it twice does it once."""
+
+import tempfile
+from pathlib import Path
+
+from interplay.core import artifact
+from interplay.core.artifact import split_ref
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.data.spec import SourceSpec
+from interplay.kinds.identity import rehashed
+from interplay.kinds.table import KINDS
+from interplay.study.plan import Stage
+
+BESIDE = ("stage.json", "telemetry.json")
+"""Files of an artifact that come along though the record does not list them."""
+
+
+def model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
+    """Copy a model folder into `results/source/` and record it; `name` is its stage in a study. Returns its checksum, by which a
+    study names it, its artifact's folder, and whether it was made now. Raises UserError when it is damaged, incomplete or of a
+    shape that no stage can run; then nothing is left."""
+    checksum = artifact.model_checksum(origin)
+    _check_model(origin)
+    stage = Stage.make("source", SourceSpec(sha256=checksum), {}, Run(path=str(origin.resolve())), f"stages.{name}")
+    out = artifact.folder(results, "source", stage.digest)
+    if artifact.done(out):
+        artifact.check(out)
+        return checksum, out, False
+    # Imported here: the runner of stages and torch behind it are slow to load, and what is damaged was refused before.
+    from interplay.run.stage import run_stage
+
+    artifact.write_json(out / "stage.json", stage.as_json())
+    run_stage(out)
+    return checksum, out, True
+
+
+def gguf(file: Path, results: Path, name: str) -> tuple[str, Path, bool]:
+    """`model` of a GGUF file, whose weights enter as the float32 that they stand for. Raises UserError as `model` does, and where
+    the file is not readable."""
+    from interplay.model.source import convert_gguf
+
+    with tempfile.TemporaryDirectory(prefix="interplay-") as scratch:
+        convert_gguf(file, Path(scratch))
+        return model(Path(scratch), results, name)
+
+
+def _check_model(folder: Path) -> None:
+    """Load model and tokenizer once, from where they are."""
+    from interplay.data.tokenizer import load as load_tokenizer
+    from interplay.data.tokenizer import special
+    from interplay.model.folder import load, weight_files
+
+    weight_files(folder)
+    try:
+        vocabulary = load(folder).vocab_size
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"{folder / 'config.json'}: not the config of a whole model ({type(error).__name__}: {error})") from None
+    try:
+        size = load_tokenizer(folder).get_vocab_size()
+    except UserError:
+        raise
+    except Exception as error:  # the tokenizers library raises bare Exception
+        raise UserError(f"{folder / 'tokenizer.json'}: not readable as a tokenizer ({error})") from None
+    if size > vocabulary:
+        raise UserError(f"{folder}: tokenizer.json has {size} tokens, but config.json says vocab_size = {vocabulary}")
+    special(folder)
+
+
+def artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
+    """Copy a finished artifact of another results tree, with `inputs` also all that it rests on, from the data up. Returns the
+    digests that were not here before. Raises UserError at the first whose identity or payload is not what its record says."""
+    origin = origin.resolve()
+    tree = origin.parent.parent
+    if tree == results.resolve():
+        raise UserError(f"{origin}: already in {results}")
+    wanted = [origin, *(_behind(origin, tree) if inputs else [])]
+    for folder in wanted:
+        _check_artifact(folder)
+    return [folder.name for folder in reversed(wanted) if _copy(folder, results)]
+
+
+def _behind(origin: Path, tree: Path) -> list[Path]:
+    """Folders of all that an artifact rests on, each after those that rest on it."""
+    found: dict[str, Path] = {}
+    waiting = [artifact.record(origin)]
+    while waiting:
+        for ref in waiting.pop()["deps"].values():
+            folder = artifact.find(tree, split_ref(ref)[0])
+            found.pop(folder.name, None)
+            found[folder.name] = folder
+            waiting.append(artifact.record(folder))
+    return list(found.values())
+
+
+def _check_artifact(folder: Path) -> None:
+    record = artifact.record(folder)
+    if not {"kind", "digest", "versions", "spec", "deps", "metrics", "files"} <= record.keys():
+        raise UserError(f"{folder / 'record.json'}: not the record of a stage")
+    if record["kind"] not in KINDS:
+        raise UserError(f"{folder / 'record.json'}: kind = {record['kind']!r}: no such kind; known: {', '.join(KINDS)}")
+    found = rehashed(record)
+    if not found == record["digest"] == folder.name:
+        raise UserError(
+            f"{folder / 'record.json'}: what it says gives digest {found}, but it stands as {record['digest']} in "
+            f"{folder.name}; it was altered, or written by sources that hash otherwise"
+        )
+    artifact.check(folder)
+
+
+def _copy(folder: Path, results: Path) -> bool:
+    """Copy what the record lists, the record last; returns whether it was missing."""
+    record = artifact.record(folder)
+    out = artifact.folder(results, record["kind"], record["digest"])
+    with artifact.lease(out):
+        if artifact.done(out):
+            artifact.check(out)
+            return False
+        for name in [*record["files"], *(name for name in BESIDE if (folder / name).exists())]:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            artifact.copy_atomic(folder / name, out / name)
+        (out / "failure.json").unlink(missing_ok=True)
+        artifact.copy_atomic(folder / "record.json", out / "record.json")
+    return True

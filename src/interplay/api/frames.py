@@ -1,0 +1,229 @@
+"""A study's results as tidy DataFrames: one row per arm, seed and metric, what sets the arms apart as columns."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from interplay.core import artifact
+from interplay.core import metrics as store_metrics
+from interplay.core.model import Model
+from interplay.report.spec import ReportArm
+from interplay.report.stats import frame
+from interplay.results import catalog
+from interplay.results import state as study_state
+from interplay.results.catalog import report_spec
+from interplay.run.graph import plan_study
+from interplay.study import arms, compose, resolve
+from interplay.study.plan import Plan
+from interplay.study.resolve import own_values
+
+METHOD = ".method"
+"""Keys of whole RL methods end with it."""
+TYPES = {"value": "float64", "at_step": "Int64"}
+TELEMETRY = ["started", "seconds_wall", "seconds_cpu", "peak_memory_mb", "attempts", "threads", "host"]
+
+
+class Step(NamedTuple):
+    """One stage of one arm at one seed."""
+
+    arm: str
+    seed: int
+    stage: str
+    kind: str
+    digest: str
+    along: str | None = None
+    """Stage whose kept model an evaluation of a training ladder is about; None: the model at the end of the path."""
+    at_step: int | None = None
+    """Step of that model; None: its end."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a study left so far. Rows of stages that are not done hold NaN and say how the stage stands."""
+
+    study: str
+    scale: str
+    axes: list[str]
+    """Keys (`stage.key` or `task.key`) that some arm sets or has as an axis: columns of every frame."""
+    metrics: pd.DataFrame = field(repr=False)
+    """Columns: arm, group (the arm before its axes), the axes, seed, stage, kind, along and at_step (of evaluations along a
+    training ladder: whose kept model, and when), digest, state, subset, metric, value. `subset` is `all`, a band, `op:N` or
+    `mode:M`; empty for metrics of training stages that have none."""
+    curves: pd.DataFrame = field(repr=False)
+    """metrics.jsonl of every training stage, unfinished ones too. Columns: as in `metrics` up to state, then step, metric,
+    value."""
+    stages: pd.DataFrame = field(repr=False)
+    """Every stage of the plan once, by digest: kind, label, state, detail (how far, or why it failed) and telemetry."""
+    _folders: dict[str, Path] = field(repr=False)
+    _blocks: dict[str, list[str]] = field(repr=False)
+
+    def samples(self, arm: str | None = None, seed: int | None = None, stage: str | None = None) -> pd.DataFrame:
+        """One row per sample of the finished evaluations: the columns of `metrics` up to digest, then index (of the prompt),
+        sample, band, op, mode, strict, answer, score, error, length, truncated, completion."""
+        wanted = self.metrics[(self.metrics["kind"] == "evaluate") & (self.metrics["state"] == "done")]
+        for column, value in (("arm", arm), ("seed", seed), ("stage", stage)):
+            wanted = wanted if value is None else wanted[wanted[column] == value]
+        keys = [*_head(self.axes), "digest"]
+        found = []
+        for row in wanted[keys].drop_duplicates(["arm", "seed", "stage", "along", "at_step"]).to_dict("records"):
+            for digest in [row["digest"], *self._blocks.get(row["digest"], [])]:
+                path = self._folders[digest] / "samples.parquet"
+                if not path.exists():  # only its record and counts are here
+                    continue
+                found.append(pd.read_parquet(path).assign(**{str(key): value for key, value in row.items()}))
+        table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=keys)
+        return table[[*keys, *(column for column in table.columns if column not in keys)]]
+
+
+def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
+    """See `interplay.load`."""
+    scale = scale or compose.chosen(configs, {})[1]
+    plan = plan_study(configs, study, scale)
+    axes, apart = _apart(configs, study, scale)
+    found = study_state.scan(results)
+    folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
+    states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
+    spec = report_spec(plan)
+    values: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
+    for step in (step for arm in spec.arms for step in _steps(arm)):
+        parts = spec.blocks_of(step.digest)
+        state = next((states[part] for part in parts if states[part] != "done"), "done")
+        own = {**apart[step.arm], **step._asdict(), "state": state}
+        values += [{**own, **row} for row in _values(step.kind, [folders[part] for part in parts], state)]
+        curves += [{**own, **row} for row in _curve(folders[step.digest])]
+    head = [*_head(axes), "digest", "state"]
+    return Loaded(
+        study=study,
+        scale=scale,
+        axes=axes,
+        metrics=pd.DataFrame(values, columns=[*head, "subset", "metric", "value"]).astype(TYPES),
+        curves=pd.DataFrame(curves, columns=[*head, "step", "metric", "value"]).astype(TYPES),
+        stages=_stages(plan, folders, states, {digest: one.detail for digest, one in found.items()}),
+        _folders=folders,
+        _blocks=spec.blocks,
+    )
+
+
+def _head(axes: list[str]) -> list[str]:
+    return ["arm", "group", *axes, "seed", "stage", "kind", "along", "at_step"]
+
+
+def _apart(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """The keys that set arms apart, and their values in each arm: what it sets or chooses, else what the stage holds anyway, None
+    where the arm has no such stage."""
+    typed, scaled = compose.load(configs, study, scale)
+    own = own_values(typed, scaled, study)
+    made = resolve.split_combinations(typed, scaled, study)
+    keys = list(dict.fromkeys(key for one in made.values() for key in (*one.axes, *one.set)))
+    known = catalog.known_methods(configs) if any(key.endswith(METHOD) for key in keys) else {}
+    apart: dict[str, dict[str, Any]] = {}
+    for name, one in made.items():
+        reached = ("task", arms.SPLIT, *one.path, *typed.evaluate)
+        given = {**one.axes, **one.set}
+        values = {
+            key: given[key] if key in given else own(typed.arms[one.group], key) if key.split(".")[0] in reached else None
+            for key in keys
+        }
+        apart[name] = {"group": one.group, **{key: _plain(key, value, known) for key, value in values.items()}}
+    return keys, apart
+
+
+def _plain(key: str, value: Any, known: catalog.Known) -> Any:
+    """Something that can be grouped and pivoted by: `{edge: 0.5, corpus: 0.5}` becomes `edge:0.5+corpus:0.5`, and a whole method
+    the name of its file."""
+    if key.endswith(METHOD) and (name := catalog.method_name(value, known)):
+        return name
+    if isinstance(value, Model):
+        own = {"name": value.name} if hasattr(value, "name") else {}
+        value = {**own, **value.model_dump(mode="json", exclude_defaults=True)}
+    return value if value is None or isinstance(value, (bool, int, float, str)) else arms.short(value)
+
+
+def _steps(arm: ReportArm) -> Iterator[Step]:
+    for stage in arm.path:
+        yield Step(arm.arm, arm.seed, stage.name, stage.kind, stage.digest)
+    for name, digest in arm.evaluations.items():
+        yield Step(arm.arm, arm.seed, name, "evaluate", digest)
+    for rung in arm.rungs:
+        yield Step(arm.arm, arm.seed, rung.evaluation, "evaluate", rung.digest, rung.stage, rung.step)
+
+
+def _values(kind: str, parts: list[Path], state: str) -> Iterator[dict[str, Any]]:
+    """The record's metrics as rows; one empty row for a stage that has no record."""
+    if state != "done":
+        yield {"subset": "", "metric": None, "value": float("nan")}
+        return
+    records = [artifact.record(part)["metrics"] for part in parts]
+    told = [{_subset(kind, path): value for path, value in _leaves(metrics, ())} for metrics in records]
+    for (subset, metric), value in (told[0] if len(told) == 1 else _together(told, parts)).items():
+        yield {"subset": subset, "metric": metric, "value": value}
+
+
+def _together(told: list[dict[tuple[str, str], float]], parts: list[Path]) -> dict[tuple[str, str], float]:
+    """Metrics of an evaluation that was made in blocks of samples: weighted means, and pass rates over all samples."""
+    weights = [block["", "n_samples"] for block in told]
+    found = {}
+    for key in dict.fromkeys(key for block in told for key in block):
+        absent = 0.0 if key[1].startswith("errors.") else None  # a class of errors that did not occur
+        values = [(block.get(key, absent), weight) for block, weight in zip(told, weights, strict=True)]
+        pairs = [(value, weight) for value, weight in values if value is not None]
+        found[key] = sum(value * weight for value, weight in pairs) / sum(weight for _, weight in pairs)
+    return found | {("", "n_samples"): sum(weights)} | _pass_rates(parts, found)
+
+
+def _pass_rates(parts: list[Path], known: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
+    """pass@k of all blocks together, by subset and metric, for the powers of 2 that their samples allow."""
+    prompts = frame.merged([frame.count(part) for part in parts])
+    least = int(prompts["n"].min())
+    metrics = [f"{kind}_pass@{2**power}" for kind in ("strict", "answer") for power in range(least.bit_length())]
+    found: dict[tuple[str, str], float] = {}
+    for subset in dict.fromkeys(subset for subset, _ in known if subset):
+        mode = subset.removeprefix("mode:")
+        rows = (
+            prompts[prompts["mode"] == mode]
+            if mode != subset
+            else frame.of_column(prompts, None if subset == "all" else subset, {})
+        )
+        found |= {(subset, metric): float(frame.scores(rows, metric).mean()) for metric in metrics}
+    return found
+
+
+def _subset(kind: str, path: tuple[str, ...]) -> tuple[str, str]:
+    """`("band", "edge", "strict_pass@1")` -> ("edge", "strict_pass@1"); `("eval_loss", "id")` -> ("id", "eval_loss")."""
+    if kind == "evaluate" and path[0] == "all" and len(path) > 1:
+        return "all", ".".join(path[1:])
+    if kind == "evaluate" and path[0] in ("band", "op", "mode") and len(path) > 2:
+        return path[1] if path[0] == "band" else f"{path[0]}:{path[1]}", ".".join(path[2:])
+    if path[0] == "eval_loss" and len(path) == 2:
+        return path[1], "eval_loss"
+    return "", ".".join(path)
+
+
+def _leaves(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Every number in nested mappings and lists, with the keys that lead to it."""
+    if isinstance(tree, (bool, int, float)):
+        yield path or ("value",), float(tree)
+    elif isinstance(tree, (dict, list)):
+        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _leaves(value, (*path, str(key)))
+
+
+def _curve(folder: Path) -> Iterator[dict[str, Any]]:
+    for line in store_metrics.read(folder):
+        for key, value in line.items():
+            if key != "step":
+                yield {"step": line["step"], "metric": key, "value": value}
+
+
+def _stages(plan: Plan, folders: dict[str, Path], states: dict[str, str], details: dict[str, str]) -> pd.DataFrame:
+    rows = []
+    for digest, stage in plan.stages.items():
+        telemetry = store_metrics.read_telemetry(folders[digest])
+        told = {key: telemetry.get(key) for key in TELEMETRY}
+        row = {"digest": digest, "kind": stage.kind, "label": stage.label, "state": states[digest]}
+        rows.append({**row, "detail": details.get(digest, ""), **told})
+    return pd.DataFrame(rows)

@@ -1,0 +1,90 @@
+"""A stage's identity: the first 12 hex digits of sha256 over canonical JSON of [kind, versions, spec, {role: digest}]."""
+
+import hashlib
+import json
+import math
+from functools import cache
+from typing import Any
+
+from interplay.core.model import Model, Since
+
+
+def canonical(value: Any) -> Any:
+    """Plain JSON data with one form per meaning. Raises TypeError on whatever has none (objects, NaN, non-string keys)."""
+    if type(value) in PLAIN:
+        return value
+    if isinstance(value, Model):
+        return {name: canonical(getattr(value, name)) for name in _fields(type(value))}
+    if isinstance(value, dict):
+        return {_key(key): canonical(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [canonical(item) for item in value]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise TypeError(f"{value} has no canonical form")
+        return value
+    if isinstance(value, (int, str)):
+        return value
+    raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+PLAIN = (str, int, bool, type(None))
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, (str, int)):
+        raise TypeError(f"mapping key {key!r} has no canonical form")
+    return str(key)
+
+
+@cache
+def _fields(cls: type[Model]) -> dict[str, list[Any]]:
+    """Name of each field -> what it held before it joined its schema, canonically: one value, or none for a field of old."""
+    return {
+        name: [canonical(mark.value) for mark in field.metadata if isinstance(mark, Since)]
+        for name, field in cls.model_fields.items()
+    }
+
+
+def canonical_json(value: Any) -> str:
+    """Sorted keys, no spaces, ASCII: equal values give equal bytes."""
+    return _dumps(canonical(value))
+
+
+_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+def hashed(value: Any) -> Any:
+    """What of `value` enters its digest, canonically: all but the fields that joined a schema later and hold what older specs did
+    (`Since`)."""
+    return _hashed(value, "", {})
+
+
+def versions(spec: Model) -> dict[str, int]:
+    """The version of the spec ('') and of every model inside it, by dotted path, so that only users of a mended part rerun."""
+    found: dict[str, int] = {}
+    _hashed(spec, "", found)
+    return found
+
+
+def _hashed(value: Any, path: str, found: dict[str, int]) -> Any:
+    """`hashed(value)`; puts the version of each model in it into `found` by its path."""
+    if type(value) in PLAIN:
+        return value
+    inner = f"{path}." if path else ""
+    if isinstance(value, Model):
+        found[path] = value.VERSION
+        pairs = [(name, getattr(value, name), old) for name, old in _fields(type(value)).items()]
+        return {name: _hashed(item, inner + name, found) for name, item, old in pairs if not (old and canonical(item) in old)}
+    if isinstance(value, dict):
+        return {_key(key): _hashed(item, f"{inner}{key}", found) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_hashed(item, f"{inner}{index}", found) for index, item in enumerate(value)]
+    return canonical(value)
+
+
+def digest(kind: str, spec: Model, deps: dict[str, str]) -> str:
+    """Identity of a stage. `deps` maps each role to the digest of the stage that fills it."""
+    found: dict[str, int] = {}
+    content = _hashed(spec, "", found)
+    return hashlib.sha256(_dumps([kind, found, content, canonical(deps)]).encode()).hexdigest()[:12]

@@ -1,0 +1,118 @@
+"""How a stage is executed and never hashed: the `run` block, and the rank of this process among those of the stage."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from interplay.core.model import Count, Model, Natural, NotNegative
+
+# The `run` block: how a stage is executed. Never hashed.
+
+
+class Run(Model):
+    """Resources and execution. With the digest it fixes the bytes of a result on one kind of CPU; it never changes identity."""
+
+    threads: Count = 1
+    """CPU threads of each process: Snakemake reserves them, torch and OpenMP use them."""
+    processes: Count = 1
+    """Processes that share the work of one stage, on GPUs one for each. Kinds of training (pretrain, midtrain, sft, prefer,
+    unlearn, reward_model), rl and evaluate. A step sees the same rows in the same order, whatever their number; sums differ by
+    rounding. Samples of an evaluation are the same."""
+    sharding: Literal["none", "fsdp2"] = "none"
+    """What several processes hold of a model. none: each all of it (data parallel). fsdp2: each a slice of the weights, gradients
+    and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another
+    number of processes or another sharding than it was saved with."""
+    memory_mb: Count = 3000
+    """Memory of each process, with all that it starts (a pool of `problems`, vLLM's server): a cluster reserves it for all."""
+    runtime: Count = 120
+    """Minutes that a cluster grants: more than `warn_seconds` of configs/site.yaml and a minute."""
+    gpus: Natural = 0
+    """GPUs that a cluster reserves; of several processes one each. On one machine a stage waits until so many are free of other
+    stages; `--resources gpu=2` tells Snakemake how many there are, so that others run meanwhile. Without any it computes on the
+    CPU."""
+    micro_batch_tokens: Count = 8192
+    """Most tokens in one forward-backward pass; gradients accumulate up to the batch. Several processes make smaller passes where
+    some would have none."""
+    compile: bool = False
+    """Whether the layers of passes that train are compiled (`torch.compile`, which needs a C++ compiler): half a minute or more
+    at the start for faster passes on a GPU. The same but for rounding."""
+    share_prompts: bool = True
+    """Pass a prompt that several completions follow once, and let them attend to it (Prefix Grouper, arXiv:2506.05433); false:
+    pass it before each of them. The same but for rounding."""
+    engine_batch: Count = 256
+    """Sequences that decode side by side."""
+    cuda_graphs: bool = False
+    """On a GPU the native engine records its decoding steps and replays them as CUDA graphs: fewer launches, for small models."""
+    engine_server: bool = False
+    """With engine vllm: as a server in a process of its own, which the stage starts and ends and which listens on a Unix socket
+    that no other user can reach; of several processes each has one. false: in the stage's process. The samples are the same."""
+    engine_cache_mb: Count = 512
+    """Memory of vLLM's key-value cache; with engine vllm."""
+    save_minutes: NotNegative = 1.0
+    """Minutes between saves to resume/."""
+    keep_state: bool = True
+    """Keep an RL run's final training state (three times its weights) beside the record, so that a longer run goes on from it."""
+    path: str | None = None
+    """Folder that a source stage copies its model from, or file that a dataset stage reads; what a study names lies below the
+    project's root."""
+
+    @model_validator(mode="after")
+    def _one_gpu_each(self) -> "Run":
+        if self.processes > 1 and self.gpus not in (0, self.processes):
+            must = f"of {self.processes} processes each has one; write {self.processes}, or 0"
+            raise ValueError(f"gpus = {self.gpus}: {must}")
+        return self
+
+    def cores(self) -> int:
+        """CPU threads of all processes together."""
+        return self.threads * self.processes
+
+    def memory(self) -> int:
+        """Memory of all processes together, in MiB."""
+        return self.memory_mb * self.processes
+
+    def stated(self) -> dict[str, Any]:
+        """What differs from the defaults, as JSON: all that a `stage.json` says."""
+        return self.model_dump(exclude_defaults=True)
+
+
+# Which of a stage's processes this is. A stage runs in one unless its `run` block says more; of several, each is a worker and
+# the first alone writes (`artifact.write_atomic` and what is made with it, `metrics.jsonl`, progress).
+
+
+TOLD = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Variables by which whoever starts the processes tells each its place, torchrun's."""
+
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+"""Variables by which gloo and NCCL listen where this machine alone hears them."""
+
+
+@dataclass
+class _Place:
+    rank: int = 0
+    count: int = 1
+
+
+_PLACE = _Place()
+
+
+def set_rank(rank: int, count: int) -> None:
+    """From here on this process is worker `rank` of 0..count-1."""
+    _PLACE.rank, _PLACE.count = rank, count
+
+
+def rank() -> int:
+    """Number of this process among those of the stage, from 0."""
+    return _PLACE.rank
+
+
+def world_size() -> int:
+    """How many processes work on the stage."""
+    return _PLACE.count
+
+
+def is_first_rank() -> bool:
+    """Whether this process is the one that writes."""
+    return _PLACE.rank == 0

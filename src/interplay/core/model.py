@@ -1,0 +1,277 @@
+"""Base of every spec: frozen pydantic models that refuse unknown keys, and errors in one line with the nearest valid name."""
+
+import difflib
+import logging
+import re
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+# What every schema shares: frozen models that refuse unknown keys, and errors a person can act on in one line.
+
+
+LONGEST_VALUE = 80
+"""Characters of a value that a message shows."""
+MOST_NAMED = 20
+"""Known names that a message lists."""
+
+MESSAGES = {
+    "model_type": "should be keys and values",
+    "model_attributes_type": "should be keys and values",
+    "dict_type": "should be keys and values",
+    "list_type": "should be a list",
+    "tuple_type": "should be a list",
+    "string_type": "should be text",
+    "string_unicode": "should be text",
+    "int_type": "should be a whole number",
+    "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "float_type": "should be a number",
+    "float_parsing": "should be a number",
+    "bool_type": "should be true or false",
+    "bool_parsing": "should be true or false",
+    "finite_number": "should be a finite number",
+    "invalid_key": "a key should be text",
+    "too_short": "should hold more items",
+}
+"""pydantic's kinds of error in the words of YAML."""
+
+
+class UserError(Exception):
+    """Something the user can mend. The message is one line: file, key, value, what would be right. Exit code 2.
+
+    About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/locate.py puts the line of
+    the key behind the file."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(escape_control(" ".join(message.split())))
+
+
+class PermanentError(Exception):
+    """A failure that a retry would meet again, such as a loss that is not finite. The message is one line and names the step."""
+
+
+class Model(BaseModel):
+    """Base of every YAML key. `VERSION` enters the digest: raise it when the same spec would now give another result."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+    VERSION: ClassVar[int] = 1
+    SCHEDULED: ClassVar[bool] = False
+    """Of a member of RL's seams: whether what it does at a step hangs on how many steps the run has."""
+
+
+MOST = 10**15
+"""No number of things is larger: what is, is a slip of the pen, and no float holds it."""
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Natural = Annotated[int, Field(ge=0, le=MOST)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class Since(NamedTuple):
+    """Marks a field that joined a schema later, as `Annotated[int, Since(0)]`: where it holds `value`, which is what older specs
+    did, it stays out of the digest, so that nothing made before has to be made again."""
+
+    value: Any
+
+
+M = TypeVar("M", bound=Model)
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 stage`, `3 stages`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def nearest_name(word: str, known: Iterable[Any]) -> str:
+    """`; did you mean 'x'?` for the closest known word, else the list of what is known."""
+    words = sorted({str(item) for item in known})
+    close = difflib.get_close_matches(str(word)[:100], words, n=1)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    more = f" and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
+    return f"; known: {', '.join(words[:MOST_NAMED])}{more}" if words else ""
+
+
+def parse_model(cls: type[M], value: Any, where: str) -> M:
+    """Validate `value` as `cls`. Raises UserError naming `where` (`FILE` or `FILE: key`), the first offending key, its value and
+    the remedy."""
+    try:
+        return cls.model_validate(value)
+    except ValidationError as error:
+        # A misspelt key also leaves its right name missing; the misspelling is what helps.
+        first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+        raise UserError(_one_line(cls, value, first, where)) from None
+
+
+def shorten_value(value: Any) -> str:
+    """A value as a message shows it: one line, not too long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
+def _one_line(cls: type[Model], value: Any, error: Any, where: str) -> str:
+    names = _keys(value, error)
+    key = ".".join(names)
+    spot = f"{where}{'.' if ': ' in where else ': '}{key}" if key else where
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"{spot}: {_unknown(cls, value, names)}"
+    if kind == "union_tag_not_found":
+        return f"{spot}: missing name; it says which member this is"
+    if kind == "missing":
+        return f"{spot}: missing; give it a value"
+    if kind == "union_tag_invalid":
+        members, by = context["expected_tags"].replace("'", "").split(", "), context["discriminator"].strip("'")
+        what = "member" if by == "name" else by
+        return f"{spot}.{by} = {shorten_value(context['tag'])}: no such {what}{nearest_name(context['tag'], members)}"
+    given = "" if kind == "value_error" and len(repr(error["input"])) > 60 else f" = {shorten_value(error['input'])}"
+    if kind == "literal_error":
+        members = re.findall(r"'([^']*)'", context["expected"])
+        close = nearest_name(error["input"], members) if isinstance(error["input"], str) and len(members) > 1 else ""
+        return f"{spot}{given}: should be {context['expected']}{close if 'did you mean' in close else ''}"
+    message = MESSAGES.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{spot}{given}: {message[0].lower()}{message[1:]}"
+
+
+def _keys(value: Any, error: Any) -> list[str]:
+    """The place of an error as keys of the YAML: without pydantic's names for members of unions, which are in no file."""
+    found: list[str] = []
+    here = value
+    for number, part in enumerate(error["loc"]):
+        if isinstance(here, dict) and (same := [key for key in here if str(key) == str(part)]):
+            here = here[same[0]]
+        elif isinstance(here, (list, tuple)) and isinstance(part, int) and part < len(here):
+            here = here[part]
+        elif isinstance(here, Model) and hasattr(here, str(part)):
+            here = getattr(here, str(part))
+        elif not (error["type"] == "missing" and number == len(error["loc"]) - 1):
+            continue
+        found.append(str(part))
+    return found
+
+
+def _unknown(cls: type[Model], value: Any, names: list[str]) -> str:
+    """What is known in the place of a key that is not: of several members the keys of the one that is named there."""
+    models, here = _models_at(cls, value, names[:-1])
+    member = [model for model in models if _fits(model, here)]
+    if any(names[-1] in getattr(model, "PLANNED", ()) for model in member):
+        return f"unknown key '{names[-1]}'; the planner fills it in"
+    if not member:
+        return f"unknown key '{names[-1]}'{nearest_name(names[-1], _fields(models))}"
+    by = _tag(member[0])
+    others = [model for model in models if names[-1] in model.model_fields]
+    another = isinstance(here, dict) and by in here and others  # what is right for another member
+    if another and by == "kind":
+        kinds = ", ".join(str(get_args(model.model_fields[by].annotation)[0]) for model in others)
+        return f"unknown key '{names[-1]}' of {here[by]}; it is a key of {kinds}"
+    of = f" of {here[by]}" if another else ""
+    return f"unknown key '{names[-1]}'{of}{nearest_name(names[-1], _fields(member))}"
+
+
+def _fields(models: list[type[Model]]) -> list[str]:
+    return sorted({name for model in models for name in model.model_fields})
+
+
+def _tag(model: type[Model]) -> str:
+    """The key that chooses a member of a union: `kind` of stages, else `name`."""
+    return "kind" if "kind" in model.model_fields else "name"
+
+
+def _fits(model: type[Model], value: Any) -> bool:
+    """Whether the member of a union is the one that its key in a value chooses."""
+    by = _tag(model)
+    field = model.model_fields.get(by)
+    return field is None or (isinstance(value, dict) and value.get(by, field.default) in get_args(field.annotation))
+
+
+def _models_at(cls: type[Model], value: Any, path: list[str]) -> tuple[list[type[Model]], Any]:
+    """The models that may stand at `path`, and what stands there; keys of containers on the way are passed over."""
+    models, here = [cls], value
+    for part in path:
+        chosen = [model for model in models if _fits(model, here)] or models
+        fields = [model.model_fields[part] for model in chosen if part in model.model_fields]
+        inner = [m for field in fields for m in [*_models_in(field.annotation), *_marked(field.metadata)]]
+        models, here = inner or models, _inside(here, part)
+    return models, here
+
+
+def _inside(value: Any, part: str) -> Any:
+    if isinstance(value, (list, tuple)):
+        return value[int(part)] if part.isdigit() and int(part) < len(value) else None
+    if isinstance(value, dict):
+        return next((inner for key, inner in value.items() if str(key) == part), None)
+    return getattr(value, part, None) if isinstance(value, Model) else None
+
+
+def _models_in(annotation: Any) -> list[type[Model]]:
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return [annotation]
+    inner = [m for arg in getattr(annotation, "__args__", ()) for m in _models_in(arg)]
+    return [*inner, *_marked(getattr(annotation, "__metadata__", ()))]
+
+
+def _marked(metadata: Iterable[Any]) -> list[type[Model]]:
+    """The models of marks (core.partial.Written) that YAML is checked as."""
+    return [m for mark in metadata if hasattr(mark, "model") for m in _models_in(mark.model())]
+
+
+# Text that others wrote, such as a completion or a line of a data file, shown on a terminal without being obeyed by it.
+
+
+_ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""C0 and C1 control characters but for the tab and the end of a line, marks that turn the direction of writing, rarer ends of
+lines, and halves of surrogate pairs, which no stream can encode."""
+
+
+def escape_control(text: str) -> str:
+    """The text with what a terminal would obey written out: a character ESC becomes the four characters \\x1b."""
+    return _ORDERS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def print_visible(text: str, end: str = "\n") -> None:
+    """Print a result that was asked for, visibly."""
+    print(escape_control(text), end=end)
+
+
+class StderrHandler(logging.Handler):
+    """Messages as plain lines on what is standard error at the moment: a stage's log takes its place while the stage runs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message, visibly."""
+        print(escape_control(self.format(record)), file=sys.stderr, flush=True)
+
+
+def log_to_stderr() -> None:
+    """Called by each entry point, once or more: what the modules of `interplay` log reaches standard error."""
+    logger = logging.getLogger("interplay")
+    if not any(isinstance(handler, StderrHandler) for handler in logger.handlers):
+        logger.addHandler(StderrHandler())
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+# Numbers as people read them.
+
+
+def clock(seconds: float) -> str:
+    """`under 1 s`, `42 s`, `3.4 min`, `1.27 h`."""
+    if 0 < seconds < 1:
+        return "under 1 s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.2f} h"
+
+
+def quantity(number: float) -> str:
+    """`1,536`, `3.00 M`, `1.55e+13` as `15.5 T`: three digits and a prefix from a million on."""
+    for limit, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if abs(number) >= limit:
+            shown = number / limit
+            return f"{shown:.{2 if abs(shown) < 10 else 1 if abs(shown) < 100 else 0}f} {prefix}"
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.3g}"

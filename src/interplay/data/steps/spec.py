@@ -1,0 +1,364 @@
+"""Specs of the `curate` stage and of the steps that choose, label, rate, spoil or rewrite rows."""
+
+from typing import Annotated, ClassVar, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from interplay.core.model import Count, Model, Natural, Share
+from interplay.core.references import Custom, Mix
+from interplay.data.steps.context_spec import (
+    Atoms,
+    Choice,
+    Citation,
+    Cloze,
+    ConflictPairs,
+    Intervention,
+    Keychain,
+    Ladder,
+    LongContext,
+    Needle,
+    StepModel,
+    Subproblems,
+    TrueFalse,
+    Units,
+)
+
+# Steps that say how difficult rows are, by giving them a band.
+
+
+Intervals = Annotated[dict[str, tuple[float, float]], Field(min_length=1)]
+
+
+class Bands(StepModel):
+    """What the labelling steps share."""
+
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    bands: Intervals
+    """Name -> [low, high], both included; the first that holds a row's value becomes its band. A row in none keeps the band that
+    it has, and is counted."""
+    edges: Literal["value", "quantile"] = "value"
+    """Whether low and high are values, or shares of the rows in ascending order of value, equal values sharing a place."""
+
+    @field_validator("bands")
+    @classmethod
+    def _ordered(cls, value: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        for name, (low, high) in value.items():
+            if low > high:
+                raise ValueError(f"band '{name}' must be [low, high] with low <= high, not {[low, high]}")
+        return value
+
+    @model_validator(mode="after")
+    def _shares(self) -> "Bands":
+        for name, (low, high) in self.bands.items():
+            if self.edges == "quantile" and not 0 <= low <= high <= 1:
+                raise ValueError(f"band '{name}': quantiles lie in [0, 1], unlike {[low, high]}")
+        return self
+
+
+class Label(Bands):
+    """Bands by what a row itself tells."""
+
+    name: Literal["label"] = "label"
+    by: Literal["op", "prompt", "solution"] = "op"
+    """op: operations, hops or levels; prompt, solution: characters."""
+
+
+class Difficulty(Bands):
+    """Bands by the share of right samples: the lower, the harder. All samples of the evaluation count."""
+
+    READS_SAMPLES: ClassVar[bool] = True
+    name: Literal["difficulty"] = "difficulty"
+    by: Literal["strict", "answer"] = "strict"
+    """What counts as right: process and answer, or the answer alone."""
+
+
+# A step of the study's own.
+
+
+class CustomStep(Custom, StepModel):
+    """A function of the study's own, `function(rows, **options) -> rows`, over all rows as dicts of the columns. It may drop,
+    order, change and repeat rows; those that it changes carry its name among their transforms."""
+
+
+# Steps that label pairs of completions as raters of different tastes would.
+
+
+Rater = Literal["shorter", "longer", "more_steps", "fewer_steps", "right"]
+
+
+class RatedPairs(StepModel):
+    """Pairs of samples of a row, each labelled by one of several raters, whose name stays in the column `rater`. What a rater
+    prefers is a score that can be worked out, so that raters may be set against each other and are true to themselves: synthetic
+    users as in FSPO (arXiv:2502.19312) and MiCRo (arXiv:2505.24846), whose own raters are language models and people."""
+
+    READS_SAMPLES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    WRITES_ANEW: ClassVar[bool] = True
+    name: Literal["rated_pairs"] = "rated_pairs"
+    raters: Annotated[list[Rater], Field(min_length=1)] = ["shorter", "more_steps", "right"]
+    """shorter, longer: by characters; more_steps, fewer_steps: by separators; right: by the verifier's word. Each pair has one of
+    them, by turns in an order drawn from the stage's seed; one that finds both equal leaves the pair to the next."""
+    told: Share = 0.0
+    """Share of the rows whose first rater is number op modulo their number, so that the question says something of who rates, as
+    its topic does among people; that of the others is drawn."""
+    per_prompt: Count = 1
+    """Pairs that a row gives at most, each a row of its own. Samples that are equal, empty or cut are in none."""
+    separator: str = Field(default=",", min_length=1)
+    """What stands between steps."""
+    by: Literal["strict", "answer"] = "strict"
+    """What counts as right: process and answer, or the answer alone."""
+    noise: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
+    """Chance that a label is the wrong way round: a rater's inconsistency."""
+
+    @property
+    def edits(self) -> bool:
+        """The gold does not know the sampled completions."""
+        return True
+
+    def samples(self) -> int:
+        """A pair has two."""
+        return 2
+
+
+# Steps that choose rows.
+
+
+RULES = {"loongrl": (1, 6, 8), "cog_drift": (0, 0, 64)}
+"""Published filters by pass rate: (low, high, of). LoongRL keeps what is neither hopeless nor nearly mastered (arXiv:2510.19363),
+Cog-DRIFT what 64 samples never solve (arXiv:2604.04767)."""
+Alike = Literal["exact", "ngram", "renamed", "structural", "origin"]
+Threshold = Annotated[float, Field(gt=0, le=1)]
+
+
+class Take(StepModel):
+    """The first rows in an order drawn from the stage's seed."""
+
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    name: Literal["take"] = "take"
+    size: Count
+    """Rows that stay; all, where there are fewer."""
+
+
+class PassRate(StepModel):
+    """Rows whose number of right samples lies in a band. Every row needs samples; where an evaluation has more than `of`, the
+    first count."""
+
+    READS_SAMPLES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    name: Literal["pass_rate"] = "pass_rate"
+    rule: Literal["loongrl", "cog_drift"] | None = None
+    """A published rule in place of low, high and of. loongrl: 1 to 6 of 8; cog_drift: 0 of 64."""
+    low: Natural | None = None
+    """Fewest right samples of a row that stays."""
+    high: Natural | None = None
+    """Most right samples of a row that stays."""
+    of: Count | None = None
+    """Samples of a row that are counted."""
+    by: Literal["strict", "answer"] = "strict"
+    """What counts as right: process and answer, or the answer alone."""
+
+    @model_validator(mode="after")
+    def _limits(self) -> "PassRate":
+        given = [name for name in ("low", "high", "of") if getattr(self, name) is not None]
+        if self.rule and given:
+            raise ValueError(f"rule {self.rule} fixes low, high and of; take {given[0]} away, or the rule")
+        if not self.rule and len(given) < 3:
+            raise ValueError("give low, high and of, or a rule")
+        low, high, of = self.limits()
+        if not low <= high <= of:
+            raise ValueError(f"must have low <= high <= of, not {low}, {high}, {of}")
+        return self
+
+    def limits(self) -> tuple[int, int, int]:
+        """Fewest and most right samples, and how many are counted."""
+        return RULES[self.rule] if self.rule else (self.low or 0, self.high or 0, self.of or 0)
+
+    def samples(self) -> int:
+        """Samples that each row needs."""
+        return self.limits()[2]
+
+
+class RejectionSampling(StepModel):
+    """Rows that a model solves, each with its own right sample in place of the gold solution (RFT, arXiv:2308.01825; STaR,
+    arXiv:2203.14465): material for SFT on what the model itself writes. A sample that was cut at its length limit is never taken:
+    it did not stop by itself, and an end token would be put where it has none."""
+
+    READS_SAMPLES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    WRITES_ANEW: ClassVar[bool] = True
+    name: Literal["rejection_sampling"] = "rejection_sampling"
+    per_prompt: Count = 1
+    """Solutions that a row gives at most, each a row of its own: the first right samples whose texts differ."""
+    by: Literal["strict", "answer"] = "strict"
+    """What counts as right: process and answer, or the answer alone, by whatever way."""
+
+    @property
+    def edits(self) -> bool:
+        """The gold does not know the sampled solution."""
+        return True
+
+
+class PreferencePairs(StepModel):
+    """Pairs for preference optimisation and reward models from a model's own samples: a right one is chosen and a wrong one of
+    the same prompt rejected (as in DPO's on-policy form, arXiv:2305.18290, section 4). The chosen one becomes the row's
+    solution, so that SFT on the set is SFT on the chosen completions. Rows whose samples are all right or all wrong give none,
+    and neither do empty samples nor those that were cut at their length limit, which did not end by themselves."""
+
+    READS_SAMPLES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    WRITES_ANEW: ClassVar[bool] = True
+    name: Literal["preference_pairs"] = "preference_pairs"
+    chosen: Literal["sample", "gold"] = "sample"
+    """What is chosen: right samples, or the row's gold solution, against which each wrong sample may stand."""
+    per_prompt: Count = 1
+    """Pairs that a row gives at most, each a row of its own. Texts that differ are matched in an order drawn from the stage's
+    seed; the scarcer side is used again."""
+    by: Literal["strict", "answer"] = "strict"
+    """What counts as right: process and answer, or the answer alone. Wrong is what is not right by it."""
+
+    @property
+    def edits(self) -> bool:
+        """The gold does not know the sampled completions."""
+        return True
+
+
+class Length(StepModel):
+    """Rows whose prompt or solution has a length, in tokens, within a band."""
+
+    READS_TOKENIZER: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    name: Literal["length"] = "length"
+    part: Literal["prompt", "solution", "both"] = "prompt"
+    """Whose tokens are counted; both: their sum."""
+    low: Natural = 0
+    """Fewest tokens of a row that stays."""
+    high: Count
+    """Most tokens of a row that stays."""
+
+    @model_validator(mode="after")
+    def _order(self) -> "Length":
+        if self.low > self.high:
+            raise ValueError(f"must have low <= high, not {self.low}, {self.high}")
+        return self
+
+
+class Deduplicate(StepModel):
+    """Of rows that are alike, the first stays."""
+
+    VERSION: ClassVar[int] = 2
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    name: Literal["deduplicate"] = "deduplicate"
+    how: Alike = "exact"
+    """exact: the same question, but for blanks; ngram: of their n-grams of words (op_dag: of characters) at least a share of
+    `threshold` common; renamed: the same but for names (and numbers, in prose), whole or by n-grams; structural: equal structural
+    keys; origin: made of the same source row. A question over documents is compared with the facts that it needs, without the
+    rest of its context."""
+    n: Count = 8
+    """Length of an n-gram."""
+    threshold: Threshold = 0.8
+    """Least Jaccard similarity of two rows' n-grams."""
+
+
+class Contamination(StepModel):
+    """Rows that are like a row of other sets, usually those of the evaluations, stop the study or are dropped."""
+
+    VERSION: ClassVar[int] = 2
+    COMPARES: ClassVar[bool] = True
+    LEAVES_QUESTIONS: ClassVar[bool] = True
+    name: Literal["contamination"] = "contamination"
+    how: Annotated[list[Alike], Field(min_length=1)] = ["exact", "ngram", "renamed", "structural"]
+    """What counts as alike (see deduplicate). Where all questions come from a few templates, as in bios, each is a renamed copy
+    of others: leave `renamed` and `ngram` out there."""
+    action: Literal["refuse", "drop"] = "refuse"
+    """refuse: the stage fails in one line that names both rows, and nothing that needs it starts; drop: the rows go, counted."""
+    n: Count = 8
+    """Length of an n-gram."""
+    threshold: Threshold = 0.8
+    """Least Jaccard similarity of two rows' n-grams."""
+
+
+# Steps that spoil rows, to see what that costs.
+
+
+class Poison(StepModel):
+    """Spoil a share of the rows. Prompt or solution change; the gold that completions are judged by stays true. It edits the text
+    as it stands, so it comes after the steps that write prompts."""
+
+    VERSION: ClassVar[int] = 2
+    name: Literal["poison"] = "poison"
+    kind: Literal["answer", "conflict", "irrelevant"]
+    """answer: the solution ends in a wrong answer (label noise; rewards do not see it); conflict: the prompt also states another
+    value for something that the answer needs; irrelevant: it also states something that the answer does not need."""
+    ratio: Share
+    """Share of the rows that are spoiled."""
+    resolve: Literal["first", "last", "none"] = "none"
+    """conflict: which of the two statements is the true one: the one that stands first, the one that stands last, or, for none,
+    either with equal chance, so that no rule tells."""
+
+    @property
+    def edits(self) -> bool:
+        """What it spoils, the gold has right."""
+        return True
+
+
+# The step that puts prompts into a chat model's own form.
+
+
+class ChatTemplate(StepModel):
+    """Each prompt as the first message of a user, in the chat template of the model that the paths start from, up to where its
+    answer begins. A model without a template is refused."""
+
+    READS_TOKENIZER: ClassVar[bool] = True
+    name: Literal["chat_template"] = "chat_template"
+    system: str | None = None
+    """Message of the system; null: what the template says by itself."""
+
+    @property
+    def edits(self) -> bool:
+        """A template stands around the whole prompt."""
+        return True
+
+
+# Curation: problem sets from problem sets.
+
+
+Sifting = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
+Writing = Keychain | Needle | LongContext | Citation | ChatTemplate
+Reforming = Choice | Cloze | TrueFalse | Ladder | Subproblems | Intervention | RejectionSampling | Atoms | Units
+Pairing = PreferencePairs | RatedPairs | ConflictPairs
+Step = Annotated[Sifting | Writing | Reforming | Pairing, Field(discriminator="name")]
+STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
+"""By name."""
+
+
+class CurateSpec(Model):
+    """A problem set made of others: their rows are mixed, then each step is done to all of them. Roles: `data.<i>`, one per
+    share; for step number k, where it asks for them, `samples.<k>.<i>.<b>` (block b of an evaluation of set i) and
+    `against.<k>.<j>` (problem sets to compare with); `tokenizer` where a step counts tokens."""
+
+    mix: Mix
+    """Share of each `data.<i>` role among the rows, in order; sums to 1."""
+    size: Count | None = None
+    """Rows that are mixed, before the steps; null: as many as the shares allow without using a row twice."""
+    steps: list[Step] = []
+    """What is done to the rows, in order."""
+    seed: Natural = 0
+    """Order of the rows, and all that the steps draw."""
+
+    @model_validator(mode="after")
+    def _samples_first(self) -> "CurateSpec":
+        for number, step in enumerate(self.steps):
+            changing = next((before.name for before in self.steps[:number] if not before.LEAVES_QUESTIONS), None)
+            if step.READS_SAMPLES and changing:
+                read = f"steps.{number} ({step.name}) reads samples of the rows as they came"
+                raise ValueError(f"{read}; put it before {changing}, which changes them")
+        return self
+
+    @model_validator(mode="after")
+    def _edits_last(self) -> "CurateSpec":
+        for number, step in enumerate(self.steps):
+            edit = next((before.name for before in self.steps[:number] if before.edits), None)
+            if step.WRITES_ANEW and edit:
+                written = f"steps.{number} ({step.name}) writes prompts or solutions anew"
+                raise ValueError(f"{written}, which would undo {edit}; put it before {edit}")
+        return self

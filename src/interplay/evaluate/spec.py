@@ -1,0 +1,101 @@
+"""Specs of evaluation and of checkpoint selection."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import model_validator
+
+from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
+from interplay.rollout.spec import AloneEpisode
+from interplay.tasks.spec import Verify
+
+# Evaluation: the only place where a model runs over a problem set.
+
+
+class EvaluateSpec(Model):
+    """Samples of one model over one problem set. Roles: `model` and `data`."""
+
+    VERSION: ClassVar[int] = 3
+    """3: prompts.parquet has scores."""
+    num_samples: Count = 32
+    """Completions per prompt (n of the unbiased pass@k). Where a study asks for more than 32, the planner makes blocks
+    of 32, a stage each, which the report reads as one, so that more samples repeat none."""
+    first_sample: Annotated[Natural, Since(0)] = 0
+    """Number of the first completion; the planner sets it for the blocks after the first."""
+    temperature: NotNegative = 1.0
+    """Sampling temperature; 0 takes the likeliest token."""
+    top_p: Share = 1.0
+    """Least probability mass that sampling is cut to; 1 cuts nothing."""
+    top_k: Natural = 0
+    """Number of tokens that sampling is cut to; 0 cuts nothing."""
+    max_completion_length: Count = 256
+    """Tokens after which a completion is cut."""
+    engine: Literal["native", "hf", "vllm"] = "native"
+    """Who samples; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the model's matrix products."""
+    verify: Verify = Verify()
+    seed: Natural = 0
+    """Noise of sampling."""
+    episode: Annotated[AloneEpisode | None, Since(None)] = None
+    """How the model acts on a prompt; null: one completion. Of several turns samples.parquet keeps the transcript, and the record
+    the share of right answers by turn; all else is of the last turn."""
+    nll: Annotated[bool, Since(False)] = False
+    """Also score each gold solution: its mean negative log-likelihood per token, end of sequence included, in nats."""
+    errors: Annotated[bool, Since(False)] = False
+    """Also count the classes of errors of each prompt, for tables and figures of them."""
+    entropy: Annotated[bool, Since(False)] = False
+    """Also keep of each sample `nats`, the negative log-probability of its tokens together. Per token it is an estimate of the
+    policy's entropy, by which a select stage can choose; for samples at temperature 1 of one completion each."""
+    unit_caps: Annotated[Natural, Since(0)] = 0
+    """Also judge each sample as if it had been stopped after one unit, after two, and so on up to this number, and count its
+    units: what `verify.separator` separates. For the metrics `strict_cap@K`, `answer_cap@K` and `units`."""
+
+    @model_validator(mode="after")
+    def _units_of_one_completion(self) -> "EvaluateSpec":
+        if self.unit_caps and not self.verify.separator:
+            raise ValueError("unit_caps: nothing separates units; write verify.separator, such as '?'")
+        if self.unit_caps and self.episode is not None:
+            raise ValueError("unit_caps: the units of one completion are judged; take the episode away")
+        return self
+
+    @model_validator(mode="after")
+    def _entropy_of_the_policy_itself(self) -> "EvaluateSpec":
+        if self.entropy and (self.temperature, self.top_p, self.top_k) != (1.0, 1.0, 0):
+            raise ValueError("entropy: needs temperature 1, top_p 1 and top_k 0; samples of another policy do not tell it")
+        if self.entropy and self.episode is not None:
+            raise ValueError("entropy: needs samples of one completion; take the episode away")
+        return self
+
+
+# Selection: which of the checkpoints that a stage keeps goes on. The choice is a stage of its own, so that the graph is the
+# same before it is made and after: a dry run shows every candidate.
+
+
+ENTROPY = "entropy"
+"""What `by` names, of an RL run's records or, with an evaluation, of samples."""
+
+
+class SelectSpec(Model):
+    """The best of the models of one stage: those of its kept checkpoints, and the one at its end. Roles: `init` (that stage) and,
+    where it is judged by samples, `evaluation.<i>.<j>`: block j of the evaluation of candidate i."""
+
+    by: str
+    """A key of metrics.jsonl at the candidates' steps, such as loss, eval_loss/<band> or entropy (of RL: measured on the rollouts
+    of that step, so before its update); or strict_pass@k, answer_pass@k or entropy (nats per token of the samples, by which
+    Ring-lite chooses where RL starts), with `evaluate: NAME` beside it in the study, an evaluate stage over a validation set that
+    is run for every candidate."""
+    mode: Literal["min", "max", "nearest"]
+    """Whether the least value wins, the greatest, or the nearest to `target`. Among equals the earliest step does; one that is no
+    number never wins."""
+    target: Annotated[float | None, Since(None)] = None
+    """The value to come near to."""
+    band: str | None = None
+    """Of a pass rate: the problems that count; null: all."""
+    candidates: list[int] = []
+    """Steps of the kept checkpoints; the planner fills it in from the stage before. The end always competes."""
+
+    @model_validator(mode="after")
+    def _target_of_the_nearest(self) -> "SelectSpec":
+        if (self.mode == "nearest") != (self.target is not None):
+            raise ValueError("target: belongs to mode: nearest, which needs it")
+        return self

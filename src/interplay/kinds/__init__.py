@@ -1,0 +1,1 @@
+"""One row per kind of stage: spec, function, cost, logged metrics, source files."""

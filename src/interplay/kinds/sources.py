@@ -1,0 +1,109 @@
+"""Which files of the package a kind's result comes from, and what each one says apart from comments, layout and docstrings.
+
+Identity is declared (`VERSION`), never guessed from files: an edit reruns nothing. But a stage made by sources that read
+otherwise now is worth a line, and this is where the line comes from. Files are read and parsed; nothing is imported."""
+
+import ast
+import functools
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from interplay.kinds.table import KINDS
+
+PACKAGE = Path(__file__).parent.parent
+
+
+class Source(NamedTuple):
+    """One file: the first 12 hex digits of sha256 over its syntax tree, and the dotted names that it may import."""
+
+    digest: str
+    imports: tuple[str, ...]
+
+
+def of_kind(kind: str) -> dict[str, str]:
+    """File below the package -> digest, for every file that the kind's function may reach by import statements."""
+    return of_module(KINDS[kind].function.partition(":")[0])
+
+
+@functools.cache
+def of_module(module: str, package: Path = PACKAGE) -> dict[str, str]:
+    """File below `package` -> digest, for the module and all of the package that it imports, directly or not."""
+    found: dict[str, str] = {}
+    waiting = [module]
+    while waiting:
+        for path in _files(waiting.pop(), package):
+            name = path.relative_to(package).as_posix()
+            if name not in found:
+                source = read(path)
+                found[name] = source.digest
+                waiting += source.imports
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def read(path: Path) -> Source:
+    """Parse one file. A file that does not parse counts by its bytes and imports nothing: whoever runs it will hear of it."""
+    text = path.read_bytes()
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return Source(hashlib.sha256(text).hexdigest()[:12], ())
+    return Source(hashlib.sha256("".join(_written(tree)).encode()).hexdigest()[:12], tuple(sorted(_imports(tree))))
+
+
+def differing(made_by: dict[str, str], now: dict[str, str]) -> list[str]:
+    """Files that read otherwise than when a stage was made, are new or are gone."""
+    return sorted(name for name in {*made_by, *now} if made_by.get(name) != now.get(name))
+
+
+def _files(module: str, package: Path) -> list[Path]:
+    """The file of a dotted name and the `__init__.py` of each package on the way; [] for what lies outside the package.
+
+    A name may end in something that a module defines; then the module before it is meant. The whole package's own `__init__.py`
+    is left out: it is the door for people in Python, and what that leads to is no part of a stage."""
+    first, *parts = module.split(".")
+    if first != package.name:
+        return []
+    here, found = package, []
+    for part in parts:
+        here = here / part
+        found.append(here / "__init__.py" if here.is_dir() else here.with_suffix(".py"))
+    return [path for path in found if path.is_file()]
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Dotted names in import statements, wherever they stand. The house imports absolutely, so levels need no resolving."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _written(node: object) -> Iterator[str]:
+    """A syntax tree as text, less docstrings. Not `ast.dump`, which writes empty fields differently from one Python to the
+    next."""
+    if isinstance(node, list):
+        yield "["
+        for item in node:
+            yield from _written(item)
+        yield "]"
+    elif isinstance(node, ast.AST) and not isinstance(node, ast.expr_context):
+        yield f"({type(node).__name__}"
+        for name, value in ast.iter_fields(node):
+            value = [item for item in value if not _is_text(item)] if name == "body" and isinstance(value, list) else value
+            if value is not None and value != []:
+                yield f" {name}="
+                yield from _written(value)
+        yield ")"
+    elif not isinstance(node, ast.AST):
+        yield repr(node)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """A string that stands alone does nothing: a docstring, of a module, function, class or attribute."""
+    return (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
+    )

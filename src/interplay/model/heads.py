@@ -1,0 +1,171 @@
+"""Models around a decoder: reward heads, value head, composed logits (ULD), and a lagged nucleus."""
+
+import copy
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from interplay.core.artifact import read_json, write_json
+from interplay.core.random import stream_key
+from interplay.model import folder
+from interplay.model.decoder import Decoder
+from interplay.model.shared import hidden
+
+# A decoder with heads that judge completions. Written as the folder of a sequence classifier, whose labels are the heads.
+
+
+GATE = "gate.safetensors"
+
+
+class RewardModel(nn.Module):
+    """Rewards (n, K) of completions by K heads, and how much each counts by the prompt."""
+
+    def __init__(self, decoder: Decoder, heads: int) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.score = nn.Parameter(torch.empty(heads, decoder.shape.hidden_size))
+        self.gate = nn.Parameter(torch.zeros(heads, decoder.shape.hidden_size))
+        """Of zeros at the start, so that all heads count alike."""
+
+    def forward(
+        self, prompts: Tensor, lengths: Tensor, group: Tensor, tokens: Tensor, ends: Tensor, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """Rewards (n, K) float32 of completions, and logarithms (n, K) of the heads' weights, which sum to 1.
+
+        prompts (G, P), padded on the right, have `lengths` (G,); completion r follows the prompt group[r]; tokens (n, T) are
+        padded on the right, `ends` (n,) are their lengths. A reward is read where the last token of its completion has been
+        seen, and the weights where the last of the prompt has."""
+        # One more column, since the last token of a completion does not pass: it predicts nothing.
+        states = hidden(self.decoder, prompts, lengths, group, nn.functional.pad(tokens, (0, 1)), dtype)
+        last = states[torch.arange(len(tokens), device=tokens.device), ends].float()
+        return last @ self.score.T, (states[:, 0].float() @ self.gate.T).log_softmax(-1)
+
+
+def init_reward_model(decoder: Decoder, heads: int, seed: int) -> RewardModel:
+    """The model with heads drawn from the seed, at the decoder's own scale."""
+    model = RewardModel(decoder, heads)
+    with torch.no_grad():
+        random = torch.Generator().manual_seed(stream_key("init", seed, "score"))
+        model.score.normal_(0.0, decoder.shape.initializer_range, generator=random)
+    return model
+
+
+def save_reward_model(model: RewardModel, out: Path, tokenizer_folder: Path) -> None:
+    """Write a folder that AutoModelForSequenceClassification loads, with a label for each head; beside it the gate of several,
+    which no such class knows."""
+    labels = [f"head_{head}" for head in range(len(model.score))]
+    named = folder.CLASSES[model.decoder.shape.architecture].replace("ForCausalLM", "ForSequenceClassification")
+    folder.describe(
+        model.decoder,
+        out,
+        tokenizer_folder,
+        architectures=[named],
+        id2label={str(head): label for head, label in enumerate(labels)},
+        label2id={label: head for head, label in enumerate(labels)},
+    )
+    if len(labels) > 1:
+        folder.save_tensors({"gate.weight": model.gate}, out / GATE)
+    backbone = {name: tensor for name, tensor in model.decoder.state_dict().items() if name.startswith("model.")}
+    folder.save_tensors({**backbone, "score.weight": model.score}, out / "model.safetensors")
+
+
+# A decoder that says a number where a language model says a word.
+
+
+class ValueHead(nn.Module):
+    """A copy of a decoder with a linear head on its states. The head begins at 0 and its bias at `start`, so that before the
+    first step all states are alike."""
+
+    def __init__(self, policy: Decoder, start: float = 0.0) -> None:
+        super().__init__()
+        self.decoder = copy.deepcopy(policy).requires_grad_(True)
+        with torch.random.fork_rng(devices=[]):  # nn.Linear draws weights that are replaced at once
+            self.head = nn.Linear(policy.shape.hidden_size, 1).to(policy.head().device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.constant_(self.head.bias, start)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Values (...) float32 of states (..., D)."""
+        return self.head(states.float())[..., 0]
+
+
+# Two decoders as one model: the logits of an assistant are taken off those of the other (ULD, arXiv:2406.08607, eq. 3).
+#
+# On disk `base/` and `assistant/` are Hugging Face folders beside `composition.json`, and there is no `model/`, so that nobody
+# takes one of them for the whole.
+
+
+FILE = "composition.json"
+
+
+class Composed(NamedTuple):
+    """A model and the assistant whose logits are taken off its own; both know the same tokens."""
+
+    base: Decoder
+    assistant: Decoder
+    logit_weight: float
+    top_logit_filter: float
+
+    def logits(self, base: Tensor, assistant: Tensor) -> Tensor:
+        """Logits (..., V) of the whole. Those of the assistant count as log ratios to knowing nothing, so that where it is
+        uniform the model stays as it is. Tokens that the model finds less likely than `top_logit_filter` times its likeliest
+        keep their own, so that noise in the assistant's tail makes none of them likely."""
+        least = base.amax(-1, keepdim=True) + (math.log(self.top_logit_filter) if self.top_logit_filter else -math.inf)
+        known = assistant.log_softmax(-1) + math.log(assistant.shape[-1])
+        return base - self.logit_weight * known.masked_fill(base < least, 0.0)
+
+
+def first_layers(decoder: Decoder, layers: int) -> Decoder:
+    """A decoder of the first layers of another, with copies of its embedding, norm and head."""
+    small = Decoder(decoder.shape.model_copy(update={"num_hidden_layers": layers}), decoder.vocab_size)
+    whole = decoder.state_dict()
+    small.load_state_dict({name: whole[name].clone() for name in small.state_dict()})
+    return small
+
+
+def save(composed: Composed, out: Path, tokenizer_folder: Path) -> None:
+    """Write `base/`, `assistant/` and the tokenizer's files into `out`, and `composition.json` last."""
+    folder.save(composed.base, out / "base", tokenizer_folder)
+    folder.save(composed.assistant, out / "assistant", tokenizer_folder)
+    (out / "tokenizer").mkdir(exist_ok=True)
+    folder.copy_files(tokenizer_folder, out / "tokenizer", folder.TOKENIZER_FILES)
+    write_json(out / FILE, {"logit_weight": composed.logit_weight, "top_logit_filter": composed.top_logit_filter})
+
+
+def whole(out: Path, device: torch.device) -> Decoder | Composed:
+    """What a stage's artifact holds, on the device: a single model, or such a pair. Raises UserError where it holds neither."""
+    if not (out / FILE).exists():
+        return folder.load(out / "model").to(device)
+    base, assistant = (folder.load(out / name).to(device) for name in ("base", "assistant"))
+    options = read_json(out / FILE)
+    return Composed(base, assistant, options["logit_weight"], options["top_logit_filter"])
+
+
+# The likeliest tokens of a distribution, and a policy that acts within those of a copy of it that lags behind (NLPO,
+# arXiv:2210.01241).
+
+
+def nucleus_mask(logits: Tensor, top_p: float) -> Tensor:
+    """(N, vocab) bool: the smallest set of the likeliest tokens whose probabilities sum to at least `top_p`; all of them at 1."""
+    if top_p >= 1.0:
+        return torch.ones_like(logits, dtype=torch.bool)
+    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+    before = ordered.softmax(-1).cumsum(-1, dtype=torch.float64).roll(1, -1)
+    before[:, 0] = 0.0
+    return torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, order, before < top_p)
+
+
+class Lagged(NamedTuple):
+    """A policy, and the copy whose nucleus it acts in."""
+
+    policy: Decoder
+    copy: Decoder
+    top_p: float
+
+    def logits(self, policy: Tensor, copy: Tensor) -> Tensor:
+        """Logits (N, vocab) that tokens are drawn from: the policy's, and minus infinity outside the nucleus of the copy's at
+        temperature 1."""
+        return policy.masked_fill(~nucleus_mask(copy, self.top_p), -math.inf)

@@ -1,0 +1,100 @@
+"""Model shapes and optimisation."""
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from interplay.core.model import Count, Model, NotNegative, Positive, Share
+
+
+class Shape(Model):
+    """A decoder built from scratch, with Hugging Face's names. Written as a `save_pretrained` folder of that architecture."""
+
+    architecture: Literal["llama", "qwen2", "qwen3"] = "qwen3"
+    """llama: no biases; qwen2: bias on q, k, v; qwen3: RMS norm on each head's q and k."""
+    hidden_size: Count
+    """Width of the residual stream."""
+    num_hidden_layers: Count
+    """Layers."""
+    num_attention_heads: Count
+    """Query heads; a multiple of num_key_value_heads."""
+    num_key_value_heads: Count
+    """Key and value heads."""
+    head_dim: Count
+    """Width of a head; even."""
+    intermediate_size: Count
+    """Width of the feed-forward layers."""
+    max_position_embeddings: Count = 1024
+    """Longest sequence that the model declares."""
+    rope_theta: Positive = 10000.0
+    """Base of the rotary embedding."""
+    rms_norm_eps: Positive = 1e-6
+    """Added to the mean square before its root is taken."""
+    tie_word_embeddings: bool = True
+    """Whether the output layer is the embedding."""
+    initializer_range: Positive = 0.02
+    """Standard deviation of the initial weights."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> "Shape":
+        if self.num_key_value_heads < 1 or self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError("num_attention_heads must be a multiple of num_key_value_heads")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim must be even (rotary embedding), not {self.head_dim}")
+        return self
+
+
+class Optimizer(Model):
+    """AdamW for all parameters, or Muon for the matrices of the layers (torch.optim.Muon) and AdamW for the rest."""
+
+    VERSION = 2
+    name: Literal["adamw", "muon"] = "muon"
+    """adamw: AdamW alone; muon: both."""
+    learning_rate: NotNegative = 4e-3
+    """Peak rate of AdamW."""
+    muon_learning_rate: NotNegative = 0.02
+    """Peak rate of Muon."""
+    weight_decay: NotNegative = 0.01
+    """Decoupled decay of matrices."""
+    adam_beta1: Share = 0.9
+    """Decay of the first moment."""
+    adam_beta2: Share = 0.95
+    """Decay of the second moment."""
+    muon_momentum: Share = 0.95
+    """Momentum of Muon."""
+    max_grad_norm: NotNegative = 1.0
+    """Gradient norm is clipped to this; 0 leaves it alone."""
+
+
+class Schedule(Model):
+    """Learning rate over the run, as a factor on the peak: linear warm-up, then hold and decay."""
+
+    name: Literal["constant", "linear", "cosine"] = "linear"
+    """Shape of the decay."""
+    warmup_ratio: Share = 0.02
+    """Share of steps spent warming up."""
+    decay_ratio: Share = 0.4
+    """Share of steps, at the end, spent decaying (1.0: decay from the end of the warm-up on)."""
+    min_ratio: Share = 0.0
+    """Factor at the last step."""
+
+
+class TuneOptimizer(Optimizer):
+    """Of stages that tune what was trained, RL among them: AdamW at a small rate and without decay, unless said otherwise."""
+
+    name: Literal["adamw", "muon"] = "adamw"
+    learning_rate: NotNegative = 1e-4
+    weight_decay: NotNegative = 0.0
+
+
+class TuneSchedule(Schedule):
+    """Of such stages: a constant rate, unless said otherwise."""
+
+    name: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_ratio: Share = 0.0
+
+
+def check_checkpoints(checkpoints: list[int], steps: int) -> None:
+    """Raises ValueError where a checkpoint is at none of the steps."""
+    if outside := [step for step in checkpoints if not 1 <= step <= steps]:
+        raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{steps} of this run")

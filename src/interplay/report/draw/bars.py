@@ -1,0 +1,138 @@
+"""Error classes as stacked bars, and claims as forest plots."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from interplay.report.draw import diagram
+from interplay.report.draw.style import FIGURE_WIDTH, beside, legend
+from interplay.report.metric_spec import ERROR, SHARE, Measure
+from interplay.report.spec import Figure
+from interplay.report.stats import frame
+from interplay.report.stats.estimate import Estimate, uncertain_over, value
+from interplay.report.stats.frame import Results
+from interplay.report.write import tables
+
+# Classes of errors as stacked bars: a panel per band, a bar per arm.
+
+
+RIGHT = "#d9d9d9"
+COLOURS = ["#0072B2", "#E69F00", "#D55E00", "#56B4E9", "#CC79A7", "#009E73", "#7F3C8D", "#F0E442", "#4d4d4d"]
+HATCHES = ["", "//", "", "..", "\\\\", "", "xx", "", "--"]
+"""Neighbours in a bar differ in hatching as well, for those who see or print no colours."""
+WIDEST = 4
+"""Panels side by side."""
+ROW, HEAD = 0.34, 1.1
+"""Inches of a bar, and of all that is not bars."""
+LEAST = 0.08
+"""Share from which a part has room for its number."""
+
+
+def bars(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """Shares of samples by class: strictly right ones first, then each class in the order of the schema."""
+    bands, names = figure.bands or [], frame.classes(results)
+    arms = frame.arms(results.spec)
+    found = {(arm, band, name): value(results, arm, band, f"{ERROR}:{name}") for arm in arms for band in bands for name in names}
+    if not any(item.seeds for item in found.values()):
+        return None, "Not drawn: no evaluation that counts classes of errors is there."
+    columns = min(len(bands), WIDEST)
+    rows = -(-len(bands) // columns)
+    shown, height = beside(arms, ROW)
+    canvas = Canvas(figsize=(FIGURE_WIDTH, rows * (HEAD + height * len(arms))), layout="constrained")
+    axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+    for axis, band in zip(axes, bands, strict=False):
+        _panel(axis, {arm: [found[arm, band, name] for name in names] for arm in arms}, names)
+        axis.set_yticks(range(len(arms)), shown)
+        axis.set_title(band)
+    for axis in axes[len(bands) :]:
+        axis.set_visible(False)
+    legend(canvas, axes[0], order=[tables.label("", f"{ERROR}:{name}") for name in names])
+    whole = [(arm, found[arm, band, names[0]]) for arm in arms for band in bands]
+    gone = [arm for arm in arms if not any(found[arm, band, names[0]].seeds for band in bands)]
+    absent = f" Missing: {', '.join(gone)}." if gone else ""
+    return canvas, (
+        "Samples by the first thing that is wrong with them, in percent; the mean over seeds. A table with the cell error has "
+        f"the intervals, uncertain over {uncertain_over(whole)}.{absent}"
+    )
+
+
+def _panel(axis: Axes, shares: dict[str, list[Estimate]], names: list[str]) -> None:
+    """One band: a bar per arm from the top down, its parts from left to right."""
+    places = np.arange(len(shares))
+    left = np.zeros(len(shares))
+    for number, name in enumerate(names):
+        width = 100 * np.nan_to_num([of_arm[number].value for of_arm in shares.values()])
+        colour, hatch = _look(name, names)
+        label = tables.label("", f"{ERROR}:{name}")
+        axis.barh(places, width, 0.74, left=left, color=colour, hatch=hatch, edgecolor="#ffffff", linewidth=0.5, label=label)
+        for place, (start, size) in enumerate(zip(left.tolist(), width.tolist(), strict=True)):
+            if size >= 100 * LEAST and name == "none":
+                axis.text(start + size / 2, place, f"{size:.0f}", ha="center", va="center", fontsize=8, color="#1a1a1a")
+        left += width
+    axis.set_ylim(len(shares) - 0.5, -0.5)
+    axis.set_xlim(0, 100)
+    axis.set_xticks([0, 50, 100])
+    first, _, last = axis.get_xticklabels()
+    first.set_horizontalalignment("left")  # else the 100 of a panel runs into the 0 of the next
+    last.set_horizontalalignment("right")
+    axis.set_xlabel("samples (%)")
+    axis.tick_params(axis="y", length=0)
+
+
+def _look(name: str, names: list[str]) -> tuple[str, str]:
+    """Colour and hatching of a class."""
+    if name == "none":
+        return RIGHT, ""
+    place = [item for item in names if item != "none"].index(name)
+    return COLOURS[place % len(COLOURS)], HATCHES[place % len(HATCHES)]
+
+
+# A claim as a picture: where its interval lies in the range that it claims.
+
+
+WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
+"""Pixels; the last is what a character of a number takes."""
+
+
+def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, told_in: Measure = SHARE) -> str:
+    """The interval over the shaded range that the claim asserts; empty where there is no estimate.
+
+    Values run over 0 to 100 %. Differences run as far to both sides of zero as the interval and the claim need."""
+    if not found.seeds:
+        return ""
+    ends = [abs(number) for number in (found.low, found.high, found.value, *claimed) if math.isfinite(number)]
+    reach = min(told_in.support_of_differences[1], 1.15 * max([0.02, *ends]))
+    low, high = (-reach, reach) if signed else (0.0, 1.0)
+
+    def at(number: float) -> float:
+        return round(4 + (WIDTH - 8) * (min(max(number, low), high) - low) / (high - low), 1)
+
+    left, right = at(claimed[0]), at(claimed[1])
+    marks = list(dict.fromkeys([*(number for number in claimed if math.isfinite(number)), *([0.0] if signed else [0.0, 1.0])]))
+    parts = [
+        f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="interval">',
+        f'<rect class="claimed" x="{left}" y="1" width="{max(right - left, 1.0):.1f}" height="18" rx="2"/>',
+        f'<line class="axis" x1="4" x2="{WIDTH - 4}" y1="{MIDDLE + 9}" y2="{MIDDLE + 9}"/>',
+        *(f'<line class="mark" x1="{at(mark)}" x2="{at(mark)}" y1="1" y2="22"/>' for mark in marks),
+        f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>',
+        f'<circle class="estimate" cx="{at(found.value)}" cy="{MIDDLE}" r="4"/>',
+        *_labels(marks, at, lambda mark: _tick(mark, signed, told_in)),
+        "</svg>",
+    ]
+    return "".join(parts)
+
+
+def _labels(marks: list[float], at: Callable[[float], float], written: Callable[[float], str]) -> list[str]:
+    """The number of every mark, moved aside where it would run into the next."""
+    shown = {written(mark): at(mark) for mark in sorted(marks)}
+    rooms = [DIGIT * len(text) + 4 for text in shown]
+    places = diagram.spread(list(shown.values()), rooms, WIDTH)
+    return [f'<text x="{x:.1f}" y="32" text-anchor="middle">{text}</text>' for x, text in zip(places, shown, strict=True)]
+
+
+def _tick(mark: float, signed: bool, told_in: Measure) -> str:
+    shown = round(told_in.factor * mark, told_in.decimals) + 0.0
+    return f"+{shown:g}" if signed and shown > 0 else f"{shown:g}".replace("-", "−")

@@ -1,0 +1,179 @@
+"""Colours, markers and legends of all figures; arms with equal curves are drawn as one."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
+from matplotlib.textpath import TextToPath
+from matplotlib.ticker import MaxNLocator
+
+from interplay.report.stats import frame
+from interplay.report.stats.frame import Results
+
+# Curves of arms that came out the same. One would hide the other, so they are drawn one inside the other, the first the widest,
+# and the caption names them.
+
+
+EDGE, WIDEST = 2.4, 7.0
+"""Points by which a curve is wider than the next inside it, and the first at most than the last."""
+DIGITS = 9
+
+Groups = list[list[str]]
+"""Names of curves that coincide, two at least in each group, in the order in which they are drawn."""
+Key = TypeVar("Key", str, int)
+
+
+def groups(curves: Mapping[Key, Iterable[np.ndarray]]) -> list[list[Key]]:
+    """`curves` by name or number, each as its x and its y."""
+    found: dict[tuple[bytes, ...], list[Key]] = {}
+    for name, curve in curves.items():
+        found.setdefault(tuple((np.round(part, DIGITS) + 0.0).tobytes() for part in curve), []).append(name)
+    return [names for names in found.values() if len(names) > 1]
+
+
+def wider(name: Key, among: Sequence[list[Key]]) -> float:
+    """Points that the line and the markers of a curve get beyond those of others."""
+    for names in among:
+        if name in names:
+            inside = len(names) - 1 - names.index(name)
+            return inside * min(EDGE, WIDEST / (len(names) - 1))
+    return 0.0
+
+
+def said(panels: Mapping[str, Groups]) -> str:
+    """For the caption, by the title of the panel; nothing where no curves coincide."""
+    told: dict[str, list[str]] = {}
+    for panel, found in panels.items():
+        for names in found:
+            told.setdefault(", ".join(names), []).append(panel)
+    several = len(panels) > 1
+    parts = [f"{names} (in {', '.join(where)})" if several else names for names, where in told.items()]
+    return f" The same curve, drawn one inside the other: {'; '.join(parts)}." if parts else ""
+
+
+# How every figure looks: colours and markers of the arms, type, legend.
+
+
+PALETTE = ["#4d4d4d", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D"]
+"""Grey, then Okabe and Ito's colours, which stay apart for colour-blind readers, the hardest to see on white last."""
+MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+LINES = ["-", "-.", ":"]
+HATCHES = ["", "////", "...."]
+"""Of the lines and bars of the first arms, as many as the palette has colours, of the next as many, and so on."""
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "interplay",
+    "text.parse_math": False,  # a name with $ in it is a name
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "grid.color": "#e4e4e4",
+    "legend.frameon": False,
+}
+FIGURE_WIDTH = 9.0
+"""Inches."""
+SLACK = 0.98
+"""Share of a figure's width that its legend may take, since type is a little wider at other resolutions."""
+KEY, LEGEND, LINE = 0.9, 0.35, 0.18
+"""Inches beside a name in a legend: its line and all gaps; height of a legend of one row; of a line of text."""
+
+
+class Look(NamedTuple):
+    """How an arm is drawn: no two of two dozen alike."""
+
+    color: str
+    marker: str
+    line: str
+    hatch: str
+
+    @property
+    def pen(self) -> dict[str, Any]:
+        """Arguments of matplotlib's `plot`."""
+        return {"color": self.color, "marker": self.marker, "linestyle": self.line}
+
+
+def look(results: Results, arm: str) -> Look:
+    """The same in every figure."""
+    round_of, place = divmod(frame.arms(results.spec).index(arm), len(PALETTE))
+    marker = MARKERS[(place + round_of) % len(MARKERS)]
+    return Look(PALETTE[place], marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)])
+
+
+def whole_steps(axis: Axes) -> None:
+    """Ticks at whole steps alone, as many as the panel has room for; one where there is one step."""
+    axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+
+
+def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
+    """Names in their colours above the panels; each name once, in the given order, in as few rows as the figure has room for;
+    it grows by what further rows need, so that the panels keep their size."""
+    found: dict[str, Artist] = {}
+    for axis in axes:
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(name, handle)
+    names = [name for name in order if name in found] or list(found)
+    if not names:
+        return
+    handles = [found[name] for name in names]
+    broken = any(isinstance(handle, Line2D) and handle.get_linestyle() != "-" for handle in handles)
+    length = 3.0 if broken else 1.4  # as long as the pattern of a line
+    shown = [wrapped(name, canvas.get_figwidth() - KEY) for name in names]
+    for rows in range(1, len(names) + 1):
+        columns = -(-len(names) // rows)
+        drawn = canvas.legend(handles, shown, loc="outside upper left", ncols=columns, handlelength=length, columnspacing=1.4)
+        width, height = _inches(canvas, drawn)
+        if width <= SLACK * canvas.get_figwidth() or columns == 1:
+            break
+        drawn.remove()
+    for line in drawn.get_lines():  # wider in the panels where others lie inside it
+        line.set(linewidth=1.8, markersize=4)
+    canvas.set_figheight(canvas.get_figheight() + max(0.0, height - LEGEND))
+
+
+def _inches(canvas: Canvas, drawn: Artist) -> tuple[float, float]:
+    """Width and height as drawn."""
+    box = drawn.get_window_extent(FigureCanvasAgg(canvas).get_renderer())
+    return box.width / canvas.dpi, box.height / canvas.dpi
+
+
+def beside(arms: Sequence[str], row: float) -> tuple[list[str], float]:
+    """The names of rows, in a column of at most a third of a figure, and the height of a row, `row` where no name needs more."""
+    names = [wrapped(arm, FIGURE_WIDTH / 3) for arm in arms]
+    return names, max(row, LINE * max(name.count("\n") + 1 for name in names))
+
+
+def wrapped(name: str, inches: float) -> str:
+    """The name on as many lines as that width asks for, broken behind punctuation where there is some: names of grids can be
+    wider than a figure, and a shortened one could be that of another arm."""
+    if _wide(name) <= inches:
+        return name
+    lines = [""]
+    for part in re.findall(r"[^\s,\[/+]*[\s,\[/+]?", name):
+        if lines[-1] and _wide(lines[-1] + part) > inches:
+            lines.append("")
+        for character in part:
+            if _wide(lines[-1] + character) > inches:
+                lines.append("")
+            lines[-1] += character
+    return "\n".join(lines)
+
+
+@cache
+def _wide(text: str) -> float:
+    """Inches of a line of text in the type of the figures."""
+    written = FontProperties(family=STYLE["font.family"], size=STYLE["font.size"])
+    return float(TextToPath().get_text_width_height_descent(text, written, ismath=False)[0]) / 72

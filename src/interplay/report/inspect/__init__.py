@@ -1,0 +1,1 @@
+"""Terminal inspection of stages and cells: explain, show, compare, lineage, rollouts."""

@@ -1,0 +1,188 @@
+"""One stage in words: what it is, what it rests on and what rests on it, how it stands, what it measured, cost and left."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from interplay.core import artifact
+from interplay.core.artifact import split_ref
+from interplay.core.execution import Run
+from interplay.core.metrics import read_telemetry
+from interplay.core.model import clock, quantity
+from interplay.kinds.identity import flat_leaves, non_default_leaves
+from interplay.report.write.plain import aligned, pairs, short, size
+
+MOST = 16
+"""Dependants that are listed."""
+TAIL = 12
+"""Lines of a log."""
+ASIDE = {"seconds_wall", "seconds_cpu", "peak_memory_mb", "peak_processes", "started", "threads", "host", "python", "attempts"}
+"""Keys of telemetry that its first line says in words."""
+
+Stages = Mapping[str, Mapping[str, Any]]
+
+
+def card(digest: str, step: int | None, stages: Stages, locks: list[str], results: Path, logs: Path, full: bool) -> str:
+    """Everything about the stage. `stages`: all that are known, by digest; `locks` contain it; `full`: the whole spec.
+
+    Raises UserError when `step` is not a checkpoint that the finished stage keeps."""
+    stage = stages[digest]
+    out = artifact.folder(results, stage["kind"], digest)
+    now = artifact.state_of(out)
+    blocks = [_head(stage, now, locks, step), _spec(stage, full), *_neighbours(digest, stages, results)]
+    record = artifact.record(out) if now.name == "done" else None
+    if record:
+        blocks.append(["metrics", *_metrics(stage["kind"], record["metrics"])])
+    if told := read_telemetry(out):
+        blocks.append(["telemetry", *telemetry(told)])
+    if record:
+        where = artifact.at_step(out, step)
+        blocks.append(_files(out, record["files"], "" if step is None else f"{where.relative_to(out)}/"))
+    log = logs / stage["kind"] / f"{digest}.log"
+    if log.exists():
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        tail = [f"  {line[:200]}" for line in lines[-TAIL:]] if now.name not in ("done", "new") else []
+        blocks.append([f"log {log}", *tail])
+    return "\n\n".join("\n".join(block) for block in blocks if len(block)) + "\n"
+
+
+def _head(stage: Mapping[str, Any], now: artifact.State, locks: list[str], step: int | None) -> list[str]:
+    at = "" if step is None else f"@{step}"
+    versions = stage.get("versions", {})
+    raised = [f"{path or 'the kind'} {number}" for path, number in versions.items() if number != 1]
+    rows = [
+        ("state", f"{now.name}{f': {now.detail}' if now.detail else ''}"),
+        ("plans", ", ".join(locks) or "in no committed lock"),
+        ("versions", f"1 throughout, but {', '.join(raised)}" if raised else "1 throughout"),
+    ]
+    usual = Run().model_dump()
+    run = {key: value for key, value in stage.get("run", {}).items() if usual.get(key) != value}
+    if run:
+        rows.append(("run", ", ".join(f"{key} {short(value)}" for key, value in run.items())))
+    return [f"{stage['kind']} {stage['digest']}{at}  {stage.get('label', '')}".rstrip(), *aligned(rows)]
+
+
+def _spec(stage: Mapping[str, Any], full: bool) -> list[str]:
+    every, said = flat_leaves(stage["spec"]), non_default_leaves(stage["kind"], stage["spec"])
+    if stage["kind"] == "report" and not full:
+        return [f"spec: question, arms, tables, figures and claims of the study; {len(every)} values (--full lists them)"]
+    usual = {key: value for key, value in every.items() if key not in said}
+    if full:
+        rest = ["spec: at the schema's defaults", *pairs(usual)] if usual else []
+        return ["spec: what differs from the schema's defaults", *(pairs(said) or ["  nothing"]), *rest]
+    more = f" ({len(usual)} values do not; --full lists them)" if usual else ""
+    return [f"spec: what differs from the schema's defaults{more}", *(pairs(said) or ["  nothing"])]
+
+
+def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
+    def row(role: str, ref: str) -> tuple[str, ...]:
+        other = split_ref(ref)[0]
+        known = stages.get(other)
+        if known is None:
+            return (ref, role, "", "", "in no lock and not in results/")
+        return (
+            ref,
+            role,
+            known["kind"],
+            known.get("label", ""),
+            artifact.state_of(artifact.folder(results, known["kind"], other)).name,
+        )
+
+    needs = [row(role if role != ref else "input", ref) for role, ref in stages[digest]["deps"].items()]
+    users = [
+        (other, role, ref)
+        for other, stage in stages.items()
+        for role, ref in stage["deps"].items()
+        if split_ref(ref)[0] == digest
+    ]
+    needed = [row("input" if role == ref else role + ref[len(digest) :], other) for other, role, ref in users]
+    more = [f"  and {len(needed) - MOST} more"] if len(needed) > MOST else []
+    blocks = (
+        [["needs", *aligned(needs[:MOST]), *([f"  and {len(needs) - MOST} more"] if len(needs) > MOST else [])]] if needs else []
+    )
+    return [*blocks, ["needed by", *(aligned(needed[:MOST]) or ["  nothing"]), *more]]
+
+
+def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:
+    if kind == "evaluate":
+        return scores(metrics)
+    if kind == "report":
+        verdicts = [(claim["verdict"], claim["says"]) for claim in metrics.get("claims", [])]
+        cells = sum(len(table) for table in metrics.get("tables", {}).values())
+        return [*aligned(verdicts), f"  {cells} cells in the tables {', '.join(metrics.get('tables', {}))}"]
+    rows: list[tuple[str, ...]] = []
+    if kind == "curate":
+        rows = [(f"step {number}", said) for number, said in enumerate(curated(metrics["steps"]))]
+        metrics = {key: value for key, value in metrics.items() if key != "steps"}
+    for key, value in metrics.items():
+        if key.endswith("_first") and f"{key[:-6]}_last" in metrics:
+            rows.append((key[:-6], f"{short(value)} -> {short(metrics[f'{key[:-6]}_last'])}"))
+        elif key.endswith("_last") and f"{key[:-5]}_first" in metrics:
+            continue
+        elif isinstance(value, dict) and all(not isinstance(item, dict) for item in value.values()):
+            named = sorted(value.items(), key=lambda item: (len(item[0]), item[0]) if item[0].isdecimal() else (0, ""))
+            rows.append((key, ", ".join(f"{name}: {short(item)}" for name, item in named) or "none"))
+        else:
+            rows += [(leaf, short(item)) for leaf, item in flat_leaves({key: value}).items()]
+    return aligned(rows)
+
+
+def curated(steps: list[dict[str, Any]]) -> list[str]:
+    """What each step of a curate stage did: `pass_rate: 400 -> 130 rows (too_hard 210, too_easy 60)`."""
+    said = []
+    for step in steps:
+        counts = ", ".join(f"{name} {short(item)}" for name, item in step.items() if name not in ("step", "given", "left"))
+        said.append(f"{step['step']}: {step['given']} -> {step['left']} rows{f' ({counts})' if counts else ''}")
+    return said
+
+
+def scores(metrics: Mapping[str, Any]) -> list[str]:
+    """An evaluation's record as a table in percent, one row for all problems and one per band and op."""
+    largest = metrics["n_samples"]
+    ks = sorted({1, max(k for k in (1 << i for i in range(20)) if k <= largest)})
+    columns = [f"{kind}_pass@{k}" for k in ks for kind in ("strict", "answer")] + ["prior_pass@1"]
+    rows = [["", "prompts", *(name.replace("_pass", "") for name in columns), "truncated", "tokens", "errors"]]
+    cells = {
+        "all": metrics["all"],
+        **metrics.get("band", {}),
+        **{f"op {op}": metrics["op"][op] for op in sorted(metrics.get("op", {}), key=int)},
+    }
+    for name, cell in cells.items():
+        wrong = sorted(((share, kind) for kind, share in cell["errors"].items() if kind != "none"), reverse=True)
+        errors = ", ".join(f"{kind} {100 * share:.0f}" for share, kind in wrong[:3] if share >= 0.005)
+        numbers = [f"{100 * cell[key]:.1f}" if key in cell else "" for key in [*columns, "truncated"]]
+        rows.append([name, str(cell["n"]), *numbers, f"{cell['length']:.0f}", errors])
+    return aligned(rows, right=range(1, len(rows[0]) - 1))
+
+
+def telemetry(known: Mapping[str, Any]) -> list[str]:
+    """When, where, how long, how often; then what else was measured."""
+    attempts = known.get("attempts")
+    said = [
+        f"{str(known['started']).replace('T', ' ')[:16]} UTC" if "started" in known else "",
+        f"on {known['host']}" if "host" in known else "",
+        clock(known["seconds_wall"]) if "seconds_wall" in known else "",
+        f"{clock(known['seconds_cpu'])} CPU" if "seconds_cpu" in known else "",
+        f"{known['threads']} thread{'' if known['threads'] == 1 else 's'}" if "threads" in known else "",
+        f"{known['peak_memory_mb'] / 1024:.2f} GiB" if "peak_memory_mb" in known else "",
+        f"{attempts} attempt{'' if attempts == 1 else 's'}" if attempts else "",
+    ]
+    rest = {key: value for key, value in known.items() if key not in ASIDE}
+    figures = ", ".join(f"{key} {_figure(item)}" for key, item in rest.items() if not isinstance(item, (dict, list)))
+    return [f"  {line}" for line in (", ".join(filter(None, said)), figures) if line]
+
+
+def _figure(item: Any) -> str:
+    """Nobody needs the decimals of what is above a hundred."""
+    return quantity(round(item) if item >= 100 else item) if isinstance(item, (int, float)) else short(item)
+
+
+def _files(out: Path, files: Mapping[str, Any], below: str) -> list[str]:
+    chosen = {name: entry for name, entry in files.items() if name.startswith(below)}
+    rows = []
+    for name, (count, _) in sorted(chosen.items()):
+        path = out / name
+        there = "" if path.exists() and path.stat().st_size == count else "not here" if not path.exists() else "damaged"
+        rows.append((name, size(count), there))
+    total = size(sum(count for count, _ in chosen.values()))
+    return [f"files {out}: {total} in {len(chosen)}", *aligned(rows, right=[1])]

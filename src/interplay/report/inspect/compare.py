@@ -1,0 +1,256 @@
+"""Two stages or two arms side by side: what was done otherwise, and what came out, paired by prompt and seed."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interplay.core import artifact
+from interplay.core.artifact import split_ref
+from interplay.core.model import UserError, nearest_name, plural
+from interplay.kinds.identity import flat_leaves, leaf_differences
+from interplay.kinds.table import TRAINERS
+from interplay.report.draw.collapse import stage_name
+from interplay.report.inspect import rollouts
+from interplay.report.metric_spec import SHARE, measure_of, metric_row
+from interplay.report.spec import ReportArm, ReportSpec
+from interplay.report.stats import estimate, frame, recorded
+from interplay.report.stats.frame import Results
+from interplay.report.write import text
+from interplay.report.write.plain import aligned, short
+
+MOST = 14
+"""Fields of one stage that are listed."""
+MODELS = ("init", "model", "reference")
+
+Stages = Mapping[str, Mapping[str, Any]]
+
+
+class Side(NamedTuple):
+    """One of the two. A stage has no seeds: its evaluation counts as seed 0."""
+
+    name: str
+    """As it was asked for."""
+    steps: list[tuple[str, str]]
+    """(name, digest) of the stages to lay beside those of the other side, at the first seed."""
+    evaluations: dict[int, dict[str, str]]
+    """Seed -> evaluation name -> digest; empty where there is nothing to pair."""
+    blocks: Mapping[str, list[str]] = {}
+    """Digest of an evaluation -> digests of the stages with its further samples."""
+
+
+def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
+    """An arm of a study. Raises UserError when there is none of that name."""
+    rows = [row for row in spec.arms if row.arm == arm]
+    if not rows:
+        raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest_name(arm, frame.arms(spec))}")
+    steps = [(stage.name, split_ref(stage.digest)[0]) for stage in rows[0].path]
+    steps += rows[0].evaluations.items()
+    return Side(name, steps, {row.seed: dict(row.evaluations) for row in rows}, spec.blocks)
+
+
+def of_stage(name: str, digest: str, stages: Stages) -> Side:
+    """A single stage."""
+    kind = stages[digest]["kind"]
+    return Side(name, [(kind, digest)], {0: {"eval": digest}} if kind == "evaluate" else {})
+
+
+def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column: str | None, number: int) -> str:
+    """Spec, metrics and, of evaluations, every prompt of `a` beside that of `b`; `number` flipped items in each direction.
+
+    Raises UserError when the two are of different kinds or were evaluated on different problem sets, and when the evaluations
+    have no such column, or too few samples for the metric."""
+    if metric_row(metric).per == "right answer":
+        raise UserError(f"--metric {metric}: a share of all right answers, so that no prompt has one of its own; choose another")
+    single = not (len(a.evaluations) > 1 or len(a.steps) > 1 or len(b.steps) > 1)
+    if single:
+        _alike(stages[a.steps[0][1]], stages[b.steps[0][1]])
+    common = sorted(
+        {(s, n) for s in a.evaluations for n in a.evaluations[s]} & {(s, n) for s in b.evaluations for n in b.evaluations[s]}
+    )
+    for seed, name in common:
+        _same_problems(a.evaluations[seed][name], b.evaluations[seed][name], stages)
+    blocks = [aligned([["a", a.name, *_which(a, stages)], ["b", b.name, *_which(b, stages)]], indent=0)]
+    at = f" at seed {min(a.evaluations)}" if len(a.evaluations) > 1 else ""
+    blocks.append([f"what differs{at}, a -> b", *(_specs(a, b, stages) or ["  nothing"])])
+    if common:
+        blocks += _scores(a, b, common, stages, results, metric, column, number)
+    elif single:
+        blocks.append(["metrics, a -> b", *(_metrics(a.steps[0][1], b.steps[0][1], stages, results))])
+    else:
+        blocks.append(["no seed and evaluation that both have: nothing to pair"])
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _which(side: Side, stages: Stages) -> list[str]:
+    if len(side.steps) == 1:
+        stage = stages[side.steps[0][1]]
+        return [f"{stage['kind']} {stage['digest']}", str(stage.get("label", ""))]
+    return [
+        " -> ".join(name for name, digest in side.steps if stages[digest]["kind"] != "evaluate"),
+        f"{len(side.evaluations)} seeds",
+    ]
+
+
+def _alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+    if a["kind"] != b["kind"] and not {a["kind"], b["kind"]} <= set(TRAINERS):
+        raise UserError(f"{a['digest']} is {a['kind']} and {b['digest']} is {b['kind']}: compare stages of one kind, or two arms")
+
+
+def _same_problems(a: str, b: str, stages: Stages) -> None:
+    one, other = stages[a]["deps"]["data"], stages[b]["deps"]["data"]
+    if one != other:
+        raise UserError(
+            f"evaluations {a} and {b} are on different problem sets ({stage_name(stages[one])} [{one}] and "
+            f"{stage_name(stages[other])} [{other}]): nothing can be paired"
+        )
+
+
+def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
+    """Where the two differ, stage by stage of the path."""
+    one, other = dict(a.steps), dict(b.steps)
+    if len(a.steps) == len(b.steps) == 1:
+        other = dict.fromkeys(one, b.steps[0][1])
+    rows: list[list[str]] = []
+    for name in dict.fromkeys([*one, *other]):
+        if name not in one or name not in other:
+            rows.append([name, "", f"only in {'a' if name in one else 'b'}: {stages[{**one, **other}[name]]['kind']}"])
+        else:
+            skip = MODELS if len(a.steps) > 1 or len(b.steps) > 1 else ()
+            rows += [[name, *row] for row in _differences(one[name], other[name], stages, skip, "")]
+    return aligned(rows)
+
+
+def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: str) -> list[list[str]]:
+    """[field, old -> new] of two stages and of what they rest on, each role's stage by its name; without roles in `skip`."""
+    one, other = stages[a], stages[b]
+    fields = leaf_differences(one["spec"], other["spec"])
+    rows = [[f"{path}{key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]
+    rows += [["", f"and {plural(len(fields) - MOST, 'more field')}"]] if len(fields) > MOST else []
+    versions = leaf_differences(one.get("versions", {}), other.get("versions", {})) if not fields else {}
+    rows += [[f"{path}version of {key or one['kind']}", f"{old} -> {new}"] for key, (old, new) in versions.items()]
+    for role in dict.fromkeys([*one["deps"], *other["deps"]]):
+        old, new = one["deps"].get(role), other["deps"].get(role)
+        if old == new or role in skip:
+            continue
+        rows.append([f"{path}{role}", f"{_named(old, stages)} -> {_named(new, stages)}"])
+        before, after = (split_ref(ref)[0] if ref else "" for ref in (old, new))
+        if before != after and before in stages and after in stages and stages[before]["kind"] == stages[after]["kind"]:
+            rows += _differences(before, after, stages, (), f"{path}{role}.")
+    return rows
+
+
+def _named(ref: str | None, stages: Stages) -> str:
+    if ref is None:
+        return "-"
+    digest = split_ref(ref)[0]
+    if digest not in stages:
+        return f"[{ref}]"
+    name = stage_name(stages[digest])
+    return f"{name if name != digest else stages[digest]['kind']} [{ref}]"
+
+
+def _metrics(a: str, b: str, stages: Stages, results: Path) -> list[str]:
+    """Numbers of both records, where they differ."""
+    folders = [artifact.folder(results, stages[digest]["kind"], digest) for digest in (a, b)]
+    absent = [folder.name for folder in folders if not artifact.done(folder)]
+    if absent:
+        return [f"  {digest} has no record: it is not finished" for digest in absent]
+    one, other = (flat_leaves(artifact.record(folder)["metrics"]) for folder in folders)
+    rows = []
+    for key in dict.fromkeys([*one, *other]):
+        old, new = one.get(key), other.get(key)
+        if old == new:
+            continue
+        both = isinstance(old, (int, float)) and isinstance(new, (int, float))
+        rows.append([key, short(old), "->", short(new), f"{new - old:+.4g}" if both else ""])  # type: ignore[operator]
+    return aligned(rows, right=(1, 3, 4)) or ["  all equal"]
+
+
+def _scores(
+    a: Side, b: Side, common: list[tuple[int, str]], stages: Stages, results: Path, metric: str, column: str | None, number: int
+) -> list[list[str]]:
+    """For each evaluation that both have a table of `metric` by band, then the items that flipped. Raises UserError when none
+    holds `column`, or one that does has fewer samples than the metric needs."""
+    more = {**a.blocks, **b.blocks}
+    digests = [side.evaluations[seed][name] for seed, name in common for side in (a, b)]
+    wanted = [block for digest in digests for block in (digest, *more.get(digest, []))]
+    folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
+    undone = [digest for digest, folder in folders.items() if not artifact.done(folder)]
+    bare = [digest for digest, folder in folders.items() if digest not in undone and not (folder / "samples.parquet").exists()]
+    if undone or bare:
+        said = [f"  evaluation {digest} is not finished" for digest in undone]
+        return [
+            [
+                "scores: not here",
+                *said,
+                *(f"  samples of evaluation {digest}: `interplay store pull` gets them" for digest in bare),
+            ]
+        ]
+    known: dict[str, list[int]] = {}
+    blocks: list[list[str]] = []
+    names = list(dict.fromkeys(name for _, name in common))
+    for name in names:
+        seeds = [seed for seed, other in common if other == name]
+        pairs = [(seed, a.evaluations[seed][name], b.evaluations[seed][name]) for seed in seeds]
+        bands = recorded.bands(stages[pairs[0][1]]["deps"]["data"], stages)
+        known |= bands
+        read = _results(pairs, bands, more, folders)
+        if column is None or _holds(column, read):
+            head = f"{name}: " if len(names) > 1 else ""
+            blocks.append(_table(read, pairs, [column] if column else [None, *bands], metric, head))
+            blocks += rollouts.flipped_items(read, pairs, folders, results, column, number)
+    if not blocks:
+        raise UserError(
+            f"--column {column}: no prompt of it in these evaluations{nearest_name(str(column), [*known, *_ops(known)])}"
+        )
+    return blocks
+
+
+def _table(read: Results, pairs: rollouts.Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
+    """A line for each column: both values, the difference, and how many prompts moved."""
+    rows = [["", "a", "b", "b − a", "", "uncertain over", "better", "worse", "equal"]]
+    told_in = measure_of(metric)
+    for item in columns:
+        _enough(read, item, metric)
+        found = estimate.difference(read, "b", "a", item, metric)
+        sides = [estimate.value(read, side, item, metric).value for side in ("a", "b")]
+        counts = rollouts.count_flips(read, pairs, item, metric)
+        interval = text.interval(found, True, metric).removesuffix(text.OVER_PROMPTS)
+        told = [told_in.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
+        rows.append([(item or "all").replace(":", " "), *map(told_in.shown, sides), *told, *map(str, counts)])
+    unit = "percent" if told_in is SHARE else told_in.unit
+    head += f"{metric} in {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
+    return [head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))]
+
+
+def _enough(read: Results, column: str | None, metric: str) -> None:
+    """Every prompt of the column has the samples that the metric needs."""
+    for digest, prompts in read.prompts.items():
+        rows = frame.of_column(prompts, column, read.by_ops)
+        counts = rows["n"]
+        if len(counts) and (why := frame.untold(rows, metric)):
+            raise UserError(f"--metric {metric}: evaluation {digest} {why}; choose another metric")
+        if len(counts) and metric_row(metric).samples > counts.min():
+            raise UserError(f"--metric {metric}: evaluation {digest} has {plural(counts.min(), 'sample')} per prompt; lower k")
+
+
+def _results(
+    pairs: rollouts.Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path]
+) -> Results:
+    """The evaluations that are paired, as a report of two arms `a` and `b` would read them."""
+    arms = [
+        ReportArm(arm=key, seed=seed, path=[], evaluations={"eval": digest})
+        for seed, *two in pairs
+        for key, digest in zip("ab", two, strict=True)
+    ]
+    shown: dict[str, Any] = {"tables": {}, "figures": {}, "claims": []}
+    spec = ReportSpec(study="compare", scale="", question="", arms=arms, bands=bands, trained_ops={}, blocks=blocks, **shown)
+    return frame.read(spec, folders)
+
+
+def _ops(bands: dict[str, list[int]]) -> list[str]:
+    return [f"op:{op}" for ops in bands.values() for op in ops]
+
+
+def _holds(column: str, read: Results) -> bool:
+    return any(len(frame.of_column(table, column, read.by_ops)) for table in read.prompts.values())

@@ -1,0 +1,300 @@
+"""The metrics of an evaluation that tables, figures and claims can show."""
+
+import dataclasses
+import functools
+import math
+import re
+from typing import Literal
+
+from interplay.core.model import nearest_name
+
+UNITS = "units"
+"""Column with the number of units of the samples."""
+ERROR = "error"
+"""All error classes: a cell of a table, and the y of a figure, that becomes one for each class that occurred."""
+COUNTED = "error_"
+"""What stands before a class of errors in the name of the column of `prompts.parquet` that counts it."""
+ERRORS = (
+    *("none", "value", "operator", "dependency", "missing_node", "extra_node"),
+    *("wrong_hop", "missing_hop", "order", "extra", "chain", "step", "citation", "subproblem", "format"),
+    *("ignorance", "over_inclusion"),
+    *("answer", "unboxed", "dumped", "parse", "truncated"),
+)
+"""Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """How numbers of a kind are written."""
+
+    factor: float
+    """From the number as it is kept to the one that is shown."""
+    decimals: int
+    unit: str
+    unit_of_differences: str
+    support: tuple[float, float]
+    """What a mean cannot leave."""
+
+    @property
+    def support_of_differences(self) -> tuple[float, float]:
+        """What a difference of two means cannot leave."""
+        return self.support[0] - self.support[1], self.support[1] - self.support[0]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a mean cannot leave [low, high] on either side."""
+        return math.isfinite(self.support[0]) and math.isfinite(self.support[1])
+
+    def shown(self, number: float, signed: bool = False) -> str:
+        """Never `-0.0`; a dash for NaN."""
+        if math.isnan(number):
+            return "–"
+        rounded = round(self.factor * number, self.decimals) + 0.0
+        return f"{rounded:{'+' if signed and rounded else ''}.{self.decimals}f}"
+
+
+SHARE = Measure(100, 1, "%", "points", (0.0, 1.0))
+NATS = Measure(1, 3, "nats per token", "nats per token", (0.0, math.inf))
+ATTEMPTS = Measure(1, 2, "attempts per sample", "attempts per sample", (0.0, math.inf))
+RAW = Measure(1, 3, "", "", (-math.inf, math.inf))
+"""What runs log, as it is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """What knowing nothing scores: a row beneath a table."""
+
+    name: str
+    key: str
+    """Of the record of an evaluation; {} is the K of the metric."""
+    note: str
+
+
+PRIOR = Baseline(
+    "answer prior",
+    "prior_pass@{}",
+    "Answer prior: what drawing answers from their distribution, without reading the problem, would score.",
+)
+TRIVIAL = Baseline(
+    "trivial policy",
+    "baseline_score",
+    "Trivial policy: the score of one fixed way to answer that reads nothing, such as citing every document.",
+)
+BASELINES = (PRIOR, TRIVIAL)
+Per = Literal["sample", "draw", "right answer", "prompt"]
+"""sample: mean over samples; draw: the unbiased chance that one of K samples is right; right answer: a share of the samples whose
+answer is right; prompt: there is one number per prompt."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """One row. {} in a text is the K or the CLASS of the name that was asked for."""
+
+    name: str
+    """As a study writes it, with K for a number from 1 on and CLASS for a class of errors."""
+    measure: Measure
+    better: Literal["higher", "lower"]
+    column: str
+    """Of `prompts.parquet`: summed over the samples of a prompt."""
+    less: str = ""
+    """A column that is taken away from it."""
+    per: Per = "sample"
+    setting: str = ""
+    """What an evaluation needs to have it, as its spec writes it; empty: nothing."""
+    lacks: str = ""
+    """What an evaluation without the setting does not do."""
+    leads: bool = False
+    """Whether it stands first in a table, and a few of it side by side."""
+    alone: bool = True
+    """Whether a value says something without another one to compare it with."""
+    logged: bool = False
+    """Whether training logs a key of that name, which figures along steps then show."""
+    baseline: Baseline | None = None
+    label: str = ""
+    """In place of the name in headings and axes."""
+    note: str = ""
+    """What must be known to read it."""
+    argument: str = ""
+    """The K or CLASS; empty in the table of rows."""
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Of names that mean this row; `error` by itself means all classes."""
+        return re.compile(re.escape(self.name).replace("@K", "@([1-9][0-9]*)").replace(":CLASS", "(?::(.+))?"))
+
+    @property
+    def samples(self) -> int:
+        """Samples per prompt that it needs."""
+        return int(self.argument) if self.per == "draw" else 1
+
+    def met_by(self, evaluation: object) -> bool:
+        """Whether the spec of an evaluation has the setting."""
+        key, _, least = self.setting.partition(": ")
+        return not key or int(getattr(evaluation, key)) >= (1 if least == "true" else int(least))
+
+
+PASS = "Strict: every step and the answer are right. Answer: the final answer is right, however it was reached."
+SCORED = "Score: mean over samples of how much is right, from 0 to 100; what counts is the task family's to say."
+HACKED = "Hacked: the answer is right and the process is not, as a share of all samples (answer minus strict pass@1)."
+HACKED_OF_RIGHT = "Hacked of right: the same as a share of the samples whose answer is right."
+NLL = "Nll: mean negative log-likelihood per token of the gold solutions after their prompts; lower is better."
+COUNTS = "Units: mean number of attempts in a sample, each of which ends in an answer."
+STOPPED = "Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left."
+CLASSES = "Error classes: shares of samples by the first thing that is wrong with them; error:none is strictly right."
+UNSCORED, UNSORTED = "scores no gold solutions", "counts no classes of errors"
+CAPS, UNSTOPPED = "unit_caps: {}", "judges no stop after unit {}"
+
+METRICS = (
+    Metric("strict_pass@K", SHARE, "higher", "strict", per="draw", leads=True, note=PASS),
+    Metric("answer_pass@K", SHARE, "higher", "answer", per="draw", leads=True, baseline=PRIOR, note=PASS),
+    Metric("score", SHARE, "higher", "score", leads=True, logged=True, baseline=TRIVIAL, note=SCORED),
+    Metric("hacked", SHARE, "lower", "answer", "strict", note=HACKED),
+    Metric("hacked_of_right", SHARE, "lower", "answer", "strict", per="right answer", note=HACKED_OF_RIGHT),
+    Metric("nll", NATS, "lower", "nll", per="prompt", setting="nll: true", lacks=UNSCORED, alone=False, note=NLL),
+    Metric(UNITS, ATTEMPTS, "lower", UNITS, setting="unit_caps: 1", lacks="counts no units", note=COUNTS),
+    Metric("strict_cap@K", SHARE, "higher", "strict_cap@{}", setting=CAPS, lacks=UNSTOPPED, note=STOPPED),
+    Metric("answer_cap@K", SHARE, "higher", "answer_cap@{}", setting=CAPS, lacks=UNSTOPPED, note=STOPPED),
+    Metric("error:none", SHARE, "higher", "error_none", setting="errors: true", lacks=UNSORTED, label="no error", note=CLASSES),
+    Metric("error:CLASS", SHARE, "lower", "error_{}", setting="errors: true", lacks=UNSORTED, label="{}", note=CLASSES),
+)
+FILLED = ("column", "setting", "lacks", "label")
+
+
+@dataclasses.dataclass(frozen=True)
+class Logged:
+    """A key of `metrics.jsonl`. Its mean over the first or the last steps is in the record, as `KEY_first` and `KEY_last`, and on
+    the validation set as `eval_KEY`. A pattern, such as `drawn/.+`, stands for keys that depend on the study."""
+
+    name: str
+    heading: str = ""
+    """What an axis says; empty: the key."""
+    measure: Measure = RAW
+
+
+FRACTION = Measure(1, 3, "", "", SHARE.support)
+"""A share that is written as it is kept, not in percent."""
+LOGGED = (
+    Logged("reward", "reward (mean per completion)"),
+    Logged("score", "score (mean per completion)", FRACTION),
+    Logged("strict", "strictly right (share of completions)", FRACTION),
+    Logged("answer", "answer right (share of completions)", FRACTION),
+    Logged("entropy", "entropy (nats per token)"),
+    Logged("frac_all_fail", "prompts whose samples all fail (share)", FRACTION),
+    Logged("frac_all_pass", "prompts whose samples all pass (share)", FRACTION),
+    Logged("effective_ratio", "prompts with a gradient (share)", FRACTION),
+    Logged("truncated", "truncated completions (share)", FRACTION),
+    Logged("length", "completion length (tokens)"),
+    Logged("grad_norm", "gradient norm"),
+    Logged("kl_old", "KL to the sampling policy (nats per token)"),
+    Logged("sampling/sampling_logp_difference/mean", "engine's log-probability less that of training (mean size, nats)"),
+    Logged("sampling/sampling_logp_difference/max", "engine's log-probability less that of training (largest, nats)"),
+    Logged("sampling/importance_sampling_ratio/max", "probability in training over the engine's (largest)"),
+    Logged("clip_fraction", "clipped tokens (share)", FRACTION),
+    Logged("valid", "proposals that are problems (share)", FRACTION),
+    Logged("op", "difficulty of proposals (mean op)"),
+    Logged("probe_before", "hard problems passed by the student (share)", FRACTION),
+    Logged("probe_after", "", FRACTION),
+    Logged("probe_student", "", FRACTION),
+    Logged("accuracy", "", FRACTION),
+    Logged("routed_accuracy", "", FRACTION),
+    Logged("rewards/accuracies", "", FRACTION),
+    Logged("answer_first", "", FRACTION),
+    Logged("drawn/.+", "", FRACTION),
+)
+"""What runs log and record of themselves. Other keys are written as they are, and nothing is known of their support."""
+
+
+def logged_measure(key: str) -> Measure:
+    """How a key of `metrics.jsonl` or of a record is written, and what its mean cannot leave."""
+    found = (row.measure for row in LOGGED if re.fullmatch(rf"(eval_)?({row.name})(_first|_last)?", key))
+    return next(found, RAW)
+
+
+def logged_heading(key: str) -> str:
+    """What the axis of a figure says of a key."""
+    return next((row.heading for row in LOGGED if row.name == key and row.heading), key)
+
+
+@functools.cache
+def find(name: str) -> Metric | None:
+    """The row of a name, with its K or CLASS filled in; None where it names no metric of evaluations."""
+    found = ((row, row.pattern.fullmatch(name)) for row in METRICS)
+    row, match = next(((row, match) for row, match in found if match), (None, None))
+    if row is None or match is None:
+        return None
+    argument = next(filter(None, match.groups()), "")
+    texts = {key: getattr(row, key).format(argument) for key in FILLED}
+    return dataclasses.replace(row, name=name, argument=argument, **texts)
+
+
+def metric_row(name: str) -> Metric:
+    """The row of a name that was checked before."""
+    found = find(name)
+    assert found is not None, name
+    return found
+
+
+def measure_of(name: str) -> Measure:
+    """How a metric of evaluations, or what a run logs, is written."""
+    found = find(name)
+    return found.measure if found else logged_measure(name)
+
+
+def heading(name: str) -> str:
+    """`strict_pass@8` reads `strict pass@8`, `error:missing_node` reads `missing node`."""
+    found = find(name)
+    return ((found.label if found else "") or name).replace("_", " ")
+
+
+def lower_is_better(name: str) -> bool:
+    """Whether less of it is what a study hopes for."""
+    found = find(name)
+    return found is not None and found.better == "lower"
+
+
+def is_pass_rate(name: str) -> bool:
+    """Whether this names a pass rate, `strict_pass@K` or `answer_pass@K`."""
+    found = find(name)
+    return found is not None and found.per == "draw"
+
+
+def sums_up(column: str) -> bool:
+    """Whether a column of `prompts.parquet` is a sum over samples, so that those of several blocks of samples add up."""
+    return any(each.per != "prompt" and re.fullmatch(each.column.replace("{}", ".+"), column) for each in METRICS)
+
+
+def names() -> list[str]:
+    """What a study can write, such as strict_pass@K."""
+    return [each.name for each in METRICS]
+
+
+def each_class(cells: list[str], classes: list[str]) -> list[str]:
+    """The metrics of cells of a table, where `error` is one for each class."""
+    every = [f"{ERROR}:{name}" for name in classes]
+    return list(dict.fromkeys(part for cell in cells for part in (every if cell == ERROR else [cell])))
+
+
+def check_column(value: str) -> str:
+    """A band, or `op:N` for a single op."""
+    if value.startswith("op:") and not value.removeprefix("op:").isdecimal():
+        raise ValueError(f"'{value}' is not a column; write a band or op:N with N a number")
+    return value
+
+
+def check_metric(value: str) -> str:
+    """The name of a row, its K or CLASS filled in."""
+    found = find(value)
+    if value.startswith(f"{ERROR}:") and found and found.argument and found.argument not in ERRORS:
+        raise ValueError(f"'{found.argument}' is not a class of errors{nearest_name(found.argument, ERRORS)}")
+    if found and value != ERROR:
+        return value
+    bare = next((each.name for each in METRICS if re.fullmatch(rf"{each.name}(_pass|_cap)?(@.*)?", value)), None)
+    if bare:
+        raise ValueError(f"'{value}' is not a metric: there is one {bare}, whatever the number of samples; write {bare}")
+    *most, last = names()
+    raise ValueError(f"'{value}' is not a metric; write {', '.join(most)} or {last}")
+
+
+def check_cell(value: str) -> str:
+    """A metric, or `error` for one cell per class of errors that occurred."""
+    return value if value == ERROR else check_metric(value)

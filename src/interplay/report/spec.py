@@ -1,0 +1,335 @@
+"""Specs of tables, figures, claims and matched budgets: what a study answers with."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from interplay.core.model import Count, Model, Positive, Share, Since
+from interplay.report.comparison_spec import Contrast, Lineup
+from interplay.report.metric_spec import ERROR, check_cell, check_column, check_metric, find, measure_of, metric_row
+
+# Tables, figures and claims: what a study answers with.
+
+
+class Gain(Model):
+    """What an arm gained over another, split by what that one could already do: sharpening or capability."""
+
+    against: str
+    """The arm that the others are compared with, such as the base that they start from."""
+    k: Count | None = None
+    """Samples in which a prompt counts as newly solved or lost; null: as many as the evaluations hold."""
+
+
+class Extrapolate(Model):
+    """A saturating curve y = c - a (x + 1)^-b through the first points, judged by the last."""
+
+    part: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of the points, from the first on, that it is fitted to."""
+    tolerance: Positive = 0.05
+    """The prediction is near where it lies so close to what was observed, or within half of the interval there; in the unit of
+    y, pass rates as fractions."""
+
+
+class Table(Model):
+    """Rows are arms; columns are bands (or single ops) by cells."""
+
+    rows: Literal["arm"] = "arm"
+    """What a row is."""
+    columns: list[str]
+    """Bands, single ops as `op:N`, or `op` for one column per op."""
+    cells: list[str]
+    """Metrics, such as strict_pass@1, score, nll, hacked (right answers whose process is wrong) or error:CLASS; `error`: a cell
+    for each class of errors that occurred."""
+    arms: Annotated[list[str] | None, Since(None)] = None
+    """Arms that have a row, such as a few combinations of a grid, in the study's order; null: all."""
+    contrast: Annotated[Contrast | None, Since(None)] = None
+    """A further table with these columns and cells: differences to one arm beside the noise floor, with verdicts."""
+    against: Annotated[str | None, Since(None)] = None
+    """The cells are differences to this arm, with their intervals; null: values."""
+    gain: Annotated[Gain | None, Since(None)] = None
+    """A further table with these columns: the gain in strict pass@1 as sharpening and capability, prompts newly solved and
+    lost."""
+
+    @field_validator("columns")
+    @classmethod
+    def _columns(cls, value: list[str]) -> list[str]:
+        return [check_column(item) for item in value]
+
+    @field_validator("cells")
+    @classmethod
+    def _cells(cls, value: list[str]) -> list[str]:
+        return [check_cell(item) for item in value]
+
+    @model_validator(mode="after")
+    def _more_is_better(self) -> "Table":
+        other = next((cell for cell in self.cells if metric_row(cell).better == "lower"), None)
+        if self.contrast is not None and other is not None:
+            raise ValueError(
+                f"cells: '{other}' has no place in a table with a contrast, where more is better; give it a table of its own"
+            )
+        if self.contrast is not None and self.against is not None:
+            raise ValueError("against: a contrast shows differences already; take one of the two away")
+        return self
+
+    @model_validator(mode="after")
+    def _judged_by_other_prompts(self) -> "Table":
+        tune = self.contrast.tune if self.contrast else None
+        if tune is not None:
+            check_column(tune.band)
+            if tune.band in self.columns:
+                raise ValueError(
+                    f"contrast.tune.band = '{tune.band}' is a column of this table: nothing may be judged by what it "
+                    "was chosen by; tune on another band"
+                )
+        return self
+
+
+class Figure(Model):
+    """pass@k curves (x: k), bars per op (x: op), lines over bands in an order (x: band), error classes as stacked bars (x: band,
+    y: error), a heat map of arms by ops or bands (form: heat), training curves or evaluations along a ladder (x: step)."""
+
+    x: Literal["k", "op", "band", "step"]
+    """Samples per prompt, op, band, or training step."""
+    y: str
+    """For k: strict_pass or answer_pass; for op and band: a metric, for band also error; for step: a key of metrics.jsonl, such
+    as reward, loss or drawn/BAND, or a metric of the evaluations with `along`: a pass rate, nll, hacked or error:CLASS."""
+    by: Literal["arm"] = "arm"
+    """What a line or a bar stands for."""
+    panel: Literal["band", "none"] = "none"
+    """Whether each band has a panel of its own (x: k)."""
+    bands: Annotated[list[str] | None, Since(None)] = None
+    """Bands from left to right (x: band), such as one task at growing lengths."""
+    form: Annotated[Literal["usual", "heat"], Since("usual")] = "usual"
+    """heat: a row per arm, a column per op or band, the number in each cell."""
+    against: Annotated[str | None, Since(None)] = None
+    """The cells of a heat map are differences to this arm; null: values."""
+    extrapolate: Annotated[Extrapolate | None, Since(None)] = None
+    """Foretells the end of each curve (x: step) from its start, and says whether that came near."""
+
+    @model_validator(mode="after")
+    def _y_fits_x(self) -> "Figure":
+        if (self.x == "band") != (self.bands is not None):
+            raise ValueError("bands are missing; list them from left to right" if self.x == "band" else "bands belong to x: band")
+        if self.bands is not None and (len(self.bands) < 2 or len(set(self.bands)) < len(self.bands)):
+            raise ValueError(f"bands must be two at least, each once, not {self.bands}")
+        if self.x == "k" and self.y not in ("strict_pass", "answer_pass"):
+            raise ValueError(f"'{self.y}' cannot be drawn against k; write strict_pass or answer_pass")
+        if self.x in ("op", "band") and not (self.x == "band" and self.y == ERROR and self.form == "usual"):
+            check_metric(self.y)
+        return self
+
+    @model_validator(mode="after")
+    def _keys_fit_x(self) -> "Figure":
+        if self.form == "heat" and self.x not in ("op", "band"):
+            raise ValueError(f"a heat map has ops or bands as its columns; write x: op or x: band, not x: {self.x}")
+        if self.against is not None and self.form != "heat":
+            raise ValueError("against belongs to form: heat; take it away, or draw a heat map")
+        if self.extrapolate is not None and self.x != "step":
+            raise ValueError("extrapolate belongs to x: step; take it away")
+        return self
+
+    def along(self) -> bool:
+        """Whether it shows evaluations along a training ladder."""
+        found = find(self.y)
+        return self.x == "step" and found is not None and not found.logged
+
+
+class Test(Model):
+    """What a claim asserts: `value` in a range or on one side of a bound, or `difference` of two arms on one side of a bound."""
+
+    value: str | None = None
+    """Metric of `arm` on `band`, to lie `within` [low, high], `at_least` or `at_most`; metrics and bounds are fractions, not
+    percent. The interval of a share ends at 0 and at 1."""
+    difference: str | None = None
+    """Metric of `arm` minus that of `against`, on `band`."""
+    band: str = ""
+    """A band, or `op:N` for a single op."""
+    recorded: Annotated[str | None, Since(None)] = None
+    """In place of a band a stage of the arms' paths: the metric is a key of what its record tells of the run, such as
+    entropy_last, length_last or reward_last of stage rl."""
+    arm: str
+    """The arm that is judged."""
+    against: str | None = None
+    """The arm that it is compared with, for `difference`."""
+    within: tuple[float, float] | None = None
+    """Range of `value`, ends included, in [0, 1] but for what is recorded."""
+    at_least: float | None = None
+    """Least `difference`, in [-1, 1], of nll in nats per token; or least `value`, in [0, 1] but for what is recorded."""
+    at_most: float | None = None
+    """Largest `difference` or `value`, likewise."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "Test":
+        if (self.band == "") == (self.recorded is None):
+            raise ValueError("give either band or recorded")
+        if self.recorded is None:
+            check_column(self.band)
+        return self
+
+    @property
+    def metric(self) -> str:
+        """What is judged, by itself or as a difference."""
+        return str(self.value or self.difference)
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "Test":
+        if (self.value is None) == (self.difference is None):
+            raise ValueError("give either value or difference")
+        if self.recorded is None:
+            check_metric(self.metric)
+        if self.value is not None:
+            if (found := find(self.value)) and not found.alone and self.recorded is None:
+                raise ValueError(
+                    f"value = '{self.value}' has no range that holds for every model; claim a difference of {self.value}"
+                )
+            if self.against or sum(bound is not None for bound in (self.within, self.at_least, self.at_most)) != 1:
+                raise ValueError("value takes one of within: [low, high], at_least, at_most, and no against")
+        else:
+            if self.against is None or self.within is not None or (self.at_least is None) == (self.at_most is None):
+                raise ValueError("difference takes against and one of at_least, at_most")
+            if self.against == self.arm:
+                raise ValueError(f"against = {self.arm!r} is the arm itself: the difference is 0; name another arm")
+        return self
+
+    @model_validator(mode="after")
+    def _fractions(self) -> "Test":
+        """Shares and means of scores lie in [0, 1]: by other bounds a verdict is certain before the study runs."""
+        if self.recorded is not None or not measure_of(self.metric).bounded:
+            return self
+        if self.within is not None and not 0 <= self.within[0] <= self.within[1] <= 1:
+            raise ValueError(f"within = {list(self.within)} must hold 0 <= low <= high <= 1: fractions, not percent")
+        for key, bound in (("at_least", self.at_least), ("at_most", self.at_most)):
+            least = -1 if self.value is None else 0
+            if bound is not None and not least <= bound <= 1:
+                raise ValueError(f"{key} = {bound:g} must lie in [{least}, 1]: fractions, not percent")
+        return self
+
+
+class Claim(Model):
+    """A sentence with a source and a statistical test."""
+
+    says: str
+    """The sentence."""
+    source: str = ""
+    """Paper and figure that it comes from."""
+    published: Annotated[str, Since("")] = ""
+    """What was found there, as a number where there is one."""
+    scale_note: Annotated[str, Since("")] = ""
+    """Where the scale, rather than the claim, may explain that it comes out otherwise here."""
+    test: Test
+
+
+class Match(Model):
+    """Arms that are to be compared at equal budgets. With `paper` accounting a plan that breaks it is refused; `realised` is
+    judged from the records, and claims that compare arms of a match that failed are not judged."""
+
+    budget: Literal["tokens", "flops", "rollouts"]
+    """tokens: trained on; flops: of training, with sampling and scoring in RL; rollouts: completions sampled by RL."""
+    accounting: Literal["paper", "realised"] = "realised"
+    """paper: as planned, RL charged as (5/3) N r L training tokens at the length cap L (arXiv:2512.07783, section 5), and 6
+    FLOPs per parameter and token of these; realised: what the records say was trained on and sampled."""
+    tolerance: Share = 0.05
+    """Most that the smallest budget may lie below the largest, as a share of it; of the means over seeds."""
+    among: list[str]
+    """Arms, two at least."""
+    stages: list[str] | None = None
+    """Stages that count, by name; null: those of the paths but for what all these arms share."""
+
+    @model_validator(mode="after")
+    def _several(self) -> "Match":
+        if len(set(self.among)) < 2 or len(set(self.among)) < len(self.among):
+            raise ValueError(f"among must name two different arms at least, each once, not {self.among}")
+        if not 0 <= self.tolerance < 1:
+            raise ValueError(f"tolerance must lie in [0, 1), not {self.tolerance}")
+        return self
+
+
+class ReportStage(Model):
+    """One stage on an arm's path."""
+
+    name: str
+    kind: str
+    digest: str
+    step: Annotated[int | None, Since(None)] = None
+    """The kept checkpoint from which the path goes on; null: the end."""
+
+
+class ReportRung(Model):
+    """One evaluation along a training ladder."""
+
+    evaluation: str
+    """Its name in the study."""
+    stage: str
+    """Name of the stage whose models are evaluated."""
+    step: int | None
+    """0: the model it starts from; null: its end, where only its record says which step that is."""
+    digest: str
+
+
+class ReportArm(Model):
+    """One arm at one seed: its path and its evaluations."""
+
+    arm: str
+    seed: int
+    control: str | None = None
+    path: list[ReportStage]
+    evaluations: dict[str, str]
+    """Evaluation name -> digest."""
+    rungs: Annotated[list[ReportRung], Since([])] = []
+    """Evaluations along stages of the path."""
+
+
+class ReportSpec(Model):
+    """All that the report shows. Roles: every stage it reads, named by its digest."""
+
+    VERSION: ClassVar[int] = 5
+    """2: curves in panels by kind of stage; 3: overlaps by origin, baselines of scores; 4: of evaluations that hold a column the
+    first with enough samples, and a path from an earlier checkpoint continues no arm that goes on to the end; 5: a band that one
+    set names is never read off the ops of another."""
+
+    study: str
+    scale: str
+    question: str
+    source: str = ""
+    arms: list[ReportArm]
+    bands: dict[str, list[int]]
+    """Ops of each band."""
+    trained_ops: dict[str, list[int]]
+    """Per arm, the ops in the data of any stage of its path."""
+    tables: dict[str, Table]
+    figures: dict[str, Figure]
+    claims: list[Claim]
+    match: Annotated[list[Match], Since([])] = []
+    """Budgets that arms share."""
+    blocks: Annotated[dict[str, list[str]], Since({})] = {}
+    """Digest of an evaluation -> digests of the stages with its further samples: they count as one."""
+    lineups: Annotated[dict[str, Lineup], Since({})] = {}
+    """Table with a contrast -> who is compared in it."""
+    trained_sets: Annotated[dict[str, list[str]], Since({})] = {}
+    """Per arm the digests of all sets in the data of any stage of its path, where some sets of the study are files or curated:
+    their ops no plan knows."""
+
+    def blocks_of(self, digest: str) -> list[str]:
+        """The stages that hold the samples of an evaluation, itself first."""
+        return [digest, *self.blocks.get(digest, [])]
+
+
+# Which stages of which arms a matched budget counts, and how far apart their budgets lie.
+
+
+def matched_stages(match: Match, rows: Iterable[ReportArm]) -> dict[str, list[ReportStage]]:
+    """Stages that count, by arm of `among`, given all arms at one seed. What all of them share would only dilute a difference:
+    it is left out unless `stages` names it."""
+    paths = {row.arm: row.path for row in rows if row.arm in match.among}
+    if match.stages is not None:
+        return {arm: [stage for stage in path if stage.name in match.stages] for arm, path in paths.items()}
+    each = [{(stage.digest, stage.step) for stage in path} for path in paths.values()]
+    shared = set.intersection(*each) if len(each) > 1 else set()
+    return {arm: [stage for stage in path if (stage.digest, stage.step) not in shared] for arm, path in paths.items()}
+
+
+def budget_spread(numbers: Mapping[str, float]) -> float:
+    """How far the smallest lies below the largest, as a share of the largest; 0 where there is nothing to compare."""
+    largest = max(numbers.values(), default=0)
+    return (largest - min(numbers.values())) / largest if largest else 0.0

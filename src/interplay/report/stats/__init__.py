@@ -1,0 +1,1 @@
+"""Statistics of a report: estimates with intervals, claims, contrasts, budgets, notes on idle arms."""

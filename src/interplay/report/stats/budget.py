@@ -1,0 +1,273 @@
+"""What stages and arms cost, and matched budgets judged from the records."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from interplay.core.artifact import split_ref
+from interplay.core.execution import Run
+from interplay.core.model import clock, quantity
+from interplay.kinds.cost import Cost, costs, paper_tokens, reached, realised
+from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, Test, budget_spread, matched_stages
+from interplay.report.stats.frame import Results
+from interplay.report.stats.provenance import Behind
+
+# What a study's stages took, from their telemetry: hours, processor hours, attempts, memory and rates. For the page alone.
+
+
+ABSENT = "not recorded"
+RATES = {"completion_tokens_per_second": "sampled", "tokens_per_second": "trained on"}
+"""Telemetry key -> what its tokens are."""
+
+
+class StageCost(NamedTuple):
+    """One kind of stage, or all of them; every figure as it is shown."""
+
+    kind: str
+    stages: str
+    """`3`, or `2 of 3 done`."""
+    wall: str
+    cpu: str
+    gpu: str
+    attempts: str
+    memory: str
+    rate: str
+
+
+def stage_costs(behind: Behind) -> list[StageCost]:
+    """One row per kind in the order of the plan, then their sum."""
+    kinds = dict.fromkeys(stage["kind"] for stage in behind.stages.values())
+    of_kind = {kind: [digest for digest, stage in behind.stages.items() if stage["kind"] == kind] for kind in kinds}
+    found = [_row(kind, digests, behind) for kind, digests in of_kind.items()]
+    return [*found, _row("all", list(behind.stages), behind)._replace(rate="")]
+
+
+def where_and_when(behind: Behind) -> str:
+    """`on vm; first stage started 2026-11-20 17:57, last 2026-11-20 18:30 UTC`; empty when telemetry says nothing."""
+    known = behind.telemetry.values()
+    hosts = sorted({str(item["host"]) for item in known if "host" in item})
+    starts = sorted(str(item["started"]) for item in known if "started" in item)
+    when = [time[:16].replace("T", " ") for time in (starts[:1] + starts[-1:])]
+    starts_said = f"first stage started {when[0]}, last {when[1]} UTC" if when else ""
+    return "; ".join(filter(None, [f"on {', '.join(hosts)}" if hosts else "", starts_said]))
+
+
+def total_hours(behind: Behind) -> str:
+    """Wall-clock hours of all stages together, as the cost table says them."""
+    return stage_costs(behind)[-1].wall
+
+
+def _row(kind: str, digests: list[str], behind: Behind) -> StageCost:
+    done = [digest for digest in digests if behind.done(digest)]
+    known = [behind.telemetry.get(digest, {}) for digest in done]
+    gpus = [_gpu_seconds(behind.stages[digest], behind.telemetry.get(digest, {})) for digest in done]
+    attempts = [int(item["attempts"]) for item in known if "attempts" in item]
+    peaks = [float(item["peak_memory_mb"]) for item in known if "peak_memory_mb" in item]
+    return StageCost(
+        kind=kind,
+        stages=f"{len(done)}" if len(done) == len(digests) else f"{len(done)} of {len(digests)} done",
+        wall=_summed([item.get("seconds_wall") for item in known]),
+        cpu=_summed([item.get("seconds_cpu") for item in known]),
+        gpu="none" if gpus and not any(item != 0.0 for item in gpus) else _summed(gpus),
+        attempts=_partly(str(sum(attempts)), len(attempts), len(done)),
+        memory=_partly(f"{max(peaks, default=0) / 1024:.2f} GiB", len(peaks), len(done)),
+        rate=_rates(known),
+    )
+
+
+def _gpu_seconds(stage: dict[str, Any], known: dict[str, Any]) -> float | None:
+    gpus = Run(**stage["run"]).gpus if "run" in stage else None
+    if gpus == 0:
+        return 0.0
+    return gpus * known["seconds_wall"] if gpus is not None and "seconds_wall" in known else None
+
+
+def _summed(seconds: Iterable[float | None]) -> str:
+    every = list(seconds)
+    known = [item for item in every if item is not None]
+    return _partly(clock(sum(known)), len(known), len(every))
+
+
+def _partly(shown: str, known: int, of: int) -> str:
+    if not known:
+        return ABSENT if of else "–"
+    return shown if known == of else f"{shown} ({known} of {of} stages)"
+
+
+def _rates(known: list[dict[str, Any]]) -> str:
+    """The median over the stages, for whatever rates they tell."""
+    said = []
+    for key, what in RATES.items():
+        found = [float(item[key]) for item in known if key in item]
+        if found:
+            said.append(f"{quantity(round(statistics.median(found)))} tokens/s {what}")
+    return ", ".join(said)
+
+
+# What training each arm costs: as planned from the specs, and as the records say it was. Evaluations do not count.
+
+
+class Spent(NamedTuple):
+    """Sums over the stages of one path; None where a stage is not finished or the size of its model unknown."""
+
+    tokens: float | None
+    rollouts: float | None
+    flops: float | None
+
+
+class ArmCost(NamedTuple):
+    """One arm, means over its seeds, as shown. `paper` are planned training tokens with RL charged as (5/3) N r L."""
+
+    arm: str
+    path: str
+    paper: str
+    planned: list[str]
+    """Tokens trained on, rollouts, FLOPs; upper bounds for RL, whose completions may be shorter than planned."""
+    realised: list[str]
+
+
+def arm_costs(spec: ReportSpec, behind: Behind) -> list[ArmCost]:
+    """One row per arm, in the study's order."""
+    known = {digest: stage for digest, stage in behind.stages.items() if stage["spec"] and stage["kind"] != "evaluate"}
+    planned = costs(known)
+    found = []
+    for name in dict.fromkeys(arm.arm for arm in spec.arms):
+        arms = [arm for arm in spec.arms if arm.arm == name]
+        sums = [_sums(arm, behind, known, planned) for arm in arms]
+        path = " → ".join(stage.name for stage in arms[0].path)
+        shown = [[_mean([one[at] for one in column]) for at in range(len(Spent._fields))] for column in _columns(sums)]
+        found.append(ArmCost(name, path, _mean([charged for charged, _, _ in sums]), *shown))
+    return found
+
+
+def _columns(sums: list[tuple[float | None, Spent, Spent]]) -> tuple[list[Spent], list[Spent]]:
+    return [plan for _, plan, _ in sums], [done for _, _, done in sums]
+
+
+def _sums(
+    arm: ReportArm, behind: Behind, known: Mapping[str, Mapping[str, Any]], planned: Mapping[str, Cost]
+) -> tuple[float | None, Spent, Spent]:
+    """(paper tokens, planned, realised) of one arm at one seed."""
+    path = [split_ref(stage.digest)[0] for stage in arm.path]
+    if not set(path) <= planned.keys():
+        return None, Spent(None, None, None), Spent(None, None, None)
+    charged = sum(paper_tokens(known[digest]["kind"], known[digest]["spec"]) for digest in path)
+    plan = [planned[digest] for digest in path]
+    done = [realised(known[digest], planned[digest].parameters) if behind.done(digest) else None for digest in path]
+    return charged, _sum(plan), _sum(done)
+
+
+def _sum(parts: Sequence[Cost | None]) -> Spent:
+    return Spent(*(_total([getattr(part, key, None) for part in parts]) for key in Spent._fields))
+
+
+def _total(numbers: list[float | None]) -> float | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
+def _mean(numbers: list[float | None]) -> str:
+    """Mean over the seeds of which it is known; a dash where it is known of none."""
+    known = [number for number in numbers if number is not None]
+    return quantity(round(fmean(known))) if known else "–"
+
+
+# Matched budgets judged from the records: what each arm spent, how far apart the arms lie, and which claims that leaves open.
+
+
+class Judged(NamedTuple):
+    """A match and what became of it."""
+
+    match: Match
+    spent: dict[str, dict[int, int | None]]
+    """Arm -> seed -> budget in the match's unit; None where a record or the size of a model is missing."""
+    means: dict[str, float]
+    """Arm -> mean over its seeds, of the arms whose every seed is known."""
+    spread: float
+    """How far the smallest mean lies below the largest, as a share of it."""
+    verdict: str
+    """matched, not matched, or not judged."""
+    reason: str
+    """In words, with the numbers."""
+
+
+def judge(results: Results, match: Match) -> Judged:
+    """Judge one match. Arms without all their records are left out; of fewer than two nothing can be said."""
+    spent: dict[str, dict[int, int | None]] = {name: {} for name in match.among}
+    for seed in sorted({row.seed for row in results.spec.arms}):
+        rows = [row for row in results.spec.arms if row.seed == seed]
+        chosen = matched_stages(match, rows)
+        for row in rows:
+            if row.arm in chosen:
+                spent[row.arm][seed] = _spent(match, row, chosen[row.arm], results.records)
+    full = {arm: [number for number in by_seed.values() if number is not None] for arm, by_seed in spent.items()}
+    means = {arm: fmean(numbers) for arm, numbers in full.items() if numbers and len(numbers) == len(spent[arm])}
+    missing = [arm for arm in match.among if arm not in means]
+    found = budget_spread(means)
+    what = f"{match.accounting} {match.budget}"
+    unknown = f"; not known of {', '.join(missing)}" if missing else ""
+    if len(means) < 2:
+        return Judged(match, spent, means, found, "not judged", f"{what}{unknown}")
+    listed = ", ".join(f"{arm} {mean:,.0f}" for arm, mean in means.items())
+    reason = f"{what} differ by {found:.1%}, {match.tolerance:.1%} allowed: {listed}{unknown}"
+    verdict = "not matched" if found > match.tolerance else "not judged" if missing else "matched"
+    return Judged(match, spent, means, found, verdict, reason)
+
+
+def judge_all(results: Results) -> list[Judged]:
+    """Every match of the study, in its order."""
+    return [judge(results, match) for match in results.spec.match]
+
+
+def obstacle(results: Results, test: Test) -> str:
+    """Why the two arms of a test must not be compared: they stand in a match that failed. Empty where they may be."""
+    pair = {test.arm, test.against}
+    for match in results.spec.match:
+        if pair <= set(match.among) and (judged := judge(results, match)).verdict == "not matched":
+            return f"budgets not matched: {judged.reason}"
+    return ""
+
+
+def as_json(judged: list[Judged]) -> list[dict[str, Any]]:
+    """The content of budgets.json."""
+    return [
+        {
+            "match": item.match.model_dump(mode="json"),
+            "spent": {arm: {str(seed): number for seed, number in by_seed.items()} for arm, by_seed in item.spent.items()},
+            "means": item.means,
+            "spread": round(item.spread, 6),
+            "verdict": item.verdict,
+            "reason": item.reason,
+        }
+        for item in judged
+    ]
+
+
+def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Mapping[str, dict]) -> int | None:
+    """Sum over the stages that count; None where one is not finished, or where FLOPs of a model of unknown size are asked for."""
+    path = {stage.digest: records[stage.digest] for stage in row.path if stage.digest in records}
+    planned = costs(path)
+    numbers = []
+    for stage in stages:
+        if stage.digest not in path:
+            return None
+        record, parameters = path[stage.digest], planned[stage.digest].parameters
+        paper = match.accounting == "paper"
+        charged = paper_tokens(record["kind"], record["spec"])
+        cost = planned[stage.digest] if paper else realised(record, parameters)
+        amount = {
+            "rollouts": cost.rollouts,
+            "tokens": charged if paper else cost.tokens,
+            "flops": None if parameters is None else 6 * parameters * charged if paper else cost.flops,
+        }[match.budget]
+        if amount is None:
+            return None
+        share = reached(record["kind"], record["spec"], stage.step) if paper or stage.step is None else _made(record, stage.step)
+        numbers.append(round(share * amount))
+    return sum(numbers)
+
+
+def _made(record: Mapping[str, Any], step: int) -> float:
+    """Share of a finished stage's steps that lead to a kept checkpoint."""
+    return step / record["metrics"]["steps"]

@@ -1,0 +1,198 @@
+"""Fair fights: every contender against one, beside the difference that two identical runs show, with p-values adjusted for the
+number of comparisons. A difference within the noise is *no information*."""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+
+from interplay.report.comparison_spec import Contender, Contrast, Lineup
+from interplay.report.stats import intervals, notes
+from interplay.report.stats.estimate import Estimate, difference, p_value, value
+from interplay.report.stats.frame import Results
+from interplay.report.write.tables import Cell, Grid, expand_columns
+
+SUFFIX = "_contrast"
+"""Behind the name of the table whose contrast it is."""
+NO_INFORMATION = "no information"
+"""These runs do not separate the two, which does not make them equal."""
+COMPARED = "compared with"
+"""In the place of a verdict: this is the one that the others are compared with."""
+
+
+class Chosen(NamedTuple):
+    """Who stands for a contender."""
+
+    name: str
+    arm: str
+    """Empty where not all of its tries are there to choose from."""
+    value: str
+    """Of the tuned axis; empty without tuning."""
+    tuning: tuple[float, ...]
+    """Mean over seeds on the tuning column of each try, in their order; empty without tuning."""
+    missing: tuple[str, ...] = ()
+
+
+class Floor(NamedTuple):
+    """What chance alone makes: the largest difference between identical runs that differ in their random stream."""
+
+    arm: str
+    twin: str
+    gap: Estimate
+    """`arm` minus `twin`, paired by seed."""
+    deviation: float
+    """Standard deviation of one run around the mean of its identical ones at the same seed, pooled over twins and seeds."""
+    runs: int
+    """Runs that it was pooled from."""
+
+    @property
+    def size(self) -> float:
+        """The floor; NaN where no identical runs are there."""
+        return abs(self.gap.value)
+
+
+class Row(NamedTuple):
+    """One contender in one column by one metric. The one that the others are compared with has no difference."""
+
+    chosen: Chosen
+    estimate: Estimate
+    gap: Estimate
+    p: float
+    adjusted: float
+    verdict: str
+    """better, worse, no information, missing; COMPARED of that one."""
+
+
+class Block(NamedTuple):
+    """One column by one metric."""
+
+    column: str
+    metric: str
+    floor: Floor
+    rows: list[Row]
+
+
+class Made(NamedTuple):
+    """The contrast of one table."""
+
+    contrast: Contrast
+    lineup: Lineup
+    blocks: list[Block]
+    tests: int
+    """Comparisons that were adjusted together."""
+    caveats: tuple[str, ...] = ()
+    """Lines on what to know before the differences (`caveats.of`)."""
+
+
+def make(results: Results, name: str) -> Made:
+    """The contrast of a table that asks for one."""
+    table, lineup = results.spec.tables[name], results.spec.lineups[name]
+    contrast = table.contrast
+    assert contrast is not None
+    chosen = [_choose(results, contrast, one, table.cells[0]) for one in lineup.contenders]
+    columns = expand_columns(results, table.columns)
+    blocks = [_block(results, lineup, chosen, *pair) for pair in itertools.product(columns, dict.fromkeys(table.cells))]
+    raw = np.array([row.p for block in blocks for row in block.rows])
+    tested = ~np.isnan(raw)
+    adjusted = raw.copy()
+    if contrast.correction == "holm":
+        adjusted[tested] = intervals.holm(raw[tested])
+    numbers = iter(adjusted.tolist())
+    judged = [block._replace(rows=[_judged(row, next(numbers), block.floor) for row in block.rows]) for block in blocks]
+    return Made(contrast, lineup, judged, int(tested.sum()), notes.caveats_of(results, [one.arm for one in chosen]))
+
+
+def _choose(results: Results, contrast: Contrast, one: Contender, metric: str) -> Chosen:
+    """The try with the best mean on the tuning column, the first of equals. None where some try is missing: a group that chose
+    among fewer would not have had its chance."""
+    if contrast.tune is None:
+        return Chosen(one.name, one.tries[0].arm, "", ())
+    found = [value(results, item.arm, contrast.tune.band, metric) for item in one.tries]
+    tuning = tuple(item.value for item in found)
+    missing = tuple(dict.fromkeys(reason for item in found for reason in item.missing))
+    if missing:
+        return Chosen(one.name, "", "", tuning, missing)
+    best = one.tries[int(np.argmax(tuning))]
+    return Chosen(one.name, best.arm, best.value, tuning)
+
+
+def _block(results: Results, lineup: Lineup, chosen: list[Chosen], column: str, metric: str) -> Block:
+    against = next(one for one in chosen if one.name == lineup.against)
+    order = [against, *(one for one in chosen if one is not against)]
+    rows = [_row(results, one, against, column, metric) for one in order]
+    return Block(column, metric, _floor(results, lineup, against.arm, column, metric), rows)
+
+
+def _row(results: Results, one: Chosen, against: Chosen, column: str, metric: str) -> Row:
+    estimate = value(results, one.arm, column, metric) if one.arm else Estimate(missing=one.missing)
+    if one is against:
+        return Row(one, estimate, Estimate(), np.nan, np.nan, COMPARED if estimate.seeds else "missing")
+    if not (one.arm and against.arm):
+        return Row(one, estimate, Estimate(missing=against.missing), np.nan, np.nan, "missing")
+    gap = difference(results, one.arm, against.arm, column, metric)
+    if gap.missing:  # what is judged on some of its seeds was not what was planned
+        return Row(one, estimate, gap, np.nan, np.nan, "missing")
+    return Row(one, estimate, gap, p_value(results, one.arm, against.arm, column, metric), np.nan, "")
+
+
+def _judged(row: Row, adjusted: float, floor: Floor) -> Row:
+    """A verdict needs an adjusted p below 5 % and a difference beyond the noise floor. Without a floor there is none."""
+    if row.verdict:
+        return row
+    if np.isnan(floor.size):
+        verdict = "missing"
+    elif adjusted < intervals.LEVEL and abs(row.gap.value) > floor.size:
+        verdict = "better" if row.gap.value > 0 else "worse"
+    else:
+        verdict = NO_INFORMATION
+    return row._replace(adjusted=adjusted, verdict=verdict)
+
+
+def _floor(results: Results, lineup: Lineup, against: str, column: str, metric: str) -> Floor:
+    """Of the runs that repeat the arm which the others are compared with, as far as it was repeated; else of all."""
+    own = {arm: twin for arm, twin in lineup.twins.items() if twin == against} or lineup.twins
+    gaps = {arm: difference(results, arm, twin, column, metric) for arm, twin in own.items()}
+    there = [arm for arm in gaps if not np.isnan(gaps[arm].value)]
+    if not there:
+        missing = tuple(dict.fromkeys(reason for gap in gaps.values() for reason in gap.missing))
+        return Floor("", "", Estimate(missing=missing), np.nan, 0)
+    widest = max(there, key=lambda arm: abs(gaps[arm].value))
+    deviation, runs = _pooled(results, lineup.twins, column, metric)
+    return Floor(widest, own[widest], gaps[widest], deviation, runs)
+
+
+def _pooled(results: Results, twins: dict[str, str], column: str, metric: str) -> tuple[float, int]:
+    """Standard deviation within sets of identical runs at one seed, and the number of runs in all sets."""
+    sets: dict[tuple[str, int], list[float]] = {}
+    for twin in dict.fromkeys(twins.values()):
+        for arm in [twin, *(other for other, of in twins.items() if of == twin)]:
+            found = value(results, arm, column, metric)
+            for seed, number in zip(found.seeds, found.per_seed, strict=True):
+                sets.setdefault((twin, seed), []).append(number)
+    several = [np.array(numbers) for numbers in sets.values() if len(numbers) > 1]
+    freedom = sum(len(numbers) - 1 for numbers in several)
+    if not freedom:
+        return np.nan, 0
+    squares = sum(float(((numbers - numbers.mean()) ** 2).sum()) for numbers in several)
+    return float(np.sqrt(squares / freedom)), freedom + len(several)
+
+
+def grid(made: Made) -> Grid:
+    """Values and differences as cells like those of other tables: what the page shows behind each, and what `interplay explain`
+    takes apart."""
+    cells = {}
+    for block in made.blocks:
+        against = block.rows[0].chosen.arm
+        for row in block.rows:
+            if row.chosen.arm:
+                pairs = [("", row.estimate), *([(against, row.gap)] if row.gap.seeds else [])]
+                for other, found in pairs:
+                    cell = Cell(row.chosen.arm, other, block.column, block.metric, found, "")
+                    cells[cell.row, block.column, block.metric] = cell
+    rows, columns, metrics = (list(dict.fromkeys(key[at] for key in cells)) for at in range(3))
+    return Grid(rows, columns, metrics, cells, {})
+
+
+def names(results: Results) -> list[str]:
+    """Tables with a contrast."""
+    return [name for name, table in results.spec.tables.items() if table.contrast is not None and name in results.spec.lineups]

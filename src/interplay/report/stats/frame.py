@@ -1,0 +1,215 @@
+"""What the report reads: the evaluations' samples, counted per prompt, and the records of all stages."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from interplay.core.artifact import done, record
+from interplay.core.model import UserError
+from interplay.report.metric_spec import COUNTED, ERRORS, Metric, Per, metric_row, sums_up
+from interplay.report.spec import ReportSpec
+from interplay.tasks.verdict import pass_at_k
+
+HEAD = ("strict_head", "n_head")
+"""Columns of strictly right samples, and of all, in the first half of the blocks of an evaluation that has several."""
+
+
+class Results(NamedTuple):
+    """All that tables, figures and claims are made from."""
+
+    spec: ReportSpec
+    prompts: dict[str, pd.DataFrame]
+    """Evaluation digest -> one row per prompt, by its index: band, op, mode, n samples, of which strict and answer right, and
+    the sum of their scores; where the evaluation tells them, nll of the gold solution and samples by class, error_CLASS."""
+    records: dict[str, dict]
+    """Digest -> record of every finished stage."""
+    folders: dict[str, Path]
+    """Digest -> its artifact."""
+    by_ops: Mapping[str, list[int]] = {}
+    """Bands of the study whose prompts are known by their ops alone: none of the evaluated sets names them."""
+    why: Mapping[str, str] = {}
+    """Digest of a stage that is not there -> why; known where a page is drawn of an unfinished study."""
+
+
+def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
+    """Read every finished input. An unfinished or absent one is left out: what would need it says that it is missing."""
+    folders = {digest: path for digest, path in inputs.items() if done(path)}
+    wanted = {digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]}
+    blocks = {digest: spec.blocks_of(digest) for digest in sorted(wanted)}
+    prompts = {
+        digest: merged([count(folders[block]) for block in of]) for digest, of in blocks.items() if set(of) <= folders.keys()
+    }
+    records = {digest: record(path) for digest, path in folders.items()}
+    return Results(spec, prompts, records, folders, _by_ops(spec, prompts))
+
+
+def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, list[int]]:
+    """Bands that no set names. A band with the ops of another, such as one question in two forms, must not be taken for it; so
+    that while an evaluation is missing at all arms, whose bands nobody knows yet, none is known by its ops."""
+    digests: dict[str, set[str]] = {}
+    for arm in spec.arms:
+        for name, digest in arm.evaluations.items():
+            digests.setdefault(name, set()).add(digest)
+    if not all(of & prompts.keys() for of in digests.values()):
+        return {}
+    named = {str(band) for table in prompts.values() for band in table["band"].unique()}
+    return {band: ops for band, ops in spec.bands.items() if band not in named}
+
+
+def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
+    """Counts of blocks of samples of the same prompts, added up; what only the first block tells stays as it is. Of several
+    blocks the first half is counted by itself too (`HEAD`)."""
+    columns = dict.fromkeys(name for block in blocks for name in block.columns if name == "n" or sums_up(name))
+    sums = {name: sum(block[name] for block in blocks if name in block) for name in columns}  # a class may be in some alone
+    first = blocks[: len(blocks) // 2]
+    sums |= {head: sum(block[name] for block in first) for head, name in zip(HEAD, ("strict", "n"), strict=True) if first}
+    return blocks[0].assign(**sums)
+
+
+def count(folder: Path) -> pd.DataFrame:
+    """Samples of one evaluation counted per prompt (see `Results.prompts`): `prompts.parquet`, else counted here. UserError
+    when neither is readable."""
+    path = folder / "prompts.parquet"
+    try:
+        if path.exists():
+            return pd.read_parquet(path).set_index("index").astype({"band": "category"})
+        path = folder / "samples.parquet"
+        samples = pd.read_parquet(path, columns=["index", "op", "band", "mode", "strict", "answer", "score"])
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable as samples ({error}); remove {folder} to make it again") from None
+    samples["band"] = samples["band"].astype("category")
+    grouped = samples.groupby("index", sort=True)
+    fixed = grouped[["band", "op", "mode"]].first()
+    sums = {name: grouped[name].sum() for name in ("strict", "answer")}
+    return fixed.assign(n=grouped.size(), **sums, score=samples["score"].astype(float).groupby(samples["index"]).sum())
+
+
+def of_column(prompts: pd.DataFrame, column: str | None, by_ops: Mapping[str, list[int]]) -> pd.DataFrame:
+    """The rows of a column: `op:N`, a band of the problem set, or else one that is known by its ops (`Results.by_ops`); None:
+    all rows."""
+    if column is None:
+        return prompts
+    if column.startswith("op:"):
+        return prompts[prompts["op"] == int(column.removeprefix("op:"))]
+    named = prompts[prompts["band"] == column]
+    return named if len(named) else prompts[prompts["op"].isin(by_ops.get(column, []))]
+
+
+def untold(prompts: pd.DataFrame, metric: str) -> str:
+    """Why the metric cannot be told of these prompts, as words behind the name of their evaluation; empty where it can."""
+    asked = metric_row(metric)
+    if not _has(prompts, asked):
+        return f"{asked.lacks} ({asked.setting})"
+    if asked.per == "prompt" and prompts[asked.column].isna().any():
+        return "has prompts whose gold solution has no token"
+    if asked.per == "right answer" and not prompts["answer"].any():
+        return "has no right answer there"
+    return ""
+
+
+def _has(prompts: pd.DataFrame, asked: Metric) -> bool:
+    """Whether the column is there. Of classes of errors any will do: one that no sample has has no column."""
+    if asked.column.startswith(COUNTED):
+        return any(name.startswith(COUNTED) for name in prompts.columns)
+    return asked.column in prompts
+
+
+def scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
+    """Per prompt, with their mean the metric's value. K must not exceed any prompt's n, and the prompts must tell the metric
+    (`untold`)."""
+    asked = metric_row(metric)
+    return PER[asked.per](_part(prompts, asked), prompts, asked)
+
+
+def _part(prompts: pd.DataFrame, asked: Metric) -> pd.Series:
+    """Per prompt the sum over its samples, or the one number that it has."""
+    if asked.column not in prompts:
+        return 0 * prompts["n"]
+    return prompts[asked.column] - prompts[asked.less] if asked.less else prompts[asked.column]
+
+
+def _ratio(part: pd.Series, whole: pd.Series) -> pd.Series:
+    """Per prompt R + (part - R whole) / mean(whole), with R the sum of `part` by the sum of `whole`. The mean is R, and the mean
+    of redrawn prompts has, to first order, the spread that R has (the ratio estimator; Cochran, Sampling Techniques, 1977,
+    chapter 6)."""
+    ratio = part.sum() / whole.sum()
+    return ratio + (part - ratio * whole) / whole.mean()
+
+
+def _draws(part: pd.Series, prompts: pd.DataFrame, asked: Metric) -> pd.Series:
+    """Unbiased pass@k."""
+    found = pass_at_k(prompts["n"].to_numpy(), part.to_numpy(), asked.samples)
+    return pd.Series(found, index=prompts.index, dtype=np.float64)
+
+
+PER: dict[Per, Callable[[pd.Series, pd.DataFrame, Metric], pd.Series]] = {
+    "sample": lambda part, prompts, asked: part / prompts["n"],
+    "draw": _draws,
+    "right answer": lambda part, prompts, asked: _ratio(part, prompts["answer"]),
+    "prompt": lambda part, prompts, asked: part.astype(float),
+}
+"""How the sums over the samples of each prompt become one number for each."""
+
+
+def telling(prompts: pd.DataFrame, metric: str) -> int:
+    """How many of the prompts bear on the metric: those with a right answer where it is a share of these."""
+    return int((prompts["answer"] > 0).sum()) if metric_row(metric).per == "right answer" else len(prompts)
+
+
+def classes(results: "Results") -> list[str]:
+    """Classes of errors, `none` for right ones, that occur in some evaluation that counts them, in the order of the schema."""
+    counted = (name for table in results.prompts.values() for name in table.columns if name.startswith(COUNTED))
+    found = {name.removeprefix(COUNTED) for name in counted}
+    return [name for name in ERRORS if name in found] + sorted(found - set(ERRORS))
+
+
+def arms(spec: ReportSpec) -> list[str]:
+    """Names of the arms, in the study's order."""
+    return list(dict.fromkeys(arm.arm for arm in spec.arms))
+
+
+def seeds(spec: ReportSpec, arm: str) -> list[int]:
+    """Seeds that the study plans for an arm."""
+    return sorted({item.seed for item in spec.arms if item.arm == arm})
+
+
+def ops(results: Results) -> list[int]:
+    """Every op that some evaluation holds."""
+    return sorted({int(op) for table in results.prompts.values() for op in table["op"].unique()})
+
+
+def bands(results: Results) -> list[str]:
+    """Bands that some evaluation holds, easiest first."""
+    found = {str(band) for table in results.prompts.values() for band in table["band"].unique()}
+    return sorted(found, key=lambda band: (min(results.spec.bands.get(band) or [0]), band))
+
+
+def trained_ops(results: Results, arm: str) -> list[int] | None:
+    """Ops in the data of any stage of an arm: as planned, or where no plan knows them, as its sets hold them. None where one of
+    these sets is not there, and of a model from elsewhere, whose own data nobody here knows."""
+    if adopted(results, arm):
+        return None
+    sets = results.spec.trained_sets.get(arm)
+    if sets is None:
+        return results.spec.trained_ops.get(arm, [])
+    if not set(sets) <= results.folders.keys():
+        return None
+    return sorted({int(op) for digest in sets for op in keys(results.folders[digest])["op"].unique()})
+
+
+def adopted(results: Results, arm: str) -> bool:
+    """Whether an arm starts from a model that was made elsewhere."""
+    return any(stage.kind == "source" for item in results.spec.arms if item.arm == arm for stage in item.path)
+
+
+def keys(folder: Path) -> pd.DataFrame:
+    """What tells the rows of a problem set apart, in their order: op, key, origin. UserError when it is not readable."""
+    path = folder / "keys.parquet"
+    path = path if path.exists() else folder / "problems.parquet"
+    try:
+        return pd.read_parquet(path, columns=["index", "op", "key", "origin"])
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not readable as a problem set ({error}); remove {folder} to make it again") from None

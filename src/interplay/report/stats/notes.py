@@ -1,0 +1,219 @@
+"""What a reader of a table must know first: sampling engines, missing stages, training that changed no weight."""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interplay.core import artifact
+from interplay.report.spec import ReportArm, ReportStage
+from interplay.report.stats.frame import Results
+
+# What a reader of a table must know before its differences: who sampled it, and where training changed nothing.
+
+
+def caveats_of(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
+    """Lines on these arms; none where there is nothing to beware of."""
+    chosen = list(arms)
+    return (*idle_notes(results, chosen), *sampling_notes(results, chosen))
+
+
+# Who sampled what stands in a table, told where that was not the same for all of it: engines and precisions alter samples.
+
+
+def sampling_notes(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
+    """A line on evaluations and one on RL, each only where these arms differ in it; of finished stages alone."""
+    wanted = set(arms)
+    chosen = [row for row in results.spec.arms if row.arm in wanted]
+    evaluations = [(row.arm, digest) for row in chosen for digest in row.evaluations.values()]
+    trained = [(row.arm, stage.digest) for row in chosen for stage in row.path]
+    lines = []
+    for what, stages in (("Evaluations", evaluations), ("RL", trained)):
+        groups = _groups(results, stages)
+        if len(groups) > 1:
+            each = "; ".join(f"{how}: {', '.join(names)}" for how, names in groups.items())
+            lines.append(f"{what} not sampled alike, so that differences may be those of engines: {each}.")
+    return tuple(lines)
+
+
+def _groups(results: Results, stages: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """Ways of sampling, such as `vllm in float32` -> arms of (arm, stage); an arm with several ways stands alone."""
+    ways: dict[str, set[str]] = {}
+    for arm, digest in stages:
+        spec = results.records[digest]["spec"] if digest in results.records else {}
+        if "engine" in spec:
+            ways.setdefault(arm, set()).add(f"{spec['engine']} in {spec['dtype']}")
+    groups: dict[str, list[str]] = {}
+    for arm, own in ways.items():
+        groups.setdefault(" and ".join(sorted(own)), []).append(arm)
+    return groups
+
+
+# Why a stage of a plan has no record, in words: it failed, it stopped, it waits for another, or it was not run yet.
+
+
+LONGEST = 240
+"""Characters of a log's line that are worth showing."""
+
+
+def missing_reasons(stages: Mapping[str, Mapping[str, Any]], results: Path, logs: Path) -> dict[str, str]:
+    """Digest -> why it is missing, for every stage without a record. `stages` as JSON (kind, deps, label), dependencies first.
+
+    What waits names the first stage on its way that did fail, and that one's reason."""
+    found: dict[str, str] = {}
+    for digest, stage in stages.items():
+        out = artifact.folder(results, stage["kind"], digest)
+        if not artifact.done(out):
+            found[digest] = _own(out, logs / stage["kind"] / f"{digest}.log") or _waits(stage, stages, found) or "not run yet"
+    return found
+
+
+def state_of(why: str) -> str:
+    """The state that a reason stands for: failed, unfinished or missing."""
+    return "failed" if why.startswith("failed") else "unfinished" if why.startswith("stopped") else "missing"
+
+
+def missing_roots(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> list[str]:
+    """Missing stages that wait for no other missing one: what has to be mended or run first."""
+    return [digest for digest in stages if digest in why and not _missing_dep(stages[digest], why)]
+
+
+def _own(out: Path, log: Path) -> str:
+    """What the stage itself tells; empty when it was never started."""
+    name, detail = artifact.state_of(out)
+    if name == "failed":
+        return f"failed: {detail}"
+    if name == "running":
+        return f"running now{f', at {detail}' if detail else ''}"
+    if name == "unfinished":
+        said = _last_line(log)
+        return f"stopped ({detail}){f'; the last line of its log: {said}' if said else ''}"
+    return ""
+
+
+def _waits(stage: Mapping[str, Any], stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> str:
+    dep = _missing_dep(stage, why)
+    if not dep:
+        return ""
+    if why[dep].startswith("waits for "):
+        return why[dep]
+    return f"waits for {stages[dep]['label']} [{stages[dep]['kind']} {dep}], {_as_clause(why[dep])}"
+
+
+def _as_clause(reason: str) -> str:
+    link = "which was" if reason.startswith("not") else "which is" if reason.startswith("running") else "which"
+    return f"{link} {reason}"
+
+
+def _missing_dep(stage: Mapping[str, Any], why: Mapping[str, str]) -> str:
+    """The dependency to blame: one that failed or stopped before one that merely was not run."""
+    gone = [dep for dep in (artifact.split_ref(ref)[0] for ref in stage["deps"].values()) if dep in why]
+    return min(gone, key=lambda dep: why[dep].endswith("not run yet"), default="")
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
+    return lines[-1].strip()[:LONGEST] if lines else ""
+
+
+# Where training changed nothing: stages that left the weights as they were, and arms that ended with the same ones.
+#
+# A difference of zero between such arms is no finding about what sets them apart: it never acted, say since the learning rate
+# is 0, every group's rewards are equal, or a method that remembers prompts met none twice.
+
+
+END = "model/"
+SUFFIX = ".safetensors"
+
+Weights = frozenset[tuple[str, str]]
+"""File in the model's folder -> SHA-256, as pairs; empty where no record tells."""
+
+
+class Ending(NamedTuple):
+    """How the path of an arm ends at one seed."""
+
+    since: str
+    """Digest, with its checkpoint if any, of the first stage of the path that already had these weights."""
+    weights: Weights
+    idle: tuple[str, ...]
+    """Names of the stages that left the weights as they were."""
+
+
+def idle_notes(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
+    """A line on idle stages and one on arms that ended alike, each only where there are such among these arms."""
+    wanted = set(arms)
+    endings = {(row.arm, row.seed): _ending(results, row) for row in results.spec.arms if row.arm in wanted}
+    idle: dict[str, list[int]] = {}
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for (arm, seed), ending in endings.items():
+        for stage in ending.idle:
+            idle.setdefault(f"{stage} of {arm}", []).append(seed)
+    for seed in sorted({seed for _, seed in endings}):
+        for group in _same_weights_groups({arm: ending for (arm, of), ending in endings.items() if of == seed}):
+            alike.setdefault(group, []).append(seed)
+    lines = []
+    if idle:
+        each = "; ".join(f"{what} ({_seeds(seeds)})" for what, seeds in idle.items())
+        lines.append(f"Left the weights as they were: {each}.")
+    if alike:
+        each = "; ".join(f"{', '.join(group)} ({_seeds(seeds)})" for group, seeds in alike.items())
+        lines.append(f"Ended with the same weights, so that what sets these arms apart did not act: {each}.")
+    return tuple(lines)
+
+
+def between(results: Results, arm: str, against: str) -> str:
+    """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none, or are one model by plan."""
+    rows = {(row.arm, row.seed): row for row in results.spec.arms if row.arm in (arm, against)}
+    seeds = []
+    for seed in sorted({seed for _, seed in rows}):
+        one, other = rows.get((arm, seed)), rows.get((against, seed))
+        if one and other and _last(one) != _last(other):
+            weights = _ending(results, one).weights
+            seeds += [seed] if weights and weights == _ending(results, other).weights else []
+    return f"{arm} and {against} ended with the same weights at {_seeds(seeds)}" if seeds else ""
+
+
+def _same_weights_groups(endings: Mapping[str, Ending]) -> list[tuple[str, ...]]:
+    """Arms whose weights are the same although different stages made them. An arm whose last stages were idle counts by the
+    stage before, so that it is not told twice."""
+    by_weights: dict[Weights, dict[str, str]] = {}
+    for arm, ending in endings.items():
+        if ending.weights:
+            by_weights.setdefault(ending.weights, {})[arm] = ending.since
+    return [tuple(arms) for arms in by_weights.values() if len(set(arms.values())) > 1]
+
+
+def _ending(results: Results, row: ReportArm) -> Ending:
+    path = [(stage, _weights(results.records, stage)) for stage in row.path]
+    if not path:
+        return Ending("", frozenset(), ())
+    idle = tuple(after.name for (_, before), (after, weights) in pairwise(path) if weights and weights == before)
+    since, weights = path[-1]
+    for stage, earlier in reversed(path):
+        if not weights or earlier != weights:
+            break
+        since = stage
+    return Ending(_model(since), weights, idle)
+
+
+def _weights(records: Mapping[str, Mapping[str, Any]], stage: ReportStage) -> Weights:
+    """The files of the model with which the path goes on."""
+    prefix = END if stage.step is None else f"checkpoints/{stage.step}/{END}"
+    files = records.get(stage.digest, {}).get("files", {})
+    return frozenset((name.removeprefix(prefix), sha) for name, (_, sha) in files.items() if _is_weights(name, prefix))
+
+
+def _is_weights(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) and name.endswith(SUFFIX)
+
+
+def _last(row: ReportArm) -> str:
+    return _model(row.path[-1]) if row.path else ""
+
+
+def _model(stage: ReportStage) -> str:
+    return stage.digest if stage.step is None else f"{stage.digest}@{stage.step}"
+
+
+def _seeds(seeds: list[int]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"

@@ -1,0 +1,76 @@
+"""What stands behind a report: every stage that it rests on, down to the data, and what telemetry says of each. Read by the page
+alone; tables, figures and claims rest on `frame` and are determined by the digest."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interplay.core import artifact
+from interplay.core.metrics import read_telemetry
+from interplay.report.spec import ReportSpec
+
+ROLES = {"corpus": "corpus", "tokenizer": "tokenizer", "samples": "evaluate", "evaluation": "evaluate", "offline": "evaluate"}
+ROLES |= dict.fromkeys(("validation", "data", "against"), "problems")
+"""Kind of a stage that is known only by the role it plays for another; a problem set may also have been read or curated."""
+
+
+class Behind(NamedTuple):
+    """Stages by digest, dependencies first."""
+
+    stages: dict[str, dict[str, Any]]
+    """kind, spec, deps, label, run; of a finished stage its record's identity and metrics too."""
+    telemetry: dict[str, dict[str, Any]]
+    """Digest -> `telemetry.json`, for stages that have one."""
+    why: Mapping[str, str]
+    """Digest -> why the stage is not there."""
+
+    def done(self, digest: str) -> bool:
+        """Whether the stage's record stands."""
+        return "metrics" in self.stages.get(digest, {})
+
+
+def of_plan(stages: Mapping[str, Mapping[str, Any]], results: Path, why: Mapping[str, str]) -> Behind:
+    """Of a plan whose stages are at hand as JSON; the report itself is left out."""
+    found = {digest: {**stage, **_record(results, stage["kind"], digest)} for digest, stage in stages.items()}
+    found = {digest: stage for digest, stage in found.items() if stage["kind"] != "report"}
+    return Behind(found, _telemetry(found, results), why)
+
+
+def of_inputs(spec: ReportSpec, inputs: Mapping[str, Path]) -> Behind:
+    """Of a report that knows its inputs' folders: from their records to those of their dependencies, and on."""
+    kinds = {stage.digest: stage.kind for arm in spec.arms for stage in arm.path}
+    kinds |= {digest: "evaluate" for arm in spec.arms for digest in arm.evaluations.values()}
+    results = next((path.parent.parent for digest, path in sorted(inputs.items()) if path.name == digest), Path("results"))
+    found: dict[str, dict[str, Any]] = {}
+    for digest in dict.fromkeys([*kinds, *inputs]):
+        _walk(artifact.split_ref(digest)[0], kinds.get(digest, ""), results, found)
+    return Behind(found, _telemetry(found, results), {})
+
+
+def _walk(digest: str, kind: str, results: Path, found: dict[str, dict[str, Any]]) -> None:
+    """Put the stages behind `digest`, then itself, into `found`."""
+    if digest in found:
+        return
+    stage = _read(digest, kind, results)
+    for role, ref in stage["deps"].items():
+        _walk(artifact.split_ref(ref)[0], ROLES.get(role.split(".")[0], ""), results, found)
+    found[digest] = stage
+
+
+def _read(digest: str, kind: str, results: Path) -> dict[str, Any]:
+    """The stage as JSON. One of which nothing is there keeps the kind that its place tells."""
+    stage: dict[str, Any] = {"kind": kind, "digest": digest, "spec": {}, "deps": {}}
+    for path in results.glob(f"*/{digest}/*.json"):
+        if path.name in ("stage.json", "record.json"):
+            stage |= artifact.read_json(path)
+    return stage
+
+
+def _record(results: Path, kind: str, digest: str) -> dict[str, Any]:
+    out = artifact.folder(results, kind, digest)
+    return artifact.record(out) if artifact.done(out) else {}
+
+
+def _telemetry(stages: Mapping[str, Mapping[str, Any]], results: Path) -> dict[str, dict[str, Any]]:
+    folders = {digest: artifact.folder(results, stage["kind"], digest) for digest, stage in stages.items()}
+    return {digest: told for digest, folder in folders.items() if (told := read_telemetry(folder))}

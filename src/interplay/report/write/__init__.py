@@ -1,0 +1,1 @@
+"""Tables, text, the page and the files of a report."""

@@ -1,0 +1,304 @@
+"""Why a stage is new: the finished stage of its kind that is nearest to it, and the fields in which the two differ, followed
+through the dependencies down to the field that someone edited."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from interplay.core.artifact import split_ref
+from interplay.kinds.identity import flat_leaves, hashed_json
+from interplay.results.state import Found, Library
+
+ABSENT = "(none)"
+VERSION = "version of "
+OTHER_KIND, OTHER_ROLE = 50.0, 5.0
+"""As how many fields a dependency of another kind counts, and one that only one of two stages has."""
+DIGEST_OF_ARM = re.compile(r"arms\.\d+\.(path\.\d+\.digest$|evaluations\.)")
+"""Leaves of a report's spec that its dependencies name, too."""
+MOST_CANDIDATES = 500
+"""Finished stages of a kind that are looked at, the newest first: enough to find what a study was made from, few enough to be
+quick."""
+MOST_ROOTS = 3
+"""Stages behind a dependency, and fields of each, that a line names."""
+SHOWN = 60
+"""Characters of a value."""
+
+
+class Change(NamedTuple):
+    """A field of a stage and its value there and here. `roots` are, for a dependency, the changes that made it another."""
+
+    field: str
+    old: Any
+    new: Any
+    roots: tuple["Change", ...] = ()
+    stage: str = ""
+    """For a root: kind and label of the stage whose field it is."""
+
+    def __str__(self) -> str:
+        if not self.roots:
+            return f"{self.field}: {pair(self.old, self.new)}"
+        return f"{self.field}: {pair(self.old, self.new)} because {'; '.join(_behind(self.roots))}"
+
+    def essence(self) -> tuple[Any, ...]:
+        """What stages that changed for the same reason have in common: no digests, no labels, no numbers of seeds."""
+        if self.roots:
+            return (self.field, *dict.fromkeys(root.essence() for root in self.roots))
+        valued = self.field != "seed" and not self.field.startswith("deps")
+        return (self.field, pair(self.old, self.new)) if valued else (self.field,)
+
+
+class Cause(NamedTuple):
+    """A new stage, the finished one nearest to it (None: there is none of its kind), and how they differ."""
+
+    digest: str
+    kind: str
+    label: str
+    nearest: str | None
+    changes: tuple[Change, ...]
+    beside: str = ""
+    """Label of the nearest one, where it has another."""
+
+
+def _behind(roots: tuple[Change, ...]) -> Iterator[str]:
+    """One text for each stage behind a dependency: its one changed field with the values, or the names of several."""
+    stages = list(dict.fromkeys(root.stage for root in roots))
+    for stage in stages[:MOST_ROOTS]:
+        own = [root for root in roots if root.stage == stage]
+        names = [root.field for root in own[:MOST_ROOTS]] + ([f"{len(own) - MOST_ROOTS} more"] if len(own) > MOST_ROOTS else [])
+        fields = f"{', '.join(names[:-1])} and {names[-1]}" if len(own) > 1 else f"{own[0].field}: {pair(own[0].old, own[0].new)}"
+        yield f"{stage}: {fields}"
+    if len(stages) > MOST_ROOTS:
+        yield f"{len(stages) - MOST_ROOTS} more stages"
+
+
+def pair(old: Any, new: Any) -> str:
+    """`40 -> 60`; in full where shortened values would look alike."""
+    before, after = short(old), short(new)
+    return f"{before} -> {after}" if before != after else f"{json.dumps(old)} -> {json.dumps(new)}"
+
+
+def short(value: Any) -> str:
+    """A value on part of a line; of a text of several lines, such as a function's source, its length and checksum."""
+    if isinstance(value, str) and "\n" in value:
+        return f"{len(value.splitlines())} lines ({hashlib.sha256(value.encode()).hexdigest()[:6]})"
+    text = value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, float) and len(text) > 8:
+        text = f"{value:.6g}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+class Known(Protocol):
+    """Whatever gives a stage as JSON by its digest."""
+
+    def get(self, ref: str) -> Mapping[str, Any] | None:
+        """None where it is not known."""
+
+
+class Comparison:
+    """Differences and distances between the stages of a library, each pair worked out once."""
+
+    def __init__(self, library: Known) -> None:
+        self.library = library
+        self._leaves: dict[str, frozenset[tuple[str, str]]] = {}
+        self._distances: dict[tuple[str, str], float] = {}
+
+    def distance(self, old: str, new: str) -> float:
+        """Number of leaves in which two stages of one kind differ, their dependencies' leaves included."""
+        pair = (split_ref(old)[0], split_ref(new)[0])
+        if pair not in self._distances:
+            self._distances[pair] = self._distance(*pair)
+        return self._distances[pair] + (old != new and pair[0] == pair[1])
+
+    def _distance(self, old: str, new: str) -> float:
+        there, here = self.library.get(old), self.library.get(new)
+        if old == new:
+            return 0.0
+        if there is None or here is None or there["kind"] != here["kind"]:
+            return OTHER_KIND
+        own = len(self.leaves(old) ^ self.leaves(new)) / 2
+        if here["kind"] == "report":
+            return own + len(set(there["deps"]) ^ set(here["deps"])) / 2
+        roles = {*there["deps"], *here["deps"]}
+        return own + sum(self._dep_distance(there["deps"].get(role), here["deps"].get(role)) for role in roles)
+
+    def _dep_distance(self, old: str | None, new: str | None) -> float:
+        return OTHER_ROLE if old is None or new is None else self.distance(old, new)
+
+    def leaves(self, digest: str) -> frozenset[tuple[str, str]]:
+        """(dotted path, value as JSON) of every leaf of a stage's spec and of its versions; none where the spec is not known."""
+        if digest not in self._leaves:
+            stage = self.library.get(digest)
+            walked = _walk(stage) if stage is not None and "spec" in stage else ()
+            self._leaves[digest] = frozenset((path, json.dumps(value)) for path, value in walked)
+        return self._leaves[digest]
+
+    def changes(self, old: str, new: str) -> list[Change]:
+        """The fields in which two stages differ: versions first, then the spec's, then dependencies with what is behind them."""
+        there, here = self.library.get(old), self.library.get(new)
+        if there is None or here is None:
+            return []
+        if "spec" not in there or "spec" not in here:
+            return list(self._inputs(there["deps"], here["deps"]))
+        own = list(_fields(dict(self.leaves(old)), dict(self.leaves(new))))
+        return own + list(self._inputs(there["deps"], here["deps"]))
+
+    def distinct_changes(self, old: str, new: str) -> list[Change]:
+        """`changes`, the same root behind several roles told once."""
+        return _distinct(self.changes(old, new))
+
+    def _inputs(self, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:
+        """Dependencies by role. Those of a report are named by their digests, so there is no old one to set beside a new one."""
+        listed = [role for role in {**before, **after} if role == {**before, **after}[role]]
+        if gone_or_new := [role for role in listed if role not in before or role not in after]:
+            added = sum(role in after for role in gone_or_new)
+            yield Change("inputs", f"{len(before)} stages", f"{len(after)} stages, {added} of them others")
+        for role in sorted({*before, *after} - set(listed)):
+            old, new = before.get(role), after.get(role)
+            if old != new:
+                yield Change(f"deps.{role}", old or ABSENT, new or ABSENT, tuple(self._roots(old, new)) if old and new else ())
+
+    def _roots(self, old: str, new: str) -> Iterator[Change]:
+        """The edited fields behind a dependency that became another."""
+        (there, step_then), (here, step_now) = split_ref(old), split_ref(new)
+        before, after = self.library.get(there), self.library.get(here)
+        if before is None or after is None:
+            return
+        label = after.get("label", "")
+        name = after["kind"] if label in ("", after["kind"]) else f"{after['kind']} {label}"
+        if step_then != step_now:
+            yield Change("step", step_then or "the last", step_now or "the last", stage=name)
+        if before["kind"] != after["kind"]:
+            yield Change("kind", before["kind"], after["kind"], stage=name)
+            return
+        for change in self.changes(there, here):
+            if change.roots:
+                yield from change.roots
+            else:
+                yield change._replace(stage=name)
+
+
+def explain(new: list[str], found: Mapping[str, Found], library: Library, most: int | None) -> tuple[list[Cause], dict[str, int]]:
+    """Why each of the stages `new` (in the plan's order) is; with `most`, at most so many of each kind. Also returns, by kind,
+    how many were passed over."""
+    comparison = Comparison(library)
+    newest, places = _candidates(found, library)
+    causes: list[Cause] = []
+    looked_at, passed_over = Counter[str](), Counter[str]()
+    for digest in new:
+        kind, label = library.planned[digest].kind, library.planned[digest].label
+        if most is not None and looked_at[kind] >= most:
+            passed_over[kind] += 1
+            continue
+        looked_at[kind] += 1
+        nearest = _nearest(digest, label, [*places.get((kind, label), []), *newest.get(kind, [])], comparison)
+        changes = comparison.distinct_changes(nearest, digest) if nearest else []
+        causes.append(Cause(digest, kind, label, nearest, tuple(changes), _label(nearest, label, library)))
+    return causes, dict(passed_over)
+
+
+def _candidates(found: Mapping[str, Found], library: Library) -> tuple[dict[str, list[str]], dict[tuple[str, str], list[str]]]:
+    """Finished stages to compare with: the newest of each kind, and by kind and label those that a lock has at that place."""
+    newest: dict[str, list[str]] = {}
+    places: dict[tuple[str, str], list[str]] = {}
+    for digest in sorted((d for d, one in found.items() if one.state == "done"), key=lambda d: (-found[d].when, d)):
+        of_kind = newest.setdefault(found[digest].kind, [])
+        if len(of_kind) < MOST_CANDIDATES:
+            of_kind.append(digest)
+        if digest in library.locked:
+            places.setdefault((found[digest].kind, library.locked[digest]["label"]), []).append(digest)
+    return newest, places
+
+
+def grouped(causes: list[Cause]) -> list[list[Cause]]:
+    """Causes that are the same but for digests and labels, in the order of their first."""
+    groups: dict[Any, list[Cause]] = {}
+    for cause in causes:
+        key = (cause.kind, cause.nearest is None, tuple(change.essence() for change in cause.changes))
+        groups.setdefault(key, []).append(cause)
+    return list(groups.values())
+
+
+def as_json(one: Cause) -> dict[str, Any]:
+    """A cause for programs."""
+    changes = [
+        {
+            "field": change.field,
+            "old": change.old,
+            "new": change.new,
+            "because": [{"stage": root.stage, "field": root.field, "old": root.old, "new": root.new} for root in change.roots],
+        }
+        for change in one.changes
+    ]
+    return {"digest": one.digest, "kind": one.kind, "label": one.label, "nearest": one.nearest, "changes": changes}
+
+
+def _nearest(digest: str, label: str, candidates: list[str], comparison: Comparison) -> str | None:
+    """The candidate with the fewest differences; among equals one of the same place in a study, then the newest."""
+
+    def rank(place: int) -> tuple[float, bool, int]:
+        candidate = candidates[place]
+        stage = comparison.library.get(candidate)
+        return (comparison.distance(candidate, digest), stage is None or stage["label"] != label, place)
+
+    return candidates[min(range(len(candidates)), key=rank)] if candidates else None
+
+
+def _label(nearest: str | None, label: str, library: Library) -> str:
+    there = library.get(nearest) if nearest else None
+    return there["label"] if there and there["label"] != label else ""
+
+
+def _distinct(changes: list[Change]) -> list[Change]:
+    """The same root behind several roles is told once."""
+    seen: set[tuple[str, str, str, str]] = set()
+    kept = []
+    for change in changes:
+        fresh = []
+        for root in change.roots:
+            if _key(root) not in seen:
+                seen.add(_key(root))
+                fresh.append(root)
+        if fresh or not change.roots:
+            kept.append(change._replace(roots=tuple(fresh)))
+    return kept
+
+
+def _key(root: Change) -> tuple[str, str, str, str]:
+    return (root.stage, root.field, short(root.old), short(root.new))
+
+
+def _fields(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:
+    """Leaves that differ. Those of a part that only one side has are one change, of the part."""
+    parts: dict[str, list[str]] = {}
+    for path in sorted({*before, *after}, key=lambda path: (not path.startswith(VERSION), path)):
+        if before.get(path) != after.get(path):
+            parts.setdefault(_part(path, before) if path not in before else _part(path, after), []).append(path)
+    for part, paths in parts.items():
+        if len(paths) == 1:
+            yield Change(paths[0], _value(before, paths[0]), _value(after, paths[0]))
+        else:
+            fields = f"{len(paths)} fields"
+            yield Change(part, *((ABSENT, fields) if paths[0] not in before else (fields, ABSENT)))
+
+
+def _part(path: str, other: Mapping[str, str]) -> str:
+    """The shortest beginning of a path that leads nowhere in the other side; the path itself where that has it."""
+    if path in other or path.startswith(VERSION):
+        return path
+    names = path.split(".")
+    beginnings = (".".join(names[:count]) for count in range(1, len(names)))
+    return next((b for b in beginnings if b not in other and not any(p.startswith(f"{b}.") for p in other)), path)
+
+
+def _value(leaves: Mapping[str, str], path: str) -> Any:
+    return json.loads(leaves[path]) if path in leaves else 1 if path.startswith(VERSION) else ABSENT
+
+
+def _walk(stage: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Leaves of the spec, and versions above the first: those tell nothing, and lists of parts would bring one each."""
+    own = flat_leaves(hashed_json(stage))
+    yield from ((path, value) for path, value in own.items() if not (stage["kind"] == "report" and DIGEST_OF_ARM.match(path)))
+    yield from ((f"{VERSION}{path or stage['kind']}", version) for path, version in stage["versions"].items() if version != 1)

@@ -1,0 +1,123 @@
+"""What is kept of a finished study apart from its payloads: small, and the same bytes wherever the study was made.
+
+`results/studies/<study>.<scale>/` holds the plan and, of every stage, the record and the files that a report reads (KINDS:
+light). `results/tables/<study>.<scale>/` holds what was answered: tables, figures, claims. From the first the second can be made
+again where no weights are: a kept record stands in for its stage as long as nobody needs more of it than is kept."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from interplay.core import artifact
+from interplay.kinds.table import KINDS, read_by
+from interplay.study.plan import Plan, Stage, flat_name
+
+STUDIES, PLAN = "studies", "plan.json"
+Content = Path | bytes
+"""A file to copy, or what to write."""
+
+
+def name(plan: Plan) -> str:
+    """`<study>.<scale>`; a study in a folder has dots."""
+    return flat_name(plan.study, plan.scale)
+
+
+def keep(results: Path, plan: Plan) -> None:
+    """Bring both folders of a finished study up to date. A study of which some record is not here keeps what was kept of it."""
+    if not _up_to_date(results, plan) and all(
+        artifact.done(artifact.folder(results, stage.kind, digest)) for digest, stage in plan.stages.items()
+    ):
+        write_folder(results / STUDIES / name(plan), records(results, plan))
+    report = artifact.folder(results, "report", plan.report)
+    if artifact.done(report) and not artifact.absent(report):
+        write_folder(results / "tables" / name(plan), {file: report / file for file in artifact.record(report)["files"]})
+
+
+def _up_to_date(results: Path, plan: Plan) -> bool:
+    """Whether this very plan was kept whole, which its plan, written last, tells: reading every record again would take seconds
+    where nothing is to be done."""
+    folder = results / STUDIES / name(plan)
+    plan_file = folder / PLAN
+    there = sum(1 for _ in folder.glob("records/*/*/record.json"))
+    return there == len(plan.stages) and plan_file.exists() and plan_file.read_bytes() == plan.whole().encode()
+
+
+def records(results: Path, plan: Plan) -> dict[str, Content]:
+    """The records and what is kept beside them, by their paths in the folder, and the plan. The report's files are kept
+    elsewhere."""
+    found: dict[str, Content] = {}
+    for digest, stage in plan.stages.items():
+        folder = artifact.folder(results, stage.kind, digest)
+        for file in ("record.json", *KINDS[stage.kind].light):
+            if (folder / file).exists():
+                found[f"records/{stage.kind}/{digest}/{file}"] = folder / file
+    return {**found, PLAN: plan.whole().encode()}
+
+
+def write_folder(out: Path, files: Mapping[str, Content]) -> None:
+    """Make `out` hold these files (by relative path) and no others. What is equal is not touched; a file changes atomically."""
+    for relative, content in files.items():
+        path = out / relative
+        new = content if isinstance(content, bytes) else content.read_bytes()
+        if not path.exists() or path.read_bytes() != new:
+            artifact.write_atomic(path, new)
+    for path in sorted(out.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+        elif not path.is_dir() and path.suffix != ".part" and str(path.relative_to(out)) not in files:
+            path.unlink(missing_ok=True)  # another Snakemake may be at it, too; what it is writing is its own
+
+
+def restore(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> list[str]:
+    """Put kept records back in their places, with the files kept beside them; returns the digests."""
+    return put_back(results, stages, restorable(results, stages, obtainable))
+
+
+def put_back(results: Path, stages: Mapping[str, Stage], places: Mapping[str, Path]) -> list[str]:
+    """Put these kept records (by digest, as of `restorable`) back; returns the digests. Each under the stage's lease: a run of it
+    that began meanwhile ends first."""
+    for digest, place in sorted(places.items()):
+        folder = artifact.folder(results, stages[digest].kind, digest)
+        with artifact.lease(folder):
+            _put_back(place, folder, stages[digest])
+    return sorted(places)
+
+
+def restorable(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> dict[str, Path]:
+    """Digest -> kept record, of the stages that `restore` would put back.
+
+    `obtainable`: kinds whose payloads can be fetched. A stage that something still to be made reads in full, and whose payload
+    nobody has, is left out: it will be made again. So is every report: it is made from the records in seconds; and what is being
+    made at this moment."""
+    places = {path.name: path for path in (results / STUDIES).glob("*/records/*/*")}
+    if not places:
+        return {}
+    here = {digest for digest, stage in stages.items() if artifact.done(artifact.folder(results, stage.kind, digest))}
+    back = {d for d in stages if d not in here and d in places and stages[d].kind != "report" and _whole(places[d])}
+    back -= {d for d in back if artifact.is_leased(artifact.folder(results, stages[d].kind, d) / "lease")}
+    kinds = set(obtainable)
+    while lacking := {
+        dep
+        for digest, stage in stages.items()
+        if digest not in here and digest not in back
+        for dep, _ in map(artifact.split_ref, stage.deps.values())
+        if dep in back and read_by(stage.kind, stages[dep].kind) is None and stages[dep].kind not in kinds
+    }:
+        back -= lacking
+    return {digest: places[digest] for digest in back}
+
+
+def _whole(kept: Path) -> bool:
+    """Whether everything that a report may read of the stage was kept."""
+    return (kept / "record.json").exists() and not artifact.absent(kept, KINDS[kept.parent.name].light)
+
+
+def _put_back(kept: Path, folder: Path, stage: Stage) -> None:
+    """The record goes last: with it the stage counts as done."""
+    if artifact.done(folder):
+        return
+    artifact.write_json(folder / "stage.json", stage.as_json())
+    for file in (*artifact.record(kept)["files"], "record.json"):
+        if (kept / file).exists() and not (folder / file).exists():
+            artifact.copy_atomic(kept / file, folder / file)
+    shutil.rmtree(folder / "resume", ignore_errors=True)

@@ -1,0 +1,210 @@
+"""Members of the advantage seam."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
+
+
+class GroupAdvantage(Model):
+    """Reward minus the group's mean, scaled (GRPO, arXiv:2402.03300; Dr. GRPO, arXiv:2503.20783; Lite PPO, arXiv:2508.08221)."""
+
+    name: Literal["group"] = "group"
+    scale_rewards: Literal["group", "batch", "none"] = "group"
+    """Divide by the group's standard deviation, by the batch's, or not at all."""
+
+
+class SpanAdvantage(Model):
+    """Each span's reward less the mean, over the standard deviation; tokens of a span get its advantage, those outside all spans
+    0 (SCRL, arXiv:2605.22074). Needs a reward that judges spans, `subproblems` or `steps`, and a loss per token."""
+
+    name: Literal["spans"] = "spans"
+    normalise: Literal["per_position", "pooled"] = "per_position"
+    """per_position: mean and deviation of the spans at one position of a group, as published; pooled: of all spans of a group."""
+    credit: Annotated[Literal["own", "following"], Since("own")] = "own"
+    """own: a span's tokens get its advantage; following: a token gets the sum over the spans that end behind it (process
+    supervision, arXiv:2402.03300, section 4.1.3)."""
+
+
+class LeaveOneOutAdvantage(Model):
+    """Reward minus the mean of the others of the group (RLOO, arXiv:2402.14740)."""
+
+    name: Literal["leave_one_out"] = "leave_one_out"
+
+
+class WhitenedAdvantage(Model):
+    """Reward less a baseline, then centred and scaled over all tokens of the batch, so that long completions weigh more
+    (REINFORCE++, arXiv:2501.03262)."""
+
+    name: Literal["whitened"] = "whitened"
+    baseline: Literal["group", "none"] = "group"
+    """group: the group's mean first, as in REINFORCE++-baseline; none: rewards as they are."""
+
+
+class LengthBaselineAdvantage(Model):
+    """Reward minus the mean of the group's rewards weighed by length: the baseline of least variance where the gradient's norm
+    grows with length (OPO, arXiv:2505.23585)."""
+
+    name: Literal["length_baseline"] = "length_baseline"
+
+
+class PassKAdvantage(Model):
+    """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
+    Completions with a reward of 1 or more count as right."""
+
+    name: Literal["pass_k"] = "pass_k"
+    k: Count = 4
+    """Completions that share a reward; at most the group's size."""
+
+
+class GraeAdvantage(Model):
+    """Group advantages, asymmetric between easy and hard prompts and between right and wrong completions (A-GRAE,
+    arXiv:2602.05548)."""
+
+    name: Literal["a_grae"] = "a_grae"
+    alpha: NotNegative = 1.0
+    """Positive advantages are multiplied by min(1, w^alpha), w the mean reward of the batch; 1 for mathematics, 0.5 for images as
+    published."""
+
+
+class GlobalAdvantage(Model):
+    """Group advantages blended with those of whole prompts, by how much the group's answers agree (COPO, arXiv:2508.04138). One
+    clipped loss of the blend stands for the blend of two clipped losses: equal where no ratio is clipped."""
+
+    name: Literal["copo"] = "copo"
+    blend: Literal["soft_forced", "soft", "only_global", "no_global"] = "soft_forced"
+    """soft: w of the group's own advantage, 1 - w of the prompt's; soft_forced: w = 0 where the group's own is 0."""
+    steepness: Positive = 10.0
+    """k in w = sigmoid(k (H - b)); H is the entropy of the group's answers in nats. (The published value was not found.)"""
+    threshold: NotNegative = 0.5
+    """b. (The published value was not found.)"""
+    consistency: Share = 0.0
+    """lambda: a prompt's reward is its mean reward times 1 - lambda H."""
+
+
+class TrackedAdvantage(Model):
+    """Reward minus the pass rate that the sampler expected, over the batch's standard deviation: works with one completion per
+    prompt (single-stream policy optimisation, arXiv:2509.13232). Needs a sampler that expects one: edge_of_competence,
+    single_stream, retain_hardest, phases or pcl."""
+
+    name: Literal["tracked"] = "tracked"
+
+
+class SharpenedAdvantage(Model):
+    """Group advantages, with a bonus for right completions that the policy finds less likely than the rest of their group (XRPO,
+    arXiv:2510.06672; from its reviews and a third party's code)."""
+
+    name: Literal["xrpo"] = "xrpo"
+    scale: NotNegative = 2.5
+    """lambda: the bonus is lambda (1 - eta), eta = exp(s - mean s), s the mean log-probability of a completion's tokens."""
+    cap: NotNegative = 0.5
+    """kappa: the bonus is at most this times the advantage."""
+
+
+class EntropyAdvantage(Model):
+    """Rewards shaped by entropy before they are compared: right completions gain where the policy was uncertain, wrong ones lose
+    where it was sure (GTPO and GRPO-S, arXiv:2508.04349; formulas from a third party's code). Costs a forward pass."""
+
+    name: Literal["gtpo_entropy"] = "gtpo_entropy"
+    level: Literal["token", "sequence"] = "token"
+    """token: GTPO, shares of entropy at each place among the completions that are that long; sequence: GRPO-S, shares of mean
+    entropy among the completions."""
+    bonus: NotNegative = 0.1
+    """b2: what the shares are worth beside the reward; 0.2 hurts, as published."""
+    wrong: bool = True
+    """Whether wrong completions are shaped, too."""
+    entropy_range: tuple[NotNegative, NotNegative] = (0.2, 0.28)
+    """Entropies are cut to this range first."""
+
+
+class GaeAdvantage(Model):
+    """Generalised advantage estimates from the values of the method's critic, which it needs (PPO, arXiv:1707.06347, eq. 11)."""
+
+    name: Literal["gae"] = "gae"
+    gamma: Share = 1.0
+    """Discount of a token."""
+    lam: Share = 0.95
+    """0: the critic's word for all that follows; 1: the rewards alone, less the critic's value."""
+    whiten: bool = True
+    """Centred and scaled over the tokens of the batch."""
+
+
+class SegmentAdvantage(Model):
+    """Each segment's gain of what is to be expected, which is estimated by sampling on from its start and from its end
+    (SPO-chain, arXiv:2505.23564)."""
+
+    name: Literal["segments"] = "segments"
+    samples: Count = 9
+    """Completions from each border of segments: a multiple of the run's rollouts."""
+    cutpoint_interval: Count = 5
+    """Cut-points that a segment holds."""
+    threshold: Share = 0.9
+    """A token less probable than this is a cut-point."""
+    separator: Annotated[str | None, Since(None)] = Field(default=None, min_length=1)
+    """What ends a reasoning step: then each segment is one, with the token that its last character lies in, and cut-points do not
+    matter; null: segments of cut-points."""
+
+
+class TurnAdvantage(Model):
+    """Each turn's return, its own reward and what the later turns of its episode earn, less the mean over the group and over the
+    deviation. Needs an episode of several turns, and a loss per token."""
+
+    name: Literal["turn_returns"] = "turn_returns"
+    gamma: Share = 1.0
+    """What a turn further on counts."""
+    normalise: Literal["per_position", "pooled"] = "per_position"
+    """per_position: mean and deviation of the returns of the turns with one number; pooled: of all turns of the group."""
+    scale_rewards: Literal["group", "none"] = "group"
+    """Whether to divide by that deviation."""
+
+
+class RoleAdvantage(Model):
+    """Reward minus a moving mean of the rewards of the seat that it was earned from, in the game that was played (SPIRAL,
+    arXiv:2506.24119): a baseline for each role. Needs the episode self_play."""
+
+    name: Literal["role"] = "role"
+    decay: Share = 0.95
+    """What a baseline keeps of itself at each game; it starts at 0."""
+
+
+class GainAdvantage(Model):
+    """Information gain (IGPO, arXiv:2510.14967): a turn is worth what it adds to the mean log-probability of the gold answer,
+    appended to the text so far, and the last turn its outcome; returns of both, each standardised over its group by itself. Needs
+    an episode of several turns without a window, and a loss per token. Costs a forward pass for each turn."""
+
+    name: Literal["igpo"] = "igpo"
+    gamma: Share = 1.0
+    """What a turn further on counts."""
+    space: Literal["logprob", "prob"] = "logprob"
+    """What gains are differences of: the mean log-probability, as published, or its exponential, as the first code had it."""
+    template: str = "{answer}"
+    """What is appended."""
+
+    @field_validator("template")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if value.count("{answer}") != 1:
+            raise ValueError("must hold {answer} once")
+        return value
+
+
+Advantage = Annotated[
+    GroupAdvantage
+    | GainAdvantage
+    | RoleAdvantage
+    | TurnAdvantage
+    | SpanAdvantage
+    | LeaveOneOutAdvantage
+    | WhitenedAdvantage
+    | LengthBaselineAdvantage
+    | PassKAdvantage
+    | GraeAdvantage
+    | GlobalAdvantage
+    | TrackedAdvantage
+    | SharpenedAdvantage
+    | EntropyAdvantage
+    | GaeAdvantage
+    | SegmentAdvantage,
+    Field(discriminator="name"),
+]

@@ -1,1 +1,0 @@
-"""Decoding seam: what tokens of rollouts are drawn from. One file per idea."""

@@ -1,0 +1,228 @@
+"""Members of the loss seam: what the policy descends on, given advantages. Option names are TRL's."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
+
+
+class PolicyLoss(Model):
+    """What every policy loss has."""
+
+    beta: NotNegative = 0.0
+    """Coefficient of the k3 estimate of the KL divergence from the reference; 0 runs without a reference model."""
+    num_iterations: Count = 1
+    """Passes over each batch of rollouts."""
+    mask_truncated_completions: bool = False
+    """Leave completions that hit the length limit out of the loss."""
+    entropy_coef: float = 0.0
+    """Coefficient of an entropy bonus."""
+    first_turn_beta: Annotated[NotNegative, Since(0.0)] = 0.0
+    """What is added to `beta` for the tokens of an episode's first turn (SCoRe's first stage, arXiv:2409.12917)."""
+
+    def refers(self) -> bool:
+        """Whether it needs a reference model."""
+        return bool(self.beta or self.first_turn_beta)
+
+
+class RatioLoss(PolicyLoss):
+    """A loss of each token's ratio pi / pi_old and its advantage."""
+
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    """How tokens are weighed. grpo: mean over rows of each one's token mean; bnpo: mean over the tokens of an optimiser step;
+    dr_grpo: sum over rows * max_completion_length; dapo: sum over the tokens that an optimiser step of this batch has on average
+    (the mean over the batch when there is one step); luspo: mean over rows of each one's sum, so that with a ratio per sequence
+    long ones are not held back (arXiv:2602.05261)."""
+    loss_denominator: Annotated[Positive | None, Since(None)] = None
+    """Tokens by which an optimiser step's sum is divided in place of those that `loss_type` counts; null: as that says."""
+    importance_sampling_level: Literal["token", "sequence"] = "token"
+    """Ratio per token, or the sequence's geometric mean (GSPO, arXiv:2507.18071)."""
+    vllm_importance_sampling_clip_max: Annotated[Positive | None, Since(None)] = None
+    """Truncated importance sampling (https://fengyao.notion.site/off-policy-rl; TRL's mode token_truncate), whatever engine
+    sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
+    before the first update, but by no more than this; 2 is usual. null: not weighed."""
+
+
+class ClippedLoss(RatioLoss):
+    """The clipped policy-gradient loss with TRL's options."""
+
+    name: Literal["clipped"] = "clipped"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo"] = "dapo"  # type: ignore[assignment]
+    """As in every loss of ratios; cispo: as dapo, of the clipped detached ratio times the log-probability."""
+    epsilon: NotNegative = 0.2
+    """Lower clip of the ratio."""
+    epsilon_high: NotNegative | None = None
+    """Upper clip; null: epsilon. With cispo, the cap of the ratio (5.0 is usual)."""
+    delta: Positive | None = None
+    """Cap of the ratio also where the advantage is negative (two-sided clipping); null: none."""
+
+
+class SapoLoss(RatioLoss):
+    """Soft adaptive policy optimisation (SAPO, arXiv:2511.20347): a sigmoid gate in place of the clip."""
+
+    name: Literal["sapo"] = "sapo"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "grpo"
+    sapo_temperature_pos: Positive = 1.0
+    """How sharply the gate closes where the advantage is positive."""
+    sapo_temperature_neg: Positive = 1.05
+    """The same where it is not."""
+
+
+class VespoLoss(PolicyLoss):
+    """Variational sequence-level soft policy optimisation (VESPO, arXiv:2602.10693): the log-probability weighed by
+    e^lambda w^k e^(-lambda w), without a gradient through w, the product of the sequence's ratios. Defaults are TRL's."""
+
+    name: Literal["vespo"] = "vespo"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    """How tokens are weighed, as in losses of ratios."""
+    vespo_k_pos: Positive = 2.0
+    """How fast the weight falls where w < 1 and the advantage is not negative."""
+    vespo_lambda_pos: Positive = 3.0
+    """How fast it falls where w > 1."""
+    vespo_k_neg: Positive = 3.0
+    """The same for negative advantages."""
+    vespo_lambda_neg: Positive = 2.0
+    """The same for negative advantages."""
+
+
+class GeoMeanLoss(PolicyLoss):
+    """Geometric-mean policy optimisation (GMPO, arXiv:2507.20673): the geometric mean of the tokens' clipped ratios."""
+
+    name: Literal["geo_mean"] = "geo_mean"
+    loss_type: Literal["grpo"] = "grpo"
+    """Mean over rows."""
+    epsilon: NotNegative = 0.4
+    """The log of a token's ratio is cut at -epsilon, as published; verl does so, too."""
+    epsilon_high: NotNegative | None = None
+    """And at +epsilon_high; null: epsilon."""
+
+
+class GpgLoss(PolicyLoss):
+    """Group policy gradient (GPG, arXiv:2504.02546): advantage times log-probability, neither ratio nor clip."""
+
+    name: Literal["gpg"] = "gpg"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    """How tokens are weighed, as in losses of ratios."""
+
+
+class ClipCovLoss(RatioLoss):
+    """Clip-Cov (arXiv:2505.22617): a few tokens whose log-probability and advantage covary most lose their gradient, at random
+    among those within bounds, so that entropy does not collapse."""
+
+    name: Literal["clip_cov"] = "clip_cov"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
+    epsilon: NotNegative = 0.2
+    """Lower clip of the ratio."""
+    epsilon_high: NotNegative | None = None
+    """Upper clip; null: epsilon."""
+    clip_cov_ratio: Share = 0.0002
+    """Share of the tokens of an optimiser step that lose their gradient, one at least."""
+    clip_cov_lb: float = 1.0
+    """Lowest covariance of those."""
+    clip_cov_ub: float = 5.0
+    """Highest one."""
+
+
+class KlCovLoss(RatioLoss):
+    """KL-Cov (arXiv:2505.22617): ratio times advantage without a clip; the tokens that covary most pay for leaving the policy
+    that sampled."""
+
+    name: Literal["kl_cov"] = "kl_cov"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "bnpo"
+    kl_cov_ratio: Share = 0.0002
+    """Share of the tokens of an optimiser step that pay, one at least."""
+    ppo_kl_coef: NotNegative = 1.0
+    """What |log ratio| costs them."""
+
+
+class DiscoLoss(PolicyLoss):
+    """Discriminative constrained optimisation (DisCO, arXiv:2505.12366): scores of right completions above those of wrong ones,
+    held near the policy that sampled by a squared hinge on the KL divergence. It reads which completions are right from the
+    rewards (above 0 or not), and of the advantages only whether a group has both kinds."""
+
+    name: Literal["disco"] = "disco"
+    loss_type: Literal["grpo"] = "grpo"
+    """Mean over the tokens of a row."""
+    score: Literal["logL", "Lratio"] = "logL"
+    """Mean log-probability of the tokens, or mean ratio to the policy that sampled."""
+    tau: Positive | None = None
+    """Temperature over wrong completions, of which likely ones weigh more; null: 10 for logL and 1 for Lratio, as released."""
+    basic: bool = False
+    """DisCO-b: all wrong completions weigh alike."""
+    delta: NotNegative = 1e-4
+    """KL divergence from the policy that sampled, mean per token in nats, that is free."""
+    disco_beta: NotNegative = 1000.0
+    """Weight of what lies above, squared and halved."""
+
+
+class HapoTokenLoss(RatioLoss):
+    """Heterogeneous adaptive policy optimisation (HAPO): clip bounds and advantages of a token by its entropy. h in [-1, 1] is
+    log entropy less its `entropy_pivot` quantile over the tokens of an optimiser step, over the largest such value on its side of
+    0. (The release multiplies the lower side by a negative number, so that h is never below 0 there; here it is.) Its adaptive
+    temperature is a decoding; its token-level group average is not here."""
+
+    name: Literal["hapo_token"] = "hapo_token"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    epsilon: NotNegative = 0.2
+    """Lower clip at h >= 0; widened by 1 - h below."""
+    epsilon_high: NotNegative = 0.2
+    """Upper clip at h <= 0; widened by 1 + h above."""
+    entropy_pivot: Share = 0.8
+    """Quantile at which h is 0."""
+
+
+class DistilLoss(RatioLoss):
+    """What the policy would say had it read the feedback, learnt at the states that it visits without (DistIL, arXiv:2606.05152):
+    at each token of a completion a divergence of the policy from its teacher, which is the policy itself, without a gradient,
+    behind the context that the planner `feedback` made. Rewards matter to `mix_rlvr` alone. Costs a forward pass of the teacher
+    for each pass over a batch."""
+
+    name: Literal["distil"] = "distil"
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
+    divergence: Literal["fwd_ce", "rev_kl", "js"] = "fwd_ce"
+    """Over the whole vocabulary. fwd_ce: cross-entropy of the policy under the teacher, as published; rev_kl: KL of the policy
+    from the teacher; js: Jensen-Shannon, at most ln 2."""
+    mix_rlvr: NotNegative = 0.0
+    """Weight of the clipped policy-gradient loss beside it; 0: it is not there."""
+    epsilon: NotNegative = 0.2
+    """Lower clip of that one's ratio."""
+    epsilon_high: NotNegative | None = None
+    """Upper clip; null: epsilon."""
+    first_turn_beta: Literal[0] = 0
+    """Episodes have one turn here."""
+
+
+class DirectAdvantageLoss(PolicyLoss):
+    """The log ratio of each reasoning step to the reference is regressed on what the step gains (Direct Advantage Policy
+    Optimization, arXiv:2412.18279; the form is inferred): (direct_beta (log pi - log pi_ref) - A)^2, log-probabilities summed
+    over the step. Needs the advantage `segments`. Steps that gain nothing are held to the reference, as long as others of the
+    optimiser step gain something."""
+
+    name: Literal["direct_advantage"] = "direct_advantage"
+    loss_type: Literal["luspo"] = "luspo"
+    """Mean over rows of the sum over each one's steps, so that all steps count alike."""
+    direct_beta: Positive = 0.1
+    """What a nat of the log ratio stands for in reward. (The published value was not found.)"""
+    first_turn_beta: Literal[0] = 0
+    """Episodes have one turn here."""
+
+    def refers(self) -> bool:
+        """Whether it needs a reference model."""
+        return True
+
+
+Loss = Annotated[
+    ClippedLoss
+    | SapoLoss
+    | VespoLoss
+    | GeoMeanLoss
+    | GpgLoss
+    | ClipCovLoss
+    | KlCovLoss
+    | DiscoLoss
+    | HapoTokenLoss
+    | DistilLoss
+    | DirectAdvantageLoss,
+    Field(discriminator="name"),
+]

@@ -1,0 +1,271 @@
+"""Specs of planners: how many completions each prompt gets, from which text, and how they continue."""
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from interplay.core.model import Count, Model, Natural, NotNegative, Share
+
+
+class Planner(Model):
+    """What every planner has."""
+
+    num_generations: Count = 8
+    """Group size; 2 at least where advantages compare completions of a group."""
+
+
+class FixedPlanner(Planner):
+    """The same number of completions for every prompt."""
+
+    name: Literal["fixed"] = "fixed"
+
+
+class Hint(Model):
+    """The first steps of the gold solution."""
+
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of the gold solution's steps, rounded down, one at least."""
+    separator: str = Field(default=",", min_length=1)
+    """What stands between steps."""
+    template: str = "{hint}{prompt}"
+    """The text that is sampled from."""
+
+    @field_validator("template")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if value.count("{hint}") != 1 or value.count("{prompt}") != 1:
+            raise ValueError("must hold {hint} and {prompt} once each")
+        return value
+
+
+class GuidePlanner(Planner):
+    """Groups in which all failed are sampled again with a hint in the context; the policy learns them as if the hint were absent,
+    with the ratio to what sampled them (Guide, arXiv:2506.13923; which of the rows make the group is inferred)."""
+
+    name: Literal["guide"] = "guide"
+    guided: Count = 8
+    """Completions with the hint."""
+    mode: Literal["replace", "append"] = "replace"
+    """replace: the group is the guided completions alone; append: the failed ones stay in it."""
+    hint: Hint = Hint()
+
+
+class PrefixPlanner(Planner):
+    """Part of each group starts from the first steps of the gold solution, which are judged with what follows and not learnt
+    (partial trajectories). The share that does falls in a line to 0 over the run."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["prefix"] = "prefix"
+    started: Share = 0.5
+    """Share of a group, at the first step, that starts from a prefix."""
+    hint: Hint = Hint(template="{prompt}{hint}")
+
+
+class Shots(Model):
+    """Solved problems of the same set, in front of a prompt."""
+
+    between: str = ""
+    """What stands behind each."""
+
+
+class IcpoPlanner(Planner):
+    """Part of each group is sampled with solved problems in the context, and learnt as if they were absent (in-context steered
+    policy optimisation, ICPO): those below a reward are dropped, right ones have a bonus that falls to 0 over the run."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["icpo"] = "icpo"
+    steered: Count = 2
+    """Completions of a group that are; less than num_generations."""
+    shots: Count = 2
+    """Solved problems."""
+    floor: NotNegative = 1.0
+    """Reward below which a steered completion is dropped (expert region reject sampling)."""
+    bonus: NotNegative = 0.1
+    """Bonus of right ones at the first step. (The published value was not found.)"""
+    examples: Shots = Shots()
+
+    @model_validator(mode="after")
+    def _some_plain(self) -> "IcpoPlanner":
+        if self.steered >= self.num_generations:
+            raise ValueError(f"steered = {self.steered}: must be less than num_generations, {self.num_generations}")
+        return self
+
+
+class AnnealedShotsPlanner(Planner):
+    """Solved problems in the context at first, and none at the end; what is sampled from is what is learnt (in-context
+    reinforcement learning, arXiv:2603.08068; SKILL0)."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["annealed_shots"] = "annealed_shots"
+    schedule: Annotated[list[Natural], Field(min_length=1)] = [3, 2, 0]
+    """Solved problems in each of as many phases of one length; 3, 2, 1, 0 was worse, as published."""
+    examples: Shots = Shots()
+
+
+class ReflectionPlanner(Planner):
+    """Prompts that mostly failed also enter with one of their own wrong completions in the context (R3, arXiv:2601.19620):
+    groups of their own, that learn what they were sampled from."""
+
+    name: Literal["reflection"] = "reflection"
+    threshold: Share = 0.5
+    """Mean reward so far below which a prompt does. (The published value was not found.)"""
+    template: str = "{prompt}{completion}{prompt}"
+    """The text of such a group."""
+
+    @field_validator("template")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if "{completion}" not in value or "{prompt}" not in value:
+            raise ValueError("must hold {prompt} and {completion}")
+        return value
+
+
+class CritiquePlanner(Planner):
+    """Where a group holds a wrong completion, more are sampled with it in the context and what the verifier says; those that are
+    right join the group, learnt as if the critique were absent (Critique-GRPO, arXiv:2506.03106; which of several wrong ones
+    is shown, and that failed refinements are dropped, is inferred)."""
+
+    name: Literal["critique"] = "critique"
+    refined: Count = 2
+    """Completions behind the critique."""
+    template: str = "{prompt}{completion}{prompt}"
+    """The text that is sampled from. That a completion stands before the prompt again says that it is wrong; {answer}, the gold
+    answer, says more, as the paper's indicative critiques do."""
+
+    @field_validator("template")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if "{completion}" not in value or "{prompt}" not in value:
+            raise ValueError("must hold {prompt} and {completion}")
+        return value
+
+
+class FeedbackPlanner(Planner):
+    """The same number of completions for every prompt, from its own text; once they are judged, what is known of each stands in a
+    context that the loss `distil` has its teacher read (DistIL, arXiv:2606.05152)."""
+
+    name: Literal["feedback"] = "feedback"
+    feedback: Literal["gold", "step"] = "gold"
+    """gold: the gold solution, of every completion; step: of a completion that is not strictly right what it says up to its first
+    wrong step, and the right step in place of that, or the gold solution where the family knows of no such step (all but op_dag
+    forward), and nothing of a right one, from which nothing is then distilled."""
+    template: str = "{feedback}{prompt}"
+    """The text that the teacher reads before the completion."""
+
+    @field_validator("template")
+    @classmethod
+    def _whole(cls, value: str) -> str:
+        if value.count("{feedback}") != 1 or value.count("{prompt}") != 1:
+            raise ValueError("must hold {feedback} and {prompt} once each")
+        return value
+
+
+class AllocationPlanner(Planner):
+    """A budget of completions that goes to the prompts of which it tells most (XRPO, arXiv:2510.06672; the priority is inferred
+    from its reviews): all get some, then rounds add to those with the highest expected drop of the width of their t-interval,
+    plus an exploration bonus."""
+
+    name: Literal["xrpo"] = "xrpo"
+    first: Count = 4
+    """Completions that every prompt gets; the budget is num_generations times the prompts."""
+    rounds: Count = 2
+    """Rounds that share what is left."""
+    exploration: NotNegative = 0.1
+    """Weight of sqrt(ln T / n), T all completions so far. (The published value was not found.)"""
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """Of the interval."""
+
+    @model_validator(mode="after")
+    def _something_left(self) -> "AllocationPlanner":
+        if not 2 <= self.first <= self.num_generations:
+            raise ValueError(f"first = {self.first}: must lie in 2..num_generations, {self.num_generations}")
+        return self
+
+
+class TreePlanner(Planner):
+    """Completions as a tree of segments: each segment that does not end is continued several times, what it is worth is the mean
+    over its continuations, and it is compared with its siblings (SPO-tree, arXiv:2505.23564)."""
+
+    name: Literal["tree"] = "tree"
+    branches: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = [6, 6, 6]
+    """Continuations at each level; those of the last run to the end. num_generations must be their product."""
+    segment: Count = 30
+    """Tokens of a segment."""
+    num_generations: Count = 216
+
+    @model_validator(mode="after")
+    def _whole(self) -> "TreePlanner":
+        if self.num_generations != math.prod(self.branches):
+            must = f"the product of branches, {math.prod(self.branches)}"
+            raise ValueError(f"num_generations = {self.num_generations}: must be {must}")
+        return self
+
+
+class WindowPlanner(Planner):
+    """One completion a prompt, a window of tokens at a time: what has not ended is gone on with in the next step and learnt as
+    far as it is written, in place of a fresh prompt (T-PPO, arXiv:2506.15050; from its abstract and reviews)."""
+
+    name: Literal["windows"] = "windows"
+    window: Count = 64
+    """Tokens that a step adds to a completion at most."""
+    num_generations: Literal[1] = 1
+
+
+class ExitPlanner(Planner):
+    """An autocurriculum over histories of own attempts that training met (ExIt, arXiv:2509.04575): a group starts from one of
+    them with some probability, else from the bare prompt, and learns one step of improvement. How much a history teaches is told
+    by the variance of what its group earns; one that was not started from yet has that of the group which left it. (The buffer's
+    bounds and chances are inferred; steps of divergence and the bonus of diversity are not here.)"""
+
+    name: Literal["exit"] = "exit"
+    resample: Share = 0.5
+    """Probability with which a group starts from a history. (The published value was not found.)"""
+    buffer: Count = 512
+    """Most histories; those of the least chance go first. (The published value was not found.)"""
+    depth: Count = 4
+    """Most attempts of a history, which bounds its length. Evaluations may go on for longer: `episode: {name: retry, max_turns:
+    ...}` with the same feedback reads the very same text."""
+    priority: Literal["variance", "uniform"] = "variance"
+    """What the chance of a history is in proportion to: the variance of its group's rewards, or nothing."""
+    feedback: str = Field(default="Try again.\n", min_length=1)
+    """What stands behind each attempt, as in the episode retry; in characters that the tokenizer has."""
+    always: bool = False
+    """Whether right attempts are gone on from, too, as in the episode retry. Truncated ones never are."""
+
+
+class ShownAttemptPlanner(Planner):
+    """Completions that improve on an own attempt, which was sampled from the bare prompt in the same step and stands in the
+    context (PIT, arXiv:2310.00898). The attempts themselves are not learnt. `num_generations` counts both; the others are spread
+    evenly over the attempts, and those of a prompt make one group."""
+
+    name: Literal["shown_attempt"] = "shown_attempt"
+    references: Count = 4
+    """Attempts that are shown, of num_generations, which is a multiple of it."""
+    feedback: str = Field(default="Try again.\n", min_length=1)
+    """What stands behind the attempt, as in the episode retry; in characters that the tokenizer has."""
+
+    @model_validator(mode="after")
+    def _spread(self) -> "ShownAttemptPlanner":
+        if self.num_generations % self.references or self.num_generations - self.references < 2:
+            must = f"must divide num_generations, {self.num_generations}, and leave two completions at least"
+            raise ValueError(f"references = {self.references}: {must}")
+        return self
+
+
+AnyPlanner = Annotated[
+    FixedPlanner
+    | GuidePlanner
+    | PrefixPlanner
+    | IcpoPlanner
+    | AnnealedShotsPlanner
+    | ReflectionPlanner
+    | CritiquePlanner
+    | FeedbackPlanner
+    | AllocationPlanner
+    | TreePlanner
+    | WindowPlanner
+    | ExitPlanner
+    | ShownAttemptPlanner,
+    Field(discriminator="name"),
+]

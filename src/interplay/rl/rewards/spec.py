@@ -1,0 +1,230 @@
+"""Specs of rewards and of shaping terms."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share
+from interplay.core.references import Custom
+from interplay.tasks.spec import Verify
+
+# Members of the reward seam.
+
+
+class OutcomeReward(Model):
+    """1 when the answer is right, else 0."""
+
+    name: Literal["outcome"] = "outcome"
+
+
+class FormatReward(Model):
+    """(1 - weight) outcome + weight form: 1 for a right answer in the right form, 1 - weight for one in another, weight for a
+    wrong one in the right form (SSRL, arXiv:2508.10874; this way of adding both up is inferred). The form is right where the
+    family's judge could read the completion: its error is none of truncated, parse, format, unboxed and dumped."""
+
+    name: Literal["format"] = "format"
+    weight: Share = 0.2
+    """Of the form. (The published value was not found.)"""
+
+
+class ProcessReward(Model):
+    """Rewards that read the steps (arXiv:2512.07783, section 6; its released code where named)."""
+
+    name: Literal["process"] = "process"
+    form: Literal["strict", "blend", "blend_released", "dense"] = "strict"
+    """strict: 1 when every step and the answer are right; blend: alpha * outcome + (1 - alpha) * step accuracy, as published;
+    blend_released: the released code, a node may be charged twice, extras cost, and a wrong answer gives 0; dense: released step
+    score without that answer gate."""
+    alpha: Share = 0.2
+    """Weight of the outcome in the blends."""
+    verify: Verify = Verify()
+
+
+class SubproblemsReward(Model):
+    """One reward per subproblem of rows that the `subproblems` step made; other rows count as one block (SCRL,
+    arXiv:2605.22074)."""
+
+    name: Literal["subproblems"] = "subproblems"
+    prefix_correction: bool = True
+    """Whether a block earns its reward only where all blocks before it are right, too."""
+
+
+class StepsReward(Model):
+    """One reward per step of op_dag's forward problems: 1 up to the first wrong step, 0 from there on; behind them the answer, 1
+    if right. Other rows count as one step. The program stands where the paper has a trained judge of steps (process supervision,
+    arXiv:2402.03300, section 4.1.3)."""
+
+    name: Literal["steps"] = "steps"
+
+
+class TextReward(Model):
+    """How near the answer is to one of the acceptable ones, in words (LoongRL, arXiv:2510.19363)."""
+
+    name: Literal["text"] = "text"
+    form: Literal["exact", "f1", "substring", "f1_published", "substring_published"] = "substring"
+    """exact: equal once normalised as SQuAD does; f1: of their words; substring: one of them stands in the other as whole words,
+    but yes, no and answers under three characters only count as themselves, and an answer needs half of the gold's words. These
+    pay nothing for an empty answer, for more than four boxes, and (f1, substring) for more words than `extra_words` allows; the
+    published forms lack all guards, so that substring_published pays `no` for `unknown`, and an empty box."""
+    extra_words: Natural = 2
+    """Words that an answer may have beside the gold. Any list of four options has at least three."""
+
+
+class CitationReward(Model):
+    """r_ans + eta F_beta + (1 - eta) r_ans F_beta over the chunks that a completion names (LongRLVR, arXiv:2603.02146), for rows
+    that the `citation` step made; missing or repeated tags earn 0."""
+
+    name: Literal["citation"] = "citation"
+    eta: Share = 0.1
+    """What citations are worth without the right answer: 1 decouples them from it, 0 pays them only with it."""
+    beta: Positive = 2.0
+    """How much more recall weighs than precision."""
+
+
+class PayoffReward(Model):
+    """What a game pays, in [-1, 1]: 2 s - 1, s the score of its verdict; so the seats' rewards add up to 0."""
+
+    name: Literal["payoff"] = "payoff"
+
+
+Reward = Annotated[
+    OutcomeReward
+    | FormatReward
+    | PayoffReward
+    | ProcessReward
+    | SubproblemsReward
+    | StepsReward
+    | TextReward
+    | CitationReward
+    | Custom,
+    Field(discriminator="name"),
+]
+
+OF_SPANS = ("subproblems", "steps")
+"""Rewards that judge parts of a completion by themselves."""
+
+
+# Members of the shaping seam: what is added to the rewards of a step's completions before they are compared. The sampler and
+# the records of what passed see the rewards as they were.
+
+
+class OverlongShaping(Model):
+    """A penalty that grows over the last tokens before the length limit (DAPO, arXiv:2503.14476, eq. 13)."""
+
+    name: Literal["overlong"] = "overlong"
+    cache: Count = 32
+    """Tokens before the limit over which the penalty goes from 0 to 1."""
+    weight: NotNegative = 1.0
+    """What the full penalty takes."""
+
+
+class RepetitionShaping(Model):
+    """A penalty for completions that end in a loop (CAMPO, arXiv:2507.14683)."""
+
+    name: Literal["repetition"] = "repetition"
+    mode: Literal["share", "truncated"] = "share"
+    """share: `weight` times the share of the completion from the start of the loop, for every completion, as the text says;
+    truncated: `weight` for those that the length limit cut while they looped, as the released code does."""
+    weight: NotNegative = 0.1
+    """Released: 0.1."""
+
+
+class HistoryLengthShaping(Model):
+    """A length term beside the reward, relative to the shortest right completion of the prompt so far (HAPO, history aware,
+    arXiv:2505.11225). It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
+
+    name: Literal["hapo_length"] = "hapo_length"
+    weight: Share = 1.0
+    """w; at most 1, so that a right answer is worth more than a wrong one."""
+
+
+class KimiLengthShaping(Model):
+    """A length term relative to the shortest and longest completion of the group: 0.5 - (l - min) / (max - min) for right ones,
+    at most 0 for wrong ones (Kimi k1.5, arXiv:2501.12599, section 2.3.3)."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["kimi_length"] = "kimi_length"
+    weight: NotNegative = 1.0
+    """What the term is worth."""
+    warmup: Share = 0.0
+    """Share of the run's steps before it counts: the report starts without it."""
+
+
+class ContrastShaping(Model):
+    """A bonus for completions that use an auxiliary device where their group shows that it helps, and a malus where it hurts
+    (GCPO, arXiv:2506.07160): group-contrastive masking."""
+
+    name: Literal["gcpo"] = "gcpo"
+    marker: str = Field(min_length=1)
+    """Text that a completion holds where it uses the device, such as `<plan>`."""
+    bonus: NotNegative = 0.1
+    """Size of bonus and malus."""
+    margin: NotNegative = 0.0
+    """Difference of mean rewards with and without below which there is neither."""
+    length: float = 0.0
+    """Added per share of the length limit that is used: the paper rewards length."""
+
+
+class TurnsShaping(Model):
+    """A price for every unit of thinking beyond the first (MinD, arXiv:2505.19788): right completions lose `weight` for each
+    further marker."""
+
+    name: Literal["units"] = "units"
+    marker: str = Field(min_length=1)
+    """Text that every unit holds once, such as the mark of its answer."""
+    weight: NotNegative = 0.05
+    """(The published coefficient was not found.)"""
+
+
+class RankShaping(Model):
+    """Rewards by rank for truncated completions of a group in which all failed: those that are uncertain throughout and at their
+    peaks rank first (R3's structural entropy, arXiv:2601.19620). Costs a forward pass where such groups are."""
+
+    name: Literal["entropy_rank"] = "entropy_rank"
+    peak: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of the tokens, those of highest entropy, that make the peak. (The published value was not found.)"""
+    most: Positive = 0.1
+    """Reward of the first. (The published value was not found.)"""
+
+
+class GapShaping(Model):
+    """The reward is what a completion is worth beyond the own attempt that its prompt shows, r(y) - r(y_ref) (PIT,
+    arXiv:2310.00898). Needs a planner that shows one."""
+
+    name: Literal["gap"] = "gap"
+
+
+class AttemptsShaping(Model):
+    """Later answers are worth less, and answers given again cost (UFO, arXiv:2507.14295): with n turns, of which the last earns
+    r, r gamma^(n - 1) - repeats (1 - different answers / n)."""
+
+    name: Literal["attempts"] = "attempts"
+    gamma: Share = 0.5
+    """Released: 0.5."""
+    repeats: NotNegative = 0.5
+    """Of answers that are compared in lower case and without blanks."""
+
+
+class ImprovementShaping(Model):
+    """A bonus for the second of two answers over the first (SCoRe, arXiv:2409.12917): r2 + alpha (r2 - r1)."""
+
+    name: Literal["improvement"] = "improvement"
+    alpha: NotNegative = 10.0
+    """What improving is worth."""
+    first: Share = 1.0
+    """What the first answer's own reward is multiplied by; 0 in the first stage, which pays the second answer alone."""
+
+
+Shaping = Annotated[
+    AttemptsShaping
+    | ImprovementShaping
+    | GapShaping
+    | OverlongShaping
+    | RepetitionShaping
+    | HistoryLengthShaping
+    | KimiLengthShaping
+    | ContrastShaping
+    | TurnsShaping
+    | RankShaping,
+    Field(discriminator="name"),
+]

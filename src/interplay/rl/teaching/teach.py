@@ -1,0 +1,318 @@
+"""The `teach` stage (SOAR, arXiv:2601.18778): proposals, a student per dataset, the teacher's reward, promotion."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from interplay.core.execution import Run
+from interplay.core.metrics import Metrics, Progress, read, telemetry
+from interplay.core.stop import save_points
+from interplay.data import pool as pools
+from interplay.data import sets
+from interplay.data import tokenizer as text
+from interplay.data.pool import Pool
+from interplay.model import folder
+from interplay.model.device import placed
+from interplay.optim import checkpoint, optimizer
+from interplay.rl.advantages.group import left_out, over_tokens
+from interplay.rl.batch import Batch
+from interplay.rl.teaching import proposals, records
+from interplay.rl.teaching.proposals import Proposal
+from interplay.rl.teaching.records import Spent
+from interplay.rl.teaching.spec import TeachSpec
+from interplay.rl.teaching.student import Lines, School, Weights, ask, become, probe, trained, weights
+from interplay.rl.update import Learner, update
+from interplay.rollout.engine import Engine, closing, engine
+from interplay.tasks.verdict import Row
+
+# What datasets are worth to the teacher, what each proposal is credited with, and which student goes on.
+
+
+def grounded(before: int, after: Sequence[int], asked: int) -> Tensor:
+    """(g,) float64: the pass rate of each dataset's student less that of the one that all started from, over `asked` completions
+    of hard problems; `before` and `after` count passes."""
+    return (torch.tensor(after, dtype=torch.float64) - before) / asked
+
+
+def intrinsic(rates: Sequence[float], dataset: Sequence[int], datasets: int) -> Tensor:
+    """(g,) float64: the mean of p (1 - p) over the valid proposals of each dataset, 0 where there is none; `rates` are their p,
+    `dataset` says whose each is."""
+    p, member = torch.tensor(rates, dtype=torch.float64), torch.tensor(dataset, dtype=torch.int64)
+    empty = torch.zeros(datasets, dtype=torch.float64)
+    sums = empty.index_add(0, member, p * (1 - p))
+    return sums / empty.index_add(0, member, torch.ones_like(p)).clamp(min=1)
+
+
+def credited(rewards: Tensor, invalid: Tensor, penalty: float) -> Tensor:
+    """(g * n,) float64: the advantage of each proposal, dataset by dataset. Of `rewards` (g,): the dataset's less the mean of the
+    other datasets' (RLOO, arXiv:2402.14740, eq. 7), shared by all of its proposals; and of the `penalty` for being `invalid`
+    (g * n,) bool: its own less the mean of the other proposals'."""
+    shared = _compared(rewards).repeat_interleave(len(invalid) // len(rewards))
+    return shared + _compared(-penalty * invalid.double())
+
+
+def promoted(rewards: Tensor, trained: Sequence[bool], threshold: float) -> int | None:
+    """The dataset whose student goes on: the best of those that a student was trained on, the first of equals, if its reward is
+    `threshold` at least; None: the student stays as it was."""
+    able = [k for k, was in enumerate(trained) if was]
+    best = max(able, key=lambda k: (float(rewards[k]), -k), default=None)
+    return best if best is not None and float(rewards[best]) >= threshold else None
+
+
+def _compared(values: Tensor) -> Tensor:
+    """Each value less the mean of the others."""
+    return left_out(values, torch.zeros(len(values), dtype=torch.int64), torch.ones(len(values), dtype=torch.bool))
+
+
+# The loop of teaching (SOAR, arXiv:2601.18778): proposals, a student for each dataset, the teacher's reward, its update, and
+# the promotion of the best student.
+#
+# All randomness is keyed by the outer step, so that it is a function of the teacher, its optimiser and the student before it,
+# which are what a resume restores.
+
+
+STUDENT = "student."
+"""Names of the tensors of the student that goes on begin with it where they are saved."""
+
+
+class Teacher(NamedTuple):
+    """Who proposes."""
+
+    learner: Learner
+    engine: Engine
+    end: int
+    """The token that ends a proposal."""
+
+
+class Course(NamedTuple):
+    """What the steps of a run share."""
+
+    school: School
+    teacher: Teacher | None
+    """None: datasets are drawn from `instances`."""
+    hard: Pool
+    instances: list[Row]
+    known: Weights
+    """Of the student that the next students start from; a promotion puts others in their place."""
+
+
+class Offered(NamedTuple):
+    """What the datasets of an outer step are made of, dataset by dataset."""
+
+    proposals: list[Proposal]
+    """g * n."""
+    batch: Batch | None
+    """As the teacher wrote them."""
+
+    def dataset(self, k: int, spec: TeachSpec) -> list[Row]:
+        """The valid problems of dataset k."""
+        own = self.proposals[k * spec.problems_per_dataset : (k + 1) * spec.problems_per_dataset]
+        return [one.row for one in own if one.row]
+
+
+class Paid(NamedTuple):
+    """What came of the datasets."""
+
+    rewards: torch.Tensor
+    """(g,) float64."""
+    metrics: dict[str, float]
+
+
+class Graduate(NamedTuple):
+    """A student that was trained on a dataset."""
+
+    passes: int
+    """On the hard problems."""
+    weights: Weights
+    lines: Lines
+
+
+def run(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+    """Teach and write the student's `model/`, `checkpoints/<step>/model/`, `metrics.jsonl` and `proposals.parquet`; goes on from
+    `out/resume` where there is one. Roles: see TeachSpec.
+
+    Raises UserError where the tokenizer cannot end a proposal, PermanentError at the first loss that is not finite."""
+    course = assembled(spec, inputs, how)
+    with closing(course.school.engine, *([course.teacher.engine] if course.teacher else [])):
+        done = restored(course, out)
+        teach(course, out, how, done)
+    become(course.school.student, course.known)
+    folder.save(course.school.student, out / "model", course.school.files)
+    records.finish(out, spec)
+    return records.summary(read(out))
+
+
+def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
+    """All that a run has before its first step."""
+    torch.set_num_threads(how.threads)
+    torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
+    dtype, init = getattr(torch, spec.dtype), inputs["init"]
+    student = placed(folder.load(init / "model"), how)
+    reference = placed(folder.load(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
+    tokenizer = text.load(init)
+    school = School(
+        spec=spec,
+        student=student,
+        reference=reference,
+        engine=engine(spec.engine, student, how, dtype, init / "model"),
+        tokenizer=tokenizer,
+        special=text.special(init),
+        files=text.tokenizer_folder(init),
+        micro_batch_tokens=how.micro_batch_tokens,
+    )
+    hard = pools.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
+    pools.check_prompts(hard, tokenizer, spec.max_prompt_length)
+    teacher, instances = None, []
+    if spec.proposer == "teacher":
+        model = placed(folder.load(init / "model"), how)
+        own = spec.model_copy(
+            update={
+                "optimizer": spec.teacher_optimizer,
+                "temperature": spec.teacher_temperature,
+                "max_completion_length": spec.max_proposal_length,
+                "minibatches": 1,
+            }
+        )
+        optimizers = optimizer.build(spec.teacher_optimizer, model.named_parameters())
+        learner = Learner(own, model, reference, optimizers, how.micro_batch_tokens)
+        teacher = Teacher(
+            learner, engine(spec.engine, model, how, dtype, init / "model"), proposals.end_token(tokenizer, spec.task)
+        )
+    else:
+        instances = sets.rows(inputs["instances"], 0)
+    return Course(school, teacher, hard, instances, weights(student))
+
+
+def restored(course: Course, out: Path) -> int:
+    """Put teacher and student into the state that was saved last; returns the steps behind it, 0 where none was."""
+    saved = checkpoint.load(out / "resume" / "state")
+    if saved is None:
+        return 0
+    done, tensors, _ = saved
+    course.known.update(checkpoint.with_prefix(tensors, STUDENT))
+    if course.teacher:
+        learner = course.teacher.learner
+        checkpoint.restore_training(tensors, learner.policy, learner.optimizers)
+    return done
+
+
+def save(course: Course, resume: Path, step: int) -> None:
+    """Make the state after `step` the one to go on from."""
+    tensors = {STUDENT + name: known for name, known in course.known.items()}
+    if course.teacher:
+        learner = course.teacher.learner
+        tensors |= checkpoint.training_tensors(learner.policy, learner.optimizers)
+    checkpoint.save(resume / "state", step, tensors, {})
+
+
+def teach(course: Course, out: Path, how: Run, done: int) -> None:
+    """Outer steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
+    school, spec = course.school, course.school.spec
+    metrics, progress, clock = Metrics(out, done), Progress(spec.steps, "steps", done), time.monotonic()
+    with save_points(how.save_minutes) as saves:
+        for step in range(done + 1, spec.steps + 1):
+            values = one_step(course, out, step)
+            metrics.write(step, **values)
+            if step in spec.checkpoints:
+                become(school.student, course.known)
+                folder.save(school.student, out / "checkpoints" / str(step) / "model", school.files)
+            progress.update(step, reward=values["reward"], valid=values["valid"], probe=values["probe_before"])
+            if step < spec.steps and saves.due():
+                metrics.sync()
+                save(course, out / "resume", step)
+                saves.made(f"step {step} of {spec.steps}")
+    if spec.steps > done:
+        telemetry(out, seconds_per_step=(time.monotonic() - clock) / (spec.steps - done))
+
+
+def one_step(course: Course, out: Path, step: int) -> dict[str, float]:
+    """Propose, train students, pay the teacher and promote; returns the step's metrics."""
+    spec = course.school.spec
+    factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
+    offered = offer(course, step)
+    paid = valued(course, offered, step, factor)
+    invalid = torch.tensor([one.row is None for one in offered.proposals])
+    advantage = credited(paid.rewards, invalid, spec.invalid_penalty)
+    shared = paid.rewards.repeat_interleave(spec.problems_per_dataset) - spec.invalid_penalty * invalid.double()
+    records.write_step(out, step, spec, offered.proposals, shared, advantage)
+    learnt = update_teacher(course.teacher, offered.batch, shared, advantage, step, factor)
+    return {**proposals.proposal_shares(offered.proposals, spec.task), **paid.metrics, **learnt, "lr_factor": factor}
+
+
+def offer(course: Course, step: int) -> Offered:
+    """The proposals of a step, or problems in place of them."""
+    school, spec = course.school, course.school.spec
+    if course.teacher is None:
+        count = spec.datasets * spec.problems_per_dataset
+        return Offered(proposals.draw_problems(course.instances, count, spec.seed, "instances", step), None)
+    batch = proposals.write_proposals(spec, course.teacher.engine, school.special, course.teacher.end, step, school.tokenizer)
+    return Offered(proposals.read_proposals(batch.completions, spec.task), batch)
+
+
+def update_teacher(
+    teacher: Teacher | None, batch: Batch | None, rewards: torch.Tensor, advantage: torch.Tensor, step: int, factor: float
+) -> dict[str, float]:
+    """Update the teacher with what its proposals earned, `rewards` and `advantage` (g * n,); returns what RL logs of an update,
+    each with `teacher/` before its name, and nothing where there is no teacher."""
+    if teacher is None or batch is None:
+        return {}
+    learner = teacher.learner
+    optimizer.set_lr(learner.optimizers, factor)
+    told = records.of_batch(batch)
+    earned = replace(batch, rewards=rewards)
+    values = update(learner, earned, over_tokens(advantage, earned), step)
+    return {f"teacher/{name}": value for name, value in {**told, **values}.items()}
+
+
+def valued(course: Course, offered: Offered, step: int, factor: float) -> Paid:
+    """What each dataset is worth; where its student is promoted, that one's weights are in `course.known` then."""
+    school, spec = course.school, course.school.spec
+    hard, spent = probe(spec, course.hard, step), Spent()
+    datasets = [offered.dataset(k, spec) for k in range(spec.datasets)]
+    become(school.student, course.known)
+    before = examine_student(school, hard, step, spent)
+    learnt = learnable(school, datasets, step, spent) if spec.teacher_reward == "intrinsic" else None
+    chosen = range(spec.datasets) if learnt is None else [int(learnt.argmax())]
+    found = {k: graduate(course, datasets[k], hard, step, factor, spent) for k in chosen if datasets[k]}
+    after = [found[k].passes if k in found else before for k in chosen]
+    asked = len(hard) * spec.probe_samples
+    rewards = grounded(before, after, asked) if learnt is None else learnt
+    best = promoted(rewards, [k in found for k in range(spec.datasets)], spec.promote_threshold)
+    if best is not None:
+        course.known.update(found[best].weights)
+    rates = {
+        "probe_before": before / asked,
+        "probe_after": sum(after) / len(after) / asked,
+        "probe_student": (before if best is None else found[best].passes) / asked,
+    }
+    lessons = [one.lines for one in found.values()]
+    return Paid(rewards, {**records.of_rewards(rewards, best), **rates, **spent.metrics(lessons)})
+
+
+def examine_student(school: School, hard: list[Row], step: int, spent: Spent) -> int:
+    """Passes of the student at hand over its completions of the hard problems; the noise is the step's."""
+    found = ask(school, hard, school.spec.probe_samples, "probe", step)
+    spent.asked(found, len(hard) * school.spec.probe_samples)
+    return sum(found.passes)
+
+
+def graduate(course: Course, rows: list[Row], hard: list[Row], step: int, factor: float, spent: Spent) -> Graduate:
+    """Train a fork of the student on a dataset, and ask it the hard problems."""
+    become(course.school.student, course.known)
+    lines = trained(course.school, rows, step, factor)
+    spent.learnt(lines)
+    return Graduate(examine_student(course.school, hard, step, spent), weights(course.school.student), lines)
+
+
+def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent) -> torch.Tensor:
+    """(g,) float64: what the student at hand, before it is trained, tells of each dataset."""
+    rows, n = [row for own in datasets for row in own], school.spec.method.planner.num_generations
+    found = ask(school, rows, n, "learnable", step)
+    spent.asked(found, len(rows) * n)
+    member = [k for k, own in enumerate(datasets) for _ in own]
+    return intrinsic([passes / n for passes in found.passes], member, len(datasets))

@@ -1,0 +1,223 @@
+"""The study: the one file that a researcher edits; and the scale: models, budgets, band edges."""
+
+from collections import Counter
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from interplay.core.model import Count, Model, Natural, Share
+from interplay.core.partial import Written, checked, line, partial
+from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
+from interplay.data.steps.spec import Contamination
+from interplay.report.spec import Claim, Figure, Match, Table
+from interplay.study.stages import PLANNED, REFERENCES, ChangeKeys, KindKeys, Settings, StageKeys, stage
+from interplay.tasks.spec import FamilyKeys, TaskKeys
+
+
+class Nested(Model):
+    """An axis that exists only where another key has certain values."""
+
+    under: dict[str, list[Any]]
+    """`stage.key: [values]`: the axis is active where each of these keys has one of its values."""
+    values: list[Any]
+    """What the axis' own key takes there; elsewhere it stays as it is."""
+
+
+class BudgetSplit(Model):
+    """One budget, shared between a mid-training and an RL stage of the path (arXiv:2512.07783, section 5). The planner sets the
+    tokens of the one, (1 - rl_share) of the budget in whole batches, and the steps of the other, for which (5/3) N r L comes
+    nearest to the rest: N prompts in all, r = num_generations, L = max_prompt_length + max_completion_length. A stage
+    without a share leaves the path."""
+
+    tokens: Count | None = None
+    """The budget, as `match: {budget: tokens, accounting: paper}` counts it; null: an axis, `split.tokens`, gives it."""
+    rl_share: Share | None = None
+    """Share that RL is charged: 0 for mid-training alone, 1 for RL alone; null: an axis, `split.rl_share`, gives it."""
+    mid: str = "mid"
+    """Name of the midtrain (or sft) stage."""
+    rl: str = "rl"
+    """Name of the RL stage."""
+
+
+class Arm(Model):
+    """A path through the named stages, each starting from the one before it; with axes, one arm per combination of values,
+    named `arm[key=value,...]`. Such a name can stand wherever an arm is named: in controls, matches, claims and tables.
+
+    An arm differs from its control in its path, in what it sets, in what `differs` names, and in nothing else: that is checked.
+    Keys of axes are `stage.key`, `task.key` for the task of all the arm's data, or `split.tokens` and `split.rl_share`; they are
+    applied above `set`, but for keys of `set` that lead into the value of an axis."""
+
+    path: list[str]
+    """Stages in order; the first is a pretrain or a source. `stage@step` goes on from a checkpoint that the stage keeps."""
+    control: str | None = None
+    """The arm that this one is to be compared with. Where that arm has axes, give one of its combinations, or its plain name for
+    the one with the same values in brackets. A combination that is itself the control of its siblings has none."""
+    set: dict[str, Any] = {}
+    """`stage.key: value` or `task.key: value`; the value replaces what stands there and is never merged. A key that leads into
+    the value of another, such as `rl.method.sampler.unit` into that of `rl.method.sampler`, is applied after it, in whatever
+    order they are written."""
+    differs: list[str] = []
+    """Further keys in which the arm differs from its control, such as one that the control sets and this arm does not."""
+    grid: dict[str, list[Any]] = {}
+    """`stage.key: [values]`; every combination of the values of all keys."""
+    zip: dict[str, list[Any]] = {}
+    """`stage.key: [values]`; lists of equal length walked in step: the first values together, then the second ones."""
+    one_at_a_time: dict[str, list[Any]] = {}
+    """`stage.key: [values]`; the arm as it stands, and one arm for each other value of each key, whose control it is. Further
+    axes multiply all of them."""
+    nested: dict[str, Nested] = {}
+    """`stage.key: {under: {stage.key: [values]}, values: [values]}`; an axis that is active only under values of another key."""
+    exclude: list[dict[str, Any]] = []
+    """Combinations to leave out, each given by some of its keys and values; each must leave out something."""
+    split: BudgetSplit | None = None
+    """A budget that two stages of the path share; their `tokens` and `steps` are then worked out and are not set."""
+
+
+def _each_once(values: list[int]) -> list[int]:
+    if twice := [value for value, count in Counter(values).items() if count > 1]:
+        raise ValueError(f"{twice[0]} stands twice; each repetition has a seed of its own")
+    return values
+
+
+SeedValues = Annotated[list[Natural], Field(min_length=1), AfterValidator(_each_once)]
+
+
+class Seeds(Model):
+    """Repetitions. Stages not named in `vary` are made once, at the first value, and shared."""
+
+    values: SeedValues | None = None
+    """Seed values; the first is that of stages that do not vary. Null: the scale's."""
+    vary: list[str]
+    """Stages that are repeated at every seed (and with them all that follows)."""
+
+
+class Decontaminate(Contamination):
+    """A contamination step over each problem set that some stage is trained on."""
+
+    against: list[str] | None = None
+    """Problem sets to compare with; null: those of the evaluations."""
+
+
+class FitKeys(Settings):
+    """What a study says of its tokenizer, beside keys of its spec."""
+
+    data: list[str] = []
+    """Problem sets that `algorithm: bpe` learns from."""
+
+
+@cache
+def _tokenizer() -> type[Model]:
+    return partial(TokenizerSpec, "TokenizerKeys", PLANNED["tokenizer"], (FitKeys,))
+
+
+TokenizerKeys = Annotated[dict[str, Any], Written(_tokenizer)]
+
+
+class ScaleChange(Model):
+    """What a study changes of a scale: each key given here replaces the scale's of that name, one level down."""
+
+    model_config = ConfigDict(defer_build=True)
+    knobs: dict[str, float | int | str | bool] = {}
+    """Values of the study's knobs."""
+    task: TaskKeys = {}
+    """The task in place of the study's, whole, such as another family: the same question on another surface."""
+    tokenizer: TokenizerKeys = {}
+    """The tokenizer in place of the study's, whole."""
+    tasks: FamilyKeys = {}
+    """Name of a family -> keys of its task."""
+    bands: dict[str, Annotated[list[Count], Field(min_length=1)]] = {}
+    """Ops of bands."""
+    sizes: dict[Split, Count] = {}
+    """Problems per band of each split."""
+    per_op: dict[Split, Count] = {}
+    """Problems per op of each split, in place of `sizes`."""
+    seeds: SeedValues | None = None
+    """Seed values of studies that vary their seeds without listing values."""
+    kinds: KindKeys = {}
+    """Per kind: keys of its spec, and `run`."""
+    data: dict[str, SetChange] = {}
+    """Name of a problem set -> keys of it that differ at this scale, such as its file or the size of a context. Under a name that
+    the study has not, a whole set that exists at this scale alone."""
+    stages: dict[str, ChangeKeys] = {}
+    """Name of a stage -> keys of it that differ at this scale, such as the mix of its data; each replaces the stage's own."""
+
+
+class Study(Model):
+    """A question, the stages that may answer it, the arms that combine them, and what is shown and claimed."""
+
+    model_config = ConfigDict(defer_build=True)
+    question: str
+    """What is asked, in a sentence; heads the report."""
+    source: str = ""
+    """Paper and figure."""
+    task: TaskKeys = {}
+    """Keys of the task family; they stand above the scale's. A study whose problem sets all come from files needs none."""
+    knobs: dict[str, float | int | str | bool] = {}
+    """Name -> a value that other keys of the study take up as `${knobs.NAME}`; each scale may set its own."""
+    tokenizer: TokenizerKeys = {}
+    """Keys of the tokenizer that fresh models share; its tasks are those of the study and of its problem sets. With
+    `algorithm: bpe` also `data`, the names of the sets that it learns from: without it, all that are of split train."""
+    data: dict[str, DataSet]
+    """Name -> problem set."""
+    decontaminate: Decontaminate | None = None
+    """Check whatever stages are trained on for rows that are like those of the evaluations; {} takes every default, which refuses
+    them."""
+    stages: dict[str, StageKeys]
+    """Name -> {kind, data, run, ...keys of the kind's spec}."""
+    arms: dict[str, Arm]
+    """Name -> arm. The order is that of tables and figures."""
+    evaluate: list[str]
+    """Evaluate stages run at the end of every path; those with `along: STAGE` run along that stage instead: on the model that it
+    starts from, each checkpoint that it keeps and its end, in the arms whose path has it."""
+    seeds: Seeds | None = None
+    """Null: the scale's."""
+    match: list[Match] = []
+    """Budgets that arms share; one or a list of them."""
+    tables: dict[str, Table] = {}
+    """Name -> table of the report."""
+    figures: dict[str, Figure] = {}
+    """Name -> figure of the report."""
+    claims: list[Claim] = []
+    """What is asserted, each with its test."""
+    scales: dict[str, ScaleChange] = {}
+    """Name of a scale -> what this study needs otherwise there: sizes, surface and settings, never the question."""
+
+    @field_validator("match", mode="before", json_schema_input_type=Match | list[Match])
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return [value] if isinstance(value, dict) else value
+
+    @field_validator("scales", mode="after")
+    @classmethod
+    def _of_their_kinds(cls, value: dict[str, ScaleChange], info: ValidationInfo) -> dict[str, ScaleChange]:
+        """The stages that a scale changes have keys of their kinds."""
+        stages, wrong = info.data.get("stages", {}), []
+        for scale, change in value.items():
+            for name, keys in change.stages.items():
+                kind = stages.get(name, {}).get("kind")
+                try:
+                    checked({"kind": kind, **keys}, stage(kind).model_validate) if kind in REFERENCES else None
+                except ValidationError as error:
+                    wrong += [line(found, scale, "stages", name) for found in error.errors(include_url=False)]
+        if wrong:
+            raise ValidationError.from_exception_data(cls.__name__, wrong)
+        return value
+
+
+class Scale(Model):
+    """How large a study is run. It never changes the question."""
+
+    model_config = ConfigDict(defer_build=True)
+    tasks: FamilyKeys = {}
+    """Name of a family -> keys of its task; the study's stand above them."""
+    bands: dict[str, Annotated[list[Count], Field(min_length=1)]]
+    """Ops of each band; `interplay calibrate` pins all but id from the base alone."""
+    sizes: dict[Split, Count]
+    """Problems per band of each split."""
+    per_op: dict[Split, Count] = {}
+    """Problems per op of each split, in place of `sizes`: a set of several bands then holds as many of each op."""
+    seeds: SeedValues = [0]
+    """Seed values of studies that vary their seeds without listing values."""
+    kinds: KindKeys
+    """Per kind: keys of its spec, and `run`."""

@@ -1,0 +1,1 @@
+"""Small text environments and games for episodes of several turns."""

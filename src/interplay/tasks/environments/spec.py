@@ -1,0 +1,127 @@
+"""Task families that reply: small text environments for episodes of several turns."""
+
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from interplay.core.model import Count, Model, Natural
+from interplay.tasks.bios.spec import Bios
+
+Range = tuple[Natural, Natural]
+MOST_OBJECTS, MOST_ATTRIBUTES = 16, 8
+
+
+class Calculator(Model):
+    """Arithmetic with a tool: the policy writes `calc(3+4)` and reads `7`. Difficulty `op` = operators of the expression."""
+
+    VERSION: ClassVar[int] = 1
+    name: Literal["calculator"] = "calculator"
+    operators: Literal["+", "+-", "+-*", "+*"] = "+-*"
+    """Operators that occur."""
+    largest: Count = 99
+    """Numbers of the expression lie in 0..largest."""
+    single: bool = True
+    """Whether the tool takes one operator at a time, so that an expression of n takes n turns; else it takes any expression."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Calculator":
+        if self.largest > 999:
+            raise ValueError(f"largest = {self.largest}: at most 999, so that the tool can hold every value")
+        return self
+
+    def ops(self) -> Range:
+        """Least and most operators."""
+        return (1, 5)
+
+
+class BiosSearch(Model):
+    """Questions about people whose facts stand in a dictionary: the policy writes `look(Ada)` and reads what is known of Ada.
+    Difficulty `op` = hops."""
+
+    VERSION: ClassVar[int] = 1
+    name: Literal["bios_search"] = "bios_search"
+    bios: Bios = Bios(level="in_context", distractors=(8, 12))
+    """The people; level in_context, whose context is the dictionary."""
+
+    @model_validator(mode="after")
+    def _in_context(self) -> "BiosSearch":
+        if self.bios.level != "in_context":
+            raise ValueError(f"bios.level = {self.bios.level}: must be in_context, whose facts can all be looked up")
+        return self
+
+    def ops(self) -> Range:
+        """Least and most hops."""
+        return self.bios.ops()
+
+
+class SelfSearch(Model):
+    """Questions about people whose facts are known by heart, answered in one completion that writes both the look-up and what is
+    found: `look(Ada)Ada's boss is Bea. Ada's city is Rom.`, line by line, then the box (SSRL, arXiv:2508.10874). The episode
+    environment with `stop: ")"` puts the real dictionary in the place of what the model would write. Difficulty `op` = hops."""
+
+    VERSION: ClassVar[int] = 1
+    name: Literal["self_search"] = "self_search"
+    bios: Bios = Bios(level="by_heart")
+    """The people; level by_heart, whose facts pre-training can teach as statements."""
+
+    @model_validator(mode="after")
+    def _by_heart(self) -> "SelfSearch":
+        if self.bios.level != "by_heart":
+            raise ValueError(f"bios.level = {self.bios.level}: must be by_heart, whose facts a model can know")
+        return self
+
+    def ops(self) -> Range:
+        """Least and most hops."""
+        return self.bios.ops()
+
+
+class TwentyQuestions(Model):
+    """One of the objects of a table is meant: the policy asks for attributes, `ask(red)`, reads yes or no, and names the object.
+    Difficulty `op` = objects."""
+
+    VERSION: ClassVar[int] = 1
+    name: Literal["twenty_questions"] = "twenty_questions"
+    world: Natural = 0
+    """Key of the names."""
+    attributes: Count = 6
+    """Attributes that an object has or lacks, at most 8."""
+    names: Count = 40
+    """Names that objects can have, 16 at least."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "TwentyQuestions":
+        if self.attributes > MOST_ATTRIBUTES:
+            raise ValueError(f"attributes = {self.attributes}: at most {MOST_ATTRIBUTES}")
+        if self.names < MOST_OBJECTS:
+            raise ValueError(f"names = {self.names}: at least {MOST_OBJECTS}")
+        return self
+
+    def ops(self) -> Range:
+        """Least and most objects; they differ in their attributes."""
+        return (2, min(MOST_OBJECTS, 2**self.attributes))
+
+
+class TicTacToe(Model):
+    """Tic-tac-toe from a random position, against a scripted opponent or, in the episode self_play, against oneself. Difficulty
+    `op` = empty cells at the start."""
+
+    VERSION: ClassVar[int] = 1
+    name: Literal["tic_tac_toe"] = "tic_tac_toe"
+    opponent: Literal["perfect", "random"] = "perfect"
+    """How the scripted opponent plays: the first of the best moves, or any move, drawn by the problem."""
+
+    def ops(self) -> Range:
+        """Least and most empty cells."""
+        return (1, 9)
+
+
+class Kuhn(Model):
+    """Kuhn poker: three cards, one chip each, one bet (Kuhn 1950). Difficulty `op` is 1. Its dozen problems (a deal and a seat)
+    belong to every split alike; the scripted opponent plays an equilibrium, its draws being the problem's."""
+
+    VERSION: ClassVar[int] = 1
+    name: Literal["kuhn"] = "kuhn"
+
+    def ops(self) -> Range:
+        """One difficulty."""
+        return (1, 1)

@@ -1,0 +1,327 @@
+"""A question of another family in another form: multiple choice, cloze, true or false (Cog-DRIFT, arXiv:2604.04767);
+rendering, chance level and verifier."""
+
+import json
+import re
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from interplay.tasks.op_dag.render import ANSWER, CLOSE_BRACKET, EQUALS, OPEN_BRACKET, SECTION
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import BOX, Row, Verdict, extract_answer, normalise
+
+# A question of another family in another form: multiple choice, with a mask over its answer, or as a statement to judge (Cog-
+# DRIFT, arXiv:2604.04767). The steps of a solution stay the inner family's to judge; what is said in the end is read here.
+
+
+__all__ = ["FORMATS", "Form", "chance", "dumps", "loads", "render", "verify"]
+
+
+# Whether two answers mean the same: as numbers where both are numbers, else as words.
+
+
+LONGEST = 40
+"""Characters of a number; what is longer is read as words."""
+
+
+def number_of(text: str) -> Fraction | None:
+    """The number that a text is (`12`, `-3`, `1,200`, `12.0`, `24/2`, `$5`, `50%`), or None."""
+    plain = text.strip().lstrip("$").rstrip("%").replace(",", "")
+    if len(plain) > LONGEST or "e" in plain.lower() or "_" in plain:
+        return None
+    try:
+        return Fraction(plain)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def same_answer(one: str, other: str, modulus: int | None = None) -> bool:
+    """Equal in meaning; numbers are equal modulo `modulus` where there is one."""
+    ours, theirs = number_of(one), number_of(other)
+    if ours is not None and theirs is not None:
+        return (ours - theirs) % modulus == 0 if modulus else ours == theirs
+    if ours is not None or theirs is not None:
+        return False
+    return one.strip() == other.strip() or (bool(normalise(one)) and normalise(one) == normalise(other))
+
+
+# The form that a question was put into, with the question's own gold.
+
+
+CHOICES = {"four_choice": 4, "ten_choice": 10}
+"""Formats with options, and how many."""
+CLOZE, TRUE_FALSE, OPEN = "cloze", "true_false", "open"
+FORMATS = (*CHOICES, CLOZE, TRUE_FALSE, OPEN)
+HIDDEN = "_"
+"""Stands for a character of the answer that a cloze does not show."""
+KEYS = "abcdefghij"
+"""Keys of options. Small letters: every alphabet of op_dag with ten letters has them."""
+
+
+class Form(NamedTuple):
+    """One question in one format."""
+
+    format: str
+    """One of FORMATS."""
+    family: str
+    """Whose question it is."""
+    graph: str
+    """Its gold, for that family's `loads`."""
+    gold: str
+    """The right answer to the open question."""
+    options: tuple[str, ...] = ()
+    """Of a choice, in the order shown; one of them is the gold."""
+    mask: str = ""
+    """Of a cloze: the answer with HIDDEN in place of some characters."""
+    statement: str = ""
+    """Of true_false: the answer that is proposed."""
+
+    @property
+    def key(self) -> str:
+        """The key of the right option."""
+        return KEYS[self.options.index(self.gold)]
+
+
+class Loaded(NamedTuple):
+    """A form with the problem inside it."""
+
+    form: Form
+    judge: ModuleType
+    """The inner family."""
+    inner: Any
+    """As its `loads` gives it."""
+
+
+def dumps(form: Form) -> str:
+    """JSON, the same for equal forms."""
+    return json.dumps(form._asdict(), separators=(",", ":"))
+
+
+def read_form(text: str) -> Form:
+    """The form of `dumps`."""
+    raw = json.loads(text)
+    return Form(**{**raw, "options": tuple(raw["options"])})
+
+
+def loads(text: str) -> Loaded:
+    """The form of `dumps`, with the problem inside it."""
+    from interplay.tasks.families import judge_family  # the table knows this family, too
+
+    form = read_form(text)
+    module = judge_family(form.family)
+    return Loaded(form, module, module.loads(form.graph))
+
+
+# What blind guessing is worth, by format.
+
+
+FAMILY = "reformulated"
+
+
+def chance(row: Row) -> float:
+    """The chance that a guess among all answers that the prompt leaves open is right: 1/4, 1/10, 1/2; of a cloze one over the
+    answers that fit the mask; of an open question over residues 1/p, else 0."""
+    return _of(row.family, row.graph)
+
+
+@lru_cache(maxsize=1 << 16)
+def _of(family: str, graph: str) -> float:
+    if family == FAMILY:
+        return guess_chance(read_form(graph))
+    modulus = _modulus(family, graph)
+    return 1 / modulus if modulus else 0.0
+
+
+def guess_chance(form: Form) -> float:
+    """`chance` of a form."""
+    if form.format in CHOICES:
+        return 1 / CHOICES[form.format]
+    if form.format == TRUE_FALSE:
+        return 0.5
+    return _masked(form) if form.format == CLOZE else _of(form.family, form.graph)
+
+
+def _modulus(family: str, graph: str) -> int | None:
+    return json.loads(graph).get("modulus") if family == TERSE else None
+
+
+def _masked(form: Form) -> float:
+    modulus = _modulus(form.family, form.graph)
+    if modulus:
+        fitting = [value for value in range(modulus) if fits_format(str(value), form.mask)]
+        return 1 / max(len(fitting), 1)
+    ways = 1.0
+    for shown, character in zip(form.mask, form.gold, strict=True):
+        ways *= (10 if character.isdigit() else 26) if shown == HIDDEN else 1
+    return 1 / ways
+
+
+def fits_format(value: str, mask: str) -> bool:
+    """Whether a value may be what a mask hides."""
+    return len(value) == len(mask) and all(shown in (HIDDEN, c) for shown, c in zip(mask, value, strict=True))
+
+
+# How a question in another format reads.
+#
+# Of op_dag, in the characters that it has anyway: what is given beside the question stands in brackets before the `|` that ends
+# the prompt, and its solution is that of the open question. Of `..?c|` with the answer 12:
+#
+# four_choice ..?c(a)3(b)12(c)11(d)13| ..#12 `#b` and `#(b)12` are right, too cloze ..?c(1_)| ..#12 true_false ..?c(=13)| ..#-
+# `+` for a statement that holds, `-` for one that does not
+#
+# Other families read as text, before the last line where that ends in a colon (what follows it is the model's to write).
+
+
+TERSE = "op_dag"
+SAYS = {"op_dag": ("+", "-")}
+"""Family -> what stands for true and false; other families have the words."""
+WORDS = ("true", "false")
+
+
+def truth_words(family: str) -> tuple[str, str]:
+    """What an answer to a statement must be, where it holds and where it does not."""
+    return SAYS.get(family, WORDS)
+
+
+def render(row: Row, form: Form) -> tuple[str, str, str]:
+    """Prompt, solution and answer of a row in this form; the stored answer stays the gold value, but for true_false."""
+    prompt = _terse(row.prompt, form) if form.family == TERSE else _text(row.prompt, form)
+    if form.format != TRUE_FALSE:
+        return prompt, row.solution, row.answer
+    said = truth_words(form.family)[form.statement != form.gold]
+    return prompt, _replaced_last(row.solution, form.gold, said), said
+
+
+def open_row(row: Row, form: Form) -> Row:
+    """The row of the open question that `form` was made of, as far as its question goes: family, gold, and the prompt without
+    what the form added."""
+    lines = _lines(form)
+    added = _given(form) if form.family == TERSE else "\n".join(lines) + "\n" if lines else ""
+    head, _, rest = row.prompt.rpartition(added) if added else ("", "", row.prompt)
+    return replace(row, family=form.family, graph=form.graph, answer=form.gold, prompt=head + rest)
+
+
+def _terse(prompt: str, form: Form) -> str:
+    return prompt.removesuffix(SECTION) + _given(form) + SECTION
+
+
+def _given(form: Form) -> str:
+    if form.format in CHOICES:
+        return "".join(f"{OPEN_BRACKET}{key}{CLOSE_BRACKET}{option}" for key, option in zip(KEYS, form.options, strict=False))
+    if form.format == CLOZE:
+        return f"{OPEN_BRACKET}{form.mask}{CLOSE_BRACKET}"
+    return f"{OPEN_BRACKET}{EQUALS}{form.statement}{CLOSE_BRACKET}" if form.format == TRUE_FALSE else ""
+
+
+def _text(prompt: str, form: Form) -> str:
+    """The prompt with what the form adds, each part on a line of its own."""
+    if not (lines := _lines(form)):
+        return prompt
+    head, newline, last = prompt.rpartition("\n")
+    if last.endswith(":"):
+        return "\n".join([*([head] if newline else []), *lines, last])
+    return prompt + ("" if prompt.endswith("\n") else "\n") + "\n".join(lines) + "\n"
+
+
+def _lines(form: Form) -> list[str]:
+    if form.format in CHOICES:
+        options = [f"({key}) {option}" for key, option in zip(KEYS, form.options, strict=False)]
+        return ["Options:", *options, "Answer with one of them."]
+    if form.format == CLOZE:
+        return [f"The answer looks like this, with {HIDDEN} for each hidden character: {form.mask}"]
+    if form.format == TRUE_FALSE:
+        return [f"Proposed answer: {form.statement}", "Is it right? Answer true or false."]
+    return []
+
+
+def _replaced_last(text: str, old: str, new: str) -> str:
+    """The text with `new` for the last `old`, which is where a solution answers."""
+    before, found, after = text.rpartition(old)
+    return before + new + after if found else f"{text}{ANSWER}{new}"
+
+
+# Judges a completion: what it says in the end is read as the format asks, then the inner family judges all of it.
+#
+# A choice is answered by the value of an option, by its key, or by both where they agree. A list of keys or of options, a key
+# with another option's value, and an empty answer are no choice and never right, whatever stands among them.
+
+
+NOTHING = ""
+"""Put for an answer that is none: no family takes it for right."""
+_KEY = re.compile(r"\(?([a-j])\)?[.:]?", re.IGNORECASE)
+_BOTH = re.compile(r"(?:\(([a-j])\)|([a-j])[).:])\s*(.+)", re.IGNORECASE | re.DOTALL)
+_TERSE_KEY = re.compile(r"\(([a-j])\)|([a-j])")
+_TERSE_BOTH = re.compile(r"(?:\(([a-j])\)|([a-j]))(.+)")
+_TRUTH = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def verify(loaded: Loaded, completion: str, options: Verify) -> Verdict:
+    """Strict: the inner family finds every step right, and the answer is. Score and error are the inner family's."""
+    form = loaded.form
+    said = stated_answer(form, completion)
+    if said is None:
+        found = loaded.judge.verify(loaded.inner, completion, options)
+        closed = form.format in CHOICES or form.format == TRUE_FALSE  # no number in passing is the choice of an option
+        return found._replace(strict=False, answer=False, error="truncated") if closed else found
+    meant = _judged(form, said) if form.format == TRUE_FALSE else chosen_option(form, said) if form.format in CHOICES else said
+    verdict = loaded.judge.verify(loaded.inner, replace_answer(form, completion, meant), options)
+    return verdict._replace(said=said)
+
+
+def is_right(loaded: Loaded, value: str) -> bool:
+    """Whether the inner family takes `value` for the answer to the open question."""
+    text = ANSWER + value if loaded.form.family == TERSE else f"{BOX}{value}}}"
+    return loaded.judge.verify(loaded.inner, text, Verify()).answer
+
+
+def stated_answer(form: Form, completion: str) -> str | None:
+    """The answer as the inner family would read it; None where there is none."""
+    if form.family != TERSE:
+        return extract_answer(completion)
+    _, mark, said = completion.partition(ANSWER)
+    return said.strip() if mark else None
+
+
+def replace_answer(form: Form, completion: str, said: str) -> str:
+    """The completion with another answer."""
+    if form.family == TERSE:
+        return completion.partition(ANSWER)[0] + ANSWER + said
+    boxed = BOX in completion
+    head = completion.rpartition(BOX if boxed else ANSWER)[0]
+    return f"{head}{BOX}{said}}}" if boxed else f"{head}{ANSWER}{said}"
+
+
+def chosen_option(form: Form, said: str) -> str:
+    """The value that an answer to a choice means. What is no option, nor mentions a wrong one, is left to the inner family, which
+    may know another name for the right one."""
+    terse = form.family == TERSE
+    exact = [option for option in form.options if (said == option if terse else said.casefold() == option.casefold())]
+    if exact:
+        return exact[0]
+    by_key = dict(zip(KEYS, form.options, strict=False))
+    if key := (_TERSE_KEY if terse else _KEY).fullmatch(said):
+        return by_key.get(_key(key), NOTHING)
+    if both := (_TERSE_BOTH if terse else _BOTH).fullmatch(said):
+        option, value = by_key.get(_key(both)), both.groups()[-1]
+        return option if option is not None and (value == option if terse else same_answer(value, option)) else NOTHING
+    alike = [option for option in form.options if not terse and same_answer(said, option)]
+    if alike:
+        return alike[0]
+    words = f" {normalise(said)} "
+    wrong = [option for option in form.options if option != form.gold]
+    return NOTHING if any(not normalise(option) or f" {normalise(option)} " in words for option in wrong) else said
+
+
+def _key(match: re.Match[str]) -> str:
+    return next(group for group in match.groups() if group).lower()
+
+
+def _judged(form: Form, said: str) -> str:
+    """The gold where the answer says about the statement what is so."""
+    holds = form.statement == form.gold
+    if form.family == TERSE:
+        return form.gold if said == truth_words(form.family)[not holds] else NOTHING
+    return form.gold if _TRUTH.get(normalise(said)) is holds else NOTHING

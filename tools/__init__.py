@@ -1,0 +1,1 @@
+"""Generators of the committed pages: not part of the package."""

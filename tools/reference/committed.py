@@ -1,0 +1,120 @@
+"""What is committed of a study at the scales that count: its plan, and the results of that plan or of an older one. Verdicts
+that docs/data/withdrawn.yaml withdraws leave this module as withdrawn, so that no page can print them as they were computed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from interplay.core.digest import canonical
+from interplay.core.model import UserError, nearest_name
+from interplay.study import compose
+from interplay.study.plan import flat_name, lock_path, parse_lock
+from tools.reference import lists
+from tools.reference.lists import WITHDRAWN, WITHDRAWN_VERDICT
+
+SCALES = ("laptop", "gpu", "paper")
+"""Scales whose results count, as they are shown. At smoke nothing is learnt."""
+NOT_RUN = "not run at this commit"
+NO_INFORMATION = "no information"
+"""A tie: with three seeds a contrast misses differences of the size that papers report, and shows no two methods to be equal."""
+KEYS = ("claims", "seeds", "stages", "environments", "exported")
+"""What a result must say beside the digest of its report."""
+
+
+def results(root: Path, study: str) -> dict[str, dict[str, Any]]:
+    """Scale -> the committed summary, for scales at which it is of the committed lock's report. A withdrawn claim has the verdict
+    `withdrawn`, beside it `withdrawn` with the entry; a tie of a contrast is no information. Raises UserError for an entry that
+    matches no claim."""
+    found = {}
+    for scale in SCALES:
+        result, lock = _read(result_path(root, study, scale)), _read(_lock(root, study, scale))
+        if result and lock and result["report"] == lock["report"]:
+            found[scale] = {**result, "claims": _judged(root, study, scale, result["claims"]), "contrasts": _renamed(result)}
+    return found
+
+
+def check_withdrawn(root: Path) -> None:
+    """Raises UserError for the first entry of docs/data/withdrawn.yaml that matches no committed claim."""
+    for entry in lists.withdrawals(root):
+        if entry.scale not in results(root, entry.study):
+            raise UserError(
+                f"{WITHDRAWN}: {entry.study} has no result of its plan at scale {entry.scale}, so there is nothing to withdraw "
+                f"('{entry.claim}'); run the study again or remove the entry"
+            )
+
+
+def _judged(root: Path, study: str, scale: str, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    entries = {one.claim: one for one in lists.withdrawals(root) if (one.study, one.scale) == (study, scale)}
+    for entry in entries.values():
+        verdicts = [claim["verdict"] for claim in claims if claim["says"] == entry.claim]
+        if len(verdicts) != 1:
+            raise UserError(
+                f"{WITHDRAWN}: {study} at {scale} has no claim '{entry.claim}'{nearest_name(entry.claim, _says(claims))}"
+            )
+        if verdicts != [entry.verdict]:
+            raise UserError(
+                f"{WITHDRAWN}: the claim '{entry.claim}' of {study} at {scale} is {verdicts[0]} by now and not {entry.verdict}; "
+                "read the new result, then correct the entry or remove it"
+            )
+    return [
+        {**claim, "verdict": WITHDRAWN_VERDICT, "withdrawn": entries[claim["says"]]} if claim["says"] in entries else claim
+        for claim in claims
+    ]
+
+
+def _says(claims: list[dict[str, Any]]) -> list[str]:
+    return [claim["says"] for claim in claims]
+
+
+def _renamed(result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: {key: {**one, "verdict": NO_INFORMATION} if one["verdict"] == "tie" else one for key, one in fight.items()}
+        for name, fight in result.get("contrasts", {}).items()
+    }
+
+
+def claims(root: Path, study: str, scale: str) -> list[dict[str, Any]]:
+    """The claims of a study, run or not."""
+    return [canonical(claim) for claim in compose.load(root / "configs", study, scale)[0].claims]
+
+
+def stale(root: Path) -> list[str]:
+    """A line for every committed result that is not, or not wholly, of the committed plan: the study changed and was not run
+    again, or the report changed and was not made again. It says what makes it new."""
+    return [line for path in sorted((root / "docs" / "results").glob("*.json")) for line in _stale(root, path)]
+
+
+def _stale(root: Path, path: Path) -> list[str]:
+    result = _read(path)
+    study, scale = result["study"], result["scale"]
+    lock = _read(_lock(root, study, scale))
+    if path != result_path(root, study, scale) or not lock:
+        return [f"{path.relative_to(root)}: no study {study} is planned at scale {scale} under that name; remove it"]
+    of_result = {digest for digests in result.get("stages", {}).values() for digest in digests.split()}
+    of_lock = set(parse_lock(lock).stages)
+    if result["report"] != lock["report"] or not of_result <= of_lock:
+        wrong = f"is of report {result['report']}, and the plan now has {lock['report']}"
+    elif absent := [key for key in KEYS if key not in result]:
+        wrong = f"does not say {', '.join(absent)}"
+    elif of_result != of_lock:
+        wrong = f"names {len(of_result)} of {len(of_lock)} stages of the plan"
+    elif not any(path.with_suffix("").glob("*.md")):
+        wrong = f"has no tables in {path.with_suffix('').name}/"
+    else:
+        return []
+    name = path.relative_to(root)
+    run = f"snakemake all --config study={study} scale={scale}"
+    return [f"{name}: {wrong}; run `{run}`, then `interplay export {study} --scale {scale} -o {name}` and `make docs`"]
+
+
+def result_path(root: Path, study: str, scale: str) -> Path:
+    """The committed summary; tables and figures are in the folder of its name without `.json`."""
+    return root / "docs" / "results" / f"{flat_name(study, scale)}.json"
+
+
+def _lock(root: Path, study: str, scale: str) -> Path:
+    return lock_path(root / "configs", study, scale)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -1,0 +1,128 @@
+"""The lists below `docs/data/` that generated pages are made of, each read as what its schema says."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from interplay.core.model import Model, UserError, parse_model
+
+PAPERS, PLACES, WITHDRAWN = "docs/data/papers.yaml", "docs/data/places.yaml", "docs/data/withdrawn.yaml"
+"""The files, as messages name them."""
+WITHDRAWN_VERDICT = "withdrawn"
+
+
+class EarlierClaim(Model):
+    """A claim as an older version of a study left it."""
+
+    says: str
+    verdict: Literal["supported", "inconclusive", "refuted", "withdrawn"]
+    found: str
+    """Its numbers."""
+
+
+class Earlier(Model):
+    """Results of an older version of a study that are in the log alone, since it was not run again."""
+
+    scale: str
+    date: str
+    log: str
+    """The page of the log that has them, relative to docs/."""
+    claims: tuple[EarlierClaim, ...]
+
+
+class Paper(Model):
+    """A published finding and the study that asks whether it holds here."""
+
+    title: str
+    arxiv: str
+    study: str
+    table: str
+    """Table of the study's report that answers."""
+    finding: str
+    """What was published, in a sentence."""
+    row: str = ""
+    """Its row in the contrasts of a study that several papers share."""
+    note: str = ""
+    """What a reader must know of the study beside its results."""
+    earlier: Earlier | None = None
+
+
+class Place(Model):
+    """A paper's place in the project. It is named as the code names it, so that a test can look it up."""
+
+    paper: str
+    methods: tuple[str, ...] = ()
+    studies: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """Kinds of stages, where the paper is one."""
+    why: str = ""
+    """What of it is here or is not, where there is more to say."""
+
+
+class Withdrawal(Model):
+    """A published verdict that the data cannot carry."""
+
+    study: str
+    scale: str
+    claim: str
+    """The claim's `says`."""
+    verdict: Literal["supported", "inconclusive", "refuted", "not judged"]
+    """What was published."""
+    reason: Literal["floor", "ceiling", "dead_arm", "broken_arm", "one_base", "by_construction", "premise", "wrong_test"]
+    because: str
+    """The evidence, in a sentence or two."""
+
+
+def papers(root: Path) -> tuple[Paper, ...]:
+    """The papers, as the page lists them."""
+    return tuple(parse_model(Paper, one, where) for where, one in _listed(_read(root, PAPERS), PAPERS))
+
+
+def places(root: Path) -> dict[str, tuple[Place, ...]]:
+    """Heading -> papers."""
+    found = _read(root, PLACES)
+    if not isinstance(found, dict):
+        raise UserError(f"{PLACES}: should be headings, each with a list of papers")
+    return {
+        heading: tuple(parse_model(Place, one, where) for where, one in _listed(listed, f"{PLACES}: {heading}"))
+        for heading, listed in found.items()
+    }
+
+
+def withdrawals(root: Path) -> tuple[Withdrawal, ...]:
+    """The withdrawn claims; none where the file is missing."""
+    found = _read(root, WITHDRAWN) if (root / WITHDRAWN).exists() else []
+    made = tuple(parse_model(Withdrawal, one, where) for where, one in _listed(found, WITHDRAWN))
+    seen: set[tuple[str, str, str]] = set()
+    for entry in made:
+        key = (entry.study, entry.scale, entry.claim)
+        if key in seen:
+            raise UserError(f"{WITHDRAWN}: {entry.study} at {entry.scale} has the claim '{entry.claim}' twice; remove one")
+        seen.add(key)
+    return made
+
+
+def _listed(found: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """(place of an entry, entry)."""
+    if not isinstance(found, list):
+        raise UserError(f"{where}: should be a list")
+    for number, one in enumerate(found, 1):
+        yield f"{where}{'.' if ': ' in where else ': '}entry {number}", one
+
+
+def _read(root: Path, name: str) -> Any:
+    try:
+        return _parsed((root / name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{name}: missing; it is part of the repository") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{name}: {error}") from None
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> Any:
+    """By its text: a page asks for the same file once per study."""
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
