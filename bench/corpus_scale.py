@@ -5,7 +5,8 @@
 
 Writes a study with a pre-training stage on `size` problems in `shards` shards, plans it, lets `--processes` processes run the
 first `--run` shards (`python -m interplay.run.stage run`: problems, then the corpus) and prints what they took, and what all
-shards would take. Defaults: op_dag_prose at op 2..10, three themes and both modes evenly, a tokenizer of words, rows of 2,048 tokens.
+shards would take. Defaults: op_dag_prose at op 2..10, three themes and both modes evenly, a tokenizer of words, rows of 2,048
+tokens.
 """
 
 import argparse

@@ -86,7 +86,7 @@ def encode(data: Path, tokenizer_of: Path) -> Encoded:
 
 
 def turns(prompts: list[str], solutions: list[str], finished: np.ndarray, encoder: Tokenizer, eos: int) -> Encoded:
-    """Transcripts (tasks.environments.games) as tokens: each turn is a problem of its own, whose prompt is all text before it, end
+    """Transcripts (tasks.environments.games) as tokens: each turn is a problem of its own, whose prompt is all before it, end
     tokens of earlier turns included, as an episode has it."""
     pieces = [[prompt, *solution.split(MARK)] for prompt, solution in zip(prompts, solutions, strict=True)]
     flat, sizes = tokenizer.encode_all(encoder, [piece for row in pieces for piece in row])

@@ -55,8 +55,8 @@ def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[d
             if lacks := next((each for each in needs if not _may_hold(e, digest, each[2])), None):
                 named = entry["validation"] if role == "validation" else list(entry["data"])
                 raise UserError(
-                    f"{e.where}: {key}.{role.partition('.')[0]} = {shorten_value(named)}: holds {lacks[0]}; name a set that is made "
-                    f"with a step {lacks[1]}"
+                    f"{e.where}: {key}.{role.partition('.')[0]} = {shorten_value(named)}: holds {lacks[0]}; "
+                    f"name a set that is made with a step {lacks[1]}"
                 )
     return spec, deps
 
