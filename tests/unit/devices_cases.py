@@ -22,7 +22,7 @@ from interplay.data.spec import CorpusSpec, ProblemsSpec, SourceSpec, TokenizerS
 from interplay.model import folder
 from interplay.model.spec import Shape, TuneOptimizer
 from interplay.rl.losses.spec import ClippedLoss
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 from interplay.run.work import function
 from interplay.study.plan import Stage
@@ -128,7 +128,7 @@ def pretrain(**changes: Any) -> PretrainSpec:
 
 
 def rl_spec(seed: int = 0, **method: Any) -> RLSpec:
-    seams = {"planner": FixedPlanner(num_generations=4), "loss": ClippedLoss(beta=0.1, num_iterations=2), **method}
+    seams = {"allocation": FixedAllocation(num_generations=4), "loss": ClippedLoss(beta=0.1, num_iterations=2), **method}
     return RLSpec(
         method=Method(paper="test", **seams),
         reward=Custom(function="mine.py:commas", source=REWARDS),

@@ -49,7 +49,7 @@ def realised(record: Mapping[str, Any], parameters: int | None) -> Cost:
     if kind in TUNERS:
         return _tuned(kind, record["spec"], metrics["tokens"], parameters)
     if kind == "rl":
-        prompts = round(metrics["prompt_tokens"] / record["spec"]["method"]["planner"]["num_generations"])
+        prompts = round(metrics["prompt_tokens"] / record["spec"]["method"]["allocation"]["num_generations"])
         return _rl(record["spec"], metrics["completions"], metrics["completion_tokens"], prompts, parameters)
     if kind == "teach":
         taught = TeachSpec.model_validate(record["spec"])
@@ -93,7 +93,7 @@ def taught_tokens(spec: TeachSpec) -> tuple[int, int]:
 
 def rl_step_tokens(spec: Mapping[str, Any]) -> Fraction:
     """What `paper_tokens` charges for one step of an RL spec."""
-    rollouts = spec["prompts_per_step"] * spec["method"]["planner"]["num_generations"]
+    rollouts = spec["prompts_per_step"] * spec["method"]["allocation"]["num_generations"]
     cap = (spec.get("max_prompt_length") or 0) + spec["max_completion_length"]
     return Fraction(5 * rollouts * cap, 3)
 
@@ -206,7 +206,7 @@ def _tuned(kind: str, spec: Mapping[str, Any], tokens: int, parameters: int | No
 
 
 def _rollouts(spec: Mapping[str, Any]) -> int:
-    return spec["steps"] * spec["prompts_per_step"] * spec["method"]["planner"]["num_generations"]
+    return spec["steps"] * spec["prompts_per_step"] * spec["method"]["allocation"]["num_generations"]
 
 
 def _with_flops(cost: Cost, scored: int) -> Cost:

@@ -26,7 +26,7 @@ SETTINGS = {
         "reward.name",
         "reward.form",
         "method.sampler.name",
-        "method.planner.num_generations",
+        "method.allocation.num_generations",
         "method.advantage.name",
         "method.advantage.scale_rewards",
         "method.loss.loss_type",
