@@ -40,6 +40,10 @@ UNCOUNTED = ("spec.py", "__init__.py", "__main__.py")
 """Basenames that modules may share."""
 
 
+MOST_CODE = 26_636
+"""15 % below the first edition."""
+
+
 class Module(NamedTuple):
     """What is measured of one module."""
 
@@ -98,7 +102,7 @@ def findings(src: Path) -> list[Finding]:
         Finding("longest module", longest[0][0], 0, 400, [f"{lines} {name}" for lines, name in longest if lines > 400]),
         Finding("import lines, % of code", round(100 * imports / code, 1), 0, 7, []),
         Finding("modules that share a basename", sum(shared.values()), 0, 60, [f"{n} {name}" for name, n in shared.items()]),
-        Finding("code lines", code, 0, 26636, []),
+        Finding("code lines", code, 0, MOST_CODE, []),
         Finding("tests of a kind by name", sum(kinds.values()), 0, 10, [f"{n} {name}" for name, n in kinds.items()]),
         Finding("import circles", len(circles), 0, 0, [" ".join(names) for names in circles]),
         Finding("imports upward", len(upward), 0, 0, upward),

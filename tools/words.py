@@ -1,6 +1,6 @@
 """Lint for the words of the text: `python -m tools.words` refuses words that no reader would search for, with the
-standard wording for each. It reads code, comments, error texts, templates, written pages and the comments of configs, identifiers included
-(`as_told` is found, `untold` is not)."""
+standard wording for each. It reads code, comments, error texts, templates, written pages and the comments of configs,
+identifiers included (`as_told` is found, `untold` is not)."""
 
 import re
 import subprocess
