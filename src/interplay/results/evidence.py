@@ -1,5 +1,6 @@
 """Which committed studies use which member: `configs/plans/members.json`, written with the locks. A member is a kind, or a
-spec that is chosen by its `name` (task family, curation step, loss, sampler, ...); it is called `<key>: <name>`, as in `loss: clipped`."""
+spec that its `name` chooses (task family, curation step, loss, sampler, ...); it is called `<key>: <name>`, as in
+`loss: clipped`."""
 
 import json
 from collections.abc import Iterable, Iterator
