@@ -21,7 +21,7 @@ from conftest import Laboratory, saves, untrained, wait_for
 from one_node import OneNode, installed, run
 
 from interplay.core import artifact, metrics
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 
 pytestmark = pytest.mark.slurm
 SMOKE = ("study=quickstart", "scale=smoke")

@@ -17,7 +17,7 @@ from interplay.kinds.cost import paper_tokens
 from interplay.kinds.formulas import rl_step_tokens
 from interplay.report.spec import budget_spread
 from interplay.rl.spec import RLSpec
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 from interplay.study.resolve import budget_shares
 from interplay.study.spec import BudgetSplit

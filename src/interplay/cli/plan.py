@@ -69,8 +69,8 @@ def plan_stages(
     FLOPs and hours the new ones take; and, for each new stage, which existing one is nearest and where it first differs.
     Nothing is run and nothing is written unless asked for."""
     from interplay.results import estimate
-    from interplay.run.graph import plan_study
     from interplay.study import compose
+    from interplay.study.expand import plan_study
 
     counts = _gpu_counts(gpus)
     if every:

@@ -191,7 +191,7 @@ def compare_sides(
     seed, and the items on which they disagree, with both completions."""
     from interplay.report.inspect.compare import Side, compare, of_arm, of_stage
     from interplay.results import catalog
-    from interplay.run.graph import plan_study
+    from interplay.study.expand import plan_study
 
     at = scale or default_scale()
     try:

@@ -19,20 +19,10 @@ from interplay.results import kept, payloads
 from interplay.run import relay, slurm
 from interplay.run.spec import Site
 from interplay.study import compose
-from interplay.study.expand import expand
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
 LOG = logging.getLogger(__name__)
-
-
-def plan_study(configs: Path, study: str, scale: str) -> Plan:
-    """Compose, validate and expand one study. Raises UserError with file and line of the key that is wrong."""
-    try:
-        return expand(study, scale, *compose.load(configs, study, scale), configs)
-    except UserError as error:
-        from interplay.study.locate import located  # reads every YAML file again, with lines: only when one is wrong
-
-        raise located(error, configs, study, scale) from None
 
 
 class Graph:

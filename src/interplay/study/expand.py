@@ -14,7 +14,21 @@ from interplay.kinds.table import KINDS, is_trainer, is_tuner
 from interplay.report.comparison_spec import Lineup
 from interplay.report.spec import ReportArm, ReportStage
 from interplay.rl.spec import RLSpec
-from interplay.study import answerable, arms, check, custom, data, feasible, ladder, lineup, offline, resolve, teach, tune
+from interplay.study import (
+    answerable,
+    arms,
+    check,
+    compose,
+    custom,
+    data,
+    feasible,
+    ladder,
+    lineup,
+    offline,
+    resolve,
+    teach,
+    tune,
+)
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
@@ -386,3 +400,13 @@ def _by_digest(pairs: list[tuple[str, float]]) -> tuple[list[float], dict[str, s
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
     """The plan of a study at a scale. Raises UserError before anything is written."""
     return Expansion(name, scale_name, study, scale, configs).run()
+
+
+def plan_study(configs: Path, study: str, scale: str) -> Plan:
+    """Compose, validate and expand one study. Raises UserError with file and line of the key that is wrong."""
+    try:
+        return expand(study, scale, *compose.load(configs, study, scale), configs)
+    except UserError as error:
+        from interplay.study.locate import located  # reads every YAML file again, with lines: only when one is wrong
+
+        raise located(error, configs, study, scale) from None
