@@ -61,8 +61,8 @@ def pass_at_k(n: "NDArray[np.int64] | int", c: "NDArray[np.int64]", k: int) -> "
 def pass_at_k(n: "NDArray[np.int64] | int", c: "NDArray[np.int64] | int", k: int) -> "NDArray[np.float64] | float":
     """1 - C(n-c, k) / C(n, k) for c passes among n samples (Chen et al., arXiv:2107.03374, equation 1).
 
-    n and c are counts or arrays of counts, broadcast together. Raises ValueError unless 0 <= c <= n and 1 <= k <= n everywhere. NumPy is
-    imported here, since planning imports this module and no NumPy.
+    n and c are counts or arrays of counts, broadcast together. Raises ValueError unless 0 <= c <= n and 1 <= k <= n everywhere.
+    NumPy is imported here, since planning imports this module and no NumPy.
     """
     import numpy as np
 
