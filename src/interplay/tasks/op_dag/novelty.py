@@ -97,7 +97,10 @@ def similarity(one: Features, other: Features) -> float:
 
 
 def library(graphs: Iterable[Features]) -> Library:
-    """The distinct ones of these graphs, made ready for `nearest`. NumPy is imported here, since planning imports this module and no NumPy."""
+    """The distinct ones of these graphs, made ready for `nearest`.
+
+    NumPy is imported here, since planning imports this module and no NumPy.
+    """
     import numpy as np
 
     distinct = [dict(items) for items in dict.fromkeys(tuple(sorted(graph.items())) for graph in graphs)]
