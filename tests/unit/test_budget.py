@@ -13,7 +13,7 @@ from interplay.core.model import UserError
 from interplay.report.spec import Claim, Match, ReportArm, budget_spread, matched_stages
 from interplay.report.stats import budget, claims, frame
 from interplay.report.stats.frame import Results
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 
 __all__ = ["configs"]
 

@@ -13,7 +13,7 @@ from interplay.core.references import corpus_inputs
 from interplay.data.spec import ProblemsSpec
 from interplay.kinds.cost import paper_tokens, shape_parameters, vocabulary
 from interplay.report.spec import ReportArm, ReportSpec
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 from interplay.tasks.op_dag_prose.spec import PUBLISHED, THEMES
 
