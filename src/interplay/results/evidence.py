@@ -18,7 +18,7 @@ def members_of(spec: Model) -> Iterator[str]:
         for inner in _models(getattr(spec, key)):
             name = type(inner).model_fields.get("name")
             if name is not None and get_origin(name.annotation) is Literal:
-                yield f"{key}: {dict(inner)['name']}"
+                yield f"{key}: {vars(inner)['name']}"
             yield from members_of(inner)
 
 
