@@ -63,7 +63,7 @@ class Results:
         return self._made("problems", spec, {}, problems.run)
 
     def _untrained(self, spec: Any, inputs: Any, out: Path, how: Run) -> dict[str, Any]:
-        tokenizer.run(TokenizerSpec(task=TASK), {}, out, how)
+        tokenizer.build_tokenizer(TokenizerSpec(task=TASK), {}, out, how)
         decoder = folder.init(SHAPE, tokenizer.load(out).get_vocab_size(), 0)
         folder.save(decoder, out / "model", out / "tokenizer")
         return {}
@@ -119,7 +119,7 @@ class Results:
 def laid_out(path: Path) -> dict[str, Path]:
     """A corpus and its tokenizer."""
     base, data = world.model(path, "b" * 12), world.problem_set(path, "a" * 12, 60, split="train")
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": base, "data.0": data}, path / "corpus", Run())
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": base, "data.0": data}, path / "corpus", Run())
     return {"corpus": path / "corpus", "tokenizer": base}
 
 

@@ -19,7 +19,7 @@ from test_prefer import pair_set
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.references import Custom
-from interplay.data import batches, corpus, packing
+from interplay.data import batches, corpus
 from interplay.data.spec import CorpusSpec
 from interplay.evaluate import run as evaluate
 from interplay.evaluate.spec import EvaluateSpec
@@ -46,7 +46,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results = tmp_path_factory.mktemp("results")
     model = world.model(results, "m" * 12)
     problems = world.problem_set(results, "a" * 12, 40)
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": model, "data.0": problems}, results / "corpus", Run())
+    corpus.build_corpus(
+        CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": model, "data.0": problems}, results / "corpus", Run()
+    )
     return {"init": model, "model": model, "data": problems, "problems": problems, "corpus": results / "corpus"} | {
         "pairs": pair_set(results, "b" * 12)
     }
@@ -402,7 +404,7 @@ def test_a_resumed_run_remembers_what_its_members_and_its_sampler_kept(
 
 
 def test_the_tokens_that_bear_loss_are_those_of_the_corpus(inputs: dict[str, Path]) -> None:
-    rows = packing.load([inputs["corpus"]])
-    batch = batches.of_rows(rows, np.arange(6), torch.device("cpu"))
+    rows = corpus.load_rows([inputs["corpus"]])
+    batch = batches.batch_of_rows(rows, np.arange(6), torch.device("cpu"))
     assert len(batch.targets) == int((np.asarray(rows.loss[np.arange(6)]) != 0).sum())
     assert torch.equal(batch.ids[batch.before + 1], batch.targets)

@@ -15,7 +15,7 @@ from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.core.references import Custom
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.report.inspect.rollouts import show_rollouts
@@ -120,7 +120,7 @@ def test_learning_rate_zero_leaves_the_model_as_it_was(inputs: dict[str, Path], 
 
 
 def test_a_prompt_above_the_limit_stops_the_run_before_its_first_step(inputs: dict[str, Path], tmp_path: Path) -> None:
-    pool = pools.load_pool([inputs["data.0"], inputs["data.1"]])
+    pool = sets.load_pool([inputs["data.0"], inputs["data.1"]])
     longest = max(len(row.prompt) for row in pool.rows)  # one token a character
     loop.run(spec_of(steps=1, max_prompt_length=longest), inputs, tmp_path / "within", HOW)
     with pytest.raises(UserError, match=f"max_prompt_length = {longest - 1}: the longest prompt has {longest} tokens"):

@@ -99,12 +99,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results = tmp_path_factory.mktemp("results")
     out, task = results / "problems" / ("a" * 12), TicTacToe()
     spec = ProblemsSpec(task=task, bands={"b": {4: 0.5, 5: 0.5}}, shares={"b": 1.0}, size=40, split="rl", unique=False)
-    problems.run(spec, {}, out, Run())
+    problems.generate_problems(spec, {}, out, Run())
     write_json(out / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
     init = results / "pretrain" / ("m" * 12)
-    tokenizer.run(TokenizerSpec(task=task), {}, init, Run())
+    tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, init, Run())
     decoder = folder.init(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
-    cases.teach(decoder, corpus.encode(out, init), 40)
+    cases.teach(decoder, corpus.encode_problems(out, init), 40)
     folder.save(decoder, init / "model", init / "tokenizer")
     return {"init": init, "data.0": out}
 

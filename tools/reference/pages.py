@@ -70,7 +70,7 @@ PAGE: Page = [
         "a value that is `set` replaces what stood there and is never merged.",
         [
             study_spec.Study,
-            spec.DataSet,
+            steps_spec.DataSet,
             study_spec.Arm,
             study_spec.BudgetSplit,
             study_spec.Nested,
@@ -182,7 +182,7 @@ PAGE: Page = [
 
 TITLES: dict[type[Model], str] = {
     study_spec.Study: "The study's keys",
-    spec.DataSet: "data.<name>",
+    steps_spec.DataSet: "data.<name>",
     study_spec.Arm: "arms.<name>",
     study_spec.BudgetSplit: "arms.<name>.split",
     study_spec.Nested: "arms.<name>.nested.<key>",

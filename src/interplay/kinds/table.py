@@ -27,11 +27,11 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     "source": Kind(SourceSpec, "interplay.model.source:run"),
-    "problems": Kind(ProblemsSpec, "interplay.data.problems:run", light=("keys.parquet",)),
-    "dataset": Kind(DatasetSpec, "interplay.data.dataset:run", light=("keys.parquet",)),
-    "curate": Kind(CurateSpec, "interplay.data.curate:run", light=("keys.parquet",)),
-    "tokenizer": Kind(TokenizerSpec, "interplay.data.tokenizer:run"),
-    "corpus": Kind(CorpusSpec, "interplay.data.corpus:run"),
+    "problems": Kind(ProblemsSpec, "interplay.data.problems:generate_problems", light=("keys.parquet",)),
+    "dataset": Kind(DatasetSpec, "interplay.data.dataset:read_dataset", light=("keys.parquet",)),
+    "curate": Kind(CurateSpec, "interplay.data.curate:curate_problems", light=("keys.parquet",)),
+    "tokenizer": Kind(TokenizerSpec, "interplay.data.tokenizer:build_tokenizer"),
+    "corpus": Kind(CorpusSpec, "interplay.data.corpus:build_corpus"),
     "pretrain": Kind(PretrainSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
     "midtrain": Kind(MidtrainSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
     "sft": Kind(SftSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),

@@ -18,9 +18,9 @@ from interplay.core.execution import Run
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.random import stream_key
 from interplay.core.stop import save_points
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import placed
@@ -60,7 +60,7 @@ def offline_outcomes(spec: RLSpec, pool: Pool, inputs: dict[str, Path]) -> list[
 
 
 def _outcome(spec: RLSpec, pool: Pool, i: int, completions: list[str]) -> Outcome:
-    verdicts = pools.verify(pool, [i] * len(completions), completions, spec.verify())
+    verdicts = sets.judge_completions(pool, [i] * len(completions), completions, spec.verify())
     rewards = score_completions(spec.reward, [pool.rows[i]] * len(completions), completions, verdicts).sequence
     return Outcome(i, tuple(rewards), sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
 
@@ -88,7 +88,7 @@ def _worth(
     stems = [batch.tokens[row, :kept].tolist() for row, kept in places]
     requests = []
     for (row, _), stem in zip(places, stems, strict=True):
-        noise = stream_key("continued", pools.noise_key(pool.rows[int(batch.ids[row])]), *stem)
+        noise = stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
         requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], n))
         seen[noise] += n
     found = world.engine.generate(requests, sampling(world, step))
@@ -99,7 +99,7 @@ def _worth(
     ids = [int(batch.ids[places[i][0]]) for i in made_by]
     texts = world.tokenizer.decode_batch(tokens)
     rewards = score_completions(
-        spec.reward, [pool.rows[i] for i in ids], texts, pools.verify(pool, ids, texts, spec.verify())
+        spec.reward, [pool.rows[i] for i in ids], texts, sets.judge_completions(pool, ids, texts, spec.verify())
     ).sequence
     sums = [0.0] * len(places)
     for i, reward in zip(made_by, rewards, strict=True):
@@ -145,9 +145,9 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
     base = inputs["init"] / "model"
     reference = placed(folder.load(base), how).requires_grad_(False) if spec.method.loss.refers() else None
     lagged = lagged_policy(spec.method.decoding, policy)
-    pool = pools.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
+    pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
-    pools.check_prompts(pool, tokenizer, spec.max_prompt_length)
+    text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
     deck = PromptSource(
         sizes=pool.sizes,
         mix=spec.mix,
@@ -155,7 +155,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
         steps=spec.steps,
         rows=pool.rows,
         policy=policy,
-        encode=lambda ids: pools.encode_texts(tokenizer, [pool.rows[i].prompt for i in ids]),
+        encode=lambda ids: text.encode_texts(tokenizer, [pool.rows[i].prompt for i in ids]),
         dtype=getattr(torch, spec.dtype),
         micro_batch_tokens=how.micro_batch_tokens,
         offline=offline_outcomes(spec, pool, inputs),

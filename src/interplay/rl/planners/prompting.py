@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from interplay.data import pool as pools
-from interplay.data.steps.decompose import goal_first
+from interplay.data import sets
+from interplay.data.steps.decompose import is_goal_first
 from interplay.rl.batch import Batch, take
 from interplay.rl.planners.allocation import SamplingRequest, plain_request
 from interplay.rl.planners.spec import (
@@ -41,7 +41,7 @@ attempt}."""
 
 def append_attempts(prompt: str, attempts: Sequence[str], feedback: str) -> str:
     """The text of a prompt with attempts, each followed by the feedback: what an episode `retry` reads before its next turn. MARK
-    stands between the pieces, and an end token behind each attempt (data.pool.encode_turns)."""
+    stands between the pieces, and an end token behind each attempt (data.text.encode_turns)."""
     return MARK.join([prompt, *(piece for attempt in attempts for piece in (attempt.replace(MARK, ""), feedback))])
 
 
@@ -240,7 +240,7 @@ def feedback_text(spec: FeedbackPlanner, row: Row, completion: str, verdict: Ver
         return row.solution
     if verdict.strict:
         return None
-    mended = repair(pools.problem_of(row), completion, goal_first(row)) if row.family == "op_dag" else None
+    mended = repair(sets.problem_of(row), completion, is_goal_first(row)) if row.family == "op_dag" else None
     return mended.prefix + mended.step if mended else row.solution
 
 

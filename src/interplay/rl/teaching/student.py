@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from interplay.core.random import stream_key
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
 from interplay.data.tokenizer import Special
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer
