@@ -24,7 +24,7 @@ from interplay.core import artifact
 from interplay.core.metrics import read_telemetry
 from interplay.data import sets
 from interplay.results import estimate, state
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
 ROOT = Path(__file__).parent.parent

@@ -18,7 +18,7 @@ from interplay.train.loss import token_losses
 
 METHOD: dict[str, Any] = {
     "paper": "test",
-    "planner": {"name": "fixed", "num_generations": 4},
+    "allocation": {"name": "fixed", "num_generations": 4},
     "advantage": {"name": "leave_one_out"},
     "loss": {"name": "gpg", "loss_type": "luspo"},
 }

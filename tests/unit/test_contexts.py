@@ -20,7 +20,7 @@ from interplay.data.steps.filter import deduplicate
 from interplay.data.steps.spec import Deduplicate
 from interplay.data.tokenizer import characters
 from interplay.kinds.cost import vocabulary
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 from interplay.tasks.op_dag.family import alphabet, generate, render, solve, structure, verify
 from interplay.tasks.op_dag.spec import OpDag

@@ -60,7 +60,7 @@ FOUR = {"name": "fixed", "num_generations": 4}
 
 
 def method(**members: Any) -> dict[str, Any]:
-    return {"method": {"paper": "p", "planner": FOUR, **members}}
+    return {"method": {"paper": "p", "allocation": FOUR, **members}}
 
 
 BASES: dict[str, list[dict[str, Any]]] = {

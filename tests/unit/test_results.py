@@ -11,7 +11,7 @@ from conftest import ROOT, Laboratory
 from interplay.core import metrics
 from interplay.core.model import UserError
 from interplay.report.write import answers
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from tools.reference import committed
 
 RESULTS = sorted((ROOT / "docs/results").glob("*.json"))

@@ -42,7 +42,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def spec_of(advantage: Advantage, steps: int = 6, window: int | None = None) -> RLSpec:
     episode = EnvironmentEpisode(max_turns=3, window=window)
-    method = Method(paper="test", episode=episode, advantage=advantage, planner=loops.FixedPlanner(num_generations=6))
+    method = Method(paper="test", episode=episode, advantage=advantage, allocation=loops.FixedAllocation(num_generations=6))
     rate = loops.TuneOptimizer(learning_rate=3e-3)
     given = {"reward": OutcomeReward(), "mix": [1.0], "prompts_per_step": 4, "max_completion_length": 10, "optimizer": rate}
     return RLSpec(method=method, steps=steps, **given)

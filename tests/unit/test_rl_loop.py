@@ -22,7 +22,7 @@ from interplay.report.inspect.rollouts import show_rollouts
 from interplay.rl import loop
 from interplay.rl.edits.spec import DynamicSampling
 from interplay.rl.losses.spec import ClippedLoss
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 
 REWARDS = """
@@ -39,7 +39,7 @@ def never(problems, completions, verdicts):
 
 def spec_of(function: str = "commas", steps: int = 6, method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     values: dict[str, Any] = {
-        "method": Method(paper="test", planner=FixedPlanner(num_generations=4), **(method or {})),
+        "method": Method(paper="test", allocation=FixedAllocation(num_generations=4), **(method or {})),
         "reward": Custom(function=f"mine.py:{function}", source=REWARDS),
         "mix": [0.75, 0.25],
         "steps": steps,

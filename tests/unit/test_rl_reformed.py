@@ -42,7 +42,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def spec_of(method: dict[str, Any], reward: str, mix: list[float]) -> RLSpec:
     return RLSpec.model_validate(
         {
-            "method": {"paper": "test", "planner": {"name": "fixed", "num_generations": 4}, **method},
+            "method": {"paper": "test", "allocation": {"name": "fixed", "num_generations": 4}, **method},
             "reward": {"name": reward},
             "mix": mix,
             "steps": STEPS,

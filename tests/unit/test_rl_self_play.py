@@ -111,7 +111,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def spec_of(steps: int) -> RLSpec:
     method = Method(
-        paper="test", episode=SelfPlayEpisode(), advantage=RoleAdvantage(), planner=loops.FixedPlanner(num_generations=4)
+        paper="test", episode=SelfPlayEpisode(), advantage=RoleAdvantage(), allocation=loops.FixedAllocation(num_generations=4)
     )
     given = {"reward": PayoffReward(), "mix": [1.0], "prompts_per_step": 6, "max_completion_length": 2}
     return RLSpec(method=method, steps=steps, optimizer=loops.TuneOptimizer(learning_rate=5e-3), **given)
@@ -134,7 +134,7 @@ def test_a_killed_game_goes_on_with_its_baselines_and_ends_with_the_same_bytes(i
     [
         ({"advantage": {"name": "role"}}, "payoff", "role compares a game's seats, and the episode completion has none"),
         ({"episode": {"name": "self_play"}}, "outcome", "reward = outcome is not what a game pays"),
-        ({"episode": {"name": "self_play"}, "planner": {"name": "xrpo"}}, "payoff", "xrpo makes groups of its own"),
+        ({"episode": {"name": "self_play"}, "allocation": {"name": "xrpo"}}, "payoff", "xrpo makes groups of its own"),
     ],
 )
 def test_what_does_not_go_with_a_game_is_refused_in_one_line(method: dict[str, object], reward: str, message: str) -> None:

@@ -20,8 +20,8 @@ from interplay.kinds.cost import costs, shape_parameters, vocabulary
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.report.spec import ReportSpec
-from interplay.run.graph import plan_study
 from interplay.study import compose
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
 CONFIGS = ROOT / "configs"

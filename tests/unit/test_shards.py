@@ -14,7 +14,7 @@ from interplay.data.corpus import PackedRows
 from interplay.data.spec import ProblemsSpec
 from interplay.report.draw.collapse import picture
 from interplay.report.write import ledger
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
 STUDY = """

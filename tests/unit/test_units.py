@@ -34,7 +34,7 @@ from interplay.report.stats import frame
 from interplay.rl.advantages.advantages import advantages
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.spec import Method
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.tasks.op_dag import family as op_dag
 from interplay.tasks.op_dag.corrupt import slip
 from interplay.tasks.op_dag.family import render

@@ -16,7 +16,7 @@ from interplay.rl import spec as rl_spec
 from interplay.rl.advantages import spec as advantages_spec
 from interplay.rl.edits import spec as edits_spec
 from interplay.rl.losses import spec as losses_spec
-from interplay.rl.planners import spec as planners_spec
+from interplay.rl.requests import spec as requests_spec
 from interplay.rl.rewards import spec as rewards_spec
 from interplay.rl.samplers import spec as samplers_spec
 from interplay.rl.teaching import spec as teaching_spec
@@ -30,7 +30,9 @@ Page = list[tuple[str, str, list[type[Model]]]]
 SEAMS: dict[str, Any] = {
     "reward": rewards_spec.Reward,
     "sampler": samplers_spec.Sampler,
-    "planner": planners_spec.AnyPlanner,
+    "allocation": requests_spec.Allocation,
+    "prompting": requests_spec.Prompting,
+    "continuation": requests_spec.Continuation,
     "episode": rollout_spec.Episode,
     "decoding": rl_spec.Decoding,
     "critic": rl_spec.ValueHead,

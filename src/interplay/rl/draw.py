@@ -19,8 +19,8 @@ from interplay.data.sets import Pool
 from interplay.rl.batch import Batch, Span, join, to_tokens
 from interplay.rl.critic import Critic
 from interplay.rl.decoding import decode_sampling
-from interplay.rl.planners.allocation import SamplingRequest
-from interplay.rl.planners.planners import again, plan
+from interplay.rl.requests.continuation import first_requests, next_requests
+from interplay.rl.requests.first_requests import SamplingRequest
 from interplay.rl.rewards.rewards import Rewards, score_completions
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.rewards.spec import Reward
@@ -122,9 +122,9 @@ def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Coun
     this step's samples by noise key."""
     rows = [world.pool.rows[i] for i in ids]
     expected = world.sampler.expected(ids)
-    parts = [sample_rollouts(world, ids, plan(rows, now), now, seen)]
+    parts = [sample_rollouts(world, ids, first_requests(rows, now), now, seen)]
     batch = parts[0].batch
-    while asks := again(rows, batch, len(parts) - 1, now):
+    while asks := next_requests(rows, batch, len(parts) - 1, now):
         parts.append(sample_rollouts(world, ids, asks, now, seen))
         batch = join([part.batch for part in parts], world.special.pad, same_groups=True)
     slots = torch.cat([part.slots for part in parts])

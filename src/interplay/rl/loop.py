@@ -1,4 +1,4 @@
-"""The RL loop: sampler, planner, episode, reward, edits, advantage, policy loss, step by step."""
+"""The RL loop: sampler, requests, episode, reward, edits, advantage, policy loss, step by step."""
 
 import time
 from collections import Counter
@@ -32,8 +32,8 @@ from interplay.rl.critic import critic
 from interplay.rl.decoding import lagged_policy, update_decoding, update_lagged
 from interplay.rl.draw import TrainerState, draw_batch, gold_solution, sampling, tokens_of
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
-from interplay.rl.planners.planners import carried, settled
 from interplay.rl.records import drawn_shares, measure_step, sampled_counts, summarise_run
+from interplay.rl.requests.continuation import carried_prompts, kept_rollouts
 from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.samplers.sampler import Outcome, PromptSource
 from interplay.rl.samplers.samplers import build_sampler
@@ -107,7 +107,7 @@ def _worth(
     return [total / n for total in sums]
 
 
-# The RL loop: sampler -> planner -> episode -> reward -> edits -> advantage -> policy loss, once per step.
+# The RL loop: sampler -> allocation, prompting, continuation -> episode -> reward -> edits -> advantage -> loss, once per step.
 #
 # All randomness is keyed: prompts by (seed, set, epoch), sampling noise by (seed, step, prompt, sample, position). So a step is
 # a function of the weights, the optimiser state and the sampler state before it, which are what a resume restores.
@@ -260,13 +260,13 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler"):
-            ids = [] if drawn else carried(now, m)
+            ids = [] if drawn else carried_prompts(now, m)
             ids += world.sampler.select(m - len(ids), step) if m > len(ids) else []
         with timed(seconds, "rollout"):
             fresh = draw_batch(world, ids, now, seen)
         first = sum(len(batch) for batch in drawn)
         drawn.append(replace(fresh, row=torch.arange(first, first + len(fresh))))
-        return settled(drawn[-1], now)
+        return kept_rollouts(drawn[-1], now)
 
     now = StepContext(
         method=spec.method,

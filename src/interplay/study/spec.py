@@ -10,8 +10,9 @@ from interplay.core.model import Count, Model, Natural, Share
 from interplay.core.partial import Written, checked, line, partial
 from interplay.data.spec import Split, TokenizerSpec
 from interplay.data.steps.spec import Contamination, DataSet, SetChange
+from interplay.kinds.study_keys import Settings
 from interplay.report.spec import Claim, Figure, Match, Table
-from interplay.study.stages import PLANNED, REFERENCES, ChangeKeys, KindKeys, Settings, StageKeys, stage
+from interplay.study.stages import PLANNED, REFERENCES, ChangeKeys, KindKeys, StageKeys, stage
 from interplay.tasks.spec import FamilyKeys, TaskKeys
 
 

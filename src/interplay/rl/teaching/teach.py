@@ -310,7 +310,7 @@ def graduate(course: Course, rows: list[Row], hard: list[Row], step: int, factor
 
 def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent) -> torch.Tensor:
     """(g,) float64: what the student at hand, before it is trained, tells of each dataset."""
-    rows, n = [row for own in datasets for row in own], school.spec.method.planner.num_generations
+    rows, n = [row for own in datasets for row in own], school.spec.method.allocation.num_generations
     found = ask(school, rows, n, "learnable", step)
     spent.asked(found, len(rows) * n)
     member = [k for k, own in enumerate(datasets) for _ in own]
