@@ -14,7 +14,7 @@ from interplay.core.random import generator
 from interplay.data import packing, sets, tokenizer
 from interplay.data.packing import Encoded
 from interplay.data.spec import CorpusSpec
-from interplay.tasks.environments.games import MARK
+from interplay.tasks.environments.transcript import MARK
 from interplay.tasks.verdict import UNFINISHED
 
 

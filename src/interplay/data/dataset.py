@@ -15,8 +15,7 @@ from interplay.data import sets
 from interplay.data.formats import FORMATS, Reader
 from interplay.data.json_objects import Entry, ItemError
 from interplay.data.spec import DatasetSpec, Defects, split_of
-from interplay.tasks import qa
-from interplay.tasks.multihop import family as multihop
+from interplay.tasks import multihop, qa
 from interplay.tasks.verdict import Row
 
 PUNCTUATION = re.compile(r"""[?"']|(?<!\d)!|(?<!\d),|,(?!\d{1,2}\b)""")

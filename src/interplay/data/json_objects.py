@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from interplay.core.model import UserError
-from interplay.tasks import qa
-from interplay.tasks.multihop import family as multihop
+from interplay.tasks import multihop, qa
 from interplay.tasks.verdict import normalise
 
 # What every reader of a format gives back, and how it says that an item is not as it should be.

@@ -10,7 +10,7 @@ import numpy as np
 
 from interplay.data.steps.spec import Alike
 from interplay.tasks import qa
-from interplay.tasks.families import multihop_item, open_question
+from interplay.tasks.family import multihop_item, open_question
 from interplay.tasks.verdict import Row
 
 # Which texts are near copies of each other: the exact join of sets of n-grams by Jaccard similarity, with prefix filtering

@@ -12,8 +12,8 @@ from interplay.core.model import UserError
 from interplay.core.random import stream_key
 from interplay.data import sets
 from interplay.data.tokenizer import encode_all
-from interplay.tasks.environments.games import MARK
-from interplay.tasks.families import judge_family
+from interplay.tasks.environments.transcript import MARK
+from interplay.tasks.family import judge_family
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, Verdict, last_unit
 

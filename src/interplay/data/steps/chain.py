@@ -13,9 +13,9 @@ import numpy as np
 from interplay.data.steps.context_spec import Citation, ContextStep, Keychain, KeyFormat, LongContext, Needle
 from interplay.data.steps.documents import Entry, Library, Shelf, library, slots
 from interplay.data.steps.step import Inputs, Made, changed
-from interplay.tasks.multihop.family import dumps
-from interplay.tasks.multihop.problem import Chain, Mode, Paragraph, Problem, Spot, stops
-from interplay.tasks.multihop.render import Style, ask, frame, pair, prompt, render
+from interplay.tasks import multihop
+from interplay.tasks.family import Paragraph
+from interplay.tasks.multihop import Chain, Mode, Problem, Spot, Style
 from interplay.tasks.verdict import Row
 
 # Chains of keys, and where their pairs stand (KeyChain, arXiv:2510.19363).
@@ -66,7 +66,7 @@ def build_chains(
 
 def place_pairs(links: Sequence[Chain], documents: Sequence[Paragraph], random: np.random.Generator) -> tuple[Spot, ...] | None:
     """A place for each pair, all of them shuffled over distinct ends of sentences. None where there are too few."""
-    ends = [(number, end) for number, document in enumerate(documents) for end in stops(document)]
+    ends = [(number, end) for number, document in enumerate(documents) for end in multihop.sentence_ends(document)]
     pairs = [(chain, link) for chain, found in enumerate(links) for link in range(len(found.pairs()))]
     if len(pairs) > len(ends):
         return None
@@ -153,8 +153,8 @@ def _each(spec: Filled | Citation, make: Callable[[Library, Entry], Problem], ro
         except SkipError as reason:
             counts[f"dropped_{reason}"] += 1
             continue
-        prompt, solution, answer = render(problem, spec.style, tagged)
-        columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": dumps(problem)}
+        prompt, solution, answer = multihop.render(problem, spec.style, tagged)
+        columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": multihop.dumps(problem)}
         made.append(changed(entry.row, spec.name, family="multihop", mode=problem.mode, **columns))
         counts[problem.mode] += 1
     return Made(made, dict(counts))
@@ -202,7 +202,7 @@ def _filled(spec: Filled, hidden: Hidden, found: Library, entry: Entry, inputs: 
         if fill is None:
             continue
         problem = _whole(spec, hidden, entry, [*needed, *fill.documents], inputs)
-        exact = count(prompt(problem, spec.style))
+        exact = count(multihop.prompt_text(problem, spec.style))
         if abs(exact - spec.context_tokens) <= margin:
             return problem
         room = fill.tokens + spec.context_tokens - exact
@@ -211,7 +211,7 @@ def _filled(spec: Filled, hidden: Hidden, found: Library, entry: Entry, inputs: 
 
 def _size(document: Paragraph, count: Callable[[str], int], mode: Mode, style: Style) -> int:
     """Tokens of a document as shown; where another one follows, if blanks before it could merge with its beginning."""
-    shown = frame(1, document, document.text, mode, style)
+    shown = multihop.document_frame(1, document, document.text, mode, style)
     return count(shown) if style == "terse" else count(shown + "P") - count("P")
 
 
@@ -219,8 +219,8 @@ def _around(hidden: Hidden, entry: Entry, style: Style, inputs: Inputs) -> int:
     """Tokens of what is not a document: the pairs, and the lines that ask."""
     links = _links(hidden, "", entry, inputs)
     problem = Problem(hidden.mode, entry.item, (), (), links, hidden.true, head=hidden.head)
-    pairs = "".join(pair(key, value) for chain in links for key, value in chain.pairs())
-    return inputs.count_tokens(pairs) + inputs.count_tokens(ask(problem, style))
+    pairs = "".join(multihop.key_pair(key, value) for chain in links for key, value in chain.pairs())
+    return inputs.count_tokens(pairs) + inputs.count_tokens(multihop.question_text(problem, style))
 
 
 def _links(hidden: Hidden, text: str, entry: Entry, inputs: Inputs) -> tuple[Chain, ...]:

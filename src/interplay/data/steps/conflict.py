@@ -7,20 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 from interplay.core.model import PermanentError
+from interplay.core.random import Draw, draw_between
 from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.spec import Poison
 from interplay.data.steps.step import Inputs, Made, changed
-from interplay.tasks import conflicts
-from interplay.tasks.bios import family as bios
-from interplay.tasks.bios.generate import TRIES, grouped
-from interplay.tasks.bios.text import written
+from interplay.tasks import conflicts, multihop
+from interplay.tasks.bios.people import BIOS, TRIES, Problem, grouped, written
 from interplay.tasks.conflicts import Conflict
 from interplay.tasks.facts import About, Fact
-from interplay.tasks.families import judge_family, multihop_item
-from interplay.tasks.multihop import corrupt as documents
-from interplay.tasks.op_dag import corrupt as graphs
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.graph import Draw, draw_between
+from interplay.tasks.family import judge_family, multihop_item
+from interplay.tasks.op_dag import dag, terse_corruptions
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Row
 
@@ -39,7 +35,7 @@ def poison(spec: Poison, rows: list[Row], inputs: Inputs) -> Made:
     wanted, cannot = round(spec.ratio * len(rows)), 0
     spoiled: dict[int, Row] = {}
     donors = sorted(rows, key=lambda row: (row.origin, row.prompt))
-    letters = graphs.letters([row.prompt for row in rows if row.family == "op_dag"])
+    letters = terse_corruptions.used_letters([row.prompt for row in rows if row.family == "op_dag"])
     places = [float(_stream(inputs, row, "which").random()) for row in rows] if wanted else []
     for number in np.argsort(places, kind="stable").tolist():
         if len(spoiled) == wanted:
@@ -70,23 +66,23 @@ def spoil(spec: Poison, row: Row, donors: Sequence[Row], letters: str, stream: n
 
 def _graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: Draw) -> str | None:
     """The new solution (answer) or prompt of an op_dag row."""
-    problem = op_dag.loads(row.graph)
+    problem = dag.loads(row.graph)
     if spec.kind == "answer":
-        return graphs.wrong_answer(problem, row.solution, draw)
+        return terse_corruptions.with_wrong_answer(problem, row.solution, draw)
     if spec.kind == "conflict":
-        return graphs.conflict(problem, row.prompt, true_first, draw)
-    return graphs.irrelevant(problem, row.prompt, letters, draw)
+        return terse_corruptions.with_conflict(problem, row.prompt, true_first, draw)
+    return terse_corruptions.with_irrelevant(problem, row.prompt, letters, draw)
 
 
 def _text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: Draw) -> str | None:
     """The new solution (answer) or prompt of a row of prose."""
     asked, some = multihop_item(row), [donors[draw() % len(donors)] for _ in range(FEW)]
     if spec.kind == "irrelevant":
-        return documents.irrelevant(asked, row.prompt, _sentences(some[:FEWER]), draw) if asked else None
+        return multihop.with_irrelevant(asked, row.prompt, _sentences(some[:FEWER]), draw) if asked else None
     others = _wrong(row, sorted({other.answer for other in some}))
     if spec.kind == "answer":
-        return documents.wrong_answer(row.solution, asked.answers if asked else [row.answer], others, draw)
-    return documents.conflict(asked, row.prompt, others, true_first, draw) if asked else None
+        return multihop.with_wrong_answer(row.solution, asked.answers if asked else [row.answer], others, draw)
+    return multihop.with_conflict(asked, row.prompt, others, true_first, draw) if asked else None
 
 
 def _wrong(row: Row, answers: Sequence[str]) -> list[str]:
@@ -138,8 +134,8 @@ def conflict_pairs(spec: ConflictPairs, rows: list[Row], inputs: Inputs) -> Made
     return Made(made, counts)
 
 
-def _by_heart(row: Row) -> bios.Problem | None:
-    return bios.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
+def _by_heart(row: Row) -> Problem | None:
+    return BIOS.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
 
 
 def _pool(facts: Sequence[Fact]) -> Pool:
@@ -171,7 +167,7 @@ def _pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, pool: Pool, inp
     if sort != "ignorance" and not beside:
         return None
     lure = known.object if sort == "ignorance" else next(iter(beside.values()))
-    problem = bios.loads(row.graph)._replace(hops=(told,), context=grouped(shown | beside, draw))
+    problem = BIOS.loads(row.graph)._replace(hops=(told,), context=grouped(shown | beside, draw))
     made, conflict = written(problem), Conflict(problem, known)
     rejected = written(problem._replace(hops=(known._replace(object=lure),))).solution
     bare = {} if spec.rewrite else {known.object: f"{BOX}{known.object}}}"}

@@ -9,11 +9,11 @@ from interplay.data.steps import context_spec
 from interplay.data.steps.context_spec import Units
 from interplay.data.steps.step import Inputs, Made, changed
 from interplay.tasks import subproblems
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.corrupt import Repair, repair, slip, wrong_answer
-from interplay.tasks.op_dag.graph import FORWARD, Node, Problem
-from interplay.tasks.op_dag.render import SECTION, render
+from interplay.tasks.op_dag import dag
+from interplay.tasks.op_dag.dag import FORWARD, Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import SECTION, render
+from interplay.tasks.op_dag.terse_corruptions import Repair, repair, with_wrong_answer, with_wrong_operation
 from interplay.tasks.verdict import UNFINISHED, Row
 
 # Steps that take solutions of op_dag apart (data/steps/context_spec.py). Rows of other families, and of reverse problems, whose
@@ -27,7 +27,7 @@ def parts(spec: context_spec.Subproblems, rows: list[Row], inputs: Inputs) -> Ma
         problem = forward(row, counts)
         if problem is None:
             continue
-        asked = subproblems.asked(problem, None if spec.k == "all" else spec.k)
+        asked = subproblems.asked_nodes(problem, None if spec.k == "all" else spec.k)
         if len(asked) < 2:
             counts["single_value"] += 1
             continue
@@ -80,7 +80,7 @@ def atoms(spec: context_spec.Atoms, rows: list[Row], inputs: Inputs) -> Made:
             atom = _atom(problem, place, inputs.random("atoms", row.origin, place))
             if atom is None:
                 continue
-            structure = op_dag.structure(atom)
+            structure = dag.structure(atom)
             if split_of(structure) != split_of(row.key):
                 counts["other_split"] += 1
                 continue
@@ -90,7 +90,7 @@ def atoms(spec: context_spec.Atoms, rows: list[Row], inputs: Inputs) -> Made:
             seen.add(structure)
             task = OpDag(trace="goal_first" if goal_first(row) else "leaf_first")
             prompt, solution, answer = render(atom, task)
-            columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": op_dag.dumps(atom)}
+            columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": dag.dumps(atom)}
             kept.append(changed(row, spec.name, op=atom.op, key=structure, **columns))
     return Made(kept, dict(counts))
 
@@ -117,7 +117,7 @@ def forward(row: Row, counts: Counter[str]) -> Problem | None:
     if row.family != "op_dag":
         counts["not_op_dag"] += 1
         return None
-    problem = op_dag.loads(row.graph)
+    problem = dag.loads(row.graph)
     if problem.mode != FORWARD:
         counts["reverse"] += 1
         return None
@@ -151,7 +151,7 @@ def _wrong(problem: Problem, row: Row, stream: np.random.Generator) -> str:
     def draw() -> int:
         return int(stream.integers(2**32))
 
-    seen = slip(problem, draw)
+    seen = with_wrong_operation(problem, draw)
     if seen is None:
-        return wrong_answer(problem, row.solution, draw)
+        return with_wrong_answer(problem, row.solution, draw)
     return render(seen, OpDag(trace="goal_first" if goal_first(row) else "leaf_first")).solution

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.tasks.families import multihop_item
-from interplay.tasks.multihop.family import contradicts, plain_text
-from interplay.tasks.multihop.problem import Item, Paragraph, stops
+from interplay.tasks.family import Item, Paragraph, multihop_item
+from interplay.tasks.multihop import contradicts, plain_text, sentence_ends
 from interplay.tasks.verdict import Row, normalise
 
 # The questions and documents of a stage's rows, of which a row's context is made up. Whatever is drawn from them does not
@@ -238,7 +237,7 @@ def _one_more(kept: list[Part], parts: list[Part], room: float, margin: float) -
 
 def shortened(document: Paragraph) -> Iterator[Paragraph]:
     """The document without its last sentence, without its last two, and so on."""
-    for end in reversed(stops(document)[:-1]):
+    for end in reversed(sentence_ends(document)[:-1]):
         yield Paragraph(document.title, (document.text[:end],))
 
 

@@ -8,7 +8,8 @@ from interplay.core.model import PermanentError, UserError, nearest_name
 from interplay.data.steps.spec import ChatTemplate, CustomStep
 from interplay.data.steps.step import Inputs, Made, changed
 from interplay.data.tokenizer import tokenizer_folder
-from interplay.tasks.families import JUDGES
+from interplay.tasks.family import judge_family
+from interplay.tasks.spec import FAMILIES
 from interplay.tasks.verdict import Row
 
 # A step of the study's own.
@@ -66,12 +67,12 @@ def _fits(column: str, value: Any) -> bool:
 
 def _check(spec: CustomStep, row: Row) -> None:
     """Raises UserError where later steps and judges could not read a row."""
-    if row.family not in JUDGES:
+    if row.family not in FAMILIES:
         raise UserError(
-            f"{spec.function}: family = '{row.family[:40]}' of row {row.index} judges nothing{nearest_name(row.family, JUDGES)}"
+            f"{spec.function}: family = '{row.family[:40]}' of row {row.index} judges nothing{nearest_name(row.family, FAMILIES)}"
         )
     try:
-        JUDGES[row.family].loads(row.graph)
+        judge_family(row.family).loads(row.graph)
         int(row.key, 16)
     except Exception as error:  # a graph may be wrong in any way
         raise UserError(

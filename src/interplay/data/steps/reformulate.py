@@ -10,7 +10,7 @@ import numpy as np
 from interplay.data.steps import context_spec
 from interplay.data.steps.step import Inputs, Made, changed
 from interplay.tasks import reformulated
-from interplay.tasks.op_dag.graph import loads
+from interplay.tasks.op_dag.dag import loads
 from interplay.tasks.reformulated import (
     CHOICES,
     CLOZE,

@@ -26,8 +26,8 @@ from interplay.rl.planners.spec import (
     ShownAttemptPlanner,
 )
 from interplay.rl.step_context import StepContext
-from interplay.tasks.environments.games import MARK
-from interplay.tasks.op_dag.corrupt import repair
+from interplay.tasks.environments.transcript import MARK
+from interplay.tasks.op_dag.terse_corruptions import repair
 from interplay.tasks.verdict import Row, Verdict
 
 # Planners that show own attempts: what is sampled is the step that improves on them, and it is learnt behind what it was
