@@ -4,8 +4,10 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterator
 from itertools import chain, count
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def stream_key(*parts: int | str) -> int:
@@ -14,11 +16,10 @@ def stream_key(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-# NumPy's generators over keyed streams. Apart from `key`, since planning works out keys and imports no NumPy.
+def generator(*parts: int | str) -> "np.random.Generator":
+    """NumPy's stream of numbers for these labels. NumPy is imported here, since planning computes keys and imports no NumPy."""
+    import numpy as np
 
-
-def generator(*parts: int | str) -> np.random.Generator:
-    """The stream of numbers for these labels."""
     return np.random.Generator(np.random.PCG64(stream_key(*parts)))
 
 

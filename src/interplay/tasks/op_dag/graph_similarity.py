@@ -9,12 +9,13 @@ graphs without a node in common."""
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from interplay.tasks.op_dag.dag import Form, Problem
 from interplay.tasks.op_dag.terse import parse_step, split_steps
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ROUNDS = 3
 """Rounds of refinement."""
@@ -40,9 +41,9 @@ Features = Counter[int]
 class Library(NamedTuple):
     """Distinct graphs to compare with, as an inverted index of their colours."""
 
-    places: dict[int, tuple[np.ndarray, np.ndarray]]
+    places: "dict[int, tuple[np.ndarray, np.ndarray]]"
     """Colour -> (graphs (k,), times in each (k,))."""
-    sizes: np.ndarray
+    sizes: "np.ndarray"
     """Number of colours of each graph (G,), with repeats."""
 
 
@@ -96,7 +97,10 @@ def similarity(one: Features, other: Features) -> float:
 
 
 def library(graphs: Iterable[Features]) -> Library:
-    """The distinct ones of these graphs, indexed for `nearest`."""
+    """The distinct ones of these graphs, indexed for `nearest`. NumPy is imported here, since planning imports this module and no
+    NumPy."""
+    import numpy as np
+
     distinct = [dict(items) for items in dict.fromkeys(tuple(sorted(graph.items())) for graph in graphs)]
     where: dict[int, list[tuple[int, int]]] = {}
     for place, graph in enumerate(distinct):
@@ -108,6 +112,8 @@ def library(graphs: Iterable[Features]) -> Library:
 
 def nearest(graph: Features, known: Library) -> float:
     """Similarity to the most similar graph of the library, which must hold one."""
+    import numpy as np
+
     common = np.zeros(len(known.sizes), np.int64)
     for colour, times in graph.items():
         if colour in known.places:
