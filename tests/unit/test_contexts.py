@@ -18,7 +18,7 @@ from interplay.data.curate import StepInputs
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.steps.filter import deduplicate
 from interplay.data.steps.spec import Deduplicate
-from interplay.data.tokenizer import characters
+from interplay.data.tokenizer import character_tokenizer
 from interplay.kinds.cost import vocabulary
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
@@ -67,7 +67,7 @@ def test_the_first_context_is_the_task_without_contexts(at: tuple[int, int, int]
 def test_all_contexts_share_one_alphabet_whose_size_the_cost_knows() -> None:
     assert alphabet(PAIR[0]) == alphabet(PAIR[1])
     assert alphabet(PAIR[0]).endswith("".join(ALPHABETS))
-    assert vocabulary(canonical(TokenizerSpec(task=PAIR[1]))) == characters(alphabet(PAIR[1])).get_vocab_size()
+    assert vocabulary(canonical(TokenizerSpec(task=PAIR[1]))) == character_tokenizer(alphabet(PAIR[1])).get_vocab_size()
 
 
 def test_a_task_without_contexts_keeps_its_identity() -> None:

@@ -11,7 +11,7 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interplay.data.dataset import read
+from interplay.data.dataset import read_items
 from interplay.data.formats import FORMATS
 from interplay.data.spec import Defects
 from interplay.tasks import qa
@@ -76,7 +76,7 @@ def problem_of(family: str) -> tuple[Any, Any, str]:
         return module, problem, module.render(problem, task)[1]
     name, module = {"qa": ("gsm8k", qa), "multihop": ("musique", multihop)}[family]
     path = next((ROOT / "data/fixtures").glob(f"{name}.json*"))
-    problem = read(path, FORMATS[name], Defects()).entries[0].problem
+    problem = read_items(path, FORMATS[name], Defects()).entries[0].problem
     return module, problem, qa.render(problem)[1] if family == "qa" else multihop.render(problem, "published")[1]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from op_dag_prose_cases import FORWARD, FORWARD_TEXT, OWN, REVERSE, REVERSE_TEXT, case, cases, line, small
 
 from interplay.core.model import UserError, parse_model
-from interplay.data.tokenizer import characters, words
+from interplay.data.tokenizer import character_tokenizer, word_tokenizer
 from interplay.tasks.op_dag_prose.family import alphabet, dumps, generate, loads, render, solve, structure, verify, vocabulary
 from interplay.tasks.op_dag_prose.graph import forms, levels
 from interplay.tasks.op_dag_prose.read import read
@@ -187,7 +187,7 @@ def test_an_own_theme_uses_its_own_nouns():
 def test_tokenizers_of_words_and_characters_read_what_they_write():
     for knobs in ({}, OWN, {"note": True}):
         task = OpDagProse.model_validate(knobs)
-        for tokenizer in (words(vocabulary(task)), characters(alphabet(task))):
+        for tokenizer in (word_tokenizer(vocabulary(task)), character_tokenizer(alphabet(task))):
             for index in range(20):
                 for text in render(generate(task, 0, index, 8), task):
                     assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
@@ -195,7 +195,7 @@ def test_tokenizers_of_words_and_characters_read_what_they_write():
 
 def test_a_word_tokenizer_spells_numbers_in_digits_and_takes_nouns_whole():
     task = OpDagProse()
-    tokenizer = words(vocabulary(task))
+    tokenizer = word_tokenizer(vocabulary(task))
     assert tokenizer.encode("The number of adult blue jay in Bundle Ranch equals 384").tokens == [
         "The number of ", "adult blue jay", " in ", "Bundle Ranch", " equals ", "3", "8", "4",
     ]  # fmt: skip

@@ -106,7 +106,7 @@ PAGE: Page = [
         "Data stages",
         "Problem sets come from `data` of the study; tokenizer and corpora are planned with the stages that need them. Under "
         "`kinds` of a scale, and under `corpus` of a stage, stand the keys below.",
-        [spec.SourceSpec, spec.ProblemsSpec, spec.DatasetSpec, spec.Defects, spec.TokenizerSpec, spec.CorpusSpec],
+        [model_spec.SourceSpec, spec.ProblemsSpec, spec.DatasetSpec, spec.Defects, spec.TokenizerSpec, spec.CorpusSpec],
     ),
     (
         "Curation",
@@ -202,7 +202,7 @@ TITLES: dict[type[Model], str] = {
     study_spec.Decontaminate: "decontaminate",
     study_spec.Scale: "The scale's keys",
     **TASKS,
-    spec.SourceSpec: "kind: source",
+    model_spec.SourceSpec: "kind: source",
     spec.ProblemsSpec: "kind: problems",
     spec.DatasetSpec: "kind: dataset",
     spec.Defects: "defects",
@@ -233,7 +233,7 @@ TITLES: dict[type[Model], str] = {
     run_spec.Site: "the site",
 }
 PLANNED = {
-    spec.SourceSpec: {"sha256"},
+    model_spec.SourceSpec: {"sha256"},
     spec.CorpusSpec: {"mix"},
     spec.TokenizerSpec: {"others"},
     steps_spec.CurateSpec: {"mix", "seed"},

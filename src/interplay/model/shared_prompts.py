@@ -1,9 +1,8 @@
-"""The forward pass over many completions of few prompts: each prompt passes once, and its completions attend to its keys and
-values.
+"""Forward pass over many completions of few prompts (Prefix Grouper, arXiv:2506.05433): each prompt is encoded once, and its
+completions attend to its keys and values.
 
-The same function as a pass over every prompt + completion, but for rounding, with G prompts to pass instead of one per
-completion: with groups of eight and prompts as long as completions that saves 44 % of the tokens (Prefix Grouper,
-arXiv:2506.05433)."""
+Up to rounding it equals a pass over every prompt + completion, with G prompts instead of one per completion: with groups of
+eight and prompts as long as completions this saves 44 % of the tokens."""
 
 import torch
 from torch import Tensor
@@ -12,11 +11,13 @@ from torch.nn.functional import log_softmax
 from interplay.model.decoder import Decoder, forward, rotary
 
 
-def hidden(decoder: Decoder, prompts: Tensor, lengths: Tensor, group: Tensor, completions: Tensor, dtype: torch.dtype) -> Tensor:
+def hidden_states(
+    decoder: Decoder, prompts: Tensor, lengths: Tensor, group: Tensor, completions: Tensor, dtype: torch.dtype
+) -> Tensor:
     """Final hidden states (R, C, D) in `dtype` from which the tokens of completions (R, C) are predicted.
 
     prompts (G, P) and completions are padded on the right; lengths (G,) are those of the prompts; completion r follows the prompt
-    group[r]. What stands last in a completion predicts nothing and does not pass."""
+    group[r]. The last token of a completion predicts nothing and is not passed."""
     (count, longest), (rows, width) = prompts.shape, completions.shape
     in_prompt, later = torch.arange(longest, device=prompts.device), torch.arange(width - 1, device=prompts.device)
     ids = torch.cat((prompts.flatten(), completions[:, :-1].flatten()))
@@ -26,7 +27,7 @@ def hidden(decoder: Decoder, prompts: Tensor, lengths: Tensor, group: Tensor, co
     onward = _mask(torch.cat((of_prompt, (later <= later[:, None]).expand(rows, -1, -1)), 2), dtype)
 
     def parts(x: Tensor) -> tuple[Tensor, Tensor]:
-        """Prompts (G, P, ...) and completions (R, C - 1, ...) of the tokens that pass, (G * P + R * (C - 1), ...)."""
+        """Prompts (G, P, ...) and completions (R, C - 1, ...) of the passed tokens, (G * P + R * (C - 1), ...)."""
         split = count * longest
         return x[:split].unflatten(0, (count, longest)), x[split:].unflatten(0, (rows, width - 1))
 
@@ -43,32 +44,29 @@ def hidden(decoder: Decoder, prompts: Tensor, lengths: Tensor, group: Tensor, co
     return torch.cat((last[group][:, None], of_completions), 1)
 
 
-def predicting(
+def predicting_states(
     decoder: Decoder, prompts: list[list[int]], tokens: Tensor, lengths: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Final hidden states (M, D) in `dtype` from which the real tokens of completions are predicted, and where those stand,
-    (n, T) bool. `tokens` (n, T) int64, padded on the right, lie on the decoder's device; `lengths` (n,) are those of the
-    completions, which follow the n `prompts`. Equal prompts pass once
-    where the decoder shares them.
-
-    Only places that predict a token come back: nobody asks about the rest."""
+    """Final hidden states (M, D) in `dtype` from which the completion tokens are predicted, without padding, and the mask (n, T)
+    of these tokens. `tokens` (n, T) int64, padded on the right, are on the decoder's device; `lengths` (n,) are those of the
+    completions, which follow the n `prompts`. Equal prompts are passed once where the decoder shares them."""
     device = tokens.device
-    padded, prompt_lengths, group = distinct(prompts, decoder.share_prompts)
-    states = hidden(decoder, padded.to(device), prompt_lengths.to(device), group.to(device), tokens, dtype)
+    padded, prompt_lengths, group = distinct_prompts(prompts, decoder.share_prompts)
+    states = hidden_states(decoder, padded.to(device), prompt_lengths.to(device), group.to(device), tokens, dtype)
     where = (torch.arange(tokens.shape[1]) < lengths.cpu()[:, None]).to(device)
     return states[where], where
 
 
 def token_logps(decoder: Decoder, prompts: list[list[int]], tokens: Tensor, lengths: Tensor, dtype: torch.dtype) -> Tensor:
-    """The log-probability (n, T) float32, in nats, of each token of the completions of `predicting`; 0 past a completion."""
-    states, where = predicting(decoder, prompts, tokens, lengths, dtype)
+    """The log-probability (n, T) float32, in nats, of each completion token (arguments: `predicting_states`); 0 for padding."""
+    states, where = predicting_states(decoder, prompts, tokens, lengths, dtype)
     logs = log_softmax(decoder.logits(states), dim=-1).gather(1, tokens[where][:, None])[:, 0]
     return torch.zeros(tokens.shape, device=tokens.device).masked_scatter(where, logs)
 
 
-def distinct(prompts: list[list[int]], share: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct prompts (G,P) int64 padded with 0, their lengths (G,), and which of them each of the n prompts is, (n,).
-    Unless they `share`, each of the n is its own."""
+def distinct_prompts(prompts: list[list[int]], share: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Distinct prompts (G, P) int64 padded with 0, their lengths (G,), and the index (n,) of each of the n prompts among them.
+    Without `share` all n prompts count as distinct."""
     number: dict[tuple[int, ...], int] = {}
     group = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts] if share else list(range(len(prompts)))
     few = list(number) if share else [tuple(prompt) for prompt in prompts]
@@ -78,14 +76,14 @@ def distinct(prompts: list[list[int]], share: bool) -> tuple[Tensor, Tensor, Ten
 
 
 def _mask(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to scores: 0 where `seen`, else minus infinity."""
+    """The additive attention mask: 0 where `seen`, else minus infinity."""
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """Attention of q (B, S, heads, size) over k, v (B, T, kv heads, size) with mask (B or 1, S, T): (B, S, heads * size)."""
     (batch, queries, heads, size), (keys, shared) = q.shape, k.shape[1:3]
-    # Queries that share a key head lie as further rows of one product, so keys and values are never repeated.
+    # Queries that share a key head are further rows of one product, so keys and values are not repeated.
     q = (q * size**-0.5).unflatten(2, (shared, -1)).permute(0, 2, 3, 1, 4).reshape(batch * shared, -1, size)
     scores = torch.bmm(q, k.permute(0, 2, 3, 1).reshape(batch * shared, size, keys))
     weights = (scores.view(batch, heads, queries, keys) + mask[:, None]).softmax(-1)
