@@ -69,8 +69,9 @@ GPUS = (1, 8, 64, 512)
 SCHEDULED = """
 import json, sys, time
 from pathlib import Path
-from interplay.study import estimate, graph, schedule, state
-plan = graph.plan_study(Path("configs"), "many", "gpu")
+from interplay.results import estimate, schedule, state
+from interplay.study import expand
+plan = expand.plan_study(Path("configs"), "many", "gpu")
 started = (time.perf_counter(), time.process_time())
 made = estimate.to_make(state.Library(plan.stages, Path("results"), {}), {})
 on = [schedule.on_gpus(plan, made, gpus, wait=30.0) for gpus in map(int, sys.argv[1:])]
@@ -85,7 +86,8 @@ took = lambda start, end: [b - a for a, b in zip(start, end)]
 started = clocks()
 from pathlib import Path
 from interplay.run import graph
-plan = graph.plan_study(Path("configs"), "many", "smoke")
+from interplay.study import expand
+plan = expand.plan_study(Path("configs"), "many", "smoke")
 planned = clocks()
 missing = graph.Graph(Path("results"), [plan]).missing(list(plan.stages))
 ended = clocks()

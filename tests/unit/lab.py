@@ -9,7 +9,7 @@ from conftest import ROOT
 
 from interplay.core import artifact
 from interplay.kinds import sources
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
 SCALE = "smoke"

@@ -7,7 +7,7 @@ import pytest
 from conftest import ROOT
 
 from interplay.cli import main
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
 STUDY = """

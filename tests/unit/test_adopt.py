@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from interplay.api import adopt
 from interplay.core import artifact
 from interplay.core.model import UserError
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 
 
 @pytest.fixture

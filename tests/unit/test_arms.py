@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interplay.core.model import UserError
-from interplay.run.graph import plan_study
 from interplay.study.arms import Combination, expand
+from interplay.study.expand import plan_study
 from interplay.study.spec import Arm
 
 OWN = {"rl.steps": 40, "rl.loss.type": "dapo", "rl.beta": 0.0}

@@ -13,7 +13,7 @@ from interplay.core.model import UserError
 from interplay.report.spec import Claim, Match, ReportArm, budget_spread, matched_stages
 from interplay.report.stats import budget, claims, frame
 from interplay.report.stats.frame import Results
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 
 __all__ = ["configs"]
 
@@ -103,7 +103,7 @@ RL_SPEC = {
     "prompts_per_step": 5,
     "minibatches": 1,
     "max_completion_length": 30,
-    "method": {"planner": {"num_generations": 2}, "loss": {"num_iterations": 1, "beta": 0.0}},
+    "method": {"allocation": {"num_generations": 2}, "loss": {"num_iterations": 1, "beta": 0.0}},
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 from test_arms import configs, study
 
 from interplay.core.model import UserError
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 
 __all__ = ["configs"]
 

@@ -7,7 +7,7 @@ from lab import Lab, of_kind
 
 from interplay import cli
 from interplay.results import payloads, state
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 
 SAID = "finished at smoke: add --scale smoke"
 

@@ -10,8 +10,8 @@ from conftest import ROOT
 
 from interplay.cli import main
 from interplay.core.model import UserError, nearest_name
-from interplay.run.graph import plan_study
 from interplay.study import compose
+from interplay.study.expand import plan_study
 
 STUDY, EDGE, BASES = "configs/study/quickstart.yaml", "configs/study/edge.yaml", "configs/study/edge_bases.yaml"
 SCALE, METHOD, TASK = "configs/scale/smoke.yaml", "configs/method/grpo.yaml", "configs/task/op_dag.yaml"

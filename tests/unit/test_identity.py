@@ -72,7 +72,7 @@ def test_a_raised_version_of_a_part_changes_only_who_uses_it() -> None:
 def test_the_lock_holds_one_stage_a_line(tmp_path: Path) -> None:
     from conftest import ROOT
 
-    from interplay.run.graph import plan_study
+    from interplay.study.expand import plan_study
 
     plan = plan_study(ROOT / "configs", "quickstart", "smoke")
     lines = plan.lock().splitlines()

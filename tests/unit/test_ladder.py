@@ -15,7 +15,7 @@ from interplay.report.draw import ladder
 from interplay.report.spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import value
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 
 STUDY = (ROOT / "tests/climb.yaml").read_text()

@@ -14,7 +14,7 @@ from matplotlib.textpath import TextToPath
 from interplay.report.draw import collapse, diagram
 from interplay.report.draw.diagram import Edge, Node
 from interplay.results import catalog
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 
 SVG = "{http://www.w3.org/2000/svg}"
 STUDIES = ["edge.laptop", "edge_bases.laptop", "ladder.laptop", "quickstart.smoke"]

@@ -8,7 +8,7 @@ from test_arms import configs, study
 from interplay.core.model import UserError
 from interplay.report.comparison_spec import Lineup
 from interplay.results.catalog import report_spec
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 
 __all__ = ["configs"]
 

@@ -12,7 +12,7 @@ from interplay.cli import main
 from interplay.core.artifact import checksum
 from interplay.data import problems
 from interplay.data.steps.spec import CurateSpec
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
 

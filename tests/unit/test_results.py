@@ -15,7 +15,7 @@ from interplay.core.model import UserError
 from interplay.report.metric_spec import measure_of
 from interplay.report.stats import frame
 from interplay.report.write import answers, contrast_text, summary, text
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from tools.reference import committed
 
 RESULTS = sorted((ROOT / "docs/results").glob("*.json"))

@@ -16,7 +16,7 @@ from interplay.kinds.table import KINDS
 from interplay.results import catalog
 from interplay.results import state as state_of_plans
 from interplay.rl.spec import RLSpec
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 
 LOCKS = sorted((ROOT / "configs/plans").glob("*.lock.json"))
 

@@ -18,9 +18,10 @@ from key_order import meaning, reordered, reversed_maps
 from omegaconf import OmegaConf
 
 from interplay.core.model import UserError
-from interplay.run.graph import Graph, plan_study
+from interplay.run.graph import Graph
 from interplay.study import compose
 from interplay.study.arms import replaced
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
 CONFIGS = ROOT / "configs"
@@ -204,7 +205,7 @@ def test_an_arm_may_replace_a_key_of_the_task_for_all_its_data(configs: Path) ->
 def test_planning_imports_no_torch() -> None:
     """Nor anything else that takes seconds: a plan of 10,000 stages is made in three (bench/plan.py)."""
     script = (
-        "import sys, pathlib; from interplay.study.graph import Graph, plan_study; "
+        "import sys, pathlib; from interplay.run.graph import Graph; from interplay.study.expand import plan_study; "
         f"plan = plan_study(pathlib.Path({str(CONFIGS)!r}), 'edge', 'smoke'); "
         "Graph(pathlib.Path('results'), [plan]).missing(list(plan.stages)); "
         "print(*sorted(set(sys.modules) & {'torch', 'transformers', 'mlflow', 'pandas', 'dvc', 'snakemake'}))"

@@ -8,7 +8,7 @@ from conftest import ROOT
 
 from interplay.core.model import UserError
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
 from interplay.tasks.families import task_family
 

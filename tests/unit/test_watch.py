@@ -18,7 +18,7 @@ from conftest import ROOT, Laboratory, wait_for
 from interplay.cli import main
 from interplay.cli.watch_frame import duration, metrics
 from interplay.results import progress
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
 LINE = "12/40 steps, 0.5/s, 56 s left reward 0.25 strict 0.1"

@@ -119,7 +119,7 @@ def test_snakemakes_linter_has_nothing_to_say(laboratory: Laboratory) -> None:
 
 def test_planning_imports_no_torch(laboratory: Laboratory) -> None:
     code = (
-        "import sys; from pathlib import Path; from interplay.run.graph import plan_study; "
+        "import sys; from pathlib import Path; from interplay.study.expand import plan_study; "
         "plan_study(Path('configs'), 'edge', 'laptop'); sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'pandas')))"
     )
     assert subprocess.run(["python", "-c", code], cwd=laboratory.folder, env=laboratory.env, check=False).returncode == 0

@@ -7,8 +7,8 @@ import rl_steps
 from conftest import ROOT, Laboratory
 
 from interplay.core import artifact
-from interplay.run.graph import plan_study
 from interplay.run.stage import run_stage
+from interplay.study.expand import plan_study
 
 QUICKSTART = "configs/study/quickstart.yaml"
 pytestmark = pytest.mark.workflow

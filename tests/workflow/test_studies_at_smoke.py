@@ -7,7 +7,7 @@ import pytest
 import rl_steps
 from conftest import ROOT, Laboratory
 
-from interplay.run.graph import plan_study
+from interplay.study.expand import plan_study
 
 FOLDERS = ("interplay", "methods")
 pytestmark = [pytest.mark.workflow, pytest.mark.slow]

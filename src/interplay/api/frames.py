@@ -15,8 +15,8 @@ from interplay.report.stats import frame
 from interplay.results import catalog
 from interplay.results import state as study_state
 from interplay.results.catalog import report_spec
-from interplay.run.graph import plan_study
 from interplay.study import arms, compose, resolve
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 from interplay.study.resolve import own_values
 

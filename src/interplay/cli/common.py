@@ -156,7 +156,7 @@ def default_scale() -> str:
 
 def plan_of(study: str, scale: str | None) -> "Plan":
     """The plan of a study; at the scale of configs/config.yaml unless one is named."""
-    from interplay.run.graph import plan_study
+    from interplay.study.expand import plan_study
 
     return plan_study(CONFIGS, study, scale or default_scale())
 

@@ -139,8 +139,8 @@ def sync_track(
     ] = None,
 ) -> None:
     """Replay records into an MLflow store; what is there already is left as it is. Then `mlflow ui` shows it."""
-    from interplay.run.graph import plan_study
     from interplay.study import compose
+    from interplay.study.expand import plan_study
 
     if bool(study) == every:
         raise UserError("track sync: name a study, or say --all")

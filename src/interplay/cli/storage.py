@@ -79,8 +79,8 @@ def _chosen_folders(what: str | None, scale: str | None) -> tuple[list[Path], in
     """Folders of the finished stages to check, and how many stages of the study are not finished."""
     from interplay.core import artifact
     from interplay.results import catalog, state
-    from interplay.run.graph import plan_study
     from interplay.study import compose
+    from interplay.study.expand import plan_study
 
     if what is None:
         folders = [artifact.folder(RESULTS, one.kind, digest) for digest, one in sorted(state.scan(RESULTS).items())]
@@ -199,8 +199,8 @@ def sync_store(
     """Moves payloads and records to the DVC remote or back. A clone with the small records alone can rebuild every table;
     weights and samples are fetched when something needs them."""
     from interplay.results import payloads
-    from interplay.run.graph import plan_study
     from interplay.study import compose
+    from interplay.study.expand import plan_study
 
     if not payloads.in_project():
         raise UserError(f"{Path.cwd()}: no git repository with DVC here; `git init && dvc init` make one")

@@ -13,8 +13,8 @@ from interplay.kinds.identity import flat_leaves
 from interplay.report.spec import ReportSpec
 from interplay.results import rebuild, state
 from interplay.rl.spec import Method
-from interplay.run.graph import plan_study
 from interplay.study import compose
+from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
 # Every stage that this project knows of, by digest: from the committed locks, and from what lies in results/. And the names by

@@ -9,8 +9,8 @@ from interplay.core import artifact, metrics
 from interplay.core.model import UserError, plural
 from interplay.kinds import sources
 from interplay.kinds.table import KINDS
-from interplay.run.graph import plan_study
 from interplay.study import compose
+from interplay.study.expand import plan_study
 from interplay.study.plan import Lock, Plan, Stage, flat_name, parse_lock
 
 # How the stages of a project stand, all at once: a few system calls each, so that 10,000 of them take less than a second.

@@ -5,7 +5,9 @@ from typing import Any
 from interplay.core.execution import Run
 from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
 from interplay.core.references import check_mix
-from interplay.data.spec import CorpusSpec, is_whole
+from interplay.data.spec import CorpusSpec
+from interplay.data.steps.spec import is_whole
+from interplay.kinds.table import KINDS, MODELS
 from interplay.report.spec import ReportArm
 from interplay.study.arms import SPLIT, Combination
 from interplay.study.ladder import split_name
@@ -13,10 +15,8 @@ from interplay.study.spec import Arm, Scale, Study
 from interplay.study.stages import PLANNED, REFERENCES, named, references
 from interplay.train.spec import TrainSpec
 
-FIRST = ("pretrain", "source")
 RESERVED = {"task": "the task itself in an arm's set", SPLIT: "the split of a budget in an arm's axes"}
 """What keys of an arm may begin with beside the names of stages."""
-MODELS = (*FIRST, "midtrain", "sft", "rl", "teach", "prefer", "unlearn", "reward_model", "select")
 
 
 def mix(shares: dict[str, float], where: str) -> None:
@@ -191,7 +191,7 @@ def _path(study: Study, path: list[str], where: str) -> None:
             )
         _known(name, study.stages, where, "stage")
         kind = study.stages[name]["kind"]
-        allowed = FIRST if position == 0 else MODELS[len(FIRST) :]
+        allowed = [one for one in MODELS if KINDS[one].starts_path == (position == 0)]
         if kind not in allowed:
             raise UserError(f"{where}: '{name}' is a {kind} stage; place {position + 1} of a path takes {', '.join(allowed)}")
 

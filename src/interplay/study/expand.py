@@ -10,11 +10,25 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError, nearest_name, parse_model, shorten_value
 from interplay.core.references import corpus_inputs, corpus_roles, is_data_role, shard_label
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds.table import KINDS, TRAINERS, TUNERS
+from interplay.kinds.table import KINDS, is_trainer, is_tuner
 from interplay.report.comparison_spec import Lineup
 from interplay.report.spec import ReportArm, ReportStage
 from interplay.rl.spec import RLSpec
-from interplay.study import answerable, arms, check, custom, data, feasible, ladder, lineup, offline, resolve, teach, tune
+from interplay.study import (
+    answerable,
+    arms,
+    check,
+    compose,
+    custom,
+    data,
+    feasible,
+    ladder,
+    lineup,
+    offline,
+    resolve,
+    teach,
+    tune,
+)
 from interplay.study.arms import Combination, Tree
 from interplay.study.ladder import BLOCK
 from interplay.study.plan import Plan, Stage
@@ -130,11 +144,11 @@ class Expansion:
         if kind == "source":
             return self.stage(kind, given, {}, key)
         tune.leads_on(self, before, key)
-        if kind in TUNERS:
+        if is_tuner(kind):
             return self._tuned(name, given, entry, str(before), seed, arm)
         if "data" not in entry:
             raise UserError(f"{self.where}: {key}.data: missing; name the problem sets and their shares")
-        mixes = self.shards(entry["data"], key) if kind in TRAINERS else [self.mix(entry["data"], key)]
+        mixes = self.shards(entry["data"], key) if is_trainer(kind) else [self.mix(entry["data"], key)]
         data.refuse_tests(self, entry["data"], f"{key}.data")
         mixes = [
             (shares, {role: data.decontaminated(self, digest, key) for role, digest in roles.items()}) for shares, roles in mixes
@@ -142,7 +156,7 @@ class Expansion:
         sets = [digest for _, roles in mixes for digest in roles.values()]
         deps = {"init": before} if before else {}
         given["seed"] = self._seed(given, seed, key)
-        if kind in TRAINERS:
+        if is_trainer(kind):
             deps |= self.corpora(entry.get("corpus", {}), mixes, tokenizer, f"{key}.corpus")
             if not before:
                 deps["tokenizer"] = tokenizer
@@ -159,7 +173,7 @@ class Expansion:
                 deps |= offline.roles(self, entry["offline"], roles, str(before), key)
         digest = self.stage(kind, given, deps, key, f"{arm}/{name}/seed{seed}")
         spec = self.plan.stages[digest].spec
-        if kind in TRAINERS:
+        if is_trainer(kind):
             check.whole_rows(spec, self.plan.stages[corpus_inputs(deps)[0]].spec, f"{self.where}: {key}")
         if "offline" in entry and isinstance(spec, RLSpec):
             offline.check(spec.method.sampler, entry["offline"], f"{self.where}: {key}")
@@ -167,7 +181,7 @@ class Expansion:
         return digest
 
     def _tuned(self, name: str, given: dict[str, Any], entry: dict[str, Any], before: str, seed: int, arm: str) -> str:
-        """A stage of a path that is one of TUNERS."""
+        """A stage of a path that is tuning on few data."""
         key = f"stages.{name}"
         mixes, roles = tune.roles(self, entry, before, key)
         spec = {**given, **mixes, "seed": self._seed(given, seed, key)}
@@ -247,8 +261,8 @@ class Expansion:
             self.tokenizer = self.tokenizer or digest
             path.append(ReportStage(name=step, kind=entry["kind"], digest=digest, step=at))
             reference = ladder.reference(self.plan.stages[digest], at, f"{self.where}: arms.{arm.group}.path = {part!r}")
-            # A reward model writes nothing: what follows starts from the model that it was made of.
-            before = before if entry["kind"] == "reward_model" else reference
+            # A reward model only judges: what follows starts from the model that it was made of.
+            before = before if KINDS[entry["kind"]].ends_path else reference
         return path, str(before)
 
     def fresh_tokenizer(self) -> str:
@@ -386,3 +400,13 @@ def _by_digest(pairs: list[tuple[str, float]]) -> tuple[list[float], dict[str, s
 def expand(name: str, scale_name: str, study: Study, scale: Scale, configs: Path) -> Plan:
     """The plan of a study at a scale. Raises UserError before anything is written."""
     return Expansion(name, scale_name, study, scale, configs).run()
+
+
+def plan_study(configs: Path, study: str, scale: str) -> Plan:
+    """Compose, validate and expand one study. Raises UserError with file and line of the key that is wrong."""
+    try:
+        return expand(study, scale, *compose.load(configs, study, scale), configs)
+    except UserError as error:
+        from interplay.study.locate import located  # reads every YAML file again, with lines: only when one is wrong
+
+        raise located(error, configs, study, scale) from None

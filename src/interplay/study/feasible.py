@@ -8,7 +8,7 @@ from interplay.core.metrics import without_vllm
 from interplay.core.model import Model, UserError
 from interplay.data.spec import DatasetSpec, ProblemsSpec, SourceSpec
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.kinds.table import SEVERAL, SLICED
+from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
 from interplay.rl.spec import RLSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
@@ -21,8 +21,8 @@ from interplay.train.spec import PretrainSpec, UnlearnSpec
 
 def check_devices(kind: str, spec: Model, run: Run, where: str) -> None:
     """Raises UserError where the stage's kind, or a member of its method, works in one process or on whole weights alone."""
-    if run.processes > 1 and kind not in SEVERAL:
-        able = ", ".join(SEVERAL)
+    if run.processes > 1 and not KINDS[kind].processes:
+        able = ", ".join(one for one, row in KINDS.items() if row.processes)
         raise UserError(
             f"{where}: run.processes = {run.processes}: a stage of kind {kind} works in one process; write 1 ({able} share)"
         )
@@ -31,7 +31,7 @@ def check_devices(kind: str, spec: Model, run: Run, where: str) -> None:
         raise UserError(f"{where}: run.processes = {run.processes}: vllm within a process knows no others; {remedy}")
     if run.sharding == "none":
         return
-    if kind not in SLICED:
+    if not KINDS[kind].sharding:
         raise UserError(f"{where}: run.sharding = {run.sharding}: a stage of kind {kind} keeps its model whole; write none")
     if isinstance(spec, RLSpec):
         if spec.engine != "native":
@@ -113,9 +113,9 @@ def check_external(stages: Iterable[Stage]) -> None:
 def _missing(stage: Stage) -> str | None:
     try:
         if isinstance(stage.spec, DatasetSpec):
-            from interplay.data.dataset import the_file  # NumPy and pyarrow, for studies that read files alone
+            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
 
-            the_file(stage.spec, stage.run)
+            find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
             from interplay.model.source import place  # torch, for the one line alone
 

@@ -6,7 +6,7 @@ from typing import Any
 from interplay.core.digest import canonical
 from interplay.core.model import MOST, Model, UserError, nearest_name, parse_model, shorten_value
 from interplay.data.spec import CorpusSpec
-from interplay.kinds.cost import rl_step_tokens
+from interplay.kinds.formulas import rl_step_tokens
 from interplay.kinds.table import KINDS
 from interplay.study import arms, check
 from interplay.study.arms import SPLIT, Combination, Own, Tree, replaced

@@ -8,7 +8,7 @@ from interplay.core.artifact import split_ref
 from interplay.core.model import UserError
 from interplay.core.references import corpus_inputs
 from interplay.data.spec import CorpusSpec, TokenizerSpec
-from interplay.kinds.table import TRAINERS
+from interplay.kinds.table import is_trainer
 from interplay.study import data
 from interplay.tasks.families import LANGUAGES
 
@@ -40,7 +40,7 @@ def _writes(e: Expansion, before: str, key: str) -> None:
     nothing is known."""
     taught, stage = False, e.plan.stages[split_ref(before)[0]]
     while True:
-        if stage.kind in TRAINERS:
+        if is_trainer(stage.kind):
             specs = [e.plan.stages[corpus].spec for corpus in corpus_inputs(stage.deps)]
             taught |= any(isinstance(s, CorpusSpec) and s.loss_on == "all" for s in specs)
         if "init" not in stage.deps:
