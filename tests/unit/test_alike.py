@@ -15,8 +15,8 @@ from interplay.core.execution import Run
 from interplay.core.model import PermanentError
 from interplay.data import curate, sets, similarity
 from interplay.data.curate import StepInputs
-from interplay.data.dataset import run as read_file
-from interplay.data.problems import run as generate
+from interplay.data.dataset import read_dataset
+from interplay.data.problems import generate_problems
 from interplay.data.similarity import NAME, JaccardIndex, shingle_texts
 from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.data.steps.context_spec import Choice, Cloze, Ladder, Subproblems, TrueFalse
@@ -280,7 +280,7 @@ def test_two_thousand_problems_of_another_split_are_not_refused(tmp_path: Path, 
     folders = []
     for split, size in (("train", 2000), ("test", 300)):
         out = tmp_path / "problems" / split
-        generate(ProblemsSpec.model_validate({**spec, "size": size, "split": split}), {}, out, Run())
+        generate_problems(ProblemsSpec.model_validate({**spec, "size": size, "split": split}), {}, out, Run())
         write_json(out / "stage.json", {"kind": "problems", "digest": split, "deps": {}})
         folders.append(sets.read_rows(out, 0))
     assert match_rows(Contamination(), *folders) == {}
@@ -290,7 +290,7 @@ def test_two_thousand_problems_of_another_split_are_not_refused(tmp_path: Path, 
 def test_real_questions_of_one_file_are_hardly_ever_alike(tmp_path: Path) -> None:
     file = SAMPLES / "hotpotqa_sample.json"
     out = tmp_path / "dataset" / digest_of(file)
-    read_file(DatasetSpec(format="hotpotqa", sha256=checksum(file)), {}, out, Run(path=str(file)))
+    read_dataset(DatasetSpec(format="hotpotqa", sha256=checksum(file)), {}, out, Run(path=str(file)))
     write_json(out / "stage.json", {"kind": "dataset", "digest": out.name, "deps": {}})
     rows = sets.read_rows(out, 0)
     half = len(rows) // 2

@@ -7,7 +7,7 @@ import pytest
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.core.references import Custom
+from interplay.core.references import Custom, largest_remainder
 from interplay.data import problems, sets
 from interplay.data.spec import SPLITS, ProblemsSpec
 from interplay.tasks.op_dag.spec import OpDag
@@ -124,8 +124,8 @@ def test_a_transform_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
 
 def test_largest_remainder_on_hand_numbers() -> None:
     # 10 seats over 0.47, 0.16, 0.158, 0.12, 0.061, 0.031: floors 4, 1, 1, 1, 0, 0; largest remainders .7, .61, .6.
-    assert problems.largest_remainder([0.47, 0.16, 0.158, 0.12, 0.061, 0.031], 10) == [5, 2, 1, 1, 1, 0]
-    assert problems.largest_remainder([1 / 3, 1 / 3, 1 / 3], 10) == [4, 3, 3]
+    assert largest_remainder([0.47, 0.16, 0.158, 0.12, 0.061, 0.031], 10) == [5, 2, 1, 1, 1, 0]
+    assert largest_remainder([1 / 3, 1 / 3, 1 / 3], 10) == [4, 3, 3]
 
 
 def test_a_damaged_problem_set_is_named(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from interplay.core.artifact import split_ref
 from interplay.core.execution import Run
 from interplay.core.metrics import without_vllm
 from interplay.core.model import Model, UserError
-from interplay.data.spec import DatasetSpec, ProblemsSpec, SourceSpec
+from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.table import KINDS
-from interplay.model.spec import Shape
+from interplay.model.spec import Shape, SourceSpec
 from interplay.rl.spec import RLSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study.plan import Stage
@@ -119,9 +119,9 @@ def _missing(stage: Stage) -> str | None:
 
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
-            from interplay.model.source import place  # torch, for the one line alone
+            from interplay.model.folder import find_source  # torch, for this check only
 
-            place(stage.spec, stage.run)
+            find_source(stage.spec, stage.run)
         elif getattr(stage.spec, "engine", None) == "vllm":
             return without_vllm()
     except UserError as error:
