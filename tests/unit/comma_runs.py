@@ -3,7 +3,7 @@
 from typing import Any
 
 from interplay.core.execution import Run
-from interplay.core.references import Custom
+from interplay.core.extension import Extension
 from interplay.model.spec import TuneOptimizer
 from interplay.rl.spec import Method, RLSpec
 
@@ -18,7 +18,7 @@ def spec_of(steps: int, prompts: int = 8, **method: Any) -> RLSpec:
     """A run of the method on one set."""
     return RLSpec(
         method=Method(paper="test", **method),
-        reward=Custom(function="mine.py:commas", source=COMMAS),
+        reward=Extension(function="mine.py:commas", source=COMMAS),
         mix=[1.0],
         steps=steps,
         prompts_per_step=prompts,

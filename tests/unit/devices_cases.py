@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from interplay.core import artifact
 from interplay.core.execution import Run
+from interplay.core.extension import Extension
 from interplay.core.model import Model
-from interplay.core.references import Custom
 from interplay.data import corpus, problems, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, SourceSpec, TokenizerSpec
 from interplay.model import folder
@@ -131,7 +131,7 @@ def rl_spec(seed: int = 0, **method: Any) -> RLSpec:
     seams = {"planner": FixedPlanner(num_generations=4), "loss": ClippedLoss(beta=0.1, num_iterations=2), **method}
     return RLSpec(
         method=Method(paper="test", **seams),
-        reward=Custom(function="mine.py:commas", source=REWARDS),
+        reward=Extension(function="mine.py:commas", source=REWARDS),
         mix=[1.0],
         steps=4,
         prompts_per_step=8,

@@ -181,6 +181,18 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        {
+            "method": {
+                "paper": "p",
+                "advantage": CUSTOM,
+                "loss": CUSTOM,
+                "shaping": [CUSTOM],
+                "edits": [CUSTOM],
+                "decoding": CUSTOM,
+            },
+            "mix": [1.0],
+            "steps": 10,
+        },
         {"method": {"paper": "p"}, "reward": {"name": "outcome"}, "mix": [1.0], "steps": 10},
         {
             "method": {"paper": "p", "sampler": {"name": "format_ladder", "promotion": "random", "rate": 0.5}},

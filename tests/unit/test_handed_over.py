@@ -17,8 +17,8 @@ from rl_cases import batch_of
 from test_prefer import pair_set
 
 from interplay.core.execution import Run
+from interplay.core.extension import Extension
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.data import batches, corpus, packing
 from interplay.data.spec import CorpusSpec
 from interplay.evaluate import run as evaluate
@@ -314,7 +314,7 @@ HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
 def rl_spec(method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     given: dict[str, Any] = {
         "method": Method(paper="test", **{"planner": FixedPlanner(num_generations=3), **(method or {})}),
-        "reward": Custom(function="mine.py:commas", source=SCORE),
+        "reward": Extension(function="mine.py:commas", source=SCORE),
         "mix": [1.0],
         "steps": 3,
         "prompts_per_step": 4,

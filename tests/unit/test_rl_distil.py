@@ -18,8 +18,8 @@ from rl_cases import RIGHT, WRONG, batch_of, now_of
 from test_intervention import GOLD, PROBLEM
 from torch import Tensor
 
+from interplay.core.extension import Extension
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.model.decoder import Decoder
 from interplay.rl import loop, teacher
 from interplay.rl.batch import Batch, has_teacher, join, take
@@ -261,7 +261,7 @@ def test_a_run_without_any_reward_learns_from_feedback_the_same_each_time(
 ) -> None:
     never = "def never(problems, completions, verdicts):\n    return [0.0] * len(completions)\n"
     spec = spec_of(4, planner=FeedbackPlanner(num_generations=4, feedback=feedback), loss=DistilLoss(num_iterations=2))
-    spec = spec.model_copy(update={"reward": Custom(function="mine.py:never", source=never)})
+    spec = spec.model_copy(update={"reward": Extension(function="mine.py:never", source=never)})
     for out in ("one", "two"):
         record = loop.run(spec, inputs, tmp_path / out, HOW)
     assert record["optimizer_steps"] == 8

@@ -12,9 +12,9 @@ from logged_cases import unknown
 
 from interplay.core.artifact import read_json, write_json
 from interplay.core.execution import Run
+from interplay.core.extension import Extension
 from interplay.core.metrics import read
 from interplay.core.model import UserError
-from interplay.core.references import Custom
 from interplay.data import pool as pools
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
@@ -40,7 +40,7 @@ def never(problems, completions, verdicts):
 def spec_of(function: str = "commas", steps: int = 6, method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     values: dict[str, Any] = {
         "method": Method(paper="test", planner=FixedPlanner(num_generations=4), **(method or {})),
-        "reward": Custom(function=f"mine.py:{function}", source=REWARDS),
+        "reward": Extension(function=f"mine.py:{function}", source=REWARDS),
         "mix": [0.75, 0.25],
         "steps": steps,
         "prompts_per_step": 8,

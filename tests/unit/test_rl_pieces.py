@@ -13,8 +13,8 @@ from comma_runs import HOW, spec_of
 from killed_rl import payload, run_killed
 from rl_cases import batch_of, now_of
 
+from interplay.core.extension import Extension
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.rl import loop
 from interplay.rl.advantages.advantages import by_segments, cuts
 from interplay.rl.advantages.spec import GaeAdvantage, GroupAdvantage, SegmentAdvantage
@@ -164,7 +164,7 @@ def test_a_state_is_worth_the_mean_reward_of_what_follows_it(inputs: dict[str, P
 
     from interplay.rl.advantages import advantages
 
-    spec = spec_of(1, **CHAIN).model_copy(update={"reward": Custom(function="mine.py:first", source=first)})
+    spec = spec_of(1, **CHAIN).model_copy(update={"reward": Extension(function="mine.py:first", source=first)})
     old = advantages.MEMBERS["segments"]
     advantages.MEMBERS["segments"] = spy
     try:

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from rl_cases import batch_of, now_of
 
 from interplay.core.execution import Run
+from interplay.core.extension import Extension
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.planners.allocation import SamplingRequest, priority
@@ -178,7 +178,7 @@ def test_every_planner_runs_and_two_runs_give_the_same_bytes(name: str, inputs: 
     planner = TypeAdapter(AnyPlanner).validate_python({"name": name, "num_generations": 4})
     spec = RLSpec(
         method=Method(paper="test", planner=planner),
-        reward=Custom(function="mine.py:half", source=HALF),
+        reward=Extension(function="mine.py:half", source=HALF),
         mix=[1.0],
         steps=2,
         prompts_per_step=4,

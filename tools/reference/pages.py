@@ -3,8 +3,8 @@
 from typing import Any, get_args
 
 from interplay.core import execution
+from interplay.core.extension import Extension
 from interplay.core.model import Model
-from interplay.core.references import Custom
 from interplay.data import spec
 from interplay.data.steps import spec as steps_spec
 from interplay.evaluate import spec as evaluate_spec
@@ -44,7 +44,7 @@ SEAMS: dict[str, Any] = {
 
 def members(union: Any) -> dict[type[Model], str]:
     """Members of a union -> their `name`, without the function of the user's own."""
-    models = [one for one in models_in(union) if one is not Custom]
+    models = [one for one in models_in(union) if one is not Extension]
     return {one: str(get_args(one.model_fields["name"].annotation)[0]) for one in models}
 
 
@@ -58,7 +58,7 @@ def inside(models: dict[type[Model], str]) -> dict[type[Model], str]:
     return found
 
 
-SHARED = {Custom, tasks_spec.Verify}
+SHARED = {Extension, tasks_spec.Verify}
 TASKS, STEPS = inside(members(tasks_spec.Task)), members(steps_spec.Step)
 MEMBERS = inside({one: f"{seam}: {name}" for seam, union in SEAMS.items() for one, name in members(union).items()})
 
@@ -158,7 +158,7 @@ PAGE: Page = [
     (
         "Members of the seams",
         "Each is chosen by its `name`. `custom` is a function of the study's own.",
-        [*MEMBERS, Custom, tasks_spec.Verify],
+        [*MEMBERS, Extension, tasks_spec.Verify],
     ),
     (
         "Selection",
@@ -223,7 +223,7 @@ TITLES: dict[type[Model], str] = {
     train_spec.Routing: "routing",
     train_spec.UnlearnSpec: "kind: unlearn",
     **MEMBERS,
-    Custom: "custom",
+    Extension: "custom",
     tasks_spec.Verify: "verify",
     evaluate_spec.SelectSpec: "kind: select",
     evaluate_spec.EvaluateSpec: "kind: evaluate",
@@ -244,6 +244,6 @@ PLANNED = {
     train_spec.UnlearnSpec: {"forget_mix", "retain_mix", "seed"},
     evaluate_spec.EvaluateSpec: {"first_sample"},
     evaluate_spec.SelectSpec: {"candidates"},
-    Custom: {"source"},
+    Extension: {"source"},
 }
 """Keys that the planner fills in from other parts of the study."""

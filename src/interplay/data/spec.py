@@ -7,11 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, field_validator, model_validator
 
+from interplay.core.extension import FILLED, Extension, written_as
 from interplay.core.model import Count, Model, Natural, Since
 from interplay.core.partial import Keys, Written, partial, union_of
-from interplay.core.references import Custom, Mix, check_mix
+from interplay.core.references import Mix, check_mix
 from interplay.data.steps.context_spec import StepModel
-from interplay.data.steps.spec import STEPS
+from interplay.data.steps.spec import STEPS, CustomStep
 from interplay.tasks.spec import Task, TaskKeys
 
 # Problem sets, tokenizers and packed corpora.
@@ -67,7 +68,7 @@ class ProblemsSpec(Model):
     """Part of the space of structures to draw from."""
     seed: Natural = 0
     """Key of the generator."""
-    transform: Custom | None = None
+    transform: Annotated[Extension | None, written_as(Extension)] = None
     """A function of the study's own, `function(rows, **options) -> rows`, over the finished rows (dicts of the columns)."""
     unique: bool = True
     """Drop structural duplicates (equal up to renaming of letters and reordering of definitions) within the set."""
@@ -221,12 +222,12 @@ def _step(model: type[StepModel]) -> type[Model]:
 
 @cache
 def _steps() -> Any:
-    return union_of(map(_step, STEPS.values()), "name")
+    return union_of(map(_step, STEPS.values()), "name", written_as(CustomStep))
 
 
 @cache
 def _transform() -> type[Model]:
-    return partial(Custom, "TransformKeys", ("source",))
+    return partial(Extension, "TransformKeys", FILLED)
 
 
 StepKeys = Annotated[dict[str, Any], Written(_steps)]

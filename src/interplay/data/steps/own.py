@@ -3,7 +3,7 @@
 from dataclasses import fields, replace
 from typing import Any
 
-from interplay.core import references
+from interplay.core import extension
 from interplay.core.model import PermanentError, UserError, nearest_name
 from interplay.data.steps.spec import ChatTemplate, CustomStep
 from interplay.data.steps.step import Inputs, Made, changed
@@ -25,7 +25,7 @@ def own(spec: CustomStep, rows: list[Row], inputs: Inputs) -> Made:
     something else than rows that can be judged."""
     given = {(row.set, row.index): row for row in rows}
     before = set(rows)
-    made = references.call_custom(spec, references.load_custom(spec), [_columns(row) for row in rows])
+    made = extension.call(spec, [_columns(row) for row in rows])
     if not isinstance(made, list):
         raise _no_rows(spec, f"not {type(made).__name__}")
     found, changed = [], 0

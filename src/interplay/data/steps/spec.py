@@ -4,8 +4,9 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, Share
-from interplay.core.references import Custom, Mix
+from interplay.core.references import Mix
 from interplay.data.steps.context_spec import (
     Atoms,
     Choice,
@@ -75,9 +76,11 @@ class Difficulty(Bands):
 # A step of the study's own.
 
 
-class CustomStep(Custom, StepModel):
-    """A function of the study's own, `function(rows, **options) -> rows`, over all rows as dicts of the columns. It may drop,
+class CustomStep(Extension, StepModel):
+    """A function of the user's own, `function(rows, **options) -> rows`, over all rows as dicts of the columns. It may drop,
     order, change and repeat rows; those that it changes carry its name among their transforms."""
+
+    UNION: ClassVar[str] = "step"
 
 
 # Steps that label pairs of completions as raters of different tastes would.
@@ -326,7 +329,7 @@ Sifting = Take | PassRate | Length | Deduplicate | Contamination | Label | Diffi
 Writing = Keychain | Needle | LongContext | Citation | ChatTemplate
 Reforming = Choice | Cloze | TrueFalse | Ladder | Subproblems | Intervention | RejectionSampling | Atoms | Units
 Pairing = PreferencePairs | RatedPairs | ConflictPairs
-Step = Annotated[Sifting | Writing | Reforming | Pairing, Field(discriminator="name")]
+Step = Annotated[Sifting | Writing | Reforming | Pairing, Field(discriminator="name"), written_as(CustomStep)]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
 """By name."""
 
