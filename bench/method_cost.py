@@ -32,7 +32,7 @@ def cost(method: Method, inputs: dict[str, Path], out: Path, steps: int) -> floa
         reward=Custom(function="reward.py:letters", source=REWARD),
         mix=[1.0],
         steps=steps,
-        prompts_per_step=COMPLETIONS // method.planner.num_generations,
+        prompts_per_step=COMPLETIONS // method.allocation.num_generations,
         minibatches=2,
         max_completion_length=NEW,
         optimizer=TuneOptimizer(learning_rate=1e-4),

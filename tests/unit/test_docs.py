@@ -88,7 +88,22 @@ OWN = (
         "member",
         "sampler",
     ),
-    *("planner", "digest", "lock", "record", "payload", "scale", "study", "stage", "kind", "claim", "premise", "contrast"),
+    *(
+        "allocation",
+        "prompting",
+        "continuation",
+        "digest",
+        "lock",
+        "record",
+        "payload",
+        "scale",
+        "study",
+        "stage",
+        "kind",
+        "claim",
+        "premise",
+        "contrast",
+    ),
     *("supported", "refuted", "inconclusive", "not judged", "no information", "withdrawn", "noise floor"),
 )
 """Words of the README and of pages that mean something of their own here."""

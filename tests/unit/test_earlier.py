@@ -10,10 +10,10 @@ import world
 
 from interplay.core import artifact
 from interplay.core.execution import Run
-from interplay.core.extension import Extension
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer, TuneSchedule
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.run import stage as runner
 from interplay.study.plan import Stage
@@ -23,8 +23,8 @@ REWARD = "def early(problems, completions, verdicts):\n    return [float(c[:1] <
 
 def spec_of(**more: Any) -> RLSpec:
     values: dict[str, Any] = {
-        "method": Method(paper="test", planner=FixedPlanner(num_generations=2)),
-        "reward": Extension(function="mine.py:early", source=REWARD),
+        "method": Method(paper="test", allocation=FixedAllocation(num_generations=2)),
+        "reward": OwnReward(function="mine.py:early", source=REWARD),
         "mix": [1.0],
         "steps": 3,
         "prompts_per_step": 4,

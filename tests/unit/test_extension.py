@@ -1,12 +1,15 @@
 """Members of the user's own, for every union: from a file beside the study and from an entry point, in the same way."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from conftest import ROOT
 from rl_cases import now_of
 from test_rl_seams import groups_of
 
@@ -14,7 +17,6 @@ from interplay.core import extension
 from interplay.core.digest import canonical, digest, hashed
 from interplay.core.extension import Extension
 from interplay.core.model import Model, UserError, parse_model
-from interplay.data.curate import STEPS
 from interplay.data.spec import ProblemsSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.kinds.extensions import EXTENSIONS, check_extensions, shown_signature
@@ -23,6 +25,7 @@ from interplay.rl.decoding import decode_sampling
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.losses.losses import token_losses
 from interplay.rl.losses.terms import MicroBatch
+from interplay.rl.requests.continuation import first_requests, next_requests
 from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.samplers.sampler import PromptSource
@@ -37,6 +40,7 @@ from interplay.tasks.verdict import Verdict
 CODE = "\n".join(union.code for union in EXTENSIONS.values())
 OPTIONS: dict[str, dict[str, Any]] = {
     "step": {"keep": 1}, "reward": {"bonus": 0.5}, "shaping": {"cost": 0.5}, "decoding": {"temperature": 0.7},
+    "allocation": {"num_generations": 4}, "prompting": {"text": "Think. "},
 }  # fmt: skip
 LOG = torch.log(torch.tensor([[0.5, 0.25]]))
 
@@ -98,9 +102,19 @@ def run(union: str, spec: Any) -> Any:
     if union == "step":
         return extension.call(spec.steps[0], [{"prompt": "aa"}, {"prompt": "b"}])
     if union == "reward":
-        return score_completions(spec.reward, [None], ["short"], [Verdict(True, True, 1.0)]).sequence
+        return score_completions(spec.reward, [None], ["short"], [Verdict(True, True, 1.0, "none")]).sequence
     if union == "sampler":
         return build_sampler(spec.method.sampler, PromptSource([3], [1.0], 0)).select(2, 1)
+    rows = [SimpleNamespace(prompt="a?"), SimpleNamespace(prompt="b?")]
+    if union == "allocation":
+        now = now_of(allocation=spec.method.allocation)
+        rounds = [[(one.slot, one.n) for one in next_requests(rows, batch, done, now)] for done in (1, 2)]
+        return [[(one.slot, one.n) for one in first_requests(rows, now)], *rounds]
+    if union == "prompting":
+        return first_requests(rows, now_of(prompting=spec.method.prompting))[0][1:4]
+    if union == "continuation":
+        now = now_of(continuation=spec.method.continuation)
+        return [len(first_requests(rows, now)), *(len(next_requests(rows, batch, done, now)) for done in (0, 1))]
     if union == "shaping":
         return shape_rewards(batch, now_of(shaping=spec.method.shaping)).rewards.tolist()
     if union == "edit":
@@ -113,7 +127,7 @@ def run(union: str, spec: Any) -> Any:
     if union == "loss":
         ones = torch.ones(1, 2)
         return token_losses(spec.method.loss, MicroBatch(LOG, LOG, ones, ones.bool()))[0].tolist()
-    return decode_sampling(spec.method.decoding, Sampling(4, 1.0, 0, 0, 0), Memory(1)).temperature
+    return decode_sampling(spec.method.decoding, Sampling(1.0, 1.0, 0, 4, 0, None, 0), Memory(1)).temperature
 
 
 DOES = {
@@ -121,6 +135,9 @@ DOES = {
     "step": [{"prompt": "b"}],
     "reward": [1.5],
     "sampler": [0, 1],
+    "allocation": [[(0, 4), (1, 4)], [(0, 4), (1, 4)], []],
+    "prompting": (8, "Think. a?", "a?"),
+    "continuation": [2, 1, 0],
     "edit": False,
     "loss": (-LOG).tolist(),
     "decoding": 0.7,
@@ -210,7 +227,8 @@ def test_a_class_may_be_a_sampler(here: Path) -> None:
     assert build_sampler(made.method.sampler, PromptSource([5], [1.0], 0)).select(2, 1) == [3, 3]
 
 
-def test_a_study_names_its_own_reward_in_one_word(configs: Path) -> None:
+def test_a_study_names_its_own_reward_in_one_word(tmp_path: Path) -> None:
+    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
     file = configs / "study/quickstart.yaml"
     old = "rl: {kind: rl, data: {edge: 1.0}"
     assert old in file.read_text()
@@ -231,4 +249,3 @@ def test_the_table_says_how_a_member_is_called(union: str) -> None:
         assert "->" in signature
         assert summary
         assert returns
-    assert STEPS  # the tables of code hold `custom`

@@ -24,8 +24,8 @@ from interplay.rl.decoding import update_decoding as learnt_decoding
 from interplay.rl.draw import sampling
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.edits.spec import TokenBudget
-from interplay.rl.planners.planners import again, plan, settled
 from interplay.rl.policy import scores
+from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.samplers.sampler import Outcome, PromptSource
 from interplay.rl.samplers.samplers import build_sampler
@@ -125,10 +125,10 @@ def asked(method: Method) -> Any:
     told = []
     for step in range(1, 5):
         at = replace(now(method, memory), step=step)
-        first = plan(ROWS, at)
+        first = first_requests(ROWS, at)
         found = batch()
-        kept = settled(found, at)
-        told += [first, again(ROWS, found, 0, at), kept.row.tolist(), kept.teacher]
+        kept = kept_rollouts(found, at)
+        told += [first, next_requests(ROWS, found, 0, at), kept.row.tolist(), kept.teacher]
     return told
 
 
@@ -213,7 +213,9 @@ def judged(method: Method) -> Any:
 
 SEAMS = {
     "sampler": drawn,
-    "planner": asked,
+    "allocation": asked,
+    "prompting": asked,
+    "continuation": asked,
     "episode": acted,
     "shaping": rewarded,
     "edits": after_edits,

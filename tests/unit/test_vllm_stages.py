@@ -17,7 +17,6 @@ import world
 from scipy.stats import binomtest
 
 from interplay.core.execution import Run
-from interplay.core.extension import Extension
 from interplay.core.metrics import read
 from interplay.core.model import Model
 from interplay.evaluate import run as evaluate
@@ -25,7 +24,8 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.vllm.asking import Freshness
 from interplay.run import workers
@@ -109,8 +109,8 @@ def test_a_killed_evaluation_keeps_its_shards_and_ends_as_one_that_was_not(
 
 def rl_spec(engine: str = "vllm", **loss: Any) -> RLSpec:
     return RLSpec(
-        method=Method(paper="test", planner=FixedPlanner(num_generations=4), loss={"name": "clipped", **loss}),
-        reward=Extension(function="mine.py:commas", source=REWARD),
+        method=Method(paper="test", allocation=FixedAllocation(num_generations=4), loss={"name": "clipped", **loss}),
+        reward=OwnReward(function="mine.py:commas", source=REWARD),
         mix=[1.0],
         steps=6,
         prompts_per_step=8,

@@ -16,7 +16,7 @@ from interplay.rl import critic, decoding
 from interplay.rl.advantages import advantages
 from interplay.rl.edits import edits
 from interplay.rl.losses import losses
-from interplay.rl.planners import planners
+from interplay.rl.requests import continuation, first_requests
 from interplay.rl.rewards import shaping
 from interplay.rl.samplers import samplers
 from interplay.rl.spec import Method
@@ -95,14 +95,14 @@ MARKS: dict[str, Mark] = {
     ),
     "guide": Mark(
         INFERRED,
-        "test_rl_planners.py:test_only_groups_in_which_all_failed_are_sampled_again_with_a_hint_and_credited_without_it",
+        "test_rl_requests.py:test_only_groups_in_which_all_failed_are_sampled_again_with_a_hint_and_credited_without_it",
     ),
-    "icpo": Mark(INFERRED, "test_rl_planners.py:test_steered_failures_are_dropped_and_steered_successes_have_a_bonus_that_falls"),
+    "icpo": Mark(INFERRED, "test_rl_requests.py:test_steered_failures_are_dropped_and_steered_successes_have_a_bonus_that_falls"),
     "exit": Mark(INFERRED, "test_rl_attempts.py:test_a_step_starts_from_histories_in_proportion_to_the_variance_of_their_groups"),
     "pit": Mark(INFERRED, "test_rl_attempts.py:test_pit_pays_the_gap_to_the_attempt_that_was_shown_by_hand"),
-    "icrl": Mark(CODE, "test_rl_planners.py:test_shots_are_annealed_by_phase_in_both_texts"),
+    "icrl": Mark(CODE, "test_rl_requests.py:test_shots_are_annealed_by_phase_in_both_texts"),
     "critique_grpo": Mark(
-        INFERRED, "test_rl_planners.py:test_a_wrong_completion_is_shown_once_and_right_refinements_join_its_group_by_hand"
+        INFERRED, "test_rl_requests.py:test_a_wrong_completion_is_shown_once_and_right_refinements_join_its_group_by_hand"
     ),
     "hpt": Mark(CODE, "test_rl_edits.py:test_groups_with_few_successes_give_way_to_the_gold_solution"),
     "campo": Mark(CODE, "test_rl_shaping.py:test_repetition_takes_by_share_or_from_truncated_ones_alone"),
@@ -175,7 +175,9 @@ def functions(method: Method, seam: str) -> list[Callable[..., Any]]:
 
 TABLES: dict[str, tuple[dict[str, Any], ...]] = {
     "sampler": (samplers.MEMBERS,),
-    "planner": (planners.MEMBERS,),
+    "allocation": (first_requests.ALLOCATION,),
+    "prompting": (first_requests.PROMPTING,),
+    "continuation": (continuation.CONTINUATION,),
     "episode": (episodes.MEMBERS,),
     "shaping": (shaping.MEMBERS, shaping.OF_TURNS),
     "edits": (edits.BEFORE, edits.AFTER),

@@ -16,7 +16,7 @@ from interplay.rl import spec as rl_spec
 from interplay.rl.advantages import spec as advantages_spec
 from interplay.rl.edits import spec as edits_spec
 from interplay.rl.losses import spec as losses_spec
-from interplay.rl.planners import spec as planners_spec
+from interplay.rl.requests import spec as requests_spec
 from interplay.rl.rewards import spec as rewards_spec
 from interplay.rl.samplers import spec as samplers_spec
 from interplay.rl.teaching import spec as teaching_spec
@@ -30,7 +30,9 @@ Page = list[tuple[str, str, list[type[Model]]]]
 SEAMS: dict[str, Any] = {
     "reward": rewards_spec.Reward,
     "sampler": samplers_spec.Sampler,
-    "planner": planners_spec.AnyPlanner,
+    "allocation": requests_spec.Allocation,
+    "prompting": requests_spec.Prompting,
+    "continuation": requests_spec.Continuation,
     "episode": rollout_spec.Episode,
     "decoding": rl_spec.Decoding,
     "critic": rl_spec.ValueHead,
@@ -70,7 +72,7 @@ PAGE: Page = [
         "a value that is `set` replaces what stood there and is never merged.",
         [
             study_spec.Study,
-            spec.DataSet,
+            steps_spec.DataSet,
             study_spec.Arm,
             study_spec.BudgetSplit,
             study_spec.Nested,
@@ -182,7 +184,7 @@ PAGE: Page = [
 
 TITLES: dict[type[Model], str] = {
     study_spec.Study: "The study's keys",
-    spec.DataSet: "data.<name>",
+    steps_spec.DataSet: "data.<name>",
     study_spec.Arm: "arms.<name>",
     study_spec.BudgetSplit: "arms.<name>.split",
     study_spec.Nested: "arms.<name>.nested.<key>",

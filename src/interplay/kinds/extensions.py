@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from interplay.rl.batch import Batch
     from interplay.rl.losses.terms import MicroBatch
+    from interplay.rl.requests.first_requests import SamplingRequest
     from interplay.rl.samplers.sampler import Outcome, PromptSource
     from interplay.rl.step_context import Memory, StepContext
     from interplay.rollout.request import Sampling
@@ -68,6 +69,27 @@ class SamplerClass(Protocol):
 
     def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
         """Read what a step's prompts earned."""
+
+
+class Allocation(Protocol):
+    """How many completions each prompt of a step gets."""
+
+    def __call__(self, num_generations: int, prompts: int, batch: Batch | None, rounds: int) -> list[int]:
+        """Further completions of each prompt, given what was sampled (None in the first round); all 0: no further round."""
+
+
+class Prompting(Protocol):
+    """The text that completions are sampled from."""
+
+    def __call__(self, row: Row, n: int, now: StepContext) -> str | tuple[str, str]:
+        """That text; or also the one that they are credited to, as if sampled from it."""
+
+
+class Continuation(Protocol):
+    """What follows from the rollouts of a round."""
+
+    def __call__(self, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> list[SamplingRequest]:
+        """The requests of the next round (rl.requests.first_requests.SamplingRequest); none: the rollouts are complete."""
 
 
 class Shaping(Protocol):
@@ -144,6 +166,25 @@ EXTENSIONS: dict[str, Union] = {
         (SamplerFunction, SamplerClass),
         'method: {sampler: {name: "mine.py:least_tried"}}',
         "def least_tried(m, step, seed, tries, passes):\n    return sorted(range(len(tries)), key=lambda i: (tries[i], i))[:m]\n",
+    ),
+    "allocation": Union(
+        (Allocation,),
+        'method: {allocation: {name: "mine.py:twice_as_many", num_generations: 4}}',
+        "def twice_as_many(num_generations, prompts, batch, rounds):\n"
+        "    return [num_generations if rounds < 2 else 0] * prompts\n",
+    ),
+    "prompting": Union(
+        (Prompting,),
+        'method: {prompting: {name: "mine.py:urged", text: "Think. "}}',
+        "def urged(row, n, now, text):\n    return text + row.prompt, row.prompt\n",
+    ),
+    "continuation": Union(
+        (Continuation,),
+        'method: {continuation: {name: "mine.py:retry_failed"}}',
+        "def retry_failed(rows, batch, rounds, now):\n"
+        "    from interplay.rl.requests.first_requests import plain_request\n"
+        "    failed = sorted(set(batch.groups.tolist()) - set(batch.groups[batch.rewards > 0].tolist()))\n"
+        "    return [plain_request(slot, 2, rows[slot].prompt) for slot in failed] if rounds == 0 else []\n",
     ),
     "shaping": Union(
         (Shaping,),

@@ -113,9 +113,9 @@ def check_external(stages: Iterable[Stage]) -> None:
 def _missing(stage: Stage) -> str | None:
     try:
         if isinstance(stage.spec, DatasetSpec):
-            from interplay.data.dataset import the_file  # NumPy and pyarrow, for studies that read files alone
+            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
 
-            the_file(stage.spec, stage.run)
+            find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
             from interplay.model.source import place  # torch, for the one line alone
 

@@ -1,4 +1,4 @@
-"""Continuation: planners that sample completions piece by piece, as trees or over several steps."""
+"""Continuation of completions that are sampled in pieces: trees of segments, and windows over several steps."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,31 +6,31 @@ from dataclasses import replace
 import torch
 
 from interplay.rl.batch import Batch
-from interplay.rl.planners.allocation import SamplingRequest
-from interplay.rl.planners.spec import TreePlanner, WindowPlanner
+from interplay.rl.requests import spec as specs
+from interplay.rl.requests.first_requests import SamplingRequest
 from interplay.rl.step_context import StepContext
 from interplay.tasks.verdict import Row
 
-WINDOWS = "windows"
-"""Name in the memory: completions to go on with, {id, text, tokens} each."""
+# Trees of segments (SPO-tree, arXiv:2505.23564).
 
 
-def tree(spec: TreePlanner, rows: Sequence[Row], now: StepContext) -> list[SamplingRequest]:
+def tree_begun(
+    spec: specs.TreeContinuation, requests: list[SamplingRequest], rows: Sequence[Row], now: StepContext
+) -> list[SamplingRequest]:
     """The first segments of every prompt."""
     first = len(spec.branches) > 1
     limit = spec.segment if first else None
-    return [
-        SamplingRequest(slot, spec.branches[0], row.prompt, row.prompt, limit=limit, goes_on=first)
-        for slot, row in enumerate(rows)
-    ]
+    return [request._replace(n=spec.branches[0], limit=limit, goes_on=first) for request in requests]
 
 
-def tree_again(spec: TreePlanner, rows: Sequence[Row], batch: Batch, asked: int, now: StepContext) -> list[SamplingRequest]:
+def tree_follow(
+    spec: specs.TreeContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext
+) -> list[SamplingRequest]:
     """The children of the segments that came last and did not end: a group for each, told by a negative number."""
-    if asked + 1 >= len(spec.branches) or batch.unfinished is None:
+    if rounds + 1 >= len(spec.branches) or batch.unfinished is None:
         return []
-    parents, last = parents_of(batch), asked + 2 == len(spec.branches)
-    left = now.max_completion_length - spec.segment * (asked + 1)
+    parents, last = parents_of(batch), rounds + 2 == len(spec.branches)
+    left = now.max_completion_length - spec.segment * (rounds + 1)
     asks = []
     for row in batch.unfinished.nonzero()[:, 0].tolist():
         if (batch.groups == _children(row)).any() or left <= 0:
@@ -42,12 +42,12 @@ def tree_again(spec: TreePlanner, rows: Sequence[Row], batch: Batch, asked: int,
         whole = rows[slot].prompt + text
         limit = left if last else min(left, spec.segment)
         asks.append(
-            SamplingRequest(slot, spec.branches[asked + 1], whole, whole, text, _children(row), True, limit, goes_on=not last)
+            SamplingRequest(slot, spec.branches[rounds + 1], whole, whole, text, _children(row), True, limit, goes_on=not last)
         )
     return asks
 
 
-def tree_settled(spec: TreePlanner, batch: Batch, now: StepContext) -> Batch:
+def tree_kept(spec: specs.TreeContinuation, batch: Batch, now: StepContext) -> Batch:
     """A row for each segment, whose reward is that of its completion or the mean over its children; siblings make a group
     (SPO-tree, arXiv:2505.23564)."""
     parents = parents_of(batch)
@@ -74,26 +74,43 @@ def _children(row: int) -> int:
     return -(row + 1)
 
 
-def windows_carried(spec: WindowPlanner, now: StepContext, prompts: int) -> list[int]:
+# Completions a window at a time, over several steps (T-PPO, arXiv:2506.15050).
+
+
+WINDOWS = "windows"
+"""Name in the memory: completions to continue, {id, text, tokens} each."""
+
+
+def windows_carried(spec: specs.WindowContinuation, now: StepContext, prompts: int) -> list[int]:
     """The prompts whose completions did not end in the last step."""
     return [kept["id"] for kept in now.memory.notes.get(WINDOWS, [])]
 
 
-def windows(spec: WindowPlanner, rows: Sequence[Row], now: StepContext) -> list[SamplingRequest]:
-    """A window more of each completion that did not end, and the first window of the others."""
+def windows_begun(
+    spec: specs.WindowContinuation, requests: list[SamplingRequest], rows: Sequence[Row], now: StepContext
+) -> list[SamplingRequest]:
+    """A further window of each completion that did not end, and the first window of the others."""
     kept = now.memory.notes.get(WINDOWS, [])
-    asks = []
-    for slot, row in enumerate(rows):
-        text, tokens = (kept[slot]["text"], kept[slot]["tokens"]) if slot < len(kept) else ("", 0)
-        left = now.max_completion_length - tokens
-        whole = row.prompt + text
-        asks.append(
-            SamplingRequest(slot, 1, whole, whole, text, own=True, limit=min(spec.window, left), goes_on=left > spec.window)
+    begun = []
+    for request in requests:
+        old = kept[request.slot] if request.slot < len(kept) else {"text": "", "tokens": 0}
+        text, left = request.sampling + old["text"], now.max_completion_length - old["tokens"]
+        begun.append(
+            SamplingRequest(
+                request.slot,
+                request.n,
+                text,
+                text,
+                old["text"],
+                own=True,
+                limit=min(spec.window, left),
+                goes_on=left > spec.window,
+            )
         )
-    return asks
+    return begun
 
 
-def windows_settled(spec: WindowPlanner, batch: Batch, now: StepContext) -> Batch:
+def windows_kept(spec: specs.WindowContinuation, batch: Batch, now: StepContext) -> Batch:
     """All of it; what did not end is gone on with in the next step."""
     going = torch.zeros(0, dtype=torch.int64) if batch.unfinished is None else batch.unfinished.nonzero()[:, 0]
     before = now.memory.notes.get(WINDOWS, [])
