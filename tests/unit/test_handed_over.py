@@ -214,10 +214,10 @@ def test_noise_follows_the_text_of_a_prompt_and_not_its_number(inputs: dict[str,
 
 def learner_of(inputs: dict[str, Path], loss: ClippedLoss, **more: Any) -> Learner:
     """A tiny policy with plain gradient descent."""
-    policy = folder.load(inputs["init"] / "model")
+    policy = folder.load_decoder(inputs["init"] / "model")
     method = Method(paper="test", loss=loss)
     spec = RLSpec(**{"method": method, "mix": [1.0], "steps": 4, "prompts_per_step": 4, "max_completion_length": 5, **more})
-    reference = folder.load(inputs["init"] / "model") if loss.refers() else None
+    reference = folder.load_decoder(inputs["init"] / "model") if loss.refers() else None
     return Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=0.5)], 10**6)
 
 

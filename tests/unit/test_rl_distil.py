@@ -32,7 +32,7 @@ from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.spec import RetryEpisode
-from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 
 # --- divergences ---
 
@@ -200,7 +200,7 @@ def test_the_policy_comes_nearer_to_its_teacher() -> None:
 
 # --- what the teacher reads ---
 
-ROW: Any = SimpleNamespace(prompt="q|", solution=GOLD, family="op_dag", graph=op_dag.dumps(PROBLEM), set=0, index=0)
+ROW: Any = SimpleNamespace(prompt="q|", solution=GOLD, family="op_dag", graph=OP_DAG.dumps(PROBLEM), set=0, index=0)
 OTHER: Any = SimpleNamespace(prompt="r|", solution="gold", family="kuhn", graph="", set=0, index=1)
 TEXTS = [GOLD, "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10", "cb*2,bd+a,d3,a1|a1,d3,b3+1=4,c4*2=8#9", "x"]
 

@@ -74,7 +74,7 @@ def test_the_policy_learns_what_it_is_paid_for(inputs: dict[str, Path], tmp_path
     assert record["completions"] == 20 * 8 * 4
     assert lines[-1]["entropy"] < lines[0]["entropy"]
     assert all(abs(line["kl_old"]) < 1e-6 for line in lines), "engine and training disagree on log-probabilities"
-    folder.load(tmp_path / "model")
+    folder.load_decoder(tmp_path / "model")
 
 
 def test_records_show_what_was_sampled_and_how_often_each_prompt_passed(inputs: dict[str, Path], tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from interplay.rl.requests import pieces
 from interplay.rl.requests import spec as specs
 from interplay.rl.requests.first_requests import ALLOCATION, PROMPTING, SamplingRequest, hinted_prompt, plain_request
 from interplay.rl.step_context import StepContext
-from interplay.tasks.environments.games import MARK
-from interplay.tasks.op_dag.corrupt import repair
+from interplay.tasks.environments.transcript import MARK
+from interplay.tasks.op_dag.terse_corruptions import repair
 from interplay.tasks.verdict import Row, Verdict
 
 # More completions with information in the context, credited to the bare prompt: a hint (Guide), a critique (Critique-GRPO).
