@@ -1,4 +1,4 @@
-"""One GRPO step at one thread: this project's loop beside TRL's GRPOTrainer, same model, prompts, reward, group size and lengths.
+"""One GRPO step at one thread: this project's loop and TRL's GRPOTrainer, same model, prompts, reward, group size and lengths.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/grpo.py
 

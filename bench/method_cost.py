@@ -1,4 +1,4 @@
-"""What a step of each RL method costs beside GRPO's: CPU time at one thread, same model, prompts, completions and lengths.
+"""What a step of each RL method costs relative to GRPO's: CPU time at one thread, same model, prompts, completions and lengths.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/method_cost.py dapo gspo ppo
 
