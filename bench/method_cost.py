@@ -1,4 +1,4 @@
-"""What a step of each RL method costs beside GRPO's: CPU time at one thread, same model, prompts, completions and lengths.
+"""What a step of each RL method costs relative to GRPO's: CPU time at one thread, same model, prompts, completions and lengths.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/method_cost.py dapo gspo ppo
 
@@ -19,7 +19,7 @@ from interplay.core.references import Custom
 from interplay.model.spec import TuneOptimizer
 from interplay.rl.loop import assembled, one_step
 from interplay.rl.spec import Method, RLSpec
-from tools.reference.methods import load
+from tools.reference import lists
 
 COMPLETIONS, NEW = 128, 64
 SHORTLIST = ("dapo", "gspo", "cispo", "disco", "pass_k", "rloo", "ppo")
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    methods = load(Path(__file__).parents[1])
+    methods = lists.methods(Path(__file__).parents[1])
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         made = prepare(place, arguments.steps * COMPLETIONS // 32 + 1)

@@ -11,8 +11,9 @@ from conftest import ROOT
 
 from interplay.kinds.table import KINDS
 from tools.reference import lists
-from tools.reference.pages import SEAMS
+from tools.reference.specs import unions
 
+SEAMS = [key.replace("edits", "edit") for key in unions() if key not in ("task", "steps")]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if DOCS / "results" not in path.parents)]
 FINDINGS = (DOCS / "findings.md").read_text()

@@ -18,8 +18,7 @@ from test_prefer import pair_set
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.core.references import Custom
-from interplay.data import batches, corpus, packing
+from interplay.data import batches, corpus
 from interplay.data.spec import CorpusSpec
 from interplay.evaluate import run as evaluate
 from interplay.evaluate.spec import EvaluateSpec
@@ -31,6 +30,7 @@ from interplay.rl.losses import losses
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.requests import continuation, first_requests
 from interplay.rl.requests.spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.samplers.sampler import Sampler
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
 from interplay.rl.step_context import Memory
@@ -47,7 +47,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results = tmp_path_factory.mktemp("results")
     model = world.model(results, "m" * 12)
     problems = world.problem_set(results, "a" * 12, 40)
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": model, "data.0": problems}, results / "corpus", Run())
+    corpus.build_corpus(
+        CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": model, "data.0": problems}, results / "corpus", Run()
+    )
     return {"init": model, "model": model, "data": problems, "problems": problems, "corpus": results / "corpus"} | {
         "pairs": pair_set(results, "b" * 12)
     }
@@ -212,10 +214,10 @@ def test_noise_follows_the_text_of_a_prompt_and_not_its_number(inputs: dict[str,
 
 def learner_of(inputs: dict[str, Path], loss: ClippedLoss, **more: Any) -> Learner:
     """A tiny policy with plain gradient descent."""
-    policy = folder.load(inputs["init"] / "model")
+    policy = folder.load_decoder(inputs["init"] / "model")
     method = Method(paper="test", loss=loss)
     spec = RLSpec(**{"method": method, "mix": [1.0], "steps": 4, "prompts_per_step": 4, "max_completion_length": 5, **more})
-    reference = folder.load(inputs["init"] / "model") if loss.refers() else None
+    reference = folder.load_decoder(inputs["init"] / "model") if loss.refers() else None
     return Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=0.5)], 10**6)
 
 
@@ -315,7 +317,7 @@ HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
 def rl_spec(method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     given: dict[str, Any] = {
         "method": Method(paper="test", **{"allocation": FixedAllocation(num_generations=3), **(method or {})}),
-        "reward": Custom(function="mine.py:commas", source=SCORE),
+        "reward": OwnReward(function="mine.py:commas", source=SCORE),
         "mix": [1.0],
         "steps": 3,
         "prompts_per_step": 4,
@@ -486,7 +488,7 @@ def test_the_continuation_is_given_what_was_sampled_and_after_a_resume_what_it_r
 
 
 def test_the_tokens_that_bear_loss_are_those_of_the_corpus(inputs: dict[str, Path]) -> None:
-    rows = packing.load([inputs["corpus"]])
-    batch = batches.of_rows(rows, np.arange(6), torch.device("cpu"))
+    rows = corpus.load_rows([inputs["corpus"]])
+    batch = batches.batch_of_rows(rows, np.arange(6), torch.device("cpu"))
     assert len(batch.targets) == int((np.asarray(rows.loss[np.arange(6)]) != 0).sum())
     assert torch.equal(batch.ids[batch.before + 1], batch.targets)

@@ -15,7 +15,6 @@ from rl_cases import RIGHT, WRONG, batch_of, now_of
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.data import pool as pools
 from interplay.data import tokenizer
 from interplay.evaluate import run as evaluate
 from interplay.evaluate.spec import EvaluateSpec
@@ -139,7 +138,7 @@ def test_what_is_learnt_is_what_an_episode_with_more_turns_reads(inputs: dict[st
     play_episodes(RetryEpisode(max_turns=3, feedback="?"), setting, turns.asked(rows, 1))
     read_last = setting.engine.asked[-1][0][0].prompt  # type: ignore[attr-defined]
     assert turns.decode([read_last]) == ["a?a+b?12?"]
-    (tokens,) = pools.encode_turns(of_model, [append_attempts("a?", ["a+b", "12"], "?")], special.eos)
+    (tokens,) = tokenizer.encode_turns(of_model, [append_attempts("a?", ["a+b", "12"], "?")], special.eos)
     as_told = [special.eos if chr(i) == turns.END else of_model.encode(chr(i)).ids[0] for i in read_last]
     assert tokens == as_told
 
