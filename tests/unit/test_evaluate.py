@@ -25,7 +25,7 @@ from interplay.evaluate import run as evaluate
 from interplay.evaluate import samples
 from interplay.evaluate.passk import Samples, powers, prior, summarise
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.report.inspect.rollouts import show_rollouts
+from interplay.report.inspect.compare import show_rollouts
 from interplay.rollout.request import Rollouts
 from interplay.tasks.verdict import Row
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import report_study as study
 
 from interplay.report.spec import Claim, Table
-from interplay.report.stats import claims, frame, notes
+from interplay.report.stats import contrast, frame, notes
 from interplay.report.stats.frame import Results
 from interplay.report.write import page, tables, text
 
@@ -44,7 +44,7 @@ def claim(arm: str, against: str) -> Claim:
 def test_arms_whose_weights_all_differ_carry_no_caveat(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["4", "5", "6"]})
     assert notes.caveats_of(found, ["base", "x", "y"]) == ()
-    assert claims.judge(found, claim("x", "y")).caveat == ""
+    assert contrast.judge_claim(found, claim("x", "y")).caveat == ""
 
 
 def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_pa
     assert notes.idle_notes(found, ["base", "x", "y", "z"]) == (line,)
     assert notes.idle_notes(found, ["base", "x"]) == ()
     assert notes.between(found, "x", "y") == "x and y ended with the same weights at seeds 0, 2"
-    judged = claims.judge(found, claim("y", "x"))
+    judged = contrast.judge_claim(found, claim("y", "x"))
     assert judged.verdict == "supported"
     assert judged.caveat == "y and x ended with the same weights at seeds 0, 2"
 

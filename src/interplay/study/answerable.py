@@ -10,9 +10,8 @@ from interplay.data.spec import ProblemsSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.cost import costs, paper_tokens, reached
 from interplay.kinds.table import KL, is_logged, logged_names
-from interplay.report.comparison_spec import Lineup
 from interplay.report.metric_spec import metric_row
-from interplay.report.spec import Figure, Gain, Match, ReportArm, ReportStage, Table, budget_spread, matched_stages
+from interplay.report.spec import Figure, Gain, Lineup, Match, ReportArm, ReportStage, Table, budget_spread, matched_stages
 from interplay.study.plan import Plan, Stage
 from interplay.study.spec import Study
 

@@ -11,8 +11,7 @@ from interplay.core.model import UserError, nearest_name, parse_model, shorten_v
 from interplay.core.references import corpus_inputs, corpus_roles, is_data_role, shard_label
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.table import KINDS, is_trainer, is_tuner
-from interplay.report.comparison_spec import Lineup
-from interplay.report.spec import ReportArm, ReportStage
+from interplay.report.spec import Lineup, ReportArm, ReportStage
 from interplay.rl.spec import RLSpec
 from interplay.study import (
     answerable,

@@ -5,8 +5,7 @@ from typing import Any
 
 from interplay.core.model import Model, UserError, nearest_name, shorten_value
 from interplay.core.references import corpus_inputs
-from interplay.report.comparison_spec import Contender, Contrast, Lineup, Try, Tune
-from interplay.report.spec import ReportArm, Table
+from interplay.report.spec import Contender, Contrast, Lineup, ReportArm, Table, Try, Tune
 from interplay.study import arms
 from interplay.study.arms import Combination
 from interplay.study.check import tested_bands

@@ -13,7 +13,7 @@ from scipy import optimize
 
 from interplay.report.metric_spec import Measure
 from interplay.report.spec import Extrapolate
-from interplay.report.stats import intervals
+from interplay.report.stats import estimate
 
 LEAST = 4
 """Points that a curve of three parameters is fitted to at least."""
@@ -121,7 +121,7 @@ def half_width(ends: np.ndarray) -> float:
     """Half of Student's interval of the mean of `ends` (m,), one per seed; NaN for one seed."""
     if len(ends) < 2:
         return float("nan")
-    low, high = intervals.t_interval(ends, (-np.inf, np.inf))
+    low, high = estimate.t_interval(ends, (-np.inf, np.inf))
     return (high - low) / 2
 
 
