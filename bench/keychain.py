@@ -22,8 +22,8 @@ from interplay.data import tokenizer
 from interplay.data.curate import StepInputs
 from interplay.data.steps.chain import make_keychains
 from interplay.data.steps.context_spec import Keychain
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.problem import Item, Paragraph
+from interplay.tasks import multihop
+from interplay.tasks.family import Item, Paragraph
 from interplay.tasks.verdict import Row
 
 SYLLABLES = [c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"]
@@ -66,7 +66,7 @@ def rows(made: list[Item]) -> list[Row]:
             "",
             "",
             one.answers[0],
-            multihop.dumps(multihop.plain(one)),
+            multihop.dumps(multihop.plain_problem(one)),
             f"{i:016x}",
             "multihop",
             f"b:{i}",

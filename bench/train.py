@@ -38,8 +38,8 @@ def prepare(work: Path, shape: Shape) -> dict[str, Path]:
     )
     tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, work / "tokenizer", Run())
     corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=WIDTH), roles, work / "corpus", Run())
-    model = folder.init(shape, tokenizer.load(work / "tokenizer").get_vocab_size(), 0)
-    folder.save(model, work / "model", work / "tokenizer/tokenizer")
+    model = folder.init_decoder(shape, tokenizer.load(work / "tokenizer").get_vocab_size(), 0)
+    folder.save_decoder(model, work / "model", work / "tokenizer/tokenizer")
     return {**roles, "corpus": work / "corpus", "model": work / "model"}
 
 
@@ -67,10 +67,10 @@ class Own:
         self.spec = PretrainSpec(
             model=shape, tokens=10**9, batch_tokens=STEP_TOKENS, optimizer=Optimizer.model_validate({"name": name})
         )
-        self.course, self.model, self.rate = lm.plan(self.spec, paths, Run()), folder.load(paths["model"]), Rate()
+        self.course, self.model, self.rate = lm.plan(self.spec, paths, Run()), folder.load_decoder(paths["model"]), Rate()
         self.job = Job(
             model=self.model,
-            optimizers=optimizer.build(self.spec.optimizer, self.model.named_parameters()),
+            optimizers=optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters()),
             steps=self.course.steps,
             schedule=self.spec.schedule,
             max_grad_norm=self.spec.optimizer.max_grad_norm,

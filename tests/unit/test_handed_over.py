@@ -18,7 +18,6 @@ from test_prefer import pair_set
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.data import batches, corpus
 from interplay.data.spec import CorpusSpec
 from interplay.evaluate import run as evaluate
@@ -31,6 +30,7 @@ from interplay.rl.losses import losses
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.requests import continuation, first_requests
 from interplay.rl.requests.spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.samplers.sampler import Sampler
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
 from interplay.rl.step_context import Memory
@@ -214,10 +214,10 @@ def test_noise_follows_the_text_of_a_prompt_and_not_its_number(inputs: dict[str,
 
 def learner_of(inputs: dict[str, Path], loss: ClippedLoss, **more: Any) -> Learner:
     """A tiny policy with plain gradient descent."""
-    policy = folder.load(inputs["init"] / "model")
+    policy = folder.load_decoder(inputs["init"] / "model")
     method = Method(paper="test", loss=loss)
     spec = RLSpec(**{"method": method, "mix": [1.0], "steps": 4, "prompts_per_step": 4, "max_completion_length": 5, **more})
-    reference = folder.load(inputs["init"] / "model") if loss.refers() else None
+    reference = folder.load_decoder(inputs["init"] / "model") if loss.refers() else None
     return Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=0.5)], 10**6)
 
 
@@ -317,7 +317,7 @@ HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
 def rl_spec(method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     given: dict[str, Any] = {
         "method": Method(paper="test", **{"allocation": FixedAllocation(num_generations=3), **(method or {})}),
-        "reward": Custom(function="mine.py:commas", source=SCORE),
+        "reward": OwnReward(function="mine.py:commas", source=SCORE),
         "mix": [1.0],
         "steps": 3,
         "prompts_per_step": 4,

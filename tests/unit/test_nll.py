@@ -39,7 +39,7 @@ def test_it_is_the_loss_that_transformers_computes(inputs: dict[str, Path]) -> N
 
 
 def test_a_model_that_tells_nothing_apart_needs_the_logarithm_of_its_vocabulary(inputs: dict[str, Path]) -> None:
-    decoder = folder.load(inputs["model"] / "model")
+    decoder = folder.load_decoder(inputs["model"] / "model")
     with torch.no_grad():
         decoder.head().zero_()
     problems = corpus.encode_problems(inputs["data"], inputs["model"])
@@ -49,7 +49,7 @@ def test_a_model_that_tells_nothing_apart_needs_the_logarithm_of_its_vocabulary(
 
 def test_solution_tokens_alone_count_and_each_problem_is_a_mean_of_its_own(inputs: dict[str, Path]) -> None:
     """A model whose logits are 1 for token 5 and 0 for the others, at every place."""
-    decoder = folder.load(inputs["model"] / "model")
+    decoder = folder.load_decoder(inputs["model"] / "model")
     logits = torch.zeros(decoder.vocab_size)
     logits[5] = 1.0
     decoder.logits = lambda hidden: logits.expand(*hidden.shape[:-1], -1)  # type: ignore[method-assign]
@@ -61,13 +61,13 @@ def test_solution_tokens_alone_count_and_each_problem_is_a_mean_of_its_own(input
 
 
 def test_it_does_not_depend_on_which_problems_share_a_batch(inputs: dict[str, Path]) -> None:
-    decoder, problems = folder.load(inputs["model"] / "model"), corpus.encode_problems(inputs["data"], inputs["model"])
+    decoder, problems = folder.load_decoder(inputs["model"] / "model"), corpus.encode_problems(inputs["data"], inputs["model"])
     alone, together = (nll.per_problem(decoder, problems, tokens, torch.float32) for tokens in (1, 10_000))
     assert alone == pytest.approx(together, abs=1e-5)
 
 
 def test_a_problem_whose_solution_has_no_token_has_none() -> None:
-    decoder = folder.init(world.SHAPE, 8, 0)
+    decoder = folder.init_decoder(world.SHAPE, 8, 0)
     problems = corpus.Encoded(np.array([2, 3, 2, 4], np.uint32), np.array([2, 2]), np.array([2, 1]))
     assert np.isnan(nll.per_problem(decoder, problems, 100, torch.float32)).tolist() == [True, False]
 

@@ -120,23 +120,23 @@ def rated(raters: list[str], origins: list[str] | None = None) -> list[Row]:
 
 def test_shots_are_of_the_same_rater_and_of_other_questions_and_drawn_from_the_seed() -> None:
     rows = rated(["a", "b"] * 6, origins=["same", "same", "same", *map(str, range(9))])
-    found = pairs.shots(rows, 3, 0, "prefer")
+    found = pairs.draw_shots(rows, 3, 0, "prefer")
     for number, seen in enumerate(found):
         assert len(set(seen)) == 3
         assert {rows[i].rater for i in seen} == {rows[number].rater}
         assert rows[number].origin not in {rows[i].origin for i in seen}
-    assert found == pairs.shots(rows, 3, 0, "prefer") != pairs.shots(rows, 3, 1, "prefer")
+    assert found == pairs.draw_shots(rows, 3, 0, "prefer") != pairs.draw_shots(rows, 3, 1, "prefer")
     with pytest.raises(UserError, match="prefer: 5 other pairs of the rater 'a' are asked for, and a pair has 4"):
-        pairs.shots(rows, 5, 0, "prefer")
+        pairs.draw_shots(rows, 5, 0, "prefer")
     with pytest.raises(UserError, match="pairs without a rater; make them with a step rated_pairs"):
-        pairs.shots(rated([""]), 0, 0, "prefer")
+        pairs.draw_shots(rated([""]), 0, 0, "prefer")
 
 
 def test_a_prompt_stands_behind_chosen_and_rejected_of_each_shot_each_with_its_end(tmp_path: Path) -> None:
     init = world.model(tmp_path, "a" * 12)
     encoder, eos = tokenizer.load(init), tokenizer.special(init).eos
     rows = rated(["a", "a", "a"])
-    found = pairs.encode(rows, init, 99, "prefer", [[rows[1], rows[2]], [], []])
+    found = pairs.encode_pairs(rows, init, 99, "prefer", [[rows[1], rows[2]], [], []])
     texts = ["1?", "1+", "1-", "2?", "2+", "2-", "0?"]
     ids = [encoder.encode(text).ids for text in texts]
     ended = [each + [eos] * (text[-1] in "+-") for each, text in zip(ids, texts, strict=True)]
@@ -220,7 +220,7 @@ def test_a_mixture_that_is_told_whom_to_trust_knows_more_than_one_head() -> None
             optimizer.zero_grad()
         with torch.no_grad():
             told, weights = F.logsigmoid(held_gap @ score.T), (held_where @ gate.T).log_softmax(-1)
-            trusted = route_heads(weights, told, pairs.shots(rows, 4, 0, "reward_model"), 1.0)
+            trusted = route_heads(weights, told, pairs.draw_shots(rows, 4, 0, "reward_model"), 1.0)
             found[heads] = [accuracies(rows, told, each, "x")["x"] for each in (weights, trusted)]
     assert found[1][0] == found[1][1] < 0.8
     assert found[2][0] < 0.8

@@ -126,7 +126,7 @@ def test_margins_are_the_differences_of_the_verifiers_scores(inputs: dict[str, P
 def test_hugging_face_reads_the_folder_and_says_the_same(inputs: dict[str, Path], tmp_path: Path, heads: int) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    model = model_heads.init_reward_model(folder.load(inputs["init"] / "model"), heads, 0)
+    model = model_heads.init_reward_model(folder.load_decoder(inputs["init"] / "model"), heads, 0)
     model_heads.save_reward_model(model, tmp_path, inputs["init"] / "tokenizer")
     other = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")

@@ -34,9 +34,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     problems.generate_problems(spec, {}, out, Run())
     write_json(out / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
     tokenizer.build_tokenizer(TokenizerSpec(task=task, algorithm="words"), {}, init, Run())
-    decoder = folder.init(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
+    decoder = folder.init_decoder(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
     cases.teach(decoder, corpus.encode_problems(out, init), 60)
-    folder.save(decoder, init / "model", init / "tokenizer")
+    folder.save_decoder(decoder, init / "model", init / "tokenizer")
     return {"init": init, "data.0": out}
 
 

@@ -53,7 +53,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def model_of(inputs: dict[str, Path]) -> Decoder:
-    return folder.init(SHAPE, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), 0)
+    return folder.init_decoder(SHAPE, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), 0)
 
 
 def same(a: Path, b: Path) -> bool:
@@ -94,7 +94,7 @@ def test_speed_is_told_beside_the_record(inputs: dict[str, Path], tmp_path: Path
 def test_learning_rate_zero_returns_the_init(inputs: dict[str, Path], tmp_path: Path) -> None:
     still = Optimizer(learning_rate=0.0, muon_learning_rate=0.0)
     lm.run(spec_of(optimizer=still), inputs, tmp_path, Run())
-    start, end = model_of(inputs).state_dict(), folder.load(tmp_path / "model").state_dict()
+    start, end = model_of(inputs).state_dict(), folder.load_decoder(tmp_path / "model").state_dict()
     assert all(torch.equal(value, end[name]) for name, value in start.items())
 
 

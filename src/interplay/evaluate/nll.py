@@ -14,15 +14,15 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import device
 from interplay.model.decoder import Decoder
 from interplay.model.device import pick_device
-from interplay.model.heads import Composed, whole
-from interplay.optim import collectives
+from interplay.model.heads import Composed, load_model
+from interplay.optim import distributed
 
 
 def of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
     """For each problem of a set, in its order, the mean negative log-likelihood per token (P,) float64 of its gold solution after
     its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
     solution has no token. The same in every process of the stage. Raises PermanentError where a pass does not fit into memory."""
-    decoder = whole(model, pick_device(how))
+    decoder = load_model(model, pick_device(how))
     encoded = corpus.encode_problems(data, model)
     if len(encoded.lengths) != sets.read_table(data, ["index"]).num_rows:
         raise UserError(
@@ -40,10 +40,10 @@ def per_problem(decoder: Decoder | Composed, problems: Encoded, pass_tokens: int
     def attempt(tokens: int) -> None:
         _means(decoder, corpus.select_problems(problems, _passes(order, problems.lengths, tokens)[-1]), dtype)
 
-    with device.enough("micro_batch_tokens", pass_tokens, attempt):
-        for chosen in collectives.shard_round_robin(_passes(order, problems.lengths, pass_tokens)):
+    with device.report_out_of_memory("micro_batch_tokens", pass_tokens, attempt):
+        for chosen in distributed.shard_round_robin(_passes(order, problems.lengths, pass_tokens)):
             found[chosen] = _means(decoder, corpus.select_problems(problems, chosen), dtype)
-    return collectives.all_reduce_sum(torch.from_numpy(found)).numpy()
+    return distributed.all_reduce_sum(torch.from_numpy(found)).numpy()
 
 
 def _passes(order: np.ndarray, lengths: np.ndarray, pass_tokens: int) -> list[np.ndarray]:

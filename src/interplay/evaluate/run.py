@@ -23,8 +23,8 @@ from interplay.evaluate.passk import Samples, summarise
 from interplay.evaluate.samples import by_turn, judge, judged
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model.device import pick_device
-from interplay.model.heads import whole
-from interplay.optim import collectives
+from interplay.model.heads import load_model
+from interplay.optim import distributed
 from interplay.report.metric_spec import COUNTED
 from interplay.rollout.engine import closing, engine
 from interplay.rollout.episodes import play_episodes
@@ -100,7 +100,7 @@ def _sample(spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missin
     """Sample and judge the missing shards (ids of problems), those that fall to this process, and keep them in a folder; a signal
     ends that early. Returns once every process is there."""
     tokenizer, special = text.load(model), text.special(model)
-    sampler = engine(spec.engine, whole(model, pick_device(how)), how, getattr(torch, spec.dtype), model / "model")
+    sampler = engine(spec.engine, load_model(model, pick_device(how)), how, getattr(torch, spec.dtype), model / "model")
     sampling = Sampling(
         temperature=spec.temperature,
         top_p=spec.top_p,
@@ -119,11 +119,11 @@ def _sample(spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missin
         problem=sets.problem_of,
     )
     before = len(evaluate_samples.finished_shards(kept))
-    collectives.barrier()  # all have seen what is missing before the first makes any of it
+    distributed.barrier()  # all have seen what is missing before the first makes any of it
     total, tokens, started = before + len(missing), 0, time.monotonic()
     progress, tally = Progress(total, "shards", before), evaluate_samples.Tally(kept)
     with closing(sampler), stop.defer_signals():
-        for shard in collectives.shard_round_robin(missing):
+        for shard in distributed.shard_round_robin(missing):
             ids = list(shard)
             rows = [pool.rows[i] for i in ids]
             prompts = text.encode_texts(tokenizer, [row.prompt for row in rows])
@@ -137,7 +137,7 @@ def _sample(spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missin
             progress.update(len(evaluate_samples.finished_shards(kept)), strict=tally.strict(), tok_per_s=rate)
             if stop.stop_requested():
                 break
-        made = collectives.all_reduce_values(tokens)[0]
+        made = distributed.all_reduce_values(tokens)[0]
     telemetry(out, completion_tokens_per_second=made / (time.monotonic() - started))
 
 

@@ -17,7 +17,7 @@ from interplay.evaluate.passk import with_caps
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.rollout.play import Played
 from interplay.rollout.request import Rollouts
-from interplay.tasks.environments.games import UNANSWERED
+from interplay.tasks.environments.transcript import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
 # Samples as rows of `samples.parquet`: what was written, how it was judged, and of episodes of several turns how far each came.

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from interplay.core.model import Model
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, SourceSpec, TokenizerSpec
+from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
+from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
 from interplay.rl.spec import RLSpec
 from interplay.rl.teaching.spec import TeachSpec
@@ -85,7 +86,7 @@ KEYS = ("keys.parquet",)
 KINDS: dict[str, Kind] = {
     "source": Kind(
         SourceSpec,
-        "interplay.model.source:run",
+        "interplay.model.folder:import_model",
         makes="model",
         hue=265,
         references=study_keys.SourceReferences,

@@ -18,8 +18,8 @@ from interplay.data.batches import Batch, Prefetcher
 from interplay.data.corpus import PackedRows
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import pick_device, placed
-from interplay.optim import collectives, optimizer, sharding
+from interplay.model.device import pick_device, place_decoder
+from interplay.optim import distributed, optimizer
 from interplay.train import loop, loss
 from interplay.train.loop import Job
 from interplay.train.loss import token_losses
@@ -81,8 +81,8 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     course = plan(spec, inputs, how)
-    model = sharding.placed(placed(initial(spec, inputs), how), how)
-    optimizers = optimizer.build(spec.optimizer, model.named_parameters())
+    model = distributed.shard_model(place_decoder(initial(spec, inputs), how), how)
+    optimizers = optimizer.build_optimizers(spec.optimizer, model.named_parameters())
     held_out = loss.load_validation(inputs["validation"], course.tokenizer) if "validation" in inputs else None
 
     def measure(of: loss.Validation) -> dict[str, float]:
@@ -97,13 +97,13 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         schedule=spec.schedule,
         max_grad_norm=spec.optimizer.max_grad_norm,
         learn=lambda step: learn(course, model, steps(step)),
-        save=lambda path: folder.save(model, path, course.tokenizer),
+        save=lambda path: folder.save_decoder(model, path, course.tokenizer),
         checkpoints=spec.checkpoints,
         measure=partial(measure, held_out) if held_out else None,
         eval_every=spec.eval_every,
     )
     ended = loop.train(job, out, how)
-    folder.save(model, out / "model", course.tokenizer)
+    folder.save_decoder(model, out / "model", course.tokenizer)
     loop.tell_pace(out, ended, model, course.dtype)
     rounded = {name.removeprefix(EVAL_LOSS): loss for name, loss in round_values(ended.measured).items()}
     parameters = sum(p.numel() for p in model.parameters())
@@ -125,7 +125,7 @@ def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
         corpus=rows,
         per_row=per_row,
         rows_per_step=rows_per_step,
-        rows_per_pass=collectives.batch_limit(max(1, how.micro_batch_tokens // width), rows_per_step),
+        rows_per_pass=distributed.batch_limit(max(1, how.micro_batch_tokens // width), rows_per_step),
         steps=steps,
         dtype=torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32,
         device=pick_device(how),
@@ -137,8 +137,8 @@ def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
 def initial(spec: TrainSpec, inputs: dict[str, Path]) -> Decoder:
     """A fresh model of the spec's shape, or the one of the `init` role."""
     if spec.model is None:
-        return folder.load(inputs["init"] / "model")
-    return folder.init(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed)
+        return folder.load_decoder(inputs["init"] / "model")
+    return folder.init_decoder(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed)
 
 
 class Step(NamedTuple):
@@ -188,14 +188,17 @@ def backward(model: Decoder, course: Course, step: Step) -> float:
         return loss.detach()
 
     width = course.corpus.tokens.shape[1]
-    count = max(1, int(collectives.all_reduce_sum(torch.tensor(sum(len(batch.targets) for batch in step.passes)))))
+    count = max(1, int(distributed.all_reduce_sum(torch.tensor(sum(len(batch.targets) for batch in step.passes)))))
     total = torch.zeros((), device=course.device)
-    with sharding.gradient(model), device.enough("micro_batch_tokens", course.rows_per_pass * width, attempt):
+    with (
+        distributed.accumulate_gradient(model),
+        device.report_out_of_memory("micro_batch_tokens", course.rows_per_pass * width, attempt),
+    ):
         for batch in step.passes:
             total += one_pass(batch)
-    return collectives.all_reduce_sum(total).item()
+    return distributed.all_reduce_sum(total).item()
 
 
 def dealt(rows: int, size: int) -> list[slice]:
     """The places among the rows of a step of each pass of this process, `size` rows at a time."""
-    return [slice(start, min(start + size, rows)) for start in collectives.shard_round_robin(range(0, rows, size))]
+    return [slice(start, min(start + size, rows)) for start in distributed.shard_round_robin(range(0, rows, size))]

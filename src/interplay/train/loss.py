@@ -12,7 +12,7 @@ from interplay.data import batches, corpus, sets
 from interplay.data.batches import Batch
 from interplay.data.corpus import Encoded
 from interplay.model.decoder import Decoder, attention, forward, rotary, visible_blocks
-from interplay.optim import collectives
+from interplay.optim import distributed
 
 
 def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
@@ -67,7 +67,7 @@ def loss_by_band(
     """Mean loss per solution token of each band, in nats; about `pass_tokens` tokens go through the model at a time."""
     total, count = np.zeros(len(held_out.bands)), np.zeros(len(held_out.bands))
     pass_of = np.cumsum(held_out.encoded.lengths) // pass_tokens
-    for number in collectives.shard_round_robin(np.unique(pass_of).tolist()):
+    for number in distributed.shard_round_robin(np.unique(pass_of).tolist()):
         chosen = np.flatnonzero(pass_of == number)
         part = corpus.select_problems(held_out.encoded, chosen)
         solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
@@ -77,5 +77,5 @@ def loss_by_band(
         total += np.bincount(bands, losses, len(total))
         count += np.bincount(bands, minlength=len(count))
     for sums in (total, count):
-        collectives.all_reduce_sum(torch.from_numpy(sums))
+        distributed.all_reduce_sum(torch.from_numpy(sums))
     return {band: float(total[i] / count[i]) for i, band in enumerate(held_out.bands)}

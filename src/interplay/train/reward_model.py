@@ -19,10 +19,10 @@ from interplay.data import batches, sets, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
 from interplay.model import device, folder, heads
-from interplay.model.device import pick_device, placed
+from interplay.model.device import pick_device, place_decoder
 from interplay.model.heads import RewardModel
-from interplay.model.shared import distinct
-from interplay.optim import collectives, optimizer, sharding
+from interplay.model.shared_prompts import distinct_prompts
+from interplay.optim import distributed, optimizer
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 from interplay.train import loop, preference
@@ -75,7 +75,7 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     at, found = pick_device(how), inputs["init"]
-    model = heads.init_reward_model(placed(folder.load(found / "model"), how), spec.heads, spec.seed).to(at)
+    model = heads.init_reward_model(place_decoder(folder.load_decoder(found / "model"), how), spec.heads, spec.seed).to(at)
 
     def course_of(roles: list[Path], mix: list[float]) -> Course:
         pairs = paired.load_pairs(roles, mix, found, spec.seed, spec.max_length, "reward_model")
@@ -91,7 +91,7 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
 
     job = Job(
         model=model,
-        optimizers=optimizer.build(spec.optimizer, model.named_parameters()),
+        optimizers=optimizer.build_optimizers(spec.optimizer, model.named_parameters()),
         steps=spec.steps,
         schedule=spec.schedule,
         max_grad_norm=spec.optimizer.max_grad_norm,
@@ -149,13 +149,13 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
         one_pass(cut(tokens)[0])
 
     with (
-        sharding.gradient(course.model) if learn else nullcontext(),
-        device.enough("micro_batch_tokens", course.pass_tokens, attempt),
+        distributed.accumulate_gradient(course.model) if learn else nullcontext(),
+        device.report_out_of_memory("micro_batch_tokens", course.pass_tokens, attempt),
     ):
-        for piece in collectives.shard_pieces(cut, course.pass_tokens, len(places)):
+        for piece in distributed.shard_micro_batches(cut, course.pass_tokens, len(places)):
             for name, value in one_pass(piece).items():
                 sums[name] += value.detach().double().sum().item()
-    return {name: total / len(places) for name, total in collectives.all_reduce_dict(sums).items()}
+    return {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}
 
 
 def of_pairs(course: Course, piece: np.ndarray) -> dict[str, Tensor]:
@@ -172,7 +172,7 @@ def of_pairs(course: Course, piece: np.ndarray) -> dict[str, Tensor]:
 def rate(course: Course, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Rewards (n, K) of completions, and logarithms of the heads' weights (n, K)."""
     tokens, ends = paired.pad_completions(completions, course.model.score.device)
-    few, lengths, group = (part.to(tokens.device) for part in distinct(prompts, course.model.decoder.share_prompts))
+    few, lengths, group = (part.to(tokens.device) for part in distinct_prompts(prompts, course.model.decoder.share_prompts))
     rewards, weights = course.model(few, lengths, group, tokens, ends.to(tokens.device), course.dtype)
     return rewards, weights
 
