@@ -10,6 +10,7 @@ import pandas as pd
 from interplay.core import artifact
 from interplay.core import metrics as store_metrics
 from interplay.core.model import Model
+from interplay.kinds.table import makes
 from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
 from interplay.results import catalog
@@ -194,9 +195,9 @@ def _pass_rates(parts: list[Path], known: Iterable[tuple[str, str]]) -> dict[tup
 
 def _subset(kind: str, path: tuple[str, ...]) -> tuple[str, str]:
     """`("band", "edge", "strict_pass@1")` -> ("edge", "strict_pass@1"); `("eval_loss", "id")` -> ("id", "eval_loss")."""
-    if kind == "evaluate" and path[0] == "all" and len(path) > 1:
+    if makes(kind) == "samples" and path[0] == "all" and len(path) > 1:
         return "all", ".".join(path[1:])
-    if kind == "evaluate" and path[0] in ("band", "op", "mode") and len(path) > 2:
+    if makes(kind) == "samples" and path[0] in ("band", "op", "mode") and len(path) > 2:
         return path[1] if path[0] == "band" else f"{path[0]}:{path[1]}", ".".join(path[2:])
     if path[0] == "eval_loss" and len(path) == 2:
         return path[1], "eval_loss"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 from interplay.core import artifact
 from interplay.core import metrics as core_metrics
 from interplay.core.digest import canonical
+from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
 from snakemake_logger_plugin_mlflow.events import tail
@@ -128,7 +129,7 @@ def params(stage: Stage, place: Place | None) -> dict[str, str]:
         found |= {"arm": place.arm, "group": place.arm.partition("[")[0], "stage": place.stage}
         found |= {"seed": str(place.seed), "path": place.path}
         found |= {f"axis.{key}": value for key, value in axes(place.arm).items()}
-    leaves = {} if stage.kind == "report" else scalars(canonical(stage.spec), "spec")
+    leaves = {} if makes(stage.kind) == "report" else scalars(canonical(stage.spec), "spec")
     return {**found, **{key: text for key, text in leaves.items() if len(text) <= LONGEST}}
 
 
@@ -160,9 +161,9 @@ def tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
 
 def metrics(kind: str, values: dict[str, Any]) -> dict[str, float]:
     """A record's numbers by `/`-joined name: of an evaluation `edge/strict_pass@1` for a band, `all/...`, and a few per op."""
-    if kind == "report":
+    if makes(kind) == "report":
         return verdicts(values.get("claims", []))
-    if kind != "evaluate":
+    if makes(kind) != "samples":
         return numbers(values)
     found = numbers({"all": {key: value for key, value in values.get("all", {}).items() if key in OF_ALL}})
     found |= numbers(values.get("band", {}))

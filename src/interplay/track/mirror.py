@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from interplay.core import artifact
 from interplay.core.metrics import read_telemetry
-from interplay.kinds.table import SETS
+from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
 from interplay.track import describe
@@ -158,7 +158,7 @@ class Mirror:
         in_steps = {key for line in describe.steps(out) for key in line}
         values = describe.metrics(stage.kind, record["metrics"])
         values = {key if key not in in_steps else f"final/{key}": value for key, value in values.items()}
-        self._values(run, values, end, stage if stage.kind == "evaluate" else None)
+        self._values(run, values, end, stage if makes(stage.kind) == "samples" else None)
         rows = events.read_benchmark(str(self.results.parent / "benchmarks" / stage.kind / f"{stage.digest}.tsv"))
         self._values(run, describe.numbers({"telemetry": told, "benchmark": rows[-1] if rows else {}}), end)
         self.client.log_dict(run.info.run_id, record["spec"], "spec.json")
@@ -273,8 +273,8 @@ if TYPE_CHECKING:
     from interplay.track.mirror import Mirror
 
 
-DATA = (*SETS, "corpus")
-"""Kinds that are shown as datasets."""
+DATA = ("problems", "corpus")
+"""What is shown as a dataset (`Kind.makes`)."""
 BARRED = str.maketrans({"/": " ", ".": "·", ":": " ", "%": " ", '"': None, "'": None})
 """What MLflow allows in no model's name, such as the point of an arm `rl[learning_rate=0.1]`, -> what stands there."""
 READY: Final = "READY"
@@ -304,16 +304,16 @@ def stage_inputs(mirror: "Mirror", stage: Stage) -> tuple[list[Any], list[Any]]:
 
     given: dict[str, str] = {}
     taken: list[str] = []
-    if stage.kind == "report":
+    if makes(stage.kind) == "report":
         return [], []
     for role, ref in stage.deps.items():
         dep = mirror.plan.stages[artifact.split_ref(ref)[0]]
-        if dep.kind in DATA:
+        if makes(dep.kind) in DATA:
             use = _use(stage.kind, role)
             given.setdefault(dep.digest, use)
             for inner, digest in dep.deps.items():
                 if inner.startswith("data."):
-                    given.setdefault(digest, use if dep.kind == "corpus" else "source")
+                    given.setdefault(digest, use if makes(dep.kind) == "corpus" else "source")
         else:
             model = model_of(mirror, ref)
             taken += [model] if model else []
@@ -323,9 +323,9 @@ def stage_inputs(mirror: "Mirror", stage: Stage) -> tuple[list[Any], list[Any]]:
 
 def _use(kind: str, role: str) -> str:
     """What a stage takes data for, as MLflow's page says it."""
-    if kind == "evaluate":
+    if makes(kind) == "samples":
         return "evaluation"
-    if kind in SETS:
+    if makes(kind) == "problems":
         return "comparison" if role.startswith("against") else "source"
     return "validation" if role == "validation" else "training"
 

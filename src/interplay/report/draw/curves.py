@@ -38,18 +38,19 @@ class Run(NamedTuple):
 def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     """The last stage of each arm, thin per seed and thick in the mean over seeds."""
     runs = [run for arm in frame.arms(results.spec) for run in _runs(results, arm, figure.y)]
-    kinds = list(dict.fromkeys(run.kind for run in runs))
+    by_kind: dict[str, list[Run]] = {}
+    for run in runs:
+        by_kind.setdefault(run.kind, []).append(run)
     if not runs:
         return None, f"Not drawn: no arm's last stage logs {figure.y}."
-    canvas = Canvas(figsize=(FIGURE_WIDTH, 3.9 if len(kinds) < 3 else 3.5), layout="constrained")
-    axes = canvas.subplots(1, len(kinds), squeeze=False)[0]
+    canvas = Canvas(figsize=(FIGURE_WIDTH, 3.9 if len(by_kind) < 3 else 3.5), layout="constrained")
+    axes = canvas.subplots(1, len(by_kind), squeeze=False)[0]
     notes: list[str] = []
     same: dict[str, style.Groups] = {}
-    for axis, kind in zip(axes, kinds, strict=True):
-        of_kind = [run for run in runs if run.kind == kind]
+    for axis, (kind, of_kind) in zip(axes, by_kind.items(), strict=True):
         same[kind] = _panel(results, axis, of_kind, kind, figure.y)
         notes += _continue(results, axis, of_kind, figure)
-        if len(kinds) > 1:
+        if len(by_kind) > 1:
             axis.set_title(kind)
     legend(canvas, *axes, order=frame.arms(results.spec))
     without = [arm for arm in frame.arms(results.spec) if arm not in {run.arm for run in runs}]

@@ -10,6 +10,7 @@ from interplay.core.execution import Run
 from interplay.core.metrics import read_telemetry
 from interplay.core.model import clock, quantity
 from interplay.kinds.identity import flat_leaves, non_default_leaves
+from interplay.kinds.table import makes
 from interplay.report.write.plain import aligned, pairs, short, size
 
 MOST = 16
@@ -64,7 +65,7 @@ def _head(stage: Mapping[str, Any], now: artifact.State, locks: list[str], step:
 
 def _spec(stage: Mapping[str, Any], full: bool) -> list[str]:
     every, said = flat_leaves(stage["spec"]), non_default_leaves(stage["kind"], stage["spec"])
-    if stage["kind"] == "report" and not full:
+    if makes(stage["kind"]) == "report" and not full:
         return [f"spec: question, arms, tables, figures and claims of the study; {len(every)} values (--full lists them)"]
     usual = {key: value for key, value in every.items() if key not in said}
     if full:
@@ -104,14 +105,14 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
 
 
 def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:
-    if kind == "evaluate":
+    if makes(kind) == "samples":
         return scores(metrics)
-    if kind == "report":
+    if makes(kind) == "report":
         verdicts = [(claim["verdict"], claim["says"]) for claim in metrics.get("claims", [])]
         cells = sum(len(table) for table in metrics.get("tables", {}).values())
         return [*aligned(verdicts), f"  {cells} cells in the tables {', '.join(metrics.get('tables', {}))}"]
     rows: list[tuple[str, ...]] = []
-    if kind == "curate":
+    if isinstance(metrics.get("steps"), list):  # of a curation
         rows = [(f"step {number}", said) for number, said in enumerate(curated(metrics["steps"]))]
         metrics = {key: value for key, value in metrics.items() if key != "steps"}
     for key, value in metrics.items():
@@ -148,8 +149,8 @@ def scores(metrics: Mapping[str, Any]) -> list[str]:
         **{f"op {op}": metrics["op"][op] for op in sorted(metrics.get("op", {}), key=int)},
     }
     for name, cell in cells.items():
-        wrong = sorted(((share, kind) for kind, share in cell["errors"].items() if kind != "none"), reverse=True)
-        errors = ", ".join(f"{kind} {100 * share:.0f}" for share, kind in wrong[:3] if share >= 0.005)
+        wrong = sorted(((share, name) for name, share in cell["errors"].items() if name != "none"), reverse=True)
+        errors = ", ".join(f"{name} {100 * share:.0f}" for share, name in wrong[:3] if share >= 0.005)
         numbers = [f"{100 * cell[key]:.1f}" if key in cell else "" for key in [*columns, "truncated"]]
         rows.append([name, str(cell["n"]), *numbers, f"{cell['length']:.0f}", errors])
     return aligned(rows, right=range(1, len(rows[0]) - 1))

@@ -16,7 +16,7 @@ from interplay.core.references import is_corpus_role
 from interplay.kinds.cost import costs, realised
 from interplay.kinds.formulas import Cost
 from interplay.kinds.identity import flat_leaves
-from interplay.kinds.table import SETS
+from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.card import curated
 from interplay.report.spec import ReportSpec
@@ -27,9 +27,8 @@ from interplay.report.write import ledger
 from interplay.report.write.ledger import Entry, steps
 from interplay.report.write.plain import aligned, short
 
-TRAINED = ("rl", "teach", "reward_model", "prefer", "unlearn", "sft", "midtrain", "pretrain", "source")
-ORDER = ("evaluate", "select", *TRAINED, "corpus", "curate", "dataset", "problems", "tokenizer")
-"""From the number down."""
+ORDER = ("samples", "model", "corpus", "problems", "tokenizer")
+"""What stages make (`Kind.makes`), from the number down."""
 WIDTH = 120
 """Characters of a line."""
 
@@ -46,13 +45,16 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
     behind = of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
-    entries = sorted(
-        reversed(ledger.entries(spec, behind)), key=lambda entry: ORDER.index(entry.kind) if entry.kind in ORDER else 0
-    )
+    entries = sorted(reversed(ledger.entries(spec, behind)), key=lambda entry: _rank(entry.kind))
     planned = costs(stages)
     blocks = [_block(entry, behind, overlap, planned, len({row.arm for row in rows}) > 1) for entry in entries]
     gone = [f"{behind.stages[digest].get('label')} [{digest}]: {why}" for digest, why in behind.why.items()]
     return blocks, gone + absent
+
+
+def _rank(kind: str) -> tuple[int, int]:
+    """Evaluations first, then models, later kinds of training first, down to the data."""
+    return (ORDER.index(makes(kind)), -list(KINDS).index(kind)) if makes(kind) in ORDER else (len(ORDER), 0)
 
 
 def _closure(digests: list[str], stages: Stages) -> set[str]:
@@ -77,11 +79,12 @@ def _block(entry: Entry, behind: Behind, overlap: dict[str, str], planned: dict[
         hours = clock(known["seconds_wall"]) if "seconds_wall" in known else ""
         rows.append([member.digest, member.seeds, member.state, hours, str(known.get("host", "")), member.attempts])
     facts = {"settings": _settings(entry, members[0]), "spent": _spent(members, planned), "from": _inputs(members, behind)}
-    if entry.kind == "problems":
+    if "shares" in members[0]["spec"]:
         facts["bands"] = _bands(members[0]["spec"])
-    if entry.kind == "curate":
-        facts["steps"] = "; ".join(curated(next((stage["metrics"]["steps"] for stage in members if "metrics" in stage), [])))
-    if entry.kind in SETS:
+    steps = next((stage["metrics"].get("steps") for stage in members if "metrics" in stage), None)
+    if isinstance(steps, list):  # of a curation; a trainer counts its steps
+        facts["steps"] = "; ".join(curated(steps))
+    if makes(entry.kind) == "problems":
         facts["overlap"] = overlap.get(entry.members[0].digest, "")
     commits = {str(behind.telemetry.get(stage["digest"], {}).get("commit", "")) for stage in members}
     facts["commit"] = ", ".join(sorted(commits - {""}))

@@ -12,7 +12,7 @@ from interplay.core import artifact
 from interplay.core.artifact import split_ref
 from interplay.core.model import UserError, nearest_name, plural
 from interplay.kinds.identity import flat_leaves, leaf_differences
-from interplay.kinds.table import SETS, is_trainer
+from interplay.kinds.table import SETS, is_trainer, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
 from interplay.report.spec import ReportArm, ReportSpec
@@ -200,7 +200,7 @@ def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
 def of_stage(name: str, digest: str, stages: Stages) -> Side:
     """A single stage."""
     kind = stages[digest]["kind"]
-    return Side(name, [(kind, digest)], {0: {"eval": digest}} if kind == "evaluate" else {})
+    return Side(name, [(kind, digest)], {0: {"eval": digest}} if makes(kind) == "samples" else {})
 
 
 def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column: str | None, number: int) -> str:

@@ -9,6 +9,8 @@ import pandas as pd
 
 from interplay.core.artifact import done, record
 from interplay.core.model import UserError
+from interplay.kinds.table import KINDS
+from interplay.model.spec import SourceSpec
 from interplay.report.metric_spec import COUNTED, ERRORS, Metric, Per, metric_row, sums_up
 from interplay.report.spec import ReportArm, ReportRung, ReportSpec
 from interplay.tasks.verdict import pass_at_k
@@ -216,7 +218,7 @@ def trained_ops(results: Results, arm: str) -> list[int] | None:
 
 def adopted(results: Results, arm: str) -> bool:
     """Whether an arm starts from a model that was made elsewhere."""
-    return any(stage.kind == "source" for item in results.spec.arms if item.arm == arm for stage in item.path)
+    return any(KINDS[stage.kind].spec is SourceSpec for item in results.spec.arms if item.arm == arm for stage in item.path)
 
 
 def keys(folder: Path) -> pd.DataFrame:
