@@ -58,7 +58,8 @@ class Job:
 
 
 class Reader:
-    """Turns log records into events. It remembers the last exceptions: Snakemake tells apart from a job how its command ended."""
+    """Turns log records into events. It remembers the last exceptions: Snakemake reports the exit of a command and the failure of
+    its job in different events."""
 
     def __init__(self) -> None:
         self.exceptions: deque[str] = deque(maxlen=50)

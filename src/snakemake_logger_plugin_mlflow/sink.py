@@ -66,7 +66,7 @@ class RunSink:
             self.client.set_terminated(run, job.status, end_time=round(1000 * (job.ended or time.time())))
 
     def tick(self) -> None:
-        """Leave a sign of life: it tells the next execution until when this one lived."""
+        """Leave a sign of life: the next execution reads from it how long this one lived."""
         self.client.set_tag(self.parent, "snakemake.seen", str(round(1000 * time.time())))
 
     def close(self, outcome: str) -> None:

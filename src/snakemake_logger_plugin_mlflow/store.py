@@ -49,7 +49,7 @@ def connect(uri: str) -> "MlflowClient":
 
 
 def experiment(client: "MlflowClient", uri: str, name: str) -> str:
-    """Id of the experiment of that name, made when it is not there. A SQLite store keeps its artifacts beside it."""
+    """Id of the experiment of that name, made when it is not there. A SQLite store keeps its artifacts next to it."""
     found = client.get_experiment_by_name(name)
     if found is not None:
         return found.experiment_id

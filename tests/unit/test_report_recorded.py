@@ -62,7 +62,7 @@ def test_a_value_may_lie_anywhere_and_is_told_as_it_is(tmp_path: Path) -> None:
 def test_what_no_record_tells_is_not_judged_and_says_why(tmp_path: Path) -> None:
     judged = judge(results(tmp_path), **{**DIFFERENCE, "difference": "entropy_lst"}, at_least=0.1)
     assert judged.verdict == "not judged"
-    assert "the record of rl b0 tells no 'entropy_lst'; did you mean" in judged.reason
+    assert "the record of rl b0 has no 'entropy_lst'; did you mean" in judged.reason
 
 
 def test_one_run_for_all_seeds_has_no_interval(tmp_path: Path) -> None:

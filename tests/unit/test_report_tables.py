@@ -188,7 +188,9 @@ def test_a_table_says_where_not_all_was_sampled_by_one_engine(tmp_path: Path) ->
 
     some = TABLE.model_copy(update={"arms": ["base", "rl"]})
     assert tables.values(by("native"), some).notes == ()
-    line = "Evaluations not sampled alike, so that differences may be those of engines: native in float32: base; vllm in float32: rl."
+    line = (
+        "Evaluations sampled by different engines, to which differences may be due: native in float32: base; vllm in float32: rl."
+    )
     for made in (tables.values(by("vllm"), some), tables.differences(by("vllm"), some)):
         assert made.notes == (line,)
         assert f"- {line}" in text.as_markdown(made, "title")

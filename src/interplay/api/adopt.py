@@ -19,7 +19,7 @@ from interplay.model.spec import SourceSpec
 from interplay.report.write.plain import aligned, short
 from interplay.study.plan import Stage
 
-BESIDE = ("stage.json", "telemetry.json")
+COPIED_FILES = ("stage.json", "telemetry.json")
 """Files of an artifact that come along though the record does not list them."""
 
 
@@ -109,7 +109,7 @@ def _check_artifact(folder: Path) -> None:
     found = rehashed(record)
     if not found == record["digest"] == folder.name:
         raise UserError(
-            f"{folder / 'record.json'}: what it says gives digest {found}, but it stands as {record['digest']} in "
+            f"{folder / 'record.json'}: what it says gives digest {found}, but it is recorded as {record['digest']} in "
             f"{folder.name}; it was altered, or written by sources that hash otherwise"
         )
     artifact.check(folder)
@@ -123,7 +123,7 @@ def _copy(folder: Path, results: Path) -> bool:
         if artifact.done(out):
             artifact.check(out)
             return False
-        for name in [*record["files"], *(name for name in BESIDE if (folder / name).exists())]:
+        for name in [*record["files"], *(name for name in COPIED_FILES if (folder / name).exists())]:
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             artifact.copy_atomic(folder / name, out / name)
         (out / "failure.json").unlink(missing_ok=True)
@@ -135,7 +135,7 @@ def _copy(folder: Path, results: Path) -> bool:
 
 
 def prepare(stage: Mapping[str, Any], results: Path, scratch: Path) -> Path:
-    """Write the stage's `stage.json` below `scratch` and link its inputs beside it; returns the folder that it will be made in.
+    """Write the stage's `stage.json` below `scratch` and link its inputs there; returns the folder that it will be made in.
 
     Raises UserError when an input is not finished, or when something was made in that folder before."""
     out = artifact.folder(scratch / "results", stage["kind"], stage["digest"])

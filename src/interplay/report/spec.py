@@ -23,7 +23,7 @@ class Tune(Model):
 
 
 class Contrast(Model):
-    """A table of differences to one arm, each beside the difference that chance alone makes."""
+    """Pairwise comparisons with a baseline arm, with Holm's correction and a seed-noise floor."""
 
     against: str
     """The arm that the others are compared with: one of the study's, or a combination of one with axes."""
@@ -104,7 +104,7 @@ class Table(Model):
     arms: Annotated[list[str] | None, Since(None)] = None
     """Arms that have a row, such as a few combinations of a grid, in the study's order; null: all."""
     contrast: Annotated[Contrast | None, Since(None)] = None
-    """A further table with these columns and cells: differences to one arm beside the noise floor, with verdicts."""
+    """A further table with these columns and cells: differences to one arm with the noise floor and verdicts."""
     against: Annotated[str | None, Since(None)] = None
     """The cells are differences to this arm, with their intervals; null: values."""
     gain: Annotated[Gain | None, Since(None)] = None
@@ -165,7 +165,7 @@ class Figure(Model):
     against: Annotated[str | None, Since(None)] = None
     """The cells of a heat map are differences to this arm; null: values."""
     extrapolate: Annotated[Extrapolate | None, Since(None)] = None
-    """Foretells the end of each curve (x: step) from its start, and says whether that came near."""
+    """Fits a saturating power law to the first part of each curve (x: step) and reports the forecast error at its end."""
 
     @model_validator(mode="after")
     def _y_fits_x(self) -> "Figure":
@@ -206,7 +206,7 @@ class Test(Model):
     band: str = ""
     """A band, or `op:N` for a single op."""
     recorded: Annotated[str | None, Since(None)] = None
-    """In place of a band a stage of the arms' paths: the metric is a key of what its record tells of the run, such as
+    """In place of a band a stage of the arms' paths: the metric is a key of the metrics in its record, such as
     entropy_last, length_last or reward_last of stage rl."""
     arm: str
     """The arm that is judged."""
@@ -375,7 +375,7 @@ class ReportSpec(Model):
         return [digest, *self.blocks.get(digest, [])]
 
 
-# Which stages of which arms a matched budget counts, and how far apart their budgets lie.
+# Which stages of which arms a matched budget counts, and the spread of their budgets.
 
 
 def matched_stages(match: Match, rows: Iterable[ReportArm]) -> dict[str, list[ReportStage]]:

@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 def look_at_stage(results: Path, kind: str, digest: str) -> Found:
-    """The state of a stage. A failure that the runner could not write down is told by its log."""
+    """The state of a stage. A failure that the runner could not record is read from its log."""
     name, detail = artifact.state_of(artifact.folder(results, kind, digest))
     status = STATUS.get(name, "")
     if status != "KILLED":
@@ -54,10 +54,10 @@ def last_words(log: Path) -> str:
 
 def times(out: Path) -> tuple[int, int]:
     """Start and end of the last attempt, in milliseconds since the epoch. Of an unfinished one both are its last sign of life."""
-    told = core_metrics.read_telemetry(out)
-    if "started" in told:
-        start = calendar.timegm(time.strptime(told["started"], "%Y-%m-%dT%H:%M:%SZ"))
-        return 1000 * start, round(1000 * (start + float(told.get("seconds_wall", 0))))
+    known = core_metrics.read_telemetry(out)
+    if "started" in known:
+        start = calendar.timegm(time.strptime(known["started"], "%Y-%m-%dT%H:%M:%SZ"))
+        return 1000 * start, round(1000 * (start + float(known.get("seconds_wall", 0))))
     path = next((path for path in (out / "telemetry.json", out / "stage.json", out) if path.exists()), None)
     touched = round(1000 * (path.stat().st_mtime if path else time.time()))
     return touched, touched
@@ -68,7 +68,7 @@ def steps(out: Path, after: int = 0) -> list[dict[str, float]]:
     return [line for line in core_metrics.read(out) if line["step"] > after]
 
 
-# What MLflow is told of a stage: its name, parameters, tags and metrics. Pure functions of plan and record; no mlflow here.
+# What MLflow holds of a stage: its name, parameters, tags and metrics. Pure functions of plan and record; no mlflow here.
 
 
 LONGEST = 300
@@ -81,7 +81,7 @@ OF_ALL = ("n", "length", "truncated", "strict_pass@1", "answer_pass@1")
 
 
 class Place(NamedTuple):
-    """Where a stage stands in its study. A stage that several arms share stands at the first of them."""
+    """Place of a stage in its study: the first of the arms that share it."""
 
     arm: str
     stage: str
@@ -93,7 +93,7 @@ class Place(NamedTuple):
 
 
 def places(plan: Plan) -> dict[str, Place]:
-    """Digest -> place, for the models and evaluations of all arms. Data, tokenizers and the report stand in no arm."""
+    """Digest -> place, for the models and evaluations of all arms. Data, tokenizers and the report are in no arm."""
     found: dict[str, Place] = {}
     for row in cast(ReportSpec, plan.stages[plan.report].spec).arms:
         names = [step.name for step in row.path]
@@ -107,7 +107,7 @@ def places(plan: Plan) -> dict[str, Place]:
 
 
 def run_name(stage: Stage, place: Place | None) -> str:
-    """`rl_edge/rl/seed0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for what stands in no arm."""
+    """`rl_edge/rl/seed0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for stages of no arm."""
     if place is not None:
         return f"{place.arm}/{place.stage}/seed{place.seed}"
     own = stage.label.removeprefix("data.").removeprefix("stages.").removesuffix(f".{stage.kind}")
@@ -134,7 +134,7 @@ def params(stage: Stage, place: Place | None) -> dict[str, str]:
 
 
 def scalars(value: Any, name: str) -> dict[str, str]:
-    """The leaves of nested mappings by dotted name, as JSON without quotes. Of lists only those of things with a name are told,
+    """The leaves of nested mappings by dotted name, as JSON without quotes. Of lists only those of named items are included,
     by these names, such as the steps of a curated set."""
     if isinstance(value, dict):
         return {key: text for part, item in value.items() for key, text in scalars(item, f"{name}.{part}").items()}

@@ -1,4 +1,4 @@
-"""The mirror while Snakemake runs: told of jobs by the logger plugin (`Sink`), of the start and the end by the hooks.
+"""The mirror while Snakemake runs: the logger plugin (`Sink`) reports jobs, the hooks report start and end.
 
 Both end in the same idempotent `Mirror`, under one lock, so it does not matter which comes first, or whether the plugin is there.
 Nothing is opened before the first job or the end, and nothing at all where everything is mirrored already. Tracking never fails a
@@ -109,7 +109,7 @@ class Live:
                     if stale:
                         self.mirrors.clear()
                     step()
-            except Exception as error:  # whatever it is, the study is worth more
+            except Exception as error:  # tracking never fails a study
                 self.failed_at = time.monotonic()
                 self.silent_until = self.failed_at + PAUSE
                 self.mirrors.clear()
@@ -147,7 +147,7 @@ def finish() -> None:
 
 
 class Sink:
-    """What the logger plugin tells of jobs; see snakemake_logger_plugin_mlflow.sink.Sink."""
+    """Receives jobs from the logger plugin; see snakemake_logger_plugin_mlflow.sink.Sink."""
 
     def update(self, job: Job) -> None:
         """A job changed its state."""
@@ -160,7 +160,7 @@ class Sink:
             _Now.live.tick()
 
     def close(self, outcome: str) -> None:
-        """Snakemake ends, in whatever way: also without the hooks, as after Ctrl-C."""
+        """Snakemake ends, normally or not: the hooks do not run after Ctrl-C."""
         finish()
 
 

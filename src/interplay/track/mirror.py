@@ -1,6 +1,6 @@
 """One study in one MLflow store: an experiment of the study's name, a parent run for its plan, a child run per stage.
 
-Everything is told from plan and records, in an order in which a kill at any moment leaves what the next call completes, and
+Everything is derived from plan and records, in an order in which a kill at any moment leaves what the next call completes, and
 calling again changes nothing: runs are found by the tag `stage.digest`, models by theirs, points by step and time, the times
 being those that were written down before the points were (tag STEPS). A run is complete when it has the tag DONE, set last."""
 
@@ -148,7 +148,7 @@ class Mirror:
 
     def _complete(self, run: Any, stage: Stage) -> None:
         out = self._out(stage)
-        record, told = artifact.record(out), read_telemetry(out)
+        record, known_of = artifact.record(out), read_telemetry(out)
         start, end = describe.times(out)
         self.steps(stage.digest, (max(start, run.info.start_time), end))
         given, taken = stage_inputs(self, stage)
@@ -160,7 +160,7 @@ class Mirror:
         values = {key if key not in in_steps else f"final/{key}": value for key, value in values.items()}
         self._values(run, values, end, stage if makes(stage.kind) == "samples" else None)
         rows = events.read_benchmark(str(self.results.parent / "benchmarks" / stage.kind / f"{stage.digest}.tsv"))
-        self._values(run, describe.numbers({"telemetry": told, "benchmark": rows[-1] if rows else {}}), end)
+        self._values(run, describe.numbers({"telemetry": known_of, "benchmark": rows[-1] if rows else {}}), end)
         self.client.log_dict(run.info.run_id, record["spec"], "spec.json")
         self.client.log_dict(run.info.run_id, record["metrics"], "metrics.json")
         self._set(run, "FINISHED", end)
@@ -260,9 +260,9 @@ class Mirror:
             self.client.log_artifact(run, str(out / "report.html"))
         self.client.log_text(run, self.plan.whole(), "plan.json")
         self._values(self.parent, describe.verdicts(claims), describe.times(out)[1])
-        told = {f"claim.{number:02d}": f"{claim['verdict']}: {claim['says']}" for number, claim in enumerate(claims, 1)}
+        known_of = {f"claim.{number:02d}": f"{claim['verdict']}: {claim['says']}" for number, claim in enumerate(claims, 1)}
         note = describe.question(cast(ReportSpec, stage.spec), claims)
-        self._tag(self.parent, {**told, "mlflow.note.content": note})
+        self._tag(self.parent, {**known_of, "mlflow.note.content": note})
         self._tag(self.parent, {DONE: "1"})
 
 
@@ -276,7 +276,7 @@ if TYPE_CHECKING:
 DATA = ("problems", "corpus")
 """What is shown as a dataset (`Kind.makes`)."""
 BARRED = str.maketrans({"/": " ", ".": "·", ":": " ", "%": " ", '"': None, "'": None})
-"""What MLflow allows in no model's name, such as the point of an arm `rl[learning_rate=0.1]`, -> what stands there."""
+"""What MLflow allows in no model's name, such as the point of an arm `rl[learning_rate=0.1]`, -> its replacement."""
 READY: Final = "READY"
 """Status of a model that its run is known to have made."""
 
@@ -336,8 +336,8 @@ def dataset_of(mirror: "Mirror", digest: str) -> Any:
 
     stage = mirror.plan.stages[digest]
     out = artifact.folder(mirror.results, stage.kind, digest)
-    told = artifact.record(out)["metrics"] if artifact.done(out) else {}
-    rows = told.get("size", told.get("rows"))
+    known_of = artifact.record(out)["metrics"] if artifact.done(out) else {}
+    rows = known_of.get("size", known_of.get("rows"))
     profile = {"num_rows": rows} if rows is not None else {}
     return Dataset(
         name=describe.run_name(stage, None),
@@ -385,8 +385,8 @@ def _made_by(mirror: "Mirror", run: Any, model: str, step: int) -> None:
     """Say of a run that it made a model, once: MLflow would count it again."""
     from mlflow.entities import LoggedModelOutput
 
-    told = mirror.client.get_run(run.info.run_id).outputs
-    if model not in [output.model_id for output in (told.model_outputs if told else [])]:
+    known_of = mirror.client.get_run(run.info.run_id).outputs
+    if model not in [output.model_id for output in (known_of.model_outputs if known_of else [])]:
         mirror.client.log_outputs(run.info.run_id, [LoggedModelOutput(model, step)])
 
 

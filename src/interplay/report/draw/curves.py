@@ -60,7 +60,7 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     absent += f" Missing: {', '.join(gone)}." if gone else ""
     what = logged_heading(figure.y)
     what = what if what.startswith(figure.y) else f"{figure.y}, {what},"
-    absent += " Dashed: foretold from the steps before." if notes else ""
+    absent += " Dashed: forecast from the earlier steps." if notes else ""
     caption = f"{what} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{style.said(same)}{absent}"
     return canvas, "\n".join([caption, *notes])
 
@@ -81,7 +81,7 @@ def _last(results: Results, arm: str) -> dict[str, str]:
 
 
 def _continue(results: Results, axis: Axes, runs: list[Run], figure: Figure) -> list[str]:
-    """Draw what the start of each arm's mean curve foretells, and say how near it came to the mean of its last tenth."""
+    """Draw the forecast from the start of each arm's mean curve, and report its error against the mean of the last tenth."""
     asked, notes = figure.extrapolate, []
     for arm in dict.fromkeys(run.arm for run in runs) if asked is not None else []:
         assert asked is not None
@@ -89,7 +89,7 @@ def _continue(results: Results, axis: Axes, runs: list[Run], figure: Figure) -> 
         steps, values = _shared(series)
         judged = max(1, len(steps) // TAIL)
         half = extrapolate.half_width(values[:, -judged:].mean(axis=1))
-        found = extrapolate.foretell(steps, values.mean(axis=0), asked, logged_measure(figure.y).support, half, judged)
+        found = extrapolate.forecast(steps, values.mean(axis=0), asked, logged_measure(figure.y).support, half, judged)
         notes.append(extrapolate.line(arm, found, RAW) if found else extrapolate.too_short(arm, len(steps)))
         if found:
             extrapolate.dash(axis, found, RAW, look(results, arm).color)
@@ -181,7 +181,7 @@ def ladder_by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str
     legend(canvas, *axes[: len(panels)])
     shown = [(_label(curve, drawn[panel]), point) for panel in panels for curve in drawn[panel] for _, point in curve.points]
     stages = ", ".join(dict.fromkeys(curve.stage for panel in panels for curve in drawn[panel]))
-    dashed = " Dashed: foretold from the points before." if notes else ""
+    dashed = " Dashed: forecast from the earlier points." if notes else ""
     caption = f"{name} along {stages}. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}.{style.said(same)}{dashed}"
     return canvas, "\n".join([caption, *notes])
 
@@ -220,8 +220,8 @@ def _points(results: Results, arm: str, evaluation: str, stage: str, metric: str
 
 
 def _ladder_continue(results: Results, axis: Axes, drawn: list[Ladder], figure: Figure, panel: str) -> list[str]:
-    """Draw what the start of each curve foretells, and say how near it came; curves that are too short say so."""
-    asked, told_in, notes = figure.extrapolate, measure_of(figure.y), []
+    """Draw the forecast from the start of each curve, and report its error; a note names curves that are too short."""
+    asked, measure, notes = figure.extrapolate, measure_of(figure.y), []
     for curve in drawn if asked is not None else []:
         assert asked is not None
         steps = np.array([step for step, _ in curve.points], dtype=float)
@@ -229,10 +229,10 @@ def _ladder_continue(results: Results, axis: Axes, drawn: list[Ladder], figure: 
         values = np.array([point.value for point in found])
         half = (found[-1].high - found[-1].low) / 2
         name = f"{_label(curve, drawn)}, {panel}"
-        foretold = extrapolate.foretell(steps, values, asked, told_in.support, half)
-        notes.append(extrapolate.line(name, foretold, told_in) if foretold else extrapolate.too_short(name, len(steps)))
-        if foretold:
-            extrapolate.dash(axis, foretold, told_in, look(results, curve.arms[0]).color)
+        made = extrapolate.forecast(steps, values, asked, measure.support, half)
+        notes.append(extrapolate.line(name, made, measure) if made else extrapolate.too_short(name, len(steps)))
+        if made:
+            extrapolate.dash(axis, made, measure, look(results, curve.arms[0]).color)
     return notes
 
 

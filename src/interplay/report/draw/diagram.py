@@ -228,8 +228,8 @@ def _escaped(text: str) -> str:
 
 
 MOST = 40
-"""Boxes that one screen shows. When more remain, stages of one name and kind with alike inputs are one box, whatever their
-specs."""
+"""Boxes that one screen shows. When more remain, stages of one name and kind with equal inputs are one box, even if their
+specs differ."""
 STATE_ORDER = ("failed", "unfinished", "running", "missing", "new", "done")
 """A box has the first state that any of its stages has."""
 ENTITIES = {'"': "#quot;", "[": "#91;", "]": "#93;", "<": "#lt;", ">": "#gt;", "#": "#35;", "&": "#amp;"}
@@ -322,7 +322,7 @@ def _groups(stages: Mapping[str, Mapping[str, Any]], coarse: bool) -> dict[str, 
 
 
 def _levels(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """How many evaluations in a row decided what a stage is made from: a set that is curated by samples of the base stands
+    """How many evaluations in a row decided what a stage is made from: a set that is curated by samples of the base is
     above the base, and what is trained on it above other stages that differ from it in nothing else."""
     levels: dict[str, int] = {}
     for digest, stage in stages.items():

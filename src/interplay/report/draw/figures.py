@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter
 
 from interplay.report.draw import bars, curves, style
-from interplay.report.draw.style import FIGURE_WIDTH, STYLE, Look, beside, legend, look
+from interplay.report.draw.style import FIGURE_WIDTH, STYLE, Look, legend, look, row_labels
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import ERROR, SHARE, lower_is_better, measure_of
 from interplay.report.spec import Figure
@@ -149,13 +149,13 @@ def _by_op(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         shown += [(arm, item) for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
-    told_in = measure_of(figure.y)
-    axis.set_ylim(0, 104 if told_in is SHARE else None)
+    measure = measure_of(figure.y)
+    axis.set_ylim(0, 104 if measure is SHARE else None)
     axis.set_xlabel("op (operations that the answer needs)")
-    axis.set_ylabel(f"{name} ({told_in.unit})")
+    axis.set_ylabel(f"{name} ({measure.unit})")
     axis.grid(axis="y")
     axis.set_axisbelow(True)
-    _shade_bands(results, axis, ops, 105 if told_in is SHARE else 1.01 * axis.get_ylim()[1])
+    _shade_bands(results, axis, ops, 105 if measure is SHARE else 1.01 * axis.get_ylim()[1])
     legend(canvas, axis)
     return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{_absent(results, shown)}"
 
@@ -187,23 +187,23 @@ def _by_band(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     shown: list[tuple[str, Estimate]] = []
     canvas = Canvas(figsize=(FIGURE_WIDTH, 3.9), layout="constrained")
     axis = canvas.subplots()
-    arms, told_in = frame.arms(results.spec), measure_of(figure.y)
+    arms, measure = frame.arms(results.spec), measure_of(figure.y)
     for place, arm in enumerate(arms):
         found = [value(results, arm, band, figure.y) for band in bands]
         if not any(item.seeds for item in found):
             continue
         middle, low, high = ends(found, figure.y)
         drawn = look(results, arm)
-        at = np.arange(len(bands)) + 0.03 * (place - (len(arms) - 1) / 2)  # beside each other, so that no whisker hides one
+        at = np.arange(len(bands)) + 0.03 * (place - (len(arms) - 1) / 2)  # shifted, so that no whisker hides another
         axis.vlines(at, low, high, color=drawn.color, linewidth=1.0, alpha=0.7)
         axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **drawn.pen)
         shown += [(arm, item) for item in found]
     if not shown:
         return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
     axis.set_xticks(range(len(bands)), bands)
-    if told_in is SHARE:
+    if measure is SHARE:
         axis.set_ylim(-2, 102)
-    axis.set_ylabel(f"{name} ({told_in.unit})")
+    axis.set_ylabel(f"{name} ({measure.unit})")
     axis.grid(axis="y")
     legend(canvas, axis)
     gone = [arm for arm in arms if not any(arm == other and item.seeds for other, item in shown)]
@@ -231,7 +231,7 @@ def heat_map(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     if not any(item.seeds for item in found.values()):
         return None, "Not drawn: no evaluation of it is there."
     numbers = _numbers(found, figure).reshape(len(arms), len(columns))
-    names, height = beside(arms, CELL_ROW)
+    names, height = row_labels(arms, CELL_ROW)
     canvas = Canvas(figsize=(FIGURE_WIDTH, CELL_HEAD + height * len(arms)), layout="constrained")
     axis = canvas.subplots()
     colours = _paint(canvas, axis, numbers, figure, _ends(results, figure, numbers))
@@ -305,11 +305,11 @@ def _write(axis: Axes, at: tuple[int, int], found: Estimate, figure: Figure, col
         axis.add_patch(Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, fill=False, hatch="///", edgecolor="#bbbbbb", linewidth=0))
         return
     signed = figure.against is not None
-    apart = signed and (found.low > 0 or found.high < 0)
+    significant = signed and (found.low > 0 or found.high < 0)
     luminance = float(colour[:3] @ np.array([0.299, 0.587, 0.114]))
     text = measure_of(figure.y).shown(found.value, signed).replace("-", "−")
     ink = "#ffffff" if luminance < DARK else "#1a1a1a"
-    axis.text(*at, text, ha="center", va="center", fontsize=9, color=ink, weight="bold" if apart else "normal")
+    axis.text(*at, text, ha="center", va="center", fontsize=9, color=ink, weight="bold" if significant else "normal")
 
 
 def _name(figure: Figure) -> str:

@@ -1,4 +1,4 @@
-"""One stage in words: what it is, what it rests on and what rests on it, how it stands, what it measured, cost and left."""
+"""One stage in words: what it is, its dependencies and dependants, its state, what it measured, cost and left."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,8 @@ MOST = 16
 """Dependants that are listed."""
 TAIL = 12
 """Lines of a log."""
-ASIDE = {"seconds_wall", "seconds_cpu", "peak_memory_mb", "peak_processes", "started", "threads", "host", "python", "attempts"}
+IN_FIRST_LINE = {"seconds_wall", "seconds_cpu", "peak_memory_mb", "peak_processes", "started", "threads", "host", "python"}
+IN_FIRST_LINE |= {"attempts"}
 """Keys of telemetry that its first line says in words."""
 
 Stages = Mapping[str, Mapping[str, Any]]
@@ -34,8 +35,8 @@ def card(digest: str, step: int | None, stages: Stages, locks: list[str], result
     record = artifact.record(out) if now.name == "done" else None
     if record:
         blocks.append(["metrics", *_metrics(stage["kind"], record["metrics"])])
-    if told := read_telemetry(out):
-        blocks.append(["telemetry", *telemetry(told)])
+    if known := read_telemetry(out):
+        blocks.append(["telemetry", *telemetry(known)])
     if record:
         where = artifact.at_step(out, step)
         blocks.append(_files(out, record["files"], "" if step is None else f"{where.relative_to(out)}/"))
@@ -168,13 +169,13 @@ def telemetry(known: Mapping[str, Any]) -> list[str]:
         f"{known['peak_memory_mb'] / 1024:.2f} GiB" if "peak_memory_mb" in known else "",
         f"{attempts} attempt{'' if attempts == 1 else 's'}" if attempts else "",
     ]
-    rest = {key: value for key, value in known.items() if key not in ASIDE}
+    rest = {key: value for key, value in known.items() if key not in IN_FIRST_LINE}
     figures = ", ".join(f"{key} {_figure(item)}" for key, item in rest.items() if not isinstance(item, (dict, list)))
     return [f"  {line}" for line in (", ".join(filter(None, said)), figures) if line]
 
 
 def _figure(item: Any) -> str:
-    """Nobody needs the decimals of what is above a hundred."""
+    """Without decimals above a hundred."""
     return quantity(round(item) if item >= 100 else item) if isinstance(item, (int, float)) else short(item)
 
 

@@ -127,16 +127,16 @@ def _listed(values: Mapping[str, str]) -> str:
 def _inputs(members: list[dict[str, Any]], behind: Behind) -> str:
     """`init base [f16b531a734c]; data.0 50 % edge [595825e2ff9f]`; one digest per seed where they differ."""
     mix = members[0]["spec"].get("mix", [])
-    told = {ref: role for role, ref in ledger.inputs(members[0]["deps"])}
+    role_of = {ref: role for role, ref in ledger.inputs(members[0]["deps"])}
     said = []
     for role in sorted(members[0]["deps"], key=lambda role: (role not in ("model", "init"), role)):
-        if members[0]["deps"][role] not in told:
+        if members[0]["deps"][role] not in role_of:
             continue  # a further shard of a corpus
         refs = list(dict.fromkeys(stage["deps"][role] for stage in members))
         number = role.removeprefix("data.")
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
         name = stage_name({"digest": "", **behind.stages[split_ref(refs[0])[0]]})
-        role = told[members[0]["deps"][role]] if is_corpus_role(role) else role
+        role = role_of[members[0]["deps"][role]] if is_corpus_role(role) else role
         said.append(f"{role}{share} {name if name != role else ''} [{ledger.listed(refs)}]".replace("  ", " "))
     return "; ".join(said)
 
@@ -237,7 +237,7 @@ class _Rows(NamedTuple):
 
 def set_overlaps(results: Results) -> list[Overlap]:
     """One entry per test set among the inputs, checked against the sets that arms were trained on as far as they are here;
-    where the plan tells none, against all that no evaluation shown uses."""
+    where the plan has none, against all sets that no shown evaluation uses."""
     spec, records = results.spec, results.records
     shown = [digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]]
     tests = {records[digest]["deps"]["data"] for digest in shown if digest in records}

@@ -76,7 +76,7 @@ def flipped_items(
         ordered = sorted((flip for flip in found if sign * flip.change > 0), key=lambda f: (-sign * f.change, f.prompt, f.seed))
         largest = list({flip.prompt: flip for flip in reversed(ordered)}.values())[::-1][:number]
         largest.sort(key=lambda f: (-sign * f.change, f.prompt))
-        blocks += [_told(flip, name, read, folders, results) for flip in largest]
+        blocks += [_flip_lines(flip, name, read, folders, results) for flip in largest]
     return blocks
 
 
@@ -88,7 +88,7 @@ def _flips(read: Results, seed: int, a: str, b: str, column: str | None) -> list
     ]
 
 
-def _told(flip: Flip, what: str, read: Results, folders: dict[str, Path], results: Path) -> list[str]:
+def _flip_lines(flip: Flip, what: str, read: Results, folders: dict[str, Path], results: Path) -> list[str]:
     row = read.prompts[flip.digests[0]].loc[flip.prompt]
     rates = " -> ".join(f"{right} of {n}" for right, n in zip(flip.right, flip.n, strict=True))
     lines = [f"{what}: problem {flip.prompt}, {row['band']}, op {row['op']}, seed {flip.seed}: {rates} strictly right"]
@@ -134,14 +134,14 @@ def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | Non
         raise UserError(f"{folder}: no rollouts.parquet or samples.parquet; give the digest of a finished rl or evaluate stage")
     rows = pq.read_table(folder / name).to_pylist()
     rows = rows if step is None else _of_step(rows, step, folder / name)
-    chosen = _rollouts_alike([row for row in rows if failed is None or row["strict"] != failed])
+    chosen = _repeated([row for row in rows if failed is None or row["strict"] != failed])
     if not chosen:
         what = "" if failed is None else " failed" if failed else " passed"
         return f"none of {len(rows)} kept completions{what}{'' if step is None else f' at step {step}'}\n"
     spread = max(1, len(chosen) // max(limit, 1))
     picked = chosen[-limit:] if name == "rollouts.parquet" else chosen[::spread][:limit]
     problems = gold_text(folder)
-    return "\n\n".join(_block(alike, problems) for alike in picked) + "\n"
+    return "\n\n".join(_block(same, problems) for same in picked) + "\n"
 
 
 def _of_step(rows: list[Row], step: int, file: Path) -> list[Row]:
@@ -153,7 +153,7 @@ def _of_step(rows: list[Row], step: int, file: Path) -> list[Row]:
     return [row for row in rows if row["step"] == step]
 
 
-def _rollouts_alike(rows: list[Row]) -> list[list[Row]]:
+def _repeated(rows: list[Row]) -> list[list[Row]]:
     """The same completions of a prompt at a step together, in the order of their first."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -161,10 +161,10 @@ def _rollouts_alike(rows: list[Row]) -> list[list[Row]]:
     return list(found.values())
 
 
-def _block(alike: list[Row], problems: dict[tuple[int, int], Row]) -> str:
-    first = alike[0]
+def _block(same: list[Row], problems: dict[tuple[int, int], Row]) -> str:
+    first = same[0]
     head, _, rest = rollout_block(first, problems.get((first.get("set", 0), first["index"]), {})).partition("\n")
-    return f"{head}{f', {len(alike)} times the same' if len(alike) > 1 else ''}\n{rest}"
+    return f"{head}{f', {len(same)} times the same' if len(same) > 1 else ''}\n{rest}"
 
 
 MOST = 14
@@ -180,7 +180,7 @@ class Side(NamedTuple):
     name: str
     """As it was asked for."""
     steps: list[tuple[str, str]]
-    """(name, digest) of the stages to lay beside those of the other side, at the first seed."""
+    """(name, digest) of the stages to compare with those of the other side, at the first seed."""
     evaluations: dict[int, dict[str, str]]
     """Seed -> evaluation name -> digest; empty where there is nothing to pair."""
     blocks: Mapping[str, list[str]] = {}
@@ -204,7 +204,7 @@ def of_stage(name: str, digest: str, stages: Stages) -> Side:
 
 
 def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column: str | None, number: int) -> str:
-    """Spec, metrics and, of evaluations, every prompt of `a` beside that of `b`; `number` flipped items in each direction.
+    """Spec, metrics and, of evaluations, every prompt of `a` with that of `b`; `number` flipped items in each direction.
 
     Raises UserError when the two are of different kinds or were evaluated on different problem sets, and when the evaluations
     have no such column, or too few samples for the metric."""
@@ -212,7 +212,7 @@ def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column
         raise UserError(f"--metric {metric}: a share of all right answers, so that no prompt has one of its own; choose another")
     single = not (len(a.evaluations) > 1 or len(a.steps) > 1 or len(b.steps) > 1)
     if single:
-        _alike(stages[a.steps[0][1]], stages[b.steps[0][1]])
+        _check_comparable(stages[a.steps[0][1]], stages[b.steps[0][1]])
     common = sorted(
         {(s, n) for s in a.evaluations for n in a.evaluations[s]} & {(s, n) for s in b.evaluations for n in b.evaluations[s]}
     )
@@ -240,7 +240,7 @@ def _which(side: Side, stages: Stages) -> list[str]:
     ]
 
 
-def _alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+def _check_comparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
     if a["kind"] != b["kind"] and not (is_trainer(a["kind"]) and is_trainer(b["kind"])):
         raise UserError(f"{a['digest']} is {a['kind']} and {b['digest']} is {b['kind']}: compare stages of one kind, or two arms")
 
@@ -358,16 +358,16 @@ def _scores(
 def _table(read: Results, pairs: Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
     """A line for each column: both values, the difference, and how many prompts moved."""
     rows = [["", "a", "b", "b − a", "", "uncertain over", "better", "worse", "equal"]]
-    told_in = measure_of(metric)
+    measure = measure_of(metric)
     for item in columns:
         _enough(read, item, metric)
         found = estimate.difference(read, "b", "a", item, metric)
         sides = [estimate.value(read, side, item, metric).value for side in ("a", "b")]
         counts = count_flips(read, pairs, item, metric)
         interval = text.interval(found, True, metric).removesuffix(text.OVER_PROMPTS)
-        told = [told_in.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
-        rows.append([(item or "all").replace(":", " "), *map(told_in.shown, sides), *told, *map(str, counts)])
-    unit = "percent" if told_in is SHARE else told_in.unit
+        shown = [measure.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
+        rows.append([(item or "all").replace(":", " "), *map(measure.shown, sides), *shown, *map(str, counts)])
+    unit = "percent" if measure is SHARE else measure.unit
     head += f"{metric} in {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
     return [head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
@@ -377,7 +377,7 @@ def _enough(read: Results, column: str | None, metric: str) -> None:
     for digest, prompts in read.prompts.items():
         rows = frame.of_column(prompts, column, read.by_ops)
         counts = rows["n"]
-        if len(counts) and (why := frame.untold(rows, metric)):
+        if len(counts) and (why := frame.unavailable(rows, metric)):
             raise UserError(f"--metric {metric}: evaluation {digest} {why}; choose another metric")
         if len(counts) and metric_row(metric).samples > counts.min():
             raise UserError(f"--metric {metric}: evaluation {digest} has {plural(counts.min(), 'sample')} per prompt; lower k")

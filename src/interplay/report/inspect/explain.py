@@ -49,13 +49,13 @@ class TableNames(NamedTuple):
     rows: Rows
     metrics: list[str]
     differences: str
-    """The table that holds its rows with an `against`: itself, or the one of differences beside it."""
+    """The table that holds its rows with an `against`: itself, or its table of differences."""
 
 
 def match_cell(spec: ReportSpec, stages: Stages, table: str, row: str, column: str, metric: str | None) -> CellName:
     """The cell that is meant; `column/metric` is one way to name the metric.
 
-    Raises UserError with the nearest name for whatever the table does not have."""
+    Raises UserError with the nearest name for a row, column or metric that the table lacks."""
     known = shown_tables(spec)
     name = _pick(table, list(known), f"study {spec.study}", "table")
     of, where = known[name], f"table {name}"
@@ -68,7 +68,7 @@ def match_cell(spec: ReportSpec, stages: Stages, table: str, row: str, column: s
 
 
 def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
-    """Every table of the report by its name: those that are declared, and what stands beside them."""
+    """Every table of the report by its name: those that are declared, and the tables derived from them."""
     values: Rows = {arm: (arm, "") for arm in frame.arms(spec)}
     controls = _rows(tables.contrasts(Results(spec, {}, {}, {})))
     found: dict[str, TableNames] = {}
@@ -77,13 +77,13 @@ def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
         if table.against is not None:
             found[name] = TableNames(table.columns, _against(spec, table.against), cells, name)
         else:
-            beside = f"{name}{DIFFERENCES}"
-            found[name] = TableNames(table.columns, values | controls, cells, beside)
-            found[beside] = TableNames(table.columns, controls, cells, beside)
+            differences = f"{name}{DIFFERENCES}"
+            found[name] = TableNames(table.columns, values | controls, cells, differences)
+            found[differences] = TableNames(table.columns, controls, cells, differences)
         if name in spec.lineups:
-            fight = f"{name}{contrast.SUFFIX}"
-            rows = values | controls | _rows(_fights(spec, name))
-            found[fight] = TableNames(table.columns, rows, list(dict.fromkeys(table.cells)), fight)
+            compared = f"{name}{contrast.SUFFIX}"
+            rows = values | controls | _rows(_compared_pairs(spec, name))
+            found[compared] = TableNames(table.columns, rows, list(dict.fromkeys(table.cells)), compared)
         if table.gain is not None:
             gains = f"{name}{gain.SUFFIX}"
             found[gains] = TableNames(table.columns, _against(spec, table.gain.against), gain.metrics(table.gain.k or 1), gains)
@@ -95,11 +95,11 @@ def _rows(pairs: list[tuple[str, str]]) -> Rows:
 
 
 def _against(spec: ReportSpec, one: str) -> Rows:
-    """All other arms beside one."""
+    """All other arms, compared with one."""
     return _rows([(arm, one) for arm in frame.arms(spec) if arm != one])
 
 
-def _fights(spec: ReportSpec, name: str) -> list[tuple[str, str]]:
+def _compared_pairs(spec: ReportSpec, name: str) -> list[tuple[str, str]]:
     """(arm, against) of a contrast, whichever try may have been chosen."""
     lineup = spec.lineups[name]
     first = [item.arm for one in lineup.contenders if one.name == lineup.against for item in one.tries]
@@ -150,8 +150,8 @@ COUNTS = ("prompts.parquet", "samples.parquet")
 
 
 def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, asked: CellName, seed: int | None) -> str:
-    """The cell in words. `stages`: the study's plan as JSON, dependencies first; `report`: the digest of its report; `seed`: tell
-    of one seed alone."""
+    """The cell in words. `stages`: the study's plan as JSON, dependencies first; `report`: the digest of its report; `seed`: only
+    that seed."""
     spec = spec.model_copy(update={"arms": [row for row in spec.arms if row.arm in (asked.arm, asked.against)]})
     found, notes = value(spec, report, results, asked)
     rows = [row for row in spec.arms if seed is None or row.seed == seed]
@@ -255,17 +255,17 @@ def _cell(
         of = [folders[block] for block in spec.blocks_of(digest)]
         metrics = [artifact.record(folder)["metrics"] if artifact.done(folder) else {} for folder in of]
         cells = [each.get(axis, {}).get(name, {}) for each in metrics]
-        told = [_told(cell, asked.metric) for cell in cells]
+        numbers = [_recorded_metric(cell, asked.metric) for cell in cells]
         if made is not None and made.per == "prompt":
-            told = told[:1]  # the first block alone has it
-        if not any(np.isnan(told)) and (len(told) == 1 or adds_up):
+            numbers = numbers[:1]  # the first block alone has it
+        if not any(np.isnan(numbers)) and (len(numbers) == 1 or adds_up):
             samples = [each["n_samples"] for each in metrics]
-            mean = np.average(told, weights=samples[: len(told)])
+            mean = np.average(numbers, weights=samples[: len(numbers)])
             return digest, float(mean), (cells[0]["n"], sum(samples))
     return None
 
 
-def _told(cell: Mapping[str, Any], metric: str) -> float:
+def _recorded_metric(cell: Mapping[str, Any], metric: str) -> float:
     """What a record's numbers over some problems say of a metric; NaN where they do not."""
     asked = find(metric)
     if asked is None or asked.per == "draw":
@@ -287,12 +287,12 @@ def _mean(cell: Mapping[str, Any], column: str) -> float:
 def _head(spec: ReportSpec, report: str, found: Estimate, asked: CellName) -> list[str]:
     signed = bool(asked.against)
     row = f"{asked.arm} − {asked.against}" if signed else asked.arm
-    told_in = measure_of(asked.metric)
-    unit = told_in.unit_of_differences if signed else told_in.unit
+    measure = measure_of(asked.metric)
+    unit = measure.unit_of_differences if signed else measure.unit
     lines = [f"{row}, {tables.label(asked.column, asked.metric)}: "]
     if not np.isnan(found.value):
         interval = "" if np.isnan(found.low) else f" {text.interval(found, signed, asked.metric).removesuffix(text.OVER_PROMPTS)}"
-        lines[0] += f"{told_in.shown(found.value, signed)} {unit}{interval}"
+        lines[0] += f"{measure.shown(found.value, signed)} {unit}{interval}"
         counted = f"uncertain over {found.over}; {found.n_prompts} prompts, {found.n_samples} samples each"
         lines.append(f"  {counted if found.seeds else 'as the record of the report says: no evaluation is here to count'}")
     else:
@@ -300,14 +300,14 @@ def _head(spec: ReportSpec, report: str, found: Estimate, asked: CellName) -> li
     lines.append(f"  table {asked.table} of study {spec.study} at scale {spec.scale}, report {report}")
     if not np.isnan(found.detectable):
         lines.append(
-            f"  smallest true difference that these seeds would find (80 % power): {told_in.shown(found.detectable)} "
-            f"{told_in.unit_of_differences}"
+            f"  smallest true difference that these seeds would find (80 % power): {measure.shown(found.detectable)} "
+            f"{measure.unit_of_differences}"
         )
     seeds: dict[int, list[str]] = {}
     for item in sorted(spec.arms, key=lambda item: item.arm != asked.arm):
         seeds.setdefault(item.seed, []).extend(digest for digest in item.evaluations.values() if digest in found.digests)
     shown = zip(found.seeds, found.per_seed, strict=True)
-    lines += aligned([[f"seed {seed}", f"{told_in.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
+    lines += aligned([[f"seed {seed}", f"{measure.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
     return lines + [f"  missing: {reason}" for reason in found.missing]
 
 

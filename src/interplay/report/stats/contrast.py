@@ -1,5 +1,6 @@
-"""Fair fights: every contender against one, beside the difference that two identical runs show, with p-values adjusted for the
-number of comparisons. A difference within the noise is *no information*."""
+"""Pairwise comparisons against a baseline with Holm's correction and a seed-noise floor, and claims judged by their intervals.
+
+The noise floor is the difference between identical runs; a difference within it is *no information*."""
 
 import itertools
 from typing import NamedTuple
@@ -179,7 +180,7 @@ def _pooled(results: Results, twins: dict[str, str], column: str, metric: str) -
 
 def grid(made: Made) -> Grid:
     """Values and differences as cells like those of other tables: what the page shows behind each, and what `interplay explain`
-    takes apart."""
+    decomposes."""
     cells = {}
     for block in made.blocks:
         against = block.rows[0].chosen.arm
@@ -214,7 +215,7 @@ class JudgedClaim(NamedTuple):
     reason: str
     estimate: Estimate
     caveat: str = ""
-    """What a reader of the verdict must know beside it."""
+    """A caveat on the verdict."""
 
 
 def judge_claim(results: Results, claim: Claim) -> JudgedClaim:
@@ -235,9 +236,9 @@ def judge_claim(results: Results, claim: Claim) -> JudgedClaim:
     low, high = claimed_range(test)
     verdict = side(estimate.low, estimate.high, low, high)
     where = {"supported": "lies inside", "refuted": "lies outside", "no information": "reaches across the edge of"}[verdict]
-    alike = notes.between(results, test.arm, test.against) if test.against else ""
+    caveat = notes.between(results, test.arm, test.against) if test.against else ""
     return JudgedClaim(
-        claim, verdict, f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}", estimate, alike
+        claim, verdict, f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}", estimate, caveat
     )
 
 

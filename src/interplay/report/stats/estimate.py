@@ -12,7 +12,7 @@ from interplay.core.artifact import split_ref
 from interplay.core.metrics import round_significant
 from interplay.core.model import nearest_name
 from interplay.report.metric_spec import logged_measure, measure_of, metric_row
-from interplay.report.stats.frame import Key, Results, of_column, scores, seeds, telling, untold
+from interplay.report.stats.frame import Key, Results, num_relevant, of_column, scores, seeds, unavailable
 
 AGREE = 1e-12
 """Means of seeds that differ by less are equal but for rounding."""
@@ -94,7 +94,7 @@ def _value(results: Results, arm: str, column: str | None, metric: str) -> Estim
         if isinstance(rows, str):
             missing.append(rows)
         else:
-            bearing = telling(rows.prompts, metric)
+            bearing = num_relevant(rows.prompts, metric)
             parts[seed] = _Part(scores(rows.prompts, metric), (rows.digest,), rows.n_samples, bearing)
     return _estimate(parts, missing, measure_of(metric).support)
 
@@ -121,7 +121,7 @@ def paired(
     support: tuple[float, float] | None = None,
 ) -> Estimate:
     """The mean over prompts of what `of` makes of the two arms' counts, with the intervals of `difference`. `metric`: what both
-    evaluations have to tell; `support`: what the mean cannot leave, null: that of a difference of the metric."""
+    evaluations must have; `support`: what the mean cannot leave, null: that of a difference of the metric."""
     parts, missing = _pairs(results, arm, against, column, metric, of)
     found = _estimate(parts, missing, support or measure_of(metric).support_of_differences)
     if np.isnan(found.deviation):
@@ -157,7 +157,7 @@ def _pairs(
             missing.append(f"{arm} and {against} at seed {seed} were evaluated on different problem sets")
         else:
             least = min(one.n_samples, other.n_samples)
-            bearing = min(telling(rows.prompts, metric) for rows in (one, other))
+            bearing = min(num_relevant(rows.prompts, metric) for rows in (one, other))
             parts[seed] = _Part(of(one.prompts, other.prompts), (one.digest, other.digest), least, bearing)
     return parts, missing
 
@@ -167,7 +167,7 @@ def _absent(results: Results, arm: str) -> list[str]:
 
 
 def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str) -> _Rows | str:
-    """One seed's prompts from the first evaluation (by name) that holds the column, tells the metric and has enough samples, or
+    """One seed's prompts from the first evaluation (by name) that holds the column and the metric and has enough samples, or
     why there are none."""
     planned = [item for item in results.spec.arms if item.arm == arm and item.seed == seed]
     if not planned:
@@ -182,7 +182,7 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
         rows = of_column(results.prompts[digest], column, results.by_ops)
         if len(rows):
             least = int(rows["n"].min())
-            why = untold(rows, metric)
+            why = unavailable(rows, metric)
             if needed <= least and not why:
                 return _Rows(rows, digest, least, results.records[digest]["deps"]["data"])
             few.append(
@@ -396,9 +396,9 @@ def recorded(results: Results, stage: str, key: str, arm: str, against: str | No
     runs = {tuple(digest for _, digest in numbers): per_seed[seed] for seed, numbers in found.items()}
     values = np.array(list(runs.values()))
     low, high, deviation = np.nan, np.nan, np.nan
-    told_in = logged_measure(key)
+    measure = logged_measure(key)
     if len(values) > 1:
-        low, high = t_interval(values, told_in.support if against is None else told_in.support_of_differences)
+        low, high = t_interval(values, measure.support if against is None else measure.support_of_differences)
         deviation = float(values.std(ddof=1))
     else:
         missing.append("one run for all seeds")
@@ -426,7 +426,7 @@ def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | 
     digest = split_ref(on_path[-1])[0]
     if digest not in results.records:
         return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
-    told = results.records[digest]["metrics"]
-    if not isinstance(told.get(key), int | float):
-        return f"the record of {stage} {digest} tells no '{key}'{nearest_name(key, told)}"
-    return float(told[key]), digest
+    values_of = results.records[digest]["metrics"]
+    if not isinstance(values_of.get(key), int | float):
+        return f"the record of {stage} {digest} has no '{key}'{nearest_name(key, values_of)}"
+    return float(values_of[key]), digest

@@ -69,7 +69,7 @@ def write_answers(made: Answer, out: Path) -> None:
 
 def metrics(made: Answer) -> dict[str, Any]:
     """For the record: the verdicts and every table's numbers."""
-    found = {name: _fight(one) for name, one in made.contrasts.items()}
+    found = {name: _contrast_numbers(one) for name, one in made.contrasts.items()}
     return {
         "claims": [{"says": item.claim.says, "verdict": item.verdict, "reason": _why(item)} for item in made.judged],
         "tables": {name: _numbers(grid) for name, grid in made.grids.items()},
@@ -91,7 +91,7 @@ def _numbers(grid: tables.Grid) -> dict[str, list[Any]]:
     return {key: [item["value"], item["low"], item["high"]] for key, item in found.items()}
 
 
-def _fight(made: contrast.Made) -> dict[str, dict[str, Any]]:
+def _contrast_numbers(made: contrast.Made) -> dict[str, dict[str, Any]]:
     """`name/column/metric` -> what was chosen, difference, its interval, noise floor, p-values, verdict; null where missing."""
     found = {}
     for block in made.blocks:

@@ -167,7 +167,7 @@ def render_partial(spec: ReportSpec, stages: Mapping[str, Mapping[str, Any]], re
 
 
 def gaps(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> list[Gap]:
-    """What has to be mended or run first, failures before the rest, with the number of stages that wait for each."""
+    """What has to be fixed or run first, failures before the rest, with the number of stages that wait for each."""
     waiting: dict[str, set[str]] = {}
     """Digest -> the missing stages that it waits for."""
     for digest, stage in stages.items():
@@ -200,7 +200,7 @@ def provenance_data(spec: ReportSpec, grids: dict[str, Grid], behind: Behind, an
 
 
 def provenance_chain(digest: str, behind: Behind) -> list[tuple[int, str, str]]:
-    """(depth, role, digest) of a stage and all behind it, each once; a kept checkpoint's step stands with its role."""
+    """(depth, role, digest) of a stage and all that it depends on, each once; a checkpoint's step is part of its role."""
     lines: list[tuple[int, str, str]] = []
     seen: set[str] = set()
 
@@ -228,18 +228,18 @@ def _models_first(item: tuple[str, str]) -> tuple[bool, str]:
 
 def _cell(spec: ReportSpec, present_table: str, cell: Cell) -> dict[str, Any]:
     found, signed = cell.estimate, bool(cell.against)
-    told_in = measure_of(cell.metric)
-    unit = told_in.unit_of_differences if signed else told_in.unit
+    measure = measure_of(cell.metric)
+    unit = measure.unit_of_differences if signed else measure.unit
     shown = bool(found.seeds)
     seeds = zip(found.seeds, found.per_seed, strict=True)
     return {
         "title": f"{cell.row}, {label(cell.column, cell.metric)}",
-        "value": f"{told_in.shown(found.value, signed)} {unit}" if shown else "missing",
+        "value": f"{measure.shown(found.value, signed)} {unit}" if shown else "missing",
         "interval": text.interval(found, signed, cell.metric).removesuffix(text.OVER_PROMPTS) if shown else "",
         "over": found.over,
         "n": f"{found.n_prompts} prompts, {found.n_samples} samples each" if shown else "",
-        "mde": "" if found.detectable != found.detectable else f"{told_in.shown(found.detectable)} {told_in.unit_of_differences}",
-        "seeds": [(seed, told_in.shown(number, signed), _evaluations(spec, cell, found, seed)) for seed, number in seeds],
+        "mde": "" if found.detectable != found.detectable else f"{measure.shown(found.detectable)} {measure.unit_of_differences}",
+        "seeds": [(seed, measure.shown(number, signed), _evaluations(spec, cell, found, seed)) for seed, number in seeds],
         "missing": list(found.missing),
         "command": explain_command(spec, present_table, cell),
     }
@@ -274,8 +274,8 @@ def present_claim(item: contrast.JudgedClaim) -> dict[str, Any]:
     """What it says, its verdict, its number, and the picture of where its interval lies."""
     test, found = item.claim.test, item.estimate
     signed, metric = test.difference is not None, test.metric
-    told_in = measure_of(metric)
-    unit = told_in.unit_of_differences if signed else told_in.unit
+    measure = measure_of(metric)
+    unit = measure.unit_of_differences if signed else measure.unit
     subject = f"{test.arm} − {test.against}" if signed else test.arm
     return {
         "says": item.claim.says,
@@ -286,30 +286,30 @@ def present_claim(item: contrast.JudgedClaim) -> dict[str, Any]:
         "chip": CHIPS[item.verdict],
         "reason": item.reason,
         "caveat": item.caveat,
-        "tested": f"{_what(test)} of {subject} {_range(*contrast.claimed_range(test), told_in, unit)}",
-        "picture": bars.forest_svg(found, contrast.claimed_range(test), signed, told_in),
-        "estimate": _minus(told_in.shown(found.value, signed)) if found.seeds else "",
+        "tested": f"{_what(test)} of {subject} {_range(*contrast.claimed_range(test), measure, unit)}",
+        "picture": bars.forest_svg(found, contrast.claimed_range(test), signed, measure),
+        "estimate": _minus(measure.shown(found.value, signed)) if found.seeds else "",
         "unit": unit,
         "interval": _minus(words.interval(found, signed, metric).removesuffix(words.OVER_PROMPTS)),
         "per_seed": _minus(words.per_seed(found, signed, metric)),
         "over": found.over,
-        "detectable": told_in.shown(found.detectable),
+        "detectable": measure.shown(found.detectable),
         "n": f"{found.models} runs" if test.recorded else f"{found.n_prompts} prompts, {found.n_samples} samples each",
         "digests": found.digests,
     }
 
 
 def _what(test: Test) -> str:
-    """The metric and where it is told."""
+    """The metric and its band or stage."""
     return f"{test.recorded}: {test.metric}" if test.recorded else tables.label(test.band, test.metric)
 
 
-def _range(low: float, high: float, told_in: Measure, unit: str) -> str:
+def _range(low: float, high: float, measure: Measure, unit: str) -> str:
     if high == float("inf"):
-        return f"at least {_minus(told_in.shown(low))} {unit}".rstrip()
+        return f"at least {_minus(measure.shown(low))} {unit}".rstrip()
     if low == -float("inf"):
-        return f"at most {_minus(told_in.shown(high))} {unit}".rstrip()
-    return f"within {told_in.shown(low)} to {told_in.shown(high)} {unit}".rstrip()
+        return f"at most {_minus(measure.shown(high))} {unit}".rstrip()
+    return f"within {measure.shown(low)} to {measure.shown(high)} {unit}".rstrip()
 
 
 def present_table(name: str, grid: tables.Grid) -> dict[str, Any]:
@@ -337,7 +337,7 @@ def _present_cell(present_table: str, cell: tables.Cell) -> dict[str, Any]:
 
 
 def present_contrast(name: str, made: contrast.Made) -> dict[str, Any]:
-    """Blocks of (caption, rows); a row is its cells, each lines of text and, where something stands behind it, a key for the
+    """Blocks of (caption, rows); a row is its cells, each lines of text and, where it has provenance, a key for the
     script, and the class of its verdict."""
     blocks = []
     for block in made.blocks:
@@ -354,7 +354,7 @@ def present_contrast(name: str, made: contrast.Made) -> dict[str, Any]:
                     cells[place]["key"] = "/".join((name, cell.row, cell.column, cell.metric))
             rows.append({"cells": cells, "chip": VERDICTS.get(row.verdict, "")})
         blocks.append({"caption": _minus(text.contrast_caption(block)), "rows": rows})
-    title = f"{name.removesuffix(contrast.SUFFIX).replace('_', ' ')}: against {made.lineup.against}, beside the noise floor"
+    title = f"{name.removesuffix(contrast.SUFFIX).replace('_', ' ')}: differences to {made.lineup.against}, with the noise floor"
     return {
         "name": name,
         "title": title,

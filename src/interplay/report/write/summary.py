@@ -106,7 +106,7 @@ def _environments(plan: Plan, results: Path) -> list[dict[str, Any]]:
 
 
 def numbers_of(made: Answer) -> dict[str, Any]:
-    """Everything that tables and figures show, as JSON data. `made` comes of Results that keep their estimates."""
+    """Everything that tables and figures show, as JSON data. `made`: of Results that keep their estimates."""
     samples: Samples = []
     grids = {name: _grid(grid, samples) for name, grid in made.grids.items()}
     grids |= {name: _grid(_with_floors(one), samples) for name, one in made.contrasts.items()}
@@ -186,7 +186,7 @@ def _with_floors(made: contrast.Made) -> Grid:
 
 
 def _compared(made: contrast.Made) -> dict[str, Any]:
-    """What the verdicts of a contrast rest on beside its cells."""
+    """What the verdicts of a contrast rest on, except its cells."""
     first = made.blocks[0].rows if made.blocks else []
     floors = {
         f"{one.column}/{one.metric}": [

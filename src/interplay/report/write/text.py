@@ -226,7 +226,7 @@ def contrast_heads(made: Made) -> list[str]:
 def contrast_cells(made: Made, block: Block, row: Row) -> list[list[str]]:
     """What a row shows: a list of lines for each of `heads`."""
     first = row.verdict == COMPARED
-    name = [row.chosen.name] + (["what the others are compared with"] if first else [])
+    name = [row.chosen.name] + (["baseline"] if first else [])
     chosen = [[row.chosen.value or "–"]] if made.contrast.tune else []
     shown = estimate_lines(row.estimate, block.metric) if row.estimate.seeds else ["missing"]
     gap = estimate_lines(row.gap, block.metric, True) if row.gap.seeds else ["–"]
@@ -257,7 +257,9 @@ def contrast_caption(block: Block) -> str:
         return f"{said} No noise floor: {'; '.join(floor.gap.missing) or 'no identical runs are there'}."
     unit = measure_of(block.metric)
     value, between, _ = estimate_lines(floor.gap, block.metric, True)
-    said += f" Noise floor {unit.shown(floor.size)}: {floor.arm} − {floor.twin}, which differ in their random stream alone, is "
+    said += (
+        f" Noise floor {unit.shown(floor.size)}: {floor.arm} − {floor.twin}, identical runs with other random streams, is "
+    )
     said += f"{value} {between} over {floor.gap.over}."
     if np.isnan(floor.deviation):
         return said
@@ -272,7 +274,7 @@ def contrast_notes(made: Made) -> list[str]:
     said.append(
         f"Better or worse: p{', adjusted,' if made.contrast.correction == 'holm' else ''} is below 0.05 and the difference is "
         f"larger "
-        "than the noise floor. All else is no information: these runs do not separate the two, which does not make them equal."
+        "than the noise floor. All else is no information: these runs show no difference, which does not make the two equal."
     )
     said.append(
         "p: the paired t test over seeds"
