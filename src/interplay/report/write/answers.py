@@ -45,7 +45,7 @@ def answer_study(results: Results) -> Answer:
 
 
 def write_answers(made: Answer, out: Path) -> None:
-    """`claims.json`, `tables/`, `figures/` (with the forecasts of extrapolated ones as text) and, where arms share budgets,
+    """`claims.json`, `tables/`, `figures/` (with the notes of a figure as text) and, where arms share budgets,
     `budgets.json`: determined by the results alone."""
     write_json(out / "claims.json", contrast.claims_json(made.judged))
     if made.budgets:
