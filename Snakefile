@@ -1,10 +1,9 @@
-# Asks the plan, includes the rules, names the targets. Everything about studies lies in configs/, everything about stages in src/.
+# Opens the plan, includes the rules, names the targets. Studies are defined in configs/, stages in src/.
 from pathlib import Path
 
 from snakemake.utils import min_version
 
-from interplay.run import hooks
-from interplay.run.graph import open_graph
+from interplay.run import graph
 
 min_version("9.20")
 
@@ -13,7 +12,7 @@ min_version("9.20")
 container: "docker://python:3.11-slim"
 
 
-GRAPH = open_graph(Path(workflow.basedir), config, workflow.is_main_process)
+GRAPH = graph.open_graph(Path(workflow.basedir), config, workflow.is_main_process)
 
 
 wildcard_constraints:
@@ -24,7 +23,7 @@ localrules:
     all,
 
 
-# Every rule ends in `exec`, so that a signal for the job reaches the stage's runner and no shell in between.
+# Every rule's command is an `exec`, so that signals to the job reach the stage's runner and not a shell in between.
 include: "rules/stage.smk"
 include: "rules/data.smk"
 include: "rules/train.smk"
@@ -40,12 +39,12 @@ rule all:
 
 
 onstart:
-    hooks.start(GRAPH)
+    graph.on_start(GRAPH)
 
 
 onsuccess:
-    hooks.succeed(GRAPH)
+    graph.on_success(GRAPH)
 
 
 onerror:
-    hooks.fail(GRAPH)
+    graph.on_error(GRAPH)

@@ -62,7 +62,7 @@ def main() -> None:
             run = WAYS[way]
             how = Run(**run, gpus=run["processes"] if options.gpus else 0, micro_batch_tokens=8192)
             stage = {"kind": kind, "spec": spec.model_dump(), "run": how.stated()}
-            workers.run(stage, given, folder / kind / way, how)
+            workers.run_workers(stage, given, folder / kind / way, how)
             return read_json(folder / kind / way / "telemetry.json")
 
         tell("training", {way: told("pretrain", spec, roles, way)["tokens_per_second"] for way in WAYS})

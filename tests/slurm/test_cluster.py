@@ -265,7 +265,7 @@ def test_tasks_of_an_array_save_when_they_are_preempted(node: OneNode, finished:
     tasks = [job for job in node.jobs(before) if "ArrayTaskId" in job]
     assert [(job["JobState"], job["Restarts"]) for job in tasks] == [("COMPLETED", "1")] * 2, "no retry was spent"
     for folder in folders:
-        assert re.search(r"interplay: stopped at step \d+ of 400; its job waits in the queue again", said_by(folder))
+        assert re.search(r"interplay: stopped at step \d+ of 400; its job is requeued", said_by(folder))
 
 
 def test_jobs_wait_while_the_node_is_drained(node: OneNode, finished: Laboratory, based: Laboratory) -> None:

@@ -24,7 +24,7 @@ from interplay.model.spec import Shape, TuneOptimizer
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.planners.spec import FixedPlanner
 from interplay.rl.spec import Method, RLSpec
-from interplay.run.work import function
+from interplay.run.workers import load_function
 from interplay.study.plan import Stage
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.train.spec import PretrainSpec
@@ -105,7 +105,7 @@ class Results:
     def in_one(self, kind: str, spec: Any, out: Path, **run: Any) -> Path:
         """The stage made by one process, this one."""
         inputs = {role: artifact.find(self.path, digest) for role, digest in self.roles(kind).items()}
-        function(kind)(spec, inputs, out, Run(**run))
+        load_function(kind)(spec, inputs, out, Run(**run))
         return out
 
     def roles(self, kind: str) -> dict[str, str]:

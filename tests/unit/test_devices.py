@@ -17,7 +17,7 @@ from interplay.rl.edits.spec import DynamicSampling
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.spec import ValueHead
 from interplay.rollout.spec import RetryEpisode
-from interplay.run.work import JOB
+from interplay.run.workers import JOB
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_torchrun_starts_the_same(results: Results, tmp_path: Path) -> None:
     job = {"kind": "pretrain", "spec": spec.model_dump(), "run": run, "out": str(tmp_path / "two"), "inputs": inputs}
     write_json(handover / JOB, json.loads(json.dumps(job)))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, "-m", "interplay.run.work", str(handover)]
+    command = [*torchrun, "-m", "interplay.run.workers", str(handover)]
     made = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
     assert made.returncode == 0, made.stderr
     assert read_json(handover / "0.json")["values"]["steps"] == 14

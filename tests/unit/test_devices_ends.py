@@ -73,7 +73,7 @@ def test_a_worker_that_is_killed_ends_the_stage_in_one_line(results: Results) ->
     out = results.ask("pretrain", spec, results.roles("pretrain"), processes=2, **LM)
     process = results.start(out)
     wait_for(lambda: reached(out) >= 2)
-    workers = sorted(below(process, "interplay.run.work"), key=lambda one: one.pid)
+    workers = sorted(below(process, "interplay.run.workers"), key=lambda one: one.pid)
     workers[1].kill()
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 1
@@ -89,7 +89,7 @@ def test_workers_end_with_a_runner_that_is_killed(results: Results) -> None:
     out = results.ask("pretrain", spec, results.roles("pretrain"), processes=2, **LM)
     process = results.start(out)
     wait_for(lambda: reached(out) >= 1)
-    workers = below(process, "interplay.run.work")
+    workers = below(process, "interplay.run.workers")
     assert len(workers) == 2
     process.kill()
     process.communicate()

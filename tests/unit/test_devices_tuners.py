@@ -11,7 +11,7 @@ from test_prefer import pair_set
 from interplay.core.execution import Run
 from interplay.core.model import Model
 from interplay.run import workers
-from interplay.run.work import function
+from interplay.run.workers import load_function
 from interplay.train.spec import PreferSpec, RewardModelSpec, UnlearnSpec
 
 HOW: dict[str, Any] = {"micro_batch_tokens": 300, "save_minutes": 0.0}
@@ -39,10 +39,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("case", CASES)
 def test_two_processes_tune_as_one_does(inputs: dict[str, Path], tmp_path: Path, case: str) -> None:
     kind, spec, sharding = CASES[case]
-    one = function(kind)(spec, inputs, tmp_path / "one", Run(**HOW))
+    one = load_function(kind)(spec, inputs, tmp_path / "one", Run(**HOW))
     how = Run(**HOW, processes=2, sharding=sharding)
     stage = {"kind": kind, "spec": spec.model_dump(), "run": how.stated()}
-    two = workers.run(stage, inputs, tmp_path / "two", how)
+    two = workers.run_workers(stage, inputs, tmp_path / "two", how)
     check_equal(tmp_path / "one", tmp_path / "two")
     assert two.keys() == one.keys()
     numbers = {name: value for name, value in one.items() if isinstance(value, int | float)}

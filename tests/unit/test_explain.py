@@ -8,7 +8,7 @@ import report_study as study
 from command_line import interplay
 from conftest import ROOT, Laboratory
 
-from interplay.kinds.cost import Cost
+from interplay.kinds.formulas import Cost
 from interplay.report.inspect import chain
 from interplay.report.inspect.asked import Asked
 from interplay.report.inspect.explain import value

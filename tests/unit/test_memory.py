@@ -20,7 +20,7 @@ from interplay.data import pairs
 from interplay.model import device, folder
 from interplay.rollout import native
 from interplay.rollout.request import Request, Sampling
-from interplay.run import work
+from interplay.run import workers
 from interplay.train import lm, unlearn
 from interplay.train.loss import token_losses
 
@@ -120,10 +120,10 @@ def test_pairs_that_do_not_fit_are_one_line(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(pairs, "padded", greedy)
     with pytest.raises(PermanentError, match=r"^run.micro_batch_tokens: a pass of 4096 does not fit into memory; write ") as said:
-        work.function(kind)(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=4096))
+        workers.load_function(kind)(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=4096))
     fitting = int(str(said.value).split("write ")[1].split(",")[0])
     assert 0 < fitting < 4096
-    assert work.function(kind)(spec, inputs, tmp_path / "fitting", Run(micro_batch_tokens=fitting))["steps"] == 4
+    assert workers.load_function(kind)(spec, inputs, tmp_path / "fitting", Run(micro_batch_tokens=fitting))["steps"] == 4
     assert 0 < read_json(tmp_path / "fitting/telemetry.json")["mfu"] < 1
 
 
@@ -143,7 +143,7 @@ def test_what_nobody_watches_over_is_one_line_too(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(lm, "run", measure)
     with pytest.raises(PermanentError) as said:
-        work.make("pretrain", pretrain(), {}, tmp_path, Run(micro_batch_tokens=512))
+        workers.call_function("pretrain", pretrain(), {}, tmp_path, Run(micro_batch_tokens=512))
     keys = "run.micro_batch_tokens = 512 (training, scoring), run.engine_batch = 256"
     assert str(said.value) == f"out of memory; lower {keys} (rollouts)"
 
@@ -154,4 +154,4 @@ def test_an_error_of_another_kind_stays_what_it_is(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(lm, "run", fail)
     with pytest.raises(RuntimeError, match=r"^shapes$"):
-        work.make("pretrain", pretrain(), {}, tmp_path, Run())
+        workers.call_function("pretrain", pretrain(), {}, tmp_path, Run())

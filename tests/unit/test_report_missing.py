@@ -123,5 +123,5 @@ def test_the_page_of_an_unfinished_study_shows_the_arms_that_stand_and_why_the_o
 
 
 def test_a_run_without_a_failure_does_not_pay_for_the_page() -> None:
-    code = "import sys, interplay.run.hooks; print({'pandas', 'matplotlib', 'jinja2', 'torch'} & set(sys.modules))"
+    code = "import sys, interplay.run.graph; print({'pandas', 'matplotlib', 'jinja2', 'torch'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -31,8 +31,8 @@ def written(folder: Path, text: str) -> Site:
 
 def test_the_committed_file_asks_for_nothing_of_a_site() -> None:
     assert slurm.load_site(ROOT / "configs") == Site()
-    assert slurm.extra(Site()) == "--signal=USR1@120"
-    assert (slurm.partition(Site(), 0), slurm.partition(Site(), 1)) == ("", "")
+    assert slurm.sbatch_options(Site()) == "--signal=USR1@120"
+    assert (slurm.partition_of(Site(), 0), slurm.partition_of(Site(), 1)) == ("", "")
 
 
 def test_no_file_and_an_empty_one_are_the_usual_site(tmp_path: Path) -> None:
@@ -42,13 +42,13 @@ def test_no_file_and_an_empty_one_are_the_usual_site(tmp_path: Path) -> None:
 
 def test_what_a_site_names_reaches_sbatch(tmp_path: Path) -> None:
     at = written(tmp_path, "{account: lab-7, qos: low, constraint: a100|h100, warn_seconds: 300, options: [--exclude=node7]}\n")
-    assert slurm.extra(at) == "--signal=USR1@300 --exclude=node7"
-    assert slurm.named(at) == {"slurm_account": "lab-7", "qos": "low", "constraint": "a100|h100"}
+    assert slurm.sbatch_options(at) == "--signal=USR1@300 --exclude=node7"
+    assert slurm.named_resources(at) == {"slurm_account": "lab-7", "qos": "low", "constraint": "a100|h100"}
 
 
 def test_a_list_of_nodes_is_kept_from_the_shell() -> None:
     at = Site(options=["--exclude=node[1-4,7]"])
-    assert slurm.extra(at) == "--signal=USR1@120 '--exclude=node[1-4,7]'"
+    assert slurm.sbatch_options(at) == "--signal=USR1@120 '--exclude=node[1-4,7]'"
 
 
 def test_a_name_that_the_site_leaves_open_is_no_resource_at_all(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_type_of_gpu_that_the_executor_refuses_is_refused_here() -> None:
 )
 def test_stages_with_gpus_have_a_partition_of_their_own(tmp_path: Path, text: str, without: str, with_gpus: str) -> None:
     at = written(tmp_path, text)
-    assert (slurm.partition(at, 0), slurm.partition(at, 2)) == (without, with_gpus)
+    assert (slurm.partition_of(at, 0), slurm.partition_of(at, 2)) == (without, with_gpus)
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_a_stage_notes_the_sources_that_it_starts_from(tmp_path: Path) -> None:
 def test_a_stage_that_the_code_would_file_elsewhere_by_now_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, stage = planned(tmp_path)
     monkeypatch.setattr(OpDag, "VERSION", OpDag.VERSION + 1)
-    with pytest.raises(UserError, match="planned by other sources"):
+    with pytest.raises(UserError, match="planned with other sources"):
         run_stage(out)
     assert not (out / "record.json").exists()
     monkeypatch.undo()

@@ -10,18 +10,21 @@ from interplay.run import stage
 
 def test_a_log_that_another_snakemake_removes_comes_back_with_all_of_its_text(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "stage.log"
-    with stage._log(log):
+    with stage._logged_to(log):
         print("one", file=sys.stderr)
         log.unlink()
         print("two", file=sys.stderr)
-        with contextlib.redirect_stderr(io.StringIO()), stage._log(log):  # as the other one's job, which waits for the lease
+        with (
+            contextlib.redirect_stderr(io.StringIO()),
+            stage._logged_to(log),
+        ):  # as the other one's job, which waits for the lease
             print("waits", file=sys.stderr)
         print("three", file=sys.stderr)
     assert log.read_text().split() == ["one", "two", "waits", "three"]
 
 
 def test_what_is_said_also_reaches_the_terminal_where_the_log_has_no_room(tmp_path: Path, capsys) -> None:
-    with stage._log(tmp_path / "stage.log"), open("/dev/full", "ab", buffering=0) as full:
+    with stage._logged_to(tmp_path / "stage.log"), open("/dev/full", "ab", buffering=0) as full:
         tee = sys.stderr
         tee.log = full
         print("said", file=sys.stderr)

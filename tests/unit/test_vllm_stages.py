@@ -144,7 +144,7 @@ def test_rl_learns_what_it_learns_with_native_since_every_step_samples_from_its_
 def shared(kind: str, spec: Model, inputs: dict[str, Path], out: Path) -> dict[str, Any]:
     """The stage in two processes, each with a server."""
     how = Run(engine_batch=32, micro_batch_tokens=400, engine_server=True, processes=2)
-    return workers.run({"kind": kind, "spec": spec.model_dump(), "run": how.stated()}, inputs, out, how)
+    return workers.run_workers({"kind": kind, "spec": spec.model_dump(), "run": how.stated()}, inputs, out, how)
 
 
 def test_two_processes_with_a_server_each_evaluate_as_one_does(inputs: dict[str, Path], tmp_path: Path) -> None:

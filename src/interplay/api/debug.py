@@ -9,7 +9,7 @@ from interplay.core.artifact import split_ref
 from interplay.core.digest import canonical, digest
 from interplay.core.model import UserError, parse_model
 from interplay.kinds.identity import leaf_differences
-from interplay.kinds.table import KINDS, TRAINERS, TUNERS
+from interplay.kinds.table import KINDS, length_key
 from interplay.report.write.plain import aligned, short
 
 
@@ -37,10 +37,11 @@ def shortened(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
 
     Raises UserError for kinds that have no steps, and for more steps than the stage has."""
     spec = dict(stage["spec"])
-    if stage["kind"] in ("rl", "teach", *TUNERS):
-        whole, key, value = spec["steps"], "steps", steps
-    elif stage["kind"] in TRAINERS:
-        whole, key, value = -(-spec["tokens"] // spec["batch_tokens"]), "tokens", steps * spec["batch_tokens"]
+    key = length_key(stage["kind"])
+    if key == "steps":
+        whole, value = spec["steps"], steps
+    elif key == "tokens":
+        whole, value = -(-spec["tokens"] // spec["batch_tokens"]), steps * spec["batch_tokens"]
     else:
         raise UserError(f"--steps: a stage of kind {stage['kind']} has no steps; leave it out to make the whole stage")
     if not 1 <= steps <= whole:

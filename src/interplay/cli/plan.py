@@ -68,7 +68,7 @@ def plan_stages(
     """Expands a study into its stages and says which are new, which exist and which no study needs any more; how many tokens,
     FLOPs and hours the new ones take; and, for each new stage, which existing one is nearest and where it first differs.
     Nothing is run and nothing is written unless asked for."""
-    from interplay.results import estimate
+    from interplay.results import estimate, evidence
     from interplay.study import compose
     from interplay.study.expand import plan_study
 
@@ -84,9 +84,14 @@ def plan_stages(
     if stale:
         path, why = stale[0].lock_path(CONFIGS), _lock_difference(stale[0])
         raise UserError(f"{path}: not what the configs say{f' ({why})' if why else ''}; run `make locks` and commit it")
+    table = evidence.table_path(CONFIGS)
+    if every and check and evidence.table_text(plans) != evidence.table_text_at(CONFIGS):
+        raise UserError(f"{table}: not what the plans use; run `make locks` and commit it")
     for plan in plans:
         if write and plan.write_lock(CONFIGS):
             print_visible(f"wrote {plan.lock_path(CONFIGS)}")
+    if every and write and evidence.write_table(plans, CONFIGS):
+        print_visible(f"wrote {table}")
     if every or check or write:
         return
     if against is not None:
@@ -129,17 +134,25 @@ def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) ->
 
 def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
     from interplay.cli import plan_text
-    from interplay.results import overview, schedule
+    from interplay.results import evidence, overview, schedule
 
-    stale = _lock_difference(plan)
+    stale, unexercised = _lock_difference(plan), evidence.unexercised(plan, CONFIGS)
     seen = overview.look(plan, CONFIGS, RESULTS, full)
     on = [schedule.on_gpus(plan, seen.estimate, count) for count in counts]
     if as_json:
         print_visible(
-            json.dumps({**overview.as_json(seen), "not_locked": stale, "on_gpus": [one._asdict() for one in on]}, indent=1)
+            json.dumps(
+                {
+                    **overview.as_json(seen),
+                    "not_locked": stale,
+                    "unexercised": unexercised,
+                    "on_gpus": [one._asdict() for one in on],
+                },
+                indent=1,
+            )
         )
     else:
-        show_parts(*plan_text.overview(seen, full, stages, stale), apart=True)
+        show_parts(*plan_text.overview(seen, full, stages, stale, unexercised), apart=True)
         for line in plan_text.schedules(on):
             print_visible(line)
     return seen

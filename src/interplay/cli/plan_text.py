@@ -2,6 +2,7 @@
 
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 
 from interplay.cli.common import Grid
 from interplay.core.model import clock, plural, quantity
@@ -22,13 +23,17 @@ HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens",
 SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
 
 
-def overview(seen: Overview, full: bool = False, stages: bool = False, stale: str = "") -> list[str | Grid]:
+def overview(
+    seen: Overview, full: bool = False, stages: bool = False, stale: str = "", unexercised: Sequence[str] = ()
+) -> list[str | Grid]:
     """The page: counts and costs by kind, what they come to, what is in the way, why stages are new, how it differs from its lock
     (`stale`), and what drifted."""
     parts = [_sums(seen), _in_the_way(seen)]
     if stages:
         parts.append(_stages(seen))
     parts += [_why(seen, full), [f"not the committed lock: {stale}"] if stale else [], state.drift_advisory(seen.drifted)]
+    if unexercised:
+        parts.append([f"members that no committed study uses: {', '.join(unexercised)}"])
     return [_wrapped(_heading(seen)), _table(seen), *(_wrapped(part) for part in parts if part)]
 
 

@@ -65,13 +65,11 @@ def locate_report(study: Study, scale: Scale = None) -> None:
 def _render_partial(plan: "Plan") -> str:
     """The page of an unfinished study: it says that it is partial, and what is missing and why."""
     from interplay.results.state import has_begun
-    from interplay.run.graph import Graph
+    from interplay.run import graph
 
     if not has_begun(RESULTS, plan):
         raise UserError(nothing_of(plan, find_elsewhere(plan)))
-    from interplay.run.hooks import partial_page
-
-    return partial_page(Graph(RESULTS, [plan]), plan)
+    return graph.partial_report(graph.Graph(RESULTS, [plan]), plan)
 
 
 @command(app, "explain", examples="interplay explain edge main rl_edge edge  # table main, row rl_edge, column edge")

@@ -1,8 +1,10 @@
 """Random streams keyed by what they are for, so that nothing depends on the order in which work is done."""
 
 import hashlib
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def stream_key(*parts: int | str) -> int:
@@ -11,9 +13,8 @@ def stream_key(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-# NumPy's generators over keyed streams. Apart from `key`, since planning works out keys and imports no NumPy.
+def generator(*parts: int | str) -> "np.random.Generator":
+    """NumPy's stream of numbers for these labels. NumPy is imported here, since planning computes keys and imports no NumPy."""
+    import numpy as np
 
-
-def generator(*parts: int | str) -> np.random.Generator:
-    """The stream of numbers for these labels."""
     return np.random.Generator(np.random.PCG64(stream_key(*parts)))

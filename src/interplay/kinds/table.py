@@ -1,114 +1,343 @@
-"""The table of kinds: the spec of each, the function that runs it, and the metrics that it logs."""
+"""THE table of kinds of stage: one row each. What a kind is to planner, runner, reports and mirrors is a field of its row, or
+follows from the class of its spec; no list elsewhere names kinds."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 from interplay.core.model import Model
 from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, SourceSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
+from interplay.kinds import formulas, study_keys
 from interplay.report.spec import ReportSpec
 from interplay.rl.spec import RLSpec
 from interplay.rl.teaching.spec import TeachSpec
-from interplay.train.spec import MidtrainSpec, PreferSpec, PretrainSpec, RewardModelSpec, SftSpec, UnlearnSpec
+from interplay.train.spec import (
+    MidtrainSpec,
+    PreferSpec,
+    PretrainSpec,
+    RewardModelSpec,
+    SftSpec,
+    TrainSpec,
+    TuneSpec,
+    UnlearnSpec,
+)
 
-# THE table of kinds: what each one's spec is, who runs it, and which Snakemake rule file schedules it.
+
+def _never(spec: Any) -> bool:
+    return False
 
 
 class Kind(NamedTuple):
-    """One row: the spec's model and the function `run(spec, inputs, out, how) -> metrics` as `module:function`."""
+    """One row."""
 
     spec: type[Model]
     function: str
+    """`run(spec, inputs, out, how) -> metrics` as `module:function`."""
+    makes: Literal["model", "problems", "tokenizer", "corpus", "samples", "report"]
+    """What its artifact holds."""
+    hue: int
+    """Colour of its boxes in diagrams, in degrees."""
+    references: type[study_keys.References] | None = None
+    """Keys by which a stage of a study refers to problem sets and stages; None: the planner makes its stages."""
+    planned: tuple[str, ...] = ()
+    """Keys of its spec that the planner fills in from other parts of the study."""
+    cost: formulas.Formula = formulas.Free()
+    logged: tuple[str, ...] = ()
+    """Names in its `metrics.jsonl`: what a figure with `x: step` can draw."""
+    logged_prefixes: tuple[str, ...] = ()
+    """Beginnings of further names, whose ends depend on the study: bands, parts of a reward, a sampler's own."""
+    logs_kl: Callable[[Any], bool] = _never
+    """Whether a spec logs `kl`: there is a reference, or its loss measures it."""
+    loss: str = "cross-entropy (nats per token)"
+    """What the curve `loss` is."""
+    step: str = "optimiser step"
+    """What the steps of its curves are."""
+    settings: tuple[str, ...] = ()
+    """Dotted keys of its spec that a report lists; the record holds all."""
+    starts_path: bool = False
+    """Whether it makes a model from none, so that it can only be the first stage of a path."""
+    ends_path: bool = False
+    """Whether its model only judges, so that later stages of the path start from the model before it."""
+    processes: bool = False
+    """Whether several processes can share its work (`run.processes`)."""
+    sharding: bool = False
+    """Whether its model can be sharded (`run.sharding`): it trains a decoder and nothing else."""
+    keeps_state: bool = False
+    """Whether it can keep its final training state, from which a longer run goes on (`run.keep_state`)."""
     light: tuple[str, ...] = ()
     """Files of the artifact that travel with its record in results/studies: all of it that a report reads."""
     reads_light: bool = False
     """Whether the function reads nothing of its inputs but their records and light files."""
 
 
-KINDS: dict[str, Kind] = {
-    "source": Kind(SourceSpec, "interplay.model.source:run"),
-    "problems": Kind(ProblemsSpec, "interplay.data.problems:run", light=("keys.parquet",)),
-    "dataset": Kind(DatasetSpec, "interplay.data.dataset:run", light=("keys.parquet",)),
-    "curate": Kind(CurateSpec, "interplay.data.curate:run", light=("keys.parquet",)),
-    "tokenizer": Kind(TokenizerSpec, "interplay.data.tokenizer:run"),
-    "corpus": Kind(CorpusSpec, "interplay.data.corpus:run"),
-    "pretrain": Kind(PretrainSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
-    "midtrain": Kind(MidtrainSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
-    "sft": Kind(SftSpec, "interplay.train.lm:run", light=("metrics.jsonl",)),
-    "rl": Kind(RLSpec, "interplay.rl.loop:run", light=("metrics.jsonl",)),
-    "teach": Kind(TeachSpec, "interplay.rl.teaching.teach:run", light=("metrics.jsonl",)),
-    "prefer": Kind(PreferSpec, "interplay.train.prefer:run", light=("metrics.jsonl",)),
-    "unlearn": Kind(UnlearnSpec, "interplay.train.unlearn:run", light=("metrics.jsonl",)),
-    "reward_model": Kind(RewardModelSpec, "interplay.train.reward_model:run", light=("metrics.jsonl",)),
-    "evaluate": Kind(EvaluateSpec, "interplay.evaluate.run:run", light=("prompts.parquet",)),
-    "select": Kind(SelectSpec, "interplay.evaluate.select:run"),
-    "report": Kind(ReportSpec, "interplay.report.write.page:run", reads_light=True),
-}
-SETS = ("problems", "dataset", "curate")
-"""Kinds that make a problem set."""
-TRAINERS = ("pretrain", "midtrain", "sft")
-"""Kinds of the one LM trainer: they spend tokens."""
-TUNERS = ("prefer", "unlearn", "reward_model")
-"""Kinds of trainers on few data, which count steps (train.spec.TuneSpec)."""
-
-SEVERAL = (*TRAINERS, *TUNERS, "rl", "evaluate")
-"""Kinds whose work several processes can share (`run.processes`)."""
-SLICED = (*TRAINERS, "prefer", "rl")
-"""Kinds whose model can lie in slices (`run.sharding`): those that train a decoder and nothing beside it."""
-
-
-def read_by(consumer: str, kind: str) -> tuple[str, ...] | None:
-    """Files that a stage of kind `consumer` reads of an input of kind `kind`, beside its record; None: any of them."""
-    return KINDS[kind].light if KINDS[consumer].reads_light else None
-
-
-# What stages write into `metrics.jsonl`, by kind: what a figure with `x: step` can draw.
-#
-# Names whose end depends on the study (bands, parts of a reward, a sampler's own) are known by their beginning.
-
-
 STEP = ("loss", "grad_norm", "lr_factor", "tokens")
-"""Of every trainer."""
+"""Logged by every trainer."""
 COMPLETIONS = ("entropy", "length", "truncated", "completion_tokens")
 UPDATE = ("loss", "grad_norm", "optimizer_steps", "trained_tokens", "kl_old", "clip_fraction", "phi", "divergence", "step_error")
 """Of every update of RL; the last four where its loss has them."""
-LOGGED_NAMES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(TRAINERS, STEP),
-    "prefer": STEP,
-    "unlearn": (*STEP, "forget_loss", "retain_loss", "grad_cosine", "uniform_kl"),
-    "reward_model": (*STEP, "accuracy", "nll", "margin"),
-    "rl": (
-        *("reward", "strict", "answer", "score", "turns", "answer_first", "frac_all_pass", "frac_all_fail", "effective_ratio"),
-        *COMPLETIONS,
-        *("groups", "completions", "prompt_tokens", "drawn_op", "lr"),
-        *UPDATE,
-    ),
-    "teach": (
-        *("valid", "distinct", "op", "op_max", "reward", "reward_std", "reward_best", "promoted", "lr_factor"),
-        *("probe_before", "probe_after", "probe_student", "student_reward", "student_gain"),
-        *("completions", "prompt_tokens", "completion_tokens", "tokens", "optimizer_steps"),
-    ),
-}
-"""Kind -> names; kinds that are not here log nothing."""
-LOGGED_PREFIXES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(TRAINERS, ("eval_loss/",)),
-    **dict.fromkeys(TUNERS, ("eval_",)),
-    "prefer": ("rewards/", "logps/", "eval_"),
-    "rl": ("reward/", "drawn/", "sampling/", "sampler/", "critic/"),
-    "teach": ("flaw/", "teacher/"),
-}
-"""Kind -> what further names begin with."""
 KL = "kl"
-"""Logged where there is a reference, or a loss that measures it."""
+TRAINING = ("optimizer.name", "optimizer.learning_rate", "schedule.name", "batch_tokens", "dtype")
+PAIRS_SETTINGS = ("steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate")
+CURVES = ("metrics.jsonl",)
+KEYS = ("keys.parquet",)
+
+KINDS: dict[str, Kind] = {
+    "source": Kind(
+        SourceSpec,
+        "interplay.model.source:run",
+        makes="model",
+        hue=265,
+        references=study_keys.SourceReferences,
+        settings=("path", "hub_id", "revision"),
+        starts_path=True,
+    ),
+    "problems": Kind(
+        ProblemsSpec,
+        "interplay.data.problems:run",
+        makes="problems",
+        hue=205,
+        planned=("task", "bands", "shares", "size", "split"),
+        settings=("size", "split", "task.modulus", "task.operators", "task.surface", "transform.name"),
+        light=KEYS,
+    ),
+    "dataset": Kind(
+        DatasetSpec,
+        "interplay.data.dataset:run",
+        makes="problems",
+        hue=205,
+        settings=("format", "size", "split", "band", "sha256"),
+        light=KEYS,
+    ),
+    "curate": Kind(
+        CurateSpec,
+        "interplay.data.curate:run",
+        makes="problems",
+        hue=160,
+        planned=("mix", "steps"),
+        settings=("mix", "size", "steps"),
+        light=KEYS,
+    ),
+    "tokenizer": Kind(
+        TokenizerSpec,
+        "interplay.data.tokenizer:run",
+        makes="tokenizer",
+        hue=175,
+        planned=("task", "others"),
+        settings=("algorithm", "vocab_size"),
+    ),
+    "corpus": Kind(
+        CorpusSpec,
+        "interplay.data.corpus:run",
+        makes="corpus",
+        hue=190,
+        planned=study_keys.MIX,
+        settings=("sequence_length", "mix"),
+    ),
+    "pretrain": Kind(
+        PretrainSpec,
+        "interplay.train.lm:run",
+        makes="model",
+        hue=265,
+        references=study_keys.TrainReferences,
+        cost=formulas.Training(),
+        logged=STEP,
+        logged_prefixes=("eval_loss/",),
+        settings=("model.architecture", "model.hidden_size", "model.num_hidden_layers", "tokens", *TRAINING),
+        starts_path=True,
+        processes=True,
+        sharding=True,
+        light=CURVES,
+    ),
+    "midtrain": Kind(
+        MidtrainSpec,
+        "interplay.train.lm:run",
+        makes="model",
+        hue=285,
+        references=study_keys.TrainReferences,
+        cost=formulas.Training(),
+        logged=STEP,
+        logged_prefixes=("eval_loss/",),
+        settings=("tokens", *TRAINING),
+        processes=True,
+        sharding=True,
+        light=CURVES,
+    ),
+    "sft": Kind(
+        SftSpec,
+        "interplay.train.lm:run",
+        makes="model",
+        hue=310,
+        references=study_keys.TrainReferences,
+        cost=formulas.Training(),
+        logged=STEP,
+        logged_prefixes=("eval_loss/",),
+        settings=("tokens", *TRAINING),
+        processes=True,
+        sharding=True,
+        light=CURVES,
+    ),
+    "rl": Kind(
+        RLSpec,
+        "interplay.rl.loop:run",
+        makes="model",
+        hue=25,
+        references=study_keys.RLReferences,
+        planned=study_keys.MIX,
+        cost=formulas.Reinforcement(),
+        logged=(
+            *("reward", "strict", "answer", "score", "turns", "answer_first", "frac_all_pass", "frac_all_fail"),
+            "effective_ratio",
+            *COMPLETIONS,
+            *("groups", "completions", "prompt_tokens", "drawn_op", "lr"),
+            *UPDATE,
+        ),
+        logged_prefixes=("reward/", "drawn/", "sampling/", "sampler/", "critic/"),
+        logs_kl=lambda spec: spec.method.loss.refers(),
+        loss="policy loss",
+        step="RL step",
+        settings=(
+            *("method.paper", "reward.name", "reward.form", "method.sampler.name", "method.planner.num_generations"),
+            *("method.advantage.name", "method.advantage.scale_rewards"),
+            *("method.loss.loss_type", "method.loss.epsilon", "method.loss.beta", "prompts_per_step", "steps", "temperature"),
+            *("optimizer.name", "optimizer.learning_rate"),
+        ),
+        processes=True,
+        sharding=True,
+        keeps_state=True,
+        light=CURVES,
+    ),
+    "teach": Kind(
+        TeachSpec,
+        "interplay.rl.teaching.teach:run",
+        makes="model",
+        hue=10,
+        references=study_keys.TeachReferences,
+        planned=("mix", "task"),
+        cost=formulas.Teaching(),
+        logged=(
+            *("valid", "distinct", "op", "op_max", "reward", "reward_std", "reward_best", "promoted", "lr_factor"),
+            *("probe_before", "probe_after", "probe_student", "student_reward", "student_gain"),
+            *("completions", "prompt_tokens", "completion_tokens", "tokens", "optimizer_steps"),
+        ),
+        logged_prefixes=("flaw/", "teacher/"),
+        step="outer step",
+        settings=(
+            *("proposer", "teacher_reward", "datasets", "problems_per_dataset", "inner_steps", "promote_threshold", "steps"),
+            *("optimizer.learning_rate", "teacher_optimizer.learning_rate"),
+        ),
+        light=CURVES,
+    ),
+    "prefer": Kind(
+        PreferSpec,
+        "interplay.train.prefer:run",
+        makes="model",
+        hue=340,
+        references=study_keys.PreferReferences,
+        planned=study_keys.MIX,
+        cost=formulas.Tuning(PreferSpec),
+        logged=STEP,
+        logged_prefixes=("rewards/", "logps/", "eval_"),
+        logs_kl=lambda spec: spec.loss_type == "kto",
+        loss="preference loss",
+        settings=("loss_type", "beta", *PAIRS_SETTINGS),
+        processes=True,
+        sharding=True,
+        light=CURVES,
+    ),
+    "unlearn": Kind(
+        UnlearnSpec,
+        "interplay.train.unlearn:run",
+        makes="model",
+        hue=60,
+        references=study_keys.UnlearnReferences,
+        planned=("forget_mix", "retain_mix"),
+        cost=formulas.Tuning(UnlearnSpec),
+        logged=(*STEP, "forget_loss", "retain_loss", "grad_cosine", "uniform_kl"),
+        logged_prefixes=("eval_",),
+        loss="unlearning objective",
+        settings=("objective", "formulation", "steps", "problems_per_step", "optimizer.name", "optimizer.learning_rate"),
+        processes=True,
+        light=CURVES,
+    ),
+    "reward_model": Kind(
+        RewardModelSpec,
+        "interplay.train.reward_model:run",
+        makes="model",
+        hue=95,
+        references=study_keys.RewardModelReferences,
+        planned=study_keys.MIX,
+        cost=formulas.Tuning(RewardModelSpec),
+        logged=(*STEP, "accuracy", "nll", "margin"),
+        logged_prefixes=("eval_",),
+        loss="loss of pairs",
+        settings=("heads", "margin", *PAIRS_SETTINGS),
+        ends_path=True,
+        processes=True,
+        light=CURVES,
+    ),
+    "evaluate": Kind(
+        EvaluateSpec,
+        "interplay.evaluate.run:run",
+        makes="samples",
+        hue=140,
+        references=study_keys.EvaluateReferences,
+        cost=formulas.Sampling(),
+        settings=("num_samples", "temperature", "top_p", "top_k", "max_completion_length"),
+        processes=True,
+        light=("prompts.parquet",),
+    ),
+    "select": Kind(
+        SelectSpec,
+        "interplay.evaluate.select:run",
+        makes="model",
+        hue=45,
+        references=study_keys.SelectReferences,
+        planned=("candidates",),
+    ),
+    "report": Kind(
+        ReportSpec,
+        "interplay.report.write.page:run",
+        makes="report",
+        hue=220,
+        planned=tuple(ReportSpec.model_fields),
+        reads_light=True,
+    ),
+}
+
+SETS = tuple(kind for kind, row in KINDS.items() if row.makes == "problems")
+"""Kinds that make a problem set."""
+MODELS = tuple(kind for kind, row in KINDS.items() if row.makes == "model")
+"""Kinds that leave a model: stages of paths."""
+
+
+def is_trainer(kind: str) -> bool:
+    """Whether the kind is of the LM trainer, which spends tokens and reads corpora (train.spec.TrainSpec)."""
+    return issubclass(KINDS[kind].spec, TrainSpec)
+
+
+def is_tuner(kind: str) -> bool:
+    """Whether the kind trains on few data and counts steps (train.spec.TuneSpec)."""
+    return issubclass(KINDS[kind].spec, TuneSpec)
+
+
+def length_key(kind: str) -> Literal["tokens", "steps"] | None:
+    """The key of the spec that says how long a run is; None: it has no length."""
+    fields = KINDS[kind].spec.model_fields
+    return "tokens" if is_trainer(kind) else "steps" if "steps" in fields and KINDS[kind].makes == "model" else None
+
+
+def read_by(consumer: str, kind: str) -> tuple[str, ...] | None:
+    """Files that a stage of kind `consumer` reads of an input of kind `kind`, in addition to its record; None: any of them."""
+    return KINDS[kind].light if KINDS[consumer].reads_light else None
 
 
 def logged_names(kind: str, spec: Model) -> tuple[str, ...]:
     """What a stage logs under names that do not depend on the study."""
-    refers = isinstance(spec, RLSpec) and spec.method.loss.refers()
-    measures = isinstance(spec, PreferSpec) and spec.loss_type == "kto"
-    return (*LOGGED_NAMES.get(kind, ()), *((KL,) if refers or measures else ()))
+    row = KINDS[kind]
+    return (*row.logged, KL) if row.logs_kl(spec) else row.logged
 
 
 def is_logged(kind: str, spec: Model, name: str) -> bool:
     """Whether a stage may log a name."""
-    return name in logged_names(kind, spec) or name.startswith(LOGGED_PREFIXES.get(kind, ()))
+    return name in logged_names(kind, spec) or name.startswith(KINDS[kind].logged_prefixes)

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from interplay.core.artifact import split_ref
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.kinds.cost import Cost, costs
+from interplay.kinds.cost import costs
+from interplay.kinds.formulas import Cost
 from interplay.results import pace
 from interplay.results.pace import PROBLEMS, Pace
 from interplay.results.state import FINISHED, Found, Library, share_done

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from interplay.core.artifact import split_ref
-from interplay.kinds.cost import Cost
+from interplay.kinds.formulas import Cost
 from interplay.report.spec import ReportSpec
 from interplay.results import cause, estimate, kept, payloads, state
 from interplay.results.cause import Cause

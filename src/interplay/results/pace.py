@@ -10,8 +10,9 @@ from interplay.core import artifact
 from interplay.core.artifact import split_ref
 from interplay.core.execution import Run
 from interplay.core.metrics import read_telemetry
-from interplay.kinds.cost import Cost, realised
-from interplay.kinds.table import SETS, TRAINERS, TUNERS
+from interplay.kinds.cost import realised
+from interplay.kinds.formulas import Cost
+from interplay.kinds.table import KINDS, SETS
 
 # The bytes that a plan's stages will leave on disk: from finished stages of their kind, else models by their parameters and
 # problems by stated sizes (results/pace.py).
@@ -27,9 +28,9 @@ def stage_bytes(stage: Mapping[str, Any], cost: Cost, items: float, family: str,
     """Bytes of a stage as planned; None where nothing tells. `items`: the problems that it holds, or completions that it samples;
     `measured`: bytes per item of finished stages of its kind and family."""
     kind, spec = stage["kind"], stage["spec"]
-    if kind in (*TRAINERS, *TUNERS, "rl", "teach", "select"):
+    if KINDS[kind].makes == "model":
         kept = len(set(spec.get("checkpoints") or ()))
-        states = STATES if kind == "rl" and Run(**stage["run"]).keep_state else 0
+        states = STATES if KINDS[kind].keeps_state and Run(**stage["run"]).keep_state else 0
         return cost.parameters * FLOAT * (1 + kept + states) if cost.parameters else None
     if measured and items:
         return items * statistics.median(measured)

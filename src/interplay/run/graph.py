@@ -1,10 +1,11 @@
-"""Snakemake's view of the plan. What exists leaves the graph: targets and inputs name only records that are missing.
+"""Snakemake's view of the plan, and what its main process does before and after the jobs.
 
-The main process plans; a job, which parses the Snakefile again, reads its own `stage.json` and nothing else, so that editing a
-study while a cluster run is in flight harms nothing."""
+What exists leaves the graph: targets and inputs name only records that are missing. The main process plans; a job, which parses
+the Snakefile again, reads its own `stage.json` and nothing else, so that editing a study during a cluster run is safe."""
 
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,15 @@ from typing import Any, cast
 
 from interplay.core import artifact
 from interplay.core.execution import Run
-from interplay.core.model import UserError, log_to_stderr
+from interplay.core.model import UserError, log_to_stderr, print_visible
 from interplay.kinds.table import read_by
 from interplay.report.spec import ReportSpec
-from interplay.results import kept, payloads
-from interplay.run import relay, slurm
+from interplay.results import estimate, kept, payloads, state
+from interplay.run import slurm
 from interplay.run.spec import Site
-from interplay.study import compose
-from interplay.study.expand import plan_study
+from interplay.study import compose, expand, feasible
 from interplay.study.plan import Plan, Stage
+from interplay.track import live
 
 LOG = logging.getLogger(__name__)
 
@@ -28,21 +29,21 @@ LOG = logging.getLogger(__name__)
 class Graph:
     """The plans of this run (main process), or nothing but a results folder (job)."""
 
-    def __init__(self, results: Path, plans: list[Plan], at: Site | None = None) -> None:
-        self.results, self.plans, self.site = results, plans, at or Site()
+    def __init__(self, results: Path, plans: list[Plan], site: Site | None = None) -> None:
+        self.results, self.plans, self.site = results, plans, site or Site()
         self.kept: dict[str, Path] = {}
-        """Records that stand in for stages, by digest; `restore` puts them in their places. A dry run counts them, no more."""
+        """Kept records by digest: they count as done, and `restore` copies them to their places. A dry run only counts them."""
         self.partial: list[Path] = []
-        """Finished stages whose payload some missing stage needs and that is not here; known after `check_payloads`."""
+        """Finished stages whose payload some missing stage reads and that is not here; known after `check_payloads`."""
         self.stages: dict[str, Stage] = {digest: stage for plan in plans for digest, stage in plan.stages.items()}
 
     def missing(self, digests: list[str]) -> list[str]:
-        """Records of these stages (or of those whose checkpoints these are) that are not there yet."""
+        """Records of these stages (or of those whose checkpoints these are) that do not exist yet."""
         wanted = dict.fromkeys(artifact.split_ref(digest)[0] for digest in digests)
         return [str(self._folder(digest) / "record.json") for digest in wanted if not self._done(digest)]
 
     def targets(self) -> list[str]:
-        """What `all` still has to make."""
+        """Reports that `all` has to make."""
         return self.missing([plan.report for plan in self.plans])
 
     def inputs(self, wildcards: Any) -> list[str]:
@@ -52,7 +53,7 @@ class Graph:
         return self.missing(list(self.stages[wildcards.digest].deps.values()))
 
     def to_make(self) -> list[Stage]:
-        """The stages that are not done and that some report waits for."""
+        """The stages that are not done and that some missing report needs."""
         waiting, found = [plan.report for plan in self.plans], dict[str, Stage]()
         while waiting:
             digest = artifact.split_ref(waiting.pop())[0]
@@ -62,8 +63,8 @@ class Graph:
         return list(found.values())
 
     def check_payloads(self) -> None:
-        """Verify what missing stages will read of finished ones. Raises UserError at the first file that is damaged, before any
-        job starts. Stages of which there is only the record gather in `self.partial`: their payload has to be fetched first."""
+        """Verify what missing stages will read of finished ones. Raises UserError at the first damaged file, before any job
+        starts. Stages whose payload has to be fetched first are collected in `self.partial`."""
         seen: set[tuple[str, bool]] = set()
         for stage in self.to_make():
             for dep, step in map(artifact.split_ref, stage.deps.values()):
@@ -82,7 +83,7 @@ class Graph:
             artifact.check(self._record(digest), only)
 
     def restore(self) -> None:
-        """Put the kept records into their places."""
+        """Copy the kept records to their places."""
         kept.put_back(self.results, self.stages, self.kept)
         self.kept = {}
 
@@ -90,31 +91,31 @@ class Graph:
         return digest in self.kept or artifact.done(self._folder(digest))
 
     def _record(self, digest: str) -> Path:
-        """Where the record of a stage that is done lies."""
+        """Folder of the record of a stage that is done."""
         return self.kept.get(digest) or self._folder(digest)
 
     def _folder(self, digest: str) -> Path:
         return artifact.folder(self.results, self.stages[digest].kind, digest)
 
     def threads(self, wildcards: Any) -> int:
-        """CPU threads of a stage, those of all its processes."""
+        """CPU threads of all processes of a stage."""
         return self._run(wildcards.digest).cores()
 
     def resources(self) -> dict[str, Callable[[Any], int | str]]:
-        """What a stage asks of a cluster, by Snakemake's names: each a function of the stage's wildcards. Memory is in MiB,
-        runtime in minutes; an empty name leaves the choice to the cluster."""
-        asked: dict[str, Callable[[Run], int | str]] = {
-            **{name: partial(_same, value) for name, value in slurm.named(self.site).items()},
+        """Resources of a stage by Snakemake's names, each a function of the stage's wildcards. Memory is in MiB, runtime in
+        minutes; an empty name leaves the choice to the cluster."""
+        of_run: dict[str, Callable[[Run], int | str]] = {
+            **{name: partial(_constant, value) for name, value in slurm.named_resources(self.site).items()},
             "mem_mb": lambda run: run.memory(),
             "runtime": lambda run: run.runtime,
             "gpu": lambda run: run.gpus,
             "gpu_model": lambda run: (self.site.gpu_model or "") if run.gpus else "",
-            "slurm_partition": lambda run: slurm.partition(self.site, run.gpus),
-            "slurm_extra": lambda run: slurm.extra(self.site),
+            "slurm_partition": lambda run: slurm.partition_of(self.site, run.gpus),
+            "slurm_extra": lambda run: slurm.sbatch_options(self.site),
         }
-        return {name: partial(self._asked, of_run) for name, of_run in asked.items()}
+        return {name: partial(self._resource, function) for name, function in of_run.items()}
 
-    def _asked(self, of_run: Callable[[Run], int | str], wildcards: Any) -> int | str:
+    def _resource(self, of_run: Callable[[Run], int | str], wildcards: Any) -> int | str:
         return of_run(self._run(wildcards.digest))
 
     def _run(self, digest: str) -> Run:
@@ -123,14 +124,14 @@ class Graph:
         return Run(**artifact.read_json(artifact.find(self.results, digest) / "stage.json")["run"])
 
     def write_stages(self) -> None:
-        """Write `stage.json` for every stage that is not done, and forget failures that a new start may mend. A stage that came
-        through DVC or from a kept record is done and lacks it too."""
-        made_at = artifact.current_commit()
+        """Write `stage.json` for every stage that is not done, and remove failures: a new start may succeed. A stage that came
+        through DVC or from a kept record is done and lacks the file, too."""
+        commit = artifact.current_commit()
         for stage in self.stages.values():
             folder = self._folder(stage.digest)
             if not artifact.done(folder):
                 (folder / "failure.json").unlink(missing_ok=True)
-                artifact.write_json(folder / "stage.json", {**stage.as_json(), "commit": made_at})
+                artifact.write_json(folder / "stage.json", {**stage.as_json(), "commit": commit})
             elif not (folder / "stage.json").exists():
                 artifact.write_json(folder / "stage.json", stage.as_json())
 
@@ -143,7 +144,7 @@ class Graph:
         return self.results / "by-name" / kept.name(plan)
 
 
-def _same(value: str, run: Run) -> str:
+def _constant(value: str, run: Run) -> str:
     return value
 
 
@@ -166,22 +167,26 @@ def _link_study(results: Path, plan: Plan, top: Path) -> Path:
     return top / "report" / "report.html"
 
 
+# -- when the Snakefile is parsed --------------------------------------------------------------------------------------
+
+
 def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
-    """What the Snakefile calls. Whatever is wrong with the studies leaves by one line and exit code 2, before any job."""
+    """The graph of this run. In the main process an error in the studies is printed in one line and raises SystemExit(2), before
+    any job."""
     log_to_stderr()
     results = Path("results")
     if not main_process:
-        relay.pass_on(root / "configs")
+        slurm.forward_signals(root / "configs")
         return Graph(results, [])
     try:
-        _writable(results)
+        _check_writable(results)
         names, scale = compose.chosen(root / "configs", config)
-        at = slurm.load_site(root / "configs")
-        graph = Graph(results, [plan_study(root / "configs", name, scale) for name in names], at)
+        site = slurm.load_site(root / "configs")
+        graph = Graph(results, [expand.plan_study(root / "configs", name, scale) for name in names], site)
         graph.kept = kept.restorable(results, graph.stages, payloads.kinds(results))
-        _warned_in_time(graph)
+        _check_warning_time(graph)
         if limits := compose.limits(config):
-            _within(graph, limits)
+            _check_limits(graph, limits)
         graph.check_payloads()
         for folder in graph.partial:
             payloads.obtainable(folder)
@@ -191,29 +196,95 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         raise SystemExit(2) from None
 
 
-def _writable(results: Path) -> None:
+def _check_writable(results: Path) -> None:
     existing = next(path for path in (results, *results.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
-        raise UserError(f"{results}: not writable; free it with chmod, or run from a folder that is yours")
+        raise UserError(f"{results}: not writable; make it so with chmod, or run from a folder of your own")
 
 
-def _warned_in_time(graph: Graph) -> None:
-    """Raises UserError where the warning ahead of a stage's time limit may come as it starts: Slurm may be a minute early."""
+def _check_warning_time(graph: Graph) -> None:
+    """Raises UserError where the signal before a stage's time limit may come at its start: Slurm may be a minute early."""
     least = graph.site.warn_seconds // 60 + 2
     for stage in graph.to_make():
         if stage.run.runtime < least:
-            granted = (
-                f"{stage.label} is granted no more than that and a minute (run.runtime: {stage.run.runtime}, kind {stage.kind})"
-            )
+            limit = f"the time limit of {stage.label} is shorter (run.runtime: {stage.run.runtime}, kind {stage.kind})"
             remedy = f"grant it {least} minutes or more, or warn later"
-            raise UserError(f"configs/site.yaml: warn_seconds = {graph.site.warn_seconds}: {granted}; {remedy}")
+            raise UserError(f"configs/site.yaml: warn_seconds = {graph.site.warn_seconds}: {limit}; {remedy}")
 
 
-def _within(graph: Graph, limits: dict[str, float]) -> None:
-    """Raises UserError when what is left to make would take more hours than allowed."""
-    from interplay.results import estimate, state
-
+def _check_limits(graph: Graph, limits: dict[str, float]) -> None:
+    """Raises UserError when the stages to make would take more hours than allowed."""
     found = state.scan(graph.results)
     found |= {digest: state.Found(graph.stages[digest].kind, state.KEPT) for digest in graph.kept}
     made = estimate.to_make(state.Library(graph.stages, graph.results, found), found)
     estimate.refuse("--config", made, limits.get("max_gpu_hours"), limits.get("max_hours"))
+
+
+# -- before and after the jobs; never in a job or a dry run ------------------------------------------------------------
+
+
+def on_start(graph: Graph) -> None:
+    """Before the first job: check files from outside the graph, write every `stage.json`, fetch payloads from DVC. An error is
+    printed in one line and raises SystemExit(2)."""
+    try:
+        feasible.check_external(graph.to_make())
+        graph.restore()
+        graph.write_stages()
+        _fetch_payloads(graph)
+    except UserError as error:
+        LOG.error("interplay: %s", error)
+        raise SystemExit(2) from None
+    live.begin(graph.plans, graph.results)
+
+
+def _fetch_payloads(graph: Graph) -> None:
+    """Raises UserError when a payload is stored nowhere, or differs from its record."""
+    if not graph.partial:
+        return
+    count = payloads.fetch(graph.partial)
+    for folder in graph.partial:
+        artifact.check(folder)
+    LOG.info("interplay: %s files of %s stages fetched from DVC", count, len(graph.partial))
+
+
+def on_success(graph: Graph) -> None:
+    """After the last job, when all succeeded; also when there was nothing to do and `on_start` was not called."""
+    graph.restore()
+    for plan in graph.plans:
+        shutil.rmtree(graph.by_name(plan) / "partial", ignore_errors=True)
+    for page in graph.link():
+        print(f"report: {page}")
+    graph.write_stages()
+    try:
+        for plan in graph.plans:
+            kept.keep(graph.results, plan)
+        if os.environ.get(payloads.SWITCH) != "0":
+            payloads.add(graph.results, graph.plans)
+    except (UserError, OSError) as error:
+        LOG.warning("interplay: not stored: %s; the results are complete, and `interplay store push` tries again", error)
+    live.finish()
+
+
+def on_error(graph: Graph) -> None:
+    """After the last job, when one failed: links to the reports of finished studies, partial reports of the others."""
+    try:
+        graph.link()
+        for plan in graph.plans:
+            if graph.missing([plan.report]):
+                print_visible(partial_report(graph, plan))
+    finally:  # an error in a report must not leave runs in MLflow as RUNNING
+        live.finish()
+
+
+def partial_report(graph: Graph, plan: Plan) -> str:
+    """Write the report of an unfinished study; returns a line with its place, or with the error, so that the failure that it
+    reports on is never hidden."""
+    from interplay.report.write import page as write_page  # pandas and matplotlib, which a run without a failure does not need
+
+    stages = {digest: stage.as_json() for digest, stage in plan.stages.items()}
+    spec = cast(ReportSpec, plan.stages[plan.report].spec)
+    try:
+        page = write_page.render_partial(spec, stages, graph.results, graph.by_name(plan) / "partial")
+    except (UserError, OSError) as error:
+        return f"no partial report of {plan.study}: {error}"
+    return f"partial report: {page}"

@@ -1,4 +1,4 @@
-"""Which GPUs a stage gets where no cluster assigns them, and how much memory it takes."""
+"""Resources of a stage on one machine: GPUs where no cluster assigns them, and a measurement of its peak memory."""
 
 import contextlib
 import fcntl
@@ -13,42 +13,43 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import psutil
 
 from interplay.core.model import UserError, plural
-
-if TYPE_CHECKING:
-    import psutil
-
-
-# Which GPUs a stage has where no cluster deals them out: on one machine several stages run side by side, each on its own.
-#
-# There is a lock (flock) for each GPU in a folder of this user. Who holds it has the GPU, and a killed process holds none.
-
 
 LOG = logging.getLogger(__name__)
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TOOL = "nvidia-smi"
-LOOK = 0.5
-"""Seconds between looks at what is free."""
+POLL_INTERVAL = 0.5
+"""Seconds between two attempts to lock GPUs."""
+MEMORY_INTERVALS = (0.1, 2.0)
+"""Seconds before the first measurement of memory and, doubled each time, at most between two. The kernel keeps the peak of each
+process, so only processes that start and end in between are missed."""
+MIB = 2**20
+
+
+# -- GPUs --------------------------------------------------------------------------------------------------------------
+# Several stages on one machine each need GPUs of their own. Each GPU has a lock (flock) in a folder of the user, which the kernel
+# releases when its holder dies.
 
 
 @contextlib.contextmanager
-def dealt(count: int) -> Iterator[None]:
-    """Within it `count` GPUs are this process's, as CUDA_VISIBLE_DEVICES says; waits until so many are free.
+def reserve_gpus(count: int) -> Iterator[None]:
+    """Reserve `count` GPUs and set CUDA_VISIBLE_DEVICES to them; waits until that many are free.
 
-    Leaves all as it is where none is asked for or none is there, and in a job of Slurm, whose GPUs are its own. Raises UserError
-    where there are some, and fewer than asked for."""
-    there = {} if "SLURM_JOB_ID" in os.environ or not count else _visible()
-    if not there:
+    Changes nothing where `count` is 0, where there is no GPU, and in a Slurm job, whose GPUs are its own. Raises UserError where
+    there are fewer than `count`."""
+    present = {} if "SLURM_JOB_ID" in os.environ or not count else _visible_gpus()
+    if not present:
         yield
         return
-    if count > len(there):
-        raise UserError(f"run.gpus = {count}: {plural(len(there), 'GPU')} can be seen here; write at most {len(there)}")
+    if count > len(present):
+        raise UserError(f"run.gpus = {count}: {plural(len(present), 'GPU')} visible here; write at most {len(present)}")
     before = os.environ.get(VISIBLE)
-    with contextlib.ExitStack() as held:
-        os.environ[VISIBLE] = ",".join(_taken(held, there, count))
+    with contextlib.ExitStack() as locks:
+        os.environ[VISIBLE] = ",".join(_lock_gpus(locks, present, count))
         try:
             yield
         finally:
@@ -57,38 +58,38 @@ def dealt(count: int) -> Iterator[None]:
                 os.environ[VISIBLE] = before
 
 
-def _visible() -> dict[str, str]:
-    """The GPUs that this process may use: name, as CUDA_VISIBLE_DEVICES takes it, -> UUID."""
+def _visible_gpus() -> dict[str, str]:
+    """The GPUs that this process may use: name, as in CUDA_VISIBLE_DEVICES, -> UUID."""
     if not shutil.which(TOOL):
         return {}
-    asked = subprocess.run([TOOL, "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True, check=False)
-    every = [line.strip() for line in asked.stdout.splitlines() if line.startswith("GPU-")]
+    query = subprocess.run([TOOL, "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    uuids = [line.strip() for line in query.stdout.splitlines() if line.startswith("GPU-")]
     if VISIBLE not in os.environ:
-        return {uuid: uuid for uuid in every}
-    names = [name.strip() for name in os.environ[VISIBLE].split(",") if name.strip()] if every else []
-    return {name: every[int(name)] if name.isdecimal() and int(name) < len(every) else name for name in names}
+        return {uuid: uuid for uuid in uuids}
+    names = [name.strip() for name in os.environ[VISIBLE].split(",") if name.strip()] if uuids else []
+    return {name: uuids[int(name)] if name.isdecimal() and int(name) < len(uuids) else name for name in names}
 
 
-def _taken(held: contextlib.ExitStack, there: dict[str, str], count: int) -> list[str]:
-    """The names of `count` GPUs whose locks `held` lets go of in the end. All or none: who waits holds nothing."""
-    told = False
+def _lock_gpus(locks: contextlib.ExitStack, present: dict[str, str], count: int) -> list[str]:
+    """Names of `count` GPUs that `locks` holds from now on. All or none, so that two waiting stages do not block each other."""
+    waiting = False
     while True:
-        with contextlib.ExitStack() as trying:
+        with contextlib.ExitStack() as attempt:
             free: list[str] = []
-            for name, uuid in there.items():
-                if len(free) < count and _locked(trying, uuid):
+            for name, uuid in present.items():
+                if len(free) < count and _try_lock(attempt, uuid):
                     free.append(name)
             if len(free) == count:
-                held.enter_context(trying.pop_all())
+                locks.enter_context(attempt.pop_all())
                 return free
-        if not told:
-            LOG.info("waits for %s: other stages have them", plural(count, "GPU"))
-            told = True
-        time.sleep(LOOK)
+        if not waiting:
+            LOG.info("waiting for %s: in use by other stages", plural(count, "GPU"))
+            waiting = True
+        time.sleep(POLL_INTERVAL)
 
 
-def _locked(trying: contextlib.ExitStack, uuid: str) -> bool:
-    handle = trying.enter_context((_folder() / uuid.replace(os.sep, "_")).open("w"))
+def _try_lock(attempt: contextlib.ExitStack, uuid: str) -> bool:
+    handle = attempt.enter_context((_lock_folder() / uuid.replace(os.sep, "_")).open("w"))
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -96,8 +97,8 @@ def _locked(trying: contextlib.ExitStack, uuid: str) -> bool:
     return True
 
 
-def _folder() -> Path:
-    """Of this user's locks on this machine. Raises UserError where another user has made it."""
+def _lock_folder() -> Path:
+    """Of this user on this machine. Raises UserError where another user owns it."""
     folder = Path(tempfile.gettempdir()) / f"interplay-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.lstat().st_uid != os.getuid():
@@ -105,60 +106,50 @@ def _folder() -> Path:
     return folder
 
 
-# How much memory a stage takes: its process and all that it starts (workers, a pool, vLLM's server) together, since a cluster's
-# limit is for all of them.
-
-
-LOOKS = (0.1, 2.0)
-"""Seconds before the first look at what runs and, doubled each time, most seconds between two. Each process tells its own peak,
-so that nothing in between is missed but a process that came and went there."""
-MIB = 2**20
+# -- memory ------------------------------------------------------------------------------------------------------------
+# Of the stage's process and all processes below it (workers, a pool, a vLLM server): a cluster's limit is for all of them.
 
 
 class Peak:
-    """The most so far, an upper bound: processes reach their peaks at different times, and what they share counts for each."""
+    """Peak memory so far, an upper bound: processes peak at different times, and shared pages count for each."""
 
     def __init__(self) -> None:
         self.together, self.processes = 0.0, 1
 
-    def mb(self) -> float:
+    def mib(self) -> float:
         """In MiB."""
-        return max(self.together, _own())
+        return max(self.together, _own_peak())
 
-    def look(self) -> None:
-        """Take in what runs now."""
-        import psutil
-
+    def measure(self) -> None:
+        """Include the processes that are running now."""
         with contextlib.suppress(psutil.Error):
             below = psutil.Process().children(recursive=True)
-            self.together = max(self.together, _own() + sum(_peak(process) for process in below))
+            self.together = max(self.together, _own_peak() + sum(_peak_of(process) for process in below))
             self.processes = max(self.processes, 1 + len(below))
 
 
 @contextlib.contextmanager
-def watching() -> Iterator[Peak]:
-    """Looks on from a thread while the block runs."""
-    seen, over = Peak(), threading.Event()
+def watch_memory() -> Iterator[Peak]:
+    """Measure from a thread while the block runs."""
+    peak, over = Peak(), threading.Event()
 
     def watch() -> None:
-        wait, longest = LOOKS
+        wait, longest = MEMORY_INTERVALS
         while not over.wait(wait):
-            seen.look()
+            peak.measure()
             wait = min(2 * wait, longest)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield seen
+        yield peak
     finally:
         over.set()
         watcher.join()
 
 
-def _peak(process: "psutil.Process") -> float:
-    """In MiB; 0 for one that has ended. Where the system keeps no peak it is what the process holds now."""
-    import psutil
-
+def _peak_of(process: psutil.Process) -> float:
+    """In MiB; 0 for one that has ended. Where the kernel keeps no peak, the current size."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
         return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
@@ -167,6 +158,6 @@ def _peak(process: "psutil.Process") -> float:
     return 0.0
 
 
-def _own() -> float:
-    told = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return told / (MIB if sys.platform == "darwin" else 1024)  # macOS tells bytes, Linux KiB
+def _own_peak() -> float:
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size / (MIB if sys.platform == "darwin" else 1024)  # bytes on macOS, KiB on Linux

@@ -1,14 +1,18 @@
-"""The Slurm job of this process: its variables, requeueing after a stop, and resources from `configs/site.yaml`."""
+"""Slurm: resources of a stage's job from `configs/site.yaml`, forwarding of Slurm's signals to the stage, and requeueing."""
 
 import contextlib
 import os
 import re
 import shlex
-import stat
+import signal
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
 
 from interplay.core import stop
 from interplay.core.model import UserError, parse_model
@@ -17,116 +21,25 @@ from interplay.run.spec import Site
 if TYPE_CHECKING:
     import yaml
 
-
-# The job of Slurm that this process belongs to, as Slurm itself tells: the variables of a job say nothing of preemption, and
-# Snakemake's executor takes most of them away.
-
-
-NAMED = re.compile(r"interplay_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""`slurm-jobname-prefix` of the profile and what the executor puts behind it: jobs of any other name, such as one in which a user
-runs Snakemake with the profile `local`, are not ours to end."""
-
-
-class Job(NamedTuple):
-    """What decides whether a job goes back into the queue."""
-
-    name: str
-    """As Slurm names it. Of a task of an array with its index: the number of the last task alone would mean the whole array."""
-    preempted: bool
-    """Whether it is to make room for another job."""
-    restarts: int
-    """How often it was put back into the queue."""
-    ran: str
-    """How long it has been running, as Slurm writes it: 01:58:00."""
-    limit: str
-    """How long it may run."""
-    end: float | None
-    """When its time is up, in seconds of Unix; None where Slurm names no end."""
+JOB_NAME = re.compile(r"interplay_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""`slurm-jobname-prefix` of the profile and the executor's suffix. Jobs of other names, such as one in which a user runs
+Snakemake with the profile `local`, are never requeued."""
+FORWARDED = (signal.SIGUSR1, signal.SIGTERM)
+SEARCH_INTERVAL = 0.2
+"""Seconds between searches for a stage with a signal handler."""
+SEARCH_TIME = 120.0
+"""Seconds after which the search ends: where the stage has just ended, there is none."""
+POLL_INTERVAL = 5.0
+"""Seconds between calls of scontrol in tasks that receive no signal."""
+MOST_RESTARTS = 10
+"""Requeues after which a preempted job whose stage has never saved anything fails."""
 
 
-def current() -> Job | None:
-    """The job; None outside of one, in one that the profile `slurm` did not submit, and in one that Slurm is ending already."""
-    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    name = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
-    told = _scontrol("show", "job", "-o", name) if name else None
-    fields = dict(part.split("=", 1) for part in (told or "").split() if "=" in part)
-    if fields.get("JobState") != "RUNNING" or not NAMED.fullmatch(fields.get("JobName", "")):
-        return None
-    started, preempted = _seconds(fields.get("StartTime", "")), _seconds(fields.get("PreemptTime", ""))
-    return Job(
-        name=name,
-        preempted=preempted is not None and preempted >= (started or 0),  # an earlier start's may still be named
-        restarts=int(fields.get("Restarts", 0)),
-        ran=fields.get("RunTime", "?"),
-        limit=fields.get("TimeLimit", "?"),
-        end=_seconds(fields.get("EndTime", "")),
-    )
-
-
-def requeue(job: Job) -> bool:
-    """Whether Slurm took the job back."""
-    return _scontrol("requeue", job.name) is not None
-
-
-def _seconds(moment: str) -> float | None:
-    try:
-        return time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%S"))
-    except ValueError:  # None, Unknown
-        return None
-
-
-def _scontrol(*words: str) -> str | None:
-    """What it said; None where it failed or is not there."""
-    try:
-        return subprocess.run(["scontrol", *words], capture_output=True, text=True, check=True, timeout=30).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-# A job of Slurm whose stage was told to stop, as ahead of its time limit, puts itself back into the queue.
-#
-# So a stage that saves may be longer than any time limit, and spends no retry of Snakemake's on that. One that saved nothing
-# would begin anew and come to the same end: it is put back only where another job took its place, and not for ever.
-
-
-PATIENCE = 10
-"""Times that a job may have been put back before its stage, having saved nothing, gives up on being preempted once more."""
-
-Marks = frozenset[tuple[str, int, int]]
-
-
-def marks(results: Path, digest: str) -> Marks:
-    """What a stage has saved to go on from: names, times and sizes of the files in its `resume/`."""
-    found = set()
-    for path in results.glob(f"*/{digest}*/resume/**/*"):
-        with contextlib.suppress(FileNotFoundError):  # another process may be at work on the stage
-            known = path.stat()
-            if stat.S_ISREG(known.st_mode):
-                found.add((str(path), known.st_mtime_ns, known.st_size))
-    return frozenset(found)
-
-
-def after_stop(before: Marks | None, now: Marks) -> tuple[int, str]:
-    """What becomes of a stage that was told to stop and did: the exit code, and the rest of the line that says so. `before`: its
-    marks as it was started; None where it was stopped too early to take them."""
-    job = current()
-    if job is None:
-        return stop.EXIT, "goes on when started again"
-    advanced = before is not None and now != before
-    if not advanced and not job.preempted:
-        longer = "another job would begin where this one did and end alike; give it a longer run.runtime"
-        return 1, f"it saved nothing in {job.ran} of {job.limit}: {longer}"
-    if not now and job.restarts >= PATIENCE:
-        calmer = "name a partition in configs/site.yaml where no other job comes first, or make the stage shorter"
-        return 1, f"it is preempted, was put back {job.restarts} times, and never saved anything: {calmer}"
-    return stop.EXIT, "its job waits in the queue again" if requeue(job) else "goes on when started again"
-
-
-# What Slurm is asked for beyond a stage's `run` block, from `configs/site.yaml`.
+# -- resources ---------------------------------------------------------------------------------------------------------
 
 
 def load_site(configs: Path) -> Site:
-    """The site, or the usual one where the file is missing or empty. Raises UserError in one line where it is wrong."""
+    """`configs/site.yaml`; defaults where the file is missing or empty. Raises UserError in one line where it is wrong."""
     import yaml
 
     from interplay.study import files
@@ -144,29 +57,191 @@ def load_site(configs: Path) -> Site:
     try:
         return parse_model(Site, tree, shown)
     except UserError as error:
-        told = str(error).removeprefix(f"{shown}: ")
-        named = _named(told, root)
-        raise UserError(f"{shown}:{files.line(named)}: {told}" if named else str(error)) from None
+        message = str(error).removeprefix(f"{shown}: ")
+        key = _leading_key(message, root)
+        raise UserError(f"{shown}:{files.line(key)}: {message}" if key else str(error)) from None
 
 
-def _named(told: str, root: "yaml.MappingNode") -> "yaml.Node | None":
-    """The key that a message starts with."""
-    named = [key for key, _ in root.value if told.startswith(str(key.value))]
-    return max(named, key=lambda key: len(str(key.value)), default=None)
+def _leading_key(message: str, root: "yaml.MappingNode") -> "yaml.Node | None":
+    """The key with which a message starts."""
+    keys = [key for key, _ in root.value if message.startswith(str(key.value))]
+    return max(keys, key=lambda key: len(str(key.value)), default=None)
 
 
-def partition(site: Site, gpus: int) -> str:
-    """Partition of a stage; empty: the cluster's own choice."""
+def partition_of(site: Site, gpus: int) -> str:
+    """Partition of a stage; empty: the cluster's default."""
     return (site.gpu_partition if gpus and site.gpu_partition else site.partition) or ""
 
 
-def named(site: Site) -> dict[str, str]:
-    """What Snakemake's executor knows by resources of their own -> the site's; what the site leaves open is not among them, since
-    an empty name would be handed to `sbatch`."""
-    told = {"slurm_account": site.account, "qos": site.qos, "constraint": site.constraint}
-    return {name: value for name, value in told.items() if value}
+def named_resources(site: Site) -> dict[str, str]:
+    """Resources that Snakemake's executor knows by name. What the site leaves open is omitted, since an empty value would be
+    passed to `sbatch`."""
+    values = {"slurm_account": site.account, "qos": site.qos, "constraint": site.constraint}
+    return {name: value for name, value in values.items() if value}
 
 
-def extra(site: Site) -> str:
-    """Options of `sbatch` for every stage, as a shell reads them."""
+def sbatch_options(site: Site) -> str:
+    """Options of `sbatch` for every stage, quoted for a shell."""
     return shlex.join([f"--signal=USR1@{site.warn_seconds}", *site.options])
+
+
+# -- the job -----------------------------------------------------------------------------------------------------------
+
+
+class Job(NamedTuple):
+    """What decides whether a job is requeued."""
+
+    name: str
+    """Slurm's job id. Of an array task with its index: the id of the last task alone would mean the whole array."""
+    preempted: bool
+    restarts: int
+    """How often it was requeued."""
+    ran: str
+    """Elapsed time as Slurm prints it: 01:58:00."""
+    limit: str
+    """Time limit."""
+    end: float | None
+    """Unix time of the time limit; None where Slurm names none."""
+
+
+def current_job() -> Job | None:
+    """The job of this process, from scontrol: its environment does not show preemption, and Snakemake's executor removes most
+    variables. None outside of a job, in one that the profile `slurm` did not submit, and in one that is ending."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    name = f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
+    output = _scontrol("show", "job", "-o", name) if name else None
+    fields = dict(part.split("=", 1) for part in (output or "").split() if "=" in part)
+    if fields.get("JobState") != "RUNNING" or not JOB_NAME.fullmatch(fields.get("JobName", "")):
+        return None
+    started, preempted = _unix_time(fields.get("StartTime", "")), _unix_time(fields.get("PreemptTime", ""))
+    return Job(
+        name=name,
+        preempted=preempted is not None and preempted >= (started or 0),  # that of an earlier start may still be shown
+        restarts=int(fields.get("Restarts", 0)),
+        ran=fields.get("RunTime", "?"),
+        limit=fields.get("TimeLimit", "?"),
+        end=_unix_time(fields.get("EndTime", "")),
+    )
+
+
+def _unix_time(text: str) -> float | None:
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:  # None, Unknown
+        return None
+
+
+def _scontrol(*words: str) -> str | None:
+    """Its output; None where it failed or is not installed."""
+    try:
+        return subprocess.run(["scontrol", *words], capture_output=True, text=True, check=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+# -- requeueing --------------------------------------------------------------------------------------------------------
+# A stopped stage requeues its own job. So a stage that saves may take longer than any time limit without using up a retry of
+# Snakemake. One that saved nothing would start from the beginning: it is requeued only when preempted, and at most
+# MOST_RESTARTS times.
+
+
+SavedFiles = frozenset[tuple[str, int, int]]
+
+
+def saved_files(results: Path, digest: str) -> SavedFiles:
+    """Names, times and sizes of the files in the `resume/` of a stage."""
+    found = set()
+    for path in results.glob(f"*/{digest}*/resume/**/*"):
+        with contextlib.suppress(FileNotFoundError):  # another process may be writing
+            if path.is_file():
+                found.add((str(path), path.stat().st_mtime_ns, path.stat().st_size))
+    return frozenset(found)
+
+
+def exit_after_stop(before: SavedFiles | None, now: SavedFiles) -> tuple[int, str]:
+    """Exit code of a stage that was stopped by a signal, and the rest of its message; requeues the job where that helps.
+    `before`: its saved files at the start, None where it was stopped earlier than that."""
+    job = current_job()
+    if job is None:
+        return stop.EXIT, "goes on when started again"
+    advanced = before is not None and now != before
+    if not advanced and not job.preempted:
+        remedy = "another job would start from the beginning and end the same way; give it a longer run.runtime"
+        return 1, f"it saved nothing in {job.ran} of {job.limit}: {remedy}"
+    if not now and job.restarts >= MOST_RESTARTS:
+        remedy = "name a partition without preemption in configs/site.yaml, or make the stage shorter"
+        return 1, f"it is preempted, was requeued {job.restarts} times, and never saved anything: {remedy}"
+    requeued = _scontrol("requeue", job.name) is not None
+    return stop.EXIT, "its job is requeued" if requeued else "goes on when started again"
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+# Slurm sends SIGUSR1 before the time limit and SIGTERM at a preemption to the process of the job's step. That is a Snakemake,
+# which would die of the former and only wait on the latter, while the stage loses what it has not saved. So both are forwarded.
+
+
+def forward_signals(configs: Path) -> None:
+    """From here on this process, the Snakemake of a job, forwards FORWARDED to the stage below it, which saves and stops."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    received, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    # Snakemake sets its own handler for SIGTERM later. The wakeup descriptor sees signals whichever handler is set.
+    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    signal.signal(signal.SIGUSR1, lambda number, frame: None)
+    threading.Thread(target=_forward_received, args=(received,), daemon=True).start()
+    if "SLURM_ARRAY_TASK_ID" in os.environ and "SLURM_STEP_ID" not in os.environ:
+        threading.Thread(target=_poll_scontrol, args=(_warn_seconds(configs),), daemon=True).start()
+
+
+def _forward_received(received: int) -> None:
+    while number := os.read(received, 1):
+        if number[0] in FORWARDED:
+            _signal_stages(number[0])
+
+
+def _signal_stages(number: int) -> None:
+    """Send the signal to the stages below this process, as soon as they have a handler: before that they would die of it."""
+    end = time.monotonic() + SEARCH_TIME
+    while not (ready := [stage for stage in _stages() if _handles(stage.pid, number)]) and time.monotonic() < end:
+        time.sleep(SEARCH_INTERVAL)
+    for stage in ready:
+        with contextlib.suppress(OSError):
+            os.kill(stage.pid, number)
+
+
+def _stages() -> Iterator[psutil.Process]:
+    """Runners of stages below this process."""
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "interplay.run.stage" in process.cmdline():
+                yield process
+
+
+def _handles(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    caught = next((line.partition(":")[2] for line in lines if line.startswith("SigCgt")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def _warn_seconds(configs: Path) -> int:
+    """Of the site; the default while its file is being edited and wrong: a running job goes on."""
+    try:
+        return load_site(configs).warn_seconds
+    except UserError:
+        return Site().warn_seconds
+
+
+def _poll_scontrol(seconds: int) -> None:
+    """Array tasks have no srun step and receive no SIGUSR1, so scontrol is polled: the stage is signalled this long before the
+    time limit, or when the job is preempted."""
+    while True:
+        time.sleep(POLL_INTERVAL)
+        job = current_job() if any(_stages()) else None
+        if job is not None and (job.preempted or (job.end is not None and job.end - seconds <= time.time())):
+            _signal_stages(signal.SIGUSR1)
+            return

@@ -1,4 +1,7 @@
-"""The runner: `python -m interplay.run.stage run DIGEST` makes one stage from its `stage.json`."""
+"""The runner: `python -m interplay.run.stage run DIGEST` makes one stage from its `stage.json` and its inputs' artifacts alone.
+
+Exit codes: 0 the record exists; 2 an error that the user can fix; 3 a failure that a retry would repeat; 75 stopped by a signal
+(SIGTERM, SIGUSR1, Ctrl-C), goes on when started again; 1 anything else, such as a time limit before the first save."""
 
 import argparse
 import contextlib
@@ -15,71 +18,12 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
-from interplay.core import artifact, metrics, stop
-from interplay.core.digest import digest
+from interplay.core import artifact, digest, metrics, stop
 from interplay.core.execution import Run
 from interplay.core.model import Model, PermanentError, UserError, log_to_stderr, parse_model
-from interplay.kinds import sources
-from interplay.kinds.table import KINDS, read_by
+from interplay.kinds import sources, table
 from interplay.rl.spec import RLSpec
 from interplay.run import resources, slurm, workers
-from interplay.run.work import make
-
-# A longer RL run goes on from a finished shorter one that is otherwise the same, so that more steps repeat none.
-#
-# It applies to RL at a constant rate without warm-up (RLSpec.continues), where a step does not depend on how many follow; then
-# the bytes are those of a run from the start. The LM trainer has no such case: its schedule decays over the whole budget, its
-# position jumps start at a share of it, and the lines of its metrics.jsonl are spread over it.
-
-
-def go_on(out: Path, stage: dict[str, Any]) -> str | None:
-    """Where this RL stage has nothing saved, let its `resume/` be the state at the end of the longest finished run that it
-    continues; returns that run's digest, or None."""
-    if stage["kind"] != "rl" or (out / "resume").exists():
-        return None
-    spec = RLSpec.model_validate(stage["spec"])
-    found = [(other, done) for other in sorted(out.parent.iterdir()) if other != out and (done := _finished(other, stage, spec))]
-    if not found:
-        return None
-    shorter = max(found, key=lambda pair: (pair[1].steps, pair[0].name))[0]
-    _copy(shorter, out, spec)
-    return shorter.name
-
-
-def _finished(other: Path, stage: dict[str, Any], spec: RLSpec) -> RLSpec | None:
-    """The spec of a finished run that left its state and that `stage` continues; None for any other."""
-    if not (artifact.done(other) and (other / "state" / "state" / "state.json").exists()):
-        return None
-    try:
-        record = artifact.record(other)
-        shorter = RLSpec.model_validate(record["spec"])
-        if record["deps"] != stage["deps"] or not spec.continues(shorter):
-            return None
-        # A record made by another version of the code has another digest by now, and other bytes.
-        artifact.check(other)
-        return shorter if digest("rl", shorter, record["deps"]) == record["digest"] else None
-    except (UserError, ValueError):
-        return None
-
-
-def _copy(shorter: Path, out: Path, spec: RLSpec) -> None:
-    """Lines and checkpoints so far, then the state under its name, at once: a kill leaves nothing that looks like a save."""
-    artifact.copy_atomic(shorter / "metrics.jsonl", out / "metrics.jsonl")
-    for step in artifact.kept_steps(shorter):
-        if step in spec.checkpoints:
-            shutil.copytree(artifact.at_step(shorter, step), out / "checkpoints" / str(step), dirs_exist_ok=True)
-    part = out / "resume.part"
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(shorter / "state", part)
-    os.replace(part, out / "resume")
-
-
-# The runner: `python -m interplay.run.stage run DIGEST` makes one stage, from its `stage.json` and its inputs' artifacts alone.
-#
-# Exit codes: 0 the record stands; 2 something the user can mend; 3 a failure that a retry would repeat; 75 a signal asked it to
-# stop (SIGTERM, SIGUSR1, Ctrl-C) and it goes on when started again; 1 anything else, such as a time limit that came before
-# anything was saved.
-
 
 LOG = logging.getLogger(__name__)
 
@@ -91,24 +35,24 @@ def main(argv: list[str] | None = None) -> int:
     run = commands.add_parser("run", help="make one stage")
     run.add_argument("digest")
     run.add_argument("--results", type=Path, default=Path("results"))
-    run.add_argument("--log", type=Path, help="also write everything said to this file")
+    run.add_argument("--log", type=Path, help="also write standard error to this file")
     args = parser.parse_args(argv)
     log_to_stderr()
-    with _log(args.log):
-        return _guarded(args.results, args.digest)
+    with _logged_to(args.log):
+        return _exit_code(args.results, args.digest)
 
 
-def _guarded(results: Path, digest: str) -> int:
-    """Run the stage and turn what goes wrong into one line and an exit code."""
-    before: slurm.Marks | None = None
+def _exit_code(results: Path, digest: str) -> int:
+    """Run the stage; a failure becomes one line and an exit code."""
+    before: slurm.SavedFiles | None = None
     try:
         stop.install_handlers()
-        before = slurm.marks(results, digest)
+        before = slurm.saved_files(results, digest)
         run_stage(artifact.find(results, digest))
         return 0
     except stop.StoppedError as stopped:
         stop.ignore_signals()
-        code, later = slurm.after_stop(before, slurm.marks(results, digest))
+        code, later = slurm.exit_after_stop(before, slurm.saved_files(results, digest))
         return _fail(code, f"{stopped}; {later}")
     except UserError as error:
         return _fail(2, str(error))
@@ -116,9 +60,8 @@ def _guarded(results: Path, digest: str) -> int:
         artifact.write_json(artifact.find(results, digest) / "failure.json", {"message": str(error)})
         return _fail(3, str(error))
     except OSError as error:
-        return _fail(
-            1, f"{error.filename or results}: {error.strerror or error}; the stage goes on from its last save when started again"
-        )
+        where = error.filename or results
+        return _fail(1, f"{where}: {error.strerror or error}; the stage goes on from its last save when started again")
     except workers.WorkerError as error:
         return _fail(1, str(error))
     except Exception:
@@ -133,70 +76,56 @@ def _fail(code: int, message: str) -> int:
 
 
 def run_stage(out: Path) -> None:
-    """Make the stage of this folder unless its record stands; waits while another process makes it."""
+    """Make the stage of this folder unless its record exists; waits while another process makes it."""
     with artifact.lease(out):
         if artifact.done(out):
             return
         artifact.sweep(out)
         stage = artifact.read_json(out / "stage.json")
-        _refuse_known_failure(out)
+        if (out / "failure.json").exists():
+            raise PermanentError(artifact.read_json(out / "failure.json")["message"])
         how = parse_model(Run, stage["run"], f"{out / 'stage.json'}: run")
         inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
         _limit_threads(how.threads)
         LOG.info("%s [%s %s]", stage["label"], stage["kind"], stage["digest"])
+        attempts = int(metrics.read_telemetry(out).get("attempts", 0)) + 1  # killed attempts included
         made_by = {"commit": stage.get("commit", ""), "sources": sources.of_kind(stage["kind"])}
-        metrics.telemetry(out, attempts=_attempts(out) + 1, host=platform.node(), **made_by)
-        with resources.dealt(how.gpus), resources.watching() as memory:
+        metrics.telemetry(out, attempts=attempts, host=platform.node(), **made_by)
+        with resources.reserve_gpus(how.gpus), resources.watch_memory() as memory:
             started = time.time()
-            values = _work(stage, inputs, out, how)
+            values = _make(stage, inputs, out, how)
         stop.ignore_signals()
         metrics.telemetry(out, **_telemetry(started, how, memory))
         identity = {key: stage[key] for key in ("kind", "digest", "versions", "spec", "deps")}
         artifact.finish(out, identity, values)
 
 
-def _work(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Call the kind's function; a stage that is stopped or finds the disk full leaves what it can go on from, or nothing."""
-    spec = parse_model(KINDS[stage["kind"]].spec, stage["spec"], f"{out / 'stage.json'}: spec")
-    _refuse_other_identity(out, stage, spec)
+def _make(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: Run) -> workers.Values:
+    """Call the kind's function. A stage that is stopped, or finds the disk full, leaves what it can resume from, or nothing."""
+    spec = parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], f"{out / 'stage.json'}: spec")
+    # The sources may have changed since the stage was planned, as while a job waited in a queue.
+    if (now := digest.digest(stage["kind"], spec, stage["deps"])) != stage["digest"]:
+        raise UserError(f"{out / 'stage.json'}: planned with other sources; its digest is {now} now; run snakemake again")
     try:
-        if shorter := go_on(out, stage):
+        if shorter := continue_shorter_run(out, stage, spec):
             metrics.telemetry(out, continued_from=shorter)
         if how.processes > 1:
-            return workers.run(stage, inputs, out, how)
-        return make(stage["kind"], spec, inputs, out, how)
+            return workers.run_workers(stage, inputs, out, how)
+        return workers.call_function(stage["kind"], spec, inputs, out, how)
     except (stop.StoppedError, OSError):
         artifact.discard(out)
         raise
 
 
-def _attempts(out: Path) -> int:
-    """How often this stage was started before, killed attempts included."""
-    return int(metrics.read_telemetry(out).get("attempts", 0))
-
-
-def _refuse_other_identity(out: Path, stage: dict[str, Any], spec: Model) -> None:
-    """The code may have moved on since the stage was planned, as while a job waited in a queue: what would be made now belongs
-    under another digest."""
-    now = digest(stage["kind"], spec, stage["deps"])
-    if now != stage["digest"]:
-        raise UserError(f"{out / 'stage.json'}: planned by other sources, by which it is {now} now; run snakemake again")
-
-
-def _refuse_known_failure(out: Path) -> None:
-    if (out / "failure.json").exists():
-        raise PermanentError(artifact.read_json(out / "failure.json")["message"])
-
-
 def _checked_input(results: Path, ref: str, consumer: str) -> Path:
     digest, step = artifact.split_ref(ref)
     folder = artifact.find(results, digest)
-    artifact.check(folder, read_by(consumer, folder.parent.name))
+    artifact.check(folder, table.read_by(consumer, folder.parent.name))
     return artifact.at_step(folder, step)
 
 
 def _limit_threads(threads: int) -> None:
-    """Before torch is imported: two jobs that each take all cores run many times slower than side by side."""
+    """Before torch is imported: two jobs that each use all cores run many times slower than with half of them each."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -204,21 +133,73 @@ def _limit_threads(threads: int) -> None:
 
 def _telemetry(started: float, how: Run, memory: resources.Peak) -> dict[str, Any]:
     usage = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    several = {"processes": how.processes} if how.processes > 1 else {"environment": metrics.current_environment()}
+    # Workers write the environment of their own GPUs.
+    more = {"processes": how.processes} if how.processes > 1 else {"environment": metrics.current_environment()}
     return {
         "seconds_wall": round(time.time() - started, 3),
         "seconds_cpu": round(sum(one.ru_utime + one.ru_stime for one in usage), 3),
-        "peak_memory_mb": round(memory.mb(), 1),  # of all processes together
+        "peak_memory_mb": round(memory.mib(), 1),  # of all processes together
         "peak_processes": memory.processes,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "threads": how.cores(),
         "python": platform.python_version(),
-        **several,  # workers tell of their own GPUs
+        **more,
     }
 
 
+# -- continuation ------------------------------------------------------------------------------------------------------
+# A longer RL run starts from the end of a finished shorter one that is otherwise the same. This holds at a constant rate without
+# warm-up (RLSpec.continues), where a step does not depend on how many follow, so that the bytes are those of a run from scratch.
+# The LM trainer has no such case: its schedule, its position jumps and the steps that it logs depend on the whole budget.
+
+
+def continue_shorter_run(out: Path, stage: dict[str, Any], spec: Model) -> str | None:
+    """Where this RL stage has nothing saved, copy the final state of the longest finished run that it continues to its `resume/`;
+    returns that run's digest, or None."""
+    if not isinstance(spec, RLSpec) or (out / "resume").exists():
+        return None
+    folders = (folder for folder in sorted(out.parent.iterdir()) if folder != out)
+    found = [(folder, shorter) for folder in folders if (shorter := _continued_spec(folder, stage, spec))]
+    if not found:
+        return None
+    longest = max(found, key=lambda pair: (pair[1].steps, pair[0].name))[0]
+    _copy_run(longest, out, spec)
+    return longest.name
+
+
+def _continued_spec(folder: Path, stage: dict[str, Any], spec: RLSpec) -> RLSpec | None:
+    """The spec of a finished run with its final state that `stage` continues; None for any other."""
+    if not (artifact.done(folder) and (folder / "state" / "state" / "state.json").exists()):
+        return None
+    try:
+        record = artifact.record(folder)
+        shorter = RLSpec.model_validate(record["spec"])
+        if record["deps"] != stage["deps"] or not spec.continues(shorter):
+            return None
+        # The digest of a record of an older version of the code differs by now, and so do its bytes.
+        artifact.check(folder)
+        return shorter if digest.digest(stage["kind"], shorter, record["deps"]) == record["digest"] else None
+    except (UserError, ValueError):
+        return None
+
+
+def _copy_run(shorter: Path, out: Path, spec: RLSpec) -> None:
+    """Copy metrics and checkpoints, then the state, which is renamed into place: a kill leaves nothing that looks like a save."""
+    artifact.copy_atomic(shorter / "metrics.jsonl", out / "metrics.jsonl")
+    for step in artifact.kept_steps(shorter):
+        if step in spec.checkpoints:
+            shutil.copytree(artifact.at_step(shorter, step), out / "checkpoints" / str(step), dirs_exist_ok=True)
+    part = out / "resume.part"
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.copytree(shorter / "state", part)
+    os.replace(part, out / "resume")
+
+
+# -- log ---------------------------------------------------------------------------------------------------------------
+
+
 class _Tee:
-    """Standard error that also goes to a log: the terminal shows progress, the log keeps everything that there is room for."""
+    """Standard error, copied to a log as far as the disk has room."""
 
     def __init__(self, terminal: TextIO, log: FileIO) -> None:
         self.terminal, self.log = terminal, log
@@ -236,9 +217,9 @@ class _Tee:
 
 
 @contextlib.contextmanager
-def _log(path: Path | None) -> Iterator[None]:
-    """Snakemake removes a job's log when the job starts, though it may be running under another Snakemake: so the text lies in a
-    hidden file beside, to which the log is a link that may go and come again."""
+def _logged_to(path: Path | None) -> Iterator[None]:
+    """Snakemake removes a job's log when the job starts, even while the stage runs under another Snakemake. So the text lies in a
+    hidden file in the same folder, and the log is a link to it that can be removed and made again."""
     if path is None:
         yield
         return

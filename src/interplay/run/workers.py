@@ -1,9 +1,15 @@
-"""Several processes at work on one stage (`run.processes`): the runner starts them, passes signals on, and tells how it went.
+"""Calls the function of a stage's kind: in this process, or in several worker processes (`run.processes`).
 
-torchrun would do for the start, and its variables are used here; but it prints a page where a stage says one line, knows no exit
-codes but its own, and kills 30 s after a signal whoever is still saving."""
+`python -m interplay.run.workers HANDOVER` is one worker. Its rank comes from torchrun's environment variables (RANK, LOCAL_RANK,
+WORLD_SIZE and, without --file-rendezvous, MASTER_ADDR and MASTER_PORT), so that `torchrun --nproc-per-node N -m
+interplay.run.workers HANDOVER` starts the same. HANDOVER holds `job.json`; each worker writes its outcome to `<rank>.json` there.
 
+torchrun itself is not used: it prints a page where a stage prints one line, has exit codes of its own, and kills workers that are
+still saving 30 s after a signal."""
+
+import argparse
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -11,115 +17,229 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from interplay.core import artifact, execution, stop
+from interplay.core import artifact, execution, metrics, stop
 from interplay.core.execution import Run
-from interplay.core.model import PermanentError, UserError
-from interplay.run.work import JOB
+from interplay.core.model import Model, PermanentError, UserError, log_to_stderr, parse_model
+from interplay.kinds.table import KINDS
 
-LOOK = 0.02
-"""Seconds between looks at the processes."""
+JOB = "job.json"
+RENDEZVOUS = "rendezvous"
+"""File in HANDOVER through which the workers of one machine find each other."""
+COLLECTIVE_TIMEOUT = timedelta(days=30)
+"""Of collectives: one worker's share of an evaluation may take hours longer than another's, and where one fails the runner ends
+the others."""
+POLL_INTERVAL = 0.02
+"""Seconds between two looks at the workers."""
 GRACE = 5.0
-"""Seconds that the others have to end once one has failed or stopped."""
+"""Seconds that the other workers have to end once one has failed or stopped."""
+
+Values = dict[str, Any]
+"""What the function of a kind returns: the metrics of its record."""
 
 
 class WorkerError(Exception):
-    """A process of the stage ended for a reason that is neither the user's nor permanent. One line."""
+    """A worker ended for a reason that is neither the user's nor permanent. One line."""
 
 
-def run(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """What the kind's function returns in the first of `how.processes` processes. Raises what the process that failed first
-    raised; WorkerError where it was killed or met something unforeseen, StoppedError where a signal asked to stop."""
+# -- one process -------------------------------------------------------------------------------------------------------
+
+
+def load_function(kind: str) -> Callable[..., Values]:
+    """The function that makes a stage of that kind."""
+    module, name = KINDS[kind].function.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def call_function(kind: str, spec: Model, inputs: dict[str, Path], out: Path, how: Run) -> Values:
+    """Call the kind's function in this process. Raises PermanentError when memory runs out."""
+    try:
+        return load_function(kind)(spec, inputs, out, how)
+    except RuntimeError as error:
+        from interplay.model import device  # imports torch, which not every kind needs
+
+        if not device.full(error):
+            raise
+        keys = f"run.micro_batch_tokens = {how.micro_batch_tokens} (training, scoring), run.engine_batch = {how.engine_batch}"
+        raise PermanentError(f"out of memory; lower {keys} (rollouts)") from None
+
+
+# -- a worker ----------------------------------------------------------------------------------------------------------
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run this worker and write its outcome. Ends the process."""
+    log_to_stderr()
+    parser = argparse.ArgumentParser(prog="python -m interplay.run.workers", description=__doc__)
+    parser.add_argument("handover", type=Path)
+    parser.add_argument("--end-with-stdin", action="store_true", help="end at once when standard input ends: the runner died")
+    parser.add_argument("--file-rendezvous", action="store_true", help="find the other workers through HANDOVER")
+    args = parser.parse_args(argv)
+    if args.end_with_stdin:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
+    stop.install_handlers()
+    execution.set_rank(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    code, outcome = _outcome(
+        args.handover, f"file://{args.handover.absolute() / RENDEZVOUS}" if args.file_rendezvous else "env://"
+    )
+    stop.ignore_signals()
+    artifact.write_atomic(args.handover / f"{execution.rank()}.json", artifact.to_json(outcome), every_worker=True)
+    sys.stderr.flush()
+    if code:
+        os._exit(code)  # a regular exit would wait for collectives that the other workers may never join
+    sys.exit(0)
+
+
+def _end_with_stdin() -> None:
+    while os.read(0, 1):  # not sys.stdin, whose lock would be held when the interpreter ends
+        pass
+    os._exit(1)
+
+
+def _outcome(handover: Path, rendezvous: str) -> tuple[int, Values]:
+    """Exit code and outcome for the runner."""
+    try:
+        return 0, {"values": _worker_values(artifact.read_json(handover / JOB), rendezvous)}
+    except stop.StoppedError as stopped:
+        return stop.EXIT, {"stopped": str(stopped)}
+    except UserError as error:
+        return 2, {"user": str(error)}
+    except PermanentError as error:
+        return 3, {"permanent": str(error)}
+    except OSError as error:
+        return 1, {"os": [error.errno, error.strerror or str(error), error.filename and str(error.filename)]}
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        return 1, {"error": message, "traceback": traceback.format_exc()}
+
+
+def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
+    """Join the process group and call the kind's function; its values from the first worker, nothing from the others."""
+    import torch
+    import torch.distributed as dist
+
+    how, out = parse_model(Run, job["run"], "run"), Path(job["out"])
+    gpus = how.gpus > 0 and torch.cuda.is_available()
+    if gpus:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if gpus else "gloo",
+        init_method=rendezvous,
+        rank=execution.rank(),
+        world_size=execution.world_size(),
+        timeout=COLLECTIVE_TIMEOUT,
+    )
+    inputs = {role: Path(path) for role, path in job["inputs"].items()}
+    values = call_function(job["kind"], parse_model(KINDS[job["kind"]].spec, job["spec"], "spec"), inputs, out, how)
+    metrics.telemetry(out, environment=metrics.current_environment())
+    dist.barrier()
+    dist.destroy_process_group()
+    return values if execution.is_first_rank() else {}
+
+
+# -- several workers ---------------------------------------------------------------------------------------------------
+
+
+def run_workers(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: Run) -> Values:
+    """Call the kind's function in `how.processes` workers. Raises the error of the worker that failed first; WorkerError where it
+    was killed or failed unexpectedly, StoppedError where a signal stopped it."""
     with tempfile.TemporaryDirectory(prefix="interplay-") as folder, stop.defer_signals():
         handover = Path(folder)
         job = {"kind": stage["kind"], "spec": stage["spec"], "run": stage["run"], "out": str(out)}
         artifact.write_json(handover / JOB, {**job, "inputs": {role: str(path) for role, path in inputs.items()}})
-        with _started(handover, how) as processes:
-            late = _wait(processes)
-        if any(process.returncode for process in processes):
-            raise _reason(handover, processes, late)
+        with _start_workers(handover, how) as workers:
+            late = _wait_for(workers)
+        if any(worker.returncode for worker in workers):
+            raise _reason(handover, workers, late)
         return artifact.read_json(handover / "0.json")["values"]
 
 
 @contextlib.contextmanager
-def _started(handover: Path, how: Run) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The processes, none of which outlives the block; what they say goes where this one speaks. Should this one be killed, they
-    end by the end of their standard input."""
-    command = [sys.executable, "-m", "interplay.run.work", str(handover), "--lifeline", "--meet-here"]
-    processes: list[subprocess.Popen[bytes]] = []
-    listeners: list[threading.Thread] = []
+def _start_workers(handover: Path, how: Run) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The workers, none of which outlives the block; their standard error goes to that of this process. If this process is
+    killed, their standard input ends and so do they."""
+    command = [sys.executable, "-m", "interplay.run.workers", str(handover), "--end-with-stdin", "--file-rendezvous"]
+    workers: list[subprocess.Popen[bytes]] = []
+    readers: list[threading.Thread] = []
     try:
         for rank in range(how.processes):
             environment = {**os.environ, **_environment(rank, how.processes)}
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
-            processes.append(subprocess.Popen(command, env=environment, **pipes))
-            listeners.append(threading.Thread(target=_pass_on, args=(processes[-1].stderr,), daemon=True))
-            listeners[-1].start()
-        yield processes
+            workers.append(subprocess.Popen(command, env=environment, **pipes))
+            readers.append(threading.Thread(target=_copy_lines, args=(workers[-1].stderr,), daemon=True))
+            readers[-1].start()
+        yield workers
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        for listener in listeners:
-            listener.join(GRACE)
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+        for reader in readers:
+            reader.join(GRACE)
 
 
 def _environment(rank: int, count: int) -> dict[str, str]:
-    """What torchrun tells a process of one machine, and to meet on loopback."""
-    told = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-    return {**execution.LOOPBACK, **told, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
+    """torchrun's variables for one machine, with collectives on the loopback interface."""
+    ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    return {**execution.LOOPBACK, **ranks, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
 
 
-def _pass_on(said: IO[bytes]) -> None:
-    for line in said:
+def _copy_lines(source: IO[bytes]) -> None:
+    for line in source:
         sys.stderr.write(line.decode(errors="replace"))
         sys.stderr.flush()
 
 
-def _wait(processes: list[subprocess.Popen[bytes]]) -> set[int]:
-    """Until all have ended; a signal that this process hears reaches each of them, and once one has failed the others have GRACE
-    left. Returns those that did not end in it."""
-    passed_on, last = False, float("inf")
-    while any(process.poll() is None for process in processes) and time.monotonic() < last:
-        if stop.stop_requested() and not passed_on:
-            passed_on = True
-            for process in processes:
-                process.send_signal(signal.SIGTERM)
-        if last == float("inf") and any(process.returncode for process in processes):
-            last = time.monotonic() + GRACE
-        time.sleep(LOOK)
-    late = {rank for rank, process in enumerate(processes) if process.poll() is None}
+def _wait_for(workers: list[subprocess.Popen[bytes]]) -> set[int]:
+    """Until all have ended. A signal to this process is forwarded to each of them; once one has failed the others have GRACE
+    left. Returns the ranks of those that took longer and were killed."""
+    forwarded, deadline = False, float("inf")
+    while any(worker.poll() is None for worker in workers) and time.monotonic() < deadline:
+        if stop.stop_requested() and not forwarded:
+            forwarded = True
+            for worker in workers:
+                worker.send_signal(signal.SIGTERM)
+        if deadline == float("inf") and any(worker.returncode for worker in workers):
+            deadline = time.monotonic() + GRACE
+        time.sleep(POLL_INTERVAL)
+    late = {rank for rank, worker in enumerate(workers) if worker.poll() is None}
     for rank in late:
-        processes[rank].kill()
-        processes[rank].wait()
+        workers[rank].kill()
+        workers[rank].wait()
     return late
 
 
-def _reason(handover: Path, processes: list[subprocess.Popen[bytes]], late: set[int]) -> BaseException:
-    """Why the stage ended: the first reason that is not the end of another process."""
-    files = [handover / f"{rank}.json" for rank in range(len(processes))]
-    written = {rank: file.stat().st_mtime_ns for rank, file in enumerate(files) if file.exists()}
-    told = {rank: artifact.read_json(files[rank]) for rank in sorted(written, key=lambda rank: written[rank])}
-    for one in told.values():
-        if "user" in one:
-            return UserError(one["user"])
-        if "permanent" in one:
-            return PermanentError(one["permanent"])
-        if "os" in one:
-            return OSError(*one["os"])
-    stopped = [one["stopped"] for one in told.values() if "stopped" in one]
+def _reason(handover: Path, workers: list[subprocess.Popen[bytes]], late: set[int]) -> BaseException:
+    """Why the stage ended: the first failure that is not a consequence of another worker's."""
+    files = [handover / f"{rank}.json" for rank in range(len(workers))]
+    times = {rank: file.stat().st_mtime_ns for rank, file in enumerate(files) if file.exists()}
+    outcomes = {rank: artifact.read_json(files[rank]) for rank in sorted(times, key=lambda rank: times[rank])}
+    for outcome in outcomes.values():
+        if "user" in outcome:
+            return UserError(outcome["user"])
+        if "permanent" in outcome:
+            return PermanentError(outcome["permanent"])
+        if "os" in outcome:
+            return OSError(*outcome["os"])
+    stopped = [outcome["stopped"] for outcome in outcomes.values() if "stopped" in outcome]
     if stopped or stop.stop_requested():
         return stop.StoppedError(stopped[0] if stopped else "stopped")
-    silent = [rank for rank in range(len(processes)) if "error" not in told.get(rank, {}) and rank not in late]
-    ended = [rank for rank in silent if processes[rank].returncode]
+    silent = [rank for rank in range(len(workers)) if "error" not in outcomes.get(rank, {}) and rank not in late]
+    ended = [rank for rank in silent if workers[rank].returncode]
     if ended:
-        code = processes[ended[0]].returncode
+        code = workers[ended[0]].returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        goes_on = "the stage goes on from its last save when started again"
-        return WorkerError(f"worker {ended[0] + 1} of {len(processes)} {how}; {goes_on}")
-    rank, failed = next((rank, one) for rank, one in told.items() if "error" in one)
+        return WorkerError(
+            f"worker {ended[0] + 1} of {len(workers)} {how}; the stage goes on from its last save when started again"
+        )
+    rank, failed = next((rank, outcome) for rank, outcome in outcomes.items() if "error" in outcome)
     sys.stderr.write(failed["traceback"])
-    return WorkerError(f"worker {rank + 1} of {len(processes)}: {failed['error']}")
+    return WorkerError(f"worker {rank + 1} of {len(workers)}: {failed['error']}")
+
+
+if __name__ == "__main__":
+    main()

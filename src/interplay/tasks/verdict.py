@@ -6,10 +6,11 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # What a completion is worth, whatever the family.
 
@@ -53,18 +54,18 @@ class Verdict(NamedTuple):
 # pass@k arithmetic: the chance that at least one of k samples passes, estimated without bias from n samples.
 
 
-Counts = NDArray[np.int64]
-
-
 @overload
 def pass_at_k(n: int, c: int, k: int) -> float: ...
 @overload
-def pass_at_k(n: Counts | int, c: Counts, k: int) -> NDArray[np.float64]: ...
-def pass_at_k(n: Counts | int, c: Counts | int, k: int) -> NDArray[np.float64] | float:
+def pass_at_k(n: "NDArray[np.int64] | int", c: "NDArray[np.int64]", k: int) -> "NDArray[np.float64]": ...
+def pass_at_k(n: "NDArray[np.int64] | int", c: "NDArray[np.int64] | int", k: int) -> "NDArray[np.float64] | float":
     """1 - C(n-c, k) / C(n, k) for c passes among n samples (Chen et al., arXiv:2107.03374, equation 1).
 
     n and c are counts or arrays of counts, broadcast together. Raises ValueError unless 0 <= c <= n and 1 <= k <= n everywhere.
+    NumPy is imported here, since planning imports this module and no NumPy.
     """
+    import numpy as np
+
     samples, passes = np.broadcast_arrays(np.asarray(n, dtype=np.int64), np.asarray(c, dtype=np.int64))
     if k < 1 or np.any(passes < 0) or np.any(passes > samples) or np.any(samples < k):
         raise ValueError(f"pass@k needs 0 <= c <= n and 1 <= k <= n everywhere (k={k})")

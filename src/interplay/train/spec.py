@@ -1,6 +1,7 @@
 """Specs of the trainers: pre-training, mid-training, SFT, preference optimisation, reward models, unlearning."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -100,6 +101,11 @@ class TuneSpec(Model):
         """Prompts with a completion, at most max_length tokens each, that one step trains on."""
         raise NotImplementedError
 
+    @classmethod
+    def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
+        """Of so many tokens that a run with this spec (as JSON) trains on, those that a frozen reference scores, too."""
+        return 0
+
 
 # Preference optimisation on pairs (the DPO family). Option names are TRL's.
 
@@ -176,6 +182,11 @@ class PreferSpec(TuneSpec):
     def rows_per_step(self) -> int:
         """Two completions a pair."""
         return 2 * self.pairs_per_step
+
+    @classmethod
+    def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
+        """All, of losses with a reference."""
+        return 0 if spec["loss_type"] in REFERENCE_FREE else tokens
 
 
 # Reward models: what a pair of completions says about how good either is.
@@ -301,3 +312,8 @@ class UnlearnSpec(TuneSpec):
     def rows_per_step(self) -> int:
         """As many problems of either side."""
         return 2 * self.problems_per_step
+
+    @classmethod
+    def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
+        """Of npo the half that is to be forgotten. Of uld, whose assistant is a part of the model, `tokens` is an upper bound."""
+        return tokens // 2 if spec["objective"] == "npo" else 0

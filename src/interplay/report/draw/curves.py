@@ -9,6 +9,7 @@ from matplotlib.ticker import LogFormatter
 
 from interplay.core import metrics
 from interplay.core.artifact import split_ref
+from interplay.kinds.table import KINDS
 from interplay.report.draw import style
 from interplay.report.draw.style import FIGURE_WIDTH, legend, look, whole_steps
 from interplay.report.metric_spec import RAW, logged_heading, logged_measure
@@ -16,10 +17,6 @@ from interplay.report.spec import Figure
 from interplay.report.stats import extrapolate, frame
 from interplay.report.stats.frame import Results
 
-LOSSES = {"rl": "policy loss", "prefer": "preference loss", "unlearn": "unlearning objective"}
-LOSSES |= {"reward_model": "loss of pairs"}
-"""Kind -> what its loss is; elsewhere cross-entropy."""
-STEPS = {"rl": "RL step", "teach": "outer step"}
 WIDE_RANGE = 30.0
 """A quantity that is positive and spans more than this ratio is drawn on a logarithmic axis."""
 PLAIN = (1e-4, 1e5)
@@ -119,8 +116,8 @@ def _panel(results: Results, axis: Axes, runs: list[Run], kind: str, key: str) -
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(Written())
         axis.yaxis.set_minor_formatter(Written(labelOnlyBase=False))
-    axis.set_xlabel(STEPS.get(kind, "optimiser step"))
-    axis.set_ylabel(LOSSES.get(kind, "cross-entropy (nats per token)") if key == "loss" else logged_heading(key))
+    axis.set_xlabel(KINDS[kind].step)
+    axis.set_ylabel(KINDS[kind].loss if key == "loss" else logged_heading(key))
     whole_steps(axis)
     axis.grid(axis="y")
     axis.margins(x=0.01)

@@ -17,6 +17,7 @@ from html import escape
 from typing import NamedTuple
 
 from interplay.core.model import escape_control
+from interplay.kinds.table import KINDS
 
 # Text cut to the width of a box. There is no font to measure by where a page is written, so widths are those of a wide one, and
 # what fits in it fits in others.
@@ -92,18 +93,6 @@ TYPE, TIGHT, SMALL, PLAIN = 12, 10.5, 10.5, 0.88
 ROOM = WIDTH - 8.0
 """Pixels of text in a box."""
 MODEL_ROLES = ("init", "model", "reference")
-HUES = {
-    "problems": 205,
-    "dataset": 205,
-    "curate": 160,
-    "corpus": 190,
-    "tokenizer": 175,
-    "source": 265,
-    "pretrain": 265,
-    "midtrain": 285,
-}
-HUES |= {"sft": 310, "rl": 25, "teach": 10, "prefer": 340, "unlearn": 60, "reward_model": 95}
-HUES |= {"select": 45, "evaluate": 140, "report": 220}
 STYLE = """<style>
 .diagram text{font:600 12px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}
 .diagram .tight{font-size:10.5px}
@@ -278,7 +267,7 @@ def _text(text: str) -> str:
 
 
 def _box(node: Node, x: float, y: float) -> str:
-    hue = HUES.get(node.kind, 0)
+    hue = KINDS[node.kind].hue if node.kind in KINDS else 0
     tight = ems(node.label) * TYPE > ROOM
     shown = label(node.label, ROOM / (TIGHT if tight else TYPE))
     rest = " ".join(filter(None, [f"×{node.times}" if node.times > 1 else "", node.note]))

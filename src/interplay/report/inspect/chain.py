@@ -9,7 +9,8 @@ from interplay.core import artifact
 from interplay.core.artifact import split_ref
 from interplay.core.model import UserError, clock, quantity
 from interplay.core.references import is_corpus_role
-from interplay.kinds.cost import Cost, costs, realised
+from interplay.kinds.cost import costs, realised
+from interplay.kinds.formulas import Cost
 from interplay.kinds.identity import flat_leaves
 from interplay.kinds.table import SETS
 from interplay.report.draw.collapse import stage_name

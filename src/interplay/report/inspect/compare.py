@@ -8,7 +8,7 @@ from interplay.core import artifact
 from interplay.core.artifact import split_ref
 from interplay.core.model import UserError, nearest_name, plural
 from interplay.kinds.identity import flat_leaves, leaf_differences
-from interplay.kinds.table import TRAINERS
+from interplay.kinds.table import is_trainer
 from interplay.report.draw.collapse import stage_name
 from interplay.report.inspect import rollouts
 from interplay.report.metric_spec import SHARE, measure_of, metric_row
@@ -92,7 +92,7 @@ def _which(side: Side, stages: Stages) -> list[str]:
 
 
 def _alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
-    if a["kind"] != b["kind"] and not {a["kind"], b["kind"]} <= set(TRAINERS):
+    if a["kind"] != b["kind"] and not (is_trainer(a["kind"]) and is_trainer(b["kind"])):
         raise UserError(f"{a['digest']} is {a['kind']} and {b['digest']} is {b['kind']}: compare stages of one kind, or two arms")
 
 

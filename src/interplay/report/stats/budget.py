@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from interplay.core.artifact import split_ref
 from interplay.core.execution import Run
 from interplay.core.model import clock, quantity
-from interplay.kinds.cost import Cost, costs, paper_tokens, reached, realised
+from interplay.kinds.cost import costs, paper_tokens, reached, realised
+from interplay.kinds.formulas import Cost
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, Test, budget_spread, matched_stages
 from interplay.report.stats.frame import Results
 from interplay.report.stats.provenance import Behind

@@ -6,55 +6,11 @@ from typing import Any, NamedTuple
 from interplay.core.artifact import split_ref
 from interplay.core.model import clock, quantity
 from interplay.core.references import CORPUS, corpus_inputs, is_corpus_role, without_shard
+from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats.provenance import Behind
 from interplay.report.write.plain import short
 
-TRAINING = ["optimizer.name", "optimizer.learning_rate", "schedule.name", "batch_tokens", "dtype"]
-SETTINGS = {
-    "source": ["path", "hub_id", "revision"],
-    "problems": ["size", "split", "task.modulus", "task.operators", "task.surface", "transform.name"],
-    "dataset": ["format", "size", "split", "band", "sha256"],
-    "curate": ["mix", "size", "steps"],
-    "tokenizer": ["algorithm", "vocab_size"],
-    "corpus": ["sequence_length", "mix"],
-    "pretrain": ["model.architecture", "model.hidden_size", "model.num_hidden_layers", "tokens", *TRAINING],
-    "midtrain": ["tokens", *TRAINING],
-    "sft": ["tokens", *TRAINING],
-    "rl": [
-        "method.paper",
-        "reward.name",
-        "reward.form",
-        "method.sampler.name",
-        "method.planner.num_generations",
-        "method.advantage.name",
-        "method.advantage.scale_rewards",
-        "method.loss.loss_type",
-        "method.loss.epsilon",
-        "method.loss.beta",
-        "prompts_per_step",
-        "steps",
-        "temperature",
-        "optimizer.name",
-        "optimizer.learning_rate",
-    ],
-    "teach": [
-        "proposer",
-        "teacher_reward",
-        "datasets",
-        "problems_per_dataset",
-        "inner_steps",
-        "promote_threshold",
-        "steps",
-        "optimizer.learning_rate",
-        "teacher_optimizer.learning_rate",
-    ],
-    "prefer": ["loss_type", "beta", "steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate"],
-    "unlearn": ["objective", "formulation", "steps", "problems_per_step", "optimizer.name", "optimizer.learning_rate"],
-    "reward_model": ["heads", "margin", "steps", "pairs_per_step", "optimizer.name", "optimizer.learning_rate"],
-    "evaluate": ["num_samples", "temperature", "top_p", "top_k", "max_completion_length"],
-}
-"""Kind -> the spec's keys worth a reader's glance; the record holds all."""
 MOST_MEMBERS = 12
 """Stages of an entry that are listed."""
 SPENT = ["size", "parameters", "tokens", "pairs", "completions", "prompt_tokens", "completion_tokens", "optimizer_steps"]
@@ -189,7 +145,7 @@ def _member(digest: str, uses: list[tuple[str, int]], behind: Behind) -> Member:
 
 
 def _settings(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    found = {key: _at(spec, key) for key in SETTINGS.get(kind, [])}
+    found = {key: _at(spec, key) for key in KINDS[kind].settings}
     if kind == "curate" and found["steps"] is not None:
         found["steps"] = " → ".join(map(_step, found["steps"])) or None
     return {key: value for key, value in found.items() if value is not None}

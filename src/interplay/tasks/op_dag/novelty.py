@@ -9,12 +9,13 @@ others), 0 for graphs without a node in common."""
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from interplay.tasks.op_dag.graph import Form, Problem
 from interplay.tasks.op_dag.parse import parse, split
+
+if TYPE_CHECKING:
+    import numpy as np
 
 ROUNDS = 3
 """Steps along the edges that the finest colours see."""
@@ -40,9 +41,9 @@ Features = Counter[int]
 class Library(NamedTuple):
     """Distinct graphs to compare with: where each colour occurs, and how often."""
 
-    places: dict[int, tuple[np.ndarray, np.ndarray]]
+    places: "dict[int, tuple[np.ndarray, np.ndarray]]"
     """Colour -> (graphs (k,), times in each (k,))."""
-    sizes: np.ndarray
+    sizes: "np.ndarray"
     """Colours of each graph (G,), repeats counted."""
 
 
@@ -96,7 +97,12 @@ def similarity(one: Features, other: Features) -> float:
 
 
 def library(graphs: Iterable[Features]) -> Library:
-    """The distinct ones of these graphs, made ready for `nearest`."""
+    """The distinct ones of these graphs, made ready for `nearest`.
+
+    NumPy is imported here, since planning imports this module and no NumPy.
+    """
+    import numpy as np
+
     distinct = [dict(items) for items in dict.fromkeys(tuple(sorted(graph.items())) for graph in graphs)]
     where: dict[int, list[tuple[int, int]]] = {}
     for place, graph in enumerate(distinct):
@@ -108,6 +114,8 @@ def library(graphs: Iterable[Features]) -> Library:
 
 def nearest(graph: Features, known: Library) -> float:
     """Similarity to the most similar graph of the library, which must hold one."""
+    import numpy as np
+
     common = np.zeros(len(known.sizes), np.int64)
     for colour, times in graph.items():
         if colour in known.places:

@@ -15,7 +15,7 @@ from interplay.run import resources
 HOLDER = """
 import time
 from interplay.run import resources as gpus
-with gpus.dealt(2):
+with gpus.reserve_gpus(2):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -31,7 +31,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(resources.tempfile, "tempdir", None)
-    monkeypatch.setattr(resources, "LOOK", 0.01)
+    monkeypatch.setattr(resources, "POLL_INTERVAL", 0.01)
     monkeypatch.delenv(resources.VISIBLE, raising=False)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
 
@@ -41,13 +41,13 @@ def test_stages_side_by_side_have_a_gpu_each_and_a_third_waits(capsys: pytest.Ca
     had: list[str] = []
 
     def third() -> None:
-        with resources.dealt(1):
+        with resources.reserve_gpus(1):
             had.append(os.environ[resources.VISIBLE])
 
-    with resources.dealt(1):
+    with resources.reserve_gpus(1):
         assert os.environ[resources.VISIBLE] == "GPU-a"
         os.environ.pop(resources.VISIBLE)  # another process would not inherit it
-        with resources.dealt(1):
+        with resources.reserve_gpus(1):
             assert os.environ.pop(resources.VISIBLE) == "GPU-b"
             waiting = threading.Thread(target=third)
             waiting.start()
@@ -57,7 +57,7 @@ def test_stages_side_by_side_have_a_gpu_each_and_a_third_waits(capsys: pytest.Ca
         waiting.join(10)
         assert had == ["GPU-b"]
         os.environ[resources.VISIBLE] = ""
-    assert "waits for 1 GPU: other stages have them" in capsys.readouterr().err
+    assert "waiting for 1 GPU: in use by other stages" in capsys.readouterr().err
     assert resources.VISIBLE not in os.environ
 
 
@@ -69,18 +69,18 @@ def test_a_killed_stage_lets_go_of_its_gpus() -> None:
     assert holder.stdout.readline() == "held\n"
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    with resources.dealt(2):
+    with resources.reserve_gpus(2):
         assert os.environ[resources.VISIBLE] == "GPU-a,GPU-b"
 
 
 @pytest.mark.usefixtures("two")
 def test_only_those_that_the_user_shows_are_dealt_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(resources.VISIBLE, "1")
-    with resources.dealt(1):
+    with resources.reserve_gpus(1):
         assert os.environ[resources.VISIBLE] == "1"
         assert Path(os.environ["TMPDIR"], f"interplay-gpus-{os.getuid()}", "GPU-b").exists()
     assert os.environ[resources.VISIBLE] == "1"
-    with pytest.raises(UserError, match=r"^run.gpus = 2: 1 GPU can be seen here; write at most 1$"), resources.dealt(2):
+    with pytest.raises(UserError, match=r"^run.gpus = 2: 1 GPU visible here; write at most 1$"), resources.reserve_gpus(2):
         pass
 
 
@@ -91,11 +91,11 @@ def test_who_asks_for_none_or_is_a_job_of_a_cluster_keeps_what_it_has(
 ) -> None:
     if job:
         monkeypatch.setenv("SLURM_JOB_ID", job)
-    with resources.dealt(count):
+    with resources.reserve_gpus(count):
         assert resources.VISIBLE not in os.environ
 
 
 def test_a_machine_without_any_computes_on_its_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources.shutil, "which", lambda name: None)
-    with resources.dealt(8):
+    with resources.reserve_gpus(8):
         pass

@@ -21,10 +21,10 @@ def held(megabytes: int, then: str = "time.sleep(60)") -> "subprocess.Popen[str]
 
 def test_children_count_together_and_not_the_largest_alone() -> None:
     seen = resources.Peak()
-    seen.look()
+    seen.measure()
     alone = seen.together
     children = [held(150), held(150)]
-    seen.look()
+    seen.measure()
     for child in children:
         child.kill()
         child.wait()
@@ -34,19 +34,19 @@ def test_children_count_together_and_not_the_largest_alone() -> None:
 
 def test_what_a_child_gave_back_before_a_look_still_counts() -> None:
     seen = resources.Peak()
-    seen.look()
+    seen.measure()
     alone = seen.together
     child = held(200, then="del held; print(flush=True); time.sleep(60)")
     assert child.stdout
     child.stdout.readline()
-    seen.look()
+    seen.measure()
     child.kill()
     child.wait()
     assert seen.together - alone >= 200
 
 
 def test_it_is_looked_at_while_the_work_goes_on() -> None:
-    with resources.watching() as seen:
+    with resources.watch_memory() as seen:
         child = held(50)
         wait_for(lambda: seen.processes == 2, seconds=30)
         child.kill()

@@ -1,1 +1,0 @@
-"""Steps of a `curate` stage, a union by `name`."""

@@ -1,1 +1,0 @@
-"""Artifact folders, atomic writes, manifests, leases, metrics files."""
