@@ -1,7 +1,7 @@
 """Whether the planned evaluations, curves and budgets can answer what the tables, figures and claims of a study ask. What they
 cannot is refused before the first job: else a study ends with empty cells and with claims that are not judged."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from interplay.core.artifact import split_ref
@@ -53,8 +53,8 @@ def _planned(plan: PlanBuilder, digest: str) -> Planned:
 
 
 def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[str, Lineup]) -> None:
-    """Every pass@k of a table, a figure or a claim has k samples per prompt in one of the evaluations that hold its column, for each
-    arm, and every likelihood and class of errors one that records it. Raises UserError at the first that has not."""
+    """Every pass@k of a table, a figure or a claim has k samples per prompt in one of the evaluations that hold its column, for
+    each arm, and every likelihood and class of errors one that records it. Raises UserError at the first that has not."""
     study, where = context.study, context.where
     of_arm = {row.arm: {name: _planned(context.plan, one) for name, one in row.evaluations.items()} for row in rows}
     for shown in _shown(study, list(of_arm), lineups):
@@ -67,14 +67,22 @@ def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[
             _check_recorded(Shown(f"figures.{name}.y", figure.y, "", []), along, "", where)
 
 
-def tables_with_k(context: ArmContext, rows: Rows) -> dict[str, report_spec.Table]:
-    """The tables; a gain without a k has the largest that all evaluations of its arms allow."""
-    found = dict(context.study.tables)
+def samples_of(plan: PlanBuilder, digest: str) -> int:
+    """Samples per prompt of an evaluation, all blocks together."""
+    return _planned(plan, digest).samples
+
+
+def tables_with_k(
+    tables: Mapping[str, report_spec.Table], rows: Rows, samples: Callable[[str], int]
+) -> dict[str, report_spec.Table]:
+    """The tables; a gain without a k has the largest that all evaluations of its arms allow. `samples`: digest of an evaluation
+    -> samples per prompt."""
+    found = dict(tables)
     for name, table in found.items():
         if table.gain is not None and table.gain.k is None:
             arms = [*(table.arms or [row.arm for row in rows]), table.gain.against]
             digests = [digest for row in rows if row.arm in arms for digest in row.evaluations.values()]
-            k = min((_planned(context.plan, digest).samples for digest in digests), default=1)
+            k = min(map(samples, digests), default=1)
             found[name] = table.model_copy(update={"gain": table.gain.model_copy(update={"k": k})})
     return found
 
@@ -132,8 +140,8 @@ def _check_recorded(shown: Shown, planned: Mapping[str, Planned], whose: str, wh
 
 
 def check_showable(study: Study, rows: Rows, stages: Stages, where: str) -> None:
-    """Raises UserError at the first figure, claim or table about a curve that no stage logs, or about an op that no test set has, as
-    far as a plan knows."""
+    """Raises UserError at the first figure, claim or table about a curve that no stage logs, or about an op that no test set
+    has, as far as a plan knows."""
     _check_curves(study, rows, stages, where)
     ops = {arm: _tested_ops(arm, rows, stages) for arm in dict.fromkeys(row.arm for row in rows)}
     for number, claim in enumerate(study.claims):

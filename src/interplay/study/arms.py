@@ -22,8 +22,8 @@ SPLIT = "split"
 """First part of the keys of axes over the split of a budget."""
 
 Lookup = Callable[[Mapping[str, Any], str], Any]
-"""(changes, key) -> the value of `stage.key` in an arm that sets these changes: from them, the stage, the scale or the schema; None
-where it has none. `stage` alone gives all values of the stage."""
+"""(changes, key) -> the value of `stage.key` in an arm that sets these changes: from them, the stage, the scale or the schema;
+None where it has none. `stage` alone gives all values of the stage."""
 Tree = Mapping[str, Mapping[str, Any]]
 Row = tuple[dict[str, Any], dict[str, Any]]
 """What the axes choose, and what they choose at the centre of `one_at_a_time` that it belongs to."""
@@ -81,9 +81,9 @@ def expand_axes(arms: Mapping[str, Arm], lookup: Lookup, where: str) -> dict[str
 
 
 def apply_changes(stages: Tree, changes: Mapping[str, Any], where: str) -> dict[str, Mapping[str, Any]]:
-    """The stages with `stage.key...: value` put in place; a value replaces the earlier one whole, mixes included. A key is applied
-    before those that lead into its value: the order in which a study writes them has no meaning. Stages without a change are the
-    same objects."""
+    """The stages with `stage.key...: value` put in place; a value replaces the earlier one whole, mixes included. A key is
+    applied before those that lead into its value: the order in which a study writes them has no meaning. Stages without a
+    change are the same objects."""
     result = dict(stages)
     for dotted in sorted(changes, key=lambda key: key.count(".")):
         value = changes[dotted]
@@ -140,7 +140,7 @@ def _check_axes(arm: Arm, spot: str) -> None:
         raise UserError(f"{spot}: {count} combinations; {MOST_ARMS} is the most, so leave out values or axes")
 
 
-def _own(arm: Arm, key: str, lookup: Lookup) -> Any:
+def own_value(arm: Arm, key: str, lookup: Lookup) -> Any:
     """The value of a key in an arm before its axes."""
     first, _, rest = key.partition(".")
     return getattr(arm.split, rest, None) if first == SPLIT else lookup(arm.set, key)
@@ -149,7 +149,7 @@ def _own(arm: Arm, key: str, lookup: Lookup) -> Any:
 def _rows(arm: Arm, lookup: Lookup, spot: str) -> list[Row]:
     """Every combination that is not excluded."""
     axes = arm.one_at_a_time
-    around = [(key, value) for key, values in axes.items() for value in values if not _equal(value, _own(arm, key, lookup))]
+    around = [(key, value) for key, values in axes.items() for value in values if not _equal(value, own_value(arm, key, lookup))]
     alone = [{}, *({key: value} for key, value in around)]
     if arm.one_at_a_time and len(alone) == 1:
         raise UserError(f"{spot}.one_at_a_time: every value is the arm's own; give others")
@@ -167,7 +167,9 @@ def _nested(arm: Arm, rows: list[Row], key: str, axis: Nested, lookup: Lookup, s
         raise UserError(f"{spot}.under: empty; name a key and its values, or put the axis into grid")
     active = [_matches(arm, chosen, axis.under, lookup) for chosen, _ in rows]
     if not any(active):
-        raise UserError(f"{spot}.under: never active: no combination has {_pairs(axis.under)}; correct the values, or take it away")
+        raise UserError(
+            f"{spot}.under: never active: no combination has {_pairs(axis.under)}; correct the values, or take it away"
+        )
     found: list[Row] = []
     for (chosen, centre), on in zip(rows, active, strict=True):
         if not on:
@@ -188,7 +190,9 @@ def _without_excluded(arm: Arm, rows: list[Row], lookup: Lookup, spot: str) -> l
         under = {key: [value] for key, value in entry.items()}
         left = [row for row in rows if not (entry and _matches(arm, row[0], under, lookup))]
         if len(left) == len(rows):
-            raise UserError(f"{place}: leaves out nothing: no combination has {_pairs(under)}; correct the values, or take it away")
+            raise UserError(
+                f"{place}: leaves out nothing: no combination has {_pairs(under)}; correct the values, or take it away"
+            )
         rows = left
     if not rows:
         raise UserError(f"{spot}.exclude: leaves no combination; take one away")
@@ -197,7 +201,7 @@ def _without_excluded(arm: Arm, rows: list[Row], lookup: Lookup, spot: str) -> l
 
 def _matches(arm: Arm, chosen: dict[str, Any], under: dict[str, list[Any]], lookup: Lookup) -> bool:
     """Whether each of the keys has one of its values."""
-    here = {key: chosen[key] if key in chosen else _own(arm, key, lookup) for key in under}
+    here = {key: chosen[key] if key in chosen else own_value(arm, key, lookup) for key in under}
     return all(any(_equal(here[key], value) for value in values) for key, values in under.items())
 
 

@@ -103,7 +103,9 @@ def check_references(context: ArmContext, name: str, complete: bool = False) -> 
 
 def check_arm_names(study: Study, made: Collection[str], where: str) -> None:
     """Every arm that a claim, a table or a figure names is there. Raises UserError."""
-    named = [(f"tables.{name}.arms", arm) for name, table in study.tables.items() for arm in table.arms or []]
+    named: list[tuple[str, str | None]] = [
+        (f"tables.{name}.arms", arm) for name, table in study.tables.items() for arm in table.arms or []
+    ]
     named += [(f"tables.{name}.against", table.against) for name, table in study.tables.items()]
     named += [(f"tables.{name}.gain.against", table.gain.against) for name, table in study.tables.items() if table.gain]
     named += [(f"figures.{name}.against", figure.against) for name, figure in study.figures.items()]
@@ -261,14 +263,14 @@ def _check_before(stage: Stage, stages: Stages, where: str) -> None:
     """Training starts from a single model."""
     if _leaves_pair(stages.get(split_ref(stage.deps.get("init", ""))[0])):
         raise UserError(
-            f"{where}: the stage before it leaves a model and an assistant (objective uld), which can be evaluated and not trained "
-            "on; end the path there"
+            f"{where}: the stage before it leaves a model and an assistant (objective uld), which can be evaluated and not "
+            "trained on; end the path there"
         )
 
 
 def check_engine(stage: Stage, stages: Stages, where: str) -> None:
-    """Raises UserError where an engine is to sample from a pair of models that is not `native`, or `vllm` from a shape that it does
-    not compute. A model that was made elsewhere is checked when the stage begins."""
+    """Raises UserError where an engine is to sample from a pair of models that is not `native`, or `vllm` from a shape that it
+    does not compute. A model that was made elsewhere is checked when the stage begins."""
     engine = getattr(stage.spec, "engine", "native")
     digest = next((split_ref(stage.deps[role])[0] for role in ("model", "init") if role in stage.deps), "")
     model = stages.get(digest)
@@ -292,8 +294,8 @@ def _shape_of(model: Stage, stages: Stages) -> Shape | None:
 
 
 def _check_episode(stage: Stage, stages: Stages, where: str) -> None:
-    """Episodes that need families that reply, or games, get problems of such. Sets that steps made or that were read from files are
-    checked when the stage begins."""
+    """Episodes that need families that reply, or games, get problems of such. Sets that steps made or that were read from files
+    are checked when the stage begins."""
     if isinstance(stage.spec, RLSpec):
         episode, key = stage.spec.method.episode, "method.episode"
     elif isinstance(stage.spec, EvaluateSpec) and stage.spec.episode:
@@ -319,7 +321,7 @@ READ_RATERS = ("few_shot", "routing")
 
 def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, where: str) -> None:
     """Problem sets that must hold pairs went through a step that makes such. Raises UserError."""
-    needs = [("no pairs", "preference_pairs", MAKERS)]
+    needs: list[tuple[str, str, tuple[str, ...]]] = [("no pairs", "preference_pairs", MAKERS)]
     needs += [(f"no pairs with raters, which {key} reads", "rated_pairs", RATED) for key in READ_RATERS if getattr(spec, key, 0)]
     for digest in digests:
         for lacks, step, makers in needs:
@@ -364,7 +366,9 @@ def _check_selection(stage: Stage, spec: SelectSpec, stages: Stages, where: str)
     if spec.by.startswith("eval_loss/"):
         band, known = spec.by.removeprefix("eval_loss/"), _bands_of(stages.get(before.deps.get("validation", "")))
         if band not in known:
-            raise UserError(f"{where}.by = {spec.by!r}: the stage before it has no validation set with it{nearest_name(band, known)}")
+            raise UserError(
+                f"{where}.by = {spec.by!r}: the stage before it has no validation set with it{nearest_name(band, known)}"
+            )
     if not judged:
         return
     specs = [one.spec for one in judged if isinstance(one.spec, EvaluateSpec)]

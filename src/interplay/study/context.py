@@ -9,7 +9,8 @@ from interplay.core.execution import Run
 from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
 from interplay.kinds import study_keys
 from interplay.kinds.table import KINDS
-from interplay.study import arms, custom
+from interplay.study import custom
+from interplay.study.arms import Combination, Lookup, Tree, apply_changes, combine
 from interplay.study.plan import Stage
 from interplay.study.spec import REFERENCES, Scale, Study
 from interplay.tasks.spec import Task, TaskKey
@@ -46,7 +47,8 @@ class StudyStage:
 
 
 def parse_stage(name: str, written: Mapping[str, Any], where: str) -> StudyStage:
-    """The stage with its references as typed values; the keys of its spec are parsed with those of the scale. Raises UserError."""
+    """The stage with its references as typed values; the keys of its spec are parsed with those of the scale. Raises
+    UserError."""
     spot = f"{where}: stages.{name}"
     if "kind" not in written:
         raise UserError(f"{spot}.kind: missing; known: {', '.join(sorted(REFERENCES))}")
@@ -144,7 +146,7 @@ class ArmContext:
     """The stages with the values that the arm sets."""
     task: Mapping[str, Any]
     """Keys of the task: schema < scale < study < arm."""
-    arms: Mapping[str, arms.Combination]
+    arms: Mapping[str, Combination]
     """Every arm of the plan by name."""
     tokenizer: str = ""
     """Digest of the stage that holds the tokenizer of the arm."""
@@ -157,9 +159,9 @@ class ArmContext:
 
     def with_arms(self) -> "ArmContext":
         """The study with its arms, one for each combination of the values of axes. Raises UserError."""
-        return replace(self, arms=arms.combine(self.study.arms, self.lookup(), self.where))
+        return replace(self, arms=combine(self.study.arms, self.lookup(), self.where))
 
-    def lookup(self) -> arms.Lookup:
+    def lookup(self) -> Lookup:
         """A function from what an arm sets, and `stage.key`, to the value of that key."""
         contexts: dict[str, ArmContext] = {}
 
@@ -220,8 +222,8 @@ def study_context(study: Study, scale: Scale, where: str, plan: PlanBuilder) -> 
 def with_changes(context: ArmContext, changes: Mapping[str, Any]) -> ArmContext:
     """The context of an arm that sets these keys: the study's, with nothing of the arm that `context` may be of."""
     base = context.unchanged or context
-    before: arms.Tree = {**base.study.stages, TASK: base.task}
-    after = arms.apply_changes(before, changes, f"{base.where}: stages")
+    before: Tree = {**base.study.stages, TASK: base.task}
+    after = apply_changes(before, changes, f"{base.where}: stages")
     changed = {name: parse_stage(name, after[name], base.where) for name in base.stages if after[name] is not before[name]}
     return replace(base, stages={**base.stages, **changed}, task=after[TASK], unchanged=base)
 

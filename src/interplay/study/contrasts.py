@@ -5,6 +5,7 @@ from typing import Any
 
 from interplay.core.model import Model, UserError, nearest_name, shorten_value
 from interplay.core.references import corpus_inputs
+from interplay.kinds import study_keys
 from interplay.kinds.table import KINDS
 from interplay.report.comparison_spec import Contender, Contrast, Lineup, Try, Tune
 from interplay.report.spec import ReportArm, Table
@@ -12,9 +13,9 @@ from interplay.study import arms
 from interplay.study.check import tested_bands
 from interplay.study.context import TASK, ArmContext, fields_of, value_at
 
-# Clean contrasts: an arm differs from its control in what it declares, and in nothing else. Declared are its path, the keys that it
-# sets, those of its axes, and its `differs`. Stages of one path only are declared by the path; the others are compared as they were
-# planned, by name, with the task and the data that they name.
+# Clean contrasts: an arm differs from its control in what it declares, and in nothing else. Declared are its path, the keys
+# that it sets, those of its axes, and its `differs`. Stages of one path only are declared by the path; the others are compared
+# as they were planned, by name, with the task and the data that they name.
 
 Values = dict[str, dict[str, Any]]
 """Stage name, or `task`, -> its keys with models, mappings and values as they were planned."""
@@ -28,8 +29,7 @@ def planned_values(context: ArmContext, row: ReportArm) -> Values:
     for name, digest in {**{part.name: part.digest for part in row.path}, **row.evaluations}.items():
         planned, stage = plan.stages[digest], context.stages[name]
         spec = {key: value for key, value in fields_of(planned.spec).items() if key not in KINDS[planned.kind].planned}
-        corpora = [fields_of(plan.stages[corpus].spec) for corpus in corpus_inputs(planned.deps)]
-        corpus = {key: value for key, value in corpora[0].items() if key != "mix"} if corpora else None
+        corpus = next((plan.stages[corpus].spec for corpus in corpus_inputs(planned.deps)), None)
         own = {"kind": planned.kind, **stage.given(), "corpus": corpus, "seed": stage.settings.get("seed", 0)}
         found[name] = {**spec, **own}
         if len(blocks := plan.all_blocks(digest)) > 1:
@@ -47,17 +47,26 @@ def check_contrasts(combinations: Arms, planned: Mapping[str, Values], where: st
         spot = f"{where}: arms.{made.group}"
         if not keys and made.path == other.path:
             raise UserError(f"{spot}.control = {made.control!r}: {name} does not differ from it; exclude it, or let it differ")
+        declared = [key for one in (*made.set, *made.differs) for key in (one, *_shares_of(one, arm))]
         for key in keys:
-            if not any(key == one or key.startswith(f"{one}.") for one in (*made.set, *made.differs)):
+            if not any(key == one or key.startswith(f"{one}.") for one in declared):
                 pair = f"{name} has {key} = {_shown(arm, key)} and its control {_shown(control, key)}"
                 remedy = f"make them the same, or put {key} into set or differs"
                 raise UserError(f"{spot}.control = {made.control!r}: {pair}, which it does not declare; {remedy}")
         _check_declared(made, other, arm, control, spot)
 
 
+def _shares_of(key: str, arm: Values) -> list[str]:
+    """The shares in a corpus, which follow from a key that names the problem sets to pack."""
+    stage, _, rest = key.partition(".")
+    references = KINDS[arm[stage]["kind"]].references if "kind" in arm.get(stage, {}) else None
+    mark = study_keys.marks(references).get(rest) if references else None
+    return [f"{stage}.{mark.packed}.mix"] if isinstance(mark, study_keys.Sets) and mark.packed else []
+
+
 def _check_declared(made: arms.Combination, other: arms.Combination, arm: Values, control: Values, spot: str) -> None:
-    """What the arm sets, or declares to differ in, differs. Exceptions: what the control sets as well; an axis, since a grid passes
-    through the control's own values; and a key within a value that is set, which may bring it back to the control's."""
+    """What the arm sets, or declares to differ in, differs. Exceptions: what the control sets as well; an axis, since a grid
+    passes through the control's own values; and a key within a value that is set, which may bring it back to the control's."""
     within = [key for key in made.set if any(key.startswith(f"{outer}.") for outer in made.set)]
     set_here = [key for key in made.set if key not in (*made.axes, *made.derived, *within) and key not in other.set]
     for part, keys in (("set", set_here), ("differs", made.differs)):
@@ -94,8 +103,8 @@ def _shown(arm: Values, key: str) -> str:
     return shorten_value(fields_of(value) if isinstance(value, Model) else value)
 
 
-# Tables with a contrast: contenders with the values that each was given to choose from, and the identical runs that make the noise
-# floor. All that would make the comparison unfair is refused before the first job.
+# Tables with a contrast: contenders with the values that each was given to choose from, and the identical runs that make the
+# noise floor. All that would make the comparison unfair is refused before the first job.
 
 
 def lineups(context: ArmContext, rows: list[ReportArm], planned: Mapping[str, Values]) -> dict[str, Lineup]:

@@ -13,8 +13,8 @@ from interplay.data.spec import DatasetSpec, SourceSpec
 def read_files(
     model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, where: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Spec and run block with the sources of custom functions, and with the checksum of a file or model folder in the spec and its
-    path in the run block. Raises UserError for a path that leads out of the project, or to nothing."""
+    """Spec and run block with the sources of custom functions, and with the checksum of a file or model folder in the spec and
+    its path in the run block. Raises UserError for a path that leads out of the project, or to nothing."""
     spec = {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
     run = dict(run)
     if run.get("path") is not None:

@@ -1,6 +1,8 @@
 """From a typed study to its plan: parse -> expand -> check -> plan. Arms x seeds walk their paths, and every distinct stage is
 planned once."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,14 +61,14 @@ def parse(name: str, study: Study, scale: Scale, configs: Path) -> ArmContext:
 def _expand_arm(base: ArmContext, name: str) -> ExpandedArm:
     context = with_changes(base, base.arms[name].set)
     context.typed_task()
-    values, vary = resolve.seeds_of(base)
-    return ExpandedArm(name, context, [_walk(context, name, seed, values[0], vary) for seed in values])
+    return ExpandedArm(name, context, [_walk(context, name, seed) for seed in resolve.seeds_of(base)[0]])
 
 
-def _walk(context: ArmContext, arm: str, seed: int, first: int, vary: list[str]) -> ReportArm:
-    """One arm at one seed: its models in order, then its evaluations. Where all of them run along its last stage, the arm is judged
-    by those of its end."""
-    path, end = resolve.models(context, arm, seed, first, vary)
+def _walk(context: ArmContext, arm: str, seed: int) -> ReportArm:
+    """One arm at one seed: its models in order, then its evaluations. Where all of them run along its last stage, the arm is
+    judged by those of its end."""
+    path, end, tokenizer = resolve.models(context, arm, seed)
+    context = replace(context, tokenizer=tokenizer)
     evaluations, ends, rungs = {}, {}, list[ReportRung]()
     for name in context.study.evaluate:
         label, stage = f"{arm}/{name}/seed{seed}", context.stages[name]
@@ -84,8 +86,8 @@ def _walk(context: ArmContext, arm: str, seed: int, first: int, vary: list[str])
 
 
 def _rungs(context: ArmContext, name: str, along: str, path: list[ReportStage], label: str) -> list[ReportRung]:
-    """The evaluations along a stage of a path: of the model that it starts from, of each kept checkpoint, up to the one from which
-    the path goes on, and of its end; none where the path does not lead through it."""
+    """The evaluations along a stage of a path: of the model that it starts from, of each kept checkpoint, up to the one from
+    which the path goes on, and of its end; none where the path does not lead through it."""
     found = []
     for part in [part for part in path if part.name == along]:
         stage = context.plan.stages[part.digest]
@@ -148,7 +150,7 @@ def _report(base: ArmContext, rows: list[ReportArm], lineups: dict[str, Lineup],
         "arms": rows,
         "bands": {band: base.scale.bands.get(band, []) for band in check.tested_bands(study)},
         "trained_ops": {arm: sorted(sets.ops_of(plan.stages, sets.training_sets(plan.stages, end))) for arm, end in ends.items()},
-        "tables": answers.tables_with_k(base, rows),
+        "tables": answers.tables_with_k(study.tables, rows, partial(answers.samples_of, plan)),
         "figures": study.figures,
         "claims": study.claims,
         "match": study.match,

@@ -3,7 +3,7 @@ problem set may be made with samples of the model that an arm ends with."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from interplay.core.model import UserError, shorten_value
 from interplay.core.references import corpus_roles, shard_label
@@ -153,9 +153,7 @@ def _sets(context: ArmContext, stage: StudyStage, key: str, mark: Sets) -> Resol
     mixes = [_mix(context, named, spot, mark)] if not mark.packed else _mixes_of_shards(context, named, spot)
     if mark.use != "evaluation":
         sets.refuse_tests(context, names, spot)
-        mixes = [
-            (shares, {role: _decontaminated(context, one, spot) for role, one in roles.items()}) for shares, roles in mixes
-        ]
+        mixes = [(shares, {role: _decontaminated(context, one, spot) for role, one in roles.items()}) for shares, roles in mixes]
     if mark.pairs:
         where = f"{context.where}: {spot} = {shorten_value(named if isinstance(named, str) else names)}"
         check.check_pairs(context.spec(stage), mixes[0][1].values(), context.plan.stages, where)
@@ -247,9 +245,7 @@ def blocks_of(spec: EvaluateSpec) -> list[dict[str, Any]]:
     if spec.num_samples <= BLOCK:
         return [{}]
     starts = range(0, spec.num_samples, BLOCK)
-    parts = [
-        {"num_samples": min(BLOCK, spec.num_samples - start), "first_sample": spec.first_sample + start} for start in starts
-    ]
+    parts = [{"num_samples": min(BLOCK, spec.num_samples - start), "first_sample": spec.first_sample + start} for start in starts]
     return [parts[0], *({**part, "nll": False} for part in parts[1:])]
 
 
@@ -267,16 +263,27 @@ def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, see
     return context.plan.add(stage.kind, context.settings(stage), deps, stage.key, label, filled)
 
 
-def models(context: ArmContext, arm: str, seed: int, first: int, vary: list[str]) -> tuple[list[ReportStage], str]:
-    """The models of one arm at one seed, in order, and the reference to the last. Stages that `vary` does not name are made at the
-    first seed."""
+class Models(NamedTuple):
+    """The models of one arm at one seed."""
+
+    path: list[ReportStage]
+    """In order."""
+    end: str
+    """Reference to the last."""
+    tokenizer: str
+    """Digest of the stage that holds their tokenizer."""
+
+
+def models(context: ArmContext, arm: str, seed: int) -> Models:
+    """The models of an arm at a seed; stages that do not vary over seeds are planned at the study's first. Raises UserError."""
+    seeds, vary = seeds_of(context)
     combination = context.arms[arm]
     path: list[ReportStage] = []
     before: str | None = None
     for part in combination.path:
         name, step = split_part(part)
         stage = context.stages[name]
-        own = first if "seed" in KINDS[stage.kind].spec.model_fields and name not in vary else seed
+        own = seeds[0] if "seed" in KINDS[stage.kind].spec.model_fields and name not in vary else seed
         if before is None and stage.marks:
             context = replace(context, tokenizer=fresh_tokenizer(context))
         label = f"{arm}/{name}/seed{own}" if stage.marks else ""  # a source is the same in all arms
@@ -285,7 +292,7 @@ def models(context: ArmContext, arm: str, seed: int, first: int, vary: list[str]
         path.append(ReportStage(name=name, kind=stage.kind, digest=digest, step=step))
         model = _at_step(context.plan.stages[digest], step, f"{context.where}: arms.{combination.group}.path = {part!r}")
         before = before if KINDS[stage.kind].ends_path else model
-    return path, str(before)
+    return Models(path, str(before), context.tokenizer)
 
 
 def _at_step(stage: Stage, step: int | None, where: str) -> str:
@@ -303,8 +310,7 @@ def arm_end(context: ArmContext, arm: Any, key: str) -> str:
     if arm in context.open_arms:
         raise UserError(f"{context.where}: {key} = {arm!r}: that arm is itself trained on this set; name one that is not")
     other = replace(with_changes(context, combination.set), open_arms=(*context.open_arms, arm))
-    values, vary = seeds_of(context)
-    return models(other, arm, values[0], values[0], vary)[1]
+    return models(other, arm, seeds_of(context)[0][0]).end
 
 
 def seeds_of(context: ArmContext) -> tuple[list[int], list[str]]:

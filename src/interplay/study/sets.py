@@ -44,8 +44,8 @@ def generated_specs(context: ArmContext, name: str, data: DataSet) -> Iterator[t
         return
     if size % data.shards:
         raise UserError(
-            f"{context.where}: {key}.shards = {data.shards}: its {size} problems do not divide into so many shards of equal size; "
-            f"change shards, or give a size that is a multiple"
+            f"{context.where}: {key}.shards = {data.shards}: its {size} problems do not divide into so many shards of equal "
+            "size; change shards, or give a size that is a multiple"
         )
     for shard in range(data.shards):
         seed = random.stream_key("shard", data.seed, shard) % MOST
@@ -110,13 +110,15 @@ def tokenizer_spec(context: ArmContext) -> dict[str, Any]:
 
 
 def tokenizer_sets(context: ArmContext) -> list[str]:
-    """Names of the sets that a BPE tokenizer learns from: those that the study names, or else its generated sets of split train and
-    the files without a split; none of other tokenizers. Raises UserError."""
+    """Names of the sets that a BPE tokenizer learns from: those that the study names, or else its generated sets of split train
+    and the files without a split; none of other tokenizers. Raises UserError."""
     study, where = context.study, context.where
     chosen = study.tokenizer.get("data")
     if study.tokenizer.get("algorithm") != "bpe":
         if chosen is not None:
-            raise UserError(f"{where}: tokenizer.data = {shorten_value(chosen)}: only algorithm: bpe learns from sets; take it away")
+            raise UserError(
+                f"{where}: tokenizer.data = {shorten_value(chosen)}: only algorithm: bpe learns from sets; take it away"
+            )
         return []
     if chosen is not None and not (isinstance(chosen, list) and chosen):
         raise UserError(f"{where}: tokenizer.data = {shorten_value(chosen)}: must be a list of problem sets")

@@ -23,9 +23,9 @@ REFERENCES: dict[str, type[References]] = {kind: row.references for kind, row in
 """Kinds of a study's stages, and what they refer to."""
 
 
-def _partial(kind: str, name: str, base: type[Settings], **more: Any) -> type[Model]:
-    title = "".join(word.capitalize() for word in kind.split("_"))
-    return partial(KINDS[kind].spec, f"{title}{name}", KINDS[kind].planned, (base,), **more)
+def _partial(row: str, name: str, base: type[Settings], **more: Any) -> type[Model]:
+    title = "".join(word.capitalize() for word in row.split("_"))
+    return partial(KINDS[row].spec, f"{title}{name}", KINDS[row].planned, (base,), **more)
 
 
 @cache
