@@ -97,7 +97,7 @@ def facts(task: Bios | Taxonomy, op: int, size: int) -> dict[str, float]:
     module, options = task_family(task), Verify()
     problems = [module.generate(task, 1, index, op) for index in range(size)]
     shown = [module.render(problem, task) for problem in problems]
-    words = tokenizer.words(module.vocabulary(task))
+    words = tokenizer.word_tokenizer(module.vocabulary(task))
     tokens = [tokenizer.encode_all(words, list(texts))[1].mean() for texts in list(zip(*shown, strict=True))[:2]]
     return {
         "generate + render": rate(lambda i: module.render(module.generate(task, 0, i, op), task), size),

@@ -22,7 +22,7 @@ from interplay.data.spec import CorpusSpec, ProblemsSpec, SourceSpec, TokenizerS
 from interplay.model import folder
 from interplay.model.spec import Shape, TuneOptimizer
 from interplay.rl.losses.spec import ClippedLoss
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 from interplay.run.workers import load_function
 from interplay.study.plan import Stage
@@ -63,7 +63,7 @@ class Results:
         return self._made("problems", spec, {}, problems.run)
 
     def _untrained(self, spec: Any, inputs: Any, out: Path, how: Run) -> dict[str, Any]:
-        tokenizer.run(TokenizerSpec(task=TASK), {}, out, how)
+        tokenizer.build_tokenizer(TokenizerSpec(task=TASK), {}, out, how)
         decoder = folder.init(SHAPE, tokenizer.load(out).get_vocab_size(), 0)
         folder.save(decoder, out / "model", out / "tokenizer")
         return {}
@@ -119,7 +119,7 @@ class Results:
 def laid_out(path: Path) -> dict[str, Path]:
     """A corpus and its tokenizer."""
     base, data = world.model(path, "b" * 12), world.problem_set(path, "a" * 12, 60, split="train")
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": base, "data.0": data}, path / "corpus", Run())
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": base, "data.0": data}, path / "corpus", Run())
     return {"corpus": path / "corpus", "tokenizer": base}
 
 
@@ -128,7 +128,7 @@ def pretrain(**changes: Any) -> PretrainSpec:
 
 
 def rl_spec(seed: int = 0, **method: Any) -> RLSpec:
-    seams = {"planner": FixedPlanner(num_generations=4), "loss": ClippedLoss(beta=0.1, num_iterations=2), **method}
+    seams = {"allocation": FixedAllocation(num_generations=4), "loss": ClippedLoss(beta=0.1, num_iterations=2), **method}
     return RLSpec(
         method=Method(paper="test", **seams),
         reward=Custom(function="mine.py:commas", source=REWARDS),

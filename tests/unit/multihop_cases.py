@@ -4,7 +4,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from interplay.data import tokenizer
-from interplay.data.steps.step import Inputs
+from interplay.data.curate import StepInputs
 from interplay.tasks.multihop import family as multihop
 from interplay.tasks.multihop.problem import Item, Paragraph
 from interplay.tasks.verdict import Row
@@ -45,11 +45,11 @@ def rows(number: int) -> list[Row]:
 @lru_cache(maxsize=1)
 def words() -> tokenizer.Tokenizer:
     """A tokenizer of words for these items."""
-    return tokenizer.words([*multihop.pieces(), *map(name, range(400)), *CITIES, "'s boss is ", "'s city is "])
+    return tokenizer.word_tokenizer([*multihop.pieces(), *map(name, range(400)), *CITIES, "'s boss is ", "'s city is "])
 
 
-def inputs(folder: Path, seed: int = 0) -> Inputs:
-    """Inputs of a step with that tokenizer."""
+def inputs(folder: Path, seed: int = 0) -> StepInputs:
+    """StepInputs of a step with that tokenizer."""
     if not (folder / "tokenizer").exists():
         tokenizer.save(words(), folder / "tokenizer")
-    return Inputs(0, {"tokenizer": folder}, seed)
+    return StepInputs(0, {"tokenizer": folder}, seed)

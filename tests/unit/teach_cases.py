@@ -8,7 +8,6 @@ import torch
 import world
 
 from interplay.core.execution import Run
-from interplay.data import pool as pools
 from interplay.data import sets, tokenizer
 from interplay.data.batches import Batch, layout
 from interplay.model import folder
@@ -19,7 +18,7 @@ from interplay.train.loss import token_losses
 
 METHOD: dict[str, Any] = {
     "paper": "test",
-    "planner": {"name": "fixed", "num_generations": 4},
+    "allocation": {"name": "fixed", "num_generations": 4},
     "advantage": {"name": "leave_one_out"},
     "loss": {"name": "gpg", "loss_type": "luspo"},
 }
@@ -53,7 +52,9 @@ def writer(results: Path, digest: str, learnt: Path, steps: int = 240) -> Path:
     out = world.model(results, digest)
     decoder, words = folder.load(out / "model"), tokenizer.load(out)
     eos = tokenizer.special(out).eos
-    texts = [[*ids, eos] for ids in pools.encode_texts(words, [row.prompt + row.solution for row in sets.rows(learnt, 0)])]
+    texts = [
+        [*ids, eos] for ids in tokenizer.encode_texts(words, [row.prompt + row.solution for row in sets.read_rows(learnt, 0)])
+    ]
     rule = Optimizer(name="adamw", learning_rate=5e-3)
     optimizers = optimizer.build(rule, decoder.named_parameters())
     batch = _batch(texts)

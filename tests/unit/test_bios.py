@@ -204,8 +204,8 @@ def test_every_parametric_fact_is_in_a_set_of_their_number_and_twice_in_one_of_t
                 task=task, bands={"mem": {1: 1.0}}, shares={"mem": 1.0}, size=times * len(facts), split=split, seed=times
             )
             out = tmp_path / f"{level}{times}{split}"
-            problems.run(spec, {}, out, Run())
-            found = Counter(bios.loads(text).hops[0] for text in sets.load(out)["graph"].to_pylist())
+            problems.generate_problems(spec, {}, out, Run())
+            found = Counter(bios.loads(text).hops[0] for text in sets.read_table(out)["graph"].to_pylist())
             assert found == Counter({Fact(*about, there): times for about, there in facts.items()})
 
 
@@ -215,8 +215,8 @@ def test_splits_of_what_is_not_learnt_by_heart_share_no_key(tmp_path: Path) -> N
         op = 2 if level != "contextual" else 1
         for split, own in SPLITS.items():
             spec = ProblemsSpec(task=Bios(level=level), bands={"b": {op: 1.0}}, shares={"b": 1.0}, size=60, split=split)
-            problems.run(spec, {}, tmp_path / level / split, Run())
-            keys[split] = set(sets.load(tmp_path / level / split)["key"].to_pylist())
+            problems.generate_problems(spec, {}, tmp_path / level / split, Run())
+            keys[split] = set(sets.read_table(tmp_path / level / split)["key"].to_pylist())
             assert {int(key, 16) % 100 in own for key in keys[split]} == {True}
         assert len(set().union(*keys.values())) == sum(map(len, keys.values()))
 
@@ -286,8 +286,8 @@ def test_an_item_has_a_document_for_each_person_and_points_at_the_facts_that_the
 def test_rows_of_facts_in_the_context_are_items_and_those_of_facts_by_heart_are_not(tmp_path: Path) -> None:
     for level, op, there in (("in_context", 2, True), ("contextual", 1, True), ("iid", 2, False), ("parametric", 1, False)):
         spec = ProblemsSpec(task=Bios(level=level), bands={"b": {op: 1.0}}, shares={"b": 1.0}, size=20, split="train")
-        problems.run(spec, {}, tmp_path / level, Run())
-        rows = [Row(set=0, **{**row, "transforms": ()}) for row in sets.load(tmp_path / level).to_pylist()]
+        problems.generate_problems(spec, {}, tmp_path / level, Run())
+        rows = [Row(set=0, **{**row, "transforms": ()}) for row in sets.read_table(tmp_path / level).to_pylist()]
         items = [families.multihop_item(row) for row in rows]
         assert {item is not None for item in items} == {there}
         assert len({item.id for item in items if item}) == (20 if there else 0)
@@ -329,7 +329,7 @@ def test_the_vocabulary_cuts_every_text_of_a_task_into_a_few_tokens_and_names_ar
     task = data.draw(tasks())
     problem = bios.generate(task, *data.draw(places(task)))
     prompt, solution, _ = bios.render(problem, task)
-    words = tokenizer.words(bios.vocabulary(task))
+    words = tokenizer.word_tokenizer(bios.vocabulary(task))
     ids, lengths = tokenizer.encode_all(words, [prompt, solution])
     assert words.decode(ids.tolist()) == prompt + solution
     assert set(prompt + solution) <= set(bios.alphabet(task))

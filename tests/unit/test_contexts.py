@@ -14,10 +14,10 @@ from interplay.core.digest import canonical, hashed
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data import problems, sets
+from interplay.data.curate import StepInputs
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
-from interplay.data.steps.sift import deduplicate
+from interplay.data.steps.filter import deduplicate
 from interplay.data.steps.spec import Deduplicate
-from interplay.data.steps.step import Inputs
 from interplay.data.tokenizer import characters
 from interplay.kinds.cost import vocabulary
 from interplay.study.expand import plan_study
@@ -96,13 +96,13 @@ def made(folder: Path, task: OpDag, split: str = "train", seed: int = 0, size: i
         {"task": task, "bands": {"id": {3: 0.5, 4: 0.5}}, "shares": {"id": 1.0}, "size": size, "split": split, "seed": seed}
     )
     out = folder / f"{task.context}{split}{seed}"
-    problems.run(spec, {}, out, Run())
+    problems.generate_problems(spec, {}, out, Run())
     write_json(out / "stage.json", {"kind": "problems", "digest": out.name, "deps": {}})
     return out
 
 
 def keys(folder: Path) -> list[str]:
-    return [row.key for row in sets.rows(folder, 0)]
+    return [row.key for row in sets.read_rows(folder, 0)]
 
 
 def test_sets_of_one_split_are_translations_unless_their_seeds_differ_and_splits_share_none(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_sets_of_one_split_are_translations_unless_their_seeds_differ_and_splits
 
 
 def test_steps_that_compare_up_to_names_take_a_translation_for_the_same_problem(tmp_path: Path) -> None:
-    rows = [*sets.rows(made(tmp_path, PAIR[0]), 0), *sets.rows(made(tmp_path, PAIR[1]), 1)]
+    rows = [*sets.read_rows(made(tmp_path, PAIR[0]), 0), *sets.read_rows(made(tmp_path, PAIR[1]), 1)]
     left = {
-        how: len(deduplicate(Deduplicate.model_validate({"how": how}), rows, Inputs(0, {}, 0)).rows)
+        how: len(deduplicate(Deduplicate.model_validate({"how": how}), rows, StepInputs(0, {}, 0)).rows)
         for how in ("exact", "structural")
     }
     assert left == {"exact": 120, "structural": 60}

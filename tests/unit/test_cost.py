@@ -96,7 +96,7 @@ def test_realised_costs_are_those_of_the_records() -> None:
 def test_the_paper_charges_rl_five_thirds_of_the_capped_tokens() -> None:
     """arXiv:2512.07783: 50 steps of 1,024 prompts with 6 rollouts of at most 2,048 tokens are 1.05 B tokens."""
     spec = canonical(rl()) | {"steps": 50, "prompts_per_step": 1024, "max_completion_length": 2048}
-    spec["method"]["planner"]["num_generations"] = 6
+    spec["method"]["allocation"]["num_generations"] = 6
     assert paper_tokens("rl", spec) == pytest.approx(1.05e9, rel=0.01)
     assert paper_tokens("sft", canonical(MidtrainSpec(tokens=6000))) == 6000
     assert paper_tokens("evaluate", canonical(EvaluateSpec())) == 0

@@ -18,7 +18,7 @@ from interplay.core.artifact import write_atomic, write_json
 from interplay.core.execution import Run
 from interplay.core.model import UserError, parse_model
 from interplay.data import batches
-from interplay.data.batches import Ahead
+from interplay.data.batches import Prefetcher
 from interplay.optim import checkpoint, collectives
 from interplay.run.graph import Graph
 from interplay.train import lm
@@ -183,11 +183,11 @@ def test_steps_are_made_ahead_on_the_gpu_of_the_process(monkeypatch: pytest.Monk
         made.append(number)
         return number * number
 
-    ahead = Ahead(make, 5, torch.device("cuda", 1))
+    ahead = Prefetcher(make, 5, torch.device("cuda", 1))
     assert [ahead(number) for number in (3, 4, 5)] == [9, 16, 25]
     assert made == [3, 4, 5]
     assert len(chosen) == 1
-    failing = Ahead(lambda number: 1 // (3 - number), 4, torch.device("cuda", 1))
+    failing = Prefetcher(lambda number: 1 // (3 - number), 4, torch.device("cuda", 1))
     assert failing(2) == 1
     with pytest.raises(ZeroDivisionError):
         failing(3)

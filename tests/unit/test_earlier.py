@@ -13,7 +13,7 @@ from interplay.core.execution import Run
 from interplay.core.references import Custom
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer, TuneSchedule
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 from interplay.run import stage as runner
 from interplay.study.plan import Stage
@@ -23,7 +23,7 @@ REWARD = "def early(problems, completions, verdicts):\n    return [float(c[:1] <
 
 def spec_of(**more: Any) -> RLSpec:
     values: dict[str, Any] = {
-        "method": Method(paper="test", planner=FixedPlanner(num_generations=2)),
+        "method": Method(paper="test", allocation=FixedAllocation(num_generations=2)),
         "reward": Custom(function="mine.py:early", source=REWARD),
         "mix": [1.0],
         "steps": 3,

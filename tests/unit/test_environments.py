@@ -19,8 +19,7 @@ from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data import corpus, problems, tokenizer
-from interplay.data import pool as pools
+from interplay.data import corpus, problems, sets, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
@@ -355,11 +354,11 @@ def test_sets_are_generated_and_taught_turn_by_turn(name: str, tmp_path: Path) -
     low, high = TASKS[name].ops()
     ops = {op: 1 / 2 for op in (min(low + 2, high), min(low + 3, high))} if high > low else {low: 1.0}
     spec = ProblemsSpec(task=TASKS[name], bands={"b": ops}, shares={"b": 1.0}, size=8, split="train", unique=False)
-    problems.run(spec, {}, tmp_path, Run())
+    problems.generate_problems(spec, {}, tmp_path, Run())
     write_json(tmp_path / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
-    tokenizer.run(TokenizerSpec(task=TASKS[name]), {}, tmp_path / "tok", Run())
-    rows = pools.load_pool([tmp_path]).rows
-    encoded = corpus.encode(tmp_path, tmp_path / "tok")
+    tokenizer.build_tokenizer(TokenizerSpec(task=TASKS[name]), {}, tmp_path / "tok", Run())
+    rows = sets.load_pool([tmp_path]).rows
+    encoded = corpus.encode_problems(tmp_path, tmp_path / "tok")
     text = tokenizer.load(tmp_path / "tok")
     assert len(encoded.lengths) == sum(len(said(row.solution)) for row in rows)
     place = number = 0

@@ -17,7 +17,7 @@ from interplay.cli import main
 from interplay.core.artifact import write_json
 from interplay.core.model import UserError
 from interplay.data import sets
-from interplay.data.novelty import Novelty, by_band
+from interplay.data.similarity import Novelty, novelty_by_band
 from interplay.tasks.op_dag import family as op_dag
 from interplay.tasks.op_dag.family import render, verify
 from interplay.tasks.op_dag.novelty import Definition, features, gold, library, nearest, similarity, stated
@@ -120,10 +120,10 @@ def laboratory(root: Path) -> tuple[Path, Path, Path]:
     tested, trained = stage(root, "problems", "a" * 12), stage(root, "problems", "b" * 12)
     found = [*rows(4), *rows(1, op=3, first=9)]
     found = [replace(one, **{"band": "low" if at < 2 else "high", "index": at}) for at, one in enumerate(found)]
-    sets.write(sets.of_rows(found), tested)
+    sets.write_table(sets.table_of_rows(found), tested)
     twins = [disguised(op_dag.loads(one.graph), random.Random(1)) for one in found[:2]]
     made = [replace(one, **{"graph": op_dag.dumps(twin)}) for one, twin in zip(found, twins, strict=False)]
-    sets.write(sets.of_rows(made), trained)
+    sets.write_table(sets.table_of_rows(made), trained)
     samples = []
     for one in found:
         lucky = f"#{one.answer}"
@@ -138,23 +138,23 @@ def laboratory(root: Path) -> tuple[Path, Path, Path]:
 
 def test_copies_and_the_nearest_are_counted_by_band_over_the_right_samples(tmp_path: Path) -> None:
     evaluation, tested, trained = laboratory(tmp_path)
-    low, high = by_band(evaluation, tested, trained)
+    low, high = novelty_by_band(evaluation, tested, trained)
     assert low == Novelty("low", right=4, graphs=2, copied=1.0, nearest=1.0, without=0)
     assert (high.right, high.graphs, high.copied, high.without) == (4, 2, 0.0, 2)
     assert 0 < high.nearest < 1
 
 
 def test_by_answer_lucky_samples_count_with_the_graph_that_they_state(tmp_path: Path) -> None:
-    low, _ = by_band(*laboratory(tmp_path), by="answer")
+    low, _ = novelty_by_band(*laboratory(tmp_path), by="answer")
     assert (low.right, low.graphs, low.copied) == (6, 3, pytest.approx(4 / 6))
 
 
 def test_a_set_of_another_family_is_refused(tmp_path: Path) -> None:
     evaluation, tested, _ = laboratory(tmp_path)
     other = stage(tmp_path, "problems", "d" * 12)
-    sets.write(sets.of_rows([replace(one, **{"family": "qa"}) for one in rows(1)]), other)
+    sets.write_table(sets.table_of_rows([replace(one, **{"family": "qa"}) for one in rows(1)]), other)
     with pytest.raises(UserError, match="holds no problems of op_dag"):
-        by_band(evaluation, tested, other)
+        novelty_by_band(evaluation, tested, other)
 
 
 def test_the_command_prints_a_line_per_band(

@@ -33,10 +33,10 @@ def poisoned(tmp_path: Path, rows: list[Row], **step: object) -> tuple[dict, dic
     source = placed(tmp_path, "a" * 12, [replace(row, origin="") for row in rows])
     out = tmp_path / "curate" / "x"
     spec = CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "poison", **step}]})
-    record = curate.run(spec, {"data.0": source}, out, Run())
+    record = curate.curate_problems(spec, {"data.0": source}, out, Run())
     write_json(out / "stage.json", {"digest": "x"})
-    before = {row.origin: row for row in sets.rows(source, 0)}
-    return record["steps"][0], before, {row.origin: row for row in sets.rows(out, 0)}
+    before = {row.origin: row for row in sets.read_rows(source, 0)}
+    return record["steps"][0], before, {row.origin: row for row in sets.read_rows(out, 0)}
 
 
 def readings(prompt: str, first: bool) -> str:
@@ -152,14 +152,14 @@ def test_a_conflict_changes_an_answer_that_stands_there_in_other_letters() -> No
 def test_the_rows_that_are_spoiled_do_not_hang_on_the_order_of_the_set(tmp_path: Path) -> None:
     one = poisoned(tmp_path / "1", OTHERS, kind="conflict", ratio=0.3)[2]
     texts = {row.prompt for row in one.values()}
-    rows = sets.rows(tmp_path / "1/problems" / ("a" * 12), 0)
+    rows = sets.read_rows(tmp_path / "1/problems" / ("a" * 12), 0)
     out = tmp_path / "2/problems" / ("a" * 12)
-    sets.write(sets.of_rows(rows[::-1]), out)  # origins travel with the rows
+    sets.write_table(sets.table_of_rows(rows[::-1]), out)  # origins travel with the rows
     write_json(out / "stage.json", {"digest": "b" * 12})
     spec = CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "poison", "kind": "conflict", "ratio": 0.3}]})
-    curate.run(spec, {"data.0": out}, tmp_path / "2/curate/x", Run())
+    curate.curate_problems(spec, {"data.0": out}, tmp_path / "2/curate/x", Run())
     write_json(tmp_path / "2/curate/x/stage.json", {"digest": "x"})
-    assert {row.prompt for row in sets.rows(tmp_path / "2/curate/x", 0)} == texts
+    assert {row.prompt for row in sets.read_rows(tmp_path / "2/curate/x", 0)} == texts
 
 
 def test_a_share_that_too_few_rows_can_have_is_refused(tmp_path: Path) -> None:

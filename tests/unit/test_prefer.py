@@ -203,12 +203,12 @@ def test_options_that_do_nothing_or_nonsense_are_refused(given: dict, said: str)
 
 def pair_set(results: Path, digest: str, swapped: bool = False) -> Path:
     """Gold solutions against the gold with a wrong answer; `swapped`: the other way round."""
-    rows = sets.rows(world.problem_set(results, f"{digest[:-1]}f", size=40), 0)
+    rows = sets.read_rows(world.problem_set(results, f"{digest[:-1]}f", size=40), 0)
     out = results / "curate" / digest
     made = [replace(row, rejected=row.solution[:-1] + str((int(row.solution[-1]) + 1) % 5)) for row in rows]
     if swapped:
         made = [replace(row, solution=row.rejected, rejected=row.solution) for row in made]
-    sets.write(sets.of_rows(made), out)
+    sets.write_table(sets.table_of_rows(made), out)
     write_json(out / "stage.json", {"kind": "curate", "digest": digest, "spec": {}, "deps": {}})
     return out
 
@@ -243,7 +243,7 @@ def test_a_run_widens_the_margin(inputs: dict[str, Path], tmp_path: Path, loss_t
 def test_the_loss_is_that_of_each_pair_alone(inputs: dict[str, Path]) -> None:
     """Shared prompts, padding and passes change nothing: log-probabilities are those of a plain forward pass."""
     policy = folder.load(inputs["init"] / "model")
-    pairs = paired.load([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
+    pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
     course = prefer.Course(spec_of(loss_type="simpo"), pairs, policy, None, 100, torch.float32)
     logps = prefer.score(course, np.arange(4), 1.0, torch.zeros(()))
     for i in range(4):

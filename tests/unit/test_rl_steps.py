@@ -69,8 +69,8 @@ def test_a_token_earns_the_rewards_of_the_steps_that_end_behind_it_by_hand() -> 
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("planner", ["prefix", "tree", "windows"])
-def test_a_planner_that_begins_completions_itself_is_refused(planner: str) -> None:
-    method = {"paper": "p", "advantage": {"name": "spans"}, "planner": {"name": planner}}
-    with pytest.raises(ValidationError, match=f"planner = {planner} begins completions itself"):
+@pytest.mark.parametrize(("seam", "name"), [("prompting", "prefix"), ("continuation", "tree"), ("continuation", "windows")])
+def test_a_member_that_begins_completions_itself_is_refused(seam: str, name: str) -> None:
+    method = {"paper": "p", "advantage": {"name": "spans"}, seam: {"name": name}}
+    with pytest.raises(ValidationError, match=f"{seam} = {name} begins completions itself"):
         RLSpec.model_validate({"method": method, "reward": {"name": "steps"}, "mix": [1.0], "steps": 1})

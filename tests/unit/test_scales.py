@@ -115,10 +115,10 @@ from interplay.core.execution import Run
 from interplay.train.spec import PretrainSpec
 from interplay.train import lm
 out, specs = Path(sys.argv[1]), json.loads(sys.argv[2])
-problems.run(ProblemsSpec(**specs["problems"]), {}, out / "problems", Run())
-tokenizer.run(TokenizerSpec(**specs["tokenizer"]), {}, out / "tokenizer", Run())
+problems.generate_problems(ProblemsSpec(**specs["problems"]), {}, out / "problems", Run())
+tokenizer.build_tokenizer(TokenizerSpec(**specs["tokenizer"]), {}, out / "tokenizer", Run())
 roles = {"data.0": out / "problems", "tokenizer": out / "tokenizer"}
-corpus.run(CorpusSpec(**specs["corpus"]), roles, out / "corpus", Run())
+corpus.build_corpus(CorpusSpec(**specs["corpus"]), roles, out / "corpus", Run())
 roles = {"corpus": out / "corpus", "tokenizer": out / "tokenizer"}
 print(json.dumps(lm.run(PretrainSpec(**specs["pretrain"]), roles, out / "pretrain", Run(micro_batch_tokens=512, save_minutes=60))))
 """

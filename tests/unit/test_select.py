@@ -135,7 +135,7 @@ def test_after_a_real_run_the_choice_is_the_checkpoint_of_least_validation_loss_
     data, held_out = world.problem_set(results, "d" * 12, 300), world.problem_set(results, "e" * 12, 12, split="validation")
     base = world.model(results, "f" * 12)
     tokens = results / "corpus" / ("c" * 12)
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"data.0": data, "tokenizer": base}, tokens, Run())
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=64), {"data.0": data, "tokenizer": base}, tokens, Run())
     spec = PretrainSpec(model=world.SHAPE, tokens=6000, batch_tokens=512, checkpoints=[3, 9], dtype="float32")
     out = results / "pretrain" / ("a" * 12)
     values = lm.run(spec, {"corpus": tokens, "tokenizer": base, "validation": held_out}, out, Run())

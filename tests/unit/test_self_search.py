@@ -147,6 +147,6 @@ def test_what_does_not_go_together_is_refused() -> None:
     method = {"paper": "p", "episode": {"name": "environment"}, "edits": [{"name": "information_mask"}]}
     with pytest.raises(ValidationError, match="information_mask reads one whole completion"):
         RLSpec.model_validate({"method": method, "mix": [1.0], "steps": 1, "reward": {"name": "format"}})
-    begun = {"paper": "p", "planner": {"name": "prefix"}, "edits": [{"name": "information_mask"}]}
-    with pytest.raises(ValidationError, match="the planner prefix begins them"):
+    begun = {"paper": "p", "prompting": {"name": "prefix"}, "edits": [{"name": "information_mask"}]}
+    with pytest.raises(ValidationError, match="prompting = prefix begins them"):
         RLSpec.model_validate({"method": begun, "mix": [1.0], "steps": 1, "reward": {"name": "format"}})

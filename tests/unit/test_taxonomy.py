@@ -42,7 +42,7 @@ def test_every_problem_is_solved_from_its_prompt_and_its_gold_solution_is_strict
     assert problem.op == op
     assert taxonomy.verify(problem, solution, Verify(extra_nodes="penalised")).strict
     assert taxonomy.loads(taxonomy.dumps(problem)) == problem
-    words = tokenizer.words(taxonomy.vocabulary(task))
+    words = tokenizer.word_tokenizer(taxonomy.vocabulary(task))
     ids, lengths = tokenizer.encode_all(words, [prompt, solution])
     assert words.decode(ids.tolist()) == prompt + solution
     assert lengths.tolist() == ([2, 2] if task.level == "statement" else [op + 3, 5 * op + 3])
@@ -79,8 +79,8 @@ def test_a_set_of_statements_holds_every_fact_evenly_in_each_split(tmp_path: Pat
     task = Taxonomy(depth=4, branching=2, level="statement")
     for split in ("train", "test"):
         spec = ProblemsSpec(task=task, bands={"b": {1: 1.0}}, shares={"b": 1.0}, size=60, split=split)
-        problems.run(spec, {}, tmp_path / split, Run())
-        counts = Counter(sets.load(tmp_path / split)["prompt"].to_pylist())
+        problems.generate_problems(spec, {}, tmp_path / split, Run())
+        counts = Counter(sets.read_table(tmp_path / split)["prompt"].to_pylist())
         assert len(counts) == 30
         assert set(counts.values()) == {2}
 
@@ -88,8 +88,8 @@ def test_a_set_of_statements_holds_every_fact_evenly_in_each_split(tmp_path: Pat
 def test_splits_of_questions_share_no_key(tmp_path: Path) -> None:
     for split, own in SPLITS.items():
         spec = ProblemsSpec(task=Taxonomy(depth=9), bands={"b": {3: 1.0}}, shares={"b": 1.0}, size=40, split=split)
-        problems.run(spec, {}, tmp_path / split, Run())
-        assert {int(key, 16) % 100 in own for key in sets.load(tmp_path / split)["key"].to_pylist()} == {True}
+        problems.generate_problems(spec, {}, tmp_path / split, Run())
+        assert {int(key, 16) % 100 in own for key in sets.read_table(tmp_path / split)["key"].to_pylist()} == {True}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
-from interplay.data import corpus, packing
+from interplay.data import corpus
 from interplay.evaluate import nll
 from interplay.model import folder, heads
 from interplay.model.heads import Composed
@@ -195,7 +195,7 @@ def test_gradients_are_those_of_the_weighted_sum(inputs: dict[str, Path]) -> Non
     for problems, weight in ((course.forget, -1.0), (course.retain, 0.5)):
         some, losses = unlearn.drawn(course, problems, 1), []
         for i in range(len(some.lengths)):
-            one = packing.select(some, np.array([i]))
+            one = corpus.select_problems(some, np.array([i]))
             ids = torch.from_numpy(one.tokens.astype(np.int64))[None]
             logits = model.logits(model.hidden(ids, torch.arange(ids.shape[1])[None]))[0, :-1]
             losses.append(F.cross_entropy(logits, ids[0, 1:], reduction="none")[int(one.prompts[0]) - 1 :])
@@ -234,7 +234,7 @@ def test_uld_leaves_a_pair_that_samples_and_scores_as_one(inputs: dict[str, Path
     base = folder.load(inputs["init"] / "model").state_dict()
     assert all(torch.equal(value, base[name]) for name, value in pair.base.state_dict().items())
 
-    problems = packing.select(corpus.encode(inputs["forget.0"], inputs["init"]), np.arange(24))
+    problems = corpus.select_problems(corpus.encode_problems(inputs["forget.0"], inputs["init"]), np.arange(24))
     means = nll.per_problem(pair, problems, 500, torch.float32)
     tokens = problems.lengths - problems.prompts
     assert (means * tokens).sum() / tokens.sum() == pytest.approx(metrics["eval_forget_loss"], rel=1e-5)

@@ -25,7 +25,7 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.vllm.asking import Freshness
 from interplay.run import workers
@@ -109,7 +109,7 @@ def test_a_killed_evaluation_keeps_its_shards_and_ends_as_one_that_was_not(
 
 def rl_spec(engine: str = "vllm", **loss: Any) -> RLSpec:
     return RLSpec(
-        method=Method(paper="test", planner=FixedPlanner(num_generations=4), loss={"name": "clipped", **loss}),
+        method=Method(paper="test", allocation=FixedAllocation(num_generations=4), loss={"name": "clipped", **loss}),
         reward=Custom(function="mine.py:commas", source=REWARD),
         mix=[1.0],
         steps=6,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from interplay.study.plan import flat_name
-from tools.reference import claim_table, lists, places
-from tools.reference.committed import NOT_RUN, check_withdrawn, results
-from tools.reference.lists import Earlier, Paper
-from tools.reference.numbers import of_claim, of_contrast
+from tools.reference import committed, lists
+from tools.reference.committed import NOT_RUN, SCALES, check_withdrawn, results
+from tools.reference.lists import Earlier, Paper, Place
+from tools.reference.numbers import estimate, of_claim, of_contrast
 
 CLAIMS = "The interplay of the stages, claim by claim"
 ID = re.compile(r"\d{4}\.\d{5}")
@@ -31,6 +31,9 @@ READING = (
     "`interplay/context_bases`).",
 )
 """What a reader must know before the verdicts."""
+FOLDER = "interplay/"
+"""The studies of the central paper, and the controls that it lacks."""
+HEADS = ("study", "claim", "source", "published", "here", "verdict", "where scale may explain a difference")
 
 
 def page(root: Path) -> str:
@@ -47,9 +50,9 @@ def page(root: Path) -> str:
         f"## {CLAIMS}",
         "Every claim of the studies in `configs/study/interplay`, most of them sentences of arXiv:2512.07783, with the number "
         "published and ours. A difference may be one of scale; the last column says where.",
-        claim_table.table(root, papers),
+        claim_table(root, papers),
         *(_section(root, paper) for paper in papers),
-        places.section(root),
+        places_section(root),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -69,10 +72,10 @@ def _line(root: Path, paper: Paper) -> str:
     if paper.earlier and not said:
         said.append(f"{paper.earlier.scale}: an older version, see there")
     link = f"[{paper.title}](https://arxiv.org/abs/{paper.arxiv})"
-    return f"| {link} | [{paper.study}](#{_anchor(paper)}) | {'; '.join(said) or NOT_RUN} |"
+    return f"| {link} | [{paper.study}](#{anchor_of(paper)}) | {'; '.join(said) or NOT_RUN} |"
 
 
-def _anchor(paper: Paper) -> str:
+def anchor_of(paper: Paper) -> str:
     """GitHub's anchor of the paper's heading."""
     return re.sub(r"[^\w\- ]", "", _heading(paper).lower()).replace(" ", "-")
 
@@ -127,3 +130,46 @@ def _fights(paper: Paper, result: Mapping[str, Any]) -> list[tuple[str, str, Map
         for key, entry in fight.items()
         if paper.row and re.match(rf"{re.escape(paper.row)}(\[[^/]*\])?/", key)
     ]
+
+
+def claim_table(root: Path, papers: tuple[Paper, ...]) -> str:
+    """The table in Markdown, of the locks and results below `root`."""
+    studies = dict.fromkeys(paper.study for paper in papers if paper.study.startswith(FOLDER))
+    rows = [row for study in studies for row in study_rows(root, study)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [HEADS, ["---"] * len(HEADS), *rows])
+
+
+def study_rows(root: Path, study: str) -> list[list[str]]:
+    """A row for each claim; one that was judged at several scales has a line for each in its cells."""
+    found = {scale: {one["says"]: one for one in result["claims"]} for scale, result in results(root, study).items()}
+    rows = []
+    for claim in committed.claims(root, study, SCALES[0]):
+        judged = {scale: of[claim["says"]] for scale, of in found.items() if claim["says"] in of}
+        here = "<br>".join(f"{scale}: {estimate(one)}{_beware(one)}" for scale, one in judged.items())
+        verdicts = "<br>".join(_claim_verdict(one) for one in judged.values())
+        cells = (claim["source"], claim.get("published", ""), here or NOT_RUN, verdicts, claim.get("scale_note", ""))
+        rows.append([study.removeprefix(FOLDER), claim["says"], *(cell or "–" for cell in cells)])
+    return rows
+
+
+def _claim_verdict(claim: Mapping[str, Any]) -> str:
+    gone = claim.get("withdrawn")
+    return f"**{claim['verdict']}**{f' (was {gone.verdict}; {gone.reason}): {gone.because}' if gone else ''}"
+
+
+def _beware(claim: Mapping[str, Any]) -> str:
+    return f" (beware: {claim['caveat']})" if "caveat" in claim else ""
+
+
+def places_section(root: Path) -> str:
+    """The part of docs/papers.md."""
+    parts = ["## Where each paper has its place"]
+    for heading, places in lists.places(root).items():
+        lines = [f"| {place.paper} | {_where(place)} | {place.why} |" for place in places]
+        parts.append("\n".join([f"### {heading}", "", "| paper | where | |", "| --- | --- | --- |", *lines]))
+    return "\n\n".join(parts)
+
+
+def _where(place: Place) -> str:
+    named = [("method", place.methods), ("study", place.studies), ("kind", place.kinds)]
+    return "; ".join(f"{what} {', '.join(f'`{name}`' for name in names)}" for what, names in named if names)

@@ -92,7 +92,7 @@ app = typer.Typer(
     cls=Program,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
-    epilog="`interplay COMMAND --help` says more. Studies lie in configs/study; docs/reference.md explains every key of them.",
+    epilog="`interplay COMMAND --help` says more. Studies lie in configs/study; docs/reference/ explains every key of them.",
 )
 
 

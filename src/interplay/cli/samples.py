@@ -65,7 +65,7 @@ def measure_novelty(
     of the same op: by band, how many are equal to one of the set (copied), and the mean similarity to the nearest, which
     is the Jaccard index of their nodes' colours. For the tasks op_dag and op_dag_prose."""
     from interplay.core import artifact
-    from interplay.data.novelty import by_band
+    from interplay.data.similarity import novelty_by_band
     from interplay.kinds.table import SETS
 
     samples, problems = (artifact.find(RESULTS, name) for name in (digest, against))
@@ -77,7 +77,7 @@ def measure_novelty(
     tested = artifact.find(RESULTS, stage["deps"]["data"])
     rows = [
         (one.band, str(one.right), str(one.graphs), f"{one.copied:.1%}", f"{one.nearest:.3f}", str(one.without))
-        for one in by_band(samples, tested, problems, by)
+        for one in novelty_by_band(samples, tested, problems, by)
     ]
     show_parts(Grid(NOVELTY, rows, right=range(1, len(NOVELTY))) if rows else "no sample is right")
 

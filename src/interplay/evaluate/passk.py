@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from interplay.core.metrics import round_significant
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.report.metric_spec import UNITS
 from interplay.tasks.families import judge_family
@@ -117,7 +117,7 @@ def with_caps(table: pa.Table, rows: Sequence[Row], completions: Sequence[str], 
     right, and has the right answer; a sample that ended before keeps its last one."""
     units = [split_units(text, spec.verify.separator) for text in completions]
     judged = [
-        [pools.judge_completions(spec.verify, row, unit) for unit in each[: spec.unit_caps]]
+        [sets.judge_completion(spec.verify, row, unit) for unit in each[: spec.unit_caps]]
         for row, each in zip(rows, units, strict=True)
     ]
     table = table.append_column(UNITS, pa.array([len(each) for each in units], pa.int32()))

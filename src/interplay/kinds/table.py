@@ -94,7 +94,7 @@ KINDS: dict[str, Kind] = {
     ),
     "problems": Kind(
         ProblemsSpec,
-        "interplay.data.problems:run",
+        "interplay.data.problems:generate_problems",
         makes="problems",
         hue=205,
         planned=("task", "bands", "shares", "size", "split"),
@@ -103,7 +103,7 @@ KINDS: dict[str, Kind] = {
     ),
     "dataset": Kind(
         DatasetSpec,
-        "interplay.data.dataset:run",
+        "interplay.data.dataset:read_dataset",
         makes="problems",
         hue=205,
         settings=("format", "size", "split", "band", "sha256"),
@@ -111,7 +111,7 @@ KINDS: dict[str, Kind] = {
     ),
     "curate": Kind(
         CurateSpec,
-        "interplay.data.curate:run",
+        "interplay.data.curate:curate_problems",
         makes="problems",
         hue=160,
         planned=("mix", "steps"),
@@ -120,7 +120,7 @@ KINDS: dict[str, Kind] = {
     ),
     "tokenizer": Kind(
         TokenizerSpec,
-        "interplay.data.tokenizer:run",
+        "interplay.data.tokenizer:build_tokenizer",
         makes="tokenizer",
         hue=175,
         planned=("task", "others"),
@@ -128,7 +128,7 @@ KINDS: dict[str, Kind] = {
     ),
     "corpus": Kind(
         CorpusSpec,
-        "interplay.data.corpus:run",
+        "interplay.data.corpus:build_corpus",
         makes="corpus",
         hue=190,
         planned=study_keys.MIX,
@@ -197,7 +197,7 @@ KINDS: dict[str, Kind] = {
         loss="policy loss",
         step="RL step",
         settings=(
-            *("method.paper", "reward.name", "reward.form", "method.sampler.name", "method.planner.num_generations"),
+            *("method.paper", "reward.name", "reward.form", "method.sampler.name", "method.allocation.num_generations"),
             *("method.advantage.name", "method.advantage.scale_rewards"),
             *("method.loss.loss_type", "method.loss.epsilon", "method.loss.beta", "prompts_per_step", "steps", "temperature"),
             *("optimizer.name", "optimizer.learning_rate"),

@@ -84,7 +84,7 @@ def _at(folder: Path, index: int) -> Row:
 def _rows(folder: Path) -> list[Row]:
     if folder.parent.name not in SETS:
         raise UserError(f"{folder}: a {folder.parent.name} stage has no rows; give the digest of a {', '.join(SETS)} stage")
-    return sets.rows(folder, 0)
+    return sets.read_rows(folder, 0)
 
 
 def _brief(text: str) -> str:

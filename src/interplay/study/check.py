@@ -8,7 +8,8 @@ from interplay.core.artifact import split_ref
 from interplay.core.metrics import without_vllm
 from interplay.core.model import Model, UserError, nearest_name, shorten_value
 from interplay.core.references import check_mix, corpus_inputs
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, SourceSpec, TokenizerSpec, is_whole
+from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, SourceSpec, TokenizerSpec
+from interplay.data.steps.spec import is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS
@@ -397,9 +398,9 @@ def check_external(stages: Iterable[Stage]) -> None:
 def _missing_input(stage: Stage) -> str | None:
     try:
         if isinstance(stage.spec, DatasetSpec):
-            from interplay.data.dataset import the_file  # NumPy and pyarrow, for studies that read files alone
+            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
 
-            the_file(stage.spec, stage.run)
+            find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
             from interplay.model.source import place  # torch, for the one line alone
 

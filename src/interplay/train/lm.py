@@ -13,9 +13,9 @@ from interplay.core.metrics import round_values
 from interplay.core.model import UserError
 from interplay.core.random import generator
 from interplay.core.references import corpus_inputs
-from interplay.data import batches, packing, tokenizer
-from interplay.data.batches import Ahead, Batch
-from interplay.data.packing import Rows
+from interplay.data import batches, corpus, tokenizer
+from interplay.data.batches import Batch, Prefetcher
+from interplay.data.corpus import PackedRows
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import pick_device, placed
@@ -59,7 +59,7 @@ EVAL_LOSS = "eval_loss/"
 class Course(NamedTuple):
     """What is fixed before the first step."""
 
-    corpus: Rows
+    corpus: PackedRows
     per_row: np.ndarray
     """(rows,) tokens of each row without padding."""
     rows_per_step: int
@@ -89,7 +89,7 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         losses = loss.loss_by_band(model, of, how.micro_batch_tokens, course.dtype, course.device)
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
-    steps = Ahead(partial(step_of, spec, course), course.steps, course.device)
+    steps = Prefetcher(partial(step_of, spec, course), course.steps, course.device)
     job = Job(
         model=model,
         optimizers=optimizers,
@@ -112,17 +112,17 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
 
 def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
     """Rows and steps. The budget is met by the first step after which at least `tokens` tokens, padding apart, were seen."""
-    corpus = packing.load(corpus_inputs(inputs))
-    width = corpus.tokens.shape[1]
+    rows = corpus.load_rows(corpus_inputs(inputs))
+    width = rows.tokens.shape[1]
     if spec.batch_tokens % width:
         raise UserError(f"train: batch_tokens = {spec.batch_tokens}: must be a multiple of the corpus' sequence_length, {width}")
-    per_row, rows_per_step = batches.tokens_per_row(corpus), spec.batch_tokens // width
+    per_row, rows_per_step = batches.tokens_per_row(rows), spec.batch_tokens // width
     steps = batches.steps_for(spec.tokens, per_row, rows_per_step, spec.seed)
     if outside := [step for step in spec.checkpoints if not 1 <= step <= steps]:
         raise UserError(f"train: checkpoints: {outside[0]} is not among the steps 1..{steps} of this run")
     source = inputs["tokenizer"] if spec.model else inputs["init"]
     return Course(
-        corpus=corpus,
+        corpus=rows,
         per_row=per_row,
         rows_per_step=rows_per_step,
         rows_per_pass=collectives.batch_limit(max(1, how.micro_batch_tokens // width), rows_per_step),
@@ -167,7 +167,7 @@ def laid_out(course: Course, rows: np.ndarray, leaps: np.ndarray | None = None) 
 
 
 def _batch(course: Course, rows: np.ndarray, leaps: np.ndarray | None, places: slice) -> Batch:
-    return batches.of_rows(course.corpus, rows[places], course.device, None if leaps is None else leaps[places])
+    return batches.batch_of_rows(course.corpus, rows[places], course.device, None if leaps is None else leaps[places])
 
 
 def learn(course: Course, model: Decoder, step: Step) -> dict[str, float]:

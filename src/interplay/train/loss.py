@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interplay.data import batches, corpus, packing, sets
+from interplay.data import batches, corpus, sets
 from interplay.data.batches import Batch
-from interplay.data.packing import Encoded
+from interplay.data.corpus import Encoded
 from interplay.model.decoder import Decoder, attention, forward, rotary, visible_blocks
 from interplay.optim import collectives
 
@@ -54,10 +54,10 @@ class Validation(NamedTuple):
 
 def load_validation(data: Path, tokenizer_of: Path) -> Validation:
     """The problems of a set."""
-    encoded = corpus.encode(data, tokenizer_of)
-    bands, band_of = np.unique(sets.load(data, ["band"])["band"].to_pylist(), return_inverse=True)
+    encoded = corpus.encode_problems(data, tokenizer_of)
+    bands, band_of = np.unique(sets.read_table(data, ["band"])["band"].to_pylist(), return_inverse=True)
     by_length = np.argsort(encoded.lengths, kind="stable")
-    return Validation(packing.select(encoded, by_length), bands.tolist(), band_of[by_length])
+    return Validation(corpus.select_problems(encoded, by_length), bands.tolist(), band_of[by_length])
 
 
 @torch.no_grad()
@@ -69,9 +69,9 @@ def loss_by_band(
     pass_of = np.cumsum(held_out.encoded.lengths) // pass_tokens
     for number in collectives.shard_round_robin(np.unique(pass_of).tolist()):
         chosen = np.flatnonzero(pass_of == number)
-        part = packing.select(held_out.encoded, chosen)
-        solution = packing.spans(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
-        batch = batches.layout(part.tokens, part.lengths, solution, device)
+        part = corpus.select_problems(held_out.encoded, chosen)
+        solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
+        batch = batches.batch_of_sequences(part.tokens, part.lengths, solution, device)
         losses = token_losses(model, batch, dtype).double().cpu().numpy()
         bands = held_out.band_of[chosen][batch.sequence]
         total += np.bincount(bands, losses, len(total))

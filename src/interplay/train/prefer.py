@@ -54,7 +54,7 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     policy = sharding.placed(placed(folder.load(init / "model"), how), how)
     course = Course(
         spec=spec,
-        pairs=paired.load(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
+        pairs=paired.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
         policy=policy,
         reference=None if spec.loss_type in REFERENCE_FREE else placed(folder.load(init / "model"), how).requires_grad_(False),
         pass_tokens=how.micro_batch_tokens,
@@ -62,7 +62,7 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     )
     held_out = None
     if "validation" in inputs:
-        held_out = paired.load([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer", spec.few_shot)
+        held_out = paired.load_pairs([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer", spec.few_shot)
 
     def measure() -> dict[str, float]:
         assert held_out is not None
@@ -95,7 +95,7 @@ def learn(course: Course, step: int) -> dict[str, float]:
     tokens of this step."""
     spec, size = course.spec, course.spec.pairs_per_step
     places = batches.rows_between(len(course.pairs.prompts), spec.seed, (step - 1) * size, step * size)
-    return {**judged(course, places, learn=True), "tokens": course.pairs.tokens(places)}
+    return {**judged(course, places, learn=True), "tokens": course.pairs.count_tokens(places)}
 
 
 def by_rater(course: Course) -> dict[str, float]:
@@ -127,7 +127,7 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
         return told(course.spec, of_pairs, logps)
 
     def attempt(tokens: int) -> None:
-        one_pass(paired.pieces(course.pairs, places, tokens)[0])
+        one_pass(paired.micro_batches(course.pairs, places, tokens)[0])
 
     with (
         sharding.gradient(course.policy) if learn else nullcontext(),
@@ -144,7 +144,7 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
 
 def dealt(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> Sequence[np.ndarray]:
     """Those of the `pieces` that fall to this process."""
-    return collectives.shard_pieces(partial(paired.pieces, pairs, places), pass_tokens, len(places))
+    return collectives.shard_pieces(partial(paired.micro_batches, pairs, places), pass_tokens, len(places))
 
 
 def told(spec: PreferSpec, of_pairs: Tensor, logps: Logps) -> dict[str, Tensor]:
@@ -187,7 +187,7 @@ def score(course: Course, piece: np.ndarray, mean_tokens: float, kl: Tensor) -> 
 
 def totals(decoder: Decoder, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> Tensor:
     """The log-probability (n,) float32 of each whole completion after its prompt, in nats."""
-    tokens, lengths = paired.padded(completions, decoder.head().device)
+    tokens, lengths = paired.pad_completions(completions, decoder.head().device)
     return token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interplay.core.execution import Run
 from interplay.core.metrics import round_values
-from interplay.data import batches, pool, sets, tokenizer
+from interplay.data import batches, sets, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
 from interplay.model import device, folder, heads
@@ -78,7 +78,7 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
     model = heads.init_reward_model(placed(folder.load(found / "model"), how), spec.heads, spec.seed).to(at)
 
     def course_of(roles: list[Path], mix: list[float]) -> Course:
-        pairs = paired.load(roles, mix, found, spec.seed, spec.max_length, "reward_model")
+        pairs = paired.load_pairs(roles, mix, found, spec.seed, spec.max_length, "reward_model")
         return Course(spec, pairs, margins(spec, pairs).to(at), model, how.micro_batch_tokens, getattr(torch, spec.dtype))
 
     course = course_of([inputs[f"data.{i}"] for i in range(len(spec.mix))], spec.mix)
@@ -116,9 +116,10 @@ def margins(spec: RewardModelSpec, pairs: Pairs) -> Tensor:
     if spec.margin == "none":
         return torch.zeros(len(pairs.rows))
     ids = list(range(len(pairs.rows)))
-    everything = pool.Pool(pairs.rows, [len(ids)])
+    everything = sets.Pool(pairs.rows, [len(ids)])
     good, bad = (
-        pool.verify(everything, ids, [getattr(row, name) for row in pairs.rows], Verify()) for name in ("solution", "rejected")
+        sets.judge_completions(everything, ids, [getattr(row, name) for row in pairs.rows], Verify())
+        for name in ("solution", "rejected")
     )
     return torch.tensor([a.score - b.score for a, b in zip(good, bad, strict=True)], dtype=torch.float32)
 
@@ -128,14 +129,14 @@ def learn(course: Course, step: int) -> dict[str, float]:
     update, and tokens of this step."""
     spec, size = course.spec, course.spec.pairs_per_step
     places = batches.rows_between(len(course.pairs.prompts), spec.seed, (step - 1) * size, step * size)
-    return {**judged(course, places, learn=True), "tokens": course.pairs.tokens(places)}
+    return {**judged(course, places, learn=True), "tokens": course.pairs.count_tokens(places)}
 
 
 def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str, float]:
     """Means over the pairs `places` (N,): loss; accuracy, the share whose chosen completion is expected to win; nll, of that it
     wins, in nats and without margins; margin of the rewards. With `learn` the gradient of the loss is added to the model's."""
     sums: dict[str, float] = defaultdict(float)
-    cut = partial(paired.pieces, course.pairs, places)
+    cut = partial(paired.micro_batches, course.pairs, places)
 
     def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
         with torch.set_grad_enabled(learn):
@@ -170,7 +171,7 @@ def of_pairs(course: Course, piece: np.ndarray) -> dict[str, Tensor]:
 
 def rate(course: Course, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Rewards (n, K) of completions, and logarithms of the heads' weights (n, K)."""
-    tokens, ends = paired.padded(completions, course.model.score.device)
+    tokens, ends = paired.pad_completions(completions, course.model.score.device)
     few, lengths, group = (part.to(tokens.device) for part in distinct(prompts, course.model.decoder.share_prompts))
     rewards, weights = course.model(few, lengths, group, tokens, ends.to(tokens.device), course.dtype)
     return rewards, weights
@@ -182,12 +183,12 @@ def routed(course: Course, spec: Routing) -> dict[str, float]:
     `eval_routed_accuracy`, both also by rater; and the difference, `eval_routing_gain`."""
     count = len(course.pairs.prompts)
     told, gates = (torch.zeros(count, course.spec.heads) for _ in range(2))
-    for piece in paired.pieces(course.pairs, np.arange(count), course.pass_tokens):
+    for piece in paired.micro_batches(course.pairs, np.arange(count), course.pass_tokens):
         prompts, chosen, rejected = ([each[i] for i in piece] for each in course.pairs[:3])
         rewards, weights = rate(course, prompts * 2, chosen + rejected)
         better, worse = rewards.chunk(2)
         told[piece], gates[piece] = F.logsigmoid(better - worse).cpu(), weights[: len(prompts)].cpu()
-    shots = paired.shots(course.pairs.rows, spec.pairs, course.spec.seed, "reward_model")
+    shots = paired.draw_shots(course.pairs.rows, spec.pairs, course.spec.seed, "reward_model")
     plain = accuracies(course.pairs.rows, told, gates, "eval_gated_accuracy")
     weighed = accuracies(course.pairs.rows, told, route_heads(gates, told, shots, spec.eta), "eval_routed_accuracy")
     gain = weighed["eval_routed_accuracy"] - plain["eval_gated_accuracy"]
@@ -199,19 +200,19 @@ def best_of(course: Course, inputs: dict[str, Path]) -> dict[str, dict[str, floa
     """For n = 1, 2, 4, ...: strict and answer, the share of prompts of an evaluation whose sample of the greatest reward among
     the first n is right, and the shares strict_pass and answer_pass of those that have a right one among them, which no judge can
     exceed."""
-    rows = sets.rows(inputs["prompts"], 0)
+    rows = sets.read_rows(inputs["prompts"], 0)
     drawn: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for role in sorted((role for role in inputs if role.startswith("samples.")), key=lambda role: int(role.split(".")[1])):
         for sample in pq.read_table(inputs[role] / "samples.parquet").to_pylist():
             drawn[sample["index"]].append(sample)
     encoder, eos = tokenizer.load(inputs["init"]), tokenizer.special(inputs["init"]).eos
-    prompts = dict(zip((row.index for row in rows), pool.encode_texts(encoder, [row.prompt for row in rows]), strict=True))
+    prompts = dict(zip((row.index for row in rows), tokenizer.encode_texts(encoder, [row.prompt for row in rows]), strict=True))
     least = min(map(len, drawn.values()))
     counts = [1 << power for power in range(least.bit_length())]
     right: dict[int, dict[str, int]] = {n: defaultdict(int) for n in counts}
     for index, samples in sorted(drawn.items()):
         samples.sort(key=lambda sample: sample["sample"])
-        texts = pool.encode_texts(encoder, [sample["completion"] for sample in samples])
+        texts = tokenizer.encode_texts(encoder, [sample["completion"] for sample in samples])
         ended = [ids + ([] if s["truncated"] or eos is None else [eos]) for ids, s in zip(texts, samples, strict=True)]
         rated = preference.bradley_terry_reward(*rate(course, [prompts[index]] * len(ended), ended)).cpu()
         for n in counts:

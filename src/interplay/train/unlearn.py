@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from interplay.core.execution import Run
 from interplay.core.metrics import round_values
 from interplay.core.model import UserError
-from interplay.data import batches, corpus, packing, sets, tokenizer
+from interplay.data import batches, corpus, sets, tokenizer
 from interplay.data.batches import Batch
-from interplay.data.packing import Encoded
+from interplay.data.corpus import Encoded
 from interplay.model import device, folder, heads
 from interplay.model.decoder import Decoder
 from interplay.model.device import pick_device
@@ -201,9 +201,9 @@ def plan(spec: UnlearnSpec, inputs: dict[str, Path], how: Run) -> Course:
 
 def load(inputs: dict[str, Path], side: str, mix: list[float], spec: UnlearnSpec) -> Encoded:
     """The problems of the roles `side.<i>` in these shares. Raises UserError where one has more tokens than max_length."""
-    each = [corpus.encode(inputs[f"{side}.{i}"], inputs["init"]) for i in range(len(mix))]
-    chosen = sets.in_shares([len(one.lengths) for one in each], mix, side, spec.seed)
-    parts = [packing.select(one, places) for one, places in zip(each, chosen, strict=True)]
+    each = [corpus.encode_problems(inputs[f"{side}.{i}"], inputs["init"]) for i in range(len(mix))]
+    chosen = sets.draw_shares([len(one.lengths) for one in each], mix, side, spec.seed)
+    parts = [corpus.select_problems(one, places) for one, places in zip(each, chosen, strict=True)]
     problems = Encoded(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     if (longest := int(problems.lengths.max())) > spec.max_length:
         raise UserError(
@@ -238,7 +238,7 @@ def drawn(course: Course, problems: Encoded, step: int) -> Encoded:
     """The problems of a step."""
     size = course.spec.problems_per_step
     places = batches.rows_between(len(problems.lengths), course.spec.seed, (step - 1) * size, step * size)
-    return packing.select(problems, places)
+    return corpus.select_problems(problems, places)
 
 
 def weigh(course: Course, forget: Encoded, retain: Encoded) -> dict[str, float]:
@@ -320,10 +320,10 @@ def passes(course: Course, problems: Encoded) -> list[tuple[Batch, int]]:
     pass_of = (np.cumsum(problems.lengths[order]) - 1) // course.pass_tokens
     found = []
     for number in collectives.shard_round_robin(np.unique(pass_of).tolist()):
-        part = packing.select(problems, order[pass_of == number])
-        within = packing.spans(np.zeros_like(part.lengths), part.lengths)
+        part = corpus.select_problems(problems, order[pass_of == number])
+        within = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths)
         bears = within >= np.repeat(np.maximum(part.prompts, 1), part.lengths)
-        found.append((batches.layout(part.tokens, part.lengths, bears, course.device), len(part.lengths)))
+        found.append((batches.batch_of_sequences(part.tokens, part.lengths, bears, course.device), len(part.lengths)))
     return found
 
 
@@ -361,7 +361,7 @@ def losses(course: Course, values: Callable[[Batch], Tensor]) -> dict[str, float
     of either side."""
     found = {}
     for side, problems in (("forget", course.forget), ("retain", course.retain)):
-        some = packing.select(problems, np.arange(min(MEASURED, len(problems.lengths))))
+        some = corpus.select_problems(problems, np.arange(min(MEASURED, len(problems.lengths))))
         found[f"eval_{side}_loss"] = mean_over_tokens(course, some, values, None)
     return found
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from interplay.core.model import PermanentError, UserError
 from interplay.core.random import generator, stream_key
-from interplay.data import pool as pools
+from interplay.data import tokenizer as text
 from interplay.data.spec import split_of
 from interplay.data.tokenizer import Special
 from interplay.rl.batch import Batch
@@ -52,7 +52,7 @@ def write_proposals(spec: TeachSpec, engine: Engine, special: Special, end: int,
     )
     letters, count = LANGUAGES[spec.task.name].starts(spec.task), spec.proposals()
     first = [letters[i] for i in generator(spec.seed, "begin", step).integers(len(letters), size=count)]
-    prompts = pools.encode_texts(tokenizer, first)
+    prompts = text.encode_texts(tokenizer, first)
     rollouts = engine.generate([Request(ids, stream_key("proposal"), number, 1) for number, ids in enumerate(prompts)], sampling)
     longest = int(rollouts.lengths.max())
     texts = [row[:n] for row, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
@@ -131,7 +131,7 @@ def proposal_shares(found: Sequence[Proposal], task: Task) -> dict[str, float]:
 def end_token(tokenizer: Tokenizer, task: Task) -> int:
     """The token at which a proposal ends. Raises UserError where the tokenizer has other tokens that hold its text."""
     end = LANGUAGES[task.name].end
-    ids = pools.encode_texts(tokenizer, [end])[0]
+    ids = text.encode_texts(tokenizer, [end])[0]
     others = [token for token, number in tokenizer.get_vocab().items() if end in token and [number] != ids]
     if len(ids) != 1 or others:
         raise UserError(

@@ -10,13 +10,13 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from interplay.core.random import stream_key
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
 from interplay.data.tokenizer import Special
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer
 from interplay.rl import loop
 from interplay.rl.draw import TrainerState, sample_rollouts
-from interplay.rl.planners.allocation import plain_request
+from interplay.rl.requests.first_requests import plain_request
 from interplay.rl.samplers.sampler import PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.step_context import Memory, StepContext

@@ -12,10 +12,9 @@ from torch import Tensor
 from interplay.core.execution import Run
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.stop import save_points
-from interplay.data import pool as pools
 from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
 from interplay.model import folder
 from interplay.model.device import placed
 from interplay.optim import checkpoint, optimizer
@@ -165,8 +164,8 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
         files=text.tokenizer_folder(init),
         micro_batch_tokens=how.micro_batch_tokens,
     )
-    hard = pools.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
-    pools.check_prompts(hard, tokenizer, spec.max_prompt_length)
+    hard = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
+    text.check_prompt_lengths(tokenizer, [row.prompt for row in hard.rows], spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
         model = placed(folder.load(init / "model"), how)
@@ -184,7 +183,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
             learner, engine(spec.engine, model, how, dtype, init / "model"), proposals.end_token(tokenizer, spec.task)
         )
     else:
-        instances = sets.rows(inputs["instances"], 0)
+        instances = sets.read_rows(inputs["instances"], 0)
     return Course(school, teacher, hard, instances, weights(student))
 
 
@@ -311,7 +310,7 @@ def graduate(course: Course, rows: list[Row], hard: list[Row], step: int, factor
 
 def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent) -> torch.Tensor:
     """(g,) float64: what the student at hand, before it is trained, tells of each dataset."""
-    rows, n = [row for own in datasets for row in own], school.spec.method.planner.num_generations
+    rows, n = [row for own in datasets for row in own], school.spec.method.allocation.num_generations
     found = ask(school, rows, n, "learnable", step)
     spent.asked(found, len(rows) * n)
     member = [k for k, own in enumerate(datasets) for _ in own]
