@@ -28,12 +28,10 @@ def planned_values(context: ArmContext, row: ReportArm) -> Values:
     found: Values = {TASK: fields_of(task)} if task else {}
     for name, digest in {**{part.name: part.digest for part in row.path}, **row.evaluations}.items():
         planned, stage = plan.stages[digest], context.stages[name]
-        spec = {key: value for key, value in fields_of(planned.spec).items() if key not in KINDS[planned.kind].planned}
+        spec = {key: value for key, value in fields_of(context.spec(stage)).items() if key not in KINDS[stage.kind].planned}
         corpus = next((plan.stages[corpus].spec for corpus in corpus_inputs(planned.deps)), None)
-        own = {"kind": planned.kind, **stage.given(), "corpus": corpus, "seed": stage.settings.get("seed", 0)}
+        own = {"kind": stage.kind, **stage.given(), "corpus": corpus, "seed": stage.settings.get("seed", 0)}
         found[name] = {**spec, **own}
-        if len(blocks := plan.all_blocks(digest)) > 1:
-            found[name]["num_samples"] = sum(value_at(plan.stages[block].spec, ["num_samples"]) for block in blocks)
     return found
 
 
