@@ -1,10 +1,10 @@
-"""Training speed beside Hugging Face's Trainer and TRL's SFTTrainer: same model, data, optimiser and tokens a step, one thread.
+"""Training speed compared with Hugging Face's Trainer and TRL's SFTTrainer: same model, data, optimiser and tokens, one thread.
 
     OMP_NUM_THREADS=1 python bench/train.py [--seconds 20] [--hidden 128] [--layers 4]
 
 Each peer runs at its best public settings: bfloat16 autocast, fused AdamW, no gradient checkpointing, no logging; Trainer with
 batches of similar length, SFTTrainer both so and with corpus. Steps of the two alternate, and rates are tokens without padding
-per second of CPU time, the first steps left out, so that other work on the machine touches both alike."""
+per second of CPU time, the first steps left out, so that other work on the machine affects both equally."""
 
 import argparse
 import tempfile
@@ -86,7 +86,7 @@ class Own:
         self.rate.add(int(line["tokens"]), time.process_time() - start)
 
 
-def beside(trainer: Any, own: Own, seconds: float) -> Rate:
+def alternate(trainer: Any, own: Own, seconds: float) -> Rate:
     """Train with a transformers Trainer, one step of ours after each of its own, until its steps took `seconds`."""
     from transformers import TrainerCallback
 
@@ -180,7 +180,7 @@ def main() -> None:
             ("SFTTrainer, packed", trl_sft(paths, work, packed, packing=True)),
         ):
             own = Own(paths, shape, "adamw")
-            theirs, ours = beside(trainer, own, args.seconds).value(), own.rate.value()
+            theirs, ours = alternate(trainer, own, args.seconds).value(), own.rate.value()
             print(f"{label:32} {theirs:8.0f} tok/s   interplay {ours:8.0f} tok/s   {ours / theirs:5.2f}x", flush=True)
         own = Own(paths, shape, "muon")
         while own.rate.seconds < args.seconds:

@@ -22,8 +22,12 @@ from interplay.data.tokenizer import character_tokenizer
 from interplay.kinds.cost import vocabulary
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
-from interplay.tasks.op_dag.family import alphabet, generate, render, solve, structure, verify
+from interplay.tasks.op_dag.dag import structure
+from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import alphabet, render
+from interplay.tasks.op_dag.terse_prompts import solve
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 
 PAIR = [OpDag(letters=12, contexts=2, context=context, distractors=(0, 4), modulus=11, constants=(0, 10)) for context in (0, 1)]

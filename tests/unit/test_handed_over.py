@@ -18,7 +18,6 @@ from test_prefer import pair_set
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.data import batches, corpus
 from interplay.data.spec import CorpusSpec
 from interplay.evaluate import sampling
@@ -31,6 +30,7 @@ from interplay.rl.losses import losses
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.requests import continuation, first_requests
 from interplay.rl.requests.spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.samplers.sampler import Sampler
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
 from interplay.rl.step_context import Memory
@@ -319,7 +319,7 @@ HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
 def rl_spec(method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     given: dict[str, Any] = {
         "method": Method(paper="test", **{"allocation": FixedAllocation(num_generations=3), **(method or {})}),
-        "reward": Custom(function="mine.py:commas", source=SCORE),
+        "reward": OwnReward(function="mine.py:commas", source=SCORE),
         "mix": [1.0],
         "steps": 3,
         "prompts_per_step": 4,

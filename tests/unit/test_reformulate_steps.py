@@ -16,8 +16,8 @@ from interplay.data.steps import reformulate
 from interplay.data.steps.context_spec import Choice, Cloze, Ladder, TrueFalse
 from interplay.data.steps.reformulate import Source, make_choices, make_clozes, make_ladders, make_statements
 from interplay.tasks import reformulated
-from interplay.tasks.op_dag import family as op_dag
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.reformulated import Form, read_form
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
@@ -230,7 +230,7 @@ def test_a_row_that_is_no_open_question_is_dropped_and_counted() -> None:
 def test_prompts_hold_only_characters_of_the_alphabet() -> None:
     for step, spec in ((make_ladders, Ladder(distractors="near")), (make_statements, TrueFalse(distractors="near"))):
         for row in step(spec, rows(30), inputs()).rows:
-            assert set(row.prompt + row.solution) <= set(op_dag.alphabet(TASK))
+            assert set(row.prompt + row.solution) <= set(OP_DAG.alphabet(TASK))
 
 
 @pytest.mark.parametrize("masked", [(0.8, 0.5), (0.0, 0.0)])

@@ -28,12 +28,12 @@ from interplay.rl.rewards.spec import PayoffReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import SelfPlayEpisode
-from interplay.tasks.environments import tic_tac_toe
+from interplay.tasks.environments.games import TIC_TAC_TOE, Board
 from interplay.tasks.environments.spec import TicTacToe
 
-BOARD = tic_tac_toe.Problem("perfect", "XX.OO....", 0)
+BOARD = Board("perfect", "XX.OO....", 0)
 """X is to move and wins with 3; O would with 6."""
-ROW = cases.row("XX.OO.... X\n", "win", "tic_tac_toe", tic_tac_toe.dumps(BOARD))
+ROW = cases.row("XX.OO.... X\n", "win", "tic_tac_toe", TIC_TAC_TOE.dumps(BOARD))
 
 
 def setting(says: cases.Says) -> cases.Setting:

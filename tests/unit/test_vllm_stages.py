@@ -19,13 +19,13 @@ from scipy.stats import binomtest
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import Model
-from interplay.core.references import Custom
 from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.vllm.asking import Freshness
 from interplay.run import workers
@@ -110,7 +110,7 @@ def test_a_killed_evaluation_keeps_its_shards_and_ends_as_one_that_was_not(
 def rl_spec(engine: str = "vllm", **loss: Any) -> RLSpec:
     return RLSpec(
         method=Method(paper="test", allocation=FixedAllocation(num_generations=4), loss={"name": "clipped", **loss}),
-        reward=Custom(function="mine.py:commas", source=REWARD),
+        reward=OwnReward(function="mine.py:commas", source=REWARD),
         mix=[1.0],
         steps=6,
         prompts_per_step=8,

@@ -29,7 +29,7 @@ from interplay.rollout.episodes import play_episodes
 from interplay.rollout.play import Played, Setting
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
-from interplay.tasks.environments.games import UNANSWERED
+from interplay.tasks.environments.transcript import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
 SHARD_BATCHES = 4

@@ -20,7 +20,7 @@ from interplay.model import device, heads
 from interplay.model.decoder import Decoder
 from interplay.optim import distributed
 from interplay.report.metric_spec import COUNTED, UNITS
-from interplay.tasks.families import judge_family
+from interplay.tasks.family import judge_family
 from interplay.tasks.verdict import Row, pass_at_k, split_units
 
 
@@ -63,12 +63,12 @@ def answer_prior(rows: Sequence[Row]) -> np.ndarray:
 
 
 def trivial_scores(rows: Sequence[Row]) -> np.ndarray:
-    """For each problem the score (P,) of the trivial policy of its family (`baseline(problem)`), such as citing all chunks; NaN
-    for families without one."""
+    """For each problem the score (P,) of its family's trivial policy, such as citing every document; NaN for families without
+    one."""
     found = []
     for row in rows:
         family = judge_family(row.family)
-        found.append(family.baseline(family.loads(row.graph)) if hasattr(family, "baseline") else np.nan)
+        found.append(family.trivial_score(family.loads(row.graph)) if family.trivial_score else np.nan)
     return np.array(found, dtype=float)
 
 

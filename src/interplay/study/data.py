@@ -12,7 +12,7 @@ from interplay.data.spec import ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec, DataSet
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.report.spec import ReportArm
-from interplay.tasks.families import task_family
+from interplay.tasks.family import task_family
 from interplay.tasks.spec import Task, TaskKey
 
 if TYPE_CHECKING:

@@ -1,31 +1,31 @@
-"""The gold graph of a prose problem that exists as text only, a solver that reads the prompt only, and the graphs that
-solutions state."""
+"""Readers of the prose surface: the gold graph of a problem that exists as text only, a solver that reads the prompt only, and
+the graphs that solutions state."""
 
 import re
 from typing import NamedTuple
 
-from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Form
-from interplay.tasks.op_dag.novelty import Definition, Graph, closed
-from interplay.tasks.op_dag_prose.graph import TOTAL, Node, Problem, letters
-from interplay.tasks.op_dag_prose.parse import Clause, Define, parse, read_on, split
-from interplay.tasks.op_dag_prose.render import EXISTS
+from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, linear_root
+from interplay.tasks.op_dag.graph_similarity import Definition, Graph, with_all_names
+from interplay.tasks.op_dag_prose import prose_parser
+from interplay.tasks.op_dag_prose.prose import TOTAL, Node, Problem, solution_letters
+from interplay.tasks.op_dag_prose.prose_parser import Clause, Define
 from interplay.tasks.op_dag_prose.spec import LETTERS, OpDagProse
 
-# The gold graph of a problem that is there as text only, such as a row of the released data: read from the prompt alone.
+# The gold graph of a problem that exists as text only, such as a row of the released data: read from the prompt alone.
 
 
-_SENTENCE = re.compile(rf"The (?:number of )?([^.]+? in [^.]+?) (?:equals ([^.]+)|{EXISTS})\.")
+_SENTENCE = re.compile(r"The (?:number of )?([^.]+? in [^.]+?) (?:equals ([^.]+)|exists, and its number is greater than 0)\.")
 _ASKED = re.compile(r"(?:How many ([^.?]+) does ([^.?]+) have|What is the ([^.?]+))\?")
 _BODY = re.compile(r"(?:([0-9]+)(?: (plus|times) |$))?((?:the (sum of|difference between) )?)(.*)")
 _JOINT = re.compile(r"(?:,? and |, )the ")
 
 
-def read(text: str, theme: str = "") -> Problem:
-    """The problem that a text tells, its question included; two layers, in the wording of render. Raises ValueError where it is
-    not such a text, or where what is asked cannot be worked out.
+def read_problem(text: str, theme: str = "") -> Problem:
+    """The problem of a text in the wording of `prose.render`. Raises ValueError where it is no such text, or the question has no
+    answer.
 
-    Necessary are the nodes that the goal comes down to, in an order of evaluation; letters are taken in alphabetical order."""
-    bodies, given, unknown = _told(text)
+    Necessary are the nodes that the goal depends on, in an order of evaluation; letters are used in alphabetical order."""
+    bodies, given, unknown = _stated(text)
     asked = _ASKED.search(text)
     if asked is None:
         raise ValueError(f"no question: {text!r}")
@@ -41,9 +41,9 @@ def read(text: str, theme: str = "") -> Problem:
     necessary = order.index(goal) + 1
     nodes = tuple(_node(name, bodies.get(name, ""), [order.index(other) for other in reads[name]]) for name in order)
     values = _forms(nodes[:necessary], unknown)
-    answer = _root(values[-1], given[1]) if given else 0
+    answer = linear_root(values[-1][0], given[1] - values[-1][1], None) if given else 0
     mode = REVERSE if given else FORWARD
-    told = [place for place, node in enumerate(nodes) if not node.total] + ([-1] if given else [])
+    sentences = [place for place, node in enumerate(nodes) if not node.total] + ([-1] if given else [])
     return Problem(
         mode=mode,
         theme=theme,
@@ -51,13 +51,13 @@ def read(text: str, theme: str = "") -> Problem:
         necessary=necessary,
         values=tuple(a * answer + b for a, b in values),
         slopes=tuple(a for a, _ in values),
-        order=tuple(told),
-        letters="".join(letters(mode)[:LETTERS]),
+        order=tuple(sentences),
+        letters="".join(solution_letters(mode)[:LETTERS]),
     )
 
 
-def _told(text: str) -> tuple[dict[str, str], tuple[str, int] | None, str]:
-    """What each name equals, in words (the unknown: nothing); the value that is given; the name of the unknown."""
+def _stated(text: str) -> tuple[dict[str, str], tuple[str, int] | None, str]:
+    """The bodies of the definitions by name (of the unknown empty); the given value with its name; the name of the unknown."""
     bodies: dict[str, str] = {}
     given = None
     unknown = ""
@@ -82,8 +82,8 @@ def _reads(body: str) -> list[str]:
 
 
 def _order(unknown: str, goal: str, reads: dict[str, list[str]], names: dict[str, None]) -> list[str]:
-    """The unknown, what the goal comes down to, the goal, then all else that does not come down to itself (distractors of the
-    released data may); each after what it reads."""
+    """The unknown, the goal's dependencies, the goal, then all other names without cyclic definitions (distractors of the
+    released data may have them); each after its operands."""
     order: dict[str, None] = {}
     for start in [*([unknown] if unknown else []), goal, *names]:
         found = dict(order)
@@ -93,12 +93,12 @@ def _order(unknown: str, goal: str, reads: dict[str, list[str]], names: dict[str
 
 
 def _visit(name: str, reads: dict[str, list[str]], order: dict[str, None], above: list[str], needed: bool) -> bool:
-    """Put a name behind all that it reads; False where it comes down to itself or to what nothing defines."""
+    """Append a name after its operands; False where its definition is cyclic or incomplete."""
     if name in order:
         return True
     if name not in reads or name in above:
         if needed:
-            raise ValueError(f"{name!r} comes down to itself" if name in above else f"nothing says what {name!r} equals")
+            raise ValueError(f"{name!r} depends on itself" if name in above else f"no definition of {name!r}")
         return False
     if not all([_visit(other, reads, order, [*above, name], needed) for other in reads[name]]):
         return False
@@ -134,35 +134,23 @@ def _forms(nodes: tuple[Node, ...], unknown: str) -> list[Form]:
     return values
 
 
-def _root(form: Form, value: int) -> int:
-    slope, constant = form
-    if not slope or (value - constant) % slope:
-        raise ValueError(f"{slope} * x + {constant} = {value} has no unique integer solution")
-    return (value - constant) // slope
+# A solver that reads the prompt only: the oracle for the generator, with which it shares no code.
 
 
-# A solver that reads nothing but the prompt: the oracle beside the generator, with which it shares no code.
-
-
-_SOLVE_SENTENCE = re.compile(
-    r"The (?:number of )?([^.]+? in [^.]+?) (?:equals ([^.]+)|exists, and its number is greater than 0)\."
-)
-_QUESTION = re.compile(r"(?:How many ([^.?]+) does ([^.?]+) have|What is the ([^.?]+))\?")
 _READ = re.compile(r"the (?:number of )?((?!sum of|difference between)[^,]+? in [^,]+?)(?=,| and the |$)")
 _HEAD = re.compile(r"(?:([0-9]+)(?: (plus|times) |$))?(.*)")
-_TOTAL = "total number of "
 
 
 def solve(prompt: str, task: OpDagProse) -> str:
-    """The answer to a prompt. Evaluates what is asked by substitution; for a reverse problem the goal at 0 and at 1, which fixes
-    the line a*x + b that must equal the given value. Raises ValueError where the prompt has no unique answer."""
+    """The answer to a prompt. Evaluates the goal by substitution; for a reverse problem at 0 and at 1, which determines the line
+    a*x + b that must equal the given value. Raises ValueError where the prompt has no unique answer."""
     bodies: dict[str, str] = {}
     given: list[tuple[str, int]] = []
     unknown = ""
-    for name, body in _SOLVE_SENTENCE.findall(prompt):
+    for name, body in _SENTENCE.findall(prompt):
         if not body:
             unknown = name
-        elif body.isdigit() and (name.startswith(_TOTAL) or name in bodies):
+        elif body.isdigit() and (name.startswith(TOTAL) or name in bodies):
             given.append((name, int(body)))
         elif name in bodies:
             given.append((name, int(bodies[name])))
@@ -172,9 +160,9 @@ def solve(prompt: str, task: OpDagProse) -> str:
     mentioned = dict.fromkeys([*bodies, unknown, *(name for body in bodies.values() for name in _READ.findall(body))])
     members: dict[str, list[str]] = {}
     for name in mentioned:
-        if name and not name.startswith(_TOTAL):
+        if name and not name.startswith(TOTAL):
             members.setdefault(name.partition(" in ")[2], []).append(name)
-    asked = _QUESTION.search(prompt)
+    asked = _ASKED.search(prompt)
     if asked is None:
         raise ValueError(f"no question: {prompt}")
     thing, place, total = asked.groups()
@@ -184,15 +172,15 @@ def solve(prompt: str, task: OpDagProse) -> str:
     ((goal, value),) = given
     at_zero = _value(goal, bodies, members, {unknown: 0})
     slope = _value(goal, bodies, members, {unknown: 1}) - at_zero
-    if name != unknown or not slope or (value - at_zero) % slope:
-        raise ValueError(f"no unique answer: {prompt}")
-    return str((value - at_zero) // slope)
+    if name != unknown:
+        raise ValueError(f"the question is not about the unknown: {prompt}")
+    return str(linear_root(slope, value - at_zero, None))
 
 
 def _value(name: str, bodies: dict[str, str], members: dict[str, list[str]], known: dict[str, int]) -> int:
-    """The value of a name, by depth first; `known` holds what is known already and grows."""
+    """The value of a name, depth first; `known` holds the values so far and is extended."""
     if name not in known:
-        if name.startswith(_TOTAL):
+        if name.startswith(TOTAL):
             result = sum([_value(other, bodies, members, known) for other in members[name.partition(" in ")[2]]])
         else:
             head = _HEAD.fullmatch(bodies[name])
@@ -206,14 +194,14 @@ def _value(name: str, bodies: dict[str, str], members: dict[str, list[str]], kno
     return known[name]
 
 
-# The graphs of prose solutions and problems, in the words of op_dag.novelty, so that one measure reads both surfaces.
+# The graphs of prose solutions and problems for op_dag.graph_similarity.
 
 
-_UNTOLD = Definition(numbers=((1, 0),))
+_UNKNOWN_LEAF = Definition(numbers=((1, 0),))
 
 
 class Meaning(NamedTuple):
-    """What a letter stands for, intermediate results taken apart."""
+    """The definition of a letter, with intermediate results resolved."""
 
     operators: frozenset[str]
     reads: tuple[str, ...]
@@ -222,18 +210,18 @@ class Meaning(NamedTuple):
 
 
 def stated_graph(completion: str) -> Graph:
-    """The graph that a completion states, right or not, by full names; what cannot be read states nothing. The first definition
-    that reads something counts, another only where there is none. A letter bound to nothing stands for itself."""
+    """The graph that a completion states, right or not, by full names; unreadable sentences are ignored. The first definition
+    with operands counts, another only where there is none. An unbound letter is a name of its own."""
     found: Graph = {}
     letters: dict[str, Meaning] = {}
-    for text in split(completion)[0]:
-        sentence = parse(text.strip())
+    for text in prose_parser.split_sentences(completion)[0]:
+        sentence = prose_parser.parse_sentence(text.strip())
         if isinstance(sentence, Define):
             for one in _definitions(sentence, letters):
                 if sentence.name not in found or (one.reads and not found[sentence.name].reads):
                     found[sentence.name] = one
             letters[sentence.letter] = Meaning(frozenset(), (sentence.name,), ())
-    return closed(found)
+    return with_all_names(found)
 
 
 def gold_graph(problem: Problem) -> Graph:
@@ -244,7 +232,7 @@ def gold_graph(problem: Problem) -> Graph:
 
 def _gold(node: Node, reads: list[str], mode: str) -> Definition:
     if node.constant is None and not reads:
-        return Definition() if mode == FORWARD else _UNTOLD
+        return Definition() if mode == FORWARD else _UNKNOWN_LEAF
     joined = {"-"} if node.minus else {"+"} if len(reads) > 1 else set()
     operators = joined | ({node.operator} if node.operator else set())
     numbers: tuple[Form, ...] = () if node.constant is None else ((0, node.constant),)
@@ -252,18 +240,18 @@ def _gold(node: Node, reads: list[str], mode: str) -> Definition:
 
 
 def _definitions(sentence: Define, letters: dict[str, Meaning]) -> list[Definition]:
-    """What a sentence says its node is, clause by clause; binds its intermediate letters."""
-    said = [_UNTOLD] if sentence.untold else []
+    """The definitions of a sentence, clause by clause; binds its intermediate letters."""
+    definitions = [_UNKNOWN_LEAF] if sentence.value_unknown else []
     for number, clause in enumerate(sentence.clauses):
-        meaning = _meaning(clause, letters)
-        if clause.letter != sentence.letter or read_on(sentence, number):
+        meaning = _clause_meaning(clause, letters)
+        if clause.letter != sentence.letter or prose_parser.is_intermediate(sentence, number):
             letters[clause.letter] = meaning
         else:
-            said.append(Definition(tuple(sorted(meaning.operators)), meaning.reads, meaning.numbers))
-    return said
+            definitions.append(Definition(tuple(sorted(meaning.operators)), meaning.reads, meaning.numbers))
+    return definitions
 
 
-def _meaning(clause: Clause, letters: dict[str, Meaning]) -> Meaning:
+def _clause_meaning(clause: Clause, letters: dict[str, Meaning]) -> Meaning:
     part = clause.sides[0].part
     read = [letters.get(letter, Meaning(frozenset(), (letter,), ())) for letter in part.letters]
     return Meaning(

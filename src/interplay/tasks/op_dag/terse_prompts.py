@@ -1,43 +1,37 @@
-"""Reading a prompt: the problem that a text poses, why it poses none, and a solver that reads the prompt only (the
-generator's oracle)."""
+"""Prompts of the terse surface: the parser of prompts that a model wrote, a solver that reads the prompt only (the oracle for the
+generator), and the row of the family."""
 
 import re
 from typing import NamedTuple
 
-from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Form, Node, Problem
-from interplay.tasks.op_dag.parse import Expression, evaluate, part_cached
-from interplay.tasks.op_dag.render import ASK, EQUALS, FILLER, SECTION, STEP, UNKNOWN, names
+from interplay.tasks.family import Generator, Language
+from interplay.tasks.op_dag import dag, dag_growth, terse, terse_verifier
+from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import ASK, EQUALS, FILLER, SECTION, STEP, UNKNOWN, Expression, evaluate, node_letters
 
-# Reading a prompt: the problem that a text poses, or why it poses none. The inverse of rendering, for texts that a model wrote.
+# The parser of prompts: the inverse of rendering, for texts that a model wrote.
 #
-# A text is taken apart by the parser of steps (parse.py) and never evaluated as code. What is accepted is what the task's own
+# A text is split by the parser of steps (terse.py) and never evaluated as code. Accepted are the prompts that the task's own
 # generator may write: definitions of its letters, one operator each, the constant last, no name read twice in one definition;
-# all that is read is defined once and without circles, in distractors, too; the question has one answer, and without a modulus
-# no value leaves [0, max_value]. How many distractors and fillers there are is free.
+# every name that is read is defined once and without cycles, in distractors, too; the question has one answer, and without a
+# modulus no value leaves [0, max_value]. The numbers of distractors and fillers are free.
 
 
-UNFINISHED, GRAMMAR, REPEATED, UNDEFINED, CIRCULAR, UNANSWERABLE, RANGE = FLAWS = (
-    "unfinished",
-    "grammar",
-    "repeated",
-    "undefined",
-    "circular",
-    "unanswerable",
-    "range",
-)
+FLAWS = ("unfinished", "grammar", "repeated", "undefined", "circular", "unanswerable", "range")
+UNFINISHED, GRAMMAR, REPEATED, UNDEFINED, CIRCULAR, UNANSWERABLE, RANGE = FLAWS
 """Why a text poses no problem. unfinished: the prompt does not end; grammar: it is not in the language of the task; repeated: a
-name is defined twice; undefined: one that is read or asked for is not; circular: it needs itself; unanswerable: the given value
-fits no value of the unknown, or several; range: a value leaves that of the task."""
+name is defined twice; undefined: a name in a definition or the question is not defined; circular: a definition depends on itself;
+unanswerable: the given value fits no value of the unknown, or several; range: a value leaves the task's range."""
 END = SECTION
-"""The token that ends a prompt, and stands nowhere else in one."""
+"""The token that ends a prompt, and occurs nowhere else in one."""
 LONGEST = 100
-"""Characters of a definition."""
+"""Most characters of a definition."""
 _GIVEN = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 class Defined(NamedTuple):
-    """One definition as the text has it."""
+    """One definition of a text."""
 
     name: str
     operator: str
@@ -45,19 +39,19 @@ class Defined(NamedTuple):
     constant: int | None
     expression: Expression
     dots: int
-    """Neutral characters behind it."""
+    """Neutral characters after it."""
 
 
-class Worth(NamedTuple):
-    """What the nodes of a problem come to."""
+class Values(NamedTuple):
+    """The values of a problem's nodes."""
 
     values: tuple[int, ...]
     slopes: tuple[int, ...]
 
 
-def posed(text: str, task: OpDag) -> Problem | str:
-    """The problem of the prompt that a text begins with, or one of FLAWS. Whatever follows the prompt's end is not looked at.
-    Never raises on account of the text."""
+def parse_prompt(text: str, task: OpDag) -> Problem | str:
+    """The problem of the prompt at the start of a text, or one of FLAWS. Text after the prompt's end is ignored. Never raises on
+    account of the text."""
     prompt, end, _ = text.partition(END)
     if not end:
         return UNFINISHED
@@ -68,7 +62,7 @@ def posed(text: str, task: OpDag) -> Problem | str:
     found = [_definition(piece, task) for piece in bare.split(STEP)]
     defined = [one for one in found if one is not None]
     unknowns = sum(not one.reads and one.constant is None for one in defined)
-    asked = len(goal) == 1 and goal in names(task) and any(name == mode and share for name, share in task.modes.items())
+    asked = len(goal) == 1 and goal in node_letters(task) and any(name == mode and share for name, share in task.modes.items())
     stated = not equals or _is_value(given, task)
     if not ask or not asked or not stated or len(defined) < len(found) or unknowns != (mode == REVERSE):
         return GRAMMAR
@@ -83,10 +77,10 @@ def posed(text: str, task: OpDag) -> Problem | str:
     needed = _needed(defined, places, goal)
     chain = [place for place in order if place in needed]
     forms = _forms(defined, chain, task.modulus)
-    worth = None if forms is None else _worth(forms, int(given) if given else None, task.modulus)
-    if worth is None:
+    found_values = None if forms is None else _node_values(forms, int(given) if given else None, task.modulus)
+    if found_values is None:
         return UNANSWERABLE
-    if task.modulus is None and not all(0 <= value <= task.max_value for value in worth.values):
+    if task.modulus is None and not all(0 <= value <= task.max_value for value in found_values.values):
         return RANGE
     nodes = [*chain, *(place for place in order if place not in needed)]
     where = {defined[place].name: at for at, place in enumerate(nodes)}
@@ -95,18 +89,18 @@ def posed(text: str, task: OpDag) -> Problem | str:
         modulus=task.modulus,
         nodes=tuple(_node(defined[place], where) for place in nodes),
         necessary=len(chain),
-        values=worth.values,
-        slopes=worth.slopes,
+        values=found_values.values,
+        slopes=found_values.slopes,
         order=tuple(where[one.name] for one in defined),
         filler=(len(body) - len(bare), *(one.dots for one in defined)),
     )
 
 
 def _definition(piece: str, task: OpDag) -> Defined | None:
-    """The definition that a piece of text is, or None if it is none."""
+    """The definition of a piece of text, or None if it is none."""
     text = piece.rstrip(FILLER)
-    name, known = text[:1], names(task)
-    part = part_cached(text[1:], task.modulus) if 1 < len(text) <= LONGEST and name in known else None
+    name, known = text[:1], node_letters(task)
+    part = terse.parse_part(text[1:], task.modulus) if 1 < len(text) <= LONGEST and name in known else None
     if part is None or text[1] == "-":
         return None
     operands = [operand for _, operand in part.expression]
@@ -124,7 +118,7 @@ def _definition(piece: str, task: OpDag) -> Defined | None:
 
 
 def _constant(operand: object, task: OpDag) -> int | None:
-    """The number that an operand is; None where it is another thing, or no residue."""
+    """The number of an operand; None where it is no number, or no residue."""
     if not isinstance(operand, tuple) or len(operand) != 2 or operand[0]:
         return None
     return operand[1] if task.modulus is None or operand[1] < task.modulus else None
@@ -135,7 +129,7 @@ def _is_value(text: str, task: OpDag) -> bool:
 
 
 def _evaluation(defined: list[Defined], places: dict[str, int]) -> list[int] | None:
-    """All places, each after what it reads, the unknown first; None where they go in a circle."""
+    """All places in topological order, the unknown first; None where there is a cycle."""
     left = sorted(range(len(defined)), key=lambda place: bool(defined[place].reads) or defined[place].constant is not None)
     order: list[int] = []
     while left:
@@ -148,7 +142,7 @@ def _evaluation(defined: list[Defined], places: dict[str, int]) -> list[int] | N
 
 
 def _needed(defined: list[Defined], places: dict[str, int], goal: str) -> set[int]:
-    """The places that the goal's value rests on, its own included."""
+    """The places that the goal depends on, its own included."""
     found: set[int] = set()
     waiting = [places[goal]]
     while waiting:
@@ -170,29 +164,28 @@ def _forms(defined: list[Defined], chain: list[int], modulus: int | None) -> lis
     return [known[defined[place].name] for place in chain]
 
 
-def _worth(forms: list[Form], given: int | None, modulus: int | None) -> Worth | None:
-    """Values and coefficients, the goal's value being `given` where the unknown is asked for; None where that has not just one
-    answer."""
+def _node_values(forms: list[Form], given: int | None, modulus: int | None) -> Values | None:
+    """Values and coefficients, where the goal's value is `given` in reverse mode; None where the unknown has no unique value."""
     slope, constant = forms[-1]
     if given is None:
-        return Worth(tuple(form[1] for form in forms), tuple(form[0] for form in forms))
+        return Values(tuple(form[1] for form in forms), tuple(form[0] for form in forms))
     rest = given - constant
     if not slope or (modulus is None and rest % slope):
         return None
     unknown = rest * pow(slope, -1, modulus) % modulus if modulus else rest // slope
     values = [a * unknown + b for a, b in forms]
-    return Worth(tuple(value % modulus if modulus else value for value in values), tuple(a for a, _ in forms))
+    return Values(tuple(value % modulus if modulus else value for value in values), tuple(a for a, _ in forms))
 
 
 def _node(one: Defined, where: dict[str, int]) -> Node:
     return Node(one.name, one.operator, tuple(where[name] for name in one.reads), one.constant)
 
 
-# A solver that reads nothing but the prompt: the oracle beside the generator, with which it shares no code.
+# A solver that reads the prompt only: the oracle for the generator, with which it shares no code.
 
 
 def solve(prompt: str, task: OpDag) -> str:
-    """The answer to a prompt. Evaluates the goal by substitution; for a reverse problem at 0 and at 1, which fixes the line
+    """The answer to a prompt. Evaluates the goal by substitution; for a reverse problem at 0 and at 1, which determines the line
     a*x + b that must equal the given value. Raises ValueError where the prompt has no unique answer."""
     definitions, _, question = prompt.replace(".", "").rstrip("|").partition("?")
     bodies = {text[0]: text[1:] for text in definitions.split(",")}
@@ -203,14 +196,14 @@ def solve(prompt: str, task: OpDag) -> str:
     unknown = next(name for name, body in bodies.items() if body == "_")
     at_zero = _value(goal, bodies, {unknown: 0}, modulus)
     slope = _value(goal, bodies, {unknown: 1}, modulus) - at_zero
-    answer = _root(slope, int(given) - at_zero, modulus)
+    answer = dag.linear_root(slope, int(given) - at_zero, modulus)
     if _value(goal, bodies, {unknown: answer}, modulus) != int(given):
-        raise ValueError(f"the goal is no line in the unknown: {prompt}")
+        raise ValueError(f"the goal is not linear in the unknown: {prompt}")
     return str(answer)
 
 
 def _value(name: str, bodies: dict[str, str], known: dict[str, int], modulus: int | None) -> int:
-    """The value of a name, by depth first; `known` holds what is known already and grows."""
+    """The value of a name, depth first; `known` holds the values so far and is extended."""
     if name in known:
         return known[name]
     body = bodies[name]
@@ -231,11 +224,17 @@ def _value(name: str, bodies: dict[str, str], known: dict[str, int], modulus: in
     return known[name]
 
 
-def _root(slope: int, rest: int, modulus: int | None) -> int:
-    """The x with slope * x = rest, over the integers or modulo a prime. Raises ValueError where there is none or more than
-    one."""
-    if modulus:
-        return rest * pow(slope, -1, modulus) % modulus
-    if not slope or rest % slope:
-        raise ValueError(f"{slope} * x = {rest} has no unique integer solution")
-    return rest // slope
+OP_DAG = Generator(
+    name="op_dag",
+    errors=dag.ERRORS,
+    generate=dag_growth.generate,
+    render=terse.render,
+    solve=solve,
+    loads=dag.loads,
+    verify=terse_verifier.verify,
+    structure=dag.structure,
+    dumps=dag.dumps,
+    characters=terse.alphabet,
+    vocabulary=lambda task: list(terse.alphabet(task)),
+    language=Language(parse_prompt, node_letters, END, FLAWS),
+)

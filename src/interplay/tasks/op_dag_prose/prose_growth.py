@@ -1,23 +1,23 @@
 """The necessary part of a graph, grown from one leaf to exactly the wanted edges, depth and number of leaves.
 
-Nodes that nothing reads yet are lanes. The goal reads all lanes at once, one level above the highest, so that no more than
-`max_parents` of them are open at a time. A definition is added only where what is left of the edges can still be placed
-(tasks.op_dag_prose.spec.completes) and where the sum of all lanes, which the goal may have to take, stays in range."""
+Nodes without a reader are lanes. The goal reads all lanes at once, one level above the highest, so that at most `max_parents` of
+them are open at a time. A definition is added only where the remaining edges can still be placed
+(tasks.op_dag_prose.spec.completes) and where the sum of all lanes, which the goal may have to be, stays in range."""
 
 from bisect import bisect_right
 from itertools import accumulate
 from typing import NamedTuple
 
-from interplay.tasks.op_dag.graph import Draw, draw_some
+from interplay.core.random import Draw, draw_some
 from interplay.tasks.op_dag_prose.spec import OpDagProse, completes
 
 TRIES = 5
-"""Definitions drawn at random before one that surely fits the count is taken."""
+"""Random definitions that are tried before one that certainly fits the count."""
 LARGEST_LEAF = 9
 
 
 class Room(NamedTuple):
-    """Where nodes stand: places, types in each place, and how many of these stay free for distractors."""
+    """The space for nodes: places, types in each place, and how many nodes are reserved for distractors."""
 
     places: int
     types: int
@@ -25,14 +25,14 @@ class Room(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What the graph should have."""
+    """The required shape of the graph."""
 
     op: int
     depth: int
     width: int
     reverse: bool
     total: bool
-    """Whether the goal should be the total of a place: it then reads nothing but the lanes."""
+    """Whether the goal should be the total of a place: it then reads the lanes only."""
 
 
 class Leaves(NamedTuple):
@@ -43,7 +43,7 @@ class Leaves(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What does not change while a graph grows."""
+    """The constants of a growing graph."""
 
     task: OpDagProse
     shape: Shape
@@ -52,11 +52,25 @@ class Wanted(NamedTuple):
 
 
 class Growth:
-    """The nodes so far, one entry each, in topological order, and what is open."""
+    """The nodes so far, one entry each, in topological order, and the lanes."""
 
     __slots__ = (
-        "asked", "closed", "constants", "edges", "free", "leaves", "levels", "members", "minus", "opened", "operators", "parents",
-        "slopes", "totals", "values", "wanted",
+        "closed",
+        "constants",
+        "edges",
+        "free",
+        "leaves",
+        "levels",
+        "members",
+        "minus",
+        "opened",
+        "operators",
+        "parents",
+        "slopes",
+        "total_count",
+        "totals",
+        "values",
+        "wanted",
     )  # fmt: skip
 
     def __init__(self, wanted: Wanted) -> None:
@@ -70,18 +84,18 @@ class Growth:
         self.slopes: list[int] = []
         self.levels: list[int] = []
         self.opened: list[int] = []
-        """Lanes: nodes that nothing reads yet."""
+        """Lanes: nodes without a reader."""
         self.closed: list[int] = []
         self.members: set[int] = set()
-        """Nodes that are part of a total, and totals, which cannot be."""
+        """Nodes that are part of a total, and totals, which cannot be part of one."""
         self.edges = wanted.shape.op
         """Still to be placed."""
         self.leaves = wanted.shape.width
         """Still to be planted."""
-        self.asked = 0
-        """Totals so far; each has a place to itself."""
+        self.total_count = 0
+        """Totals so far; each has its own place."""
         self.free = 0
-        """Nodes in places whose total is not asked."""
+        """Nodes in places without a total."""
 
 
 class Definition(NamedTuple):
@@ -96,23 +110,23 @@ class Definition(NamedTuple):
 
 
 class After(NamedTuple):
-    """What would be open once a definition is added."""
+    """The state after a definition is added."""
 
     edges: int
     """Still to be placed."""
     kept: list[int]
-    """Lanes that stay."""
+    """Remaining lanes."""
     level: int
     """Of the new lane."""
-    asked: int
+    total_count: int
     """Totals."""
     free: int
-    """Nodes in places whose total is not asked."""
+    """Nodes in places without a total."""
 
 
 def grow(task: OpDagProse, shape: Shape, room: Room, draw: Draw) -> Growth | None:
-    """A necessary graph of that shape, its last node the goal; None where values ran out of range at the very end of what the
-    shape allows, which is rare."""
+    """A necessary graph of that shape, its last node the goal; None where no value is in range for the last definitions, which is
+    rare."""
     weights = task.leaf_weights()
     growth = Growth(Wanted(task, shape, room, Leaves(tuple(weights), tuple(accumulate(weights.values())))))
     _plant(growth, _leaf(growth, draw), shape.reverse)
@@ -130,7 +144,7 @@ def grow(task: OpDagProse, shape: Shape, room: Room, draw: Draw) -> Growth | Non
 
 
 Proposal = tuple[list[int], bool] | None
-"""What a definition reads and whether it has a constant; None: a leaf."""
+"""The operands of a definition and whether it has a constant; None: a leaf."""
 
 
 def _leaf(growth: Growth, draw: Draw) -> int:
@@ -147,7 +161,7 @@ def _plant(growth: Growth, value: int, unknown: bool) -> None:
 
 
 def _proposal(growth: Growth, draw: Draw) -> Proposal:
-    """What to add next, at random. Only the goal reads lanes that stand right below it."""
+    """A random definition. Only the goal reads lanes directly below it."""
     task, shape = growth.wanted.task, growth.wanted.shape
     lanes, closed, levels, depth = growth.opened, growth.closed, growth.levels, shape.depth
     chance = draw()
@@ -174,14 +188,14 @@ def _proposal(growth: Growth, draw: Draw) -> Proposal:
 
 
 def _extra(growth: Growth, depth: int, draw: Draw) -> int:
-    """Edges beside the first of a definition such that, if the highest lane takes as many at each level, all are placed."""
+    """Edges of a definition after the first such that, if the highest lane takes as many at each level, all are placed."""
     climbs = depth - 1 - max([growth.levels[place] for place in growth.opened])
     left = growth.edges - len(growth.opened) - 2 * growth.leaves
     return (left * 2**32 + draw() * climbs) // (climbs * 2**32) - 1 if climbs > 0 else draw() & 1
 
 
 def _sure(growth: Growth) -> list[Proposal]:
-    """Definitions of which one fits the count, whatever it is."""
+    """Definitions of which one fits every count."""
     task, levels = growth.wanted.task, growth.levels
     lanes = sorted(growth.opened, key=levels.__getitem__)
     high, low = lanes[-1], lanes[0]
@@ -199,7 +213,7 @@ def _sure(growth: Growth) -> list[Proposal]:
 
 
 def _try(growth: Growth, proposal: Proposal, draw: Draw) -> bool:
-    """Add a definition of this kind; False, and nothing changed, where the rest could not be placed or its value does not fit."""
+    """Add a definition of this kind; False, and nothing changed, where the rest could not be placed or no value is in range."""
     if proposal is None:
         return _try_leaf(growth, _leaf(growth, draw))
     reads, constant = proposal
@@ -209,10 +223,10 @@ def _try(growth: Growth, proposal: Proposal, draw: Draw) -> bool:
     kept = [place for place in growth.opened if place not in reads]
     if edges < 0 or (not edges and (kept or growth.leaves or level != growth.wanted.shape.depth)):
         return False
-    after = After(edges, kept, level, growth.asked, growth.free + 1)
+    after = After(edges, kept, level, growth.total_count, growth.free + 1)
     total = not constant and _can_total(growth, reads, level, draw)
     if total:
-        as_total = After(edges, kept, level, growth.asked + 1, growth.free - len(reads))
+        as_total = After(edges, kept, level, growth.total_count + 1, growth.free - len(reads))
         total = _completes(growth, as_total)
         after = as_total if total else after
     if not total and not _completes(growth, after):
@@ -221,7 +235,7 @@ def _try(growth: Growth, proposal: Proposal, draw: Draw) -> bool:
     if found is None:
         return False
     growth.closed += [place for place in growth.opened if place in reads]
-    growth.edges, growth.opened, growth.asked, growth.free = edges, kept, after.asked, after.free
+    growth.edges, growth.opened, growth.total_count, growth.free = edges, kept, after.total_count, after.free
     if total:
         growth.members.update(reads, [len(levels)])
     growth.totals.append(total)
@@ -230,7 +244,7 @@ def _try(growth: Growth, proposal: Proposal, draw: Draw) -> bool:
 
 
 def _can_total(growth: Growth, reads: list[int], level: int, draw: Draw) -> bool:
-    """Whether what is read may be all that there is in a place, and the definition its total."""
+    """Whether the operands may be all types of a place, and the definition its total."""
     task, shape, room, _ = growth.wanted
     if not growth.members.isdisjoint(reads) or len(reads) > room.types:
         return False
@@ -241,7 +255,7 @@ def _can_total(growth: Growth, reads: list[int], level: int, draw: Draw) -> bool
 
 def _try_leaf(growth: Growth, value: int) -> bool:
     growth.leaves -= 1
-    after = After(growth.edges - 1, growth.opened, 1, growth.asked, growth.free + 1)
+    after = After(growth.edges - 1, growth.opened, 1, growth.total_count, growth.free + 1)
     if growth.leaves >= 0 and _completes(growth, after):
         growth.edges, growth.free = after.edges, after.free
         growth.totals.append(False)
@@ -252,9 +266,9 @@ def _try_leaf(growth: Growth, value: int) -> bool:
 
 
 def _completes(growth: Growth, after: After) -> bool:
-    """Whether what is left then can be placed."""
+    """Whether the rest can be placed after that."""
     task, shape, room, _ = growth.wanted
-    left = (room.places - after.asked) * room.types - after.free - room.reserve
+    left = (room.places - after.total_count) * room.types - after.free - room.reserve
     if not after.edges:
         return left >= 0
     levels = growth.levels
@@ -270,9 +284,10 @@ def _completes(growth: Growth, after: After) -> bool:
 
 
 def _defined(growth: Growth, reads: list[int], constant: bool, total: bool, kept: list[int], draw: Draw) -> Definition | None:
-    """The definition with an operator that keeps its value in range and the unknown in sight; None where there is none.
+    """The definition with an operator that keeps its value in range and the slope nonzero where an operand's is; None where there
+    is none.
 
-    Open nodes that hang on the unknown all have slopes of one sign, so that their sum does, too."""
+    Open nodes that depend on the unknown all have slopes of one sign, so that their sum does, too."""
     values, slopes = growth.values, growth.slopes
     most_value = growth.wanted.task.max_value - sum([values[place] for place in kept]) - LARGEST_LEAF * growth.leaves
     chance = draw()

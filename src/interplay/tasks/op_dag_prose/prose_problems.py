@@ -1,17 +1,18 @@
-"""Problems by construction, keyed by (task, seed, index, op): what is independent of op is drawn first, then the shape, the
-graph, what else is told, and the names."""
+"""Problems by construction, keyed by (task, seed, index, op): first the draws that do not depend on op, then the shape, the
+graph, the distractors and the names."""
 
 from functools import lru_cache
 from math import exp
 from typing import NamedTuple
 
 from interplay.core.model import UserError
-from interplay.tasks.op_dag.graph import REVERSE, Draw, draw_between, draw_sample, stream
-from interplay.tasks.op_dag_prose.graph import TOTAL, Node, Problem, letters
-from interplay.tasks.op_dag_prose.grow import Growth, Room, Shape, grow
+from interplay.core.random import Draw, draw_between, draw_sample, stream
+from interplay.tasks.op_dag.dag import REVERSE
+from interplay.tasks.op_dag_prose.prose import TOTAL, Node, Problem, solution_letters
+from interplay.tasks.op_dag_prose.prose_growth import Growth, Room, Shape, grow
 from interplay.tasks.op_dag_prose.spec import OpDagProse, Theme, completes, shapes
 
-# What a prompt tells that the goal does not need: further types in places whose total the goal does not ask.
+# Distractors: further types in places whose total the goal does not read.
 
 
 MOST_PARENTS = 4
@@ -25,20 +26,20 @@ class Cast(NamedTuple):
     theme: Theme
 
     def total(self) -> str:
-        """What a place's total counts."""
+        """The counted noun of a place's total."""
         return f"{TOTAL}{self.theme.things}"
 
     def room(self, nodes: list[Node]) -> int:
-        """Types that can still be told without altering a total."""
+        """Types that can still be mentioned without altering a total."""
         asked = sum([node.total for node in nodes])
         members = sum([len(node.parents) for node in nodes if node.total])
         return (len(self.places) - asked) * len(self.types) - (len(nodes) - asked - members)
 
 
 def distract(nodes: list[Node], cast: Cast, number: int, draw: Draw) -> list[Node]:
-    """So many definitions, and the totals that they read: leaves, and sums or differences of what stands before them, under a
-    constant or not. Nothing evaluates them, so they need no values. A place whose total is read takes no further type, so that
-    nothing reads itself."""
+    """`number` definitions, and the totals that they read: leaves, and sums or differences of earlier nodes, with or without a
+    constant. They are never evaluated, so they need no values. A place whose total is read takes no further type, so that there
+    are no cycles."""
     found = list(nodes)
     asked = {node.place for node in nodes if node.total}
     used = {(node.thing, node.place) for node in nodes}
@@ -57,7 +58,7 @@ def distract(nodes: list[Node], cast: Cast, number: int, draw: Draw) -> list[Nod
 
 
 def _reads(found: list[Node], draw: Draw) -> list[int]:
-    """No node, or one to four of those before."""
+    """No operand, or one to four earlier nodes."""
     chance = draw() % 10
     size = 0 if chance < 4 else min(len(found), 1 if chance < 7 else 2 + draw() % (MOST_PARENTS - 1))
     reads: list[int] = []
@@ -71,8 +72,8 @@ def _reads(found: list[Node], draw: Draw) -> list[int]:
 def _read_total(
     found: list[Node], reads: list[int], cast: Cast, own: str, slots: list[tuple[str, str]], needed: int, draw: Draw
 ) -> list[tuple[str, str]]:
-    """Let a distractor read the total of another place whose total nothing reads yet, if what is left still has room; the slots
-    that stay."""
+    """Let a distractor read the total of another place whose total has no reader, if there are still enough slots; the remaining
+    slots."""
     asked = {node.place for node in found if node.total}
     places = [place for place in dict.fromkeys([node.place for node in found]) if place not in asked and place != own]
     if not places:
@@ -88,14 +89,15 @@ def _read_total(
 
 
 MOST_SENTENCES = 20
-"""Sentences of a problem whose number of distractors is free (the released generator's ip_max), where the goal needs no more."""
+"""Most sentences of a problem whose number of distractors is free (the released generator's ip_max), unless the goal needs
+more."""
 ATTEMPTS = 200
 
 
 def generate(task: OpDagProse, seed: int, index: int, op: int) -> Problem:
     """The problem of the task at (seed, index) with exactly `op` edges. Raises UserError where the task has no such op.
 
-    Theme, mode, depth, width and the number of distractors are drawn first, where they are given: at one (seed, index) they are
+    Theme, mode, depth, width and the number of distractors are drawn first, where they have ranges: at one (seed, index) they are
     the same for every op."""
     low, high = task.ops()
     if not low <= op <= high:
@@ -117,20 +119,20 @@ def generate(task: OpDagProse, seed: int, index: int, op: int) -> Problem:
         growth = grow(task, shape, room, draw)
         if growth:
             cast = Cast(draw_sample(draw, list(places), len(places)), draw_sample(draw, list(types), len(types)), theme)
-            return _told(growth, cast, name, mode, distractors, draw)
+            return _problem(growth, cast, name, mode, distractors, draw)
     raise UserError(f"task op_dag_prose: op {op} at depth {depth} and width {width} leaves max_value {task.max_value}; raise it")
 
 
-def _told(growth: Growth, cast: Cast, theme: str, mode: str, distractors: int | None, draw: Draw) -> Problem:
+def _problem(growth: Growth, cast: Cast, theme: str, mode: str, distractors: int | None, draw: Draw) -> Problem:
     necessary = len(growth.parents)
     nodes = _cast(growth, cast, draw)
     if distractors is None:
-        told = necessary - sum(growth.totals)
-        distractors = draw() % (1 + max(0, min(cast.room(nodes), MOST_SENTENCES - told)))
+        needed = necessary - sum(growth.totals)
+        distractors = draw() % (1 + max(0, min(cast.room(nodes), MOST_SENTENCES - needed)))
     nodes += distract(nodes, cast, distractors, draw)
-    told_places = [place for place, node in enumerate(nodes) if not node.total] + ([-1] if mode == REVERSE else [])
+    sentences = [place for place, node in enumerate(nodes) if not node.total] + ([-1] if mode == REVERSE else [])
     op = sum([node.edges() for node in nodes[:necessary]])
-    alphabet = letters(mode)
+    alphabet = solution_letters(mode)
     return Problem(
         mode=mode,
         theme=theme,
@@ -138,13 +140,13 @@ def _told(growth: Growth, cast: Cast, theme: str, mode: str, distractors: int | 
         necessary=necessary,
         values=tuple(growth.values),
         slopes=tuple(growth.slopes),
-        order=tuple(draw_sample(draw, told_places, len(told_places))),
+        order=tuple(draw_sample(draw, sentences, len(sentences))),
         letters="".join(draw_sample(draw, alphabet, min(op, len(alphabet)))),
     )
 
 
 def _cast(growth: Growth, cast: Cast, draw: Draw) -> list[Node]:
-    """The necessary nodes with their names: each total has a place to itself, the others share the rest."""
+    """The necessary nodes with their names: each total has its own place, the others share the rest."""
     where: dict[int, tuple[str, str]] = {}
     asked = 0
     for place, total in enumerate(growth.totals):
@@ -171,8 +173,8 @@ def _cast(growth: Growth, cast: Cast, draw: Draw) -> list[Node]:
 
 @lru_cache(maxsize=4096)
 def _shapes(op: int, max_parents: int, room: int, depth: int | None, width: int | None) -> tuple[tuple[int, int, float], ...]:
-    """The (depth, width) that a problem can have, with the running sums of their weights. What is free is about as published:
-    depth around 1.2 + 0.38 op, three quarters of graphs with one leaf."""
+    """The (depth, width) that a problem can have, with the running sums of their weights. Without a range they are about as
+    published: depth around 1.2 + 0.38 op, three quarters of graphs with one leaf."""
     found, total = [], 0.0
     for deep, wide in shapes(op, max_parents, room):
         if depth in (None, deep) and width in (None, wide):
@@ -187,7 +189,7 @@ def _shape(found: tuple[tuple[int, int, float], ...], draw: Draw) -> tuple[int, 
 
 
 def pick(draw: Draw, shares: dict) -> str:
-    """A key, each as often as its share."""
+    """A key, drawn by its share."""
     point, total = draw() / 2**32 * sum(shares.values()), 0.0
     for name, share in shares.items():
         total += share

@@ -1,28 +1,28 @@
-"""How new the graph of a solution is beside those of a training set. arXiv:2512.07783 shows similarities of the graphs of right
-solutions to the gold graphs of another context (Figure 5) and defines none; this is ours.
+"""Similarity of the graph of a solution to those of a training set, of either surface. arXiv:2512.07783 shows similarities of the
+graphs of right solutions to the gold graphs of another context (Figure 5) and defines none; this one is our own.
 
-A solution states a graph: for each name what its first definition reads, under which operators and with which numbers. Names are
-mapped away by colours (Weisfeiler and Lehman): a node's first colour is its operators, numbers and how many it reads, and each
-round adds the colours of what it reads and of what reads it. A graph is the multiset of its nodes' colours of all rounds, and the
-similarity of two graphs the Jaccard index of their multisets: 1 for graphs that are equal up to names (and, practically, for no
-others), 0 for graphs without a node in common."""
+A solution states a graph: for each name the operands, operators and numbers of its first definition. Colours (Weisfeiler and
+Lehman) abstract from names: a node's first colour is its operators, numbers and number of operands, and each round adds the
+colours of its operands and of its readers. A graph is the multiset of its nodes' colours of all rounds, and the similarity of two
+graphs the Jaccard index of their multisets: 1 for graphs that are equal up to names (and, practically, for no others), 0 for
+graphs without a node in common."""
 
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from interplay.tasks.op_dag.graph import Form, Problem
-from interplay.tasks.op_dag.parse import parse, split
+from interplay.tasks.op_dag.dag import Form, Problem
+from interplay.tasks.op_dag.terse import parse_step, split_steps
 
 if TYPE_CHECKING:
     import numpy as np
 
 ROUNDS = 3
-"""Steps along the edges that the finest colours see."""
+"""Rounds of refinement."""
 
 
 class Definition(NamedTuple):
-    """What a node is said to be."""
+    """The stated definition of a node."""
 
     operators: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
@@ -33,42 +33,42 @@ class Definition(NamedTuple):
 Graph = dict[str, Definition]
 """Name -> definition; a name that is read and never defined has an empty one."""
 Palette = dict[tuple, int]
-"""Colour by what it stands for, so that graphs that are coloured with one palette can be compared."""
+"""Meaning of a colour -> colour; graphs that are coloured with one palette can be compared."""
 Features = Counter[int]
 """How often a graph has each colour."""
 
 
 class Library(NamedTuple):
-    """Distinct graphs to compare with: where each colour occurs, and how often."""
+    """Distinct graphs to compare with, as an inverted index of their colours."""
 
     places: "dict[int, tuple[np.ndarray, np.ndarray]]"
     """Colour -> (graphs (k,), times in each (k,))."""
     sizes: "np.ndarray"
-    """Colours of each graph (G,), repeats counted."""
+    """Number of colours of each graph (G,), with repeats."""
 
 
-def stated(completion: str, modulus: int | None) -> Graph:
-    """The graph that a completion states, right or not; what cannot be read states nothing. The first definition of a name
-    counts, and a bare number only where there is none."""
+def stated_graph(completion: str, modulus: int | None) -> Graph:
+    """The graph that a completion states, right or not; unreadable steps are ignored. The first definition of a name counts, and
+    a bare number only where there is none."""
     found: Graph = {}
-    for text in split(completion)[0]:
-        step = parse(text, modulus)
+    for text in split_steps(completion)[0]:
+        step = parse_step(text, modulus)
         if step is None or not step.name:
             continue
         if step.named is not None and not (step.name in found and found[step.name].reads):
             found[step.name] = Definition(tuple(sorted(step.named.operators)), step.named.letters, step.named.operands)
         elif step.value is not None and step.name not in found:
             found[step.name] = Definition(numbers=(step.value,))
-    return closed(found)
+    return with_all_names(found)
 
 
-def gold(problem: Problem) -> Graph:
+def gold_graph(problem: Problem) -> Graph:
     """The graph that gold solutions state: the necessary nodes."""
     nodes = problem.nodes[: problem.necessary]
     return {node.name: Definition(*_parts(problem, place)) for place, node in enumerate(nodes)}
 
 
-def closed(graph: Graph) -> Graph:
+def with_all_names(graph: Graph) -> Graph:
     """The graph with a node for each name that is read."""
     return {**{name: Definition() for one in graph.values() for name in one.reads}, **graph}
 
@@ -83,7 +83,7 @@ def features(graph: Graph, palette: Palette) -> Features:
             for place, other in enumerate(one.reads):
                 readers[other].append((colours[name], place if "-" in one.operators else 0))
         colours = {
-            name: _colour(palette, (colours[name], _below(one, colours), tuple(sorted(readers[name]))))
+            name: _colour(palette, (colours[name], _operand_colours(one, colours), tuple(sorted(readers[name]))))
             for name, one in graph.items()
         }
         found.update(colours.values())
@@ -97,10 +97,8 @@ def similarity(one: Features, other: Features) -> float:
 
 
 def library(graphs: Iterable[Features]) -> Library:
-    """The distinct ones of these graphs, made ready for `nearest`.
-
-    NumPy is imported here, since planning imports this module and no NumPy.
-    """
+    """The distinct ones of these graphs, indexed for `nearest`. NumPy is imported here, since planning imports this module and no
+    NumPy."""
     import numpy as np
 
     distinct = [dict(items) for items in dict.fromkeys(tuple(sorted(graph.items())) for graph in graphs)]
@@ -132,8 +130,8 @@ def _parts(problem: Problem, place: int) -> tuple[tuple[str, ...], tuple[str, ..
     return (node.operator,) if node.operator else (), reads, numbers
 
 
-def _below(one: Definition, colours: dict[str, int]) -> tuple[int, ...]:
-    """Colours of what a node reads; their order counts under a minus only."""
+def _operand_colours(one: Definition, colours: dict[str, int]) -> tuple[int, ...]:
+    """Colours of a node's operands; their order counts under a minus only."""
     read = [colours[name] for name in one.reads]
     return tuple(read if "-" in one.operators else sorted(read))
 

@@ -1,4 +1,4 @@
-"""A deep hierarchy whose facts enter the weights: the tree, its problems and how they read."""
+"""A deep hierarchy whose facts a model memorises, for recall by depth: the tree, its problems, their text and their verifier."""
 
 import json
 import re
@@ -6,37 +6,15 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.core.model import UserError
-from interplay.core.random import stream_key
-from interplay.tasks.facts import Fact, invented_name, judge, judge_statement, walk
-from interplay.tasks.op_dag.graph import stream
+from interplay.core.random import stream, stream_key
+from interplay.tasks.facts import ERRORS, Fact, invented_name, judge, judge_statement, parse_facts, walk
+from interplay.tasks.family import Generator, Rendered
 from interplay.tasks.spec import Verify
 from interplay.tasks.taxonomy.spec import Taxonomy
 from interplay.tasks.verdict import BOX, Verdict
 
-# A deep hierarchy whose facts enter the weights: recall by depth.
-
-
-__all__ = [
-    "Problem",
-    "Rendered",
-    "alphabet",
-    "dumps",
-    "generate",
-    "loads",
-    "render",
-    "shared",
-    "solve",
-    "structure",
-    "verify",
-    "vocabulary",
-]
-
-
-# The tree of a task and its problems.
-
-
 IS = "is a"
-"""The one relation: from a class to the one right above it."""
+"""The relation from a class to its parent."""
 
 
 class Problem(NamedTuple):
@@ -45,7 +23,7 @@ class Problem(NamedTuple):
     mode: str
     """The level: statement or recall."""
     hops: tuple[Fact, ...]
-    """From the class that is named up to the answer."""
+    """From the class in the question up to the answer."""
 
     @property
     def op(self) -> int:
@@ -59,7 +37,7 @@ class Problem(NamedTuple):
 
 
 def tree(task: Taxonomy) -> tuple[str, ...]:
-    """Names of all classes, the root first, level by level: class i stands right below class (i - 1) // branching."""
+    """Names of all classes, the root first, level by level: the parent of class i is class (i - 1) // branching."""
     return _tree(task.world, task.depth, task.branching)
 
 
@@ -76,8 +54,8 @@ def _order(world: int, classes: int) -> tuple[int, ...]:
 
 
 def generate(task: Taxonomy, seed: int, index: int, op: int) -> Problem:
-    """The problem of the task at (seed, index) about an ancestor `op` levels up. Statements take fact `index` modulo their
-    number, whatever the seed. Raises UserError where the tree is not so deep."""
+    """The problem of the task at (seed, index) about an ancestor `op` levels up. Statements take fact `index` modulo the number
+    of facts, for every seed. Raises UserError where the tree is not so deep."""
     low, high = task.ops()
     if not low <= op <= high:
         raise UserError(f"task taxonomy: op {op} lies outside {low}..{high} (depth {task.depth}, level {task.level})")
@@ -98,30 +76,20 @@ def generate(task: Taxonomy, seed: int, index: int, op: int) -> Problem:
 
 
 def structure(problem: Problem) -> str:
-    """16 hex digits: the names are what is asked. A statement shares no key with a question."""
+    """16 hex digits: names count, since the question is about them. A statement shares no key with a question."""
     return f"{stream_key('taxonomy', problem.mode == 'statement', *(name for hop in problem.hops for name in hop)):016x}"
 
 
-def shared(problem: Problem) -> bool:
-    """Whether the problem belongs to every split alike: facts to be learnt by heart do."""
-    return problem.mode == "statement"
-
-
-def dumps(problem: Problem) -> str:
-    """JSON, one line."""
-    return json.dumps(problem, separators=(",", ":"))
-
-
 def loads(text: str) -> Problem:
-    """The problem that `dumps` wrote."""
+    """The problem of a row's gold."""
     mode, hops = json.loads(text)
     return Problem(mode, tuple(Fact(*fact) for fact in hops))
 
 
-# How facts and questions read, how they are judged, and a solver.
+# Text, verifier and solver.
 #
-# A question says one link for each level, `What is the kind of the kind of Nomi?`, so that a depth that no stage trained has no
-# token of its own; its solution climbs, `Nomi is a Bela. Bela is a Toru. \boxed{Toru}`.
+# A question has one link for each level, `What is the kind of the kind of Nomi?`, so that a depth outside training needs no new
+# token; its solution climbs, `Nomi is a Bela. Bela is a Toru. \boxed{Toru}`.
 
 
 ASKED = "?\n"
@@ -129,15 +97,6 @@ SENTENCE = re.compile(r"\s*(\w+) is a (\w+)\.")
 STUB = re.compile(r"(\w+) is a ")
 LINK = "the kind of "
 QUESTION = re.compile(rf"What is ((?:{LINK})+)(\w+)\?\n")
-
-
-class Rendered(NamedTuple):
-    """What the model reads and what it should write. The prompt ends where the solution begins; the solution ends in the
-    answer."""
-
-    prompt: str
-    solution: str
-    answer: str
 
 
 def render(problem: Problem, task: Taxonomy) -> Rendered:
@@ -161,27 +120,31 @@ def solve(prompt: str, task: Taxonomy) -> str:
     return walk(asked[2], [IS] * asked[1].count(LINK), above)
 
 
+def _stated_facts(text: str) -> list[Fact] | None:
+    return parse_facts(text, SENTENCE, lambda match: Fact(match[1], IS, match[2]))
+
+
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
     """Judge any text as a solution (tasks.facts.judge)."""
     if problem.mode == "statement":
         return judge_statement(problem.answer, completion)
-    return judge(problem.hops, (), completion, sentences, options)
-
-
-def sentences(text: str) -> list[Fact] | None:
-    """The facts that a text states, in order; None where it holds anything else."""
-    found, place = [], 0
-    while match := SENTENCE.match(text, place):
-        found.append(Fact(match[1], IS, match[2]))
-        place = match.end()
-    return None if text[place:].strip() else found
-
-
-def alphabet(task: Taxonomy) -> str:
-    """All characters of the task, in a fixed order."""
-    return "".join(sorted(set("".join(vocabulary(task)))))
+    return judge(problem.hops, (), completion, _stated_facts, options)
 
 
 def vocabulary(task: Taxonomy) -> list[str]:
-    """The pieces of a tokenizer of words, the same for both levels. The stop is a token of its own: positions may jump there."""
+    """The pieces of a tokenizer of words, the same for both levels. The stop is a separate token: positions may jump there."""
     return ["What is ", f" {IS} ", " ", ".", BOX, "}", LINK, ASKED, *tree(task)]
+
+
+TAXONOMY = Generator(
+    name="taxonomy",
+    errors=ERRORS,
+    generate=generate,
+    render=render,
+    solve=solve,
+    loads=loads,
+    verify=verify,
+    structure=structure,
+    shared=lambda problem: problem.mode == "statement",  # facts to be memorised
+    vocabulary=vocabulary,
+)

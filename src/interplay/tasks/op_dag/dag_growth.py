@@ -7,19 +7,20 @@ from math import prod
 from typing import NamedTuple
 
 from interplay.core.model import UserError
-from interplay.tasks.op_dag.graph import FORWARD, REVERSE, Draw, Node, Problem, draw_between, draw_sample, draw_some, stream
-from interplay.tasks.op_dag.render import names
+from interplay.core.random import Draw, draw_between, draw_sample, draw_some, stream
+from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import node_letters
 
 # The shapes that the next definition may have so that exactly the wanted number of edges can still be reached.
 #
-# While a graph grows, `open` nodes are those that nothing reads yet; in the end one is left, the goal. With r edges still to
-# place, joining the open nodes in pairs would take 2 * (open - 1); what is left over, slack = r - 2 * (open - 1), is free to
-# spend and must end at 0.
+# While a graph grows, `open` nodes are those without a reader; in the end only the goal is open. With r edges still to place,
+# joining the open nodes in pairs would take 2 * (open - 1); the rest, slack = r - 2 * (open - 1), is free to spend and must end
+# at 0.
 
 
 class Move(NamedTuple):
-    """A definition by what it reads: so many open nodes, so many nodes that are read already, and a constant or none."""
+    """A definition by its operands: the numbers of open nodes and of nodes with a reader, and whether there is a constant."""
 
     fresh: int
     reused: int
@@ -30,7 +31,7 @@ class Move(NamedTuple):
         return self.fresh + self.reused + self.constant
 
     def spends(self) -> int:
-        """Slack that the definition uses up. A leaf adds an open node, which two more edges must join."""
+        """Slack that the definition spends. A leaf adds an open node, which two more edges must join."""
         return self.edges() - 2 * (self.fresh - 1)
 
 
@@ -55,11 +56,10 @@ class Choice(NamedTuple):
 
 @cache
 def choose_move(slack: int, opened: int, spare: int, branching: float, copies: float, max_parents: int, most: int) -> Choice:
-    """The moves at hand with so much slack, so many open nodes and so many other nodes to reuse; at most `most` operands.
+    """The possible moves with this slack, `opened` open nodes and `spare` other nodes to reuse; at most `most` operands.
 
-    Where copies (one edge) are not wanted, one stands only where nothing else reaches the exact count, and a move that leaves a
-    slack of 1, which only a copy could use up, only where there is no other.
-    """
+    With `copies` 0 a copy (one edge) is possible only where no other move reaches the exact count, and so is a move that leaves a
+    slack of 1, which only a copy could spend."""
     known = [
         (move, weight)
         for move in _shapes(min(opened, max_parents), min(spare, max_parents - 1), max_parents, most)
@@ -79,8 +79,8 @@ def _shapes(fresh: int, reused: int, max_parents: int, most: int) -> list[Move]:
 
 
 def _weight(move: Move, branching: float, copies: float) -> float:
-    """Tendency of a move: `branching` opens leaves, its complement extends chains, `copies` copies; joins come as often as
-    leaves do, and half as often for each further operand and each node read again."""
+    """Weight of a move: `branching` opens leaves, its complement extends chains, `copies` copies; joins have the weight of
+    leaves, halved for each further operand and each node read again."""
     if move == LEAF:
         return branching
     if move == COPY:
@@ -90,13 +90,13 @@ def _weight(move: Move, branching: float, copies: float) -> float:
     return branching * 0.5 ** (move.edges() - 2 + move.reused)
 
 
-# The necessary part of a graph, grown from one leaf: which nodes each definition reads, and operators that keep every value in
+# The necessary part of a graph, grown from one leaf: the operands of each definition, and operators that keep every value in
 # range.
 
 
 class Growth(NamedTuple):
-    """The nodes so far, one entry each, and what is still open. Nothing depends on the unknown in forward mode; in reverse
-    mode exactly one open node does, so that the goal does and the answer is unique."""
+    """The nodes so far, one entry each, and which are open. In reverse mode exactly one open node depends on the unknown, so that
+    the goal does and the answer is unique."""
 
     parents: list[tuple[int, ...]]
     constants: list[int | None]
@@ -105,11 +105,11 @@ class Growth(NamedTuple):
     slopes: list[int]
     """Coefficient of the unknown, modulo p where there is a modulus."""
     opened: list[int]
-    """Nodes that nothing reads yet."""
+    """Nodes without a reader."""
     plain: list[int]
-    """Nodes that something reads and that do not depend on the unknown."""
+    """Nodes with a reader that do not depend on the unknown."""
     tied: list[int]
-    """Nodes that something reads and that depend on the unknown."""
+    """Nodes with a reader that depend on the unknown."""
 
 
 def grow(task: OpDag, op: int, reverse: bool, draw: Draw) -> Growth:
@@ -130,13 +130,13 @@ def grow(task: OpDag, op: int, reverse: bool, draw: Draw) -> Growth:
 
 
 def _plant(growth: Growth, task: OpDag, reverse: bool, draw: Draw) -> None:
-    """The first leaf. The unknown of a reverse problem is any residue, so that its prior tells nothing, or without a modulus a
+    """Add the first leaf. The unknown of a reverse problem is any residue, so that its prior is uniform, or without a modulus a
     constant like that of any leaf, as published."""
     if reverse and task.modulus:
         value = draw() % task.modulus
     else:
         value = draw_between(draw, task.constants)
-        # Products of zero cannot be told apart; where there are only products a leaf is not zero unless it must.
+        # Products of zero are all equal; with products only, a leaf is not zero unless it must be.
         value = task.constants[1] if task.operators == "*" and not value else value
         value = value if task.modulus else min(value, task.max_value)
     _append(growth, (), None if reverse else value, "", value, int(reverse))
@@ -161,8 +161,8 @@ def _add(growth: Growth, task: OpDag, move: Move, draw: Draw) -> bool:
 
 
 def _add_instead(growth: Growth, task: OpDag, slack: int, draw: Draw) -> Move:
-    """Where the move drawn has no value in range: a chain, else a copy, else a pair. One of them always fits: a copy keeps its
-    value, and open nodes are kept such that any two can be joined."""
+    """The fallback of a move without a value in range: a chain, else a copy, else a pair. One of them always fits: a copy keeps
+    its value, and any two open nodes can be joined."""
     for move, needs in ((CHAIN, 2), (COPY, 1), (PAIR, 0)):
         if slack >= needs and len(growth.opened) >= move.fresh and _add(growth, task, move, draw):
             return move
@@ -170,8 +170,8 @@ def _add_instead(growth: Growth, task: OpDag, slack: int, draw: Draw) -> Move:
 
 
 def _choose(growth: Growth, move: Move, draw: Draw) -> list[int]:
-    """The nodes that a move reads: open ones, and others read before. What depends on the unknown is read again only together
-    with the open node that does, or two open nodes would depend on it."""
+    """The nodes that a move reads: open ones, and others. A node that depends on the unknown is read again only together with the
+    open node that does, or two open nodes would depend on it."""
     reads = draw_some(growth.opened, move.fresh, draw)
     if move.reused:
         slopes = growth.slopes
@@ -190,8 +190,8 @@ def _leaf(growth: Growth, task: OpDag, constant: int | None) -> tuple[str, list[
 def _operation(
     growth: Growth, task: OpDag, reads: list[int], constant: int | None, draw: Draw
 ) -> tuple[str, list[int], int, int] | None:
-    """An operator that keeps the value in range and the unknown in sight: (operator, order of the reads, value, slope), or
-    None."""
+    """An operator that keeps the value in range and the slope nonzero where an operand's is: (operator, order of the operands,
+    value, slope), or None."""
     values = [growth.values[place] for place in reads]
     slopes = [growth.slopes[place] for place in reads]
     if constant is not None:
@@ -207,7 +207,7 @@ def _operation(
         if operator == "+":
             value, slope = sum(values), sum(slopes)
         elif operator == "*":
-            # A factor of zero would forget the others (and lose the unknown); two that depend on the unknown would make a square.
+            # A factor of zero would cancel the others (and the unknown); two that depend on the unknown would make a square.
             if (
                 any([not value and not slope for value, slope in zip(values, slopes, strict=True)])
                 or len(slopes) - slopes.count(0) > 1
@@ -236,8 +236,8 @@ def _product(values: list[int], slopes: list[int]) -> tuple[int, int]:
 
 
 def _fits(growth: Growth, task: OpDag, reads: list[int], value: int) -> bool:
-    """Whether a value is in range and leaves the open nodes such that they can still be joined within it. Differences always
-    can; without them the sum (or, where there are products only, the product) of all that is open stays in range."""
+    """Whether a value is in range and the open nodes can still be joined within it. With differences they always can; without,
+    the sum (or, with products only, the product) of all open nodes has to stay in range."""
     if task.modulus:
         return True
     if not 0 <= value <= task.max_value:
@@ -258,12 +258,12 @@ def _append(growth: Growth, reads: tuple[int, ...], constant: int | None, operat
     growth.slopes.append(slope)
 
 
-# Problems by construction: the graph grows from its first leaf by choices each of which can still be completed to exactly `op`
-# edges and in-range values, so that nothing is ever thrown away and a problem is a function of (task, seed, index, op) alone.
+# Problems: every choice can still be completed to exactly `op` edges and in-range values, so that nothing is rejected and a
+# problem is a function of (task, seed, index, op) alone.
 
 
 def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
-    """The problem of the task at (seed, index) with exactly `op` edges. Raises UserError where the letters do not suffice for op.
+    """The problem of the task at (seed, index) with exactly `op` edges. Raises UserError where there are too few letters for op.
 
     The numbers of distractors and fillers and the mode are drawn first: at one (seed, index) they are the same for every op.
     """
@@ -281,7 +281,9 @@ def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
     for _ in range(distractors):
         _distract(task, growth.parents, growth.constants, growth.operators, draw)
     total = necessary + distractors
-    nodes = zip(draw_sample(draw, list(names(task)), total), growth.operators, growth.parents, growth.constants, strict=True)
+    nodes = zip(
+        draw_sample(draw, list(node_letters(task)), total), growth.operators, growth.parents, growth.constants, strict=True
+    )
     return Problem(
         mode=mode,
         modulus=task.modulus,
@@ -290,7 +292,7 @@ def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
         values=tuple(growth.values),
         slopes=tuple(growth.slopes),
         order=tuple(draw_sample(draw, list(range(total)), total)),
-        filler=_strew(draw, dots, total + 1),
+        filler=_scatter(draw, dots, total + 1),
     )
 
 
@@ -298,7 +300,7 @@ def _mode(draw: Draw, modes: dict) -> str:
     return FORWARD if draw() < modes.get(FORWARD, 0.0) * 2**32 else REVERSE
 
 
-def _strew(draw: Draw, dots: int, gaps: int) -> tuple[int, ...]:
+def _scatter(draw: Draw, dots: int, gaps: int) -> tuple[int, ...]:
     counts = [0] * gaps
     for _ in range(dots):
         counts[draw() % gaps] += 1
@@ -306,24 +308,22 @@ def _strew(draw: Draw, dots: int, gaps: int) -> tuple[int, ...]:
 
 
 def _distract(task: OpDag, parents: list, constants: list, operators: list, draw: Draw) -> None:
-    """Append a definition that no necessary one reads: a leaf, a copy, or one or two earlier definitions under an operator.
-    Nothing evaluates it, so it needs no value."""
+    """Append a distractor: a leaf, a copy, or one or two earlier definitions under an operator. It is never evaluated, so it
+    needs no value."""
     shape = draw() % 3
     here = len(parents)
     first = draw() % here
     operator = task.operators[draw() % len(task.operators)]
+    reads: tuple[int, ...] = (first,)
+    constant = None
     if draw() < task.copies * 2**32:
-        _generate_append(parents, (first,), constants, None, operators, "")
+        operator = ""
     elif shape == 2 and here > 1 and task.max_parents > 1:
-        second = (first + 1 + draw() % (here - 1)) % here
-        _generate_append(parents, (first, second), constants, None, operators, operator)
+        reads = (first, (first + 1 + draw() % (here - 1)) % here)
     elif shape:
-        _generate_append(parents, (first,), constants, draw_between(draw, task.constants), operators, operator)
+        constant = draw_between(draw, task.constants)
     else:
-        _generate_append(parents, (), constants, draw_between(draw, task.constants), operators, "")
-
-
-def _generate_append(parents: list, reads: tuple, constants: list, constant: int | None, operators: list, operator: str) -> None:
+        reads, constant, operator = (), draw_between(draw, task.constants), ""
     parents.append(reads)
     constants.append(constant)
     operators.append(operator)
