@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from interplay.core.custom import Custom
 
 from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
-from interplay.core.references import Custom
 from interplay.data import problems, sets
 from interplay.data import tokenizer as text
 from interplay.data.spec import ProblemsSpec, TokenizerSpec

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 from grpo import REWARD, prepare
+from interplay.core.custom import Custom
 
 from interplay.core.execution import Run
-from interplay.core.references import Custom
 from interplay.model.spec import TuneOptimizer
 from interplay.rl.loop import assembled, one_step
 from interplay.rl.spec import Method, RLSpec
