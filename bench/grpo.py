@@ -1,4 +1,4 @@
-"""One GRPO step at one thread: this project's loop beside TRL's GRPOTrainer, same model, prompts, reward, group size and lengths.
+"""One GRPO step at one thread: this project's loop and TRL's GRPOTrainer, same model, prompts, reward, group size and lengths.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/grpo.py
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from interplay.core.custom import Custom
 
 from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
-from interplay.core.references import Custom
 from interplay.data import problems, sets
 from interplay.data import tokenizer as text
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
@@ -59,8 +59,8 @@ def prepare(place: Path, steps: int) -> dict[str, Path]:
     problems.generate_problems(spec, {}, place / "data", Run())
     write_json(place / "data" / "stage.json", {"kind": "problems", "digest": "b" * 12, "spec": canonical(spec), "deps": {}})
     text.build_tokenizer(TokenizerSpec(task=TASK), {}, place / "init", Run())
-    decoder = folder.init(NANO, text.load(place / "init").get_vocab_size(), seed=0)
-    folder.save(decoder, place / "init" / "model", place / "init" / "tokenizer")
+    decoder = folder.init_decoder(NANO, text.load(place / "init").get_vocab_size(), seed=0)
+    folder.save_decoder(decoder, place / "init" / "model", place / "init" / "tokenizer")
     return {"data": place / "data", "init": place / "init"}
 
 
@@ -77,8 +77,10 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
         optimizer=TuneOptimizer(learning_rate=1e-4),
         dtype=dtype,
     )
-    policy, pool = folder.load(inputs["init"] / "model"), sets.load_pool([inputs["data"]])
-    learner = Learner(spec, policy, None, optimizer.build(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens)
+    policy, pool = folder.load_decoder(inputs["init"] / "model"), sets.load_pool([inputs["data"]])
+    learner = Learner(
+        spec, policy, None, optimizer.build_optimizers(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens
+    )
     never = text.Special(pad=0, eos=-1)
     draws = build_sampler(spec.method.sampler, PromptSource(pool.sizes, spec.mix, spec.seed))
     files, sampled_by = text.tokenizer_folder(inputs["init"]), engine("native", policy, how, getattr(torch, dtype))

@@ -15,8 +15,8 @@ from interplay.core.execution import Run
 from interplay.core.model import PermanentError
 from interplay.data import curate, sets, similarity
 from interplay.data.curate import StepInputs
-from interplay.data.dataset import run as read_file
-from interplay.data.problems import run as generate
+from interplay.data.dataset import read_dataset
+from interplay.data.problems import generate_problems
 from interplay.data.similarity import NAME, JaccardIndex, shingle_texts
 from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.data.steps.context_spec import Choice, Cloze, Ladder, Subproblems, TrueFalse
@@ -24,11 +24,12 @@ from interplay.data.steps.decompose import make_subproblems
 from interplay.data.steps.filter import deduplicate, match_rows
 from interplay.data.steps.reformulate import make_choices, make_clozes, make_ladders, make_statements
 from interplay.data.steps.spec import Contamination, CurateSpec, Deduplicate
-from interplay.tasks import qa
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.problem import Item, Paragraph, plain
-from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks import multihop, qa
+from interplay.tasks.family import Item, Paragraph
+from interplay.tasks.multihop import plain_problem
+from interplay.tasks.op_dag import dag
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.verdict import Row
 
 SAMPLES = ROOT.parent / "shared" / "data"
@@ -68,21 +69,21 @@ def test_texts_may_be_cut_into_parts_anywhere(monkeypatch: pytest.MonkeyPatch) -
 # -- planted copies ----------------------------------------------------------------------------------------------------
 
 
-def of_problem(problem: op_dag.Problem) -> Row:
-    return Row(0, 0, "b", problem.op, problem.mode, *op_dag.render(problem, TASK), op_dag.dumps(problem),
-               op_dag.structure(problem), "op_dag", "o")  # fmt: skip
+def of_problem(problem: dag.Problem) -> Row:
+    return Row(0, 0, "b", problem.op, problem.mode, *OP_DAG.render(problem, TASK), OP_DAG.dumps(problem),
+               OP_DAG.structure(problem), "op_dag", "o")  # fmt: skip
 
 
-def problem(index: int, seed: int = 1) -> op_dag.Problem:
-    return op_dag.generate(TASK, seed, index, 8)
+def problem(index: int, seed: int = 1) -> dag.Problem:
+    return OP_DAG.generate(TASK, seed, index, 8)
 
 
-def renamed(one: op_dag.Problem) -> op_dag.Problem:
+def renamed(one: dag.Problem) -> dag.Problem:
     """Other letters, in the same order."""
     return one._replace(nodes=tuple(node._replace(name=chr(ord("a") + (ord(node.name) - 90) % 20)) for node in one.nodes))
 
 
-def reordered(one: op_dag.Problem) -> op_dag.Problem:
+def reordered(one: dag.Problem) -> dag.Problem:
     """Other letters, and the definitions in the opposite order: the same structure."""
     return renamed(one)._replace(order=one.order[::-1])
 
@@ -98,7 +99,7 @@ ALICE = Item(
 
 
 def of_item(item: Item, key: str = "00") -> Row:
-    whole = plain(item)
+    whole = plain_problem(item)
     rendered = multihop.render(whole, "published")
     return Row(0, 0, "b", 2, "plain", *rendered, multihop.dumps(whole), key, "multihop", "o")
 
@@ -187,10 +188,10 @@ def test_a_question_in_another_form_is_alike_to_what_it_was_alike_to_in_its_own(
     test = replace(of_text(asked.format("lamps").replace("work", "labour"), "1800"), key="ff")
     for how in ("exact", "ngram", "renamed"):
         spec = Contamination(how=[how])  # type: ignore[list-item]
-        plain = {rows[number].origin for number in match_rows(spec, rows, [test])}
+        plain_problem = {rows[number].origin for number in match_rows(spec, rows, [test])}
         made = anew(rows, form)
-        assert {made[number].origin for number in match_rows(spec, made, [test])} == plain
-        assert bool(plain) == (how != "exact")
+        assert {made[number].origin for number in match_rows(spec, made, [test])} == plain_problem
+        assert bool(plain_problem) == (how != "exact")
         assert {made[number].origin for number in match_rows(spec, made, anew(rows, "cloze"))} == {row.origin for row in rows}
 
 
@@ -279,7 +280,7 @@ def test_two_thousand_problems_of_another_split_are_not_refused(tmp_path: Path, 
     folders = []
     for split, size in (("train", 2000), ("test", 300)):
         out = tmp_path / "problems" / split
-        generate(ProblemsSpec.model_validate({**spec, "size": size, "split": split}), {}, out, Run())
+        generate_problems(ProblemsSpec.model_validate({**spec, "size": size, "split": split}), {}, out, Run())
         write_json(out / "stage.json", {"kind": "problems", "digest": split, "deps": {}})
         folders.append(sets.read_rows(out, 0))
     assert match_rows(Contamination(), *folders) == {}
@@ -289,7 +290,7 @@ def test_two_thousand_problems_of_another_split_are_not_refused(tmp_path: Path, 
 def test_real_questions_of_one_file_are_hardly_ever_alike(tmp_path: Path) -> None:
     file = SAMPLES / "hotpotqa_sample.json"
     out = tmp_path / "dataset" / digest_of(file)
-    read_file(DatasetSpec(format="hotpotqa", sha256=checksum(file)), {}, out, Run(path=str(file)))
+    read_dataset(DatasetSpec(format="hotpotqa", sha256=checksum(file)), {}, out, Run(path=str(file)))
     write_json(out / "stage.json", {"kind": "dataset", "digest": out.name, "deps": {}})
     rows = sets.read_rows(out, 0)
     half = len(rows) // 2

@@ -18,12 +18,16 @@ from interplay.data.curate import StepInputs
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.steps.filter import deduplicate
 from interplay.data.steps.spec import Deduplicate
-from interplay.data.tokenizer import characters
+from interplay.data.tokenizer import character_tokenizer
 from interplay.kinds.cost import vocabulary
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
-from interplay.tasks.op_dag.family import alphabet, generate, render, solve, structure, verify
+from interplay.tasks.op_dag.dag import structure
+from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import alphabet, render
+from interplay.tasks.op_dag.terse_prompts import solve
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 
 PAIR = [OpDag(letters=12, contexts=2, context=context, distractors=(0, 4), modulus=11, constants=(0, 10)) for context in (0, 1)]
@@ -67,7 +71,7 @@ def test_the_first_context_is_the_task_without_contexts(at: tuple[int, int, int]
 def test_all_contexts_share_one_alphabet_whose_size_the_cost_knows() -> None:
     assert alphabet(PAIR[0]) == alphabet(PAIR[1])
     assert alphabet(PAIR[0]).endswith("".join(ALPHABETS))
-    assert vocabulary(canonical(TokenizerSpec(task=PAIR[1]))) == characters(alphabet(PAIR[1])).get_vocab_size()
+    assert vocabulary(canonical(TokenizerSpec(task=PAIR[1]))) == character_tokenizer(alphabet(PAIR[1])).get_vocab_size()
 
 
 def test_a_task_without_contexts_keeps_its_identity() -> None:

@@ -19,9 +19,11 @@ from interplay.data.curate import StepInputs
 from interplay.data.spec import CorpusSpec, TokenizerSpec, split_of
 from interplay.data.steps.context_spec import Atoms, Intervention
 from interplay.data.steps.decompose import make_atoms, make_interventions
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.corrupt import Repair, repair
-from interplay.tasks.op_dag.family import Node, Problem, render, verify
+from interplay.tasks.op_dag.dag import Node, Problem
+from interplay.tasks.op_dag.terse import render
+from interplay.tasks.op_dag.terse_corruptions import Repair, repair
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import UNFINISHED, Row
 
@@ -95,7 +97,7 @@ def inputs(folder: Path, samples: dict[int, list[str]], given_rows: list[Row]) -
     """StepInputs with an evaluation of set 0 that has these completions by index."""
     entries = []
     for index, completions in samples.items():
-        problem = op_dag.loads(given_rows[index].graph)
+        problem = OP_DAG.loads(given_rows[index].graph)
         for number, completion in enumerate(completions):
             answer = verify(problem, completion, Verify()).answer
             entries.append({"index": index, "sample": number, "completion": completion, "answer": answer, "strict": answer})
@@ -107,7 +109,7 @@ def inputs(folder: Path, samples: dict[int, list[str]], given_rows: list[Row]) -
 def source(index: int = 0) -> Row:
     made = render(PROBLEM, TASK)
     base = row(TASK, 4, index, index)
-    columns = {"prompt": made.prompt, "solution": made.solution, "answer": made.answer, "graph": op_dag.dumps(PROBLEM)}
+    columns = {"prompt": made.prompt, "solution": made.solution, "answer": made.answer, "graph": OP_DAG.dumps(PROBLEM)}
     return base.__class__(**{name: getattr(base, name) for name in base.__slots__} | columns)
 
 
@@ -179,8 +181,8 @@ def test_atoms_are_problems_that_their_solver_and_their_judge_agree_on(task) -> 
     made = make_atoms(Atoms(), given_rows, StepInputs(0, {}, 0))
     assert len({one.key for one in made.rows}) == len(made.rows)
     for one in made.rows:
-        problem = op_dag.loads(one.graph)
-        assert op_dag.solve(one.prompt, task) == one.answer == str(problem.answer)
+        problem = OP_DAG.loads(one.graph)
+        assert OP_DAG.solve(one.prompt, task) == one.answer == str(problem.answer)
         assert verify(problem, one.solution, Verify()).strict
         assert one.op == problem.op
         assert one.origin in {given.origin for given in given_rows}
@@ -193,5 +195,5 @@ def test_atoms_are_problems_that_their_solver_and_their_judge_agree_on(task) -> 
 
 
 def _necessary(given: Row) -> tuple[Node, ...]:
-    problem = op_dag.loads(given.graph)
+    problem = OP_DAG.loads(given.graph)
     return problem.nodes[: problem.necessary]

@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from interplay.data.curate import StepInputs
 from interplay.data.steps.chain import make_keychains, make_long_contexts, make_needles
 from interplay.data.steps.context_spec import Keychain, LongContext, Needle
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.problem import Problem, stops
-from interplay.tasks.multihop.render import document_texts
+from interplay.tasks import multihop
+from interplay.tasks.multihop import Problem, document_texts, sentence_ends
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, normalise
 
@@ -94,7 +93,7 @@ def test_pairs_stand_at_ends_of_sentences_and_without_them_the_documents_are_who
     for row, problem in made(spec, StepInputs(0, given_inputs.folders, seed), ROWS[:5]):
         places = [(spot.document, spot.offset) for spot in problem.spots]
         assert len(set(places)) == len(places)
-        assert all(offset in stops(problem.documents[number]) for number, offset in places)
+        assert all(offset in sentence_ends(problem.documents[number]) for number, offset in places)
         bare = PAIR.sub("", row.prompt)
         shown = "".join(document_texts(problem._replace(chains=(), spots=()), spec.style))
         assert bare.startswith(shown)

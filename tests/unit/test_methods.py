@@ -35,7 +35,7 @@ from interplay.rl.update import Learner, update
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Request
-from interplay.tasks.environments.tic_tac_toe import Problem
+from interplay.tasks.environments.games import Board
 from tools.reference import lists, methods
 from tools.reference.lists import differing
 
@@ -125,7 +125,7 @@ def turned(found: Batch) -> Batch:
 
 
 def acted(method: Method) -> Any:
-    board = Problem("random", "X...O....", 0)
+    board = Board("random", "X...O....", 0)
     rows = [turns.row(text, answer, "tic_tac_toe") for text, answer in (("p|", "4"), ("q|", "7"))]
     setting = turns.setting(lambda text, sample: f"{len(text) % 7}$", rows)._replace(problem=lambda row: board)
     played = play_episodes(method.episode, setting, turns.asked(rows, 2))

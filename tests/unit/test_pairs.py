@@ -96,7 +96,7 @@ def test_both_completions_end_and_a_mix_uses_up_the_set_that_is_smallest_for_its
 def test_pieces_hold_each_pair_once_within_the_tokens() -> None:
     lengths = [3, 9, 1, 4, 4, 30, 2]
     some = pairs.Pairs([[0] * 2] * 7, [[1] * n for n in lengths], [[1] * (n + 1) for n in lengths], [])
-    found = pairs.pieces(some, np.arange(7), 40)
+    found = pairs.micro_batches(some, np.arange(7), 40)
     assert sorted(np.concatenate(found).tolist()) == list(range(7))
     for piece in found:
         width = max(lengths[i] + 1 for i in piece)

@@ -12,7 +12,7 @@ from conftest import ROOT
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.report.write import answers, page
+from interplay.report.write import page, summary
 from interplay.study import compose
 from interplay.study.plan import Plan, Stage
 from tools.reference import __main__ as reference
@@ -96,7 +96,7 @@ def root(tmp_path: Path) -> Path:
     (out / "claims.json").write_bytes((tmp_path / "made/claims.json").read_bytes())
     plan.lock_path(tmp_path / "configs").parent.mkdir(parents=True)
     plan.lock_path(tmp_path / "configs").write_text(plan.lock())
-    answers.write_summary(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json")
+    summary.write_summary(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json")
     place(tmp_path, PAPER, OTHER)
     (tmp_path / lists.PLACES).write_text("Here:\n  - {paper: A Paper, why: It is}\n")
     return tmp_path

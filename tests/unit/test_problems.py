@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -5,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from interplay.core.execution import Run
+from interplay.core.extension import Extension
 from interplay.core.model import UserError
-from interplay.core.references import Custom
+from interplay.core.references import largest_remainder
 from interplay.data import problems, sets
 from interplay.data.spec import SPLITS, ProblemsSpec
-from interplay.tasks.op_dag import family as op_dag
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 
 
 def make_spec(**changes) -> ProblemsSpec:
@@ -41,10 +43,10 @@ def test_a_row_is_the_problem_at_its_seed_index_and_op(tmp_path: Path) -> None:
     spec = make_spec(seed=5)
     problems.generate_problems(spec, {}, tmp_path, Run())
     for row in rows(tmp_path):
-        problem = op_dag.generate(spec.task, 5, row["index"], row["op"])
-        assert (row["prompt"], row["solution"], row["answer"]) == op_dag.render(problem, spec.task)
-        assert (row["key"], row["mode"]) == (op_dag.structure(problem), problem.mode)
-        assert op_dag.loads(row["graph"]) == problem
+        problem = OP_DAG.generate(spec.task, 5, row["index"], row["op"])
+        assert (row["prompt"], row["solution"], row["answer"]) == OP_DAG.render(problem, spec.task)
+        assert (row["key"], row["mode"]) == (OP_DAG.structure(problem), problem.mode)
+        assert OP_DAG.loads(row["graph"]) == problem
         assert row["op"] == problem.op
 
 
@@ -95,14 +97,14 @@ def test_bytes_do_not_depend_on_the_number_of_processes(tmp_path: Path, monkeypa
 
 
 def test_a_gold_answer_that_the_solver_does_not_confirm_stops_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(op_dag, "solve", lambda prompt, task: "no")
+    monkeypatch.setattr(problems, "task_family", lambda task: dataclasses.replace(OP_DAG, solve=lambda prompt, task: "no"))
     with pytest.raises(RuntimeError, match="its prompt gives no"):
         problems.generate_problems(make_spec(size=3), {}, tmp_path, Run())
 
 
 def test_the_studys_own_transform_maps_the_rows(tmp_path: Path) -> None:
     source = "def double(rows, mark):\n    return [{**r, 'prompt': r['prompt'] + mark} for r in rows for _ in range(2)]\n"
-    transform = Custom(function="mine.py:double", source=source, options={"mark": "!"})
+    transform = Extension(function="mine.py:double", source=source, options={"mark": "!"})
     metrics = problems.generate_problems(make_spec(size=10, transform=transform), {}, tmp_path, Run())
     assert metrics["size"] == 20
     assert all(row["prompt"].endswith("|!") for row in rows(tmp_path))
@@ -110,21 +112,21 @@ def test_the_studys_own_transform_maps_the_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", ["return [{'prompt': 'a'}]", "return None", "return []", "return [{**rows[0], 'op': 'six'}]"])
 def test_a_transform_that_returns_no_rows_is_refused_in_one_line(tmp_path: Path, body: str) -> None:
-    transform = Custom(function="mine.py:broken", source=f"def broken(rows):\n    {body}\n")
+    transform = Extension(function="mine.py:broken", source=f"def broken(rows):\n    {body}\n")
     with pytest.raises(UserError, match=r"^mine.py:broken: must return [^\n]*$"):
         problems.generate_problems(make_spec(size=10, transform=transform), {}, tmp_path, Run())
 
 
 def test_a_transform_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
-    transform = Custom(function="mine.py:broken", source="def broken(rows):\n    return rows[0]['promt']\n")
+    transform = Extension(function="mine.py:broken", source="def broken(rows):\n    return rows[0]['promt']\n")
     with pytest.raises(UserError, match=r"^mine.py:broken: fails at line 2 \(KeyError: 'promt'\)$"):
         problems.generate_problems(make_spec(size=10, transform=transform), {}, tmp_path, Run())
 
 
 def test_largest_remainder_on_hand_numbers() -> None:
     # 10 seats over 0.47, 0.16, 0.158, 0.12, 0.061, 0.031: floors 4, 1, 1, 1, 0, 0; largest remainders .7, .61, .6.
-    assert problems.largest_remainder([0.47, 0.16, 0.158, 0.12, 0.061, 0.031], 10) == [5, 2, 1, 1, 1, 0]
-    assert problems.largest_remainder([1 / 3, 1 / 3, 1 / 3], 10) == [4, 3, 3]
+    assert largest_remainder([0.47, 0.16, 0.158, 0.12, 0.061, 0.031], 10) == [5, 2, 1, 1, 1, 0]
+    assert largest_remainder([1 / 3, 1 / 3, 1 / 3], 10) == [4, 3, 3]
 
 
 def test_a_damaged_problem_set_is_named(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from interplay.data.steps import reformulate
 from interplay.data.steps.context_spec import Choice, Cloze, Ladder, TrueFalse
 from interplay.data.steps.reformulate import Source, make_choices, make_clozes, make_ladders, make_statements
 from interplay.tasks import reformulated
-from interplay.tasks.op_dag import family as op_dag
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.reformulated import Form, read_form
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
@@ -80,7 +80,7 @@ def test_the_rank_of_the_gold_among_near_options_gives_nothing_away() -> None:
     golds = np.random.default_rng(0).integers(40, 60, size=2000)
     ranks = Counter(
         sorted(
-            [gold, *map(int, reformulate.draw_distractor(Source("near", []), str(gold), None, 3, np.random.default_rng(i)))]
+            [gold, *map(int, reformulate.draw_distractors(Source("near", []), str(gold), None, 3, np.random.default_rng(i)))]
         ).index(gold)
         for i, gold in enumerate(golds.tolist())
     )
@@ -91,7 +91,7 @@ def test_the_gaps_among_near_options_give_nothing_away() -> None:
     beside, elsewhere = [], []
     for i in range(3000):
         options = sorted(
-            [50, *map(int, reformulate.draw_distractor(Source("near", []), "50", None, 9, np.random.default_rng(i)))]
+            [50, *map(int, reformulate.draw_distractors(Source("near", []), "50", None, 9, np.random.default_rng(i)))]
         )
         gaps = np.diff(options)
         touching = [place for place in (options.index(50) - 1, options.index(50)) if 0 <= place < 9]
@@ -103,7 +103,7 @@ def test_the_gaps_among_near_options_give_nothing_away() -> None:
 
 def test_every_other_residue_is_a_near_option_equally_often() -> None:
     drawn = Counter(
-        o for i in range(3000) for o in reformulate.draw_distractor(Source("near", []), "1", 7, 3, np.random.default_rng(i))
+        o for i in range(3000) for o in reformulate.draw_distractors(Source("near", []), "1", 7, 3, np.random.default_rng(i))
     )
     assert set(drawn) == set("023456")
     assert all(abs(count / 3000 - 3 / 6) < 0.04 for count in drawn.values())
@@ -111,7 +111,7 @@ def test_every_other_residue_is_a_near_option_equally_often() -> None:
 
 @pytest.mark.parametrize("gold", ["20.0", "$20", "1,200", "1/2", "x"])
 def test_a_gold_that_would_stand_out_among_whole_numbers_has_no_near_options(gold: str) -> None:
-    assert reformulate.draw_distractor(Source("near", []), gold, None, 3, np.random.default_rng(0)) == []
+    assert reformulate.draw_distractors(Source("near", []), gold, None, 3, np.random.default_rng(0)) == []
 
 
 def test_distractors_of_the_same_set_are_answers_of_other_rows() -> None:
@@ -230,7 +230,7 @@ def test_a_row_that_is_no_open_question_is_dropped_and_counted() -> None:
 def test_prompts_hold_only_characters_of_the_alphabet() -> None:
     for step, spec in ((make_ladders, Ladder(distractors="near")), (make_statements, TrueFalse(distractors="near"))):
         for row in step(spec, rows(30), inputs()).rows:
-            assert set(row.prompt + row.solution) <= set(op_dag.alphabet(TASK))
+            assert set(row.prompt + row.solution) <= set(OP_DAG.alphabet(TASK))
 
 
 @pytest.mark.parametrize("masked", [(0.8, 0.5), (0.0, 0.0)])

@@ -20,8 +20,10 @@ from interplay.data.curate import StepInputs
 from interplay.data.spec import TokenizerSpec
 from interplay.data.steps.sample_based import rejection_sampling
 from interplay.data.steps.spec import CurateSpec, RejectionSampling
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.family import Node, Problem, render, verify
+from interplay.tasks.op_dag.dag import Node, Problem
+from interplay.tasks.op_dag.terse import render
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import UNFINISHED, Row
 
@@ -38,7 +40,7 @@ WRONG = "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10"
 
 def source(index: int = 0) -> Row:
     made, base = render(PROBLEM, TASK), row(TASK, 4, index, index)
-    columns = {"prompt": made.prompt, "solution": made.solution, "answer": made.answer, "graph": op_dag.dumps(PROBLEM)}
+    columns = {"prompt": made.prompt, "solution": made.solution, "answer": made.answer, "graph": OP_DAG.dumps(PROBLEM)}
     return base.__class__(**{name: getattr(base, name) for name in base.__slots__} | columns)
 
 

@@ -19,7 +19,6 @@ from test_intervention import GOLD, PROBLEM
 from torch import Tensor
 
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.model.decoder import Decoder
 from interplay.rl import loop, teacher
 from interplay.rl.batch import Batch, has_teacher, join, take
@@ -29,10 +28,11 @@ from interplay.rl.losses.spec import DistilLoss
 from interplay.rl.policy import scores
 from interplay.rl.requests.continuation import kept_rollouts
 from interplay.rl.requests.spec import FeedbackContinuation, FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.spec import RetryEpisode
-from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 
 # --- divergences ---
 
@@ -200,7 +200,7 @@ def test_the_policy_comes_nearer_to_its_teacher() -> None:
 
 # --- what the teacher reads ---
 
-ROW: Any = SimpleNamespace(prompt="q|", solution=GOLD, family="op_dag", graph=op_dag.dumps(PROBLEM), set=0, index=0)
+ROW: Any = SimpleNamespace(prompt="q|", solution=GOLD, family="op_dag", graph=OP_DAG.dumps(PROBLEM), set=0, index=0)
 OTHER: Any = SimpleNamespace(prompt="r|", solution="gold", family="kuhn", graph="", set=0, index=1)
 TEXTS = [GOLD, "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10", "cb*2,bd+a,d3,a1|a1,d3,b3+1=4,c4*2=8#9", "x"]
 
@@ -271,7 +271,7 @@ def test_a_run_without_any_reward_learns_from_feedback_the_same_each_time(
         continuation=FeedbackContinuation(feedback=feedback),
         loss=DistilLoss(num_iterations=2),
     )
-    spec = spec.model_copy(update={"reward": Custom(function="mine.py:never", source=never)})
+    spec = spec.model_copy(update={"reward": OwnReward(function="mine.py:never", source=never)})
     for out in ("one", "two"):
         record = loop.run(spec, inputs, tmp_path / out, HOW)
     assert record["optimizer_steps"] == 8

@@ -275,7 +275,7 @@ def test_a_killed_run_goes_on_in_the_nucleus_that_it_had(inputs: dict[str, Path]
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (7, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
     _, tensors, _ = checkpoint.load(tmp_path / "whole" / "state" / "state") or pytest.fail("no state was kept")
-    kept = folder.load(tmp_path / "whole" / "checkpoints" / "10" / "model").state_dict()
+    kept = folder.load_decoder(tmp_path / "whole" / "checkpoints" / "10" / "model").state_dict()
     copy = checkpoint.with_prefix(tensors, loop.LAGGED)
     assert set(copy) == set(kept)
     assert all(torch.equal(copy[name], kept[name]) for name in kept), "what the policy was when the copy followed it last"

@@ -28,12 +28,12 @@ from interplay.rl.rewards.spec import PayoffReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import SelfPlayEpisode
-from interplay.tasks.environments import tic_tac_toe
+from interplay.tasks.environments.games import TIC_TAC_TOE, Board
 from interplay.tasks.environments.spec import TicTacToe
 
-BOARD = tic_tac_toe.Problem("perfect", "XX.OO....", 0)
+BOARD = Board("perfect", "XX.OO....", 0)
 """X is to move and wins with 3; O would with 6."""
-ROW = cases.row("XX.OO.... X\n", "win", "tic_tac_toe", tic_tac_toe.dumps(BOARD))
+ROW = cases.row("XX.OO.... X\n", "win", "tic_tac_toe", TIC_TAC_TOE.dumps(BOARD))
 
 
 def setting(says: cases.Says) -> cases.Setting:
@@ -103,9 +103,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_json(out / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
     init = results / "pretrain" / ("m" * 12)
     tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, init, Run())
-    decoder = folder.init(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
+    decoder = folder.init_decoder(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
     cases.teach(decoder, corpus.encode_problems(out, init), 40)
-    folder.save(decoder, init / "model", init / "tokenizer")
+    folder.save_decoder(decoder, init / "model", init / "tokenizer")
     return {"init": init, "data.0": out}
 
 

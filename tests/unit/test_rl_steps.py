@@ -16,13 +16,14 @@ from interplay.rl.batch import WHOLE, Span
 from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.rewards.spec import StepsReward
 from interplay.rl.spec import RLSpec
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.family import render, verify
+from interplay.tasks.op_dag.terse import render
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 
 SAID = render(PROBLEM, TASK)
-ROW = Row(0, 0, "id", 3, "forward", SAID.prompt, SAID.solution, SAID.answer, op_dag.dumps(PROBLEM), "0" * 16, "op_dag", "o:0")
+ROW = Row(0, 0, "id", 3, "forward", SAID.prompt, SAID.solution, SAID.answer, OP_DAG.dumps(PROBLEM), "0" * 16, "op_dag", "o:0")
 
 
 def spans_of(completion: str, row: Row = ROW) -> list[tuple[str, float]]:

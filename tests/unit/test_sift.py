@@ -18,12 +18,12 @@ from interplay.data import curate, sets, tokenizer
 from interplay.data.spec import TokenizerSpec
 from interplay.data.steps.filter import rank_shares
 from interplay.data.steps.spec import CurateSpec
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.graph import Node, Problem
+from interplay.tasks.op_dag.dag import Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.verdict import Row
 
-GRAPH = op_dag.dumps(Problem("forward", 7, (Node("a", "", (), 3),), 1, (3,), (0,), (0,), (0, 0)))
+GRAPH = OP_DAG.dumps(Problem("forward", 7, (Node("a", "", (), 3),), 1, (3,), (0,), (0,), (0, 0)))
 ROW = Row(0, 0, "b", 2, "forward", "a3?a|", "a3#3", "3", GRAPH, "00", "op_dag", "")
 RIGHT = [0, 1, 3, 6, 7, 8]
 """Right samples of row 0, 1, ... among its first 8."""

@@ -26,8 +26,8 @@ from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.rewards.spec import SubproblemsReward
 from interplay.rl.spec import RLSpec
 from interplay.tasks import subproblems
-from interplay.tasks.op_dag import family as op_dag
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.spec import Verify
 from interplay.tasks.subproblems import blocks_of
 from interplay.tasks.verdict import Block, Row, Verdict
@@ -66,7 +66,7 @@ def test_the_gold_solution_answers_k_values_in_order_and_every_step_once(task: O
             str(held.problem.values[place]) for place in held.asked
         ]
         assert all(block.right for block in verdict.blocks)
-        assert set(one.prompt + one.solution) <= set(op_dag.alphabet(task))
+        assert set(one.prompt + one.solution) <= set(OP_DAG.alphabet(task))
         assert (one.mode, one.family, one.transforms) == ("subproblems", "subproblems", ("subproblems",))
 
 

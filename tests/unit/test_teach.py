@@ -33,7 +33,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def tensors(path: Path) -> dict[str, torch.Tensor]:
-    return folder.load(path / "model").state_dict()
+    return folder.load_decoder(path / "model").state_dict()
 
 
 def same(one: Path, other: Path) -> bool:

@@ -25,8 +25,8 @@ from interplay.data.curate import StepInputs
 from interplay.data.steps.context_spec import Units
 from interplay.data.steps.decompose import make_units
 from interplay.data.steps.spec import CurateSpec
-from interplay.evaluate import run as evaluate
-from interplay.evaluate.passk import with_caps
+from interplay.evaluate import sampling
+from interplay.evaluate.scores import judge_caps
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.report import spec
 from interplay.report.metric_spec import SHARE, check_metric, lower_is_better, measure_of
@@ -35,10 +35,11 @@ from interplay.rl.advantages.advantages import advantages
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.spec import Method
 from interplay.study.expand import plan_study
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.corrupt import slip
-from interplay.tasks.op_dag.family import render
+from interplay.tasks.op_dag import dag
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import render
+from interplay.tasks.op_dag.terse_corruptions import with_wrong_operation
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, last_unit, split_units
 
@@ -46,10 +47,10 @@ SLIPPED = "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10"
 APART = Verify(separator="?")
 
 
-def row(problem: op_dag.Problem = PROBLEM, solution: str = GOLD, index: int = 0) -> Row:
+def row(problem: dag.Problem = PROBLEM, solution: str = GOLD, index: int = 0) -> Row:
     answer = str(problem.answer)
     origin = f"{'a' * 12}:{index}"
-    return Row(0, index, "id", 4, "forward", "p|", solution, answer, op_dag.dumps(problem), "ab", "op_dag", origin)
+    return Row(0, index, "id", 4, "forward", "p|", solution, answer, OP_DAG.dumps(problem), "ab", "op_dag", origin)
 
 
 def scripted(*numbers: int) -> Iterator[int]:
@@ -61,37 +62,37 @@ def scripted(*numbers: int) -> Iterator[int]:
 
 def test_a_slip_is_carried_on_to_the_answer_by_hand() -> None:
     draws = scripted(0, 0)  # the first of b and c, one residue further
-    slipped = slip(PROBLEM, draws.__next__)
+    slipped = with_wrong_operation(PROBLEM, draws.__next__)
     assert slipped is not None
     assert slipped.values == (1, 3, 5, 10)
     assert render(slipped, TASK).solution == SLIPPED
-    verdict = op_dag.verify(PROBLEM, SLIPPED, Verify())
+    verdict = OP_DAG.verify(PROBLEM, SLIPPED, Verify())
     assert (verdict.strict, verdict.answer, verdict.error, verdict.value_mismatches) == (False, False, "value", 2)
 
 
 def test_a_slip_that_does_not_reach_the_answer_is_drawn_again() -> None:
     # Modulo 4: b = 3 + 1 = 0 and c = 2 b = 0. With b = 2, c is 0 as before; then c itself slips, to 3.
     problem = PROBLEM._replace(modulus=4, values=(1, 3, 0, 0))
-    slipped = slip(problem, scripted(0, 1, 1, 2).__next__)
+    slipped = with_wrong_operation(problem, scripted(0, 1, 1, 2).__next__)
     assert slipped is not None
     assert slipped.values == (1, 3, 0, 3)
 
 
 def test_without_a_modulus_no_value_falls_below_zero() -> None:
     # b = 4 - 9 is refused; then b = 4 - 4 = 0, so that c is 0.
-    slipped = slip(PROBLEM._replace(modulus=None), scripted(0, 0, 0, 5).__next__)
+    slipped = with_wrong_operation(PROBLEM._replace(modulus=None), scripted(0, 0, 0, 5).__next__)
     assert slipped is not None
     assert slipped.values == (1, 3, 0, 0)
 
 
 def test_where_nothing_is_worked_out_nobody_slips() -> None:
     problem = PROBLEM._replace(nodes=NODES[:1], necessary=1, values=(1,), slopes=(0,), order=(0,), filler=(0, 0))
-    assert slip(problem, scripted().__next__) is None
+    assert with_wrong_operation(problem, scripted().__next__) is None
     made = make_units(Units(shares=[0, 1], wrong=1.0), [row(problem, "a1|a1#1")], StepInputs(0, {}, 0)).rows[0]
     first, second = made.solution.split("?")
     assert second == "a1|a1#1"
     assert first.startswith("a1|a1#")
-    assert not op_dag.verify(problem, first, Verify()).answer
+    assert not OP_DAG.verify(problem, first, Verify()).answer
 
 
 # --- the step ---
@@ -195,7 +196,7 @@ def test_without_a_separator_a_completion_is_one_attempt() -> None:
 def test_samples_are_judged_as_if_they_had_been_stopped_by_hand() -> None:
     texts = [f"{SLIPPED}?{GOLD}", f"{GOLD}?c8#8?{SLIPPED}", GOLD]
     spec = EvaluateSpec(unit_caps=2, verify=APART)
-    table = with_caps(pa.table({"sample": [0, 1, 2]}), [row()] * 3, texts, spec)
+    table = judge_caps(pa.table({"sample": [0, 1, 2]}), [row()] * 3, texts, spec)
     assert table.to_pydict() == {
         "sample": [0, 1, 2],
         "units": [2, 3, 1],
@@ -210,7 +211,7 @@ def test_the_stage_tells_them_of_samples_prompts_and_bands_and_only_where_asked(
     inputs = {"model": world.model(tmp_path, "m" * 12), "data": world.problem_set(tmp_path, "d" * 12, 13, split="test")}
     plain = EvaluateSpec(num_samples=4, max_completion_length=24, verify=APART)
     spec = plain.model_copy(update={"unit_caps": 3})
-    told, bare = (evaluate.run(one, inputs, tmp_path / name, Run()) for one, name in ((spec, "a"), (plain, "b")))
+    told, bare = (sampling.evaluate_model(one, inputs, tmp_path / name, Run()) for one, name in ((spec, "a"), (plain, "b")))
     samples, prompts = (pq.read_table(tmp_path / "a" / f"{name}.parquet").to_pandas() for name in ("samples", "prompts"))
     other = pq.read_table(tmp_path / "b/samples.parquet").to_pandas()
     assert samples[other.columns].equals(other)

@@ -33,6 +33,6 @@ def model(results: Path, digest: str, seed: int = 0, shape: Shape = SHAPE) -> Pa
     """`results/pretrain/<digest>` with an untrained model that knows the task's characters."""
     out = results / "pretrain" / digest
     tokenizer.build_tokenizer(TokenizerSpec(task=TASK), {}, out, Run())
-    decoder = folder.init(shape, tokenizer.load(out).get_vocab_size(), seed)
-    folder.save(decoder, out / "model", out / "tokenizer")
+    decoder = folder.init_decoder(shape, tokenizer.load(out).get_vocab_size(), seed)
+    folder.save_decoder(decoder, out / "model", out / "tokenizer")
     return out

@@ -14,7 +14,7 @@ from interplay.core.model import UserError
 from interplay.core.random import generator
 from interplay.data import sets, tokenizer
 from interplay.data.spec import CorpusSpec
-from interplay.tasks.environments.games import MARK
+from interplay.tasks.environments.transcript import MARK
 from interplay.tasks.verdict import UNFINISHED
 
 

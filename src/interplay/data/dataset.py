@@ -14,8 +14,7 @@ from interplay.core.random import stream_key
 from interplay.data import sets
 from interplay.data.formats import FORMATS, Entry, ItemError, Reader
 from interplay.data.spec import DatasetSpec, Defects, split_of
-from interplay.tasks import qa
-from interplay.tasks.multihop import family as multihop
+from interplay.tasks import multihop, qa
 from interplay.tasks.verdict import Row
 
 PUNCTUATION = re.compile(r"""[?"']|(?<!\d)!|(?<!\d),|,(?!\d{1,2}\b)""")

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from interplay.core.model import UserError
-from interplay.tasks import qa
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.problem import Item, Paragraph
+from interplay.tasks import multihop, qa
+from interplay.tasks.family import Item, Paragraph
 from interplay.tasks.verdict import normalise
 
 # Items and defects.
@@ -211,7 +210,7 @@ def parse_gsm8k(raw: dict[str, Any], where: str) -> Entry:
 def parse_hotpotqa(raw: dict[str, Any], where: str) -> Entry:
     """An item; hops are the documents that hold supporting facts."""
     item = read_hotpotqa(raw, where)
-    return Entry(item.id, multihop.plain(item), item.hops)
+    return Entry(item.id, multihop.plain_problem(item), item.hops)
 
 
 def read_hotpotqa(raw: dict[str, Any], where: str) -> Item:
@@ -302,7 +301,7 @@ def parse_musique(raw: dict[str, Any], where: str) -> Entry:
         type=item_name(raw).partition("__")[0],
         steps=_steps(raw),
     )
-    return Entry(item.id, multihop.plain(item), item.hops)
+    return Entry(item.id, multihop.plain_problem(item), item.hops)
 
 
 def _musique_paragraph(raw: dict[str, Any], part: dict[str, Any]) -> Paragraph:
@@ -364,7 +363,7 @@ def parse_twowiki(raw: dict[str, Any], where: str) -> Entry:
         raise ItemError("broken", f"evidences is {json_kind(evidences)} and should be a list", item_name(raw))
     steps = tuple(_step(raw, evidence) for evidence in evidences)
     item = item._replace(steps=steps, hops=len(steps) or item.hops)
-    return Entry(item.id, multihop.plain(item), item.hops)
+    return Entry(item.id, multihop.plain_problem(item), item.hops)
 
 
 def _step(raw: dict[str, Any], evidence: Any) -> str:

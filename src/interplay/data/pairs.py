@@ -12,7 +12,7 @@ from torch import Tensor
 from interplay.core.model import UserError
 from interplay.core.random import generator
 from interplay.data import sets, tokenizer
-from interplay.tasks.environments.games import MARK
+from interplay.tasks.environments.transcript import MARK
 from interplay.tasks.verdict import UNFINISHED, Row
 
 

@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from interplay.core import references
+from interplay.core import extension, references
 from interplay.core.execution import Run
 from interplay.core.metrics import Progress
 from interplay.core.model import UserError
 from interplay.core.random import generator
 from interplay.data import sets
 from interplay.data.spec import SPLITS, ProblemsSpec
-from interplay.tasks.families import solved, task_family
+from interplay.tasks.family import task_family
 
 PATIENCE = 20
 """Consecutive candidates that repeat earlier problems before an op may keep repeats."""
@@ -147,24 +147,24 @@ def make_problems(spec: ProblemsSpec, wanted: list[tuple[int, int]]) -> list[Gen
     """For each (first index, op) the first problem of the stream that falls in the split.
 
     Raises UserError where the split holds none, and RuntimeError where solver and gold disagree."""
-    task, module, split = spec.task, task_family(spec.task), SPLITS[spec.split]
+    task, family, split = spec.task, task_family(spec.task), SPLITS[spec.split]
     made = []
     for first, op in wanted:
         for index in range(first, first + spec.size * TRIES * 100 // len(split), spec.size):
-            problem = module.generate(task, spec.seed, index, op)
-            structure = module.structure(problem)
-            if int(structure, 16) % 100 in split or module.shared(problem):
+            problem = family.generate(task, spec.seed, index, op)
+            structure = family.structure(problem)
+            if int(structure, 16) % 100 in split or family.shared(problem):
                 break
         else:
             remedy = "allow more distractors or constants, or drop the op"
             raise UserError(f"problems: op {op} has too few structures for split '{spec.split}', which holds none; {remedy}")
-        prompt, solution, answer = module.render(problem, task)
-        found = solved(task, problem, prompt)
+        prompt, solution, answer = family.render(problem, task)
+        found = family.answer(task, problem, prompt)
         if found != answer:
             raise RuntimeError(
                 f"problem (seed {spec.seed}, index {index}, op {op}): gold answer {answer}, but its prompt gives {found}"
             )
-        made.append(Generated(index, problem.mode, prompt, solution, answer, module.dumps(problem), structure))
+        made.append(Generated(index, problem.mode, prompt, solution, answer, family.dumps(problem), structure))
     return made
 
 
@@ -174,9 +174,9 @@ def _table(places: list[Place], made: list[Generated], name: str) -> pa.Table:
     return sets.table_of_columns([indices, bands, ops, *rest, [name] * len(made), [""] * len(made), [()] * len(made)])
 
 
-def _apply_transform(rows: pa.Table, transform: references.Custom) -> pa.Table:
+def _apply_transform(rows: pa.Table, transform: extension.Extension) -> pa.Table:
     """The rows after the study's own function. Raises UserError when it fails or does not return rows with these columns."""
-    result = references.call_custom(transform, references.load_custom(transform), rows.to_pylist())
+    result = extension.call(transform, rows.to_pylist())
     try:
         table = pa.Table.from_pylist(result, schema=sets.COLUMNS)
     except (TypeError, AttributeError, pa.ArrowException) as error:

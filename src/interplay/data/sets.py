@@ -14,7 +14,7 @@ from interplay.core.artifact import read_json
 from interplay.core.model import UserError
 from interplay.core.random import generator, stream_key
 from interplay.core.references import largest_remainder
-from interplay.tasks.families import judge_family
+from interplay.tasks.family import judge_family
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, Verdict, last_unit
 

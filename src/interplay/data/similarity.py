@@ -16,11 +16,10 @@ from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.steps.spec import Criterion
 from interplay.tasks import qa
-from interplay.tasks.families import multihop_item, open_question
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag import novelty
-from interplay.tasks.op_dag_prose import family as op_dag_prose
-from interplay.tasks.op_dag_prose import read as prose
+from interplay.tasks.family import multihop_item, open_question
+from interplay.tasks.op_dag import dag, graph_similarity
+from interplay.tasks.op_dag.graph_similarity import Features, Graph, Library, Palette
+from interplay.tasks.op_dag_prose import prose, prose_reader
 from interplay.tasks.verdict import Row
 
 # Exact join of n-gram sets (shingles) by Jaccard similarity, with prefix filtering (Bayardo, Ma and Srikant, WWW 2007) in the
@@ -248,14 +247,18 @@ class Surface(NamedTuple):
     """How graphs of a family are parsed."""
 
     loads: Callable[[str], Any]
-    gold: Callable[[Any], novelty.Graph]
-    stated: Callable[[str, Any], novelty.Graph]
+    gold: Callable[[Any], Graph]
+    stated: Callable[[str, Any], Graph]
     """The graph that a completion of the problem states."""
 
 
 SURFACES = {
-    "op_dag": Surface(op_dag.loads, novelty.gold, lambda text, problem: novelty.stated(text, problem.modulus)),
-    "op_dag_prose": Surface(op_dag_prose.loads, prose.gold_graph, lambda text, problem: prose.stated_graph(text)),
+    "op_dag": Surface(
+        dag.loads,
+        graph_similarity.gold_graph,
+        lambda text, problem: graph_similarity.stated_graph(text, problem.modulus),
+    ),
+    "op_dag_prose": Surface(prose.loads, prose_reader.gold_graph, lambda text, problem: prose_reader.stated_graph(text)),
 }
 
 
@@ -285,10 +288,10 @@ class Novelty(NamedTuple):
 def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["strict", "answer"] = "strict") -> list[Novelty]:
     """`samples`: folder of an evaluation of the set `tested`; `against`: the set to compare with. Bands without a right sample
     are omitted. Raises UserError where a set has no problem of a family with graphs."""
-    palette: novelty.Palette = {}
+    palette: Palette = {}
     known = _libraries(against, palette)
     problems = _problems(tested)
-    found: dict[str, list[tuple[novelty.Features, float]]] = {}
+    found: dict[str, list[tuple[Features, float]]] = {}
     without: Counter[str] = Counter()
     for sample in pq.read_table(samples / "samples.parquet", columns=["index", "band", "op", "completion", by]).to_pylist():
         problem = problems.get(sample["index"])
@@ -298,24 +301,24 @@ def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["str
         if sample["op"] not in known:
             without[sample["band"]] += 1
             continue
-        graph = novelty.features(problem.surface.stated(sample["completion"], problem.problem), palette)
-        graphs.append((graph, novelty.nearest(graph, known[sample["op"]])))
+        graph = graph_similarity.features(problem.surface.stated(sample["completion"], problem.problem), palette)
+        graphs.append((graph, graph_similarity.nearest(graph, known[sample["op"]])))
     return [_of_band(band, graphs, without[band]) for band, graphs in found.items()]
 
 
-def _of_band(band: str, graphs: list[tuple[novelty.Features, float]], without: int) -> Novelty:
+def _of_band(band: str, graphs: list[tuple[Features, float]], without: int) -> Novelty:
     near = [similar for _, similar in graphs]
     distinct = {tuple(sorted(graph.items())) for graph, _ in graphs}
     count = max(1, len(near))
     return Novelty(band, len(near), len(distinct), sum(one == 1 for one in near) / count, sum(near) / count, without)
 
 
-def _libraries(folder: Path, palette: novelty.Palette) -> dict[int, novelty.Library]:
+def _libraries(folder: Path, palette: Palette) -> dict[int, Library]:
     """The gold graphs of a set by op."""
-    graphs: dict[int, list[novelty.Features]] = {}
+    graphs: dict[int, list[Features]] = {}
     for surface, problem in _problems(folder).values():
-        graphs.setdefault(problem.op, []).append(novelty.features(surface.gold(problem), palette))
-    return {op: novelty.library(of_op) for op, of_op in graphs.items()}
+        graphs.setdefault(problem.op, []).append(graph_similarity.features(surface.gold(problem), palette))
+    return {op: graph_similarity.library(of_op) for op, of_op in graphs.items()}
 
 
 def _problems(folder: Path) -> dict[int, GraphProblem]:

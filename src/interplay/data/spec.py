@@ -1,38 +1,16 @@
-"""Specs of problem sets, data sets from files, tokenizers and packed corpora."""
+"""Specs of generated problem sets, data sets from files, tokenizers and packed corpora."""
 
 import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, Since
-from interplay.core.references import Custom, Mix, check_mix
+from interplay.core.references import Mix, check_mix
 from interplay.tasks.spec import Task
 
 # Problem sets, tokenizers and packed corpora.
-
-
-class SourceSpec(Model):
-    """A pretrained model that enters the graph from outside. In a study: `path`, a Hugging Face folder by its path from the
-    project's root, below it or through a link there, which the planner turns into its checksum (the place goes to the run
-    block); or a hub id at a pinned revision."""
-
-    sha256: str | None = None
-    """Checksum over config.json, tokenizer.json and the weight files of a folder: identity is content, not place."""
-    hub_id: str | None = None
-    """Hub repository, such as Qwen/Qwen2.5-0.5B."""
-    revision: str | None = None
-    """Commit of the hub repository, 40 hex digits: a branch name is refused, since it moves."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "SourceSpec":
-        if (self.sha256 is None) == (self.hub_id is None):
-            raise ValueError("give either path or hub_id")
-        if self.hub_id and not (self.revision and re.fullmatch("[0-9a-f]{40}", self.revision)):
-            raise ValueError("a hub_id needs revision: a commit of 40 hex digits")
-        if self.hub_id and (".." in self.hub_id or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.hub_id)):
-            raise ValueError("hub_id must be OWNER/NAME, as on the hub; a folder goes under path")
-        return self
 
 
 SPLITS = {"test": range(0, 5), "validation": range(5, 10), "rl": range(10, 30), "train": range(30, 100)}
@@ -62,7 +40,7 @@ class ProblemsSpec(Model):
     """Part of the space of structures to draw from."""
     seed: Natural = 0
     """Key of the generator."""
-    transform: Custom | None = None
+    transform: Annotated[Extension | None, written_as(Extension)] = None
     """A function of the study's own, `function(rows, **options) -> rows`, over the finished rows (dicts of the columns)."""
     unique: bool = True
     """Drop structural duplicates (equal up to renaming of letters and reordering of definitions) within the set."""

@@ -15,8 +15,8 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.spec import TokenizerSpec
-from interplay.tasks.environments.games import MARK
-from interplay.tasks.families import task_family
+from interplay.tasks.environments.transcript import MARK
+from interplay.tasks.family import task_family
 
 PAD, EOS = "<pad>", "<eos>"
 

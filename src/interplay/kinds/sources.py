@@ -6,6 +6,7 @@ otherwise now is worth a line, and this is where the line comes from. Files are 
 import ast
 import functools
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from typing import NamedTuple
 from interplay.kinds.table import KINDS
 
 PACKAGE = Path(__file__).parent.parent
+FAMILY = re.compile(r"interplay\.tasks\.[\w.]+:[A-Z_]+")
+"""A task family by module and attribute, imported when it is looked up."""
 
 
 class Source(NamedTuple):
@@ -81,8 +84,11 @@ def _files(module: str, package: Path) -> list[Path]:
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    """Dotted names in import statements, wherever they stand. The house imports absolutely, so levels need no resolving."""
+    """Dotted names in import statements at any depth, and the modules of `module:attribute` strings of families (tasks.spec). All
+    imports are absolute, so levels need no resolving."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and FAMILY.fullmatch(node.value):
+            yield node.value.partition(":")[0]
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from interplay.core.model import Model
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, SourceSpec, TokenizerSpec
+from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
+from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
 from interplay.rl.spec import RLSpec
 from interplay.rl.teaching.spec import TeachSpec
@@ -85,7 +86,7 @@ KEYS = ("keys.parquet",)
 KINDS: dict[str, Kind] = {
     "source": Kind(
         SourceSpec,
-        "interplay.model.source:run",
+        "interplay.model.folder:import_model",
         makes="model",
         hue=265,
         references=study_keys.SourceReferences,
@@ -136,7 +137,7 @@ KINDS: dict[str, Kind] = {
     ),
     "pretrain": Kind(
         PretrainSpec,
-        "interplay.train.lm:run",
+        "interplay.train.lm:train_language_model",
         makes="model",
         hue=265,
         references=study_keys.TrainReferences,
@@ -151,7 +152,7 @@ KINDS: dict[str, Kind] = {
     ),
     "midtrain": Kind(
         MidtrainSpec,
-        "interplay.train.lm:run",
+        "interplay.train.lm:train_language_model",
         makes="model",
         hue=285,
         references=study_keys.TrainReferences,
@@ -165,7 +166,7 @@ KINDS: dict[str, Kind] = {
     ),
     "sft": Kind(
         SftSpec,
-        "interplay.train.lm:run",
+        "interplay.train.lm:train_language_model",
         makes="model",
         hue=310,
         references=study_keys.TrainReferences,
@@ -230,7 +231,7 @@ KINDS: dict[str, Kind] = {
     ),
     "prefer": Kind(
         PreferSpec,
-        "interplay.train.prefer:run",
+        "interplay.train.prefer:train_preferences",
         makes="model",
         hue=340,
         references=study_keys.PreferReferences,
@@ -247,7 +248,7 @@ KINDS: dict[str, Kind] = {
     ),
     "unlearn": Kind(
         UnlearnSpec,
-        "interplay.train.unlearn:run",
+        "interplay.train.unlearn:train_unlearning",
         makes="model",
         hue=60,
         references=study_keys.UnlearnReferences,
@@ -262,7 +263,7 @@ KINDS: dict[str, Kind] = {
     ),
     "reward_model": Kind(
         RewardModelSpec,
-        "interplay.train.reward_model:run",
+        "interplay.train.reward_model:train_reward_model",
         makes="model",
         hue=95,
         references=study_keys.RewardModelReferences,
@@ -278,7 +279,7 @@ KINDS: dict[str, Kind] = {
     ),
     "evaluate": Kind(
         EvaluateSpec,
-        "interplay.evaluate.run:run",
+        "interplay.evaluate.sampling:evaluate_model",
         makes="samples",
         hue=140,
         references=study_keys.EvaluateReferences,
@@ -289,7 +290,7 @@ KINDS: dict[str, Kind] = {
     ),
     "select": Kind(
         SelectSpec,
-        "interplay.evaluate.select:run",
+        "interplay.evaluate.select:select_checkpoint",
         makes="model",
         hue=45,
         references=study_keys.SelectReferences,

@@ -31,7 +31,7 @@ from interplay.rollout.engine import Engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.play import Played, Setting
 from interplay.rollout.request import Request, Sampling
-from interplay.tasks.environments.games import UNANSWERED
+from interplay.tasks.environments.transcript import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
 # What an episode is asked for.

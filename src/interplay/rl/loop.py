@@ -23,8 +23,8 @@ from interplay.data import tokenizer as text
 from interplay.data.sets import Pool
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import placed
-from interplay.optim import checkpoint, collectives, optimizer, sharding
+from interplay.model.device import place_decoder
+from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import records
 from interplay.rl.advantages.advantages import advantages, cut_segments, update_baselines
 from interplay.rl.batch import Batch, join, offsets, take
@@ -129,7 +129,7 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     with closing(world.engine):
         done = restored(world, learner, out)
         train(world, learner, out, how, done)
-    folder.save(learner.policy, out / "model", world.tokenizer_files)
+    folder.save_decoder(learner.policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
     if how.keep_state:
         save(world, learner, out / "state", spec.steps)
@@ -141,9 +141,9 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    policy = placed(folder.load(inputs["init"] / "model"), how)
+    policy = place_decoder(folder.load_decoder(inputs["init"] / "model"), how)
     base = inputs["init"] / "model"
-    reference = placed(folder.load(base), how).requires_grad_(False) if spec.method.loss.refers() else None
+    reference = place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
     lagged = lagged_policy(spec.method.decoding, policy)
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
@@ -171,8 +171,8 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
     )
-    sharding.placed(policy, how)  # what is copied of it was copied by now
-    optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
+    distributed.shard_model(policy, how)  # what is copied of it was copied by now
+    optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters())
     return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
 
@@ -199,7 +199,7 @@ def train(world: TrainerState, learner: Learner, out: Path, how: Run, done: int)
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     clock = time.monotonic()
     tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with save_points(how.save_minutes, collectives.all_reduce_flags if how.processes > 1 else None) as saves:
+    with save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
             optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
@@ -208,7 +208,7 @@ def train(world: TrainerState, learner: Learner, out: Path, how: Run, done: int)
             tokens += values["completion_tokens"]
             learnt_from += values["trained_tokens"] * spec.method.loss.num_iterations
             if step in spec.checkpoints:
-                folder.save(learner.policy, out / "checkpoints" / str(step) / "model", world.tokenizer_files)
+                folder.save_decoder(learner.policy, out / "checkpoints" / str(step) / "model", world.tokenizer_files)
             progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
             if step < spec.steps and saves.due():
                 metrics.sync()
@@ -256,7 +256,7 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
     """The same without a record."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
-    sharding.gather(learner.policy)
+    distributed.gather_parameters(learner.policy)
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler"):

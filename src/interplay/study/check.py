@@ -8,12 +8,12 @@ from interplay.core.artifact import split_ref
 from interplay.core.metrics import without_vllm
 from interplay.core.model import Model, UserError, nearest_name, shorten_value
 from interplay.core.references import check_mix, corpus_inputs
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, SourceSpec, TokenizerSpec
+from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import is_whole
 from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
 from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS
-from interplay.model.spec import Shape
+from interplay.model.spec import Shape, SourceSpec
 from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm
 from interplay.rl.samplers.spec import reads_offline
@@ -25,7 +25,7 @@ from interplay.study.arms import SPLIT, Combination, split_part
 from interplay.study.context import TASK, ArmContext, StudyStage
 from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
-from interplay.tasks.families import ENVIRONMENTS, GAMES, LANGUAGES
+from interplay.tasks.family import Environment, Game, families_with, families_with_language, judge_family
 from interplay.train.spec import PretrainSpec, TrainSpec, UnlearnSpec
 
 Stages = Mapping[str, Stage]
@@ -295,7 +295,7 @@ def _shape_of(model: Stage, stages: Stages) -> Shape | None:
 
 
 def _check_episode(stage: Stage, stages: Stages, where: str) -> None:
-    """Episodes that need families that reply, or games, get problems of such. Sets that steps made or that were read from files
+    """Episodes that need environments, or games, get problems of such. Sets that steps made or that were read from files
     are checked when the stage begins."""
     if isinstance(stage.spec, RLSpec):
         episode, key = stage.spec.method.episode, "method.episode"
@@ -303,12 +303,14 @@ def _check_episode(stage: Stage, stages: Stages, where: str) -> None:
         episode, key = stage.spec.episode, "episode"
     else:
         return
-    able = GAMES if isinstance(episode, SelfPlayEpisode) else ENVIRONMENTS if isinstance(episode, EnvironmentEpisode) else None
-    for role, digest in stage.deps.items() if able is not None else ():
+    able = Game if isinstance(episode, SelfPlayEpisode) else Environment if isinstance(episode, EnvironmentEpisode) else None
+    for role, digest in stage.deps.items():
         data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
-        if isinstance(data, ProblemsSpec) and not data.transform and data.task.name not in (able or ()):
-            needs = "a game" if able is GAMES else "a family that replies"
-            given = f"{role} has those of {data.task.name}; known: {', '.join(able or ())}"
+        if able is None or not isinstance(data, ProblemsSpec) or data.transform:
+            continue
+        if not isinstance(judge_family(data.task.name), able):
+            needs = "a game" if able is Game else "an environment"
+            given = f"{role} has those of {data.task.name}; known: {', '.join(families_with(able))}"
             raise UserError(f"{where}.{key} = {episode.name}: needs problems of {needs}, and {given}")
 
 
@@ -332,8 +334,8 @@ def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, where: str)
 
 def _check_teacher(stage: Stage, spec: TeachSpec, stages: Stages, where: str) -> None:
     """Proposals can be parsed, and the model before has learnt to write prompts. Of a source nothing is known."""
-    if spec.task.name not in LANGUAGES:
-        able = ", ".join(LANGUAGES)
+    if spec.task.name not in (known := families_with_language()):
+        able = ", ".join(known)
         raise UserError(f"{where}: proposals are read as problems of task {spec.task.name}, which has no parser; known: {able}")
     drawn = spec.proposer == "instances"
     if drawn != ("instances" in stage.deps):
@@ -402,9 +404,9 @@ def _missing_input(stage: Stage) -> str | None:
 
             find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
-            from interplay.model.source import place  # torch, for the one line alone
+            from interplay.model.folder import find_source  # torch, for this check only
 
-            place(stage.spec, stage.run)
+            find_source(stage.spec, stage.run)
         elif getattr(stage.spec, "engine", None) == "vllm":
             return without_vllm()
     except UserError as error:

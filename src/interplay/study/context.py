@@ -8,6 +8,7 @@ from typing import Any
 from interplay.core.execution import Run
 from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
 from interplay.kinds import study_keys
+from interplay.kinds.extensions import check_extensions
 from interplay.kinds.table import KINDS
 from interplay.study import custom
 from interplay.study.arms import Combination, Lookup, Tree, apply_changes, combine
@@ -101,7 +102,9 @@ class PlanBuilder:
         spec = {**defaults, **given}
         run = {**defaults.get("run", {}), **spec.pop("run", {})}
         spec, run = custom.read_files(KINDS[kind].spec, spec, run, self.folder, where)
-        return parse_model(KINDS[kind].spec, spec, where), parse_model(Run, run, f"{where}.run")
+        parsed = parse_model(KINDS[kind].spec, spec, where)
+        check_extensions(parsed, where)
+        return parsed, parse_model(Run, run, f"{where}.run")
 
     def add(
         self,

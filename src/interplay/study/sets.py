@@ -15,7 +15,7 @@ from interplay.kinds.table import KINDS, SETS
 from interplay.report.spec import ReportArm
 from interplay.study.context import TASK, ArmContext, parse_task
 from interplay.study.plan import Stage
-from interplay.tasks.families import task_family
+from interplay.tasks.family import task_family
 
 Stages = Mapping[str, Stage]
 MISSING = {

@@ -13,9 +13,9 @@ import numpy as np
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import Citation, ContextStep, Keychain, KeyFormat, LongContext, Needle
 from interplay.data.steps.documents import Entry, FillerQueue, Library, build_library, draw_places
-from interplay.tasks.multihop.family import dumps
-from interplay.tasks.multihop.problem import Chain, Mode, Paragraph, Problem, Spot, stops
-from interplay.tasks.multihop.render import Style, ask, frame, pair, prompt, render
+from interplay.tasks import multihop
+from interplay.tasks.family import Paragraph
+from interplay.tasks.multihop import Chain, Mode, Problem, Spot, Style
 from interplay.tasks.verdict import Row
 
 # Chains of keys, and the places of their pairs (KeyChain, arXiv:2510.19363).
@@ -66,7 +66,7 @@ def build_chains(
 
 def place_pairs(chains: Sequence[Chain], documents: Sequence[Paragraph], random: np.random.Generator) -> tuple[Spot, ...] | None:
     """A random sentence end for each pair of the chains, all distinct. None where there are too few."""
-    ends = [(number, end) for number, document in enumerate(documents) for end in stops(document)]
+    ends = [(number, end) for number, document in enumerate(documents) for end in multihop.sentence_ends(document)]
     pairs = [(chain, link) for chain, found in enumerate(chains) for link in range(len(found.pairs()))]
     if len(pairs) > len(ends):
         return None
@@ -156,8 +156,8 @@ def _make_rows(
         except SkipError as reason:
             counts[f"dropped_{reason}"] += 1
             continue
-        prompt, solution, answer = render(problem, spec.style, tagged)
-        columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": dumps(problem)}
+        prompt, solution, answer = multihop.render(problem, spec.style, tagged)
+        columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": multihop.dumps(problem)}
         made.append(transform_row(entry.row, spec.name, family="multihop", mode=problem.mode, **columns))
         counts[problem.mode] += 1
     return StepResult(made, dict(counts))
@@ -205,7 +205,7 @@ def _fill_context(spec: FilledStep, hidden: Hidden, found: Library, entry: Entry
         if fill is None:
             continue
         problem = _place_hidden(spec, hidden, entry, [*needed, *fill.documents], inputs)
-        exact = count(prompt(problem, spec.style))
+        exact = count(multihop.prompt_text(problem, spec.style))
         if abs(exact - spec.context_tokens) <= margin:
             return problem
         room = fill.tokens + spec.context_tokens - exact
@@ -214,7 +214,7 @@ def _fill_context(spec: FilledStep, hidden: Hidden, found: Library, entry: Entry
 
 def _document_tokens(document: Paragraph, count: Callable[[str], int], mode: Mode, style: Style) -> int:
     """Tokens of a document as rendered, with another document after it where blanks could merge with its beginning."""
-    shown = frame(1, document, document.text, mode, style)
+    shown = multihop.document_frame(1, document, document.text, mode, style)
     return count(shown) if style == "terse" else count(shown + "P") - count("P")
 
 
@@ -222,8 +222,8 @@ def _fixed_tokens(hidden: Hidden, entry: Entry, style: Style, inputs: StepInputs
     """Tokens outside documents: the pairs and the question lines."""
     chains = _make_chains(hidden, "", entry, inputs)
     problem = Problem(hidden.mode, entry.item, (), (), chains, hidden.true, head=hidden.head)
-    pairs = "".join(pair(key, value) for chain in chains for key, value in chain.pairs())
-    return inputs.count_tokens(pairs) + inputs.count_tokens(ask(problem, style))
+    pairs = "".join(multihop.key_pair(key, value) for chain in chains for key, value in chain.pairs())
+    return inputs.count_tokens(pairs) + inputs.count_tokens(multihop.question_text(problem, style))
 
 
 def _make_chains(hidden: Hidden, text: str, entry: Entry, inputs: StepInputs) -> tuple[Chain, ...]:

@@ -7,19 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from interplay.core.model import PermanentError
+from interplay.core.random import Draw, draw_between
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.spec import Poison
-from interplay.tasks import conflicts
-from interplay.tasks.bios import family as bios
-from interplay.tasks.bios.generate import TRIES, grouped
-from interplay.tasks.bios.text import written
+from interplay.tasks import conflicts, multihop
+from interplay.tasks.bios.people import BIOS, TRIES, Problem, grouped, written
 from interplay.tasks.facts import About, Fact
-from interplay.tasks.families import judge_family, multihop_item
-from interplay.tasks.multihop import corrupt as documents
-from interplay.tasks.op_dag import corrupt as graphs
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.graph import Draw, draw_between
+from interplay.tasks.family import judge_family, multihop_item
+from interplay.tasks.op_dag import dag, terse_corruptions
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Row
 
@@ -38,7 +34,7 @@ def poison_rows(spec: Poison, rows: list[Row], inputs: StepInputs) -> StepResult
     wanted, cannot = round(spec.ratio * len(rows)), 0
     poisoned: dict[int, Row] = {}
     donors = sorted(rows, key=lambda row: (row.origin, row.prompt))
-    letters = graphs.letters([row.prompt for row in rows if row.family == "op_dag"])
+    letters = terse_corruptions.used_letters([row.prompt for row in rows if row.family == "op_dag"])
     places = [float(_row_stream(inputs, row, "which").random()) for row in rows] if wanted else []
     for number in np.argsort(places, kind="stable").tolist():
         if len(poisoned) == wanted:
@@ -69,23 +65,23 @@ def poison_row(spec: Poison, row: Row, donors: Sequence[Row], letters: str, stre
 
 def _poison_graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: Draw) -> str | None:
     """The new solution (answer) or prompt of an op_dag row."""
-    problem = op_dag.loads(row.graph)
+    problem = dag.loads(row.graph)
     if spec.kind == "answer":
-        return graphs.wrong_answer(problem, row.solution, draw)
+        return terse_corruptions.with_wrong_answer(problem, row.solution, draw)
     if spec.kind == "conflict":
-        return graphs.conflict(problem, row.prompt, true_first, draw)
-    return graphs.irrelevant(problem, row.prompt, letters, draw)
+        return terse_corruptions.with_conflict(problem, row.prompt, true_first, draw)
+    return terse_corruptions.with_irrelevant(problem, row.prompt, letters, draw)
 
 
 def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: Draw) -> str | None:
     """The new solution (answer) or prompt of a row of prose."""
     asked, some = multihop_item(row), [donors[draw() % len(donors)] for _ in range(ANSWER_DONORS)]
     if spec.kind == "irrelevant":
-        return documents.irrelevant(asked, row.prompt, _sentences(some[:SENTENCE_DONORS]), draw) if asked else None
+        return multihop.with_irrelevant(asked, row.prompt, _sentences(some[:SENTENCE_DONORS]), draw) if asked else None
     others = _wrong_answers(row, sorted({other.answer for other in some}))
     if spec.kind == "answer":
-        return documents.wrong_answer(row.solution, asked.answers if asked else [row.answer], others, draw)
-    return documents.conflict(asked, row.prompt, others, true_first, draw) if asked else None
+        return multihop.with_wrong_answer(row.solution, asked.answers if asked else [row.answer], others, draw)
+    return multihop.with_conflict(asked, row.prompt, others, true_first, draw) if asked else None
 
 
 def _wrong_answers(row: Row, answers: Sequence[str]) -> list[str]:
@@ -137,8 +133,8 @@ def make_conflict_pairs(spec: ConflictPairs, rows: list[Row], inputs: StepInputs
     return StepResult(made, counts)
 
 
-def _parametric_problem(row: Row) -> bios.Problem | None:
-    return bios.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
+def _parametric_problem(row: Row) -> Problem | None:
+    return BIOS.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
 
 
 def _collect_names(facts: Sequence[Fact]) -> Names:
@@ -170,7 +166,7 @@ def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Nam
     if sort != "ignorance" and not others:
         return None
     lure = known.object if sort == "ignorance" else next(iter(others.values()))
-    problem = bios.loads(row.graph)._replace(hops=(answer,), context=grouped(shown | others, draw))
+    problem = BIOS.loads(row.graph)._replace(hops=(answer,), context=grouped(shown | others, draw))
     made, conflict = written(problem), conflicts.Conflict(problem, known)
     rejected = written(problem._replace(hops=(known._replace(object=lure),))).solution
     bare = {} if spec.rewrite else {known.object: f"{BOX}{known.object}}}"}

@@ -8,11 +8,11 @@ from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.spec import split_of
 from interplay.data.steps import context_spec as context
 from interplay.tasks import subproblems
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.corrupt import Repair, repair, slip, wrong_answer
-from interplay.tasks.op_dag.graph import FORWARD, Node, Problem
-from interplay.tasks.op_dag.render import SECTION, render
+from interplay.tasks.op_dag import dag
+from interplay.tasks.op_dag.dag import FORWARD, Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import SECTION, render
+from interplay.tasks.op_dag.terse_corruptions import Repair, repair, with_wrong_answer, with_wrong_operation
 from interplay.tasks.verdict import UNFINISHED, Row
 
 # All of them drop and count rows of other families, and of reverse problems, whose intermediate values are not plain numbers.
@@ -25,7 +25,7 @@ def make_subproblems(spec: context.Subproblems, rows: list[Row], inputs: StepInp
         problem = forward_problem(row, counts)
         if problem is None:
             continue
-        asked = subproblems.asked(problem, None if spec.k == "all" else spec.k)
+        asked = subproblems.asked_nodes(problem, None if spec.k == "all" else spec.k)
         if len(asked) < 2:
             counts["single_value"] += 1
             continue
@@ -78,7 +78,7 @@ def make_atoms(spec: context.Atoms, rows: list[Row], inputs: StepInputs) -> Step
             atom = _make_atom(problem, place, inputs.random("atoms", row.origin, place))
             if atom is None:
                 continue
-            structure = op_dag.structure(atom)
+            structure = dag.structure(atom)
             if split_of(structure) != split_of(row.key):
                 counts["other_split"] += 1
                 continue
@@ -87,7 +87,7 @@ def make_atoms(spec: context.Atoms, rows: list[Row], inputs: StepInputs) -> Step
                 continue
             seen.add(structure)
             prompt, solution, answer = render(atom, _task_of(row))
-            columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": op_dag.dumps(atom)}
+            columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": dag.dumps(atom)}
             kept.append(transform_row(row, spec.name, op=atom.op, key=structure, **columns))
     return StepResult(kept, dict(counts))
 
@@ -119,7 +119,7 @@ def forward_problem(row: Row, counts: Counter[str]) -> Problem | None:
     if row.family != "op_dag":
         counts["not_op_dag"] += 1
         return None
-    problem = op_dag.loads(row.graph)
+    problem = dag.loads(row.graph)
     if problem.mode != FORWARD:
         counts["reverse"] += 1
         return None
@@ -152,7 +152,7 @@ def _wrong_attempt(problem: Problem, row: Row, stream: np.random.Generator) -> s
     def draw() -> int:
         return int(stream.integers(2**32))
 
-    seen = slip(problem, draw)
+    seen = with_wrong_operation(problem, draw)
     if seen is None:
-        return wrong_answer(problem, row.solution, draw)
+        return with_wrong_answer(problem, row.solution, draw)
     return render(seen, _task_of(row)).solution

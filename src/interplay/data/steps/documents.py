@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.tasks.families import multihop_item
-from interplay.tasks.multihop.family import contradicts, plain_text
-from interplay.tasks.multihop.problem import Item, Paragraph, stops
+from interplay.tasks.family import Item, Paragraph, multihop_item
+from interplay.tasks.multihop import contradicts, plain_text, sentence_ends
 from interplay.tasks.verdict import Row, normalise
 
 # The questions and documents of a stage's rows, from which contexts are built. Draws do not depend on the order of the rows.
@@ -238,7 +237,7 @@ def _add_or_replace(kept: list[Part], parts: list[Part], room: float, margin: fl
 
 def shorten_document(document: Paragraph) -> Iterator[Paragraph]:
     """The document without its last sentence, without its last two, and so on."""
-    for end in reversed(stops(document)[:-1]):
+    for end in reversed(sentence_ends(document)[:-1]):
         yield Paragraph(document.title, (document.text[:end],))
 
 

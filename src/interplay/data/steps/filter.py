@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from interplay.core import references
+from interplay.core import extension
 from interplay.core.model import PermanentError, UserError, nearest_name, plural
 from interplay.data import similarity
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps import spec as steps
 from interplay.data.tokenizer import tokenizer_folder
-from interplay.tasks.families import JUDGES
+from interplay.tasks.family import judge_family
+from interplay.tasks.spec import FAMILIES
 from interplay.tasks.verdict import Row
 
 # Labels.
@@ -121,7 +122,7 @@ def apply_custom(spec: steps.CustomStep, rows: list[Row], inputs: StepInputs) ->
     judged."""
     given = {(row.set, row.index): row for row in rows}
     before = set(rows)
-    made = references.call_custom(spec, references.load_custom(spec), [_row_values(row) for row in rows])
+    made = extension.call(spec, [_row_values(row) for row in rows])
     if not isinstance(made, list):
         raise _invalid_result(spec, f"not {type(made).__name__}")
     found, changed = [], 0
@@ -161,12 +162,11 @@ def _has_type(column: str, value: Any) -> bool:
 
 def _check_readable(spec: steps.CustomStep, row: Row) -> None:
     """Raises UserError where later steps and verifiers could not parse a row."""
-    if row.family not in JUDGES:
-        raise UserError(
-            f"{spec.function}: family = '{row.family[:40]}' of row {row.index} has no verifier{nearest_name(row.family, JUDGES)}"
-        )
+    if row.family not in FAMILIES:
+        nearest = nearest_name(row.family, FAMILIES)
+        raise UserError(f"{spec.function}: family = '{row.family[:40]}' of row {row.index} has no verifier{nearest}")
     try:
-        JUDGES[row.family].loads(row.graph)
+        judge_family(row.family).loads(row.graph)
         int(row.key, 16)
     except Exception as error:  # a parser may fail in any way
         raise UserError(

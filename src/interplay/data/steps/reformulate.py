@@ -10,7 +10,7 @@ import numpy as np
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps import context_spec as context
 from interplay.tasks import reformulated
-from interplay.tasks.op_dag.graph import loads
+from interplay.tasks.op_dag.dag import loads
 from interplay.tasks.reformulated import CHOICES, CLOZE, HIDDEN, OPEN, TRUE_FALSE, Form, same_answer
 from interplay.tasks.verdict import EXACT_ONLY, Row, normalise
 

@@ -16,7 +16,7 @@ from interplay.data import sets
 from interplay.data import tokenizer as text
 from interplay.data.sets import Pool
 from interplay.model import folder
-from interplay.model.device import placed
+from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
 from interplay.rl.advantages.group import left_out, over_tokens
 from interplay.rl.batch import Batch
@@ -141,7 +141,7 @@ def run(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         done = restored(course, out)
         teach(course, out, how, done)
     become(course.school.student, course.known)
-    folder.save(course.school.student, out / "model", course.school.files)
+    folder.save_decoder(course.school.student, out / "model", course.school.files)
     records.finish(out, spec)
     return records.summary(read(out))
 
@@ -151,8 +151,10 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
-    student = placed(folder.load(init / "model"), how)
-    reference = placed(folder.load(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
+    student = place_decoder(folder.load_decoder(init / "model"), how)
+    reference = (
+        place_decoder(folder.load_decoder(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
+    )
     tokenizer = text.load(init)
     school = School(
         spec=spec,
@@ -168,7 +170,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
     text.check_prompt_lengths(tokenizer, [row.prompt for row in hard.rows], spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = placed(folder.load(init / "model"), how)
+        model = place_decoder(folder.load_decoder(init / "model"), how)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,
@@ -177,7 +179,7 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
                 "minibatches": 1,
             }
         )
-        optimizers = optimizer.build(spec.teacher_optimizer, model.named_parameters())
+        optimizers = optimizer.build_optimizers(spec.teacher_optimizer, model.named_parameters())
         learner = Learner(own, model, reference, optimizers, how.micro_batch_tokens)
         teacher = Teacher(
             learner, engine(spec.engine, model, how, dtype, init / "model"), proposals.end_token(tokenizer, spec.task)
@@ -219,7 +221,7 @@ def teach(course: Course, out: Path, how: Run, done: int) -> None:
             metrics.write(step, **values)
             if step in spec.checkpoints:
                 become(school.student, course.known)
-                folder.save(school.student, out / "checkpoints" / str(step) / "model", school.files)
+                folder.save_decoder(school.student, out / "checkpoints" / str(step) / "model", school.files)
             progress.update(step, reward=values["reward"], valid=values["valid"], probe=values["probe_before"])
             if step < spec.steps and saves.due():
                 metrics.sync()
