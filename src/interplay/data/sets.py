@@ -10,10 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from interplay.core.artifact import read_json
-from interplay.core.model import UserError
-from interplay.core.random import generator, stream_key
-from interplay.core.references import largest_remainder
+from interplay.core import artifact, model, random, references
 from interplay.tasks.family import judge_family
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, Verdict, last_unit
@@ -69,7 +66,9 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     try:
         return pq.read_table(file, columns=columns)
     except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"{file}: not readable as a problem set ({str(error).splitlines()[0]}); make the stage again") from None
+        raise model.UserError(
+            f"{file}: not readable as a problem set ({str(error).splitlines()[0]}); make the stage again"
+        ) from None
 
 
 def read_rows(folder: Path, number: int) -> list[Row]:
@@ -77,7 +76,7 @@ def read_rows(folder: Path, number: int) -> list[Row]:
     found = read_table(folder)
     known = (*COLUMNS.names, *(field.name for field in OPTIONAL_COLUMNS))
     columns = {name: found[name].to_pylist() for name in found.column_names if name in known}
-    digest = read_json(folder / "stage.json")["digest"]
+    digest = artifact.read_json(folder / "stage.json")["digest"]
     own = [f"{digest}:{index}" for index in columns["index"]]
     columns["origin"] = [origin or here for origin, here in zip(columns["origin"], own, strict=True)]
     columns["transforms"] = [tuple(names) for names in columns["transforms"]]
@@ -95,9 +94,9 @@ def draw_shares(sizes: Sequence[int], mix: list[float], *key: int | str) -> list
     """Row numbers to take from sets of these sizes for a mix, ascending within each set. The set that is smallest for its share
     is used up; which rows of the others are left out is drawn from the stream of `key`."""
     most = min(size / share for size, share in zip(sizes, mix, strict=True) if share > 0)
-    counts = largest_remainder(mix, int(most + 1e-9))
+    counts = references.largest_remainder(mix, int(most + 1e-9))
     return [
-        np.sort(generator("shares", *key, number).permutation(size)[:count])
+        np.sort(random.generator("shares", *key, number).permutation(size)[:count])
         for number, (size, count) in enumerate(zip(sizes, counts, strict=True))
     ]
 
@@ -121,7 +120,7 @@ def load_pool(folders: Sequence[Path]) -> Pool:
 
 def noise_key(row: Row) -> int:
     """Key of the sampling noise of a problem: its prompt's text, so that a problem is sampled equally in every set."""
-    return stream_key("prompt", row.prompt)
+    return random.stream_key("prompt", row.prompt)
 
 
 def problem_of(row: Row) -> Any:

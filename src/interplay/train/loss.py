@@ -9,18 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interplay.data import batches, corpus, sets
-from interplay.data.batches import Batch
-from interplay.data.corpus import Encoded
 from interplay.model.decoder import Decoder, attention, forward, rotary, visible_blocks
 from interplay.optim import distributed
 
 
-def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
+def token_losses(model: Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
     """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats."""
     return F.cross_entropy(target_logits(model, batch, dtype), batch.targets, reduction="none")
 
 
-def target_logits(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
+def target_logits(model: Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
     """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted.
 
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
@@ -46,7 +44,7 @@ def target_logits(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
 class Validation(NamedTuple):
     """Held-out problems as tokens, sorted by length."""
 
-    encoded: Encoded
+    encoded: corpus.Encoded
     bands: list[str]
     band_of: np.ndarray
     """(problems,) int64: index into `bands`."""

@@ -15,17 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interplay.core.execution import Run
-from interplay.core.metrics import round_values
+from interplay.core import execution, metrics
 from interplay.data import batches, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
-from interplay.model import device, folder
+from interplay.model import device, folder, shared_prompts
 from interplay.model.decoder import Decoder
-from interplay.model.shared_prompts import token_logps
-from interplay.optim import distributed, optimizer
+from interplay.optim import distributed
 from interplay.train import loop
-from interplay.train.loop import TrainingJob
 from interplay.train.spec import REFERENCE_FREE, PreferSpec
 
 # Losses of pairs, given log-probabilities. Formulas are TRL's, which cites the papers (see PreferSpec.loss_type); `simpo` and
@@ -189,13 +186,12 @@ class Setup(NamedTuple):
     dtype: torch.dtype
 
 
-def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, resuming from `out/resume` where there is one.
 
     Roles: see PreferSpec. Raises UserError where a set holds no pairs or one is too long, PermanentError at the first loss or
     gradient that is not finite."""
-    torch.set_num_threads(how.threads)
-    torch.manual_seed(spec.seed)  # unused here, but its state is saved and must not be random
+    loop.seed_torch(how, spec.seed)
     init = inputs["init"]
     sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
     policy = distributed.shard_model(device.place_decoder(folder.load_decoder(init / "model"), how), how)
@@ -220,15 +216,12 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     def save(path: Path) -> None:
         folder.save_decoder(policy, path, tokenizer.tokenizer_folder(init))
 
-    job = TrainingJob(
-        model=policy,
-        optimizers=optimizer.build_optimizers(spec.optimizer, policy.named_parameters()),
-        steps=spec.steps,
-        schedule=spec.schedule,
-        max_grad_norm=spec.optimizer.max_grad_norm,
+    job = loop.training_job(
+        spec,
+        policy,
+        spec.steps,
         step_gradient=lambda step: step_gradient(setup, step),
         save=save,
-        checkpoints=spec.checkpoints,
         evaluate=evaluate if held_out else None,
     )
     result = loop.run_training(job, out, how)
@@ -236,7 +229,7 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     loop.write_throughput(out, result, policy, setup.dtype)
     parameters = sum(p.numel() for p in policy.parameters())
     counts = {"pairs": len(setup.pairs.prompts), "parameters": parameters}
-    return {"steps": spec.steps, "tokens": result.tokens, **counts, **round_values(result.evaluated)}
+    return {"steps": spec.steps, "tokens": result.tokens, **counts, **metrics.round_values(result.evaluated)}
 
 
 def step_gradient(setup: Setup, step: int) -> dict[str, float]:
@@ -337,7 +330,7 @@ def pair_logps(setup: Setup, piece: np.ndarray, mean_tokens: float, kl: Tensor) 
 def completion_logps(decoder: Decoder, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> Tensor:
     """The log-probability (n,) float32 of each whole completion after its prompt, in nats."""
     tokens, lengths = paired.pad_completions(completions, decoder.head().device)
-    return token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
+    return shared_prompts.token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
 
 
 @torch.no_grad()

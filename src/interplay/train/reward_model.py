@@ -13,19 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interplay.core.execution import Run
-from interplay.core.metrics import round_values
+from interplay.core import execution, metrics
 from interplay.data import batches, sets, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
-from interplay.model import device, folder, heads
-from interplay.model.heads import RewardModel
-from interplay.model.shared_prompts import distinct_prompts
-from interplay.optim import distributed, optimizer
+from interplay.model import device, folder, heads, shared_prompts
+from interplay.optim import distributed
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 from interplay.train import loop
-from interplay.train.loop import TrainingJob
 from interplay.train.spec import RewardModelSpec, Routing
 
 # Losses of pairs.
@@ -80,19 +76,18 @@ class Setup(NamedTuple):
     pairs: Pairs
     margins: Tensor
     """(P,) float32: margin between the rewards of each pair."""
-    model: RewardModel
+    model: heads.RewardModel
     pass_tokens: int
     dtype: torch.dtype
 
 
-def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, resuming from `out/resume` where there is one. Returns
     accuracy and nll on the held-out pairs and, where there are samples, `best_of`.
 
     Roles: see RewardModelSpec. Raises UserError where a set holds no pairs or one is too long, PermanentError at the first loss
     or gradient that is not finite."""
-    torch.set_num_threads(how.threads)
-    torch.manual_seed(spec.seed)  # unused here, but its state is saved and must not be random
+    loop.seed_torch(how, spec.seed)
     at, found = device.pick_device(how), inputs["init"]
     model = heads.init_reward_model(device.place_decoder(folder.load_decoder(found / "model"), how), spec.heads, spec.seed).to(at)
 
@@ -108,15 +103,12 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
         values = pair_metrics(held_out, np.arange(len(held_out.pairs.prompts)))
         return {f"eval_{name}": values[name] for name in ("accuracy", "nll", "margin")}
 
-    job = TrainingJob(
-        model=model,
-        optimizers=optimizer.build_optimizers(spec.optimizer, model.named_parameters()),
-        steps=spec.steps,
-        schedule=spec.schedule,
-        max_grad_norm=spec.optimizer.max_grad_norm,
+    job = loop.training_job(
+        spec,
+        model,
+        spec.steps,
         step_gradient=lambda step: step_gradient(setup, step),
         save=lambda path: heads.save_reward_model(model, path, files),
-        checkpoints=spec.checkpoints,
         evaluate=evaluate,
         eval_every=spec.eval_every,
     )
@@ -127,7 +119,7 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
     if spec.routing:
         result.evaluated.update(routed_accuracy(held_out, spec.routing))
     picked = {"best_of": best_of_n(setup, inputs)} if "prompts" in inputs else {}
-    return {"steps": spec.steps, "tokens": result.tokens, **counts, **round_values(result.evaluated), **picked}
+    return {"steps": spec.steps, "tokens": result.tokens, **counts, **metrics.round_values(result.evaluated), **picked}
 
 
 def pair_margins(spec: RewardModelSpec, pairs: Pairs) -> Tensor:
@@ -192,7 +184,9 @@ def pair_values(setup: Setup, piece: np.ndarray) -> dict[str, Tensor]:
 def score_completions(setup: Setup, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Rewards (n, K) of completions, and log weights (n, K) of the heads."""
     tokens, ends = paired.pad_completions(completions, setup.model.score.device)
-    few, lengths, group = (part.to(tokens.device) for part in distinct_prompts(prompts, setup.model.decoder.share_prompts))
+    few, lengths, group = (
+        part.to(tokens.device) for part in shared_prompts.distinct_prompts(prompts, setup.model.decoder.share_prompts)
+    )
     rewards, weights = setup.model(few, lengths, group, tokens, ends.to(tokens.device), setup.dtype)
     return rewards, weights
 
@@ -239,4 +233,4 @@ def best_of_n(setup: Setup, inputs: dict[str, Path]) -> dict[str, dict[str, floa
             for word in ("strict", "answer"):
                 right[n][word] += best[word]
                 right[n][f"{word}_pass"] += any(sample[word] for sample in samples[:n])
-    return {str(n): round_values({word: count / len(drawn) for word, count in right[n].items()}) for n in counts}
+    return {str(n): metrics.round_values({word: count / len(drawn) for word, count in right[n].items()}) for n in counts}
