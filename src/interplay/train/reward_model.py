@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +17,9 @@ from interplay.data import batches, sets, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
 from interplay.model import device, folder, heads, shared_prompts
-from interplay.optim import distributed
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
-from interplay.train import loop
+from interplay.train import loop, loss
 from interplay.train.spec import RewardModelSpec, Routing
 
 # Losses of pairs.
@@ -147,27 +145,8 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
     """Means over the pairs `places` (N,): loss; accuracy, the share with a predicted win of the chosen completion; nll of that
     win, in nats and without margins; margin of the rewards. With `backward` the gradient of the loss is accumulated on the
     model."""
-    sums: dict[str, float] = defaultdict(float)
-    cut = partial(paired.micro_batches, setup.pairs, places)
-
-    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
-        with torch.set_grad_enabled(backward):
-            values = pair_values(setup, piece)
-        if backward:
-            (values["loss"].sum() / len(places)).backward()
-        return values
-
-    def attempt(tokens: int) -> None:
-        one_pass(cut(tokens)[0])
-
-    with (
-        distributed.accumulate_gradient(setup.model) if backward else nullcontext(),
-        device.report_out_of_memory("micro_batch_tokens", setup.pass_tokens, attempt),
-    ):
-        for piece in distributed.shard_micro_batches(cut, setup.pass_tokens, len(places)):
-            for name, value in one_pass(piece).items():
-                sums[name] += value.detach().double().sum().item()
-    return {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}
+    values = partial(pair_values, setup)
+    return loss.mean_over_pairs(setup.model, setup.pairs, places, setup.pass_tokens, values, backward)
 
 
 def pair_values(setup: Setup, piece: np.ndarray) -> dict[str, Tensor]:
