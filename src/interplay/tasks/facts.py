@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from interplay.core.random import Draw, stream
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict, extract_answer, is_answer_dump
+from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error, is_answer_dump
 
 
 class Fact(NamedTuple):
@@ -49,15 +49,9 @@ def judge(
     failed = needed & (wrong | late | missing)
     extra = len({fact[:2] for fact in stated} - needed)
     right = said == hops[-1].object
-    error = (
-        "truncated" if said is None
-        else "parse" if read_facts is None
-        else "wrong_hop" if wrong
-        else "missing_hop" if missing
-        else "order" if late
-        else "extra" if extra and options.extra_nodes == "penalised"
-        else "answer" if not right
-        else "none"
+    error = first_error(
+        truncated=said is None, parse=read_facts is None, wrong_hop=wrong, missing_hop=missing, order=late,
+        extra=extra and options.extra_nodes == "penalised", answer=not right,
     )  # fmt: skip
     return Verdict(
         strict=error == "none",
@@ -78,7 +72,7 @@ def judge_statement(gold: str, completion: str) -> Verdict:
     `parse` (text after the stop)."""
     said, stop, rest = completion.partition(".")
     right = said == gold and bool(stop)
-    error = "truncated" if not stop else "answer" if not right else "parse" if rest.strip() else "none"
+    error = first_error(truncated=not stop, answer=not right, parse=rest.strip())
     return Verdict(error == "none", right, float(right), error, value_mismatches=int(bool(stop) and not right), said=said)
 
 

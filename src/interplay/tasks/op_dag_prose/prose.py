@@ -82,14 +82,6 @@ def solution_letters(mode: str) -> list[str]:
     return [letter for letter in LETTERS if mode == FORWARD or letter != UNKNOWN]
 
 
-def levels(problem: Problem) -> list[int]:
-    """For each necessary node, the number of nodes on the longest path from a leaf to it; the goal's is the depth."""
-    found: list[int] = []
-    for node in problem.nodes[: problem.necessary]:
-        found.append(1 + max([found[parent] for parent in node.parents], default=0))
-    return found
-
-
 def dumps(problem: Problem) -> str:
     """The problem as JSON, one line."""
     return json.dumps(problem._asdict(), separators=(",", ":"), ensure_ascii=False)

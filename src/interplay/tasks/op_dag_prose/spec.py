@@ -47,48 +47,45 @@ class Theme(Model):
         return min(map(len, self.places)) * min(map(len, self.types))
 
 
+def _nouns(*groups: str) -> list[list[str]]:
+    return [group.split(", ") for group in groups]
+
+
 THEMES: dict[str, Theme] = {
     "zoo": Theme(
-        places=[
-            ["Beverly Forest", "Cedar Valley", "Oakridge Riverside", "Pine Ridge", "Maple Creek"],
-            ["South Zoo", "Jefferson Circus", "Mayer Aquarium", "Bundle Ranch", "Hamilton Farm"],
-        ],
-        types=[
-            ["adult bear", "adult wolf", "adult deer", "adult fox", "adult racoon"],
-            ["adult eagle", "adult parrot", "adult owl", "adult blue jay", "adult crow"],
-        ],
+        places=_nouns(
+            "Beverly Forest, Cedar Valley, Oakridge Riverside, Pine Ridge, Maple Creek",
+            "South Zoo, Jefferson Circus, Mayer Aquarium, Bundle Ranch, Hamilton Farm",
+        ),
+        types=_nouns(
+            "adult bear, adult wolf, adult deer, adult fox, adult racoon",
+            "adult eagle, adult parrot, adult owl, adult blue jay, adult crow",
+        ),
         things="adult animals",
     ),
     "school": Theme(
-        places=[
-            ["Evervale City", "Hawkesbury", "Glenfield City", "Westhaven City", "Brightford"],
-            ["Riverton City", "Clearwater Bay", "Shoreline City", "Oakbridge City", "Ruby Bay"],
-        ],
-        types=[
-            ["elementary school", "private middle school", "public highschool", "regional medical school", "culinarian school"],
-        ],
+        places=_nouns(
+            "Evervale City, Hawkesbury, Glenfield City, Westhaven City, Brightford",
+            "Riverton City, Clearwater Bay, Shoreline City, Oakbridge City, Ruby Bay",
+        ),
+        types=_nouns(
+            "elementary school, private middle school, public highschool, regional medical school, culinarian school",
+        ),
         things="schools",
     ),
     "film": Theme(
-        places=[
-            [
-                "Taylor Movie Festival", "Verdi Movie Festival", "West Sahara Movie Festival", "Northwood Movie Festival",
-                "Golden Banana Movie Festival",
-            ],
-            [
-                "Festival Lumière de Valmont", "Rêves de Belleville", "Cinéma de Montreval", "Festival de Clairmont",
-                "Festival de Saint-Rivage",
-            ],
-        ],
-        types=[
-            [
-                "upbeat metropolis comedy", "solemn period drama", "futuristic sci-fi movie", "calm road movie",
-                "intense detective thriller",
-            ],
-        ],
+        places=_nouns(
+            "Taylor Movie Festival, Verdi Movie Festival, West Sahara Movie Festival, Northwood Movie Festival, "
+            "Golden Banana Movie Festival",
+            "Festival Lumière de Valmont, Rêves de Belleville, Cinéma de Montreval, Festival de Clairmont, "
+            "Festival de Saint-Rivage",
+        ),
+        types=_nouns(
+            "upbeat metropolis comedy, solemn period drama, futuristic sci-fi movie, calm road movie, intense detective thriller",
+        ),
         things="movies",
     ),
-}  # fmt: skip
+}
 """The published themes crazy_zootopia, teachers_in_school and movie_festival_awards, at two layers."""
 
 
