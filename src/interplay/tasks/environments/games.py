@@ -348,7 +348,7 @@ KUHN_RULES = Rules(
     scripted=_deal_scripted,
     best=lambda problem, moves: _likelier_move(problem.cards[problem.seat], moves),
     sound=_deal_sound,
-    target=lambda problem, seat: LOST,  # any finished game is right, whatever the cards decide
+    target=lambda problem, seat: LOST,  # any finished game is right
 )
 KUHN = Game(
     name="kuhn",

@@ -1,4 +1,4 @@
-"""The op_dag_prose family: arithmetic over a dependency graph, told in sentences (the published surface)."""
+"""The op_dag_prose family: arithmetic over a dependency graph, in sentences (the published surface)."""
 
 import re
 from functools import lru_cache
@@ -103,8 +103,8 @@ class OpDagProse(Model):
     modes: dict[Literal["forward", "reverse"], float] = {"forward": 0.5, "reverse": 0.5}
     """Share of problems that ask the value of the goal (forward) or of an unknown leaf, given the goal's value (reverse)."""
     depth: Range | None = None
-    """Closed range of the number of nodes on the longest way from a leaf to the goal, drawn evenly and independently of op; null:
-    free, about as published (it grows with op)."""
+    """Closed range of the number of nodes on the longest way from a leaf to the goal, drawn uniformly and independently of op;
+    null: free, about as published (it grows with op)."""
     width: Range | None = None
     """Closed range of the number of leaves of the necessary graph, drawn evenly and independently of op; null: free, about as
     published (mostly one)."""
@@ -114,7 +114,7 @@ class OpDagProse(Model):
     max_parents: int = 5
     """Most nodes that one definition reads, 2 to 10; also the most branches that are open while a graph grows."""
     totals: Share = 0.9
-    """Tendency of the goal, and of a sum without a constant, to be the total of a place, where there is still a place for it."""
+    """Tendency of the goal, and of a sum without a constant, to be the total of a place, where a place is still free."""
     reuse: Share = 0.3
     """Tendency of a definition to read another node that is read elsewhere, too, rather than to have a constant."""
     constants: Literal["published", "uniform"] | dict[int, float] = "published"
