@@ -49,9 +49,11 @@ def judge(
     failed = needed & (wrong | late | missing)
     extra = len({fact[:2] for fact in stated} - needed)
     right = said == hops[-1].object
-    error = first_error(
-        truncated=said is None, parse=read_facts is None, wrong_hop=wrong, missing_hop=missing, order=late,
-        extra=extra and options.extra_nodes == "penalised", answer=not right,
+    penalised = extra and options.extra_nodes == "penalised"
+    wrong_process = read_facts is None or wrong or missing or late or penalised
+    error = "none" if right and not wrong_process else first_error(
+        truncated=said is None, parse=read_facts is None, wrong_hop=wrong, missing_hop=missing, order=late, extra=penalised,
+        answer=not right,
     )  # fmt: skip
     return Verdict(
         strict=error == "none",
@@ -72,7 +74,7 @@ def judge_statement(gold: str, completion: str) -> Verdict:
     `parse` (text after the stop)."""
     said, stop, rest = completion.partition(".")
     right = said == gold and bool(stop)
-    error = first_error(truncated=not stop, answer=not right, parse=rest.strip())
+    error = "truncated" if not stop else "answer" if not right else "parse" if rest.strip() else "none"
     return Verdict(error == "none", right, float(right), error, value_mismatches=int(bool(stop) and not right), said=said)
 
 

@@ -89,9 +89,7 @@ class Bios(Model):
             raise ValueError(f"level {self.level} needs contextual relations; lower parametric")
         seen = [name in self.weights() for name in RELATIONS[: self.relations] if name not in self.unseen()]
         if self.level in COMPOSITES and not 0 < sum(seen) < len(seen):
-            raise ValueError(
-                "composites need a parametric and a contextual relation outside zero_shot; lower zero_shot"
-            )
+            raise ValueError("composites need a parametric and a contextual relation outside zero_shot; lower zero_shot")
         if self.level == "composition" and not (self.held_out and 1 < sum(seen) < len(seen) - 1):
             raise ValueError("level composition needs held_out, and two relations of each sort outside zero_shot")
         if self.level == "in_context" and not set(RELATIONS[: self.relations]) - self.weights():

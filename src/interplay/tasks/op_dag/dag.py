@@ -159,12 +159,11 @@ _OPERATORS = {"": 1, "+": 2, "-": 3, "*": 4}
 def structure(problem: Problem) -> str:
     """16 hex digits. Isomorphic problems share the key; colours are refined (Weisfeiler and Lehman) down and up the graph, twice,
     so that others practically never do. Integer arithmetic only: the key is the same on every machine and version of Python."""
-    colours = []
+    colours, goal = [], problem.goal
     for place, node in enumerate(problem.nodes):
         constant = 0 if node.constant is None else node.constant + 2
         unknown = node.constant is None and not node.parents
-        goal = place == problem.goal
-        colours.append(mix_hash((((constant * 8 + _OPERATORS[node.operator]) * 2 + goal) * 2 + unknown) + 1))
+        colours.append(mix_hash((((constant * 8 + _OPERATORS[node.operator]) * 2 + (place == goal)) * 2 + unknown) + 1))
     return structure_key(problem, colours, [node.operator == "-" for node in problem.nodes], problem.modulus or 0)
 
 
@@ -172,7 +171,8 @@ def structure_key(problem: Any, colours: list[int], ordered: Sequence[bool], mod
     """The key of a problem of either surface whose nodes have these colours (which are altered); `ordered`: whether the order of
     a node's parents counts."""
     given = problem.values[-1] + 1 if problem.mode == REVERSE else 0
-    colours[problem.goal] = mix_hash(colours[problem.goal] + given * 131 + modulus)
+    goal = problem.goal
+    colours[goal] = mix_hash(colours[goal] + given * 131 + modulus)
     reads = [node.parents for node in problem.nodes]
     for _ in range(2):
         _refine_down(reads, ordered, colours)

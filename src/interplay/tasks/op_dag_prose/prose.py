@@ -101,12 +101,12 @@ _OPERATORS = {"": 0, "+": 1, "*": 2}
 def structure(problem: Problem) -> str:
     """16 hex digits, equal for problems that differ in nouns, letters, the order of sentences and of commuting operands
     (op_dag.dag.structure). Totals are nodes that read all types of their place, so that places need no colour."""
-    colours = []
+    colours, goal = [], problem.goal
     for place, node in enumerate(problem.nodes):
         constant = 0 if node.constant is None else node.constant + 2
         unknown = node.constant is None and not node.parents
         kind = ((_OPERATORS[node.operator] * 2 + node.minus) * 2 + node.total) * 2 + unknown
-        colours.append(mix_hash((constant * 64 + kind) * 2 + (place == problem.goal) + 1))
+        colours.append(mix_hash((constant * 64 + kind) * 2 + (place == goal) + 1))
     return structure_key(problem, colours, [node.minus for node in problem.nodes])
 
 
