@@ -24,7 +24,8 @@ import pyarrow as pa
 from interplay.core import execution, extension, metrics, model, random, references
 from interplay.data import sets
 from interplay.data.spec import SPLITS, ProblemsSpec
-from interplay.tasks.family import task_family
+from interplay.tasks.family import add_own_family, task_family
+from interplay.tasks.spec import OwnTask
 
 PATIENCE = 20
 """Consecutive candidates that repeat earlier problems before an op may keep repeats."""
@@ -62,7 +63,7 @@ def generate_problems(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, ho
     workers = min(how.threads, -(-spec.size // (4 * CHUNK)))
     with _process_pool(workers) as pool:
         made, counts = choose_problems(spec, places, pool)
-    rows = _table(places, made, spec.task.name)
+    rows = _table(places, made, add_own_family(spec.task) if isinstance(spec.task, OwnTask) else spec.task.name)
     if spec.transform:
         rows = _apply_transform(rows, spec.transform)
     sets.write_table(rows, out)

@@ -18,7 +18,7 @@ from interplay.data.steps.spec import Criterion
 from interplay.tasks import family, qa
 from interplay.tasks.op_dag import dag, graph_similarity
 from interplay.tasks.op_dag.graph_similarity import Features, Graph, Library, Palette
-from interplay.tasks.op_dag_prose import prose, prose_reader
+from interplay.tasks.op_dag_prose import prose, prose_parser
 from interplay.tasks.verdict import Row
 
 # Exact join of n-gram sets (shingles) by Jaccard similarity, with prefix filtering (Bayardo, Ma and Srikant, WWW 2007) in the
@@ -257,7 +257,7 @@ SURFACES = {
         graph_similarity.gold_graph,
         lambda text, problem: graph_similarity.stated_graph(text, problem.modulus),
     ),
-    "op_dag_prose": Surface(prose.loads, prose_reader.gold_graph, lambda text, problem: prose_reader.stated_graph(text)),
+    "op_dag_prose": Surface(prose.loads, prose_parser.gold_graph, lambda text, problem: prose_parser.stated_graph(text)),
 }
 
 
