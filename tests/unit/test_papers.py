@@ -178,14 +178,6 @@ def test_no_withdrawn_claim_of_the_project_has_a_verdict_on_the_page() -> None:
     assert len(printed) >= len(entries), "every entry is printed under a paper, some under two"
 
 
-def test_a_tie_is_no_information(root: Path) -> None:
-    path = root / "docs/results/folder.toy.laptop.json"
-    path.write_text(path.read_text().replace('"better"', '"tie"'))
-    written = papers.page(root)
-    assert "- **no information** (edge strict pass@1): " in written
-    assert "**tie**" not in written
-
-
 def test_what_an_older_version_of_a_study_gave_is_shown_as_that(root: Path) -> None:
     claims = ({"says": "It lifts", "verdict": "inconclusive", "found": "+1.0 [-2.0, +4.0] points"},)
     earlier = {"scale": "laptop", "date": "2026-11-20", "log": "log/x.md", "claims": claims}
