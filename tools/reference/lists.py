@@ -20,7 +20,7 @@ class EarlierClaim(Model):
     """A claim as an older version of a study left it."""
 
     says: str
-    verdict: Literal["supported", "inconclusive", "refuted", "withdrawn"]
+    verdict: Literal["supported", "inconclusive", "no information", "refuted", "withdrawn"]
     found: str
     """Its numbers."""
 
@@ -48,7 +48,7 @@ class Paper(Model):
     row: str = ""
     """Its row in the contrasts of a study that several papers share."""
     note: str = ""
-    """What a reader must know of the study beside its results."""
+    """What a reader must know of the study in addition to its results."""
     earlier: Earlier | None = None
 
 
@@ -71,7 +71,7 @@ class Withdrawal(Model):
     scale: str
     claim: str
     """The claim's `says`."""
-    verdict: Literal["supported", "inconclusive", "refuted", "not judged"]
+    verdict: Literal["supported", "inconclusive", "no information", "refuted", "not judged"]
     """What was published."""
     reason: Literal["floor", "ceiling", "dead_arm", "broken_arm", "one_base", "by_construction", "premise", "wrong_test"]
     because: str

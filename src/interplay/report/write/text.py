@@ -257,9 +257,7 @@ def contrast_caption(block: Block) -> str:
         return f"{said} No noise floor: {'; '.join(floor.gap.missing) or 'no identical runs are there'}."
     unit = measure_of(block.metric)
     value, between, _ = estimate_lines(floor.gap, block.metric, True)
-    said += (
-        f" Noise floor {unit.shown(floor.size)}: {floor.arm} − {floor.twin}, identical runs with other random streams, is "
-    )
+    said += f" Noise floor {unit.shown(floor.size)}: {floor.arm} − {floor.twin}, identical runs with other random streams, is "
     said += f"{value} {between} over {floor.gap.over}."
     if np.isnan(floor.deviation):
         return said
