@@ -197,4 +197,5 @@ def test_the_command_draws_a_study_or_what_a_stage_rests_on(
     assert "report" not in text
     code, _, error = interplay(capsys, "lineage", "edge", "--across", "0")
     assert code == 2
-    assert "must be at least 1" in error
+    assert "--across '0'" in error
+    assert "greater than or equal to 1" in error
