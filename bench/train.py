@@ -23,7 +23,7 @@ from interplay.model.spec import Optimizer, Shape
 from interplay.optim import optimizer
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.train import lm, loop
-from interplay.train.loop import Job
+from interplay.train.loop import TrainingJob
 from interplay.train.spec import PretrainSpec
 
 WIDTH, STEP_TOKENS, SKIPPED = 256, 4096, 3
@@ -67,14 +67,14 @@ class Own:
         self.spec = PretrainSpec(
             model=shape, tokens=10**9, batch_tokens=STEP_TOKENS, optimizer=Optimizer.model_validate({"name": name})
         )
-        self.course, self.model, self.rate = lm.plan(self.spec, paths, Run()), folder.load_decoder(paths["model"]), Rate()
-        self.job = Job(
+        self.course, self.model, self.rate = lm.prepare(self.spec, paths, Run()), folder.load_decoder(paths["model"]), Rate()
+        self.job = TrainingJob(
             model=self.model,
             optimizers=optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters()),
             steps=self.course.steps,
             schedule=self.spec.schedule,
             max_grad_norm=self.spec.optimizer.max_grad_norm,
-            learn=lambda step: lm.learn(self.course, self.model, lm.step_of(self.spec, self.course, step)),
+            step_gradient=lambda step: lm.step_gradient(self.course, self.model, lm.make_step(self.spec, self.course, step)),
             save=lambda path: None,
             checkpoints=[],
         )
@@ -82,7 +82,7 @@ class Own:
     def step(self) -> None:
         """Train one step and count it."""
         start = time.process_time()
-        line = loop.one_step(self.job, self.rate.steps + 1)
+        line = loop.training_step(self.job, self.rate.steps + 1)
         self.rate.add(int(line["tokens"]), time.process_time() - start)
 
 

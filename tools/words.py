@@ -37,6 +37,7 @@ EVERYWHERE = (
     "README.md",
     "Snakefile",
     "bench/",
+    "data/external/",
     "docs/",
     "rules/",
     "src/",

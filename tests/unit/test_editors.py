@@ -98,7 +98,7 @@ def test_every_key_of_a_stage_says_what_it_means() -> None:
 
     def described(key: str) -> str:
         found = defs["RlStage"]["properties"][key]
-        while "$ref" in found:
+        while "description" not in found:
             _, name, _, key = found["$ref"].removeprefix("#/").split("/")
             found = defs[name]["properties"][key]
         return found["description"]

@@ -14,11 +14,17 @@ from rl_cases import now_of
 from test_rl_seams import groups_of
 
 from interplay.core import extension
+from interplay.core.artifact import write_json
 from interplay.core.digest import canonical, digest, hashed
+from interplay.core.execution import Run
 from interplay.core.extension import Extension
 from interplay.core.model import Model, UserError, parse_model
+from interplay.data.curate import curate_problems
+from interplay.data.problems import generate_problems
+from interplay.data.sets import judge_completion, load_pool
 from interplay.data.spec import ProblemsSpec
 from interplay.data.steps.spec import CurateSpec
+from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.extensions import EXTENSIONS, check_extensions, shown_signature
 from interplay.rl.advantages.advantages import advantages
 from interplay.rl.decoding import decode_sampling
@@ -32,9 +38,13 @@ from interplay.rl.samplers.sampler import PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.spec import RLSpec
 from interplay.rl.step_context import Memory
+from interplay.rollout.engine import engine
+from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Sampling
 from interplay.study.custom import fill_custom
 from interplay.study.expand import plan_study
+from interplay.tasks import family
+from interplay.tasks.spec import OwnVerifier, Verify
 from interplay.tasks.verdict import Verdict
 
 CODE = "\n".join(union.code for union in EXTENSIONS.values())
@@ -62,6 +72,12 @@ def stage(union: str, place: str) -> tuple[type[Model], dict[str, Any]]:
     if union == "transform":
         problems = {"task": {"name": "op_dag"}, "bands": {"id": {2: 1.0}}, "shares": {"id": 1.0}, "size": 4, "split": "train"}
         return ProblemsSpec, {**problems, "transform": own}
+    if union == "family":
+        return ProblemsSpec, {"task": own, "bands": {"id": {2: 1.0}}, "shares": {"id": 1.0}, "size": 4, "split": "train"}
+    if union == "verifier":
+        return EvaluateSpec, {"verify": {"own": own}}
+    if union == "engine":
+        return EvaluateSpec, {"engine": own}
     if union == "step":
         return CurateSpec, {"mix": [1.0], "steps": [own]}
     if union == "reward":
@@ -96,7 +112,15 @@ def parsed(union: str, place: str, folder: Path) -> Model:
 def run(union: str, spec: Any) -> Any:
     """What the member does where its stage calls it."""
     batch = groups_of([1.0, 0.0], [0.0, 0.0])
-    now = now_of(**spec.method.model_dump(exclude={"paper"})) if union not in ("transform", "step") else None
+    now = now_of(**spec.method.model_dump(exclude={"paper"})) if isinstance(spec, RLSpec) else None
+    if union == "verifier":
+        verdict = Verdict(False, False, 0.0, "answer")
+        return extension.call(spec.verify.own, SimpleNamespace(answer="7"), "so 7", verdict).answer
+    if union == "engine":
+        return engine(spec.engine, SimpleNamespace(), Run(engine_batch=8), torch.float32).rows
+    if union == "episode":
+        setting = SimpleNamespace(engine=SimpleNamespace(generate=lambda asked, sampling: [len(asked), sampling]), sampling="s")
+        return play_episodes(spec.method.episode, setting, [None, None]).rollouts
     if union == "transform":
         return extension.call(spec.transform, [{"prompt": "a"}, {"prompt": "b"}])
     if union == "step":
@@ -131,6 +155,9 @@ def run(union: str, spec: Any) -> Any:
 
 
 DOES = {
+    "verifier": True,
+    "engine": 4,
+    "episode": [2, "s"],
     "transform": [{"prompt": "a"}],
     "step": [{"prompt": "b"}],
     "reward": [1.5],
@@ -145,7 +172,7 @@ DOES = {
 
 
 @pytest.mark.parametrize("place", ["mine.py", "their-lab"])
-@pytest.mark.parametrize("union", EXTENSIONS)
+@pytest.mark.parametrize("union", [union for union in EXTENSIONS if union != "family"])
 def test_a_member_of_the_users_own_is_planned_and_runs(union: str, place: str, here: Path) -> None:
     made = run(union, parsed(union, place, here))
     if union in DOES:
@@ -249,3 +276,65 @@ def test_the_table_says_how_a_member_is_called(union: str) -> None:
         assert "->" in signature
         assert summary
         assert returns
+
+
+SUMS = """
+from interplay.core.random import generator
+from interplay.tasks.family import Environment, Generator, Rendered, Reply
+from interplay.tasks.verdict import Verdict
+from typing import NamedTuple
+
+
+class Sum(NamedTuple):
+    terms: tuple
+    mode: str = "plain"
+
+
+def sums(largest=9):
+    def generate(task, seed, index, op):
+        return Sum(tuple(int(n) for n in generator("sums", seed, index).integers(1, largest + 1, op + 1)))
+
+    def render(problem, task):
+        answer = str(sum(problem.terms))
+        return Rendered("+".join(map(str, problem.terms)) + "=", answer, answer)
+
+    def verify(problem, completion, options):
+        right = completion == str(sum(problem.terms))
+        return Verdict(right, right, float(right), "none" if right else "answer")
+
+    def loads(text):
+        terms, mode = __import__("json").loads(text)
+        return Sum(tuple(terms), mode)
+
+    def structure(problem):
+        return f"{hash(tuple(sorted(problem.terms))) % 2**64:016x}"
+
+    return Generator(
+        name="sums", errors=("answer",), loads=loads, verify=verify, generate=generate, render=render,
+        solve=lambda prompt, task: str(eval(prompt[:-1])), structure=structure,
+        vocabulary=lambda task: [*"0123456789+="],
+    )
+"""
+
+
+def test_a_family_of_the_users_own_generates_problems_and_judges_them_in_later_stages(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SUMS)
+    given = {"bands": {"id": {1: 1.0}}, "shares": {"id": 1.0}, "size": 6, "split": "train", "unique": False}
+    spec = fill_custom({**given, "task": {"name": "mine.py:sums", "largest": 4}}, tmp_path, "here")
+    made = parse_model(ProblemsSpec, spec, "here")
+    check_extensions(made, "here")
+    generate_problems(made, {}, tmp_path / "set", Run())
+    write_json(tmp_path / "set/stage.json", {"digest": "a" * 12})
+    curate = parse_model(CurateSpec, {"mix": [1.0], "steps": [{"name": "take", "size": 3}]}, "here")
+    curate_problems(curate, {"data.0": tmp_path / "set"}, tmp_path / "less", Run())
+    write_json(tmp_path / "less/stage.json", {"digest": "b" * 12})
+    family._OWN.clear()  # as in another process
+    rows = load_pool([tmp_path / "less"]).rows
+    assert len(rows) == 3
+    assert rows[0].family.startswith("mine.py:sums@")
+    assert judge_completion(Verify(), rows[0], rows[0].answer).strict
+    assert not judge_completion(Verify(), rows[0], "0").strict
+    lenient = OwnVerifier(
+        function="v.py:f", source="def f(row, completion, verdict):\n    return verdict._replace(answer=True)\n"
+    )
+    assert judge_completion(Verify(own=lenient), rows[0], "0").answer

@@ -103,5 +103,6 @@ def _tests(found: Evidence, member: str, model: str) -> list[str]:
 
 
 def _listed(words: list[str]) -> str:
-    more = f" and {len(words) - MOST} more" if len(words) > MOST else ""
-    return ", ".join(words[:MOST]) + more
+    shown = words if len(words) <= MOST else words[: MOST // 2]
+    more = f" and {len(words) - len(shown)} more" if len(words) > len(shown) else ""
+    return ", ".join(shown) + more

@@ -2,8 +2,10 @@
 (`configs/schema/*.json`; each file's first line names its own). They judge a file by itself: keys that a study takes in from
 elsewhere may be missing, and `${...}` may stand for any value. `interplay plan` judges the whole."""
 
+import hashlib
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -57,17 +59,31 @@ def _compact(schema: Any) -> str:
 
 
 def _shared(defs: dict[str, Schema]) -> dict[str, Schema]:
-    """The definitions, with each long property that occurs in several written once: a scale's keys are those of stages."""
+    """The definitions, with what several properties have in common written once: long properties that are equal (a scale's keys
+    are those of stages), and types."""
     first: dict[str, str] = {}
-    made = {}
-    for name, schema in defs.items():
-        kept = dict(schema.get("properties", {}))
-        for key, one in kept.items():
-            place = first.setdefault(_compact(one), f"#/$defs/{name}/properties/{key}")
-            if place != f"#/$defs/{name}/properties/{key}" and len(_compact(one)) > len(place) + LONGER:
-                kept[key] = {"$ref": place}
-        made[name] = {**schema, "properties": kept} if kept else schema
-    return made
+    properties = [(name, key, one) for name, schema in defs.items() for key, one in schema.get("properties", {}).items()]
+    common = Counter(_compact(_type(one)) for _, _, one in properties)
+    made = {name: dict(schema) for name, schema in defs.items()}
+    types: dict[str, Schema] = {}
+    for name, key, one in properties:
+        place = f"#/$defs/{name}/properties/{key}"
+        earlier, of_type = first.setdefault(_compact(one), place), _compact(_type(one))
+        if earlier != place and len(_compact(one)) > len(earlier) + LONGER:
+            made[name]["properties"] = {**made[name]["properties"], key: {"$ref": earlier}}
+        elif common[of_type] > 1 and len(of_type) > LONGER:
+            called = f"Type{hashlib.sha256(of_type.encode()).hexdigest()[:4]}"
+            types[called] = _type(one)
+            described = {word: one[word] for word in SAID if word in one}
+            made[name]["properties"] = {**made[name]["properties"], key: {**described, "$ref": f"#/$defs/{called}"}}
+    return made | types
+
+
+SAID = ("description", "default")
+
+
+def _type(schema: Schema) -> Schema:
+    return {key: item for key, item in schema.items() if key not in SAID}
 
 
 def first_line(configs: Path, file: Path) -> str | None:

@@ -29,7 +29,7 @@ from interplay.rl.requests.spec import (
 )
 from interplay.rl.rewards.spec import ProcessReward, Reward, Shaping
 from interplay.rl.samplers.spec import LearnedMixtureSampler, Sampler, UniformSampler
-from interplay.rollout.spec import CompletionEpisode, Episode
+from interplay.rollout.spec import CompletionEpisode, EngineName, Episode
 from interplay.tasks.spec import Verify
 
 # The critic: what foretells, at each token, the reward that is to come.
@@ -171,7 +171,7 @@ class RLSpec(Model):
     """Tokens after which a completion is cut."""
     temperature: NotNegative = 1.0
     """Of the rollouts; above 0, since equal completions teach nothing."""
-    engine: Literal["native", "hf", "vllm"] = "native"
+    engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()

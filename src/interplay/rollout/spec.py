@@ -4,10 +4,20 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Since
 from interplay.model.spec import Shape
 
 # Engines: which can sample what.
+
+
+class OwnEngine(Extension):
+    """An engine of the user's own: `function(decoder, how, dtype, **options)`, which returns a `rollout.engine.Engine`."""
+
+    UNION: ClassVar[str] = "engine"
+
+
+EngineName = Annotated[Literal["native", "hf", "vllm"] | OwnEngine, written_as(OwnEngine)]
 
 
 VLLM_CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -89,6 +99,19 @@ class SelfPlayEpisode(Model):
     """Turns of both seats after which a game is a draw."""
 
 
-Episode = Annotated[CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode, Field(discriminator="name")]
-AloneEpisode = Annotated[RetryEpisode | EnvironmentEpisode, Field(discriminator="name")]
+class OwnEpisode(Extension):
+    """An episode of the user's own: `function(setting, asked, **options)`, which returns what was played
+    (`rollout.play.Played`)."""
+
+    UNION: ClassVar[str] = "episode"
+    max_turns: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Turns that it has at most, by which the plan's cost is counted."""
+
+
+Episode = Annotated[
+    CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode | OwnEpisode,
+    Field(discriminator="name"),
+    written_as(OwnEpisode),
+]
+AloneEpisode = Annotated[RetryEpisode | EnvironmentEpisode | OwnEpisode, Field(discriminator="name"), written_as(OwnEpisode)]
 """Episodes of several turns that an evaluation can read: one for each sample."""
