@@ -105,6 +105,13 @@ class UnlearnReferences(References):
     """Problem sets to be retained and their shares, which sum to 1."""
 
 
+class OwnTrainerReferences(References):
+    """Of custom."""
+
+    data: Shares = {}
+    """Problem sets and their shares, which sum to 1."""
+
+
 class EvaluateReferences(References):
     """Of evaluate."""
 

@@ -12,6 +12,8 @@ from interplay.core.model import UserError, shorten_value
 
 def fill_custom(spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
     """The spec with the texts of its members of the user's own, and versions of their distributions, which only the disk has."""
+    if is_extension(spec):
+        return {**spec, **_content(spec, folder, where)}
     return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
 
 
