@@ -44,7 +44,7 @@ from interplay.rl.step_context import Memory
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Sampling
-from interplay.study.custom import fill_custom
+from interplay.study.custom import fill_extensions
 from interplay.study.expand import plan_study
 from interplay.tasks import family
 from interplay.tasks.op_dag.spec import OpDag
@@ -112,7 +112,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def parsed(union: str, place: str, folder: Path) -> Model:
     cls, spec = stage(union, place)
-    made = parse_model(cls, fill_custom(spec, folder, "here"), "here")
+    made = parse_model(cls, fill_extensions(spec, folder, "here"), "here")
     check_extensions(made, "here")
     assert hashed(parse_model(cls, canonical(made), "stage.json")) == hashed(made)
     return made
@@ -206,7 +206,7 @@ def test_the_short_form_is_what_was_written_out_before(here: Path) -> None:
     """`name: custom` with `function` and `options` is the same stage, so nothing made before has to be made again."""
     cls, spec = stage("reward", "mine.py")
     old = {"name": "custom", "function": "mine.py:brief", "options": {"bonus": 0.5}}
-    made = [parse_model(cls, fill_custom({**spec, "reward": each}, here, "here"), "here") for each in (spec["reward"], old)]
+    made = [parse_model(cls, fill_extensions({**spec, "reward": each}, here, "here"), "here") for each in (spec["reward"], old)]
     assert digest("rl", made[0], {}) == digest("rl", made[1], {})
     assert hashed(made[0])["reward"] == {**old, "source": CODE}
 
@@ -239,7 +239,7 @@ def test_another_version_than_planned_is_refused_when_the_stage_runs(here: Path)
 def test_a_wrong_signature_is_refused_when_the_study_is_planned(code: str, keys: dict[str, Any], says: str, here: Path) -> None:
     (here / "mine.py").write_text(code)
     spec = {"method": {"paper": "p"}, "mix": [1.0], "steps": 2, "reward": {"name": "mine.py:f", **keys}}
-    made = parse_model(RLSpec, fill_custom(spec, here, "here"), "here")
+    made = parse_model(RLSpec, fill_extensions(spec, here, "here"), "here")
     with pytest.raises(UserError, match=rf"^here\.reward\.name = mine\.py:f: .*({says})"):
         check_extensions(made, "here")
 
@@ -258,7 +258,7 @@ def test_a_class_may_be_a_sampler(here: Path) -> None:
     code += "        self.id = len(deck) - back\n\n    def select(self, m, step):\n        return [self.id] * m\n"
     (here / "mine.py").write_text(code)
     spec = {"method": {"paper": "p", "sampler": {"name": "mine.py:Last", "back": 2}}, "mix": [1.0], "steps": 2}
-    made = parse_model(RLSpec, fill_custom(spec, here, "here"), "here")
+    made = parse_model(RLSpec, fill_extensions(spec, here, "here"), "here")
     check_extensions(made, "here")
     assert build_sampler(made.method.sampler, PromptSource([5], [1.0], 0)).select(2, 1) == [3, 3]
 
@@ -329,7 +329,7 @@ def sums(largest=9):
 def test_a_family_of_the_users_own_generates_problems_and_judges_them_in_later_stages(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SUMS)
     given = {"bands": {"id": {1: 1.0}}, "shares": {"id": 1.0}, "size": 6, "split": "train", "unique": False}
-    spec = fill_custom({**given, "task": {"name": "mine.py:sums", "largest": 4}}, tmp_path, "here")
+    spec = fill_extensions({**given, "task": {"name": "mine.py:sums", "largest": 4}}, tmp_path, "here")
     made = parse_model(ProblemsSpec, spec, "here")
     check_extensions(made, "here")
     generate_problems(made, {}, tmp_path / "set", Run())

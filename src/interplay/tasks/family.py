@@ -116,7 +116,7 @@ class Family(Generic[P]):
 
     name: str
     errors: tuple[str, ...]
-    """Error classes of its verdicts besides `none`."""
+    """Error classes of its verdicts, except `none`."""
     loads: Callable[[str], P]
     """The gold of a row (column `graph`) -> the problem."""
     verify: Callable[[P, str, Verify], Verdict]

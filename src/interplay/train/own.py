@@ -12,10 +12,10 @@ from interplay.train.spec import OwnTrainerSpec
 
 
 def run(spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Call `function(spec, inputs, out, how, **options) -> metrics`. The function writes the model to `out/model` in the format of
-    Hugging Face; `inputs` are folders by role: `init` (a model, in `init/model`), `data.<i>` (problem sets). Metrics: those returned,
-    `tokens` (the budget, unless returned) and `parameters`. Raises UserError where metrics are no finite numbers or no model is
-    left."""
+    """Call `function(spec, inputs, out, how, **options) -> metrics`. The function writes the model to `out/model` in the format
+    of Hugging Face; `inputs` are folders by role: `init` (a model, in `init/model`) and `data.<i>` (problem sets). Metrics: those
+    returned, `tokens` (the budget, unless returned) and `parameters`. Raises UserError where metrics are no finite numbers or no
+    model is left."""
     made = extension.call(spec, spec, inputs, out, how)
     wrong = not isinstance(made, dict) or [name for name, value in made.items() if not _is_metric(name, value)]
     if wrong:

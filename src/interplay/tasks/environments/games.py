@@ -16,7 +16,7 @@ from interplay.tasks.environments.spec import Kuhn, TicTacToe
 from interplay.tasks.environments.transcript import play, policy_turns, replies_match
 from interplay.tasks.family import Game, Position, Rendered, Replies, Reply
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import Verdict
+from interplay.tasks.verdict import Verdict, first_error
 
 LOST = -1.0
 ERRORS = ("truncated", "made_up", "illegal", "move", "answer")
@@ -94,13 +94,7 @@ class Rules:
         fouled = not end.legal and bool(own) and own[-1] == len(moves) - 1
         sound = not fouled and all(self.sound(problem, moves[: n + 1]) for n in own)
         right = end.mover < 0 and not fouled and payoff >= self.target(problem, seat)
-        error = (
-            "illegal" if fouled
-            else "truncated" if end.mover >= 0
-            else "move" if not sound
-            else "answer" if not right
-            else "none"
-        )  # fmt: skip
+        error = first_error(illegal=fouled, truncated=end.mover >= 0, move=not sound, answer=not right)
         return Verdict(error == "none", right, (payoff + 1) / 2, error, said=" ".join(moves[n] for n in own)[:80])
 
     def verify(self, problem: Any, text: str, options: Verify) -> Verdict:
@@ -354,7 +348,7 @@ KUHN_RULES = Rules(
     scripted=_deal_scripted,
     best=lambda problem, moves: _likelier_move(problem.cards[problem.seat], moves),
     sound=_deal_sound,
-    target=lambda problem, seat: LOST,  # any finished game is right, whatever the cards decide
+    target=lambda problem, seat: LOST,  # any finished game is right
 )
 KUHN = Game(
     name="kuhn",

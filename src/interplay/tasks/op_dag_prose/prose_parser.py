@@ -11,9 +11,10 @@ from hashlib import shake_128
 from typing import NamedTuple
 
 from interplay.tasks.op_dag import terse
-from interplay.tasks.op_dag.dag import Form
+from interplay.tasks.op_dag.dag import FORWARD, Form
+from interplay.tasks.op_dag.graph_similarity import Definition, Graph, with_all_names
 from interplay.tasks.op_dag.terse import Bracket, Expression, Operand, Part
-from interplay.tasks.op_dag_prose.prose import VALUE_UNKNOWN, Node
+from interplay.tasks.op_dag_prose.prose import VALUE_UNKNOWN, Node, Problem
 
 _LONGEST = 120
 _DEFINE = re.compile(r"Define (.+?) as ([A-Za-z])(?:;(.*))?", re.DOTALL)
@@ -326,3 +327,70 @@ def _operand(operand: Operand, bounds: dict[str, Bound]) -> tuple[Form | None, i
     if isinstance(operand, Bracket):
         return resolve(operand.inside, bounds)
     return operand, operand[1]
+
+
+# The graphs of prose solutions and problems for op_dag.graph_similarity.
+
+
+_UNKNOWN_LEAF = Definition(numbers=((1, 0),))
+
+
+class Meaning(NamedTuple):
+    """The definition of a letter, with intermediate results resolved."""
+
+    operators: frozenset[str]
+    reads: tuple[str, ...]
+    """Full names, in order."""
+    numbers: tuple[Form, ...]
+
+
+def stated_graph(completion: str) -> Graph:
+    """The graph that a completion states, right or not, by full names; unreadable sentences are ignored. The first definition
+    with operands counts, another only where there is none. An unbound letter is a name of its own."""
+    found: Graph = {}
+    letters: dict[str, Meaning] = {}
+    for text in split_sentences(completion)[0]:
+        sentence = parse_sentence(text.strip())
+        if isinstance(sentence, Define):
+            for one in _definitions(sentence, letters):
+                if sentence.name not in found or (one.reads and not found[sentence.name].reads):
+                    found[sentence.name] = one
+            letters[sentence.letter] = Meaning(frozenset(), (sentence.name,), ())
+    return with_all_names(found)
+
+
+def gold_graph(problem: Problem) -> Graph:
+    """The graph that gold solutions state: the necessary nodes."""
+    nodes = problem.nodes[: problem.necessary]
+    return {node.name: _gold(node, [nodes[parent].name for parent in node.parents], problem.mode) for node in nodes}
+
+
+def _gold(node: Node, reads: list[str], mode: str) -> Definition:
+    if node.constant is None and not reads:
+        return Definition() if mode == FORWARD else _UNKNOWN_LEAF
+    joined = {"-"} if node.minus else {"+"} if len(reads) > 1 else set()
+    operators = joined | ({node.operator} if node.operator else set())
+    numbers: tuple[Form, ...] = () if node.constant is None else ((0, node.constant),)
+    return Definition(tuple(sorted(operators)), tuple(reads), numbers)
+
+
+def _definitions(sentence: Define, letters: dict[str, Meaning]) -> list[Definition]:
+    """The definitions of a sentence, clause by clause; binds its intermediate letters."""
+    definitions = [_UNKNOWN_LEAF] if sentence.value_unknown else []
+    for number, clause in enumerate(sentence.clauses):
+        meaning = _clause_meaning(clause, letters)
+        if clause.letter != sentence.letter or is_intermediate(sentence, number):
+            letters[clause.letter] = meaning
+        else:
+            definitions.append(Definition(tuple(sorted(meaning.operators)), meaning.reads, meaning.numbers))
+    return definitions
+
+
+def _clause_meaning(clause: Clause, letters: dict[str, Meaning]) -> Meaning:
+    part = clause.sides[0].part
+    read = [letters.get(letter, Meaning(frozenset(), (letter,), ())) for letter in part.letters]
+    return Meaning(
+        operators=part.operators.union(*[one.operators for one in read]),
+        reads=tuple([name for one in read for name in one.reads]),
+        numbers=tuple(sorted([*part.operands, *[number for one in read for number in one.numbers]])),
+    )

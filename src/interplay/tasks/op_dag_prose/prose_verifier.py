@@ -20,22 +20,15 @@ from typing import Any, NamedTuple
 
 from interplay.tasks.family import Generator
 from interplay.tasks.op_dag import dag
-from interplay.tasks.op_dag.dag import BAD_OPERATOR, BAD_PARENTS, BAD_VALUE, NAMED, REVERSE, VALUED, Form, forms
+from interplay.tasks.op_dag.dag import BITS, REVERSE, Form, forms
 from interplay.tasks.op_dag.terse import LETTERS
-from interplay.tasks.op_dag_prose import prose, prose_parser, prose_problems, prose_reader
+from interplay.tasks.op_dag_prose import prose, prose_parser, prose_problems
 from interplay.tasks.op_dag_prose.prose import UNKNOWN, VALUE_UNKNOWN, Node, Problem
-from interplay.tasks.op_dag_prose.prose_parser import (
-    PRIME,
-    UNBOUND_PLACE,
-    UNKNOWN_BOUND,
-    Bound,
-    Bounds,
-    Define,
-    Letters,
-    node_weight,
-)
+from interplay.tasks.op_dag_prose.prose_parser import PRIME, UNBOUND_PLACE, UNKNOWN_BOUND, Bound, Bounds, Define, Letters
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
+
+VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, *_ = BITS
 
 # Matching: sentences equal to the gold ones up to letters are recognised by one comparison of text and a few of letters, without
 # parsing. The effect is that of the general way below, which takes the other sentences.
@@ -252,7 +245,7 @@ def gold(problem: Problem) -> Gold:
 
 def _print(node: Node) -> int:
     """The fingerprint of a definition."""
-    weights = [node_weight(parent) for parent in node.parents]
+    weights = [prose_parser.node_weight(parent) for parent in node.parents]
     total = weights[0] - weights[1] if node.minus else sum(weights)
     if node.constant is not None:
         total = total * node.constant if node.operator == "*" else total + node.constant
@@ -305,7 +298,7 @@ def _define(truth: Gold, reading: Reading, sentence: Define) -> None:
         letters.bind(sentence.letter, truth.bounds[place])
     else:
         reading.extras.add(sentence.name)
-        letters.bind(sentence.letter, Bound(frozenset((place,)), form, node_weight(place) if place >= 0 else 0, ()))
+        letters.bind(sentence.letter, Bound(frozenset((place,)), form, prose_parser.node_weight(place) if place >= 0 else 0, ()))
     if necessary and (place or truth.problem.mode != REVERSE or unknown == sentence.letter):
         letters.codes[sentence.letter] = place  # so that matching sentences may read it
     if unknown and letters[unknown] != UNKNOWN_BOUND:
@@ -351,7 +344,7 @@ OP_DAG_PROSE = Generator(
     errors=dag.ERRORS,
     generate=prose_problems.generate,
     render=prose.render,
-    solve=prose_reader.solve,
+    solve=prose_problems.solve,
     loads=prose.loads,
     verify=verify,
     structure=prose.structure,
