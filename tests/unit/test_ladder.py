@@ -122,9 +122,9 @@ REFUSED = {
     ),
     "candidates by hand": (("mode: min", "mode: min, candidates: [20]"), "unknown key 'candidates'"),
     "a ladder that an arm sends nowhere": (
-        ("path: [base, rl], control: base", "path: [base, rl], control: base, set: {along.along: 7}"), "no such stage",
+        ("path: [base, rl], control: base", "path: [base, rl], control: base, set: {along.along: 7}"), "along.along = 7: should be text",
     ),
-    "an evaluation that is none": (("by: eval_loss/id, mode: min", "by: strict_pass@1, mode: max, evaluate: rl"), "must be the name"),
+    "an evaluation that is none": (("by: eval_loss/id, mode: min", "by: strict_pass@1, mode: max, evaluate: rl"), "is a rl stage; name one of kind evaluate"),
     "checkpoints past the end": (("checkpoints: [1, 2, 4]", "checkpoints: [1, 9]"), "9 is not among the steps 1..4"),
 }  # fmt: skip
 

@@ -90,8 +90,8 @@ def root(tmp_path: Path) -> Path:
             {"says": "It does not", "source": "arXiv:2510.01135", "test": {**test, "at_most": 0.0}},
         ],
     )
-    plan = Plan("folder/toy", "laptop")
-    plan.report = plan.add(Stage.make("report", spec, {}, Run(), "report"))
+    report = Stage.make("report", spec, {}, Run(), "report")
+    plan = Plan("folder/toy", "laptop", {report.digest: report}, report.digest)
     out = study.write_record(tmp_path / "results", plan.report, "report", {}, page.run(spec, inputs, tmp_path / "made", Run()))
     (out / "claims.json").write_bytes((tmp_path / "made/claims.json").read_bytes())
     plan.lock_path(tmp_path / "configs").parent.mkdir(parents=True)

@@ -14,7 +14,7 @@ from interplay.report.stats import frame, gain
 from interplay.report.stats.frame import Results
 from interplay.report.stats.gain import Counts, per_prompt
 from interplay.report.write import answers, text
-from interplay.study import answerable
+from interplay.study.answers import tables_with_k
 from interplay.tasks.verdict import pass_at_k
 
 BASE = [0, 1, 2, 0]
@@ -172,6 +172,6 @@ def test_a_gain_without_counts_is_what_the_record_of_the_report_says(tmp_path: P
 def test_a_gain_that_names_no_k_gets_the_most_that_its_arms_allow(tmp_path: Path) -> None:
     rows = results(tmp_path).spec.arms
     free = TABLE.model_copy(update={"gain": Gain(against="base")})
-    made = answerable.with_k({"free": free, "fixed": TABLE}, rows, {"b": 64, "r0": 32, "r1": 128, "r2": 128}.__getitem__)
+    made = tables_with_k({"free": free, "fixed": TABLE}, rows, {"b": 64, "r0": 32, "r1": 128, "r2": 128}.__getitem__)
     assert made["free"].gain == Gain(against="base", k=32)
     assert made["fixed"] is TABLE

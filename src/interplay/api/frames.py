@@ -15,10 +15,9 @@ from interplay.report.stats import frame
 from interplay.results import catalog
 from interplay.results import state as study_state
 from interplay.results.catalog import report_spec
-from interplay.study import arms, compose, resolve
+from interplay.study import arms, compose, expand
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
-from interplay.study.resolve import own_values
 
 METHOD = ".method"
 """Keys of whole RL methods end with it."""
@@ -116,18 +115,17 @@ def _apart(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, 
     """The keys that set arms apart, and their values in each arm: what it sets or chooses, else what the stage holds anyway, None
     where the arm has no such stage."""
     typed, scaled = compose.load(configs, study, scale)
-    own = own_values(typed, scaled, study)
-    made = resolve.split_combinations(typed, scaled, study)
+    context = expand.parse(study, typed, scaled, configs)
+    lookup, made = context.lookup(), context.arms
     keys = list(dict.fromkeys(key for one in made.values() for key in (*one.axes, *one.set)))
     known = catalog.known_methods(configs) if any(key.endswith(METHOD) for key in keys) else {}
     apart: dict[str, dict[str, Any]] = {}
     for name, one in made.items():
         reached = ("task", arms.SPLIT, *one.path, *typed.evaluate)
         given = {**one.axes, **one.set}
-        values = {
-            key: given[key] if key in given else own(typed.arms[one.group], key) if key.split(".")[0] in reached else None
-            for key in keys
-        }
+        arm = typed.arms[one.group]
+        own = {key: arms.own_value(arm, key, lookup) for key in keys if key not in given and key.split(".")[0] in reached}
+        values = {key: given.get(key, own.get(key)) for key in keys}
         apart[name] = {"group": one.group, **{key: _plain(key, value, known) for key, value in values.items()}}
     return keys, apart
 
@@ -140,7 +138,7 @@ def _plain(key: str, value: Any, known: catalog.Known) -> Any:
     if isinstance(value, Model):
         own = {"name": value.name} if hasattr(value, "name") else {}
         value = {**own, **value.model_dump(mode="json", exclude_defaults=True)}
-    return value if value is None or isinstance(value, (bool, int, float, str)) else arms.short(value)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else arms.short_value(value)
 
 
 def _steps(arm: ReportArm) -> Iterator[Step]:

@@ -256,7 +256,7 @@ class Mirror:
                 self.client.log_artifacts(run, str(out / part), part)
         if (out / "report.html").exists():
             self.client.log_artifact(run, str(out / "report.html"))
-        self.client.log_text(run, self.plan.whole(), "plan.json")
+        self.client.log_text(run, self.plan.full_text(), "plan.json")
         self._values(self.parent, describe.verdicts(claims), describe.times(out)[1])
         told = {f"claim.{number:02d}": f"{claim['verdict']}: {claim['says']}" for number, claim in enumerate(claims, 1)}
         note = describe.question(cast(ReportSpec, stage.spec), claims)
