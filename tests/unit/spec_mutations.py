@@ -14,8 +14,7 @@ from interplay.core.extension import Extension
 from interplay.core.model import Model
 from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
-from interplay.report.comparison_spec import Contrast, Tune
-from interplay.report.spec import Extrapolate, Gain
+from interplay.report.spec import Contrast, Extrapolate, Gain, Tune
 
 Path = tuple[str | int, ...]
 

@@ -325,6 +325,11 @@ MODELS = tuple(kind for kind, row in KINDS.items() if row.makes == "model")
 """Kinds that leave a model: stages of paths."""
 
 
+def makes(kind: str) -> str:
+    """What a stage of the kind leaves (`Kind.makes`); empty for a name that is no kind."""
+    return KINDS[kind].makes if kind in KINDS else ""
+
+
 def is_trainer(kind: str) -> bool:
     """Whether the kind is of the LM trainer, which spends tokens and reads corpora (train.spec.TrainSpec)."""
     return issubclass(KINDS[kind].spec, TrainSpec)
