@@ -19,8 +19,10 @@ ERRORS = (
     *("wrong_hop", "missing_hop", "order", "extra", "chain", "step", "citation", "subproblem", "format"),
     *("ignorance", "over_inclusion"),
     *("answer", "unboxed", "dumped", "parse", "truncated"),
+    *("illegal", "made_up", "move", "process"),
 )
-"""Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form."""
+"""Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form;
+then those of environments."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,13 +13,20 @@ from interplay.data.spec import DatasetSpec
 from interplay.model.spec import SourceSpec
 
 
+def fill_extensions(spec: Mapping[str, Any], folder: Path, where: str) -> dict[str, Any]:
+    """The spec with the texts of members of the user's own, and versions of their distributions, which only the disk has."""
+    if is_extension(spec):
+        return {**spec, **_content(dict(spec), folder, where)}
+    return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
+
+
 def read_files(
     model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, where: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Spec and run block with the texts of members of the user's own, or versions of their distributions, and with the checksum
     of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads out of the
     project, or to nothing."""
-    spec = {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
+    spec = fill_extensions(spec, folder, where)
     run = dict(run)
     if run.get("path") is not None:
         below_root(run["path"], f"{where}.run.path")
