@@ -10,9 +10,21 @@ from pydantic import TypeAdapter
 from test_rl_loss import CAP, Example, example
 from torch import Tensor
 
-from interplay.rl.losses.losses import MEMBERS, STEPS, covariance, heterogeneity, prepare_loss, score, share_of, token_losses
+from interplay.rl.losses.losses import (
+    MEMBERS,
+    STEPS,
+    FullBatch,
+    MicroBatch,
+    covariance,
+    first,
+    heterogeneity,
+    prepare_loss,
+    score,
+    share_of,
+    token_losses,
+    token_weights,
+)
 from interplay.rl.losses.spec import ClipCovLoss, DiscoLoss, GeoMeanLoss, GpgLoss, HapoTokenLoss, KlCovLoss, Loss, VespoLoss
-from interplay.rl.losses.terms import FullBatch, MicroBatch, first, token_weights
 
 GROUPS = [0, 0, 0, 1, 1]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0]

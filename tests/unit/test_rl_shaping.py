@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from rl_cases import batch_of, now_of
 
-from interplay.rl.batch import Batch
+from interplay.rl.batch import Batch, Memory
 from interplay.rl.rewards.shaping import MEMBERS, loop_share, shape_rewards
 from interplay.rl.rewards.spec import Shaping
-from interplay.rl.step_context import Memory
 
 LIMIT = 10
 

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
     from interplay.core.execution import Run
     from interplay.model.decoder import Decoder
-    from interplay.rl.batch import Batch
-    from interplay.rl.losses.terms import MicroBatch
+    from interplay.rl.batch import Batch, Memory, StepContext
+    from interplay.rl.losses.losses import MicroBatch
     from interplay.rl.requests.first_requests import SamplingRequest
     from interplay.rl.samplers.sampler import Outcome, PromptSource
-    from interplay.rl.step_context import Memory, StepContext
     from interplay.rollout.engine import Engine
     from interplay.rollout.play import Played, Setting
     from interplay.rollout.request import Request, Sampling

@@ -1,15 +1,18 @@
-"""One step's batch: N completions in groups with verdicts, rewards and spans, as arrays."""
+"""Batches of rollouts, and what else a member of a seam reads: the step, its progress, and state kept from earlier steps."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.functional import pad
 
-from interplay.tasks.verdict import Verdict
+from interplay.core.random import generator
+from interplay.rl.spec import Method
+from interplay.tasks.verdict import Row, Verdict
 
 # Parts of completions with rewards of their own: in characters as the judge of a completion knows them, in tokens as the policy
 # learns from them.
@@ -216,3 +219,69 @@ def _joined(values: list[Any], longest: int, filler: int) -> Any:
     if first.dim() == 2:
         return torch.cat([pad(value, (0, longest - value.shape[1]), value=filler) for value in values])
     return torch.cat(values)
+
+
+# What a member reads in addition to the batch.
+
+
+class Memory:
+    """What members keep from step to step: tensors and JSON data by name, saved with every checkpoint. A name begins with that
+    of its member, so that no two share one by chance."""
+
+    def __init__(self, prompts: int) -> None:
+        self.prompts = prompts
+        """How many rows the problem sets have; an id is less than this."""
+        self.tensors: dict[str, Tensor] = {}
+        self.notes: dict[str, Any] = {}
+        """JSON data; keys of mappings are strings."""
+
+    def per_prompt(self, name: str, start: float) -> Tensor:
+        """(P,) float64, one value for each prompt, `start` before anything was written; writing to it is remembered."""
+        if name not in self.tensors:
+            self.tensors[name] = torch.full((self.prompts,), start, dtype=torch.float64)
+        return self.tensors[name]
+
+    def load(self, notes: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Go on where both were taken."""
+        self.notes, self.tensors = notes, {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _not_here(*_: Any) -> Any:
+    raise RuntimeError("this seam is asked where there is nothing to draw from or to pass forward")
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """A step of the run."""
+
+    method: Method
+    memory: Memory
+    step: int = 1
+    progress: float = 0.0
+    """0 at the first step and 1 at the last."""
+    max_completion_length: int = 1
+    pad: int = 0
+    """Token that fills rows up."""
+    draw: Callable[[int], Batch] = field(default=_not_here)
+    """Samples and scores the groups of so many fresh prompts."""
+    gold: Callable[[int], tuple[str, list[int]]] = field(default=_not_here)
+    """Text and tokens, end token included, of the gold solution of a prompt."""
+    continued: Callable[[Batch, Sequence[tuple[int, int]], int], Tensor] = field(default=_not_here)
+    """(M,) float64: the mean reward of so many completions of each place, a row of a batch and how many of its tokens stand."""
+    rows: Sequence[Row] = ()
+    """All prompts, by id."""
+    seed: int = 0
+    entropy: Callable[[Batch], Tensor] = field(default=_not_here)
+    """The policy's entropy at each token, (N,T), at the price of a forward pass: rollouts know only the log-probabilities of the
+    tokens that were drawn."""
+
+    encode: Callable[[str], list[int]] = field(default=_not_here)
+    """Tokens of a text."""
+    offsets: Callable[[Sequence[int], str], list[int]] = field(default=_not_here)
+    """First character of each of the tokens that a text was read from."""
+    likelihood: Callable[[list[list[int]], list[list[int]]], list[float]] = field(default=_not_here)
+    """Mean log-probability, under the policy, of the tokens of each text behind each context, at the price of a forward pass."""
+
+    def random(self, what: str) -> np.random.Generator:
+        """The stream for that purpose at this step."""
+        return generator(self.seed, what, self.step)

@@ -27,10 +27,18 @@ from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import records
 from interplay.rl.advantages.advantages import advantages, cut_segments, update_baselines
-from interplay.rl.batch import Batch, join, offsets, take
+from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
 from interplay.rl.critic import critic
-from interplay.rl.decoding import lagged_policy, update_decoding, update_lagged
-from interplay.rl.draw import TrainerState, draw_batch, gold_solution, sampling, tokens_of
+from interplay.rl.draw import (
+    TrainerState,
+    draw_batch,
+    gold_solution,
+    lagged_policy,
+    sampling,
+    tokens_of,
+    update_decoding,
+    update_lagged,
+)
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.records import drawn_shares, measure_step, sampled_counts, summarise_run
 from interplay.rl.requests.continuation import carried_prompts, kept_rollouts
@@ -38,7 +46,6 @@ from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.samplers.sampler import Outcome, PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.spec import RLSpec
-from interplay.rl.step_context import Memory, StepContext
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
 from interplay.rollout.engine import closing, engine, shard_engine
 from interplay.rollout.request import Request

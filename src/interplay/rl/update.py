@@ -14,12 +14,21 @@ from interplay.model.heads import Lagged
 from interplay.optim import distributed
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch, first_turns, has_teacher
-from interplay.rl.losses.losses import DIVERGENCES, FIRST_TURN, MEMBERS, STEPS, prepare_loss, token_losses
+from interplay.rl.losses.losses import (
+    DIVERGENCES,
+    FIRST_TURN,
+    MEMBERS,
+    STEPS,
+    FullBatch,
+    MicroBatch,
+    k3,
+    prepare_loss,
+    token_losses,
+    token_weights,
+)
 from interplay.rl.losses.spec import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
-from interplay.rl.losses.terms import FullBatch, MicroBatch, k3, token_weights
-from interplay.rl.policy import Scores, entropies, likelihoods, micro_batches, scores, shard_rows
+from interplay.rl.policy import Scores, compared, entropies, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
-from interplay.rl.teacher import compared
 
 DIFFERENCE, LARGEST, RATIO = (
     "sampling/sampling_logp_difference/mean",

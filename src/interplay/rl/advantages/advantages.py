@@ -36,8 +36,7 @@ from interplay.rl.advantages.spec import (
     SpanAdvantage,
     TurnAdvantage,
 )
-from interplay.rl.batch import Batch, Span
-from interplay.rl.step_context import StepContext
+from interplay.rl.batch import Batch, Span, StepContext
 
 # Advantages of the turns of an episode.
 

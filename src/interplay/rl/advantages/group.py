@@ -18,8 +18,7 @@ from interplay.rl.advantages.spec import (
     TrackedAdvantage,
     WhitenedAdvantage,
 )
-from interplay.rl.batch import Batch
-from interplay.rl.step_context import StepContext
+from interplay.rl.batch import Batch, StepContext
 
 # Advantages that compare whole completions of one prompt with each other.
 

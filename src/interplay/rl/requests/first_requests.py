@@ -10,7 +10,7 @@ from scipy import stats
 
 from interplay.core import extension
 from interplay.core.model import UserError
-from interplay.rl.batch import Batch, take
+from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.requests.spec import (
     AnnealedShotsPrompting,
     FixedAllocation,
@@ -23,7 +23,6 @@ from interplay.rl.requests.spec import (
     Shots,
     XrpoAllocation,
 )
-from interplay.rl.step_context import StepContext
 from interplay.tasks.verdict import Row
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from interplay.core.extension import Extension
 from interplay.rl import custom
 from interplay.rl.advantages.group import means
-from interplay.rl.batch import Batch, take
+from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.rewards.spec import (
     AttemptsShaping,
     ContrastShaping,
@@ -23,7 +23,6 @@ from interplay.rl.rewards.spec import (
     RepetitionShaping,
     TurnsShaping,
 )
-from interplay.rl.step_context import StepContext
 
 # Terms that look at what completions say: loops, auxiliary devices, uncertainty.
 
