@@ -20,7 +20,7 @@ from interplay.model.spec import Shape
 from interplay.rl.spec import RLSpec
 from interplay.rl.teaching.spec import TeachSpec
 from interplay.rollout.engine import engine
-from interplay.rollout.vllm import asking, server
+from interplay.rollout.vllm import protocol
 from interplay.study.check import check_engine, check_external
 from interplay.study.plan import Stage
 from interplay.train.spec import PretrainSpec, UnlearnSpec
@@ -121,7 +121,7 @@ def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: py
 
     def told(device: str) -> dict[str, Any]:
         decoder: Any = SimpleNamespace(shape=None, head=lambda: SimpleNamespace(device=torch.device(device)))
-        return asking.arguments(decoder, Path("model"), Run(engine_cache_mb=3), torch.bfloat16)
+        return protocol.arguments(decoder, Path("model"), Run(engine_cache_mb=3), torch.bfloat16)
 
     assert told("cuda")["gpu_memory_utilization"] <= 0.02
     assert (told("cuda")["kv_cache_memory_bytes"], told("cuda")["enforce_eager"]) == (3 << 20, False)

@@ -22,7 +22,8 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import device, heads
 from interplay.optim import distributed
 from interplay.rollout import engine as engines
-from interplay.rollout import episodes, play
+from interplay.rollout import episodes
+from interplay.rollout import episodes as play
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
 from interplay.tasks.environments.transcript import UNANSWERED

@@ -30,8 +30,7 @@ from interplay.rl.rewards.spec import Reward
 from interplay.rl.samplers.sampler import Outcome, Sampler
 from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, RLSpec
 from interplay.rollout.engine import Engine
-from interplay.rollout.episodes import play_episodes
-from interplay.rollout.play import Played, Setting
+from interplay.rollout.episodes import Played, Setting, play_episodes
 from interplay.rollout.request import Heat, Request, Sampling, Scale, scale_of
 from interplay.tasks.environments.transcript import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict

@@ -70,10 +70,10 @@ def _vllm(decoder: Decoder, how: Run, dtype: torch.dtype, source: Path | None) -
     if missing := without_vllm():
         raise UserError(missing)
     if how.engine_server:
-        from interplay.rollout.vllm.server import Server
+        from interplay.rollout.vllm.engines import Server
 
         return Server(decoder, source, how, dtype)
-    from interplay.rollout.vllm.local import Local
+    from interplay.rollout.vllm.engines import Local
 
     return Local(decoder, source, how, dtype)
 

@@ -101,7 +101,7 @@ class SelfPlayEpisode(Model):
 
 class OwnEpisode(Extension):
     """An episode of the user's own: `function(setting, asked, **options)`, which returns what was played
-    (`rollout.play.Played`)."""
+    (`rollout.episodes.Played`)."""
 
     UNION: ClassVar[str] = "episode"
     max_turns: Annotated[int, Field(ge=1, le=1000)] = 1

@@ -67,8 +67,8 @@ def arguments(decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> d
         "async_scheduling": False,
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logits",
-        "logits_processors": ["interplay.rollout.vllm.draw:Draw"],
-        "worker_extension_cls": "interplay.rollout.vllm.refresh.Refresh",
+        "logits_processors": ["interplay.rollout.vllm.worker:Draw"],
+        "worker_extension_cls": "interplay.rollout.vllm.worker.Refresh",
         "use_tqdm_on_load": False,
     }
 
