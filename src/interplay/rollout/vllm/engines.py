@@ -1,5 +1,7 @@
-"""vLLM as an engine: as a server process of its own, which ends with the stage however that ends, or in this process. The server
-listens on a socket in a folder with access for this user alone: on a shared node no other user can send it requests or weights."""
+"""vLLM as an engine: as a server process of its own, which ends with the stage however that ends, or in this process.
+
+The server listens on a socket in a folder that is open to this user alone: on a shared node no other user can send it requests or
+weights."""
 
 import contextlib
 import json
