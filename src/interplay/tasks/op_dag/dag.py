@@ -1,6 +1,6 @@
 """The gold graph of a problem, its structure key, and the verdict from the bits of its nodes; shared by both surfaces of op_dag.
 
-A graph says what is defined, what each definition reads, what the values are, and how the prompt shows it."""
+A graph has the definitions, their operands and values, and the order of the prompt."""
 
 import json
 from collections.abc import Sequence
@@ -227,7 +227,7 @@ def mix_hash(number: int) -> int:
     return number ^ number >> 31
 
 
-# The verdict on a completion, from what it says about each node.
+# The verdict on a completion, from its statements about each node.
 
 
 BITS = VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = (1, 2, 4, 8, 16, 32, 64)

@@ -64,13 +64,21 @@ def parse_prompt(text: str, task: OpDag) -> Problem | str:
         return REPEATED
     if goal not in places or any(name not in places for one in defined for name in one.reads):
         return UNDEFINED
+    filler = (len(body) - len(bare), *(one.dots for one in defined))
+    return _evaluated(defined, places, places[goal], int(given) if given else None, filler, task)
+
+
+def _evaluated(
+    defined: list[Defined], places: dict[str, int], goal: int, given: int | None, filler: tuple[int, ...], task: OpDag
+) -> Problem | str:
+    """The problem of definitions without undefined names, or one of FLAWS; `given`: the goal's value in reverse mode."""
     parents = [[places[name] for name in one.reads] for one in defined]
     order = _topological_order(defined, parents)
     if order is None:
         return CIRCULAR
-    needed = dag.dependencies(parents, places[goal])
+    needed = dag.dependencies(parents, goal)
     chain = [place for place in order if place in needed]
-    solved = _values(_forms(defined, chain, task.modulus), int(given) if given else None, task.modulus)
+    solved = _values(_forms(defined, chain, task.modulus), given, task.modulus)
     if solved is None:
         return UNANSWERABLE
     values, slopes = solved
@@ -79,14 +87,14 @@ def parse_prompt(text: str, task: OpDag) -> Problem | str:
     nodes = [*chain, *(place for place in order if place not in needed)]
     where = {place: at for at, place in enumerate(nodes)}
     return Problem(
-        mode=mode,
+        mode=FORWARD if given is None else REVERSE,
         modulus=task.modulus,
         nodes=tuple(_node(defined[place], [where[parent] for parent in parents[place]]) for place in nodes),
         necessary=len(chain),
         values=values,
         slopes=slopes,
         order=tuple(where[place] for place in range(len(defined))),
-        filler=(len(body) - len(bare), *(one.dots for one in defined)),
+        filler=filler,
     )
 
 
