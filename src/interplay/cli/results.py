@@ -86,13 +86,12 @@ def explain_cell(
 ) -> None:
     """Prints the chain behind one cell of a table: the samples and their number, the seeds, the evaluation, the model, every
     stage that led to it and the data at its beginning."""
-    from interplay.report.inspect.asked import match
-    from interplay.report.inspect.explain import explain
+    from interplay.report.inspect.explain import explain, match_cell
     from interplay.results.catalog import as_json, report_spec
 
     plan = plan_of(study, scale)
     spec, stages = report_spec(plan), as_json(plan)
-    asked = match(spec, stages, table, row, column, metric)
+    asked = match_cell(spec, stages, table, row, column, metric)
     if where := find_elsewhere(plan):
         LOG.warning("nothing of %s at scale %s yet; %s", plan.study, plan.scale, where)
     print_visible(explain(spec, plan.report, stages, RESULTS, asked, seed), end="")
@@ -147,13 +146,12 @@ def draw_lineage(
     """Draws the graph behind a study or a stage, from the data on, as Mermaid text or as SVG. Stages that differ only in their
     seed are one box."""
     from interplay.core import artifact
-    from interplay.report.draw.collapse import mermaid, picture
-    from interplay.report.draw.diagram import diagram_svg
+    from interplay.report.draw.diagram import diagram_svg, graph_of, mermaid
     from interplay.results.catalog import lineage_of
 
     stages = lineage_of(what, CONFIGS, RESULTS, scale or default_scale())
     states = {digest: artifact.state_of(artifact.folder(RESULTS, stage["kind"], digest)).name for digest, stage in stages.items()}
-    nodes, edges = picture(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
+    nodes, edges = graph_of(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
     chosen = form or (FORMATS.get(output.suffix, "mermaid") if output else "mermaid")
     drawn = diagram_svg(nodes, edges, across) if chosen == "svg" else mermaid(nodes, edges)
     if output is None:

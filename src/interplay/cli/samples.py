@@ -35,7 +35,7 @@ def list_rollouts(
     from pyarrow import ArrowInvalid
 
     from interplay.core import artifact
-    from interplay.report.inspect.rollouts import show_rollouts as rollouts_text
+    from interplay.report.inspect.compare import show_rollouts as rollouts_text
 
     if failed and passed:
         raise UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")

@@ -18,7 +18,7 @@ from interplay.kinds.table import KINDS
 from interplay.results import kept
 from interplay.results.kept import STUDIES
 from interplay.study.plan import Plan
-from snakemake_logger_plugin_mlflow.redact import shown
+from snakemake_logger_plugin_mlflow.store import redacted
 
 SWITCH = "INTERPLAY_STORE"
 """Environment variable: 0 keeps what studies finish out of DVC until `interplay store push`."""
@@ -72,7 +72,7 @@ def dvc(*arguments: str) -> str:
     if done.returncode:
         said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip() and not line.startswith("<")]
         why = next((line for line in said if line.startswith("ERROR: ")), said[-1] if said else f"exit code {done.returncode}")
-        raise UserError(f"dvc {arguments[0]}: {shown(why.removeprefix('ERROR: '))}")
+        raise UserError(f"dvc {arguments[0]}: {redacted(why.removeprefix('ERROR: '))}")
     return done.stdout
 
 
@@ -103,7 +103,7 @@ def _files() -> Iterator[Any]:
     except UserError:
         raise
     except Exception as error:  # of DVC, or of whatever library reads the remote
-        raise UserError(f"DVC: {shown(' '.join(str(error).split())) or type(error).__name__}") from None
+        raise UserError(f"DVC: {redacted(' '.join(str(error).split())) or type(error).__name__}") from None
 
 
 def _fetch(files: Any, folder: Path) -> int:

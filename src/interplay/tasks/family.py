@@ -110,6 +110,11 @@ def compact_json(problem: Any) -> str:
     return json.dumps(problem, separators=(",", ":"))
 
 
+def from_json(make: Callable[..., P]) -> Callable[[str], P]:
+    """The `loads` of problems that `compact_json` wrote: `make` of the fields."""
+    return lambda text: make(*json.loads(text))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family(Generic[P]):
     """A family that judges completions."""
