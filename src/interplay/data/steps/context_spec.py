@@ -112,8 +112,8 @@ class Keychain(ContextStep):
     n_hops: Count = 4
     """Keys of a chain, head included; each is the key of one pair, and the last one leads to a question."""
     key_format: KeyFormat | None = None
-    """uuid4: 36 characters; hex8: 8 hexadecimal digits; short: a letter and the fewest digits that give distinct keys; null: as in
-    `chains`, else hex8."""
+    """uuid4: 36 characters; hex8: 8 hexadecimal digits; short: a letter and the fewest digits that give distinct keys; null: as
+    in `chains`, else hex8."""
     distractor_answerable: bool = False
     """Whether the context also has the documents that the questions of the distractor chains need; without them, the only
     answerable question gives itself away."""

@@ -244,11 +244,11 @@ def set_overlaps(results: Results) -> list[Overlap]:
     sets = _Sets({digest: results.folders[digest] for digest in sorted(records) if records[digest]["kind"] in SETS})
     trained = {digest for of_arm in spec.trained_sets.values() for digest in of_arm}
     against = [digest for digest in sets.folders if (digest in trained if trained else digest not in tests)]
-    rows = {digest: sets.read_rows(digest) for digest in sorted(tests & sets.folders.keys())}
+    rows = {digest: sets.rows(digest) for digest in sorted(tests & sets.folders.keys())}
     shared = {digest: np.zeros(len(own.op), bool) for digest, own in rows.items()}
     variants = {digest: np.zeros(len(own.op), bool) for digest, own in rows.items()}
     for digest in against if rows else []:  # one at a time: a corpus in shards has more keys than fit in memory
-        other = sets.read_rows(digest)
+        other = sets.rows(digest)
         keys, origins = {*other.key, *other.root}, set(other.origin)
         for test, own in rows.items():
             shared[test] |= own.key.isin(keys) | own.root.isin(keys)
