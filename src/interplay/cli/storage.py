@@ -50,10 +50,9 @@ def verify_files(
 ) -> None:
     """Checks that the files of finished stages are there and have the checksums of their records, that each record lies under
     the digest of its own content, and says which stages were made by sources that read otherwise now."""
-    from interplay.core import verify_artifact
     from interplay.core.metrics import Progress
     from interplay.core.model import quantity
-    from interplay.results import state
+    from interplay.results import state, verify_artifact
 
     folders, unfinished = _chosen_folders(what, scale)
     checked = [verify_artifact.of_record(folder) for folder in folders]
