@@ -16,7 +16,7 @@ from interplay.core import artifact
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.results import estimate, overview, state
+from interplay.results import estimate, locks, overview, state
 from interplay.run.graph import open_graph
 from interplay.study import compose
 from interplay.study.plan import Plan, Stage
@@ -80,13 +80,13 @@ def test_a_result_that_neither_the_plan_nor_a_lock_reaches_is_counted_as_of_anot
     before = lab.plan()
     lab.finish_all(before)
     lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 5,")
-    after = overview.look(lab.plan(), lab.configs, lab.results)
+    after = overview.read_overview(lab.plan(), lab.configs, lab.results)
     assert after.others == {"rl": 2, "evaluate": 2, "report": 1}
     text = said(capsys)
     assert row(text, "rl")[6] == "2"
     assert "other: 5 finished results of other studies, or of this one as it was" in text
     before.write_lock(lab.configs)
-    assert overview.look(lab.plan(), lab.configs, lab.results).others == {}
+    assert overview.read_overview(lab.plan(), lab.configs, lab.results).others == {}
     assert "other:" not in said(capsys)
 
 
@@ -94,7 +94,7 @@ def test_uses_count_each_arm_and_seed_for_itself(lab: Lab) -> None:
     plan = lab.plan()
     base = {"tokenizer", "held_out", "corpus set", "corpus", "base", "test", "eval"}
     with_rl = base | {"rl", "rl set"}
-    assert overview.uses(plan) == len(base) + 2 * len(with_rl)
+    assert overview.stage_uses(plan) == len(base) + 2 * len(with_rl)
     assert len(plan.stages) - 1 == len(base) + 2 * len({"rl", "rl set", "eval"})
 
 
@@ -301,7 +301,7 @@ def test_drift_is_an_advisory_and_with_strict_code_exit_code_2(lab: Lab, capsys:
     (tokenizer,) = of_kind(plan, "tokenizer")
     telemetry(lab.out(tokenizer), sources={"data/tokenizer.py": "0" * 12})
     text = said(capsys)
-    assert "advisory: 1 finished stage stood on sources that read otherwise now" in text
+    assert "advisory: 1 finished stage used source files that have changed since" in text
     assert "  data/tokenizer.py: 1 stage" in text
     assert "to do: nothing" in text
     assert cli.main(["plan", "quickstart", "--scale", "smoke", "--strict-code"]) == 2
@@ -326,7 +326,7 @@ def test_a_lock_that_is_none_is_named(lab: Lab) -> None:
     broken = lab.configs / "plans/broken.lock.json"
     broken.write_text("[]")
     with pytest.raises(UserError, match=r"broken\.lock\.json: not a lock"):
-        state.read_locks(lab.configs)
+        locks.read_locks(lab.configs)
 
 
 def test_stage_is_the_same_whether_planned_locked_or_read_from_results(lab: Lab) -> None:
@@ -336,7 +336,7 @@ def test_stage_is_the_same_whether_planned_locked_or_read_from_results(lab: Lab)
     found = state.scan(lab.results)
     stages = [
         state.Library(plan.stages, lab.results, found).get(stage.digest),
-        state.Library({}, lab.results, found, state.every_stage(state.read_locks(lab.configs))).get(f"{stage.digest}@3"),
+        state.Library({}, lab.results, found, locks.stages_of(locks.read_locks(lab.configs))).get(f"{stage.digest}@3"),
         state.Library({}, lab.results, found).get(stage.digest),
     ]
     assert stages[0] == stages[1] == stages[2] == stage.as_json()

@@ -22,7 +22,7 @@ LOCKS = sorted((ROOT / "configs/plans").glob("*.lock.json"))
 
 
 def planned(study: str, scale: str) -> list[dict[str, Any]]:
-    return list(catalog.as_json(plan_study(ROOT / "configs", study, scale)).values())
+    return list(catalog.plan_json(plan_study(ROOT / "configs", study, scale)).values())
 
 
 EDGE = planned("edge", "laptop")

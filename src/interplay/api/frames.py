@@ -132,7 +132,7 @@ def _apart(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, 
     return keys, apart
 
 
-def _plain(key: str, value: Any, known: catalog.Known) -> Any:
+def _plain(key: str, value: Any, known: catalog.KnownMethods) -> Any:
     """Something that can be grouped and pivoted by: `{edge: 0.5, corpus: 0.5}` becomes `edge:0.5+corpus:0.5`, and a whole method
     the name of its file."""
     if key.endswith(METHOD) and (name := catalog.method_name(value, known)):
