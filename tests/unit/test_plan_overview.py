@@ -17,6 +17,7 @@ from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.results import estimate, locks, overview, state
+from interplay.run import graph
 from interplay.run.graph import open_graph
 from interplay.study import compose
 from interplay.study.plan import Plan, Stage
@@ -42,7 +43,7 @@ def test_a_fresh_project_is_all_new_and_its_time_comes_from_flops(lab: Lab, caps
     assert row(text, "rl")[1:4] == ["2", "-", "2"]
     assert row(text, "rl")[-1] == "FLOPs"
     assert "30 GFLOP/s per CPU thread" in " ".join(text.split())
-    assert "why new: nothing of these kinds is finished yet" in text
+    assert "why new: no stage of these kinds is finished yet" in text
     assert not lab.results.exists()
 
 
@@ -293,6 +294,41 @@ def test_the_page_fits_100_columns_and_json_says_the_same(lab: Lab, capsys: pyte
     ]
     assert {stage["kind"] for stage in new} == {"pretrain", "rl", "evaluate", "report"}
     assert {cause["digest"] for cause in data["causes"]} == {stage["digest"] for stage in new}
+
+
+def test_a_missing_stage_of_a_finished_report_is_not_to_do_for_the_plan_as_for_a_launch(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = lab.plan()
+    lab.finish_all(plan)
+    gone = of_kind(plan, "evaluate")[0]
+    shutil.rmtree(lab.out(gone))
+    text = said(capsys)
+    assert "to do: nothing" in text
+    assert "not needed: 1 stage without a record" in text
+    assert f"results/evaluate/{gone.digest}/record.json" in text.replace("\n ", "")
+    launched = open_graph(lab.folder, {"study": "quickstart", "scale": "smoke"}, True)
+    assert launched.targets() == []
+    assert launched.to_make() == []
+    shutil.rmtree(lab.out(plan.stages[plan.report]))
+    assert "to do: 2 stages" in said(capsys)
+    assert {stage.digest for stage in open_graph(lab.folder, {"study": "quickstart", "scale": "smoke"}, True).to_make()} == {
+        gone.digest,
+        plan.report,
+    }
+
+
+def test_a_launch_warns_of_drift(lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = lab.plan()
+    lab.finish(of_kind(plan, "problems")[0], sources={f"file{n}.py": "0" for n in range(8)})
+    monkeypatch.setattr(graph.live, "begin", lambda plans, results: None)
+    launched = open_graph(lab.folder, {"study": "quickstart", "scale": "smoke"}, True)
+    capsys.readouterr()
+    graph.on_start(launched)
+    err = capsys.readouterr().err
+    assert "advisory: 1 finished stage used source files that have changed since" in err
+    assert "more file" in err
+    assert len([line for line in err.splitlines() if ".py: 1 stage" in line]) == graph.MOST_DRIFTED
 
 
 def test_drift_is_an_advisory_and_with_strict_code_exit_code_2(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -171,7 +171,7 @@ def every_plan() -> "list[Plan]":
 
 
 def find_stage(text: str, scale: str | None) -> "tuple[Catalog, Ref]":
-    """The stage that `text` names, and the catalog that knows it."""
+    """The stage that `text` names, and the catalog that holds it."""
     from interplay.results import catalog
 
     known = catalog.read_catalog(CONFIGS, RESULTS)

@@ -118,7 +118,7 @@ def sync_track(
 ) -> None:
     """Copy records into an MLflow store for `mlflow ui`; existing runs stay as they are."""
     if bool(study) == every:
-        raise UserError("track sync: name a study, or say --all")
+        raise UserError("track sync: name a study, or give --all")
     if study is None:
         plans = [plan for plan in common.every_plan() if _was_launched(plan)]
     else:

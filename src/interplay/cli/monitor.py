@@ -75,13 +75,13 @@ def watch_study(
 
 
 def _take_frame(plan: "Plan", hint: str) -> tuple[RenderableType, bool]:
-    """A frame, with a hint on results at other scales, and whether all stages are done."""
+    """A frame, with a hint on results at other scales, and whether the report, the last stage, is done."""
     from interplay.results import progress
 
     seen = progress.watch_stages(plan, RESULTS, LOGS)
     left, note = progress.time_left(plan, seen, RESULTS)
     title = f"{plan.study} at {plan.scale}" + (f" ({hint})" if hint else "")
-    return _frame(title, seen, progress.count_states(seen), left, note), all(one.state == "done" for one in seen)
+    return _frame(title, seen, progress.count_states(seen), left, note), seen[-1].state == "done"
 
 
 def _frame(title: str, seen: "list[Watched]", counts: "Counts", seconds_left: float | None, note: str) -> RenderableType:

@@ -104,6 +104,10 @@ def _sums(seen: Overview) -> list[str]:
         lines.append(f"kept: {plural(back, 'record')} in results/studies, restored at a launch")
     if others := sum(seen.others.values()):
         lines.append(f"other: {plural(others, 'finished result')} of other studies, or of an earlier version of this one")
+    if unneeded := seen.of_state(state.UNNEEDED):
+        path = f"results/{seen.plan.stages[unneeded[0]].kind}/{unneeded[0]}/record.json"
+        what = f"{plural(len(unneeded), 'stage')} without a record whose dependents are finished"
+        lines.append(f"not needed: {what}; `snakemake {path}` makes it")
     if not left:
         return [*lines, "to do: nothing"]
     lines += [

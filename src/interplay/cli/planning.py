@@ -66,7 +66,7 @@ def plan_stages(
 
     counts = _gpu_counts(gpus)
     if not (every or study):
-        raise UserError("plan: name a study, or say --all")
+        raise UserError("plan: name a study, or give --all")
     plans = [common.plan_of(study, scale)] if study and not every else common.every_plan()
     if check:
         _check_locks(plans, every)

@@ -305,7 +305,7 @@ def _value(leaves: Mapping[str, str], path: str) -> Any:
 
 
 def _walk(stage: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Leaves of the spec, and versions above the first: those say nothing, and lists of parts would add one each."""
+    """Leaves of the spec, and versions above the first: those are no information, and lists of parts would add one each."""
     own = flat_leaves(hashed_json(stage))
     yield from ((path, value) for path, value in own.items() if not (stage["kind"] == "report" and DIGEST_OF_ARM.match(path)))
     yield from ((f"{VERSION}{path or stage['kind']}", version) for path, version in stage["versions"].items() if version != 1)

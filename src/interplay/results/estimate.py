@@ -67,11 +67,12 @@ class Estimate(NamedTuple):
 
 
 def to_make(library: state.Library, found: Found) -> Estimate:
-    """Costs of the planned stages, and times of what is left to make of them."""
+    """Costs of the planned stages, and times of what a launch has to make of them."""
     continued = continued_runs(library, found)
+    needed = set(state.needed_stages(library.planned, lambda digest: not _is_unfinished(digest, found)))
     left = {}
     for digest, stage in library.planned.items():
-        if _is_unfinished(digest, found):
+        if digest in needed:
             before = continued[digest][1] if digest in continued else 0.0
             left[digest] = 1.0 - max(before, state.share_done(library.results / stage.kind / digest, stage))
     return estimate(left, library, found)

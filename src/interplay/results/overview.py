@@ -21,7 +21,8 @@ class Overview(NamedTuple):
 
     plan: Plan
     states: dict[str, state.Found]
-    """By digest, of the plan's stages; `kept`: a record in results/studies that a launch copies back."""
+    """By digest, of the plan's stages; `kept`: a record in results/studies that a launch copies back; `unneeded`: no record, and
+    all stages that depend on it are finished."""
     others: dict[str, int]
     """Kind -> finished results that neither this plan nor any lock reaches: of other studies, or of an earlier version of this
     one. Which of them can be removed is decided by `interplay gc`, which also considers studies without a lock."""
@@ -51,6 +52,9 @@ def read_overview(plan: Plan, configs: Path, results: Path, full: bool = False) 
     back = kept.restorable(results, plan.stages, payloads.kinds(results))
     found |= {digest: state.Found(plan.stages[digest].kind, state.KEPT) for digest in back}
     states = {digest: found.get(digest, state.Found(stage.kind, state.NEW)) for digest, stage in plan.stages.items()}
+    needed = set(state.needed_stages(plan.stages, lambda digest: states[digest].state in state.FINISHED))
+    unneeded = [digest for digest, one in states.items() if one.state not in state.FINISHED and digest not in needed]
+    states |= {digest: states[digest]._replace(state=state.UNNEEDED) for digest in unneeded}
     made = estimate.to_make(library, found)
     new = [digest for digest, one in states.items() if one.state == state.NEW]
     causes, passed_over = cause.explain_new(new, found, library, None if full else EXPLAINED)

@@ -3,6 +3,7 @@
 Nothing is written and no lock is held, so it works for runs on this machine and on a cluster that shares the folder."""
 
 import json
+import os
 import platform
 import re
 import time
@@ -182,8 +183,7 @@ def _values(text: str) -> dict[str, float]:
 def _tail(path: Path) -> str:
     try:
         with open(path, "rb") as handle:
-            handle.seek(0, 2)
-            handle.seek(max(0, handle.tell() - TAIL))
+            handle.seek(max(0, os.fstat(handle.fileno()).st_size - TAIL))
             return handle.read().decode("utf-8", "replace")
     except OSError:
         return ""

@@ -1,7 +1,7 @@
 """The states of all stages at once, other scales with results, and drift of sources."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from interplay.kinds.table import KINDS
 from interplay.study import compose, expand
 from interplay.study.plan import Plan, Stage
 
-NEW, KEPT = "new", "kept"
+NEW, KEPT, UNNEEDED = "new", "kept", "unneeded"
 FINISHED = ("done", KEPT)
 
 
@@ -94,6 +94,19 @@ class Library:
         return {**made, **locked} if made and locked else made or locked
 
 
+def needed_stages(planned: Mapping[str, Stage], is_done: Callable[[str], bool]) -> list[str]:
+    """The stages that a launch makes: reports that are not done, and of all that these depend on what is not done. The inputs of
+    a finished stage are not needed, even where they are missing."""
+    waiting = [digest for digest, stage in planned.items() if KINDS[stage.kind].makes == "report"]
+    found: dict[str, None] = {}
+    while waiting:
+        digest = artifact.split_ref(waiting.pop())[0]
+        if digest not in found and not is_done(digest):
+            found[digest] = None
+            waiting += planned[digest].deps.values()
+    return list(found)
+
+
 def share_done(folder: Path, stage: Stage) -> float:
     """The share of an unfinished stage that its last save holds, in [0, 1]; 0 where a save does not record it."""
     saved = artifact.last_save(folder)
@@ -152,14 +165,16 @@ def drifted_stages(results: Path, stages: Iterable[tuple[str, str]]) -> dict[str
     return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
-def drift_advisory(found: dict[str, list[str]]) -> list[str]:
-    """A paragraph and one line per file; empty without drift. Nothing reruns because of it."""
+def drift_advisory(found: dict[str, list[str]], most: int | None = None) -> list[str]:
+    """A paragraph and one line per file, with `most` of at most that many; empty without drift. Nothing reruns because of it."""
     if not found:
         return []
     stages = {digest for digests in found.values() for digest in digests}
+    more = len(found) - most if most is not None else 0
     return [
         f"advisory: {plural(len(stages), 'finished stage')} used source files that have changed since (other than in comments "
         f"and docstrings), {plural(len(found), 'file')} in all. They are kept. If the same spec would give another result now, "
         "raise VERSION of the spec class that configures the changed code: that reruns its users.",
-        *(f"  {name}: {plural(len(digests), 'stage')}" for name, digests in found.items()),
+        *(f"  {name}: {plural(len(digests), 'stage')}" for name, digests in list(found.items())[:most]),
+        *([f"  {plural(more, 'more file')}: see `interplay plan`"] if more > 0 else []),
     ]

@@ -18,7 +18,7 @@ from interplay.study.plan import Plan, Stage
 PROBLEMS = "problems of "
 """Start of the unit of work of stages whose time depends on their number of problems; followed by the task family."""
 MUCH_SMALLER = 10
-"""A finished stage with this many times fewer problems says nothing about pace: most of its time was start-up."""
+"""A finished stage with this many times fewer problems gives no pace: most of its time was start-up."""
 WEIGHT_BYTES = 4
 STATES = 3
 """Weights and two moments of the optimizer: the final state of an RL run, in copies of its weights."""
