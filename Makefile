@@ -77,7 +77,7 @@ locks: setup
 	@$(ACTIVATE) interplay plan --all --write
 
 docs: setup
-	@$(ACTIVATE) python -m tools.reference docs/reference.md docs/papers.md docs/methods.md dvc.yaml configs/schema
+	@$(ACTIVATE) python -m tools.reference
 
 bench: setup
 	@$(ACTIVATE) for script in bench/*.py; do echo "== python $$script"; python $$script; done

@@ -136,7 +136,7 @@ def tell(folders: list[tuple[Path, Path]], wall: float, options: argparse.Namesp
     print(f"in all {cpu:.0f} CPU s, {wall:.0f} s of wall clock on {options.processes} processes, {size / 1e9:.2f} GB")
     print(f"       {problems / wall:,.0f} problems/s, {tokens / wall:,.0f} tokens/s")
     within = sum(sum(artifact.record(folder)["metrics"]["duplicates"].values()) for folder in problem_sets)
-    every, distinct = sets.distinct(problem_sets)
+    every, distinct = sets.count_distinct(problem_sets)
     print(f"repeats: {within:,} within shards, {every - distinct - within:,} across them, of {every:,}")
     times = options.shards / len(folders)
     hours = {cores: cpu * times / 3600 / cores for cores in (2, 64)}

@@ -36,13 +36,13 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def inputs(folder: Path) -> dict[str, Path]:
     task = OpDag(modulus=5, distractors=(0, 1))
-    tokenizer.run(TokenizerSpec(task=task), {}, folder / "tokenizer", Run())
+    tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, folder / "tokenizer", Run())
     spec = ProblemsSpec(task=task, bands={"id": {4: 1.0}}, shares={"id": 1.0}, size=4000, split="train")
-    problems.run(spec, {}, folder / "train", Run())
+    problems.generate_problems(spec, {}, folder / "train", Run())
     roles = {"tokenizer": folder / "tokenizer", "data.0": folder / "train"}
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=256), roles, folder / "corpus", Run())
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=256), roles, folder / "corpus", Run())
     tested = spec.model_copy(update={"size": 200, "split": "test"})
-    problems.run(tested, {}, folder / "test", Run())
+    problems.generate_problems(tested, {}, folder / "test", Run())
     write_json(folder / "test/stage.json", {"kind": "problems", "digest": "test", "spec": canonical(tested), "deps": {}})
     return {"corpus": folder / "corpus", "tokenizer": folder / "tokenizer"}
 

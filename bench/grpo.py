@@ -19,8 +19,7 @@ from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.core.references import Custom
-from interplay.data import pool as pools
-from interplay.data import problems
+from interplay.data import problems, sets
 from interplay.data import tokenizer as text
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import folder
@@ -57,11 +56,11 @@ PEERS: dict[str, dict[str, Any]] = {
 def prepare(place: Path, steps: int) -> dict[str, Path]:
     """A problem set with fresh prompts for every step, and an untrained model."""
     spec = ProblemsSpec(task=TASK, bands={"b": {4: 0.5, 6: 0.5}}, shares={"b": 1.0}, size=PROMPTS * steps, split="rl")
-    problems.run(spec, {}, place / "data", Run())
+    problems.generate_problems(spec, {}, place / "data", Run())
     write_json(place / "data" / "stage.json", {"kind": "problems", "digest": "b" * 12, "spec": canonical(spec), "deps": {}})
-    text.run(TokenizerSpec(task=TASK), {}, place / "init", Run())
-    decoder = folder.init(NANO, text.load(place / "init").get_vocab_size(), seed=0)
-    folder.save(decoder, place / "init" / "model", place / "init" / "tokenizer")
+    text.build_tokenizer(TokenizerSpec(task=TASK), {}, place / "init", Run())
+    decoder = folder.init_decoder(NANO, text.load(place / "init").get_vocab_size(), seed=0)
+    folder.save_decoder(decoder, place / "init" / "model", place / "init" / "tokenizer")
     return {"data": place / "data", "init": place / "init"}
 
 
@@ -78,8 +77,10 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
         optimizer=TuneOptimizer(learning_rate=1e-4),
         dtype=dtype,
     )
-    policy, pool = folder.load(inputs["init"] / "model"), pools.load_pool([inputs["data"]])
-    learner = Learner(spec, policy, None, optimizer.build(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens)
+    policy, pool = folder.load_decoder(inputs["init"] / "model"), sets.load_pool([inputs["data"]])
+    learner = Learner(
+        spec, policy, None, optimizer.build_optimizers(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens
+    )
     never = text.Special(pad=0, eos=-1)
     draws = build_sampler(spec.method.sampler, PromptSource(pool.sizes, spec.mix, spec.seed))
     files, sampled_by = text.tokenizer_folder(inputs["init"]), engine("native", policy, how, getattr(torch, dtype))
@@ -133,7 +134,7 @@ def trl(inputs: dict[str, Path], out: Path, setting: dict[str, Any], steps: int)
         model=str(inputs["init"] / "model"),
         args=config,
         reward_funcs=letters,
-        train_dataset=Dataset.from_list([{"prompt": row.prompt} for row in pools.load_pool([inputs["data"]]).rows]),
+        train_dataset=Dataset.from_list([{"prompt": row.prompt} for row in sets.load_pool([inputs["data"]]).rows]),
         processing_class=AutoTokenizer.from_pretrained(inputs["init"] / "model", padding_side="left"),
         callbacks=[Clock()],
     )

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from interplay.data import tokenizer
-from interplay.data.steps.chain import keychain
+from interplay.data.curate import StepInputs
+from interplay.data.steps.chain import make_keychains
 from interplay.data.steps.context_spec import Keychain
-from interplay.data.steps.step import Inputs
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.problem import Item, Paragraph
+from interplay.tasks import multihop
+from interplay.tasks.family import Item, Paragraph
 from interplay.tasks.verdict import Row
 
 SYLLABLES = [c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"]
@@ -66,7 +66,7 @@ def rows(made: list[Item]) -> list[Row]:
             "",
             "",
             one.answers[0],
-            multihop.dumps(multihop.plain(one)),
+            multihop.dumps(multihop.plain_problem(one)),
             f"{i:016x}",
             "multihop",
             f"b:{i}",
@@ -112,14 +112,14 @@ def main() -> None:
     made = items(300, np.random.default_rng(0))
     folder = Path(tempfile.mkdtemp())
     texts = (passage.text for item in made for passage in item.paragraphs)
-    tokenizer.save(tokenizer.byte_pairs(texts, 8000), folder / "tokenizer")
+    tokenizer.save(tokenizer.bpe_tokenizer(texts, 8000), folder / "tokenizer")
     source = rows(made)
     for tokens in given.tokens:
         spec = Keychain(chains="published_4_per_1024_hex8", context_tokens=tokens)
-        step = Inputs(0, {"tokenizer": folder}, 0)
-        keychain(spec, source[:1], step)  # loads the tokenizer
+        step = StepInputs(0, {"tokenizer": folder}, 0)
+        make_keychains(spec, source[:1], step)  # loads the tokenizer
         start = time.process_time()
-        done = keychain(spec, source, step)
+        done = make_keychains(spec, source, step)
         ours = len(done.rows) / (time.process_time() - start)
         start = time.process_time()
         theirs = [released(made, i, spec, step.count_tokens, np.random.default_rng(i)) for i in range(given.rows)]

@@ -19,7 +19,7 @@ from interplay.core.references import Custom
 from interplay.model.spec import TuneOptimizer
 from interplay.rl.loop import assembled, one_step
 from interplay.rl.spec import Method, RLSpec
-from tools.reference.methods import load
+from tools.reference import lists
 
 COMPLETIONS, NEW = 128, 64
 SHORTLIST = ("dapo", "gspo", "cispo", "disco", "pass_k", "rloo", "ppo")
@@ -32,7 +32,7 @@ def cost(method: Method, inputs: dict[str, Path], out: Path, steps: int) -> floa
         reward=Custom(function="reward.py:letters", source=REWARD),
         mix=[1.0],
         steps=steps,
-        prompts_per_step=COMPLETIONS // method.planner.num_generations,
+        prompts_per_step=COMPLETIONS // method.allocation.num_generations,
         minibatches=2,
         max_completion_length=NEW,
         optimizer=TuneOptimizer(learning_rate=1e-4),
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    methods = load(Path(__file__).parents[1])
+    methods = lists.methods(Path(__file__).parents[1])
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         made = prepare(place, arguments.steps * COMPLETIONS // 32 + 1)

@@ -16,13 +16,13 @@ import re
 import time
 from collections.abc import Callable
 
-from interplay.tasks.op_dag.parse import part_cached
-from interplay.tasks.op_dag.render import LETTERS
-from interplay.tasks.op_dag_prose.family import generate, render, solve, structure, verify
-from interplay.tasks.op_dag_prose.match import script
-from interplay.tasks.op_dag_prose.parse import parse, side
+from interplay.tasks.op_dag.terse import LETTERS, parse_part
+from interplay.tasks.op_dag_prose.prose import render, structure
+from interplay.tasks.op_dag_prose.prose_parser import parse_sentence, parse_side
+from interplay.tasks.op_dag_prose.prose_problems import generate
+from interplay.tasks.op_dag_prose.prose_reader import solve
+from interplay.tasks.op_dag_prose.prose_verifier import gold, script, verify
 from interplay.tasks.op_dag_prose.spec import OpDagProse
-from interplay.tasks.op_dag_prose.verify import gold
 from interplay.tasks.spec import Verify
 
 OPS = (5, 10, 20)
@@ -57,7 +57,7 @@ def sampled(solution: str, number: int, rng: random.Random) -> str:
 def measure(task: OpDagProse, op: int, size: int) -> dict[str, float]:
     """Rates of every function at one op, in items per CPU second."""
     options, rng = Verify(), random.Random(0)
-    for cache in (gold, script, parse, side, part_cached):
+    for cache in (gold, script, parse_sentence, parse_side, parse_part):
         cache.cache_clear()
     problems = [generate(task, 1, index, op) for index in range(size)]
     shown = [render(problem, task) for problem in problems]

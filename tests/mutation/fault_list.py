@@ -87,7 +87,7 @@ STEPS = [
     fault("iterations", "for _ in range(spec.method.loss.num_iterations):", "for _ in range(1):", "handed_over"),
     fault(
         "reference",
-        "reference = placed(folder.load(base), how).requires_grad_(False) if spec.method.loss.refers() else None",
+        "reference = placed(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None",
         "reference = policy if spec.method.loss.refers() else None",
         "rl_loop",
     ),

@@ -28,9 +28,8 @@ SAMPLES: dict[type[Model], dict[str, Any]] = {Custom: CUSTOM, Shape: SHAPE, **FI
 """A value for models with required fields, where a field without one is given one."""
 
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
-    ("Method", "critic"): {"critic": None, "advantage": {"name": "group"}, "planner": {"name": "fixed"}},
-    ("TreePlanner", "branches"): {"branches": [2, 3], "num_generations": 6},
-    ("TreePlanner", "num_generations"): {"branches": [2, 3], "num_generations": 6},
+    ("Method", "critic"): {"critic": None, "advantage": {"name": "group"}, "allocation": {"name": "fixed"}},
+    ("TreeContinuation", "branches"): {"branches": [6, 36]},
     ("ProblemsSpec", "bands"): {"bands": {"id": {2: 0.25, 3: 0.75}, "edge": {4: 1.0}}},
     ("ProblemsSpec", "shares"): {"shares": {"id": 0.25, "edge": 0.75}},
     ("OpDag", "modes"): {"modes": {"forward": 0.5, "reverse": 0.5}},

@@ -104,7 +104,8 @@ SIFTED = {
     ],
 }  # fmt: skip
 
-PLANNERS = ("guide", "prefix", "icpo", "annealed_shots", "reflection", "xrpo", "critique")
+PROMPTINGS = ("prefix", "icpo", "annealed_shots")
+CONTINUATIONS = ("guide", "reflection", "critique", "exit")
 ADVANTAGES = ("leave_one_out", "whitened", "length_baseline", "pass_k", "a_grae", "copo", "xrpo", "gtpo_entropy")
 LOSSES = ("sapo", "vespo", "geo_mean", "gpg", "clip_cov", "kl_cov", "disco", "hapo_token")
 DECODINGS = ("adaptive_temperature", "lagged_nucleus")
@@ -118,19 +119,21 @@ SHAPED = {
         {"name": "token_budget", "tokens": 10}, *({"name": n} for n in ("top_entropy", "information_mask", "gtpo_conflict", "replay", "demonstrations")),
     ],
 }  # fmt: skip
+ONE_WINDOWED = {"allocation": {"name": "fixed", "num_generations": 1}, "continuation": {"name": "windows"}}
 METHODS: list[dict[str, Any]] = [
-    *({"paper": "p", "planner": {"name": name}} for name in PLANNERS),
+    {"paper": "p", "allocation": {"name": "xrpo"}},
+    *({"paper": "p", "prompting": {"name": name}} for name in PROMPTINGS),
+    *({"paper": "p", "continuation": {"name": name}} for name in CONTINUATIONS),
     *({"paper": "p", "advantage": {"name": name}} for name in ADVANTAGES),
-    {"paper": "p", "advantage": {"name": "gae"}, "critic": {"name": "value_head"}, "planner": {"name": "windows"}},
+    {"paper": "p", "advantage": {"name": "gae"}, "critic": {"name": "value_head"}, **ONE_WINDOWED},
     {"paper": "p", "advantage": {"name": "segments"}, "edits": [{"name": "uncertain_tokens"}]},
-    {"paper": "p", "planner": {"name": "tree"}},
-    {"paper": "p", "planner": {"name": "exit"}},
-    {"paper": "p", "planner": {"name": "shown_attempt"}, "shaping": [{"name": "gap"}]},
+    {"paper": "p", "allocation": {"num_generations": 216, "name": "fixed"}, "continuation": {"name": "tree"}},
+    {"paper": "p", "continuation": {"name": "shown_attempt"}, "shaping": [{"name": "gap"}]},
     {"paper": "p", "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
     *({"paper": "p", "loss": {"name": name}, "episode": {"name": "retry"}} for name in LOSSES),
     *({"paper": "p", "decoding": {"name": name}} for name in DECODINGS),
     {"paper": "p", "advantage": {"name": "segments", "separator": ","}, "loss": {"name": "direct_advantage"}},
-    {"paper": "p", "planner": {"name": "feedback"}, "loss": {"name": "distil"}},
+    {"paper": "p", "continuation": {"name": "feedback"}, "loss": {"name": "distil"}},
     SHAPED,
     {
         "paper": "p",

@@ -103,7 +103,7 @@ RL_SPEC = {
     "prompts_per_step": 5,
     "minibatches": 1,
     "max_completion_length": 30,
-    "method": {"planner": {"num_generations": 2}, "loss": {"num_iterations": 1, "beta": 0.0}},
+    "method": {"allocation": {"num_generations": 2}, "loss": {"num_iterations": 1, "beta": 0.0}},
 }
 
 

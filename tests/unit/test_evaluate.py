@@ -20,8 +20,7 @@ from conftest import BEHIND
 
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
-from interplay.data import pool as pools
-from interplay.data import tokenizer
+from interplay.data import sets, tokenizer
 from interplay.evaluate import run as evaluate
 from interplay.evaluate import samples
 from interplay.evaluate.passk import Samples, powers, prior, summarise
@@ -98,7 +97,7 @@ HOW = Run(engine_batch=4)
 
 
 def test_gold_solutions_pass_and_spoilt_ones_fail_and_each_lands_in_its_problems_row(inputs: dict[str, Path]) -> None:
-    pool, text = pools.load_pool([inputs["data"]]), tokenizer.load(inputs["model"])
+    pool, text = sets.load_pool([inputs["data"]]), tokenizer.load(inputs["model"])
     ids = [3, 17, 40]
     gold = [pool.rows[i].solution for i in ids]
     encoded = [[*text.encode(written).ids, 1] for solution in gold for written in (solution, solution[:-1] + "_")]
@@ -213,7 +212,7 @@ def test_samples_are_shown_with_their_problem(inputs: dict[str, Path], tmp_path:
     evaluate.run(SPEC, inputs, out, HOW)
     write_json(out / "stage.json", {"deps": {"model": "m" * 12, "data": "d" * 12}})
     text = show_rollouts(out, failed=True, limit=4)
-    first = pools.load_pool([inputs["data"]]).rows[0]
+    first = sets.load_pool([inputs["data"]]).rows[0]
     assert text.count("problem ") == 4
     assert f"  prompt {first.prompt}\n" in text
     assert f"  gold   {first.solution}\n" in text

@@ -19,7 +19,7 @@ from test_prefer import pair_set
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.references import Custom
-from interplay.data import batches, corpus, packing
+from interplay.data import batches, corpus
 from interplay.data.spec import CorpusSpec
 from interplay.evaluate import run as evaluate
 from interplay.evaluate.spec import EvaluateSpec
@@ -29,7 +29,8 @@ from interplay.optim import optimizer
 from interplay.rl import loop, update
 from interplay.rl.losses import losses
 from interplay.rl.losses.spec import ClippedLoss
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests import continuation, first_requests
+from interplay.rl.requests.spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
 from interplay.rl.samplers.sampler import Sampler
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
 from interplay.rl.step_context import Memory
@@ -46,7 +47,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results = tmp_path_factory.mktemp("results")
     model = world.model(results, "m" * 12)
     problems = world.problem_set(results, "a" * 12, 40)
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": model, "data.0": problems}, results / "corpus", Run())
+    corpus.build_corpus(
+        CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": model, "data.0": problems}, results / "corpus", Run()
+    )
     return {"init": model, "model": model, "data": problems, "problems": problems, "corpus": results / "corpus"} | {
         "pairs": pair_set(results, "b" * 12)
     }
@@ -163,7 +166,7 @@ CHOICES: dict[str, dict[str, Any]] = {
 def test_how_an_evaluation_samples_reaches_the_draw(
     given: dict[str, Any], inputs: dict[str, Path], record: Record, tmp_path: Path
 ) -> None:
-    calls, noise = record(native, "draw"), record(native, "uniform")
+    calls, noise = record(native, "draw_tokens"), record(native, "uniform_noise")
     spec = EvaluateSpec(**{"num_samples": 2, "max_completion_length": 5, **given})
     evaluate.run(spec, inputs, tmp_path, Run(engine_batch=128))
     assert calls
@@ -178,7 +181,7 @@ def test_how_an_evaluation_samples_reaches_the_draw(
 
 
 def test_a_block_of_samples_begins_at_its_first_one(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
-    noise = record(native, "uniform")
+    noise = record(native, "uniform_noise")
     spec = EvaluateSpec(num_samples=3, first_sample=6, max_completion_length=4)
     evaluate.run(spec, inputs, tmp_path / "block", Run(engine_batch=60))
     assert {sample for call in noise for sample in call.given["samples"]} == {6, 7, 8}
@@ -211,10 +214,10 @@ def test_noise_follows_the_text_of_a_prompt_and_not_its_number(inputs: dict[str,
 
 def learner_of(inputs: dict[str, Path], loss: ClippedLoss, **more: Any) -> Learner:
     """A tiny policy with plain gradient descent."""
-    policy = folder.load(inputs["init"] / "model")
+    policy = folder.load_decoder(inputs["init"] / "model")
     method = Method(paper="test", loss=loss)
     spec = RLSpec(**{"method": method, "mix": [1.0], "steps": 4, "prompts_per_step": 4, "max_completion_length": 5, **more})
-    reference = folder.load(inputs["init"] / "model") if loss.refers() else None
+    reference = folder.load_decoder(inputs["init"] / "model") if loss.refers() else None
     return Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=0.5)], 10**6)
 
 
@@ -313,7 +316,7 @@ HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
 
 def rl_spec(method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     given: dict[str, Any] = {
-        "method": Method(paper="test", **{"planner": FixedPlanner(num_generations=3), **(method or {})}),
+        "method": Method(paper="test", **{"allocation": FixedAllocation(num_generations=3), **(method or {})}),
         "reward": Custom(function="mine.py:commas", source=SCORE),
         "mix": [1.0],
         "steps": 3,
@@ -350,16 +353,16 @@ def test_betas_decay_and_clipping_reach_the_optimiser(inputs: dict[str, Path], r
     assert {call.given["max_norm"] for call in clips} == {0.125}
 
 
-def test_a_group_has_as_many_samples_as_the_planner_says(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
+def test_a_group_has_as_many_samples_as_the_allocation_says(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
     calls = record(native.Native, "generate")
-    rl_run(rl_spec({"planner": FixedPlanner(num_generations=5)}, temperature=0.5, seed=4), inputs, tmp_path)
+    rl_run(rl_spec({"allocation": FixedAllocation(num_generations=5)}, temperature=0.5, seed=4), inputs, tmp_path)
     assert [[request.count for request in call.given["requests"]] for call in calls] == [[5] * 4] * 3
     assert {call.given["sampling"].temperature for call in calls} == {0.5}
     assert len({call.given["sampling"].seed for call in calls}) == 3, "each step has noise of its own"
 
 
 def test_members_know_where_the_run_stands(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
-    calls = record(loop, "before")
+    calls = record(loop, "edits_before_advantage")
     rl_run(rl_spec(), inputs, tmp_path)
     assert [(call.given["now"].step, call.given["now"].progress) for call in calls] == [(1, 0.0), (2, 0.5), (3, 1.0)]
 
@@ -401,8 +404,91 @@ def test_a_resumed_run_remembers_what_its_members_and_its_sampler_kept(
     assert (tmp_path / "broken" / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
 
 
+# What allocation, prompting and continuation are given, in the order of the calls: (seam, hook, step or None, values).
+Seen = list[tuple[Any, ...]]
+
+
+def record_requests(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Recording members at the three seams of requests: `fixed`, `annealed_shots` and `reflection`."""
+    seen: Seen = []
+    allocation, prompting = first_requests.ALLOCATION["fixed"], first_requests.PROMPTING["annealed_shots"]
+    member = continuation.CONTINUATION["reflection"]
+    assert member.begin
+    assert member.keep
+    begin, keep = member.begin, member.keep
+
+    def first(spec: Any, prompts: int) -> list[int]:
+        seen.append(("allocation", "first", spec.num_generations, prompts))
+        return allocation.first(spec, prompts)
+
+    def requests(spec: Any, row: Any, slot: int, n: int, now: Any) -> Any:
+        seen.append(("prompting", "requests", spec.schedule, row.index, slot, n, now.step, now.progress))
+        return prompting.requests(spec, row, slot, n, now)
+
+    def begun(spec: Any, asked: Any, rows: Any, now: Any) -> Any:
+        remembered = sorted(now.memory.notes.get("reflection", {}))
+        indices = [row.index for row in rows]
+        seen.append(("continuation", "begin", spec.threshold, list(asked), indices, now.step, remembered))
+        return begin(spec, asked, rows, now)
+
+    def kept(spec: Any, batch: Any, now: Any) -> Any:
+        seen.append(("continuation", "keep", batch.completions, batch.groups.tolist(), batch.rewards.tolist(), now.step))
+        return keep(spec, batch, now)
+
+    monkeypatch.setitem(first_requests.ALLOCATION, "fixed", allocation._replace(first=first))
+    monkeypatch.setitem(first_requests.PROMPTING, "annealed_shots", prompting._replace(requests=requests))
+    monkeypatch.setitem(continuation.CONTINUATION, "reflection", member._replace(begin=begun, keep=kept))
+    return seen
+
+
+def test_the_seams_of_requests_are_given_each_step_and_its_prompts(
+    inputs: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = record_requests(monkeypatch)
+    spec = rl_spec({"allocation": FixedAllocation(num_generations=2), "prompting": AnnealedShotsPrompting(schedule=[1, 0])})
+    rl_run(spec, inputs, tmp_path)
+    assert [call[2:] for call in seen if call[0] == "allocation"] == [(2, 4)] * 3
+    texts = [call[2:] for call in seen if call[0] == "prompting"]
+    assert [(slot, n, step, progress) for _, _, slot, n, step, progress in texts] == [
+        (slot, 2, step, progress) for step, progress in ((1, 0.0), (2, 0.5), (3, 1.0)) for slot in range(4)
+    ]
+    assert len({index for _, index, *_ in texts}) == 12, "each step samples the prompts that the sampler chose for it"
+    assert all(schedule == [1, 0] for schedule, *_ in texts)
+
+
+def test_the_continuation_is_given_what_was_sampled_and_after_a_resume_what_it_remembers(
+    inputs: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = record_requests(monkeypatch)
+    follow = {"allocation": FixedAllocation(num_generations=2), "continuation": ReflectionContinuation(threshold=1.0)}
+    spec = rl_spec(follow, steps=4, prompts_per_step=20, max_completion_length=3)
+    rl_run(spec, inputs, tmp_path / "whole")
+    begun = [call for call in seen if call[1] == "begin"]
+    kept = [call for call in seen if call[1] == "keep"]
+    assert [call[5] for call in begun] == [call[5] for call in kept] == [1, 2, 3, 4]
+    assert [len(call[6]) for call in begun] == [0, 20, 40, 40], "every prompt is remembered once it was sampled"
+    for first, last in zip(begun, kept, strict=True):
+        assert [(one.slot, one.n) for one in first[3]] == [(slot, 2) for slot in range(20)]
+        assert len(last[2]) >= 40
+    assert len(kept[2][2]) > 40, "prompts of the third step failed before and enter with a group of their own"
+    whole, real = list(seen), loop.one_step
+
+    def stopped(world: Any, learner: Any, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
+        if step == 3:
+            raise StoppedError
+        return real(world, learner, out, step, seconds)
+
+    seen.clear()
+    monkeypatch.setattr(loop, "one_step", stopped)
+    with pytest.raises(StoppedError):
+        rl_run(spec, inputs, tmp_path / "broken")
+    monkeypatch.setattr(loop, "one_step", real)
+    rl_run(spec, inputs, tmp_path / "broken")
+    assert seen == whole, "the steps after a resume are given what those of an uninterrupted run are given"
+
+
 def test_the_tokens_that_bear_loss_are_those_of_the_corpus(inputs: dict[str, Path]) -> None:
-    rows = packing.load([inputs["corpus"]])
-    batch = batches.of_rows(rows, np.arange(6), torch.device("cpu"))
+    rows = corpus.load_rows([inputs["corpus"]])
+    batch = batches.batch_of_rows(rows, np.arange(6), torch.device("cpu"))
     assert len(batch.targets) == int((np.asarray(rows.loss[np.arange(6)]) != 0).sum())
     assert torch.equal(batch.ids[batch.before + 1], batch.targets)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from interplay.data import batches
-from interplay.data.packing import Rows
+from interplay.data.corpus import PackedRows
 from interplay.train.lm import jumps
 from interplay.train.spec import PositionJumps
 
@@ -13,8 +13,8 @@ TOKENS = np.tile(np.array([7, 2, 7, 2, 7, 2, 7, 7]), (50, 1))
 
 
 def test_positions_rise_from_the_jump_on_and_start_anew_with_each_problem() -> None:
-    corpus = Rows(np.array([[5, 6, 7, 8, 5, 6]]), np.array([[1, 1, 1, 2, 2, 2]]), np.array([[0, 1, 1, 0, 1, 1]]))
-    batch = batches.of_rows(corpus, np.array([0]), torch.device("cpu"), np.array([[0, 3, 0, 0, 0, 2]]))
+    corpus = PackedRows(np.array([[5, 6, 7, 8, 5, 6]]), np.array([[1, 1, 1, 2, 2, 2]]), np.array([[0, 1, 1, 0, 1, 1]]))
+    batch = batches.batch_of_rows(corpus, np.array([0]), torch.device("cpu"), np.array([[0, 3, 0, 0, 0, 2]]))
     by_sequence = sorted(tuple(row.tolist()) for row in batch.positions.view(2, 3))
     assert by_sequence == [(0, 1, 4), (0, 4, 5)]
 

@@ -13,7 +13,7 @@ from interplay.core.artifact import read_json
 from interplay.core.metrics import read
 from interplay.rl import loop
 from interplay.rl.edits.spec import D3S, DynamicSampling
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.samplers.spec import GainRlSampler, ModelValue, PclSampler
 from interplay.rl.spec import RLSpec
 
@@ -22,7 +22,7 @@ GAIN = GainRlSampler(sigma=5.0, step=1.0, most=2.0)
 
 
 def run_of(steps: int, **method: Any) -> RLSpec:
-    return spec_of(steps, planner=FixedPlanner(num_generations=4), **method)
+    return spec_of(steps, allocation=FixedAllocation(num_generations=4), **method)
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ FOUR = {"name": "fixed", "num_generations": 4}
 
 
 def method(**members: Any) -> dict[str, Any]:
-    return {"method": {"paper": "p", "planner": FOUR, **members}}
+    return {"method": {"paper": "p", "allocation": FOUR, **members}}
 
 
 BASES: dict[str, list[dict[str, Any]]] = {
@@ -176,7 +176,7 @@ def inputs() -> dict[str, dict[str, Path]]:
     sets = [world.problem_set(results, letter * 12, 24, seed) for seed, letter in enumerate("ab")]
     pairs = [pair_set(results, f"{letter * 11}0") for letter in "cd"]
     roles = {"tokenizer": model, "data.0": sets[0], "data.1": sets[1]}
-    corpus.run(CorpusSpec(mix=[0.5, 0.5], sequence_length=64), roles, results / "corpus", Run())
+    corpus.build_corpus(CorpusSpec(mix=[0.5, 0.5], sequence_length=64), roles, results / "corpus", Run())
     rows = {"corpus": results / "corpus", "validation": sets[1]}
     tuned = {"init": model, "data.0": pairs[0], "data.1": pairs[1], "validation": pairs[1]}
     return {

@@ -64,7 +64,10 @@ def test_what_a_pass_held_is_let_go_of_before_smaller_ones_are_tried(tmp_path: P
 
 @pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"])
 def test_memory_that_a_library_was_refused_counts_too(words: str) -> None:
-    with pytest.raises(PermanentError, match=r"write 4, which does$"), device.enough("micro_batch_tokens", 8, lambda n: None):
+    with (
+        pytest.raises(PermanentError, match=r"write 4, which does$"),
+        device.report_out_of_memory("micro_batch_tokens", 8, lambda n: None),
+    ):
         raise RuntimeError(words)
 
 
@@ -84,7 +87,7 @@ def test_a_pass_that_does_not_fit_is_one_line_with_one_that_does(
 
 
 def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = folder.load(untrained(tmp_path, "b" * 12) / "model")
+    decoder = folder.load_decoder(untrained(tmp_path, "b" * 12) / "model")
     asked = [Request(prompt=[3, 4], key=key, first=0, count=4) for key in range(8)]
     sampling = Sampling(1.0, 1.0, 0, 5, 0, None, 0)
     whole = native.Native(decoder, Run(engine_batch=32), torch.float32).generate(asked, sampling)
@@ -102,7 +105,7 @@ def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypa
 
 
 def test_other_errors_of_a_pass_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match=r"^shapes$"), device.enough("micro_batch_tokens", 8, lambda n: None):
+    with pytest.raises(RuntimeError, match=r"^shapes$"), device.report_out_of_memory("micro_batch_tokens", 8, lambda n: None):
         raise RuntimeError("shapes")
 
 
@@ -111,7 +114,7 @@ def test_pairs_that_do_not_fit_are_one_line(tmp_path: Path, monkeypatch: pytest.
     kind, spec, _ = CASES[case]
     data = pair_set(tmp_path, "b" * 12)
     inputs = {"init": world.model(tmp_path, "a" * 12), "data.0": data, "validation": data}
-    padded = pairs.padded
+    padded = pairs.pad_completions
 
     def greedy(completions, device):
         if len(completions) > 6:

@@ -24,8 +24,8 @@ from interplay.rl.decoding import update_decoding as learnt_decoding
 from interplay.rl.draw import sampling
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.edits.spec import TokenBudget
-from interplay.rl.planners.planners import again, plan, settled
 from interplay.rl.policy import scores
+from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.samplers.sampler import Outcome, PromptSource
 from interplay.rl.samplers.samplers import build_sampler
@@ -35,17 +35,29 @@ from interplay.rl.update import Learner, update
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Request
-from interplay.tasks.environments.tic_tac_toe import Problem
-from tools.reference.methods import MARKS, differing, load, page
+from interplay.tasks.environments.games import Board
+from tools.reference import lists, methods
+from tools.reference.lists import differing
 
 ROOT = Path(__file__).parents[2]
-METHODS = load(ROOT)
+METHODS = lists.methods(ROOT)
+MARKS = lists.marks(ROOT)
 GRPO = METHODS["grpo"]
 OTHERS = [name for name in METHODS if name != "grpo"]
 
 
-def test_the_page_is_what_the_code_says() -> None:
-    assert (ROOT / "docs" / "methods.md").read_text() == page(ROOT), "run `make docs`"
+def test_the_pages_are_what_code_and_results_say() -> None:
+    made = methods.files(ROOT)
+    assert set(made) == {ROOT / "docs" / "methods.md", *(ROOT / "docs" / "methods").iterdir()}
+    stale = [path.name for path, text in made.items() if path.read_text() != text]
+    assert stale == [], "run `make docs`"
+
+
+def test_a_page_has_the_whole_method_and_links_to_the_card_of_each_member() -> None:
+    page = methods.files(ROOT)[ROOT / "docs" / "methods" / "ppo.md"]
+    assert "paper: arXiv:1707.06347" in page
+    assert "| critic | [value_head](../reference/critic.md#critic-value_head) |" in page
+    assert "`methods/showdown`" in page
 
 
 def test_every_method_has_a_test_of_its_equation_that_exists() -> None:
@@ -113,7 +125,7 @@ def turned(found: Batch) -> Batch:
 
 
 def acted(method: Method) -> Any:
-    board = Problem("random", "X...O....", 0)
+    board = Board("random", "X...O....", 0)
     rows = [turns.row(text, answer, "tic_tac_toe") for text, answer in (("p|", "4"), ("q|", "7"))]
     setting = turns.setting(lambda text, sample: f"{len(text) % 7}$", rows)._replace(problem=lambda row: board)
     played = play_episodes(method.episode, setting, turns.asked(rows, 2))
@@ -125,10 +137,10 @@ def asked(method: Method) -> Any:
     told = []
     for step in range(1, 5):
         at = replace(now(method, memory), step=step)
-        first = plan(ROWS, at)
+        first = first_requests(ROWS, at)
         found = batch()
-        kept = settled(found, at)
-        told += [first, again(ROWS, found, 0, at), kept.row.tolist(), kept.teacher]
+        kept = kept_rollouts(found, at)
+        told += [first, next_requests(ROWS, found, 0, at), kept.row.tolist(), kept.teacher]
     return told
 
 
@@ -213,7 +225,9 @@ def judged(method: Method) -> Any:
 
 SEAMS = {
     "sampler": drawn,
-    "planner": asked,
+    "allocation": asked,
+    "prompting": asked,
+    "continuation": asked,
     "episode": acted,
     "shaping": rewarded,
     "edits": after_edits,

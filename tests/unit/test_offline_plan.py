@@ -16,7 +16,7 @@ RL = "rl: {kind: rl, data: {edge: 1.0}"
 def with_offline(tmp_path: Path, keys: str) -> Lab:
     lab = Lab(tmp_path)
     lab.edit(STUDY, RL, f"probe: {{kind: evaluate, data: edge, num_samples: 8}}\n  {RL}, {keys}")
-    lab.edit("method/grpo.yaml", "planner:", "sampler: {name: single_stream}\nplanner:")
+    lab.edit("method/grpo.yaml", "allocation:", "sampler: {name: single_stream}\nallocation:")
     return lab
 
 

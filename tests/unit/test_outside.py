@@ -7,7 +7,8 @@ import pytest
 from interplay.core.artifact import checksum
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data.spec import DatasetSpec, SourceSpec
+from interplay.data.spec import DatasetSpec
+from interplay.model.spec import SourceSpec
 from interplay.study import feasible
 from interplay.study.plan import Stage
 

@@ -12,11 +12,11 @@ from conftest import ROOT
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.report.write import answers, page
+from interplay.report.write import page, summary
 from interplay.study import compose
 from interplay.study.plan import Plan, Stage
 from tools.reference import __main__ as reference
-from tools.reference import claim_table, committed, lists, numbers, papers
+from tools.reference import committed, lists, numbers, papers
 
 PAPER = lists.Paper(title="A Paper", arxiv="2512.07783", study="folder/toy", table="main", finding="It lifts.", row="rl")
 OTHER = lists.Paper(title="Another", arxiv="2510.01135", study="folder/toy", table="main", finding="It does not.")
@@ -96,7 +96,7 @@ def root(tmp_path: Path) -> Path:
     (out / "claims.json").write_bytes((tmp_path / "made/claims.json").read_bytes())
     plan.lock_path(tmp_path / "configs").parent.mkdir(parents=True)
     plan.lock_path(tmp_path / "configs").write_text(plan.lock())
-    answers.write_summary(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json")
+    summary.write_summary(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json")
     place(tmp_path, PAPER, OTHER)
     (tmp_path / lists.PLACES).write_text("Here:\n  - {paper: A Paper, why: It is}\n")
     return tmp_path
@@ -126,7 +126,7 @@ def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_o
     (root / "configs/plans/interplay").mkdir()
     (root / "configs/plans/folder/toy.laptop.lock.json").rename(root / "configs/plans/interplay/toy.laptop.lock.json")
     withdraw(root, {**ENTRY, "study": "interplay/toy"})
-    (row, other) = claim_table.of_study(root, "interplay/toy")
+    (row, other) = papers.study_rows(root, "interplay/toy")
     assert row[5] == "**withdrawn** (was supported; floor): Both arms are at 0."
     assert other[5] == "**refuted**"
 
@@ -147,7 +147,7 @@ def test_an_entry_that_matches_no_claim_is_refused_in_one_line_and_nothing_is_wr
 ) -> None:
     withdraw(root, {**ENTRY, **change})
     monkeypatch.chdir(root)
-    assert reference.main(["docs/papers.md"]) == 2
+    assert reference.main(["papers"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("docs/data/withdrawn.yaml: ")
     assert said in line
@@ -227,13 +227,13 @@ def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path) -> N
     (plans / "interplay").mkdir()
     (plans / "folder/toy.laptop.lock.json").rename(plans / "interplay/toy.laptop.lock.json")
     paper = PAPER.model_copy(update={"study": "interplay/toy"})
-    rows = [row.split(" | ") for row in claim_table.table(root, (paper, OTHER)).splitlines()[2:]]
+    rows = [row.split(" | ") for row in papers.claim_table(root, (paper, OTHER)).splitlines()[2:]]
     assert [row[1] for row in rows] == [claim["says"] for claim in claims]
     assert rows[0][2:] == ["arXiv:2512.07783, Figure 1", "+42 points", committed.NOT_RUN, "–", "Small |"]
     assert rows[1][3] == "–"
     old = root / "docs/results/folder.toy.laptop.json"
     old.rename(root / "docs/results/interplay.toy.laptop.json")
-    (first, _) = claim_table.of_study(root, "interplay/toy")
+    (first, _) = papers.study_rows(root, "interplay/toy")
     assert first[4].startswith("laptop: +39.6 [")
     assert first[4].endswith(" points over 3 seeds")
     assert first[5] == "**supported**"
@@ -266,10 +266,9 @@ def test_a_contrast_stands_in_the_unit_of_its_metric() -> None:
 
 def test_every_place_of_a_paper_exists_and_a_paper_without_one_says_why() -> None:
     from interplay.kinds.table import KINDS
-    from tools.reference.methods import load
 
     root = ROOT
-    methods = load(root)
+    methods = lists.methods(root)
     for place in (place for places in lists.places(root).values() for place in places):
         assert set(place.methods) <= set(methods), place.paper
         assert set(place.kinds) <= set(KINDS), place.paper

@@ -25,7 +25,7 @@ def prompts(ids: Sequence[int]) -> list[list[int]]:
 
 
 def deck(size: int = 40, **more: Any) -> PromptSource:
-    policy = folder.init(SHAPE, 9, seed=3)
+    policy = folder.init_decoder(SHAPE, 9, seed=3)
     values: dict[str, Any] = {"sizes": [size], "mix": [1.0], "seed": 4, "policy": policy, "encode": prompts}
     return PromptSource(**{**values, **more})
 
@@ -206,7 +206,7 @@ def test_it_goes_on_from_its_state_to_the_same_choices_and_the_same_value(value:
     expected = steps(whole, range(1, 13))
     steps(first, range(1, 6))
     state, tensors = first.state_dict(), {name: tensor.detach().clone() for name, tensor in first.tensors().items()}
-    elsewhere = folder.init(SHAPE, 9, seed=8)  # a policy that has moved on
+    elsewhere = folder.init_decoder(SHAPE, 9, seed=8)  # a policy that has moved on
     second = Pcl(spec, deck(policy=elsewhere))
     second.load_state_dict(state, tensors)
     assert steps(second, range(6, 13)) == expected[5:]

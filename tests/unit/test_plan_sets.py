@@ -229,7 +229,7 @@ def test_a_scale_may_count_problems_by_op(root: Path) -> None:
     test, edge, hard = (named(made, f"data.{name}").spec for name in ("test", "edge", "hard"))
     assert (test.size, test.shares) == (80, {"id": 0.75, "edge": 0.25})  # type: ignore[attr-defined]
     assert (edge.size, hard.size) == (7, 5)  # type: ignore[attr-defined]
-    places = problems.plan(test)  # type: ignore[arg-type]
+    places = problems.plan_places(test)  # type: ignore[arg-type]
     assert {op: sum(place.op == op for place in places) for op in range(1, 5)} == dict.fromkeys(range(1, 5), 20)
 
 

@@ -203,12 +203,12 @@ def test_options_that_do_nothing_or_nonsense_are_refused(given: dict, said: str)
 
 def pair_set(results: Path, digest: str, swapped: bool = False) -> Path:
     """Gold solutions against the gold with a wrong answer; `swapped`: the other way round."""
-    rows = sets.rows(world.problem_set(results, f"{digest[:-1]}f", size=40), 0)
+    rows = sets.read_rows(world.problem_set(results, f"{digest[:-1]}f", size=40), 0)
     out = results / "curate" / digest
     made = [replace(row, rejected=row.solution[:-1] + str((int(row.solution[-1]) + 1) % 5)) for row in rows]
     if swapped:
         made = [replace(row, solution=row.rejected, rejected=row.solution) for row in made]
-    sets.write(sets.of_rows(made), out)
+    sets.write_table(sets.table_of_rows(made), out)
     write_json(out / "stage.json", {"kind": "curate", "digest": digest, "spec": {}, "deps": {}})
     return out
 
@@ -242,8 +242,8 @@ def test_a_run_widens_the_margin(inputs: dict[str, Path], tmp_path: Path, loss_t
 
 def test_the_loss_is_that_of_each_pair_alone(inputs: dict[str, Path]) -> None:
     """Shared prompts, padding and passes change nothing: log-probabilities are those of a plain forward pass."""
-    policy = folder.load(inputs["init"] / "model")
-    pairs = paired.load([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
+    policy = folder.load_decoder(inputs["init"] / "model")
+    pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
     course = prefer.Course(spec_of(loss_type="simpo"), pairs, policy, None, 100, torch.float32)
     logps = prefer.score(course, np.arange(4), 1.0, torch.zeros(()))
     for i in range(4):
@@ -268,7 +268,7 @@ def test_same_spec_same_bytes_and_faults_show(inputs: dict[str, Path], tmp_path:
     assert min(margins["a"], margins["swapped"]) > 0 == margins["still"]
     gaps = {name: read(tmp_path / name)[-1]["logps/chosen"] - read(tmp_path / name)[-1]["logps/rejected"] for name in margins}
     assert gaps["a"] > gaps["still"] > -gaps["swapped"]
-    start, end = (folder.load(path / "model").state_dict() for path in (inputs["init"], tmp_path / "still"))
+    start, end = (folder.load_decoder(path / "model").state_dict() for path in (inputs["init"], tmp_path / "still"))
     assert all(torch.equal(value, end[name]) for name, value in start.items())
 
 

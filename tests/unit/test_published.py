@@ -98,7 +98,7 @@ SETTINGS = [
     Setting("midtrain", "schedule.min_ratio", 3e-5 / 1e-4, "[P] down to 3e-5"),
     Setting("midtrain", "dtype", "bfloat16", "[P]"),
     # RL, section 2 [P], verl's options [C]
-    Setting("rl", "method.planner.num_generations", 6, "[P]; 4 on [C]'s launcher: deviations, groups_of_4"),
+    Setting("rl", "method.allocation.num_generations", 6, "[P]; 4 on [C]'s launcher: deviations, groups_of_4"),
     Setting("rl", "prompts_per_step", 1024, "[P]"),
     Setting("rl", "minibatches", 1024 // 256, "[P] 256 prompts an update"),
     Setting("rl", "method.loss.num_iterations", 1, "[C] one PPO epoch"),

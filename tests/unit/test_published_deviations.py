@@ -12,7 +12,7 @@ from interplay.data.spec import CorpusSpec
 DEVIATIONS: dict[str, tuple[str, str, Any]] = {
     "half_rate": ("base", "optimizer.learning_rate", 1e-4),
     "other_packing": ("base", "corpus.packing", "isolated"),
-    "groups_of_4": ("rl", "method.planner.num_generations", 4),
+    "groups_of_4": ("rl", "method.allocation.num_generations", 4),
     "other_kl": ("rl", "method.loss.beta", 0.0),
     "two_epochs": ("rl", "steps", 400),
     "strict": ("rl", "reward.form", "strict"),

@@ -19,7 +19,6 @@ from interplay.report.spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import Results
-from interplay.report.write import answers
 
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 LONG = "x" * 40 + "[prompts_per_step=64,learning_rate=0.0003,max_completion_length=2048,num_generations=16,temperature=1.0]"
@@ -181,9 +180,3 @@ def test_a_claims_picture_names_zero_and_every_end_apart(claimed: tuple[float, f
     places = [(float(x), bars.DIGIT * len(text)) for x, text in found]
     assert all(x + width / 2 <= other - its / 2 for (x, width), (other, its) in itertools.pairwise(places))
     assert all(width / 2 <= x <= bars.WIDTH - width / 2 for x, width in places)
-
-
-def test_a_committed_picture_has_short_coordinates_and_its_words_as_they_were() -> None:
-    svg = '<path d="M 1.2345 -0.04"/><text x="7.777">−0.003</text><text>grpo[learning_rate=0.0003]</text>'
-    small = '<path d="M 1.2 -0"/><text x="7.8">−0.003</text><text>grpo[learning_rate=0.0003]</text>'
-    assert answers.small(svg) == small

@@ -1,5 +1,6 @@
 """The score as a metric beside the pass rates, its baseline, and bands in an order."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from interplay.report.spec import Test as Asserted
 from interplay.report.stats import estimate, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import tables, text
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.verdict import Row
 
 TABLE = Table(columns=["id", "edge"], cells=["score", "strict_pass@1"])
@@ -148,23 +150,10 @@ def samples(scores: list[list[float]]) -> passk.Samples:
     return passk.Samples(none, none, np.array(scores, dtype=np.float32), none, whole, np.full(shape, "value"))
 
 
-class Family:
-    """A family that names its trivial policy."""
-
-    @staticmethod
-    def loads(graph: str) -> float:
-        return float(graph)
-
-    @staticmethod
-    def baseline(problem: float) -> float:
-        return problem
-
-
 def test_the_baseline_of_a_family_is_recorded_where_every_problem_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from interplay.tasks.op_dag import family as op_dag
 
-    monkeypatch.setattr(passk, "judge_family", {"with": Family, "op_dag": op_dag}.__getitem__)
-    monkeypatch.setattr(op_dag, "loads", lambda graph: graph)
+    families = {"with": replace(OP_DAG, loads=float, trivial_score=lambda score: score), "op_dag": OP_DAG}
+    monkeypatch.setattr(passk, "judge_family", families.__getitem__)
     rows = [row("with", "0.25", "cited"), row("with", "0.75", "cited"), row("op_dag", "", "forward")]
     found = passk.summarise(rows, samples([[0.5, 1.0], [0.0, 0.5], [1.0, 1.0]]))
     assert found["mode"]["cited"]["baseline_score"] == 0.5

@@ -116,7 +116,7 @@ def test_swapped_pairs_and_a_rate_of_zero_show(inputs: dict[str, Path], tmp_path
 
 
 def test_margins_are_the_differences_of_the_verifiers_scores(inputs: dict[str, Path]) -> None:
-    pairs = paired.load([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
+    pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
     poor = pairs._replace(rows=[replace(row, rejected="#0") for row in pairs.rows])  # no step at all
     assert reward_model.margins(spec_of(margin="score"), poor).tolist() == [1.0] * len(pairs.rows)
     assert reward_model.margins(spec_of(), pairs).abs().sum() == 0
@@ -126,10 +126,10 @@ def test_margins_are_the_differences_of_the_verifiers_scores(inputs: dict[str, P
 def test_hugging_face_reads_the_folder_and_says_the_same(inputs: dict[str, Path], tmp_path: Path, heads: int) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    model = model_heads.init_reward_model(folder.load(inputs["init"] / "model"), heads, 0)
+    model = model_heads.init_reward_model(folder.load_decoder(inputs["init"] / "model"), heads, 0)
     model_heads.save_reward_model(model, tmp_path, inputs["init"] / "tokenizer")
     other = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    pairs = paired.load([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
+    pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
     course = reward_model.Course(spec_of(heads=heads), pairs, torch.zeros(0), model, 1000, torch.float32)
     with torch.no_grad():
         mine, weights = reward_model.rate(course, pairs.prompts[:4] * 2, pairs.chosen[:4] + pairs.rejected[:4])
@@ -142,7 +142,7 @@ def test_hugging_face_reads_the_folder_and_says_the_same(inputs: dict[str, Path]
 
 def test_the_best_of_some_samples_is_the_one_of_the_greatest_reward(inputs: dict[str, Path], tmp_path: Path) -> None:
     """A model that has learnt pairs of gold and wrong answers picks the gold among samples of the same kind."""
-    rows = sets.rows(inputs["data.0"], 0)
+    rows = sets.read_rows(inputs["data.0"], 0)
     entries = [
         {"index": row.index, "sample": sample, "completion": text, "strict": right, "answer": right, "truncated": False}
         for row in rows

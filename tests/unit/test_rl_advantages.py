@@ -212,7 +212,7 @@ def test_groups_without_a_difference_have_no_advantage(name: str) -> None:
 def spec_of(advantage: dict[str, Any], group: int = 4, sampler: str = "uniform") -> RLSpec:
     method = {
         "paper": "p",
-        "planner": {"name": "fixed", "num_generations": group},
+        "allocation": {"name": "fixed", "num_generations": group},
         "advantage": advantage,
         "sampler": {"name": sampler},
     }

@@ -1,4 +1,4 @@
-"""Planners that show own attempts: ExIt's histories and PIT's gap."""
+"""Continuations that show own attempts: ExIt's histories and PIT's gap."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,6 @@ from rl_cases import RIGHT, WRONG, batch_of, now_of
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.data import pool as pools
 from interplay.data import tokenizer
 from interplay.evaluate import run as evaluate
 from interplay.evaluate.spec import EvaluateSpec
@@ -23,10 +22,17 @@ from interplay.rl import loop
 from interplay.rl.advantages.advantages import advantages
 from interplay.rl.batch import Batch
 from interplay.rl.edits.spec import DynamicSampling
-from interplay.rl.planners.allocation import SamplingRequest
-from interplay.rl.planners.planners import again, carried, plan, settled
-from interplay.rl.planners.prompting import HISTORIES, append_attempts, started_histories
-from interplay.rl.planners.spec import ExitPlanner, ShownAttemptPlanner
+from interplay.rl.requests.continuation import (
+    HISTORIES,
+    append_attempts,
+    carried_prompts,
+    first_requests,
+    kept_rollouts,
+    next_requests,
+    started_histories,
+)
+from interplay.rl.requests.first_requests import SamplingRequest
+from interplay.rl.requests.spec import ExitContinuation, FixedAllocation, ShownAttemptContinuation
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.rewards.spec import GapShaping
 from interplay.rl.step_context import Memory, StepContext
@@ -34,11 +40,12 @@ from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import RetryEpisode
 
 ROWS = [turns.row(f"p{n}|", "7") for n in range(4)]
-EXIT = ExitPlanner(num_generations=2, resample=1.0, feedback="?")
+EXIT = ExitContinuation(resample=1.0, feedback="?")
 
 
-def at(planner: Any, memory: Memory, step: int = 1, **more: Any) -> StepContext:
-    return now_of(planner=planner, memory=memory, rows=ROWS, step=step, **more)
+def at(continuation: Any, memory: Memory, step: int = 1, group: int = 2) -> StepContext:
+    allocation = FixedAllocation(num_generations=group)
+    return now_of(allocation=allocation, continuation=continuation, memory=memory, rows=ROWS, step=step)
 
 
 def found(rewards: list[float], slots: list[int], ids: list[int], texts: list[str], **more: Any) -> Batch:
@@ -57,27 +64,30 @@ def remembered(*entries: dict[str, Any]) -> Memory:
 
 def test_a_group_leaves_a_history_with_its_variance_and_the_next_step_starts_from_it() -> None:
     memory = Memory(4)
-    assert carried(at(EXIT, memory), 2) == []
-    assert plan(ROWS[:2], at(EXIT, memory)) == [SamplingRequest(0, 2, "p0|", "p0|"), SamplingRequest(1, 2, "p1|", "p1|")]
+    assert carried_prompts(at(EXIT, memory), 2) == []
+    assert first_requests(ROWS[:2], at(EXIT, memory)) == [
+        SamplingRequest(0, 2, "p0|", "p0|"),
+        SamplingRequest(1, 2, "p1|", "p1|"),
+    ]
     batch = found([1, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1], ["r", "w", "v", "v"])
-    assert settled(batch, at(EXIT, memory)) is batch
+    assert kept_rollouts(batch, at(EXIT, memory)) is batch
     # Variance of 1, 0 is 0.25, of 0, 0 it is 0; the right completion is not gone on from.
     first = {"id": 0, "attempts": ["w"], "score": 0.25, "seen": 0.0}
     assert memory.notes[HISTORIES] == [first, {"id": 1, "attempts": ["v"], "score": 0.0, "seen": 0.0}]
     later = at(EXIT, memory, step=2)
-    assert carried(later, 2) == [0], "a history whose group did not differ teaches nothing"
+    assert carried_prompts(later, 2) == [0], "a history whose group did not differ teaches nothing"
     text = append_attempts("p0|", ["w"], "?")
-    asks = plan([ROWS[0], ROWS[3]], later)
+    asks = first_requests([ROWS[0], ROWS[3]], later)
     assert asks == [SamplingRequest(0, 2, text, text, group=0, shown=0.0), SamplingRequest(1, 2, "p3|", "p3|")]
 
 
 def test_a_history_is_scored_by_its_own_group_and_grows_by_an_attempt_up_to_its_depth() -> None:
     memory = remembered({"attempts": ["x"]})
     spec = EXIT.model_copy(update={"depth": 2})
-    settled(found([0, 0], [0, 0], [0, 0], ["y", "y"]), at(spec, memory))
+    kept_rollouts(found([0, 0], [0, 0], [0, 0], ["y", "y"]), at(spec, memory))
     assert [(one["attempts"], one["score"]) for one in memory.notes[HISTORIES]] == [(["x"], 0.0), (["x", "y"], 0.0)]
     memory = remembered({"attempts": ["x", "y"]})
-    settled(found([1, 0], [0, 0], [0, 0], ["z", "z"]), at(spec, memory))
+    kept_rollouts(found([1, 0], [0, 0], [0, 0], ["z", "z"]), at(spec, memory))
     assert [one["attempts"] for one in memory.notes[HISTORIES]] == [["x", "y"]], "deep enough"
 
 
@@ -100,11 +110,13 @@ def test_a_step_starts_from_histories_in_proportion_to_the_variance_of_their_gro
 
 def test_the_buffer_is_bounded_and_what_teaches_least_goes_first_the_oldest_of_equals() -> None:
     memory = remembered({"id": 0, "score": 0.1}, {"id": 1, "score": 0.2}, {"id": 2, "score": 0.1})
-    settled(found([0.5, 0.0], [0, 0], [3, 3], ["a", "a"]), at(EXIT.model_copy(update={"buffer": 3, "resample": 0.0}), memory))
+    kept_rollouts(
+        found([0.5, 0.0], [0, 0], [3, 3], ["a", "a"]), at(EXIT.model_copy(update={"buffer": 3, "resample": 0.0}), memory)
+    )
     kept = [(one["id"], round(one["score"], 4)) for one in memory.notes[HISTORIES]]
     assert kept == [(0, 0.1), (1, 0.2), (2, 0.1)], "the newest teaches least"
     spec = EXIT.model_copy(update={"buffer": 2, "resample": 0.0, "priority": "uniform"})
-    settled(found([0.5, 0.0], [0, 0], [3, 3], ["a", "a"]), at(spec, memory))
+    kept_rollouts(found([0.5, 0.0], [0, 0], [3, 3], ["a", "a"]), at(spec, memory))
     assert [one["id"] for one in memory.notes[HISTORIES]] == [2, 3]
 
 
@@ -113,7 +125,7 @@ def test_what_was_cut_or_right_is_not_gone_on_from_unless_right_ones_are_to_be()
     batch = replace(found([0, 1], [0, 0], [0, 0], ["cut", "right"], truncated=cut), verdicts=[WRONG, RIGHT])
     for always, attempts in ((False, []), (True, [["right"]])):
         memory = Memory(4)
-        settled(batch, at(EXIT.model_copy(update={"always": always}), memory))
+        kept_rollouts(batch, at(EXIT.model_copy(update={"always": always}), memory))
         assert [one["attempts"] for one in memory.notes.get(HISTORIES, [])] == attempts
 
 
@@ -126,35 +138,35 @@ def test_what_is_learnt_is_what_an_episode_with_more_turns_reads(inputs: dict[st
     play_episodes(RetryEpisode(max_turns=3, feedback="?"), setting, turns.asked(rows, 1))
     read_last = setting.engine.asked[-1][0][0].prompt  # type: ignore[attr-defined]
     assert turns.decode([read_last]) == ["a?a+b?12?"]
-    (tokens,) = pools.encode_turns(of_model, [append_attempts("a?", ["a+b", "12"], "?")], special.eos)
+    (tokens,) = tokenizer.encode_turns(of_model, [append_attempts("a?", ["a+b", "12"], "?")], special.eos)
     as_told = [special.eos if chr(i) == turns.END else of_model.encode(chr(i)).ids[0] for i in read_last]
     assert tokens == as_told
 
 
 # --- PIT ---
 
-PIT = ShownAttemptPlanner(num_generations=4, references=2, feedback="?")
+PIT = ShownAttemptContinuation(references=2, feedback="?")
 
 
 def test_pit_pays_the_gap_to_the_attempt_that_was_shown_by_hand() -> None:
     """Attempts of one prompt earn 1 and 0; behind the first come completions worth 1 and 0.5, behind the second 1 and 0: gaps 0,
     -0.5, 1, 0, whose mean is 0.125."""
-    now = now_of(planner=PIT, shaping=[GapShaping()])
+    now = now_of(continuation=PIT, shaping=[GapShaping()])
     shown = torch.tensor([float("nan")] * 2 + [1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
     batch = shape_rewards(batch_of([1, 0, 1, 0.5, 1, 0], [0, 0, 1, 1, 1, 1], shown=shown), now)
     assert batch.rewards.tolist() == [1, 0, 0, -0.5, 1, 0]
     assert batch.parts["gap"].tolist() == [0, 0, -1, -1, 0, 0]
-    learnt = settled(batch, now)
+    learnt = kept_rollouts(batch, now)
     assert learnt.row.tolist() == [2, 3, 4, 5], "the attempts themselves are not learnt"
     plain = now.method.advantage.model_copy(update={"scale_rewards": "none"})
     assert advantages(plain, learnt, now)[:, 0].tolist() == pytest.approx([-0.125, -0.625, 0.875, -0.125])
 
 
 def test_every_attempt_is_shown_to_as_many_completions_with_what_it_earned() -> None:
-    now = at(PIT, Memory(4))
-    assert plan(ROWS[:2], now) == [SamplingRequest(0, 2, "p0|", "p0|"), SamplingRequest(1, 2, "p1|", "p1|")]
+    now = at(PIT, Memory(4), group=4)
+    assert first_requests(ROWS[:2], now) == [SamplingRequest(0, 2, "p0|", "p0|"), SamplingRequest(1, 2, "p1|", "p1|")]
     batch = found([1, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1], ["a", "b", "c", "d"])
-    more = again(ROWS[:2], batch, 0, now)
+    more = next_requests(ROWS[:2], batch, 0, now)
     assert [(ask.slot, ask.n, ask.group, ask.shown) for ask in more] == [
         (0, 1, 2, 1.0),
         (0, 1, 2, 0.0),
@@ -165,7 +177,7 @@ def test_every_attempt_is_shown_to_as_many_completions_with_what_it_earned() -> 
         append_attempts(f"p{n}|", [text], "?") for n, text in ((0, "a"), (0, "b"), (1, "c"), (1, "d"))
     ]
     assert all(ask.sampling == ask.training for ask in more)
-    assert again(ROWS[:2], batch, 1, now) == []
+    assert next_requests(ROWS[:2], batch, 1, now) == []
 
 
 # --- in the loop ---
@@ -178,8 +190,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 METHODS: dict[str, dict[str, Any]] = {
-    "exit": {"planner": ExitPlanner(num_generations=4, feedback="?", depth=2)},
-    "pit": {"planner": ShownAttemptPlanner(num_generations=8, references=2, feedback="?"), "shaping": [GapShaping()]},
+    "exit": {"allocation": FixedAllocation(num_generations=4), "continuation": ExitContinuation(feedback="?", depth=2)},
+    "pit": {
+        "allocation": FixedAllocation(num_generations=8),
+        "continuation": ShownAttemptContinuation(references=2, feedback="?"),
+        "shaping": [GapShaping()],
+    },
 }
 
 
@@ -190,7 +206,7 @@ def test_a_run_learns_and_two_give_the_same_bytes(name: str, inputs: dict[str, P
         loop.run(spec, inputs, tmp_path / out, HOW)
     assert payload(tmp_path / "one") == payload(tmp_path / "two")
     lines = read(tmp_path / "one")
-    assert {line["completions"] for line in lines} == {spec.prompts_per_step * spec.method.planner.num_generations}
+    assert {line["completions"] for line in lines} == {spec.prompts_per_step * spec.method.allocation.num_generations}
     assert all(abs(line["kl_old"]) < 1e-6 for line in lines), "what is learnt follows what it was sampled behind"
     assert max(line["effective_ratio"] for line in lines) > 0
 
@@ -206,7 +222,7 @@ def test_a_model_of_shallow_histories_is_evaluated_at_more_attempts_than_it_was_
     assert len(by_turn) == 5
     assert by_turn == sorted(by_turn)
     texts = pq.read_table(tmp_path / "eval" / "samples.parquet")["completion"].to_pylist()
-    deepest = METHODS["exit"]["planner"].depth + 1
+    deepest = METHODS["exit"]["continuation"].depth + 1
     assert max(text.count("\x1e?\x1e") + 1 for text in texts) > deepest, "attempts that no group of the run had"
 
 
@@ -222,12 +238,15 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(name: str, inputs:
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        ({"shaping": [GapShaping()]}, "the planner fixed shows none; write shown_attempt"),
-        ({"planner": EXIT, "shaping": [GapShaping()]}, "the advantage group cancels that"),
-        ({"planner": EXIT, "edits": [DynamicSampling()]}, "exit draws once a step"),
-        ({"planner": EXIT, "episode": RetryEpisode()}, "exit makes completions of one turn"),
-        ({"planner": PIT, "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}}, "tracked expects what bare"),
-        ({"planner": {"name": "shown_attempt", "num_generations": 8, "references": 3}}, "must divide num_generations, 8"),
+        ({"shaping": [GapShaping()]}, "the continuation none shows none; write shown_attempt"),
+        ({"continuation": EXIT, "shaping": [GapShaping()]}, "the advantage group cancels that"),
+        ({"continuation": EXIT, "edits": [DynamicSampling()]}, "exit draws once a step"),
+        ({"continuation": EXIT, "episode": RetryEpisode()}, "exit makes completions of one turn"),
+        (
+            {"continuation": PIT, "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
+            "tracked expects what bare",
+        ),
+        ({"continuation": {"name": "shown_attempt", "references": 3}}, "must divide num_generations, 8"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(method: dict[str, Any], says: str) -> None:

@@ -19,7 +19,7 @@ from interplay.rl import loop
 from interplay.rl.advantages.advantages import by_critic, gae
 from interplay.rl.advantages.spec import GaeAdvantage
 from interplay.rl.critic import Critic, value_loss
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec, ValueHead
 
 VALUES = torch.tensor([[0.5, 0.25, 0.0], [0.2, 0.4, 0.6]])
@@ -123,7 +123,7 @@ def test_the_cut_into_micro_batches_does_not_matter() -> None:
 
 
 def run_of(steps: int, **critic: Any) -> RLSpec:
-    asked = {"planner": FixedPlanner(num_generations=1), "advantage": GaeAdvantage()}
+    asked = {"allocation": FixedAllocation(num_generations=1), "advantage": GaeAdvantage()}
     return spec_of(steps, prompts=24, **asked, critic=ValueHead(learning_rate=2e-3, **critic))
 
 

@@ -17,7 +17,7 @@ from interplay.core.metrics import read
 from interplay.optim import checkpoint
 from interplay.rl import loop
 from interplay.rl.decoding import SCALE, decode_sampling, update_decoding
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
 from interplay.rl.step_context import Memory
 from interplay.rollout.engine import engine
@@ -97,8 +97,8 @@ def test_the_last_batch_says_what_entropies_are_held_against() -> None:
 
 
 def test_from_the_second_step_on_sampling_departs_from_the_policy(inputs: dict[str, Path], tmp_path: Path) -> None:
-    loop.run(spec_of(3, planner=FixedPlanner(num_generations=4), decoding=HAPO), inputs, tmp_path / "hapo", HOW)
-    loop.run(spec_of(3, planner=FixedPlanner(num_generations=4)), inputs, tmp_path / "grpo", HOW)
+    loop.run(spec_of(3, allocation=FixedAllocation(num_generations=4), decoding=HAPO), inputs, tmp_path / "hapo", HOW)
+    loop.run(spec_of(3, allocation=FixedAllocation(num_generations=4)), inputs, tmp_path / "grpo", HOW)
     found, usual = read(tmp_path / "hapo"), read(tmp_path / "grpo")
     assert found[0] == usual[0]
     assert found[0]["kl_old"] == pytest.approx(0, abs=1e-6)
@@ -106,7 +106,7 @@ def test_from_the_second_step_on_sampling_departs_from_the_policy(inputs: dict[s
 
 
 def test_a_killed_run_goes_on_at_the_temperatures_that_it_had(inputs: dict[str, Path], tmp_path: Path) -> None:
-    spec = spec_of(20, planner=FixedPlanner(num_generations=4), decoding=HAPO)
+    spec = spec_of(20, allocation=FixedAllocation(num_generations=4), decoding=HAPO)
     loop.run(spec, inputs, tmp_path / "whole", HOW)
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (9, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")

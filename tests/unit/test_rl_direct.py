@@ -24,7 +24,7 @@ from interplay.rl.batch import offsets
 from interplay.rl.losses.losses import STEPS, token_losses
 from interplay.rl.losses.spec import DirectAdvantageLoss
 from interplay.rl.losses.terms import MicroBatch, token_weights
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import update
 
@@ -172,7 +172,7 @@ def test_further_passes_come_nearer_to_the_gains() -> None:
 # --- in the loop ---
 
 METHOD: dict[str, Any] = {
-    "planner": FixedPlanner(num_generations=4),
+    "allocation": FixedAllocation(num_generations=4),
     "advantage": SegmentAdvantage(samples=2, separator=","),
     "loss": DirectAdvantageLoss(num_iterations=3),
 }

@@ -26,13 +26,13 @@ from interplay.rl.batch import Batch, has_teacher, join, take
 from interplay.rl.edits.spec import Replay
 from interplay.rl.losses.losses import DIVERGENCES
 from interplay.rl.losses.spec import DistilLoss
-from interplay.rl.planners.planners import settled
-from interplay.rl.planners.spec import FeedbackPlanner, FixedPlanner
 from interplay.rl.policy import scores
+from interplay.rl.requests.continuation import kept_rollouts
+from interplay.rl.requests.spec import FeedbackContinuation, FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.spec import RetryEpisode
-from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 
 # --- divergences ---
 
@@ -88,7 +88,7 @@ def batch(rewards: list[float] = toy.REWARDS) -> Batch:
 
 def moved(given: Batch, policy: Decoder | None = None, tokens: int = 10**6, **loss: Any) -> tuple[Tensor, dict[str, float]]:
     policy = policy or toy.decoder()
-    method = Method(paper="p", planner=FeedbackPlanner(), loss=DistilLoss(**loss))
+    method = Method(paper="p", continuation=FeedbackContinuation(), loss=DistilLoss(**loss))
     spec = RLSpec(method=method, mix=[1.0], steps=3, prompts_per_step=4, max_completion_length=toy.LONGEST)
     spec = spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update={"max_grad_norm": 0.0})})
     learner = Learner(spec, policy, None, [torch.optim.SGD(policy.parameters(), lr=0.5)], tokens)
@@ -200,7 +200,7 @@ def test_the_policy_comes_nearer_to_its_teacher() -> None:
 
 # --- what the teacher reads ---
 
-ROW: Any = SimpleNamespace(prompt="q|", solution=GOLD, family="op_dag", graph=op_dag.dumps(PROBLEM), set=0, index=0)
+ROW: Any = SimpleNamespace(prompt="q|", solution=GOLD, family="op_dag", graph=OP_DAG.dumps(PROBLEM), set=0, index=0)
 OTHER: Any = SimpleNamespace(prompt="r|", solution="gold", family="kuhn", graph="", set=0, index=1)
 TEXTS = [GOLD, "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10", "cb*2,bd+a,d3,a1|a1,d3,b3+1=4,c4*2=8#9", "x"]
 
@@ -215,8 +215,10 @@ TEXTS = [GOLD, "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10", "cb*2,bd+a,d3,a1|a1,d3
 )
 def test_the_teacher_reads_what_is_known_of_a_completion_once_it_is_judged(feedback: Any, expected: list[str | None]) -> None:
     given = batch_of([1, 0, 0, 0], [0, 0, 0, 1], completions=TEXTS, verdicts=[RIGHT, WRONG, WRONG, WRONG])
-    now = now_of(planner=FeedbackPlanner(feedback=feedback), rows=[ROW, OTHER], encode=lambda text: [ord(c) for c in text])
-    found = settled(given, now)
+    now = now_of(
+        continuation=FeedbackContinuation(feedback=feedback), rows=[ROW, OTHER], encode=lambda text: [ord(c) for c in text]
+    )
+    found = kept_rollouts(given, now)
     assert found.teacher is not None
     texts = ["".join(map(chr, tokens)) if said else None for tokens, said in zip(found.teacher, has_teacher(found), strict=True)]
     assert texts == expected
@@ -227,11 +229,14 @@ def test_the_teacher_reads_what_is_known_of_a_completion_once_it_is_judged(feedb
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"loss": DistilLoss()}, r"loss = distil: its teacher reads nothing from the planner fixed; write feedback"),
-        ({"planner": FeedbackPlanner()}, r"planner = feedback: the loss clipped does not read what it tells"),
-        ({"planner": FeedbackPlanner(), "loss": DistilLoss(), "edits": [Replay()]}, r"edits: replay adds completions that"),
+        ({"loss": DistilLoss()}, r"loss = distil: its teacher reads nothing from the continuation none; write feedback"),
+        ({"continuation": FeedbackContinuation()}, r"continuation = feedback: the loss clipped does not read it"),
         (
-            {"planner": FeedbackPlanner(), "loss": DistilLoss(), "episode": RetryEpisode()},
+            {"continuation": FeedbackContinuation(), "loss": DistilLoss(), "edits": [Replay()]},
+            r"edits: replay adds completions that",
+        ),
+        (
+            {"continuation": FeedbackContinuation(), "loss": DistilLoss(), "episode": RetryEpisode()},
             r"feedback makes completions of one turn",
         ),
     ],
@@ -243,7 +248,7 @@ def test_what_does_not_go_together_is_refused(given: dict[str, Any], says: str) 
 
 def test_a_template_must_hold_both_texts() -> None:
     with pytest.raises(ValidationError, match=r"must hold \{feedback\} and \{prompt\} once each"):
-        FeedbackPlanner(template="{prompt}")
+        FeedbackContinuation(template="{prompt}")
 
 
 # --- in the loop ---
@@ -260,7 +265,12 @@ def test_a_run_without_any_reward_learns_from_feedback_the_same_each_time(
     feedback: Any, inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     never = "def never(problems, completions, verdicts):\n    return [0.0] * len(completions)\n"
-    spec = spec_of(4, planner=FeedbackPlanner(num_generations=4, feedback=feedback), loss=DistilLoss(num_iterations=2))
+    spec = spec_of(
+        4,
+        allocation=FixedAllocation(num_generations=4),
+        continuation=FeedbackContinuation(feedback=feedback),
+        loss=DistilLoss(num_iterations=2),
+    )
     spec = spec.model_copy(update={"reward": Custom(function="mine.py:never", source=never)})
     for out in ("one", "two"):
         record = loop.run(spec, inputs, tmp_path / out, HOW)
@@ -270,8 +280,10 @@ def test_a_run_without_any_reward_learns_from_feedback_the_same_each_time(
     assert all(line["divergence"] > 0 for line in read(tmp_path / "one"))
 
 
-def test_the_planner_alone_asks_for_what_grpo_asks_for() -> None:
+def test_feedback_requests_what_grpo_requests() -> None:
     rows = [ROW, OTHER]
-    from interplay.rl.planners.planners import plan
+    from interplay.rl.requests.continuation import first_requests
 
-    assert plan(rows, now_of(planner=FeedbackPlanner())) == plan(rows, now_of(planner=FixedPlanner()))
+    assert first_requests(rows, now_of(continuation=FeedbackContinuation())) == first_requests(
+        rows, now_of(allocation=FixedAllocation())
+    )

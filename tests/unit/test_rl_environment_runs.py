@@ -31,18 +31,18 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results, task = tmp_path_factory.mktemp("results"), Calculator(largest=4, operators="+")
     out, init = results / "problems" / ("a" * 12), results / "pretrain" / ("m" * 12)
     spec = ProblemsSpec(task=task, bands={"b": {1: 1.0}}, shares={"b": 1.0}, size=25, split="train", unique=False)
-    problems.run(spec, {}, out, Run())
+    problems.generate_problems(spec, {}, out, Run())
     write_json(out / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
-    tokenizer.run(TokenizerSpec(task=task, algorithm="words"), {}, init, Run())
-    decoder = folder.init(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
-    cases.teach(decoder, corpus.encode(out, init), 60)
-    folder.save(decoder, init / "model", init / "tokenizer")
+    tokenizer.build_tokenizer(TokenizerSpec(task=task, algorithm="words"), {}, init, Run())
+    decoder = folder.init_decoder(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
+    cases.teach(decoder, corpus.encode_problems(out, init), 60)
+    folder.save_decoder(decoder, init / "model", init / "tokenizer")
     return {"init": init, "data.0": out}
 
 
 def spec_of(advantage: Advantage, steps: int = 6, window: int | None = None) -> RLSpec:
     episode = EnvironmentEpisode(max_turns=3, window=window)
-    method = Method(paper="test", episode=episode, advantage=advantage, planner=loops.FixedPlanner(num_generations=6))
+    method = Method(paper="test", episode=episode, advantage=advantage, allocation=loops.FixedAllocation(num_generations=6))
     rate = loops.TuneOptimizer(learning_rate=3e-3)
     given = {"reward": OutcomeReward(), "mix": [1.0], "prompts_per_step": 4, "max_completion_length": 10, "optimizer": rate}
     return RLSpec(method=method, steps=steps, **given)

@@ -29,8 +29,8 @@ from interplay.rl.batch import Batch
 from interplay.rl.decoding import lagged_policy, update_lagged
 from interplay.rl.edits.spec import Demonstrations
 from interplay.rl.losses.spec import ClippedLoss, DistilLoss
-from interplay.rl.planners.spec import FeedbackPlanner, FixedPlanner, GuidePlanner
 from interplay.rl.policy import inside, scores
+from interplay.rl.requests.spec import FeedbackContinuation, FixedAllocation, GuideContinuation
 from interplay.rl.spec import LaggedNucleus, Method, RLSpec, ValueHead
 from interplay.rl.update import update
 from interplay.rollout.engine import engine
@@ -231,12 +231,12 @@ def test_the_copy_follows_every_so_many_steps() -> None:
 # --- in the loop ---
 
 PPO: dict[str, Any] = {
-    "planner": FixedPlanner(num_generations=1),
+    "allocation": FixedAllocation(num_generations=1),
     "advantage": GaeAdvantage(),
     "loss": ClippedLoss(num_iterations=2),
     "critic": ValueHead(learning_rate=2e-3, num_iterations=2),
 }
-GRPO: dict[str, Any] = {"planner": FixedPlanner(num_generations=4)}
+GRPO: dict[str, Any] = {"allocation": FixedAllocation(num_generations=4)}
 
 
 @pytest.fixture(scope="module")
@@ -275,20 +275,20 @@ def test_a_killed_run_goes_on_in_the_nucleus_that_it_had(inputs: dict[str, Path]
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (7, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
     _, tensors, _ = checkpoint.load(tmp_path / "whole" / "state" / "state") or pytest.fail("no state was kept")
-    kept = folder.load(tmp_path / "whole" / "checkpoints" / "10" / "model").state_dict()
+    kept = folder.load_decoder(tmp_path / "whole" / "checkpoints" / "10" / "model").state_dict()
     copy = checkpoint.with_prefix(tensors, loop.LAGGED)
     assert set(copy) == set(kept)
     assert all(torch.equal(copy[name], kept[name]) for name in kept), "what the policy was when the copy followed it last"
-    assert not torch.equal(copy["model.decoder.weight"], tensors["model.model.norm.weight"])
+    assert not torch.equal(copy["model.norm.weight"], tensors["model.model.norm.weight"])
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"engine": "hf"}, r"engine = hf: cannot decode with method\.decoding = lagged_nucleus; write native"),
-        ({"planner": GuidePlanner()}, r"planner = guide samples from another text than lagged_nucleus masks for; write fixed"),
+        ({"continuation": GuideContinuation()}, r"continuation = guide samples from another text than lagged_nucleus masks for"),
         ({"edits": [Demonstrations()]}, r"edits: demonstrations adds completions that lagged_nucleus did not sample"),
-        ({"planner": FeedbackPlanner(), "loss": DistilLoss()}, r"loss = distil: its teacher is of all tokens"),
+        ({"continuation": FeedbackContinuation(), "loss": DistilLoss()}, r"loss = distil: its teacher is of all tokens"),
     ],
 )
 def test_what_does_not_go_together_is_refused(given: dict[str, Any], says: str) -> None:

@@ -21,8 +21,9 @@ from interplay.rl.advantages.spec import GaeAdvantage, GroupAdvantage, SegmentAd
 from interplay.rl.batch import Batch, join
 from interplay.rl.edits.edits import uncertain_tokens
 from interplay.rl.edits.spec import UncertainTokens
-from interplay.rl.planners.continuation import WINDOWS, tree, tree_again, tree_settled, windows, windows_carried, windows_settled
-from interplay.rl.planners.spec import FixedPlanner, TreePlanner, WindowPlanner
+from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
+from interplay.rl.requests.pieces import WINDOWS, tree_kept, windows_carried
+from interplay.rl.requests.spec import FixedAllocation, TreeContinuation, WindowContinuation
 from interplay.rl.spec import ValueHead
 from interplay.rl.step_context import StepContext
 
@@ -65,12 +66,12 @@ def rows_of(rewards: list[float], groups: list[int], unfinished: list[bool], tex
 
 def test_a_segment_of_a_tree_is_worth_the_mean_over_its_continuations() -> None:
     """Prompt 0: segments a (ended, 1) and b (continued by bc: 1 and bd: 0); prompt 1: e (ended, 0), f (continued by fg: 0, fh: 0)."""
-    spec = TreePlanner(branches=[2, 2], segment=4, num_generations=4)
-    now = now_of(planner=spec, max_completion_length=10)
-    first = tree(spec, ROWS, now)
+    spec = TreeContinuation(branches=[2, 2], segment=4)
+    now = now_of(allocation=FixedAllocation(num_generations=4), continuation=spec, max_completion_length=10)
+    first = first_requests(ROWS, now)
     assert [(ask.slot, ask.n, ask.limit, ask.goes_on) for ask in first] == [(0, 2, 4, True), (1, 2, 4, True)]
     drawn = rows_of([1, 0, 0, 0], [0, 0, 1, 1], [False, True, False, True], ["a", "b", "e", "f"])
-    second = tree_again(spec, ROWS, drawn, 0, now)
+    second = next_requests(ROWS, drawn, 0, now)
     assert [(ask.slot, ask.sampling, ask.given, ask.limit, ask.own, ask.goes_on) for ask in second] == [
         (0, "p0|b", "b", 6, True, False),
         (1, "p1|f", "f", 6, True, False),
@@ -78,8 +79,8 @@ def test_a_segment_of_a_tree_is_worth_the_mean_over_its_continuations() -> None:
     groups = [ask.group for ask in second for _ in range(2)]
     more = rows_of([1, 0, 0, 0], groups, [False] * 4, ["bc", "bd", "fg", "fh"])  # type: ignore[arg-type]
     whole = join([drawn, more], 0, same_groups=True)
-    assert tree_again(spec, ROWS, whole, 1, now) == []
-    kept = tree_settled(spec, whole, now)
+    assert next_requests(ROWS, whole, 1, now) == []
+    kept = kept_rollouts(whole, now)
     assert kept.rewards.tolist() == [1, 0.5, 0, 0, 1, 0, 0, 0]
     assert len(set(kept.groups.tolist())) == 4
     assert kept.groups[4] == kept.groups[5] != kept.groups[0]
@@ -88,29 +89,29 @@ def test_a_segment_of_a_tree_is_worth_the_mean_over_its_continuations() -> None:
 
 
 def test_three_levels_are_averaged_from_the_leaves() -> None:
-    spec = TreePlanner(branches=[2, 2, 2], segment=2, num_generations=8)
+    spec = TreeContinuation(branches=[2, 2, 2], segment=2)
     groups = [0, 0, -1, -1, -4, -4]  # 0 goes on with 2 and 3, 3 with 4 and 5
     batch = rows_of([0, 0, 1, 0, 1, 1], groups, [True, False, False, True, False, False], list("abcdef"))
-    assert tree_settled(spec, batch, now_of()).rewards.tolist() == [1, 0, 1, 1, 1, 1]
+    assert tree_kept(spec, batch, now_of()).rewards.tolist() == [1, 0, 1, 1, 1, 1]
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_what_does_not_end_is_gone_on_with_in_place_of_a_fresh_prompt() -> None:
-    spec = WindowPlanner(window=4)
-    now = now_of(planner=spec, max_completion_length=10)
+    spec = WindowContinuation(window=4)
+    now = now_of(allocation=FixedAllocation(num_generations=1), continuation=spec, max_completion_length=10)
     assert windows_carried(spec, now, 2) == []
-    assert [(a.sampling, a.limit, a.goes_on) for a in windows(spec, ROWS, now)] == [("p0|", 4, True), ("p1|", 4, True)]
+    assert [(a.sampling, a.limit, a.goes_on) for a in first_requests(ROWS, now)] == [("p0|", 4, True), ("p1|", 4, True)]
     drawn = replace(rows_of([1, 0], [0, 1], [False, True], ["ab", "cdef"]), lengths=torch.tensor([2, 4]))
-    assert windows_settled(spec, drawn, now) is drawn
+    assert kept_rollouts(drawn, now) is drawn
     assert now.memory.notes[WINDOWS] == [{"id": 1, "text": "cdef", "tokens": 4}]
     assert windows_carried(spec, now, 2) == [1]
-    first, fresh = windows(spec, [ROWS[1], ROWS[0]], now)
+    first, fresh = first_requests([ROWS[1], ROWS[0]], now)
     assert (first.sampling, first.given, first.limit, first.goes_on) == ("p1|cdef", "cdef", 4, True)
     assert (fresh.sampling, fresh.given) == ("p0|", "")
     now.memory.notes[WINDOWS][0]["tokens"] = 8
-    last = windows(spec, [ROWS[1], ROWS[0]], now)[0]
+    last = first_requests([ROWS[1], ROWS[0]], now)[0]
     assert (last.limit, last.goes_on) == (2, False), "the run's limit ends it"
 
 
@@ -118,15 +119,21 @@ def test_what_does_not_end_is_gone_on_with_in_place_of_a_fresh_prompt() -> None:
 
 
 CHAIN = {
-    "planner": FixedPlanner(num_generations=4),
+    "allocation": FixedAllocation(num_generations=4),
     "advantage": SegmentAdvantage(samples=2, cutpoint_interval=4),
     "edits": [UncertainTokens()],
 }
 TREE = {
-    "planner": TreePlanner(branches=[3, 3], segment=4, num_generations=9),
+    "allocation": FixedAllocation(num_generations=9),
+    "continuation": TreeContinuation(branches=[3, 3], segment=4),
     "advantage": GroupAdvantage(scale_rewards="none"),
 }
-WINDOW = {"planner": WindowPlanner(window=5), "advantage": GaeAdvantage(), "critic": ValueHead(learning_rate=2e-3, lam=1.0)}
+WINDOW = {
+    "allocation": FixedAllocation(num_generations=1),
+    "continuation": WindowContinuation(window=5),
+    "advantage": GaeAdvantage(),
+    "critic": ValueHead(learning_rate=2e-3, lam=1.0),
+}
 
 
 @pytest.fixture(scope="module")
@@ -195,9 +202,12 @@ def test_a_killed_run_of_windows_ends_with_the_bytes_of_one_that_was_not(inputs:
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        ({"planner": WindowPlanner()}, "windows needs the advantage gae"),
-        ({"planner": TreePlanner()}, "2 segments of 30 tokens leave nothing of max_completion_length, 12"),
-        ({**CHAIN, "planner": TREE["planner"]}, "segments samples on from plain prompts"),
+        ({"continuation": WindowContinuation()}, "windows needs the advantage gae"),
+        (
+            {"allocation": FixedAllocation(num_generations=216), "continuation": TreeContinuation()},
+            "2 segments of 30 tokens leave nothing of max_completion_length, 12",
+        ),
+        ({**CHAIN, "continuation": TREE["continuation"]}, "segments samples on from plain prompts"),
     ],
 )
 def test_pieces_that_do_not_fit_are_refused(method: dict[str, Any], says: str) -> None:

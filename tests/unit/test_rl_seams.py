@@ -1,4 +1,4 @@
-"""Sampler, planner, episode, reward and edit: the members of the loop's seams."""
+"""Sampler, requests, episode, reward and edit: the members of the loop's seams."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,9 +20,9 @@ from interplay.rl.draw import episode_requests
 from interplay.rl.edits.edits import edits_before_advantage
 from interplay.rl.edits.rows import informative
 from interplay.rl.edits.spec import DynamicSampling
-from interplay.rl.planners.allocation import SamplingRequest
-from interplay.rl.planners.planners import plan
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.continuation import first_requests
+from interplay.rl.requests.first_requests import SamplingRequest
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.rewards.spec import OutcomeReward, ProcessReward
 from interplay.rl.samplers.sampler import Outcome, PromptSource
@@ -108,12 +108,12 @@ def test_a_custom_sampler_that_does_not_return_m_ids_is_refused(body: str) -> No
         build_sampler(spec, PromptSource([3], [1.0], 0)).select(2, 1)
 
 
-# --- planner and episode ---
+# --- allocation and episode ---
 
 
-def test_the_fixed_planner_gives_every_prompt_the_same_number_and_its_own_text() -> None:
+def test_the_fixed_allocation_gives_every_prompt_the_same_number_and_its_own_text() -> None:
     rows = [SimpleNamespace(prompt="a3?a|"), SimpleNamespace(prompt="b1?b|")]
-    asked = plan(rows, now_of(planner=FixedPlanner(num_generations=6)))
+    asked = first_requests(rows, now_of(allocation=FixedAllocation(num_generations=6)))
     assert asked == [SamplingRequest(0, 6, "a3?a|", "a3?a|"), SamplingRequest(1, 6, "b1?b|", "b1?b|")]
 
 
@@ -319,7 +319,7 @@ def test_dynamic_sampling_stops_after_its_rounds_and_may_leave_nothing() -> None
 
 
 def run_of(group: int, advantage: dict, **more: Any) -> RLSpec:
-    method = {"paper": "p", "planner": {"name": "fixed", "num_generations": group}, "advantage": advantage}
+    method = {"paper": "p", "allocation": {"name": "fixed", "num_generations": group}, "advantage": advantage}
     reward = {"name": "subproblems" if advantage["name"] == "spans" else "process"}
     return RLSpec.model_validate({"method": method, "reward": reward, "mix": [1.0], "steps": 1, **more})
 

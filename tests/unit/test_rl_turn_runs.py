@@ -78,7 +78,7 @@ def test_a_sentence_that_the_tokenizer_cannot_write_is_refused_in_one_line(input
 
 def test_turns_do_not_depend_on_who_shares_their_batch(inputs: dict[str, Path]) -> None:
     tokens = tokenizer.load(inputs["init"])
-    decoder = folder.load(inputs["init"] / "model")
+    decoder = folder.load_decoder(inputs["init"] / "model")
 
     def played(rows: int, prompts: list[str]) -> dict[int, list[int]]:
         asked = [Request(tokens.encode(prompt).ids, len(prompt), 0, 3) for prompt in prompts]

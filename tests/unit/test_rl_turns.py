@@ -319,7 +319,7 @@ def test_the_kl_term_of_the_first_turn_holds_the_first_turn_alone() -> None:
         ({"loss": {"name": "clipped", "first_turn_beta": 0.1}}, "first_turn_beta is of turns"),
         ({"episode": {"name": "retry"}, "edits": [{"name": "replay"}]}, "replay adds completions of one turn"),
         ({"episode": {"name": "retry"}, "shaping": [{"name": "overlong"}]}, "overlong looks at one completion's length"),
-        ({"episode": {"name": "retry"}, "planner": {"name": "guide"}}, "planner = guide makes completions of one turn"),
+        ({"episode": {"name": "retry"}, "continuation": {"name": "guide"}}, "continuation = guide makes completions of one turn"),
         (
             {
                 "episode": {"name": "retry"}, "advantage": {"name": "turn_returns"},

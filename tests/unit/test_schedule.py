@@ -8,7 +8,7 @@ from lab import Lab
 from interplay.cli import main
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data.spec import SourceSpec
+from interplay.model.spec import SourceSpec
 from interplay.results.estimate import Estimate, Time, schedule
 from interplay.study.plan import Plan, Stage
 

@@ -114,7 +114,7 @@ def test_the_entropy_of_samples_is_that_of_the_policy(tmp_path: Path) -> None:
     evaluate.run(spec, {"model": model, "data": problems}, tmp_path / "out", Run())
     samples = pd.read_parquet(tmp_path / "out/samples.parquet")
     own = samples["nats"].sum() / samples["length"].sum()
-    vocabulary = folder.load(model / "model").head().shape[0]
+    vocabulary = folder.load_decoder(model / "model").head().shape[0]
     assert own == pytest.approx(math.log(vocabulary), rel=0.02)  # nothing is learnt: all tokens are about as likely
     without = EvaluateSpec(num_samples=16, max_completion_length=8)
     evaluate.run(without, {"model": model, "data": problems}, tmp_path / "without", Run())
@@ -135,7 +135,7 @@ def test_after_a_real_run_the_choice_is_the_checkpoint_of_least_validation_loss_
     data, held_out = world.problem_set(results, "d" * 12, 300), world.problem_set(results, "e" * 12, 12, split="validation")
     base = world.model(results, "f" * 12)
     tokens = results / "corpus" / ("c" * 12)
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"data.0": data, "tokenizer": base}, tokens, Run())
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=64), {"data.0": data, "tokenizer": base}, tokens, Run())
     spec = PretrainSpec(model=world.SHAPE, tokens=6000, batch_tokens=512, checkpoints=[3, 9], dtype="float32")
     out = results / "pretrain" / ("a" * 12)
     values = lm.run(spec, {"corpus": tokens, "tokenizer": base, "validation": held_out}, out, Run())
@@ -147,7 +147,7 @@ def test_after_a_real_run_the_choice_is_the_checkpoint_of_least_validation_loss_
     losses = {row["step"]: row["value"] for row in json.loads((chosen / "choice.json").read_text())["candidates"]}
     assert list(losses) == [3, 9, values["steps"]]
     assert found["value"] == min(losses.values())
-    folder.load(chosen / "model")
+    folder.load_decoder(chosen / "model")
 
     sampled = EvaluateSpec(num_samples=2, max_completion_length=8)
     for name, model in (("choice", chosen), ("step", artifact.at_step(out, 3)), ("end", out)):

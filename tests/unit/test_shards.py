@@ -9,8 +9,8 @@ from conftest import ROOT
 
 from interplay.cli import main
 from interplay.core.references import corpus_inputs, corpus_roles, without_shard
-from interplay.data import batches, packing
-from interplay.data.packing import Rows
+from interplay.data import batches, corpus
+from interplay.data.corpus import PackedRows
 from interplay.data.spec import ProblemsSpec
 from interplay.report.draw.collapse import picture
 from interplay.report.write import ledger
@@ -185,9 +185,9 @@ def written(folder: Path, rows: int, start: int) -> Path:
 
 def test_several_corpora_are_read_as_one(tmp_path: Path) -> None:
     parts = [written(tmp_path / "a", 5, 0), written(tmp_path / "b", 1, 5), written(tmp_path / "c", 4, 6)]
-    joined, whole = packing.load(parts), packing.load([written(tmp_path / "all", 10, 0)])
+    joined, whole = corpus.load_rows(parts), corpus.load_rows([written(tmp_path / "all", 10, 0)])
     rows = np.array([9, 0, 5, 4, 6, 5])
-    for name in Rows._fields:
+    for name in PackedRows._fields:
         taken = getattr(joined, name)[rows]
         assert taken.dtype == getattr(whole, name).dtype
         assert taken.tolist() == getattr(whole, name)[rows].tolist()
@@ -195,7 +195,7 @@ def test_several_corpora_are_read_as_one(tmp_path: Path) -> None:
 
 
 def test_rows_are_counted_alike_however_many_are_counted_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    joined = packing.load([written(tmp_path / "a", 5, 0), written(tmp_path / "b", 5, 5)])
+    joined = corpus.load_rows([written(tmp_path / "a", 5, 0), written(tmp_path / "b", 5, 5)])
     monkeypatch.setattr(batches, "CHUNK", 3)
     assert batches.tokens_per_row(joined).tolist() == [8 - row % 4 for row in range(10)]
 

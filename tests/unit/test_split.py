@@ -93,7 +93,7 @@ TABLE_3 = {
 def test_the_steps_of_the_papers_table_3_come_out_within_rounding(configs: Path) -> None:
     budgets, ratios = list(TABLE_3), [0.0, 0.2, 0.5, 0.8, 1.0]
     arm = f"  half: {{path: [base, mid, rl], control: base, split: {{}}, grid: {{split.tokens: {budgets}, split.rl_share: {ratios}}}}}\n"
-    six = "max_completion_length: 2048, method: {paper: p, planner: {num_generations: 6}}"
+    six = "max_completion_length: 2048, method: {paper: p, allocation: {num_generations: 6}}"
     made = lengths(plan(configs, arm, scale="paper", rl=six))
     for tokens, row in TABLE_3.items():
         for share, (mid, rl) in zip(ratios, row, strict=True):
@@ -106,7 +106,12 @@ def test_the_steps_of_the_papers_table_3_come_out_within_rounding(configs: Path)
 
 
 def test_a_step_is_charged_five_thirds_of_its_rollouts_at_the_cap() -> None:
-    spec = {"steps": 50, "prompts_per_step": 1024, "method": {"planner": {"num_generations": 6}}, "max_completion_length": 2048}
+    spec = {
+        "steps": 50,
+        "prompts_per_step": 1024,
+        "method": {"allocation": {"num_generations": 6}},
+        "max_completion_length": 2048,
+    }
     assert rl_step_tokens(spec) == 20_971_520
     assert paper_tokens("rl", spec) == 50 * 20_971_520 == 1_048_576_000
     assert rl_step_tokens({**spec, "max_prompt_length": 1024, "max_completion_length": 1024}) == 20_971_520
@@ -139,7 +144,7 @@ def test_a_share_is_whole_batches_and_the_nearest_number_of_steps(configs: Path)
 def test_a_knob_gives_the_budget_and_the_arm_its_own_method_and_batches(configs: Path) -> None:
     arm = (
         "  half: {path: [base, mid, rl], control: base, split: {tokens: '${knobs.budget}', rl_share: 0.5}, "
-        "set: {rl.method.planner.num_generations: 4, mid.batch_tokens: 2048}}\n"
+        "set: {rl.method.allocation.num_generations: 4, mid.batch_tokens: 2048}}\n"
     )
     assert lengths(plan(configs, arm))["half"] == {"mid": 24 * 2048, "rl": 20}
 

@@ -65,8 +65,8 @@ def test_the_best_student_is_promoted_where_it_reaches_the_threshold(
         ({"temperature": 0.0}, "temperature = 0 makes all completions of a prompt equal"),
         ({"method": {**METHOD, "sampler": {"name": "pcl"}}}, "method.sampler = pcl: a student's few steps go with uniform alone"),
         (
-            {"method": {**METHOD, "planner": {"name": "guide"}}},
-            "method.planner = guide: a student's few steps go with fixed alone",
+            {"method": {**METHOD, "continuation": {"name": "guide"}}},
+            "method.continuation = guide: a student's few steps go with none alone",
         ),
         ({"method": {**METHOD, "loss": {"name": "disco"}}}, "method.loss = disco reads more than advantages"),
         (

@@ -17,7 +17,7 @@ from interplay.core.artifact import read_json
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import PermanentError, UserError
-from interplay.data import batches, corpus, packing, problems, sets, tokenizer
+from interplay.data import batches, corpus, problems, sets, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
@@ -41,19 +41,19 @@ def spec_of(**changes) -> PretrainSpec:
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     out = tmp_path_factory.mktemp("inputs")
     task = OpDag(distractors=(0, 1), operators="+", constants=(1, 2))
-    tokenizer.run(TokenizerSpec(task=task), {}, out / "tokenizer", Run())
+    tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, out / "tokenizer", Run())
     for split, size in (("train", 120), ("validation", 16)):
         spec = ProblemsSpec(
             task=task, bands={"id": {3: 1.0}, "edge": {5: 1.0}}, shares={"id": 0.5, "edge": 0.5}, size=size, split=split
         )
-        problems.run(spec, {}, out / split, Run())
+        problems.generate_problems(spec, {}, out / split, Run())
     roles = {"tokenizer": out / "tokenizer", "data.0": out / "train"}
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), roles, out / "corpus", Run())
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=64), roles, out / "corpus", Run())
     return {"corpus": out / "corpus", "tokenizer": out / "tokenizer", "validation": out / "validation"}
 
 
 def model_of(inputs: dict[str, Path]) -> Decoder:
-    return folder.init(SHAPE, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), 0)
+    return folder.init_decoder(SHAPE, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), 0)
 
 
 def same(a: Path, b: Path) -> bool:
@@ -94,7 +94,7 @@ def test_speed_is_told_beside_the_record(inputs: dict[str, Path], tmp_path: Path
 def test_learning_rate_zero_returns_the_init(inputs: dict[str, Path], tmp_path: Path) -> None:
     still = Optimizer(learning_rate=0.0, muon_learning_rate=0.0)
     lm.run(spec_of(optimizer=still), inputs, tmp_path, Run())
-    start, end = model_of(inputs).state_dict(), folder.load(tmp_path / "model").state_dict()
+    start, end = model_of(inputs).state_dict(), folder.load_decoder(tmp_path / "model").state_dict()
     assert all(torch.equal(value, end[name]) for name, value in start.items())
 
 
@@ -106,7 +106,7 @@ def test_two_runs_give_the_same_bytes_and_another_seed_gives_others(inputs: dict
 
 
 def test_a_corpus_in_shards_trains_to_the_bytes_of_the_same_rows_in_one(inputs: dict[str, Path], tmp_path: Path) -> None:
-    whole = packing.load([inputs["corpus"]])
+    whole = corpus.load_rows([inputs["corpus"]])
     cut = whole.tokens.shape[0] // 3
     shards = {}
     for number, part in enumerate((slice(None, cut), slice(cut, None))):
@@ -133,8 +133,8 @@ def test_accumulating_gradients_changes_them_by_float_noise_only(inputs: dict[st
 
 
 def test_isolated_packing_gives_the_loss_of_each_problem_alone(inputs: dict[str, Path]) -> None:
-    model, rows = model_of(inputs), packing.load([inputs["corpus"]])
-    batch = batches.of_rows(rows, np.arange(4), CPU)
+    model, rows = model_of(inputs), corpus.load_rows([inputs["corpus"]])
+    batch = batches.batch_of_rows(rows, np.arange(4), CPU)
     packed = token_losses(model, batch, torch.float32)
     alone = []
     for row in range(4):
@@ -150,9 +150,9 @@ def test_isolated_packing_gives_the_loss_of_each_problem_alone(inputs: dict[str,
 
 def test_causal_packing_attends_across_the_problems_of_a_row(inputs: dict[str, Path], tmp_path: Path) -> None:
     roles = {"tokenizer": inputs["tokenizer"], "data.0": inputs["validation"]}
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64, packing="causal"), roles, tmp_path, Run())
-    model, rows = model_of(inputs), packing.load([tmp_path])
-    batch = batches.of_rows(rows, np.array([0]), CPU)
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=64, packing="causal"), roles, tmp_path, Run())
+    model, rows = model_of(inputs), corpus.load_rows([tmp_path])
+    batch = batches.batch_of_rows(rows, np.array([0]), CPU)
     ids = torch.from_numpy(rows.tokens[:1].astype(np.int64))
     logits = model.logits(model.hidden(ids, torch.arange(64)[None]))[0, :-1]
     bears = torch.from_numpy(rows.loss[0, 1:] == 1)
@@ -167,7 +167,7 @@ def test_loss_by_band_is_the_mean_over_the_bands_solution_tokens(inputs: dict[st
         found = loss.loss_by_band(model, held_out, pass_tokens, torch.float32, CPU)
         for band in ("id", "edge"):
             losses = []
-            for row in sets.load(inputs["validation"]).to_pylist():
+            for row in sets.read_table(inputs["validation"]).to_pylist():
                 if row["band"] == band:
                     ids = torch.tensor([[*encoder.encode(row["prompt"] + row["solution"]).ids, 1]])
                     logits = model.logits(model.hidden(ids, torch.arange(ids.shape[1])[None]))[0, :-1]

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
-from interplay.data import corpus, packing
+from interplay.data import corpus
 from interplay.evaluate import nll
 from interplay.model import folder, heads
 from interplay.model.heads import Composed
@@ -190,12 +190,12 @@ def test_gradients_are_those_of_the_weighted_sum(inputs: dict[str, Path]) -> Non
     (values, gradient), (again, other) = found
     assert values == pytest.approx(again, rel=1e-5)
     torch.testing.assert_close(gradient, other, rtol=1e-4, atol=1e-6)
-    model = folder.load(inputs["init"] / "model")
+    model = folder.load_decoder(inputs["init"] / "model")
     total = torch.zeros(())
     for problems, weight in ((course.forget, -1.0), (course.retain, 0.5)):
         some, losses = unlearn.drawn(course, problems, 1), []
         for i in range(len(some.lengths)):
-            one = packing.select(some, np.array([i]))
+            one = corpus.select_problems(some, np.array([i]))
             ids = torch.from_numpy(one.tokens.astype(np.int64))[None]
             logits = model.logits(model.hidden(ids, torch.arange(ids.shape[1])[None]))[0, :-1]
             losses.append(F.cross_entropy(logits, ids[0, 1:], reduction="none")[int(one.prompts[0]) - 1 :])
@@ -213,7 +213,7 @@ def test_same_spec_same_bytes_and_faults_show(inputs: dict[str, Path], tmp_path:
     unlearn.run(spec_of(optimizer=TuneOptimizer(learning_rate=0.0)), inputs, tmp_path / "still", Run())
     assert same(tmp_path / "a", tmp_path / "b")
     assert not same(tmp_path / "a", tmp_path / "swapped")
-    start, end = (folder.load(path / "model").state_dict() for path in (inputs["init"], tmp_path / "still"))
+    start, end = (folder.load_decoder(path / "model").state_dict() for path in (inputs["init"], tmp_path / "still"))
     assert all(torch.equal(value, end[name]) for name, value in start.items())
 
 
@@ -228,13 +228,13 @@ def test_uld_leaves_a_pair_that_samples_and_scores_as_one(inputs: dict[str, Path
     assert not (tmp_path / "model").exists()
     gain, cost = (metrics[f"eval_{side}_loss"] - metrics[f"eval_{side}_loss_before"] for side in ("forget", "retain"))
     assert gain > cost
-    pair = heads.whole(tmp_path, torch.device("cpu"))
+    pair = heads.load_model(tmp_path, torch.device("cpu"))
     assert isinstance(pair, Composed)
     assert pair.assistant.shape.num_hidden_layers == 1
-    base = folder.load(inputs["init"] / "model").state_dict()
+    base = folder.load_decoder(inputs["init"] / "model").state_dict()
     assert all(torch.equal(value, base[name]) for name, value in pair.base.state_dict().items())
 
-    problems = packing.select(corpus.encode(inputs["forget.0"], inputs["init"]), np.arange(24))
+    problems = corpus.select_problems(corpus.encode_problems(inputs["forget.0"], inputs["init"]), np.arange(24))
     means = nll.per_problem(pair, problems, 500, torch.float32)
     tokens = problems.lengths - problems.prompts
     assert (means * tokens).sum() / tokens.sum() == pytest.approx(metrics["eval_forget_loss"], rel=1e-5)

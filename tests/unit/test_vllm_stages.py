@@ -25,7 +25,7 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
-from interplay.rl.planners.spec import FixedPlanner
+from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.vllm.asking import Freshness
 from interplay.run import workers
@@ -109,7 +109,7 @@ def test_a_killed_evaluation_keeps_its_shards_and_ends_as_one_that_was_not(
 
 def rl_spec(engine: str = "vllm", **loss: Any) -> RLSpec:
     return RLSpec(
-        method=Method(paper="test", planner=FixedPlanner(num_generations=4), loss={"name": "clipped", **loss}),
+        method=Method(paper="test", allocation=FixedAllocation(num_generations=4), loss={"name": "clipped", **loss}),
         reward=Custom(function="mine.py:commas", source=REWARD),
         mix=[1.0],
         steps=6,
@@ -127,7 +127,7 @@ def trained(inputs: dict[str, Path], out: Path, spec: RLSpec, **run: Any) -> tup
     """Lines of metrics.jsonl, and the weights that a run ends with."""
     how = Run(engine_batch=32, micro_batch_tokens=400, **run)
     loop.run(spec, {"init": inputs["model"], "data.0": inputs["data.0"]}, out, how)
-    return read(out), torch.nn.utils.parameters_to_vector(folder.load(out / "model").parameters())
+    return read(out), torch.nn.utils.parameters_to_vector(folder.load_decoder(out / "model").parameters())
 
 
 @pytest.mark.parametrize("server", PLACES)
@@ -159,7 +159,7 @@ def test_two_processes_with_a_server_each_learn_as_one_does(inputs: dict[str, Pa
     shared("rl", rl_spec(), {"init": inputs["model"], "data.0": inputs["data.0"]}, tmp_path / "two")
     assert [line["reward"] for line in read(tmp_path / "two")] == pytest.approx([line["reward"] for line in expected], abs=1e-6)
     assert all(line[MEAN] < 1e-5 and line[LARGEST] < 1e-4 for line in read(tmp_path / "two"))
-    made = torch.nn.utils.parameters_to_vector(folder.load(tmp_path / "two" / "model").parameters())
+    made = torch.nn.utils.parameters_to_vector(folder.load_decoder(tmp_path / "two" / "model").parameters())
     torch.testing.assert_close(made, weights, atol=1e-4, rtol=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""The lists below `docs/data/` that generated pages are made of, each read as what its schema says."""
+"""The lists below `docs/data/` that generated pages are made of, each read as what its schema says, and the RL methods."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 import yaml
 
+from interplay.core.digest import canonical
 from interplay.core.model import Model, UserError, parse_model
+from interplay.rl.spec import Method
 
-PAPERS, PLACES, WITHDRAWN = "docs/data/papers.yaml", "docs/data/places.yaml", "docs/data/withdrawn.yaml"
+PAPERS, PLACES, WITHDRAWN, METHODS = (f"docs/data/{name}.yaml" for name in ("papers", "places", "withdrawn", "methods"))
 """The files, as messages name them."""
 WITHDRAWN_VERDICT = "withdrawn"
 
@@ -74,6 +76,34 @@ class Withdrawal(Model):
     reason: Literal["floor", "ceiling", "dead_arm", "broken_arm", "one_base", "by_construction", "premise", "wrong_test"]
     because: str
     """The evidence, in a sentence or two."""
+
+
+class Mark(Model):
+    """What no code can say of an RL method."""
+
+    evidence: Literal["code", "paper", "note", "inferred"]
+    """Where its equation was read: the authors' code, the paper, a third party's account; or inferred in part."""
+    test: str
+    """`file:function` below tests/unit, which checks the equation."""
+    oracle: str = "by hand"
+    """What the numbers are checked against."""
+
+
+def marks(root: Path) -> dict[str, Mark]:
+    """Method -> mark."""
+    return {name: parse_model(Mark, one, f"{METHODS}: {name}") for name, one in _read(root, METHODS).items()}
+
+
+def methods(root: Path) -> dict[str, Method]:
+    """The methods of `configs/method/`, by name."""
+    files = sorted((root / "configs" / "method").glob("*.yaml"))
+    return {file.stem: parse_model(Method, yaml.safe_load(file.read_text(encoding="utf-8")), file.name) for file in files}
+
+
+def differing(method: Method, usual: Method) -> list[str]:
+    """The seams at which two methods differ."""
+    keys = [key for key in Method.model_fields if key != "paper"]
+    return [key for key in keys if canonical(getattr(method, key)) != canonical(getattr(usual, key))]
 
 
 def papers(root: Path) -> tuple[Paper, ...]:

@@ -10,9 +10,9 @@ from interplay.core import artifact
 from interplay.core.artifact import split_ref
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data.spec import SourceSpec
 from interplay.kinds.identity import rehashed
 from interplay.kinds.table import KINDS
+from interplay.model.spec import SourceSpec
 from interplay.study.plan import Stage
 
 BESIDE = ("stage.json", "telemetry.json")
@@ -41,7 +41,7 @@ def model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
 def gguf(file: Path, results: Path, name: str) -> tuple[str, Path, bool]:
     """`model` of a GGUF file, whose weights enter as the float32 that they stand for. Raises UserError as `model` does, and where
     the file is not readable."""
-    from interplay.model.source import convert_gguf
+    from interplay.model.folder import convert_gguf
 
     with tempfile.TemporaryDirectory(prefix="interplay-") as scratch:
         convert_gguf(file, Path(scratch))
@@ -52,11 +52,11 @@ def _check_model(folder: Path) -> None:
     """Load model and tokenizer once, from where they are."""
     from interplay.data.tokenizer import load as load_tokenizer
     from interplay.data.tokenizer import special
-    from interplay.model.folder import load, weight_files
+    from interplay.model.folder import load_decoder, weight_files
 
     weight_files(folder)
     try:
-        vocabulary = load(folder).vocab_size
+        vocabulary = load_decoder(folder).vocab_size
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{folder / 'config.json'}: not the config of a whole model ({type(error).__name__}: {error})") from None
     try:

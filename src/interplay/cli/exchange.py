@@ -69,28 +69,37 @@ def _study_file(study: str | None) -> str:
 
 @command(app, "export", examples="interplay export edge -o edge  # to the folder edge; open edge/index.html")
 def export_study(
-    study: common.Study,
     output: Annotated[
         Path,
         option(
             "-o",
             "--output",
             metavar="FOLDER|FILE.json",
-            help="a folder that is new, empty or an older export; or a file for verdicts, numbers and digests alone, with tables "
-            "and figures in a folder of its name, to be committed as docs/results/STUDY.SCALE.json, from which `make docs` "
-            "writes docs/papers.md",
+            help="a folder that is new, empty or an older export; or a file for verdicts and numbers alone, to be committed as "
+            "docs/results/STUDY.SCALE.json, from which `make docs` writes docs/papers.md",
         ),
     ],
+    study: common.AnyStudy = None,
     scale: common.Scale = None,
+    summary_file: Annotated[
+        Path | None,
+        option("--from", metavar="FILE.json", help="draw tables and figures of such a file; no results are needed"),
+    ] = None,
 ) -> None:
     """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment."""
-    plan = common.plan_of(study, scale)
+    if (study is None) == (summary_file is None):
+        raise UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json")
+    from interplay.report.write import export, summary  # pandas and matplotlib: not for a mistyped study
+
+    if summary_file is not None:
+        export.write_drawn(summary_file, output)
+        print_visible(f"export: {output / 'README.md'}")
+        return
+    plan = common.plan_of(str(study), scale)
     if hint := common.hint_other_scale(plan):
         raise UserError(common.no_results(plan, hint))
-    from interplay.report.write import answers, export  # pandas and matplotlib: not for a mistyped study
-
     if output.suffix == ".json":
-        answers.write_summary(plan, RESULTS, output)
+        summary.write_summary(plan, RESULTS, output)
         print_visible(f"export: {output}")
         return
     export.write(plan, CONFIGS, RESULTS, output)

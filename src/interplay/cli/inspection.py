@@ -74,7 +74,7 @@ def measure_novelty(
     """Compares the graphs of an evaluation's correct solutions, up to renaming, with the gold graphs of a problem set of the same
     op: by band, the share equal to one of the set (copied), and the mean similarity to the nearest, the Jaccard index of
     their nodes' colours. For the tasks op_dag and op_dag_prose."""
-    from interplay.data import novelty
+    from interplay.data import similarity
     from interplay.kinds.table import SETS
 
     samples, problems = (artifact.find(RESULTS, name) for name in (digest, against))
@@ -86,7 +86,7 @@ def measure_novelty(
     tested = artifact.find(RESULTS, stage["deps"]["data"])
     rows = [
         (one.band, str(one.right), str(one.graphs), f"{one.copied:.1%}", f"{one.nearest:.3f}", str(one.without))
-        for one in novelty.by_band(samples, tested, problems, by)
+        for one in similarity.novelty_by_band(samples, tested, problems, by)
     ]
     common.show_parts(common.Grid(NOVELTY, rows, right=range(1, len(NOVELTY))) if rows else "no sample is correct")
 
@@ -184,7 +184,7 @@ def _rows(folder: Path) -> "list[Row]":
 
     if folder.parent.name not in SETS:
         raise UserError(f"{folder}: a {folder.parent.name} stage has no rows; give the digest of a {', '.join(SETS)} stage")
-    return sets.rows(folder, 0)
+    return sets.read_rows(folder, 0)
 
 
 def _brief(text: str) -> str:

@@ -6,7 +6,7 @@ import math
 from functools import cache
 from typing import Any
 
-from interplay.core.model import Model, Since
+from interplay.core.model import Formerly, Model, Since
 
 
 def canonical(value: Any) -> Any:
@@ -14,7 +14,7 @@ def canonical(value: Any) -> Any:
     if type(value) in PLAIN:
         return value
     if isinstance(value, Model):
-        return {name: canonical(getattr(value, name)) for name in _fields(type(value))}
+        return {name: canonical(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):
         return {_key(key): canonical(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -38,12 +38,18 @@ def _key(key: Any) -> str:
 
 
 @cache
-def _fields(cls: type[Model]) -> dict[str, list[Any]]:
-    """Name of each field -> what it held before it joined its schema, canonically: one value, or none for a field of old."""
+def _fields(cls: type[Model]) -> dict[str, tuple[str, list[Any]]]:
+    """Name of each field -> its first name, and what it held before it joined its schema, canonically: one value, or none for an
+    original field."""
     return {
-        name: [canonical(mark.value) for mark in field.metadata if isinstance(mark, Since)]
+        name: (first_name(cls, name), [canonical(mark.value) for mark in field.metadata if isinstance(mark, Since)])
         for name, field in cls.model_fields.items()
     }
+
+
+def first_name(cls: type[Model], name: str) -> str:
+    """The name of a field in digests: its own, or the one that it had before it was renamed."""
+    return next((mark.name for mark in cls.model_fields[name].metadata if isinstance(mark, Formerly)), name)
 
 
 def canonical_json(value: Any) -> str:
@@ -74,8 +80,16 @@ def _hashed(value: Any, path: str, found: dict[str, int]) -> Any:
     inner = f"{path}." if path else ""
     if isinstance(value, Model):
         found[path] = value.VERSION
-        pairs = [(name, getattr(value, name), old) for name, old in _fields(type(value)).items()]
-        return {name: _hashed(item, inner + name, found) for name, item, old in pairs if not (old and canonical(item) in old)}
+        content = {}
+        for name, (first, old) in _fields(type(value)).items():
+            item, inside = getattr(value, name), dict[str, int]()
+            hashed_item = _hashed(item, inner + first, inside)
+            if old and canonical(item) in old:  # of models in it, raised versions alone are new
+                found.update({where: version for where, version in inside.items() if version != 1})
+            else:
+                content[first] = hashed_item
+                found.update(inside)
+        return content
     if isinstance(value, dict):
         return {_key(key): _hashed(item, f"{inner}{key}", found) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

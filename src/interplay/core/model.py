@@ -80,6 +80,13 @@ class Since(NamedTuple):
     value: Any
 
 
+class Formerly(NamedTuple):
+    """Marks a renamed field, as `Annotated[int, Formerly("old_name")]`: the digest keeps the field's first name, so that nothing
+    made before has to be made again."""
+
+    name: str
+
+
 M = TypeVar("M", bound=Model)
 
 

@@ -8,23 +8,23 @@ import torch.nn.functional as F
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data import corpus, packing, sets
-from interplay.data.packing import Encoded
+from interplay.data import corpus, sets
+from interplay.data.corpus import Encoded
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import device
 from interplay.model.decoder import Decoder
 from interplay.model.device import pick_device
-from interplay.model.heads import Composed, whole
-from interplay.optim import collectives
+from interplay.model.heads import Composed, load_model
+from interplay.optim import distributed
 
 
 def of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
     """For each problem of a set, in its order, the mean negative log-likelihood per token (P,) float64 of its gold solution after
     its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
     solution has no token. The same in every process of the stage. Raises PermanentError where a pass does not fit into memory."""
-    decoder = whole(model, pick_device(how))
-    encoded = corpus.encode(data, model)
-    if len(encoded.lengths) != sets.load(data, ["index"]).num_rows:
+    decoder = load_model(model, pick_device(how))
+    encoded = corpus.encode_problems(data, model)
+    if len(encoded.lengths) != sets.read_table(data, ["index"]).num_rows:
         raise UserError(
             f"evaluate: nll = True: the solutions of {data} are transcripts, which have no one likelihood; write false"
         )
@@ -38,12 +38,12 @@ def per_problem(decoder: Decoder | Composed, problems: Encoded, pass_tokens: int
     order = np.argsort(problems.lengths, kind="stable")
 
     def attempt(tokens: int) -> None:
-        _means(decoder, packing.select(problems, _passes(order, problems.lengths, tokens)[-1]), dtype)
+        _means(decoder, corpus.select_problems(problems, _passes(order, problems.lengths, tokens)[-1]), dtype)
 
-    with device.enough("micro_batch_tokens", pass_tokens, attempt):
-        for chosen in collectives.shard_round_robin(_passes(order, problems.lengths, pass_tokens)):
-            found[chosen] = _means(decoder, packing.select(problems, chosen), dtype)
-    return collectives.all_reduce_sum(torch.from_numpy(found)).numpy()
+    with device.report_out_of_memory("micro_batch_tokens", pass_tokens, attempt):
+        for chosen in distributed.shard_round_robin(_passes(order, problems.lengths, pass_tokens)):
+            found[chosen] = _means(decoder, corpus.select_problems(problems, chosen), dtype)
+    return distributed.all_reduce_sum(torch.from_numpy(found)).numpy()
 
 
 def _passes(order: np.ndarray, lengths: np.ndarray, pass_tokens: int) -> list[np.ndarray]:
@@ -62,7 +62,7 @@ def _means(decoder: Decoder | Composed, problems: Encoded, dtype: torch.dtype) -
     count, width = len(problems.lengths), int(problems.lengths.max())
     rows, columns = (
         np.repeat(np.arange(count), problems.lengths),
-        packing.spans(np.zeros_like(problems.lengths), problems.lengths),
+        corpus.index_ranges(np.zeros_like(problems.lengths), problems.lengths),
     )
     ids = np.zeros((count, width), np.int64)
     ids[rows, columns] = problems.tokens

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from interplay.core.metrics import round_significant
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.report.metric_spec import UNITS
-from interplay.tasks.families import judge_family
+from interplay.tasks.family import judge_family
 from interplay.tasks.verdict import Row, pass_at_k, split_units
 
 # From samples to numbers: pass@k, scores, baselines, error classes. P problems, n samples each.
@@ -57,12 +57,12 @@ def prior(rows: Sequence[Row]) -> np.ndarray:
 
 
 def trivial(rows: Sequence[Row]) -> np.ndarray:
-    """For each problem the score (P,) of the trivial policy that its family names as `baseline(problem)`, such as citing all
-    there is; NaN for families without one."""
+    """For each problem the score (P,) of its family's trivial policy, such as citing every document; NaN for families without
+    one."""
     found = []
     for row in rows:
         family = judge_family(row.family)
-        found.append(family.baseline(family.loads(row.graph)) if hasattr(family, "baseline") else np.nan)
+        found.append(family.trivial_score(family.loads(row.graph)) if family.trivial_score else np.nan)
     return np.array(found, dtype=float)
 
 
@@ -117,7 +117,7 @@ def with_caps(table: pa.Table, rows: Sequence[Row], completions: Sequence[str], 
     right, and has the right answer; a sample that ended before keeps its last one."""
     units = [split_units(text, spec.verify.separator) for text in completions]
     judged = [
-        [pools.judge_completions(spec.verify, row, unit) for unit in each[: spec.unit_caps]]
+        [sets.judge_completion(spec.verify, row, unit) for unit in each[: spec.unit_caps]]
         for row, each in zip(rows, units, strict=True)
     ]
     table = table.append_column(UNITS, pa.array([len(each) for each in units], pa.int32()))

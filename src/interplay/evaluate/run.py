@@ -15,7 +15,7 @@ import torch
 from interplay.core import execution, stop
 from interplay.core.execution import Run
 from interplay.core.metrics import Progress, telemetry
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.data import tokenizer as text
 from interplay.evaluate import nll, passk
 from interplay.evaluate import samples as evaluate_samples
@@ -23,8 +23,8 @@ from interplay.evaluate.passk import Samples, summarise
 from interplay.evaluate.samples import by_turn, judge, judged
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model.device import pick_device
-from interplay.model.heads import whole
-from interplay.optim import collectives
+from interplay.model.heads import load_model
+from interplay.optim import distributed
 from interplay.report.metric_spec import COUNTED
 from interplay.rollout.engine import closing, engine
 from interplay.rollout.episodes import play_episodes
@@ -43,7 +43,7 @@ def run(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dic
 
     Roles: `model`, `data`. Finished shards in `out/resume/shards` are kept."""
     torch.set_num_threads(how.threads)
-    pool, kept = pools.load_pool([inputs["data"]]), out / "resume" / "shards"
+    pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
     size = max(1, how.engine_batch // spec.num_samples) * SHARD_BATCHES
     if missing := evaluate_samples.remaining_shards(kept, len(pool.rows), size):
         _sample(spec, inputs["model"], pool, kept, missing, out, how)
@@ -96,11 +96,11 @@ def arrays(table: pa.Table, num_samples: int) -> Samples:
     return Samples(*(column(name) for name in Samples._fields))
 
 
-def _sample(spec: EvaluateSpec, model: Path, pool: pools.Pool, kept: Path, missing: list[range], out: Path, how: Run) -> None:
+def _sample(spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missing: list[range], out: Path, how: Run) -> None:
     """Sample and judge the missing shards (ids of problems), those that fall to this process, and keep them in a folder; a signal
     ends that early. Returns once every process is there."""
     tokenizer, special = text.load(model), text.special(model)
-    sampler = engine(spec.engine, whole(model, pick_device(how)), how, getattr(torch, spec.dtype), model / "model")
+    sampler = engine(spec.engine, load_model(model, pick_device(how)), how, getattr(torch, spec.dtype), model / "model")
     sampling = Sampling(
         temperature=spec.temperature,
         top_p=spec.top_p,
@@ -113,21 +113,21 @@ def _sample(spec: EvaluateSpec, model: Path, pool: pools.Pool, kept: Path, missi
     setting = Setting(
         engine=sampler,
         sampling=sampling,
-        encode=partial(pools.encode_texts, tokenizer),
+        encode=partial(text.encode_texts, tokenizer),
         decode=tokenizer.decode_batch,
-        verify=partial(pools.judge_completions, spec.verify),
-        problem=pools.problem_of,
+        verify=partial(sets.judge_completion, spec.verify),
+        problem=sets.problem_of,
     )
     before = len(evaluate_samples.finished_shards(kept))
-    collectives.barrier()  # all have seen what is missing before the first makes any of it
+    distributed.barrier()  # all have seen what is missing before the first makes any of it
     total, tokens, started = before + len(missing), 0, time.monotonic()
     progress, tally = Progress(total, "shards", before), evaluate_samples.Tally(kept)
     with closing(sampler), stop.defer_signals():
-        for shard in collectives.shard_round_robin(missing):
+        for shard in distributed.shard_round_robin(missing):
             ids = list(shard)
             rows = [pool.rows[i] for i in ids]
-            prompts = pools.encode_texts(tokenizer, [row.prompt for row in rows])
-            keys = [pools.noise_key(row) for row in rows]
+            prompts = text.encode_texts(tokenizer, [row.prompt for row in rows])
+            keys = [sets.noise_key(row) for row in rows]
             asked = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
             played = play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), asked)
             table = judge(spec, pool, ids, played.rollouts, tokenizer) if played.turns is None else judged(pool, ids, played)
@@ -137,7 +137,7 @@ def _sample(spec: EvaluateSpec, model: Path, pool: pools.Pool, kept: Path, missi
             progress.update(len(evaluate_samples.finished_shards(kept)), strict=tally.strict(), tok_per_s=rate)
             if stop.stop_requested():
                 break
-        made = collectives.all_reduce_values(tokens)[0]
+        made = distributed.all_reduce_values(tokens)[0]
     telemetry(out, completion_tokens_per_second=made / (time.monotonic() - started))
 
 

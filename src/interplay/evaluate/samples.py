@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 
 from interplay.core.artifact import write_atomic
 from interplay.core.metrics import round_significant
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.data import tokenizer as text
 from interplay.evaluate.passk import with_caps
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.rollout.play import Played
 from interplay.rollout.request import Rollouts
-from interplay.tasks.environments.games import UNANSWERED
+from interplay.tasks.environments.transcript import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
 # Samples as rows of `samples.parquet`: what was written, how it was judged, and of episodes of several turns how far each came.
@@ -45,12 +45,12 @@ TURNS = "answer_by_turn"
 """Column beside these where episodes have several turns."""
 
 
-def judge(spec: EvaluateSpec, pool: pools.Pool, ids: list[int], rollouts: Rollouts, tokenizer: text.Tokenizer) -> pa.Table:
+def judge(spec: EvaluateSpec, pool: sets.Pool, ids: list[int], rollouts: Rollouts, tokenizer: text.Tokenizer) -> pa.Table:
     """Rows of `samples.parquet` for the rollouts of the problems `ids`, by problem and then by sample."""
     of_row = [ids[request] for request in rollouts.request.tolist()]
     lengths = rollouts.lengths.tolist()
     completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
-    verdicts = pools.verify(pool, of_row, completions, spec.verify)
+    verdicts = sets.judge_completions(pool, of_row, completions, spec.verify)
     rows = [pool.rows[i] for i in of_row]
     table = _table(rows, rollouts, verdicts, lengths, completions)
     if spec.unit_caps:
@@ -60,7 +60,7 @@ def judge(spec: EvaluateSpec, pool: pools.Pool, ids: list[int], rollouts: Rollou
     return table
 
 
-def judged(pool: pools.Pool, ids: list[int], played: Played) -> pa.Table:
+def judged(pool: sets.Pool, ids: list[int], played: Played) -> pa.Table:
     """The same for episodes of several turns: one row for each, with its transcript, the verdict of its last turn, and in the
     column TURNS whether its answer was right after each turn."""
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []

@@ -101,14 +101,14 @@ class Reinforcement(NamedTuple):
 
     def planned(self, spec: Json, problems: int, parameters: int | None) -> Cost:
         """All completions at their cap."""
-        rollouts = spec["steps"] * spec["prompts_per_step"] * spec["method"]["planner"]["num_generations"]
+        rollouts = spec["steps"] * spec["prompts_per_step"] * spec["method"]["allocation"]["num_generations"]
         sampled = rollouts * spec["max_completion_length"] * _turns(spec["method"])
         return self._cost(spec, rollouts, sampled, 0, parameters)
 
     def realised(self, record: Json, parameters: int | None) -> Cost:
         """The completions counted, and each prompt once for its group."""
         spec, metrics = record["spec"], record["metrics"]
-        prompts = round(metrics["prompt_tokens"] / spec["method"]["planner"]["num_generations"])
+        prompts = round(metrics["prompt_tokens"] / spec["method"]["allocation"]["num_generations"])
         return self._cost(spec, metrics["completions"], metrics["completion_tokens"], prompts, parameters)
 
     def charged(self, spec: Json) -> int:
@@ -192,7 +192,7 @@ def taught_tokens(spec: TeachSpec) -> tuple[int, int]:
 
 def rl_step_tokens(spec: Json) -> Fraction:
     """What `cost.paper_tokens` charges for one step of an RL spec."""
-    rollouts = spec["prompts_per_step"] * spec["method"]["planner"]["num_generations"]
+    rollouts = spec["prompts_per_step"] * spec["method"]["allocation"]["num_generations"]
     cap = (spec.get("max_prompt_length") or 0) + spec["max_completion_length"]
     return Fraction(5 * rollouts * cap, 3)
 

@@ -1,10 +1,10 @@
 """Specs as flat `dotted.key: value` pairs, and the identity of a stage read back from JSON (stage.json, a record, a lock)."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args
 
-from interplay.core.digest import canonical, canonical_json
+from interplay.core.digest import canonical, canonical_json, first_name
 from interplay.core.model import Model, Since, UserError, parse_model
 from interplay.kinds.table import KINDS
 
@@ -15,34 +15,40 @@ from interplay.kinds.table import KINDS
 def rehashed(stage: Mapping[str, Any]) -> str:
     """The digest that the stage's own kind, versions, spec and dependencies give: what it was filed under, unless it was
     altered."""
-    content = [stage["kind"], stage["versions"], hashed_json(stage), stage["deps"]]
+    content = [stage["kind"], stage["versions"], hashed_json(stage, first_name), stage["deps"]]
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
 
 
-def hashed_json(stage: Mapping[str, Any]) -> Any:
-    """The stage's spec as `core.digest.hashed` gives it: without fields that joined later and hold what older specs did. A spec
-    written before a field joined lacks it, one written after holds its old value, and both are the same spec."""
+def hashed_json(stage: Mapping[str, Any], spelt: Callable[[type[Model], str], str] = lambda _, name: name) -> Any:
+    """The stage's spec without fields that joined later and hold what older specs did. A spec written before a field joined lacks
+    it, one written after holds its old value, and both are the same spec. A renamed field has its present name, or the one that
+    `spelt` gives to a field of a model."""
     kind = KINDS.get(stage["kind"])
-    return _pruned(stage["spec"], [kind.spec]) if kind else stage["spec"]
+    return _pruned(stage["spec"], [kind.spec], spelt) if kind else stage["spec"]
 
 
-def _pruned(value: Any, models: list[type[Model]]) -> Any:
+def _pruned(value: Any, models: list[type[Model]], spelt: Callable[[type[Model], str], str]) -> Any:
     """`value` less its old-valued later fields; `models` are those that the schema allows at this place."""
     if isinstance(value, list):
-        return [_pruned(item, models) for item in value]
+        return [_pruned(item, models, spelt) for item in value]
     if not isinstance(value, dict):
         return value
     member = _member(value, models)
     if member is None:  # a mapping: its values are what the schema describes
-        return {key: _pruned(item, models) for key, item in value.items()}
-    found = {}
-    for name, item in value.items():
-        field = member.model_fields.get(name)
+        return {key: _pruned(item, models, spelt) for key, item in value.items()}
+    found, names = {}, _present_names(member)
+    for key, item in value.items():
+        field = member.model_fields.get(name := names.get(key, key))
         if field is None:
-            found[name] = item
+            found[key] = item
         elif not any(isinstance(mark, Since) and canonical(mark.value) == item for mark in field.metadata):
-            found[name] = _pruned(item, list(models_in(field.annotation)))
+            found[spelt(member, name)] = _pruned(item, list(models_in(field.annotation)), spelt)
     return found
+
+
+def _present_names(model: type[Model]) -> dict[str, str]:
+    """First name of each field -> its name today."""
+    return {first_name(model, name): name for name in model.model_fields}
 
 
 def _member(value: dict[str, Any], models: list[type[Model]]) -> type[Model] | None:
@@ -54,7 +60,8 @@ def _member(value: dict[str, Any], models: list[type[Model]]) -> type[Model] | N
 
 def _fits(value: dict[str, Any], model: type[Model]) -> bool:
     required = {name for name, field in model.model_fields.items() if field.is_required()}
-    return required <= set(value) <= set(model.model_fields)
+    names = _present_names(model)
+    return required <= {names.get(key, key) for key in value} <= set(model.model_fields)
 
 
 def models_in(annotation: Any) -> Iterator[type[Model]]:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from interplay.core.model import Model
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, SourceSpec, TokenizerSpec
+from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
+from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
 from interplay.rl.spec import RLSpec
 from interplay.rl.teaching.spec import TeachSpec
@@ -85,7 +86,7 @@ KEYS = ("keys.parquet",)
 KINDS: dict[str, Kind] = {
     "source": Kind(
         SourceSpec,
-        "interplay.model.source:run",
+        "interplay.model.folder:import_model",
         makes="model",
         hue=265,
         references=study_keys.SourceReferences,
@@ -94,7 +95,7 @@ KINDS: dict[str, Kind] = {
     ),
     "problems": Kind(
         ProblemsSpec,
-        "interplay.data.problems:run",
+        "interplay.data.problems:generate_problems",
         makes="problems",
         hue=205,
         planned=("task", "bands", "shares", "size", "split"),
@@ -103,7 +104,7 @@ KINDS: dict[str, Kind] = {
     ),
     "dataset": Kind(
         DatasetSpec,
-        "interplay.data.dataset:run",
+        "interplay.data.dataset:read_dataset",
         makes="problems",
         hue=205,
         settings=("format", "size", "split", "band", "sha256"),
@@ -111,7 +112,7 @@ KINDS: dict[str, Kind] = {
     ),
     "curate": Kind(
         CurateSpec,
-        "interplay.data.curate:run",
+        "interplay.data.curate:curate_problems",
         makes="problems",
         hue=160,
         planned=("mix", "steps"),
@@ -120,7 +121,7 @@ KINDS: dict[str, Kind] = {
     ),
     "tokenizer": Kind(
         TokenizerSpec,
-        "interplay.data.tokenizer:run",
+        "interplay.data.tokenizer:build_tokenizer",
         makes="tokenizer",
         hue=175,
         planned=("task", "others"),
@@ -128,7 +129,7 @@ KINDS: dict[str, Kind] = {
     ),
     "corpus": Kind(
         CorpusSpec,
-        "interplay.data.corpus:run",
+        "interplay.data.corpus:build_corpus",
         makes="corpus",
         hue=190,
         planned=study_keys.MIX,
@@ -197,7 +198,7 @@ KINDS: dict[str, Kind] = {
         loss="policy loss",
         step="RL step",
         settings=(
-            *("method.paper", "reward.name", "reward.form", "method.sampler.name", "method.planner.num_generations"),
+            *("method.paper", "reward.name", "reward.form", "method.sampler.name", "method.allocation.num_generations"),
             *("method.advantage.name", "method.advantage.scale_rewards"),
             *("method.loss.loss_type", "method.loss.epsilon", "method.loss.beta", "prompts_per_step", "steps", "temperature"),
             *("optimizer.name", "optimizer.learning_rate"),

@@ -157,6 +157,8 @@ METRICS = (
     Metric("error:none", SHARE, "higher", "error_none", setting="errors: true", lacks=UNSORTED, label="no error", note=CLASSES),
     Metric("error:CLASS", SHARE, "lower", "error_{}", setting="errors: true", lacks=UNSORTED, label="{}", note=CLASSES),
 )
+GAINS = ("gain", "sharpening", "capability", "sharpening_split", "capability_split", "newly_solved", "lost")
+"""Columns of a table of gains (`stats.gain`): differences and shares of prompts."""
 FILLED = ("column", "setting", "lacks", "label")
 
 
@@ -234,8 +236,15 @@ def metric_row(name: str) -> Metric:
     return found
 
 
+def is_gain(name: str) -> bool:
+    """Whether this names a column of a table of gains."""
+    return name.partition("@")[0] in GAINS
+
+
 def measure_of(name: str) -> Measure:
-    """How a metric of evaluations, or what a run logs, is written."""
+    """How a metric of evaluations, a column of a table of gains, or what a run logs, is written."""
+    if is_gain(name):
+        return SHARE
     found = find(name)
     return found.measure if found else logged_measure(name)
 

@@ -1,1 +1,1 @@
-"""The RL loop and its seams: sampler, planner, episode, reward, edit, advantage, policy loss."""
+"""The RL loop and its seams: sampler, allocation, prompting, continuation, episode, reward, edit, advantage, policy loss."""

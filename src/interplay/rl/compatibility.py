@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interplay.rl.edits.spec import Demonstrations, DynamicSampling, InformationMask, Replay
@@ -9,7 +10,7 @@ from interplay.rl.rewards.spec import OF_SPANS
 from interplay.rollout.spec import CompletionEpisode, SelfPlayEpisode
 
 if TYPE_CHECKING:
-    from interplay.rl.spec import RLSpec
+    from interplay.rl.spec import Method, RLSpec
 
 
 ADVANTAGES = ("turn_returns", "igpo")
@@ -19,15 +20,11 @@ SHAPINGS = ("attempts", "improvement")
 PER_COMPLETION = {"overlong": "one completion's length", "units": "one completion's units"}
 """Shapings that make no sense of several turns -> what they look at."""
 OTHER_TEXT = ("guide", "icpo", "critique")
-"""Planners that credit completions to another text than they were sampled from."""
-OWN_TEXT = ("guide", "prefix", "icpo", "reflection", "critique", "feedback", "tree", "windows", "exit", "shown_attempt")
-"""Planners that sample from another text than is learnt, begin a completion themselves, repeat one, or tell of one."""
-
+"""Promptings and continuations that credit completions to another text than they were sampled from."""
 BEGINS = ("prefix", "tree", "windows")
-"""Planners that judge a completion with what it was begun with."""
-
+"""Those that judge a completion with what it was begun with."""
 SHOWING = ("exit", "shown_attempt")
-"""Planners that show own attempts."""
+"""Continuations that show own attempts."""
 WITHIN_GROUP = ("group", "leave_one_out", "length_baseline")
 """Advantages that know nothing of a reward but how it differs from those of its group."""
 
@@ -44,15 +41,27 @@ def check_compatibility(spec: RLSpec) -> str | None:
     )
 
 
+def beginning(method: Method) -> str:
+    """The member that begins completions itself; empty if there is none."""
+    return _first_of(method, BEGINS)
+
+
+def _first_of(method: Method, names: Sequence[str]) -> str:
+    """The prompting or continuation of these names, as `method.<seam> = <name>`; empty if there is none."""
+    chosen = {"prompting": method.prompting.name, "continuation": method.continuation.name}
+    return next((f"method.{seam} = {name}" for seam, name in chosen.items() if name in names), "")
+
+
 def check_feedback(spec: RLSpec) -> str | None:
     """Why a planner's feedback does not reach a loss that learns from it."""
-    tells, hears = spec.method.planner.name == "feedback", spec.method.loss.name == "distil"
+    tells, hears = spec.method.continuation.name == "feedback", spec.method.loss.name == "distil"
     if hears and not tells:
-        return f"method.loss = distil: its teacher reads nothing from the planner {spec.method.planner.name}; write feedback"
+        given = spec.method.continuation.name
+        return f"method.loss = distil: its teacher reads nothing from the continuation {given}; write feedback"
     if tells and not hears:
-        return f"method.planner = feedback: the loss {spec.method.loss.name} does not read what it tells; write fixed, or distil"
+        return f"method.continuation = feedback: the loss {spec.method.loss.name} does not read it; write none, or distil"
     if tells and (adds := off_policy_edit(spec)):
-        return f"method.edits: {adds} adds completions that the planner feedback tells nothing of; take it away"
+        return f"method.edits: {adds} adds completions that the continuation feedback tells nothing of; take it away"
     return None
 
 
@@ -68,8 +77,8 @@ def check_nucleus(spec: RLSpec) -> str | None:
     method = spec.method
     if method.decoding is None or method.decoding.name != "lagged_nucleus":
         return None
-    if method.planner.name in OTHER_TEXT:
-        return f"method.planner = {method.planner.name} samples from another text than lagged_nucleus masks for; write fixed"
+    if other := _first_of(method, OTHER_TEXT):
+        return f"{other} samples from another text than lagged_nucleus masks for; take it away"
     if adds := off_policy_edit(spec):
         return f"method.edits: {adds} adds completions that lagged_nucleus did not sample; take it away"
     if method.loss.name == "distil":
@@ -85,8 +94,8 @@ def check_information_mask(spec: RLSpec) -> str | None:
     reads, name = "method.edits: information_mask reads one whole completion", method.episode.name
     if not isinstance(method.episode, CompletionEpisode):
         return f"{reads}; the episode {name} has several, in which what is read bears no loss anyway; take it away"
-    if method.planner.name in BEGINS:
-        return f"{reads}; the planner {method.planner.name} begins them; write fixed"
+    if begins := beginning(method):
+        return f"{reads}; {begins} begins them; take it away"
     return None
 
 
@@ -97,21 +106,22 @@ def off_policy_edit(spec: RLSpec) -> str:
 
 def check_attempts(spec: RLSpec) -> str | None:
     """Why the planner does not go with who looks at the attempts that it shows, or at the bare prompts that it does not."""
-    method, planner, advantage = spec.method, spec.method.planner, spec.method.advantage
-    shows = planner.name in SHOWING
+    method, continuation, advantage = spec.method, spec.method.continuation, spec.method.advantage
+    shows = continuation.name in SHOWING
     if shows and advantage.name == "tracked":
-        return f"method.advantage = tracked expects what bare prompts earn; the planner {planner.name} shows attempts"
-    if planner.name == "exit" and any(isinstance(edit, DynamicSampling) for edit in method.edits):
-        return "method.planner = exit draws once a step; leave out dynamic_sampling"
+        return f"method.advantage = tracked expects what bare prompts earn; the continuation {continuation.name} shows attempts"
+    if continuation.name == "exit" and any(isinstance(edit, DynamicSampling) for edit in method.edits):
+        return "method.continuation = exit draws once a step; leave out dynamic_sampling"
     if not any(shaping.name == "gap" for shaping in method.shaping):
         return None
     if not shows:
-        return f"method.shaping: gap reads the attempt in a prompt; the planner {planner.name} shows none; write shown_attempt"
+        shown = f"the continuation {continuation.name} shows none; write shown_attempt"
+        return f"method.shaping: gap reads the attempt in a prompt; {shown}"
     within = advantage.name in WITHIN_GROUP or getattr(advantage, "baseline", "") == "group"
-    if within and getattr(planner, "references", 1) == 1:
+    if within and getattr(continuation, "references", 1) == 1:
         return (
             f"method.shaping: gap takes the same off all rewards of a group, since its completions follow one attempt, and the "
-            f"advantage {advantage.name} cancels that; give the planner shown_attempt two references at least"
+            f"advantage {advantage.name} cancels that; give the continuation shown_attempt two references at least"
         )
     return None
 
@@ -124,8 +134,11 @@ def check_episode(spec: RLSpec) -> str | None:
         return f"method.advantage = role compares a game's seats, and the episode {method.episode.name} has none; take self_play"
     if plays and spec.reward.name != "payoff":
         return f"reward = {spec.reward.name} is not what a game pays; with the episode self_play write payoff"
-    if plays and method.planner.name != "fixed":
-        return f"method.planner = {method.planner.name} makes groups of its own; with the episode self_play write fixed"
+    plain = {"allocation": "fixed", "prompting": "plain", "continuation": "none"}
+    own = [seam for seam, name in plain.items() if getattr(method, seam).name != name]
+    if plays and own:
+        changed = f"method.{own[0]} = {getattr(method, own[0]).name}"
+        return f"{changed} makes groups of its own; with the episode self_play write {plain[own[0]]}"
     several, name = not isinstance(method.episode, CompletionEpisode), method.episode.name
     other = "; take the episode retry or environment"
     if not several:
@@ -142,8 +155,12 @@ def check_episode(spec: RLSpec) -> str | None:
         return f"method.edits: {adds} adds completions of one turn; the episode {name} has several; take it away"
     if method.advantage.name == "segments":
         return f"method.advantage = segments samples on within one turn; with the episode {name} write turn_returns"
-    if method.planner.name in OWN_TEXT:
-        return f"method.planner = {method.planner.name} makes completions of one turn; with the episode {name} write fixed"
+    if method.continuation.name != "none":
+        return (
+            f"method.continuation = {method.continuation.name} makes completions of one turn; with the episode {name} write none"
+        )
+    if method.prompting.name in ("prefix", "icpo"):
+        return f"method.prompting = {method.prompting.name} makes completions of one turn; with the episode {name} write plain"
     if spec.reward.name in OF_SPANS or method.advantage.name == "spans":
         reward = spec.reward.name
         return f"reward = {reward} judges parts of one completion; with the episode {name} write outcome, and turn_returns"

@@ -13,14 +13,14 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from interplay.core.random import stream_key
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
 from interplay.rl.batch import Batch, Span, join, to_tokens
 from interplay.rl.critic import Critic
 from interplay.rl.decoding import decode_sampling
-from interplay.rl.planners.allocation import SamplingRequest
-from interplay.rl.planners.planners import again, plan
+from interplay.rl.requests.continuation import first_requests, next_requests
+from interplay.rl.requests.first_requests import SamplingRequest
 from interplay.rl.rewards.rewards import Rewards, score_completions
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.rewards.spec import Reward
@@ -31,7 +31,7 @@ from interplay.rollout.engine import Engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.play import Played, Setting
 from interplay.rollout.request import Request, Sampling
-from interplay.tasks.environments.games import UNANSWERED
+from interplay.tasks.environments.transcript import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
 # What an episode is asked for.
@@ -122,9 +122,9 @@ def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Coun
     this step's samples by noise key."""
     rows = [world.pool.rows[i] for i in ids]
     expected = world.sampler.expected(ids)
-    parts = [sample_rollouts(world, ids, plan(rows, now), now, seen)]
+    parts = [sample_rollouts(world, ids, first_requests(rows, now), now, seen)]
     batch = parts[0].batch
-    while asks := again(rows, batch, len(parts) - 1, now):
+    while asks := next_requests(rows, batch, len(parts) - 1, now):
         parts.append(sample_rollouts(world, ids, asks, now, seen))
         batch = join([part.batch for part in parts], world.special.pad, same_groups=True)
     slots = torch.cat([part.slots for part in parts])
@@ -139,7 +139,7 @@ def sample_rollouts(
 ) -> Rollouts:
     """The completions that are asked for, each judged against the gold of its prompt."""
     spec, pool = world.spec, world.pool
-    keys = [pools.noise_key(pool.rows[ids[ask.slot]]) for ask in asks]
+    keys = [sets.noise_key(pool.rows[ids[ask.slot]]) for ask in asks]
     asked = episode_requests(contexts(world, [ask.sampling for ask in asks]), keys, [ask.n for ask in asks], seen)
     rows = [pool.rows[ids[ask.slot]] for ask in asks]
     played = play_episodes(spec.method.episode, setting(world, rows, now.step, asks[0].limit), asked)
@@ -189,11 +189,11 @@ def setting(world: TrainerState, rows: list[Row], step: int, limit: int | None =
     return Setting(
         engine=world.engine,
         sampling=sampling(world, step, limit),
-        encode=partial(pools.encode_texts, world.tokenizer),
+        encode=partial(text.encode_texts, world.tokenizer),
         decode=world.tokenizer.decode_batch,
         rows=rows,
-        verify=partial(pools.judge_completions, world.spec.verify()),
-        problem=pools.problem_of,
+        verify=partial(sets.judge_completion, world.spec.verify()),
+        problem=sets.problem_of,
     )
 
 
@@ -205,7 +205,7 @@ def score_rollouts(
     spec, rows = world.spec, [world.pool.rows[i] for i in ids]
     if played.turns is not None:
         return episode_rewards(spec.reward, played, rows)
-    verdicts = pools.verify(world.pool, ids, whole, spec.verify())
+    verdicts = sets.judge_completions(world.pool, ids, whole, spec.verify())
     rewards = score_completions(spec.reward, rows, whole, verdicts)
     return EpisodeRewards(verdicts, rewards._replace(spans=in_tokens(world.tokenizer, tokens, completions, rewards.spans)), [])
 
@@ -213,17 +213,17 @@ def score_rollouts(
 def gold_solution(world: TrainerState, i: int) -> tuple[str, list[int]]:
     """Text and tokens of the gold solution of a prompt, with the end token."""
     text_of = world.pool.rows[i].solution
-    return text_of, [*pools.encode_texts(world.tokenizer, [text_of])[0], world.special.eos]
+    return text_of, [*text.encode_texts(world.tokenizer, [text_of])[0], world.special.eos]
 
 
 def contexts(world: TrainerState, texts: list[str]) -> list[list[int]]:
     """Tokens of what completions follow."""
-    return pools.encode_turns(world.tokenizer, texts, world.special.eos)
+    return text.encode_turns(world.tokenizer, texts, world.special.eos)
 
 
 def tokens_of(world: TrainerState, written: str) -> list[int]:
     """Tokens of a text."""
-    return pools.encode_texts(world.tokenizer, [written])[0]
+    return text.encode_texts(world.tokenizer, [written])[0]
 
 
 def in_tokens(

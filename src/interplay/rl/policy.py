@@ -11,8 +11,8 @@ from torch.nn.functional import log_softmax, pad
 
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged, nucleus_mask
-from interplay.model.shared import predicting
-from interplay.optim import collectives
+from interplay.model.shared_prompts import predicting_states
+from interplay.optim import distributed
 from interplay.rl.batch import Batch
 
 
@@ -50,7 +50,7 @@ def micro_batches(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> 
 
 def shard_rows(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> Sequence[Tensor]:
     """Those of the `micro_batches` that fall to this process; smaller ones where there would not be one for each."""
-    return collectives.shard_pieces(partial(micro_batches, decoder, batch, rows), tokens, len(rows))
+    return distributed.shard_micro_batches(partial(micro_batches, decoder, batch, rows), tokens, len(rows))
 
 
 def scores(
@@ -95,7 +95,7 @@ def states(decoder: Decoder, batch: Batch, rows: Tensor, dtype: torch.dtype) -> 
     and which of the n x T places these are, bool, on the CPU."""
     width = int(batch.lengths[rows].max())
     tokens = batch.tokens[rows, :width].to(decoder.head().device)
-    found, where = predicting(decoder, [batch.prompts[i] for i in rows.tolist()], tokens, batch.lengths[rows], dtype)
+    found, where = predicting_states(decoder, [batch.prompts[i] for i in rows.tolist()], tokens, batch.lengths[rows], dtype)
     return found, pad(where.cpu(), (0, batch.tokens.shape[1] - width))
 
 
@@ -109,7 +109,7 @@ def entropies(
             entropy = scores(decoder, batch, rows, temperature, dtype, with_entropy=True, lagged=lagged).entropy
             if entropy is not None:
                 found[rows] = entropy
-    return collectives.all_reduce_sum(found)
+    return distributed.all_reduce_sum(found)
 
 
 def likelihoods(
@@ -136,4 +136,4 @@ def likelihoods(
     with torch.no_grad():
         for rows in shard_rows(decoder, batch, torch.arange(n), tokens):
             found[rows] = scores(decoder, batch, rows, 1.0, dtype).logp.double().sum(1) / batch.lengths[rows]
-    return collectives.all_reduce_sum(found).tolist()
+    return distributed.all_reduce_sum(found).tolist()

@@ -16,9 +16,9 @@ from interplay.core import artifact, execution
 from interplay.core.artifact import read_json, write_atomic
 from interplay.core.metrics import round_values
 from interplay.core.random import generator
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
 from interplay.rl.batch import Batch, take
-from interplay.tasks.environments.games import MARK
+from interplay.tasks.environments.transcript import MARK
 
 # Rollouts for people: what the model was asked, what it wrote, how that was judged, and what would have been right.
 

@@ -1,10 +1,11 @@
 """Specs of the RL loop: method, critic, decoding. The members of each seam have a `spec.py` in the seam's folder."""
 
+import math
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
+from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
 from interplay.model.spec import TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl.advantages.spec import (
     Advantage,
@@ -16,10 +17,21 @@ from interplay.rl.advantages.spec import (
     TrackedAdvantage,
     WhitenedAdvantage,
 )
-from interplay.rl.compatibility import BEGINS, check_compatibility, off_policy_edit
+from interplay.rl.compatibility import beginning, check_compatibility, off_policy_edit
 from interplay.rl.edits.spec import DynamicSampling, Edit
 from interplay.rl.losses.spec import ClippedLoss, Loss
-from interplay.rl.planners.spec import AnyPlanner, FixedPlanner, TreePlanner, WindowPlanner
+from interplay.rl.requests.spec import (
+    Allocation,
+    Continuation,
+    FixedAllocation,
+    IcpoPrompting,
+    NoContinuation,
+    PlainPrompting,
+    Prompting,
+    ShownAttemptContinuation,
+    TreeContinuation,
+    WindowContinuation,
+)
 from interplay.rl.rewards.spec import OF_SPANS, ProcessReward, Reward, Shaping
 from interplay.rl.samplers.spec import LearnedMixtureSampler, Sampler, UniformSampler, expects
 from interplay.rollout.spec import CompletionEpisode, Episode
@@ -92,7 +104,12 @@ class Method(Model):
     paper: str
     """Where the method and these settings come from."""
     sampler: Sampler = UniformSampler()
-    planner: AnyPlanner = FixedPlanner()
+    allocation: Annotated[Allocation, Formerly("planner")] = FixedAllocation()
+    """How many completions each prompt gets."""
+    prompting: Annotated[Prompting, Since(PlainPrompting())] = PlainPrompting()
+    """From which text they are sampled."""
+    continuation: Annotated[Continuation, Since(NoContinuation())] = NoContinuation()
+    """What follows from rollouts: further completions, and which are kept."""
     episode: Episode = CompletionEpisode()
     shaping: Annotated[list[Shaping], Since([])] = []
     """What is added to the rewards before they are compared; each kind once."""
@@ -147,9 +164,8 @@ class RLSpec(Model):
             raise ValueError("prompts_per_step must be a multiple of minibatches")
         if self.reward.name in OF_SPANS and (edit := off_policy_edit(self)):
             raise ValueError(f"method.edits: {edit} adds rows that the reward {self.reward.name} has not judged")
-        if self.reward.name in OF_SPANS and self.method.planner.name in BEGINS:
-            planner = f"method.planner = {self.method.planner.name}"
-            raise ValueError(f"{planner} begins completions itself; the reward {self.reward.name} judges parts of whole ones")
+        if self.reward.name in OF_SPANS and (begins := beginning(self.method)):
+            raise ValueError(f"{begins} begins completions itself; the reward {self.reward.name} judges parts of whole ones")
         if self.method.advantage.name == "spans":
             if self.reward.name not in OF_SPANS:
                 needed = " or ".join(OF_SPANS)
@@ -162,7 +178,7 @@ class RLSpec(Model):
     @model_validator(mode="after")
     def _can_learn(self) -> "RLSpec":
         """Without completions of a group that may differ every advantage is 0, and the run would end with its first weights."""
-        advantage, group = self.method.advantage, self.method.planner.num_generations
+        advantage, group = self.method.advantage, self.method.allocation.num_generations
         if isinstance(advantage, PassKAdvantage) and advantage.k > group:
             raise ValueError(f"method.advantage.k = {advantage.k}: at most num_generations, {group}")
         if isinstance(advantage, TrackedAdvantage) and not expects(self.method.sampler):
@@ -172,12 +188,12 @@ class RLSpec(Model):
             if self.method.critic:
                 raise ValueError(f"method.critic: the advantage '{advantage.name}' never asks it; take gae, or leave it out")
             raise ValueError("method.advantage = gae needs method.critic: {name: value_head}")
-        self._pieces()
+        self._requests()
         pooled = isinstance(advantage, SpanAdvantage) and advantage.normalise == "pooled"  # compares the spans of one completion
         bare = isinstance(advantage, WhitenedAdvantage) and advantage.baseline == "none"
         if group < 2 and not (pooled or bare or isinstance(advantage, TrackedAdvantage | GaeAdvantage)):
             must = f"the advantage '{advantage.name}' compares completions of one prompt; give 2 at least"
-            raise ValueError(f"method.planner.num_generations = {group}: {must}")
+            raise ValueError(f"method.allocation.num_generations = {group}: {must}")
         if (decoding := self.method.decoding) and self.engine not in decoding.ENGINES:
             able = " or ".join(decoding.ENGINES)
             raise ValueError(f"engine = {self.engine}: cannot decode with method.decoding = {decoding.name}; write {able}")
@@ -185,19 +201,45 @@ class RLSpec(Model):
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
         return self
 
-    def _pieces(self) -> None:
-        """Completions that are sampled in pieces are judged as wholes by few."""
-        method, planner = self.method, self.method.planner
-        if isinstance(method.advantage, SegmentAdvantage) and (planner.name != "fixed" or method.shaping):
-            raise ValueError("method.advantage = segments samples on from plain prompts: planner fixed, and no shaping")
-        if isinstance(planner, WindowPlanner):
+    def _requests(self) -> None:
+        """Whether allocation, prompting and continuation fit each other and what judges their completions."""
+        method, continuation, group = self.method, self.method.continuation, self.method.allocation.num_generations
+        plain = method.allocation.name == "fixed" and method.prompting.name == "plain"
+        if continuation.name != "none" and not plain:
+            raise ValueError(
+                f"method.continuation = {continuation.name} goes on from groups of one size and bare prompts; write "
+                "allocation fixed and prompting plain"
+            )
+        steered = method.prompting.steered if isinstance(method.prompting, IcpoPrompting) else 0
+        if steered and (method.allocation.name != "fixed" or steered >= group):
+            raise ValueError(
+                f"method.prompting.steered = {steered}: must be less than num_generations, {group}, of the allocation fixed"
+            )
+        if isinstance(method.advantage, SegmentAdvantage) and not (plain and continuation.name == "none" and not method.shaping):
+            raise ValueError(
+                "method.advantage = segments samples on from plain prompts: allocation fixed, prompting plain, "
+                "continuation none, and no shaping"
+            )
+        if isinstance(continuation, WindowContinuation):
             if not isinstance(method.advantage, GaeAdvantage) or expects(method.sampler):
-                raise ValueError("method.planner = windows needs the advantage gae and a sampler that expects no pass rates")
+                raise ValueError("method.continuation = windows needs the advantage gae and a sampler that expects no pass rates")
             if any(isinstance(edit, DynamicSampling) for edit in method.edits):
-                raise ValueError("method.planner = windows draws once a step; leave out dynamic_sampling")
-        if isinstance(planner, TreePlanner) and planner.segment * (len(planner.branches) - 1) >= self.max_completion_length:
-            segments = f"{len(planner.branches) - 1} segments of {planner.segment} tokens"
-            raise ValueError(f"method.planner: {segments} leave nothing of max_completion_length, {self.max_completion_length}")
+                raise ValueError("method.continuation = windows draws once a step; leave out dynamic_sampling")
+            if group != 1:
+                raise ValueError(f"method.allocation.num_generations = {group}: must be 1 with the continuation windows")
+        if isinstance(continuation, TreeContinuation):
+            if group != (leaves := math.prod(continuation.branches)):
+                raise ValueError(f"method.allocation.num_generations = {group}: must be the product of branches, {leaves}")
+            if continuation.segment * (len(continuation.branches) - 1) >= self.max_completion_length:
+                segments = f"{len(continuation.branches) - 1} segments of {continuation.segment} tokens"
+                raise ValueError(
+                    f"method.continuation: {segments} leave nothing of max_completion_length, {self.max_completion_length}"
+                )
+        if isinstance(continuation, ShownAttemptContinuation):
+            references = continuation.references
+            if group % references or group - references < 2:
+                must = f"must divide num_generations, {group}, and leave two completions at least"
+                raise ValueError(f"method.continuation.references = {references}: {must}")
 
     @model_validator(mode="after")
     def _members_fit(self) -> "RLSpec":
@@ -220,7 +262,7 @@ class RLSpec(Model):
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
         differs, neither the rate nor a member of a seam hangs on the length, and all that is to be kept of those was kept."""
         length = {"steps": self.steps, "checkpoints": self.checkpoints}
-        members = (self.method.sampler, self.method.planner, *self.method.shaping, *self.method.edits)
+        members = (self.method.sampler, self.method.prompting, *self.method.shaping, *self.method.edits)
         scheduled = any(member.SCHEDULED for member in members)
         steady = self.schedule.name == "constant" and not self.schedule.warmup_ratio and not scheduled
         kept = {step for step in self.checkpoints if step <= shorter.steps} <= set(shorter.checkpoints)

@@ -11,7 +11,7 @@ from interplay.core.random import generator
 from interplay.model import device
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged
-from interplay.optim import collectives, sharding
+from interplay.optim import distributed
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch, first_turns, has_teacher
 from interplay.rl.losses.losses import DIVERGENCES, FIRST_TURN, MEMBERS, STEPS, prepare_loss, token_losses
@@ -97,9 +97,11 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed, LARGEST, RATIO), 0.0)
     for _ in range(spec.method.loss.num_iterations):
         for part in parts:
-            sharding.gather(learner.policy)
+            distributed.gather_parameters(learner.policy)
             sums = _backward(learner, batch, part, old, _prepared(learner, batch, part, old, step))
-            norm = float(optim.step(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm))
+            norm = float(
+                optim.apply_gradients(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm)
+            )
             if not (math.isfinite(sums["loss"]) and math.isfinite(norm)):
                 raise PermanentError(
                     f"step {step} of {spec.steps}: loss {sums['loss']}, gradient norm {norm}; lower the learning rate"
@@ -154,7 +156,7 @@ def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
         for part in parts:
             for rows in shard_rows(learner.policy, batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
                 old[rows] = _scores(learner, learner.policy, batch, rows)
-    return collectives.all_reduce_sum(old)
+    return distributed.all_reduce_sum(old)
 
 
 def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> Tensor:
@@ -176,7 +178,7 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
             dtype = getattr(torch, learner.spec.dtype)
             found = scores(learner.policy, batch, rows, learner.spec.temperature, dtype, True, learner.lagged)
             logp[rows], entropy[rows] = found.logp, found.entropy if found.entropy is not None else 0.0
-    logp, entropy, here = collectives.all_reduce_sum(logp), collectives.all_reduce_sum(entropy), part.all_rows
+    logp, entropy, here = distributed.all_reduce_sum(logp), distributed.all_reduce_sum(entropy), part.all_rows
     whole = FullBatch(
         logp=logp[here],
         old_logp=_behaviour(batch, here, (logp if old is None else old)[here]),
@@ -203,14 +205,17 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, kn
     def attempt(tokens: int) -> None:
         _pass(learner, batch, part, micro_batches(learner.policy, batch, part.rows, tokens)[0], old, known)
 
-    with sharding.gradient(learner.policy), device.enough("micro_batch_tokens", learner.micro_batch_tokens, attempt):
+    with (
+        distributed.accumulate_gradient(learner.policy),
+        device.report_out_of_memory("micro_batch_tokens", learner.micro_batch_tokens, attempt),
+    ):
         for rows in shard_rows(learner.policy, batch, part.rows, learner.micro_batch_tokens):
             added, largest = _pass(learner, batch, part, rows, old, known)
             for name, value in added.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
             for name, value in largest.items():
                 peaks[name] = max(peaks.get(name, 0.0), float(value))
-    return collectives.all_reduce_dict(sums) | collectives.all_reduce_max(peaks)
+    return distributed.all_reduce_dict(sums) | distributed.all_reduce_max(peaks)
 
 
 def _pass(

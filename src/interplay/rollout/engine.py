@@ -15,7 +15,7 @@ from interplay.core.metrics import without_vllm
 from interplay.core.model import UserError, nearest_name
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Composed, Lagged
-from interplay.optim import collectives
+from interplay.optim import distributed
 from interplay.rollout.native import Native
 from interplay.rollout.request import Request, Rollouts, Sampling, join
 
@@ -92,9 +92,9 @@ class ShardedEngine(NamedTuple):
 
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests, the same in every process."""
-        places = collectives.shard_round_robin(range(len(requests)))
+        places = distributed.shard_round_robin(range(len(requests)))
         made = self.own.generate([requests[i] for i in places], sampling) if places else None
-        parts = [collectives.all_gather_rows(value) for value in _even(made, torch.tensor(places), sampling)]
+        parts = [distributed.all_gather_rows(value) for value in _even(made, torch.tensor(places), sampling)]
         each = [Rollouts(*(part[rank] for part in parts)) for rank in range(execution.world_size())]
         everything = join([one for one in each if len(one.request)], sampling)
         order = everything.request.argsort(stable=True)

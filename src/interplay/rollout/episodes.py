@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from interplay.rollout.play import Played, Setting, Thread, apart, go_on, left, opened, whole
 from interplay.rollout.request import Request
 from interplay.rollout.spec import CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
-from interplay.tasks.environments.games import joined, line
-from interplay.tasks.families import environment_of, game_of
+from interplay.tasks.environments.games import move_line
+from interplay.tasks.environments.transcript import join_turns
+from interplay.tasks.family import environment_of, game_of
 
 # Episodes of one seat: answering again, and an environment.
 
@@ -31,7 +32,7 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
         row = setting.rows[thread.request]
         reply = environment_of(row).reply(setting.problem(row), thread.said)
         ends = reply.done or over
-        text = joined(thread.said, thread.told)
+        text = join_turns(thread.said, thread.told)
         thread.verdicts.append((text, setting.verify(row, text) if ends else None))
         return None if ends else reply.text
 
@@ -87,7 +88,7 @@ def self_play(spec: SelfPlayEpisode, setting: Setting, asked: Sequence[Request])
         after = [(match, mover, _mover(setting, match)) for match, mover in live]
         for match, mover, following in after:
             if following >= 0:
-                _hear(setting, match.seats[1 - mover], line(match.moves[-1]))
+                _hear(setting, match.seats[1 - mover], move_line(match.moves[-1]))
         live = [(match, following) for match, _, following in after if following >= 0]
     for match in matches:
         row = setting.rows[match.seats[0].request]

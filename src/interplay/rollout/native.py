@@ -32,7 +32,7 @@ class Native:
         def complete(rows: int) -> Iterator[Rollouts]:
             return (_complete(parts, blend, batch, sampling, self.graphs) for batch in split(requests, rows))
 
-        with device.enough("engine_batch", self.rows, lambda rows: next(complete(rows))):
+        with device.report_out_of_memory("engine_batch", self.rows, lambda rows: next(complete(rows))):
             return join(list(complete(self.rows)), sampling)
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from interplay.core.random import stream_key
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.tasks.environments.games import MARK, UNANSWERED, joined
+from interplay.tasks.environments.transcript import MARK, UNANSWERED, join_turns
 from interplay.tasks.verdict import Row, Verdict
 
 
@@ -202,5 +202,5 @@ def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int
         prompts=[line.prompt for line in lines] if own_prompts else None,
         aside=aside if aside.any() else None,
         seats=None if seats is None else torch.tensor(seats, dtype=torch.int64),
-        transcripts=[joined(line.thread.said, line.thread.told[: len(line.thread.said) - 1]) for line in lines],
+        transcripts=[join_turns(line.thread.said, line.thread.told[: len(line.thread.said) - 1]) for line in lines],
     )

@@ -63,7 +63,7 @@ def call_function(kind: str, spec: Model, inputs: dict[str, Path], out: Path, ho
     except RuntimeError as error:
         from interplay.model import device  # imports torch, which not every kind needs
 
-        if not device.full(error):
+        if not device.is_out_of_memory(error):
             raise
         keys = f"run.micro_batch_tokens = {how.micro_batch_tokens} (training, scoring), run.engine_batch = {how.engine_batch}"
         raise PermanentError(f"out of memory; lower {keys} (rollouts)") from None

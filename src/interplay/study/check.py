@@ -5,7 +5,8 @@ from typing import Any
 from interplay.core.execution import Run
 from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
 from interplay.core.references import check_mix
-from interplay.data.spec import CorpusSpec, is_whole
+from interplay.data.spec import CorpusSpec
+from interplay.data.steps.spec import is_whole
 from interplay.kinds.table import KINDS, MODELS
 from interplay.report.spec import ReportArm
 from interplay.study.arms import SPLIT, Combination

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from interplay.core import random
 from interplay.core.model import MOST, UserError, parse_model, shorten_value
 from interplay.core.references import shard_label
-from interplay.data.spec import DataSet, ProblemsSpec
-from interplay.data.steps.spec import STEPS, CurateSpec
+from interplay.data.spec import ProblemsSpec
+from interplay.data.steps.spec import STEPS, CurateSpec, DataSet
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.report.spec import ReportArm
-from interplay.tasks.families import task_family
+from interplay.tasks.family import task_family
 from interplay.tasks.spec import Task, TaskKey
 
 if TYPE_CHECKING:

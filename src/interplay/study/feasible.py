@@ -6,14 +6,14 @@ from interplay.core.artifact import split_ref
 from interplay.core.execution import Run
 from interplay.core.metrics import without_vllm
 from interplay.core.model import Model, UserError
-from interplay.data.spec import DatasetSpec, ProblemsSpec, SourceSpec
+from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.table import KINDS
-from interplay.model.spec import Shape
+from interplay.model.spec import Shape, SourceSpec
 from interplay.rl.spec import RLSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study.plan import Stage
-from interplay.tasks.families import ENVIRONMENTS, GAMES
+from interplay.tasks.family import Environment, Game, families_with, judge_family
 from interplay.train.spec import PretrainSpec, UnlearnSpec
 
 # Whether several processes can share a stage, as its `run` block asks: refused when the study is planned where they cannot.
@@ -79,7 +79,7 @@ def _shape(model: "Stage", stages: Mapping[str, "Stage"]) -> Shape | None:
 
 
 def check_episodes(spec: Model, deps: Mapping[str, str], stages: Mapping[str, "Stage"], where: str) -> None:
-    """Raises UserError where an episode needs families that reply, or games, and a generated set of the stage is of another. Sets
+    """Raises UserError where an episode needs environments, or games, and a generated set of the stage is of another. Sets
     that steps made or that were read from files are looked at when the stage begins."""
     if isinstance(spec, RLSpec):
         episode, key = spec.method.episode, "method.episode"
@@ -87,14 +87,16 @@ def check_episodes(spec: Model, deps: Mapping[str, str], stages: Mapping[str, "S
         episode, key = spec.episode, "episode"
     else:
         return
-    able = GAMES if isinstance(episode, SelfPlayEpisode) else ENVIRONMENTS if isinstance(episode, EnvironmentEpisode) else None
+    able = Game if isinstance(episode, SelfPlayEpisode) else Environment if isinstance(episode, EnvironmentEpisode) else None
     for role, digest in deps.items():
         data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
-        if able is not None and isinstance(data, ProblemsSpec) and not data.transform and data.task.name not in able:
-            needs = "a game" if able is GAMES else "a family that replies"
+        if able is None or not isinstance(data, ProblemsSpec) or data.transform:
+            continue
+        if not isinstance(judge_family(data.task.name), able):
+            needs = "a game" if able is Game else "an environment"
             raise UserError(
                 f"{where}.{key} = {episode.name}: needs problems of {needs}, and {role} has those of {data.task.name}; "
-                f"known: {', '.join(able)}"
+                f"known: {', '.join(families_with(able))}"
             )
 
 
@@ -113,13 +115,13 @@ def check_external(stages: Iterable[Stage]) -> None:
 def _missing(stage: Stage) -> str | None:
     try:
         if isinstance(stage.spec, DatasetSpec):
-            from interplay.data.dataset import the_file  # NumPy and pyarrow, for studies that read files alone
+            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
 
-            the_file(stage.spec, stage.run)
+            find_file(stage.spec, stage.run)
         elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
-            from interplay.model.source import place  # torch, for the one line alone
+            from interplay.model.folder import find_source  # torch, for this check only
 
-            place(stage.spec, stage.run)
+            find_source(stage.spec, stage.run)
         elif getattr(stage.spec, "engine", None) == "vllm":
             return without_vllm()
     except UserError as error:

@@ -8,8 +8,8 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, Validat
 
 from interplay.core.model import Count, Model, Natural, Share
 from interplay.core.partial import Written, checked, line, partial
-from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
-from interplay.data.steps.spec import Contamination
+from interplay.data.spec import Split, TokenizerSpec
+from interplay.data.steps.spec import Contamination, DataSet, SetChange
 from interplay.kinds.study_keys import Settings
 from interplay.report.spec import Claim, Figure, Match, Table
 from interplay.study.stages import PLANNED, REFERENCES, ChangeKeys, KindKeys, StageKeys, stage

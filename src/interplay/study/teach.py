@@ -10,7 +10,7 @@ from interplay.core.references import corpus_inputs
 from interplay.data.spec import CorpusSpec, TokenizerSpec
 from interplay.kinds.table import is_trainer
 from interplay.study import data
-from interplay.tasks.families import LANGUAGES
+from interplay.tasks.family import families_with_language
 
 if TYPE_CHECKING:
     from interplay.study.expand import Expansion
@@ -20,8 +20,8 @@ def roles(e: Expansion, entry: dict[str, Any], before: str, key: str) -> tuple[d
     """Keys of the spec that the planner fills in, and the role `instances` where the stage names a set. Raises UserError where
     the family cannot be read, where a set is what others are tested on, or where the model before cannot write problems."""
     name = e.task.get("name")
-    if name not in LANGUAGES:
-        able = ", ".join(LANGUAGES)
+    if name not in (known := families_with_language()):
+        able = ", ".join(known)
         raise UserError(f"{e.where}: {key}: proposals are read as problems of task {name}, which has no parser; known: {able}")
     drawn = entry.get("proposer") == "instances"
     if drawn != ("instances" in entry):

@@ -1,4 +1,5 @@
-"""The union of task families, chosen by `name`, and the options of their verifiers."""
+"""The table of task families: the union of their options, chosen by `name`, and where each is implemented; and the options of
+their verifiers."""
 
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -13,17 +14,34 @@ from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 from interplay.tasks.taxonomy.spec import Taxonomy
 
-# Task families. A member of the union is chosen by its `name`.
-
-
 Task = Annotated[
     OpDag | OpDagProse | Bios | Taxonomy | Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn,
     Field(discriminator="name"),
 ]
+"""The options of families that generate problems."""
+FAMILIES = {
+    "op_dag": "interplay.tasks.op_dag.terse_prompts:OP_DAG",
+    "op_dag_prose": "interplay.tasks.op_dag_prose.prose_verifier:OP_DAG_PROSE",
+    "bios": "interplay.tasks.bios.people:BIOS",
+    "taxonomy": "interplay.tasks.taxonomy.tree:TAXONOMY",
+    "calculator": "interplay.tasks.environments.calculator:CALCULATOR",
+    "bios_search": "interplay.tasks.environments.look_up:BIOS_SEARCH",
+    "self_search": "interplay.tasks.environments.look_up:SELF_SEARCH",
+    "twenty_questions": "interplay.tasks.environments.twenty_questions:TWENTY_QUESTIONS",
+    "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
+    "kuhn": "interplay.tasks.environments.games:KUHN",
+    "multihop": "interplay.tasks.multihop:MULTIHOP",
+    "qa": "interplay.tasks.qa:QA",
+    "reformulated": "interplay.tasks.reformulated:REFORMULATED",
+    "conflicts": "interplay.tasks.conflicts:CONFLICTS",
+    "subproblems": "interplay.tasks.subproblems:SUBPROBLEMS",
+}
+"""Family -> `module:attribute` of its `tasks.family.Family`: those of the union, which generate problems, and those that judge
+rows which curation makes or files hold (column `family`)."""
 
 
 class TaskKey(Model):
-    """Where a task stands alone: parsed under its own key, so that errors name it."""
+    """A single task, parsed under its own key, so that errors name the key."""
 
     task: Task
 
@@ -43,7 +61,7 @@ def _table() -> type[Model]:
 
 
 TaskKeys = Annotated[dict[str, Any], Written(_one_of_them)]
-"""Some keys of a task; those of the scale, study and arm together make one."""
+"""Some keys of a task; the keys of scale, study and arm together form one task."""
 FamilyKeys = Annotated[dict[str, dict[str, Any]], Written(_table)]
 """Name of a family -> keys of its task."""
 
@@ -55,10 +73,10 @@ class Verify(Model):
     """How a completion is judged against the gold graph."""
 
     operator: bool = False
-    """Also demand the gold operator in each step (the published verifier compares parents and value only)."""
+    """Also require the gold operator in each step (the published verifier compares parents and value only)."""
     extra_nodes: Literal["free", "penalised"] = "free"
-    """Whether steps for nodes that the goal does not need forfeit strictness (the published evaluator forgives them, the released
-    reward does not)."""
+    """Whether steps for nodes that the goal does not need fail strict (the published evaluator ignores them, the released reward
+    does not)."""
     separator: Annotated[str, Since("")] = ""
-    """Text between the units of a completion, each a whole attempt with an answer (MinD, arXiv:2505.19788): the last one is
-    judged, as if nothing stood before it. Empty: a completion is one attempt."""
+    """Text between the units of a completion, each a complete attempt with an answer (MinD, arXiv:2505.19788): only the last unit
+    is judged. Empty: a completion is one attempt."""

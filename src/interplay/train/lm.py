@@ -13,13 +13,13 @@ from interplay.core.metrics import round_values
 from interplay.core.model import UserError
 from interplay.core.random import generator
 from interplay.core.references import corpus_inputs
-from interplay.data import batches, packing, tokenizer
-from interplay.data.batches import Ahead, Batch
-from interplay.data.packing import Rows
+from interplay.data import batches, corpus, tokenizer
+from interplay.data.batches import Batch, Prefetcher
+from interplay.data.corpus import PackedRows
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import pick_device, placed
-from interplay.optim import collectives, optimizer, sharding
+from interplay.model.device import pick_device, place_decoder
+from interplay.optim import distributed, optimizer
 from interplay.train import loop, loss
 from interplay.train.loop import Job
 from interplay.train.loss import token_losses
@@ -59,7 +59,7 @@ EVAL_LOSS = "eval_loss/"
 class Course(NamedTuple):
     """What is fixed before the first step."""
 
-    corpus: Rows
+    corpus: PackedRows
     per_row: np.ndarray
     """(rows,) tokens of each row without padding."""
     rows_per_step: int
@@ -81,15 +81,15 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     course = plan(spec, inputs, how)
-    model = sharding.placed(placed(initial(spec, inputs), how), how)
-    optimizers = optimizer.build(spec.optimizer, model.named_parameters())
+    model = distributed.shard_model(place_decoder(initial(spec, inputs), how), how)
+    optimizers = optimizer.build_optimizers(spec.optimizer, model.named_parameters())
     held_out = loss.load_validation(inputs["validation"], course.tokenizer) if "validation" in inputs else None
 
     def measure(of: loss.Validation) -> dict[str, float]:
         losses = loss.loss_by_band(model, of, how.micro_batch_tokens, course.dtype, course.device)
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
-    steps = Ahead(partial(step_of, spec, course), course.steps, course.device)
+    steps = Prefetcher(partial(step_of, spec, course), course.steps, course.device)
     job = Job(
         model=model,
         optimizers=optimizers,
@@ -97,13 +97,13 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         schedule=spec.schedule,
         max_grad_norm=spec.optimizer.max_grad_norm,
         learn=lambda step: learn(course, model, steps(step)),
-        save=lambda path: folder.save(model, path, course.tokenizer),
+        save=lambda path: folder.save_decoder(model, path, course.tokenizer),
         checkpoints=spec.checkpoints,
         measure=partial(measure, held_out) if held_out else None,
         eval_every=spec.eval_every,
     )
     ended = loop.train(job, out, how)
-    folder.save(model, out / "model", course.tokenizer)
+    folder.save_decoder(model, out / "model", course.tokenizer)
     loop.tell_pace(out, ended, model, course.dtype)
     rounded = {name.removeprefix(EVAL_LOSS): loss for name, loss in round_values(ended.measured).items()}
     parameters = sum(p.numel() for p in model.parameters())
@@ -112,20 +112,20 @@ def run(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
 
 def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
     """Rows and steps. The budget is met by the first step after which at least `tokens` tokens, padding apart, were seen."""
-    corpus = packing.load(corpus_inputs(inputs))
-    width = corpus.tokens.shape[1]
+    rows = corpus.load_rows(corpus_inputs(inputs))
+    width = rows.tokens.shape[1]
     if spec.batch_tokens % width:
         raise UserError(f"train: batch_tokens = {spec.batch_tokens}: must be a multiple of the corpus' sequence_length, {width}")
-    per_row, rows_per_step = batches.tokens_per_row(corpus), spec.batch_tokens // width
+    per_row, rows_per_step = batches.tokens_per_row(rows), spec.batch_tokens // width
     steps = batches.steps_for(spec.tokens, per_row, rows_per_step, spec.seed)
     if outside := [step for step in spec.checkpoints if not 1 <= step <= steps]:
         raise UserError(f"train: checkpoints: {outside[0]} is not among the steps 1..{steps} of this run")
     source = inputs["tokenizer"] if spec.model else inputs["init"]
     return Course(
-        corpus=corpus,
+        corpus=rows,
         per_row=per_row,
         rows_per_step=rows_per_step,
-        rows_per_pass=collectives.batch_limit(max(1, how.micro_batch_tokens // width), rows_per_step),
+        rows_per_pass=distributed.batch_limit(max(1, how.micro_batch_tokens // width), rows_per_step),
         steps=steps,
         dtype=torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32,
         device=pick_device(how),
@@ -137,8 +137,8 @@ def plan(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Course:
 def initial(spec: TrainSpec, inputs: dict[str, Path]) -> Decoder:
     """A fresh model of the spec's shape, or the one of the `init` role."""
     if spec.model is None:
-        return folder.load(inputs["init"] / "model")
-    return folder.init(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed)
+        return folder.load_decoder(inputs["init"] / "model")
+    return folder.init_decoder(spec.model, tokenizer.load(inputs["tokenizer"]).get_vocab_size(), spec.seed)
 
 
 class Step(NamedTuple):
@@ -167,7 +167,7 @@ def laid_out(course: Course, rows: np.ndarray, leaps: np.ndarray | None = None) 
 
 
 def _batch(course: Course, rows: np.ndarray, leaps: np.ndarray | None, places: slice) -> Batch:
-    return batches.of_rows(course.corpus, rows[places], course.device, None if leaps is None else leaps[places])
+    return batches.batch_of_rows(course.corpus, rows[places], course.device, None if leaps is None else leaps[places])
 
 
 def learn(course: Course, model: Decoder, step: Step) -> dict[str, float]:
@@ -188,14 +188,17 @@ def backward(model: Decoder, course: Course, step: Step) -> float:
         return loss.detach()
 
     width = course.corpus.tokens.shape[1]
-    count = max(1, int(collectives.all_reduce_sum(torch.tensor(sum(len(batch.targets) for batch in step.passes)))))
+    count = max(1, int(distributed.all_reduce_sum(torch.tensor(sum(len(batch.targets) for batch in step.passes)))))
     total = torch.zeros((), device=course.device)
-    with sharding.gradient(model), device.enough("micro_batch_tokens", course.rows_per_pass * width, attempt):
+    with (
+        distributed.accumulate_gradient(model),
+        device.report_out_of_memory("micro_batch_tokens", course.rows_per_pass * width, attempt),
+    ):
         for batch in step.passes:
             total += one_pass(batch)
-    return collectives.all_reduce_sum(total).item()
+    return distributed.all_reduce_sum(total).item()
 
 
 def dealt(rows: int, size: int) -> list[slice]:
     """The places among the rows of a step of each pass of this process, `size` rows at a time."""
-    return [slice(start, min(start + size, rows)) for start in collectives.shard_round_robin(range(0, rows, size))]
+    return [slice(start, min(start + size, rows)) for start in distributed.shard_round_robin(range(0, rows, size))]

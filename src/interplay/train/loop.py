@@ -21,7 +21,7 @@ from interplay.core.stop import save_points
 from interplay.model import device
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Schedule
-from interplay.optim import checkpoint, collectives, optimizer, sharding
+from interplay.optim import checkpoint, distributed, optimizer
 
 LINES = 200
 """About so many lines of metrics.jsonl per run."""
@@ -89,7 +89,7 @@ def train(job: Job, out: Path, how: Run) -> Ended:
         seen = state["tokens"]
     metrics, progress = Metrics(out, done), Progress(job.steps, "steps", done)
     pace, measured = Pace(), {}
-    with save_points(how.save_minutes, collectives.all_reduce_flags if how.processes > 1 else None) as saves:
+    with save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
             line = one_step(job, step)
@@ -99,7 +99,7 @@ def train(job: Job, out: Path, how: Run) -> Ended:
             if last or kept or step % max(1, job.steps // LINES) == 0:
                 metrics.write(step, **line)
             if job.measure and (last or kept or (job.eval_every and step % job.eval_every == 0)):
-                sharding.gather(job.model)
+                distributed.gather_parameters(job.model)
                 measured = job.measure()
                 metrics.write(step, **measured)
             if kept:
@@ -118,7 +118,7 @@ def one_step(job: Job, step: int) -> dict[str, float]:
     factor = optimizer.lr_factor(job.schedule, step, job.steps)
     optimizer.set_lr(job.optimizers, factor)
     values = job.learn(step)
-    norm = optimizer.step(job.optimizers, list(job.model.parameters()), job.max_grad_norm).item()
+    norm = optimizer.apply_gradients(job.optimizers, list(job.model.parameters()), job.max_grad_norm).item()
     if not (math.isfinite(values["loss"]) and math.isfinite(norm)):
         raise PermanentError(f"step {step} of {job.steps}: loss {values['loss']}, gradient norm {norm}; lower the learning rate")
     tokens = values.pop("tokens")

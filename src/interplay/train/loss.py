@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interplay.data import batches, corpus, packing, sets
+from interplay.data import batches, corpus, sets
 from interplay.data.batches import Batch
-from interplay.data.packing import Encoded
+from interplay.data.corpus import Encoded
 from interplay.model.decoder import Decoder, attention, forward, rotary, visible_blocks
-from interplay.optim import collectives
+from interplay.optim import distributed
 
 
 def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
@@ -54,10 +54,10 @@ class Validation(NamedTuple):
 
 def load_validation(data: Path, tokenizer_of: Path) -> Validation:
     """The problems of a set."""
-    encoded = corpus.encode(data, tokenizer_of)
-    bands, band_of = np.unique(sets.load(data, ["band"])["band"].to_pylist(), return_inverse=True)
+    encoded = corpus.encode_problems(data, tokenizer_of)
+    bands, band_of = np.unique(sets.read_table(data, ["band"])["band"].to_pylist(), return_inverse=True)
     by_length = np.argsort(encoded.lengths, kind="stable")
-    return Validation(packing.select(encoded, by_length), bands.tolist(), band_of[by_length])
+    return Validation(corpus.select_problems(encoded, by_length), bands.tolist(), band_of[by_length])
 
 
 @torch.no_grad()
@@ -67,15 +67,15 @@ def loss_by_band(
     """Mean loss per solution token of each band, in nats; about `pass_tokens` tokens go through the model at a time."""
     total, count = np.zeros(len(held_out.bands)), np.zeros(len(held_out.bands))
     pass_of = np.cumsum(held_out.encoded.lengths) // pass_tokens
-    for number in collectives.shard_round_robin(np.unique(pass_of).tolist()):
+    for number in distributed.shard_round_robin(np.unique(pass_of).tolist()):
         chosen = np.flatnonzero(pass_of == number)
-        part = packing.select(held_out.encoded, chosen)
-        solution = packing.spans(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
-        batch = batches.layout(part.tokens, part.lengths, solution, device)
+        part = corpus.select_problems(held_out.encoded, chosen)
+        solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
+        batch = batches.batch_of_sequences(part.tokens, part.lengths, solution, device)
         losses = token_losses(model, batch, dtype).double().cpu().numpy()
         bands = held_out.band_of[chosen][batch.sequence]
         total += np.bincount(bands, losses, len(total))
         count += np.bincount(bands, minlength=len(count))
     for sums in (total, count):
-        collectives.all_reduce_sum(torch.from_numpy(sums))
+        distributed.all_reduce_sum(torch.from_numpy(sums))
     return {band: float(total[i] / count[i]) for i, band in enumerate(held_out.bands)}

@@ -21,9 +21,9 @@ from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import placed
-from interplay.model.shared import token_logps
-from interplay.optim import collectives, optimizer, sharding
+from interplay.model.device import place_decoder
+from interplay.model.shared_prompts import token_logps
+from interplay.optim import distributed, optimizer
 from interplay.train import loop
 from interplay.train.loop import Job
 from interplay.train.preference import Logps, losses, rewards
@@ -51,29 +51,31 @@ def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     init = inputs["init"]
     sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
-    policy = sharding.placed(placed(folder.load(init / "model"), how), how)
+    policy = distributed.shard_model(place_decoder(folder.load_decoder(init / "model"), how), how)
     course = Course(
         spec=spec,
-        pairs=paired.load(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
+        pairs=paired.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
         policy=policy,
-        reference=None if spec.loss_type in REFERENCE_FREE else placed(folder.load(init / "model"), how).requires_grad_(False),
+        reference=None
+        if spec.loss_type in REFERENCE_FREE
+        else place_decoder(folder.load_decoder(init / "model"), how).requires_grad_(False),
         pass_tokens=how.micro_batch_tokens,
         dtype=getattr(torch, spec.dtype),
     )
     held_out = None
     if "validation" in inputs:
-        held_out = paired.load([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer", spec.few_shot)
+        held_out = paired.load_pairs([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer", spec.few_shot)
 
     def measure() -> dict[str, float]:
         assert held_out is not None
         return {f"eval_{name}": value for name, value in by_rater(course._replace(pairs=held_out)).items()}
 
     def save(path: Path) -> None:
-        folder.save(policy, path, tokenizer.tokenizer_folder(init))
+        folder.save_decoder(policy, path, tokenizer.tokenizer_folder(init))
 
     job = Job(
         model=policy,
-        optimizers=optimizer.build(spec.optimizer, policy.named_parameters()),
+        optimizers=optimizer.build_optimizers(spec.optimizer, policy.named_parameters()),
         steps=spec.steps,
         schedule=spec.schedule,
         max_grad_norm=spec.optimizer.max_grad_norm,
@@ -95,7 +97,7 @@ def learn(course: Course, step: int) -> dict[str, float]:
     tokens of this step."""
     spec, size = course.spec, course.spec.pairs_per_step
     places = batches.rows_between(len(course.pairs.prompts), spec.seed, (step - 1) * size, step * size)
-    return {**judged(course, places, learn=True), "tokens": course.pairs.tokens(places)}
+    return {**judged(course, places, learn=True), "tokens": course.pairs.count_tokens(places)}
 
 
 def by_rater(course: Course) -> dict[str, float]:
@@ -114,7 +116,7 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
     rewards/accuracies, the share whose chosen completion has the greater reward; logps/chosen and logps/rejected, in nats per
     completion. With `learn` the gradient of the loss is added to the policy's."""
     mean_tokens = float(np.mean([len(course.pairs.chosen[i]) for i in places]))
-    sharding.gather(course.policy)
+    distributed.gather_parameters(course.policy)
     kl = torch.zeros(())
     sums: dict[str, float] = defaultdict(float)
 
@@ -127,24 +129,24 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
         return told(course.spec, of_pairs, logps)
 
     def attempt(tokens: int) -> None:
-        one_pass(paired.pieces(course.pairs, places, tokens)[0])
+        one_pass(paired.micro_batches(course.pairs, places, tokens)[0])
 
     with (
-        sharding.gradient(course.policy) if learn else nullcontext(),
-        device.enough("micro_batch_tokens", course.pass_tokens, attempt),
+        distributed.accumulate_gradient(course.policy) if learn else nullcontext(),
+        device.report_out_of_memory("micro_batch_tokens", course.pass_tokens, attempt),
     ):
         if course.spec.loss_type == "kto":
             kl = divergence(course, places)
         for piece in dealt(course.pairs, places, course.pass_tokens):
             for name, value in one_pass(piece).items():
                 sums[name] += value.detach().double().sum().item()
-    means = {name: total / len(places) for name, total in collectives.all_reduce_dict(sums).items()}
+    means = {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}
     return {**means, "kl": kl.item()} if course.spec.loss_type == "kto" else means
 
 
 def dealt(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> Sequence[np.ndarray]:
     """Those of the `pieces` that fall to this process."""
-    return collectives.shard_pieces(partial(paired.pieces, pairs, places), pass_tokens, len(places))
+    return distributed.shard_micro_batches(partial(paired.micro_batches, pairs, places), pass_tokens, len(places))
 
 
 def told(spec: PreferSpec, of_pairs: Tensor, logps: Logps) -> dict[str, Tensor]:
@@ -187,7 +189,7 @@ def score(course: Course, piece: np.ndarray, mean_tokens: float, kl: Tensor) -> 
 
 def totals(decoder: Decoder, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> Tensor:
     """The log-probability (n,) float32 of each whole completion after its prompt, in nats."""
-    tokens, lengths = paired.padded(completions, decoder.head().device)
+    tokens, lengths = paired.pad_completions(completions, decoder.head().device)
     return token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
 
 
@@ -206,4 +208,4 @@ def divergence(course: Course, places: np.ndarray) -> Tensor:
     for piece in dealt(moved, np.arange(len(places)), course.pass_tokens):
         chosen, rejected = score(whole, piece, 1.0, total).ratios()
         total = total + (chosen.sum() + rejected.sum()).cpu()
-    return (collectives.all_reduce_sum(total) / (2 * len(places))).clamp(min=0).to(course.policy.head().device)
+    return (distributed.all_reduce_sum(total) / (2 * len(places))).clamp(min=0).to(course.policy.head().device)

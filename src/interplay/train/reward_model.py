@@ -15,14 +15,14 @@ from torch import Tensor
 
 from interplay.core.execution import Run
 from interplay.core.metrics import round_values
-from interplay.data import batches, pool, sets, tokenizer
+from interplay.data import batches, sets, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
 from interplay.model import device, folder, heads
-from interplay.model.device import pick_device, placed
+from interplay.model.device import pick_device, place_decoder
 from interplay.model.heads import RewardModel
-from interplay.model.shared import distinct
-from interplay.optim import collectives, optimizer, sharding
+from interplay.model.shared_prompts import distinct_prompts
+from interplay.optim import distributed, optimizer
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 from interplay.train import loop, preference
@@ -75,10 +75,10 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     at, found = pick_device(how), inputs["init"]
-    model = heads.init_reward_model(placed(folder.load(found / "model"), how), spec.heads, spec.seed).to(at)
+    model = heads.init_reward_model(place_decoder(folder.load_decoder(found / "model"), how), spec.heads, spec.seed).to(at)
 
     def course_of(roles: list[Path], mix: list[float]) -> Course:
-        pairs = paired.load(roles, mix, found, spec.seed, spec.max_length, "reward_model")
+        pairs = paired.load_pairs(roles, mix, found, spec.seed, spec.max_length, "reward_model")
         return Course(spec, pairs, margins(spec, pairs).to(at), model, how.micro_batch_tokens, getattr(torch, spec.dtype))
 
     course = course_of([inputs[f"data.{i}"] for i in range(len(spec.mix))], spec.mix)
@@ -91,7 +91,7 @@ def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
 
     job = Job(
         model=model,
-        optimizers=optimizer.build(spec.optimizer, model.named_parameters()),
+        optimizers=optimizer.build_optimizers(spec.optimizer, model.named_parameters()),
         steps=spec.steps,
         schedule=spec.schedule,
         max_grad_norm=spec.optimizer.max_grad_norm,
@@ -116,9 +116,10 @@ def margins(spec: RewardModelSpec, pairs: Pairs) -> Tensor:
     if spec.margin == "none":
         return torch.zeros(len(pairs.rows))
     ids = list(range(len(pairs.rows)))
-    everything = pool.Pool(pairs.rows, [len(ids)])
+    everything = sets.Pool(pairs.rows, [len(ids)])
     good, bad = (
-        pool.verify(everything, ids, [getattr(row, name) for row in pairs.rows], Verify()) for name in ("solution", "rejected")
+        sets.judge_completions(everything, ids, [getattr(row, name) for row in pairs.rows], Verify())
+        for name in ("solution", "rejected")
     )
     return torch.tensor([a.score - b.score for a, b in zip(good, bad, strict=True)], dtype=torch.float32)
 
@@ -128,14 +129,14 @@ def learn(course: Course, step: int) -> dict[str, float]:
     update, and tokens of this step."""
     spec, size = course.spec, course.spec.pairs_per_step
     places = batches.rows_between(len(course.pairs.prompts), spec.seed, (step - 1) * size, step * size)
-    return {**judged(course, places, learn=True), "tokens": course.pairs.tokens(places)}
+    return {**judged(course, places, learn=True), "tokens": course.pairs.count_tokens(places)}
 
 
 def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str, float]:
     """Means over the pairs `places` (N,): loss; accuracy, the share whose chosen completion is expected to win; nll, of that it
     wins, in nats and without margins; margin of the rewards. With `learn` the gradient of the loss is added to the model's."""
     sums: dict[str, float] = defaultdict(float)
-    cut = partial(paired.pieces, course.pairs, places)
+    cut = partial(paired.micro_batches, course.pairs, places)
 
     def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
         with torch.set_grad_enabled(learn):
@@ -148,13 +149,13 @@ def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str,
         one_pass(cut(tokens)[0])
 
     with (
-        sharding.gradient(course.model) if learn else nullcontext(),
-        device.enough("micro_batch_tokens", course.pass_tokens, attempt),
+        distributed.accumulate_gradient(course.model) if learn else nullcontext(),
+        device.report_out_of_memory("micro_batch_tokens", course.pass_tokens, attempt),
     ):
-        for piece in collectives.shard_pieces(cut, course.pass_tokens, len(places)):
+        for piece in distributed.shard_micro_batches(cut, course.pass_tokens, len(places)):
             for name, value in one_pass(piece).items():
                 sums[name] += value.detach().double().sum().item()
-    return {name: total / len(places) for name, total in collectives.all_reduce_dict(sums).items()}
+    return {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}
 
 
 def of_pairs(course: Course, piece: np.ndarray) -> dict[str, Tensor]:
@@ -170,8 +171,8 @@ def of_pairs(course: Course, piece: np.ndarray) -> dict[str, Tensor]:
 
 def rate(course: Course, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Rewards (n, K) of completions, and logarithms of the heads' weights (n, K)."""
-    tokens, ends = paired.padded(completions, course.model.score.device)
-    few, lengths, group = (part.to(tokens.device) for part in distinct(prompts, course.model.decoder.share_prompts))
+    tokens, ends = paired.pad_completions(completions, course.model.score.device)
+    few, lengths, group = (part.to(tokens.device) for part in distinct_prompts(prompts, course.model.decoder.share_prompts))
     rewards, weights = course.model(few, lengths, group, tokens, ends.to(tokens.device), course.dtype)
     return rewards, weights
 
@@ -182,12 +183,12 @@ def routed(course: Course, spec: Routing) -> dict[str, float]:
     `eval_routed_accuracy`, both also by rater; and the difference, `eval_routing_gain`."""
     count = len(course.pairs.prompts)
     told, gates = (torch.zeros(count, course.spec.heads) for _ in range(2))
-    for piece in paired.pieces(course.pairs, np.arange(count), course.pass_tokens):
+    for piece in paired.micro_batches(course.pairs, np.arange(count), course.pass_tokens):
         prompts, chosen, rejected = ([each[i] for i in piece] for each in course.pairs[:3])
         rewards, weights = rate(course, prompts * 2, chosen + rejected)
         better, worse = rewards.chunk(2)
         told[piece], gates[piece] = F.logsigmoid(better - worse).cpu(), weights[: len(prompts)].cpu()
-    shots = paired.shots(course.pairs.rows, spec.pairs, course.spec.seed, "reward_model")
+    shots = paired.draw_shots(course.pairs.rows, spec.pairs, course.spec.seed, "reward_model")
     plain = accuracies(course.pairs.rows, told, gates, "eval_gated_accuracy")
     weighed = accuracies(course.pairs.rows, told, route_heads(gates, told, shots, spec.eta), "eval_routed_accuracy")
     gain = weighed["eval_routed_accuracy"] - plain["eval_gated_accuracy"]
@@ -199,19 +200,19 @@ def best_of(course: Course, inputs: dict[str, Path]) -> dict[str, dict[str, floa
     """For n = 1, 2, 4, ...: strict and answer, the share of prompts of an evaluation whose sample of the greatest reward among
     the first n is right, and the shares strict_pass and answer_pass of those that have a right one among them, which no judge can
     exceed."""
-    rows = sets.rows(inputs["prompts"], 0)
+    rows = sets.read_rows(inputs["prompts"], 0)
     drawn: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for role in sorted((role for role in inputs if role.startswith("samples.")), key=lambda role: int(role.split(".")[1])):
         for sample in pq.read_table(inputs[role] / "samples.parquet").to_pylist():
             drawn[sample["index"]].append(sample)
     encoder, eos = tokenizer.load(inputs["init"]), tokenizer.special(inputs["init"]).eos
-    prompts = dict(zip((row.index for row in rows), pool.encode_texts(encoder, [row.prompt for row in rows]), strict=True))
+    prompts = dict(zip((row.index for row in rows), tokenizer.encode_texts(encoder, [row.prompt for row in rows]), strict=True))
     least = min(map(len, drawn.values()))
     counts = [1 << power for power in range(least.bit_length())]
     right: dict[int, dict[str, int]] = {n: defaultdict(int) for n in counts}
     for index, samples in sorted(drawn.items()):
         samples.sort(key=lambda sample: sample["sample"])
-        texts = pool.encode_texts(encoder, [sample["completion"] for sample in samples])
+        texts = tokenizer.encode_texts(encoder, [sample["completion"] for sample in samples])
         ended = [ids + ([] if s["truncated"] or eos is None else [eos]) for ids, s in zip(texts, samples, strict=True)]
         rated = preference.bradley_terry_reward(*rate(course, [prompts[index]] * len(ended), ended)).cpu()
         for n in counts:

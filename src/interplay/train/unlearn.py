@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from interplay.core.execution import Run
 from interplay.core.metrics import round_values
 from interplay.core.model import UserError
-from interplay.data import batches, corpus, packing, sets, tokenizer
+from interplay.data import batches, corpus, sets, tokenizer
 from interplay.data.batches import Batch
-from interplay.data.packing import Encoded
+from interplay.data.corpus import Encoded
 from interplay.model import device, folder, heads
 from interplay.model.decoder import Decoder
 from interplay.model.device import pick_device
 from interplay.model.heads import Composed
-from interplay.optim import collectives, optimizer, sharding
+from interplay.optim import distributed, optimizer
 from interplay.train import loop
 from interplay.train.loop import Job
 from interplay.train.loss import target_logits, token_losses
@@ -154,21 +154,21 @@ def run(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict
     before = losses(course, lambda batch: token_losses(course.base or course.model, batch, course.dtype))
     job = Job(
         model=course.model,
-        optimizers=optimizer.build(spec.optimizer, course.model.named_parameters()),
+        optimizers=optimizer.build_optimizers(spec.optimizer, course.model.named_parameters()),
         steps=spec.steps,
         schedule=spec.schedule,
         max_grad_norm=spec.optimizer.max_grad_norm,
         learn=lambda step: learn(course, step),
-        save=lambda path: folder.save(course.model, path, files),
+        save=lambda path: folder.save_decoder(course.model, path, files),
         checkpoints=spec.checkpoints,
         measure=lambda: losses(course, lambda batch: used(course, batch)),
         eval_every=spec.eval_every,
     )
     ended = loop.train(job, out, how)
     if spec.objective == "uld":
-        heads.save(whole(course), out, files)
+        heads.save_composed(whole(course), out, files)
     else:
-        folder.save(course.model, out / "model", files)
+        folder.save_decoder(course.model, out / "model", files)
     loop.tell_pace(out, ended, course.model, course.dtype)
     parameters = sum(p.numel() for p in (course.base or course.model).parameters())
     told = {**{f"{name}_before": value for name, value in before.items()}, **ended.measured}
@@ -178,7 +178,7 @@ def run(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict
 def plan(spec: UnlearnSpec, inputs: dict[str, Path], how: Run) -> Course:
     """Problems and models."""
     at, dtype = pick_device(how), getattr(torch, spec.dtype)
-    found = folder.load(inputs["init"] / "model").to(at)
+    found = folder.load_decoder(inputs["init"] / "model").to(at)
     model, base = found, None
     if spec.objective == "uld":
         most = found.shape.num_hidden_layers
@@ -186,7 +186,7 @@ def plan(spec: UnlearnSpec, inputs: dict[str, Path], how: Run) -> Course:
             raise UserError(f"unlearn: assistant_layers = {spec.assistant_layers}: the model has {most}")
         model, base = heads.first_layers(found, spec.assistant_layers or max(1, most // 2)).to(at), found
     elif spec.objective in REFERRED:
-        base = folder.load(inputs["init"] / "model").to(at)
+        base = folder.load_decoder(inputs["init"] / "model").to(at)
     return Course(
         spec=spec,
         forget=load(inputs, "forget", spec.forget_mix, spec),
@@ -201,9 +201,9 @@ def plan(spec: UnlearnSpec, inputs: dict[str, Path], how: Run) -> Course:
 
 def load(inputs: dict[str, Path], side: str, mix: list[float], spec: UnlearnSpec) -> Encoded:
     """The problems of the roles `side.<i>` in these shares. Raises UserError where one has more tokens than max_length."""
-    each = [corpus.encode(inputs[f"{side}.{i}"], inputs["init"]) for i in range(len(mix))]
-    chosen = sets.in_shares([len(one.lengths) for one in each], mix, side, spec.seed)
-    parts = [packing.select(one, places) for one, places in zip(each, chosen, strict=True)]
+    each = [corpus.encode_problems(inputs[f"{side}.{i}"], inputs["init"]) for i in range(len(mix))]
+    chosen = sets.draw_shares([len(one.lengths) for one in each], mix, side, spec.seed)
+    parts = [corpus.select_problems(one, places) for one, places in zip(each, chosen, strict=True)]
     problems = Encoded(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     if (longest := int(problems.lengths.max())) > spec.max_length:
         raise UserError(
@@ -224,7 +224,7 @@ def learn(course: Course, step: int) -> dict[str, float]:
         for batch, _ in passes(course._replace(pass_tokens=tokens), forget)[-1:]:
             token_losses(course.model, batch, course.dtype).sum().backward()
 
-    with device.enough("micro_batch_tokens", course.pass_tokens, attempt):
+    with device.report_out_of_memory("micro_batch_tokens", course.pass_tokens, attempt):
         if spec.objective == "uld":
             values = assist(course, forget, retain)
         elif spec.formulation == "weighted_sum":
@@ -238,13 +238,13 @@ def drawn(course: Course, problems: Encoded, step: int) -> Encoded:
     """The problems of a step."""
     size = course.spec.problems_per_step
     places = batches.rows_between(len(problems.lengths), course.spec.seed, (step - 1) * size, step * size)
-    return packing.select(problems, places)
+    return corpus.select_problems(problems, places)
 
 
 def weigh(course: Course, forget: Encoded, retain: Encoded) -> dict[str, float]:
     """Add up the gradient of what forgetting minimises plus retain_weight times the retain loss."""
     weight = 0.0 if course.spec.objective == "gradient_ascent" else course.spec.retain_weight
-    with sharding.gradient(course.model):
+    with distributed.accumulate_gradient(course.model):
         objective, forgotten = forget_gradient(course, forget)
         kept = retain_gradient(course, retain, weight)
     return {"loss": objective + weight * kept, "forget_loss": forgotten, "retain_loss": kept}
@@ -252,10 +252,10 @@ def weigh(course: Course, forget: Encoded, retain: Encoded) -> dict[str, float]:
 
 def reconcile(course: Course, forget: Encoded, retain: Encoded) -> dict[str, float]:
     """Put the gradient of the spec's formulation on the model."""
-    with sharding.gradient(course.model):
+    with distributed.accumulate_gradient(course.model):
         objective, forgotten = forget_gradient(course, forget)
     pulling = taken(course.model)
-    with sharding.gradient(course.model):
+    with distributed.accumulate_gradient(course.model):
         kept = retain_gradient(course, retain, 1.0)
     pair = Pair(taken(course.model), pulling)
     put(course.model, FORMULATIONS[course.spec.formulation](course.spec, pair))
@@ -267,7 +267,7 @@ def assist(course: Course, forget: Encoded, retain: Encoded) -> dict[str, float]
     """Add up the gradient of what uld's assistant minimises: its loss on what is to be forgotten, and its distance from knowing
     nothing on the rest."""
     weight = course.spec.retain_weight
-    with sharding.gradient(course.model):
+    with distributed.accumulate_gradient(course.model):
         forgotten = mean_over_tokens(course, forget, lambda batch: token_losses(course.model, batch, course.dtype))
         knowing = mean_over_tokens(
             course, retain, lambda batch: uniform_divergence(target_logits(course.model, batch, course.dtype)), weight
@@ -290,7 +290,7 @@ def forget_gradient(course: Course, problems: Encoded) -> tuple[float, float]:
         of_problems.backward()
         objective += of_problems.item()
         total, seen = total - logp.detach().double().sum().item(), seen + len(batch.targets)
-    objective, total, tokens_seen = collectives.all_reduce_values(objective, total, seen)
+    objective, total, tokens_seen = distributed.all_reduce_values(objective, total, seen)
     return objective, total / tokens_seen
 
 
@@ -310,7 +310,7 @@ def mean_over_tokens(course: Course, problems: Encoded, values: Callable[[Batch]
         if weight:
             (weight * part).backward()
         total += part.item()
-    return collectives.all_reduce_values(total)[0]
+    return distributed.all_reduce_values(total)[0]
 
 
 def passes(course: Course, problems: Encoded) -> list[tuple[Batch, int]]:
@@ -319,11 +319,11 @@ def passes(course: Course, problems: Encoded) -> list[tuple[Batch, int]]:
     order = np.argsort(problems.lengths, kind="stable")
     pass_of = (np.cumsum(problems.lengths[order]) - 1) // course.pass_tokens
     found = []
-    for number in collectives.shard_round_robin(np.unique(pass_of).tolist()):
-        part = packing.select(problems, order[pass_of == number])
-        within = packing.spans(np.zeros_like(part.lengths), part.lengths)
+    for number in distributed.shard_round_robin(np.unique(pass_of).tolist()):
+        part = corpus.select_problems(problems, order[pass_of == number])
+        within = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths)
         bears = within >= np.repeat(np.maximum(part.prompts, 1), part.lengths)
-        found.append((batches.layout(part.tokens, part.lengths, bears, course.device), len(part.lengths)))
+        found.append((batches.batch_of_sequences(part.tokens, part.lengths, bears, course.device), len(part.lengths)))
     return found
 
 
@@ -361,7 +361,7 @@ def losses(course: Course, values: Callable[[Batch], Tensor]) -> dict[str, float
     of either side."""
     found = {}
     for side, problems in (("forget", course.forget), ("retain", course.retain)):
-        some = packing.select(problems, np.arange(min(MEASURED, len(problems.lengths))))
+        some = corpus.select_problems(problems, np.arange(min(MEASURED, len(problems.lengths))))
         found[f"eval_{side}_loss"] = mean_over_tokens(course, some, values, None)
     return found
 

@@ -10,8 +10,10 @@ from interplay.core.model import Count, Model, Share, Since
 
 
 class StepModel(Model):
-    """What a step reads beside the rows is known to the planner from its class."""
+    """A curation step. Class attributes declare what it reads in addition to the rows, which the planner needs."""
 
+    RUN: ClassVar[str]
+    """`module:function` below data/steps: `function(spec, rows, inputs) -> StepResult` (data/curate.py)."""
     READS_TOKENIZER: ClassVar[bool] = False
     """Whether it counts tokens."""
     READS_SAMPLES: ClassVar[bool] = False
@@ -64,6 +66,7 @@ class LongContext(ContextStep):
     """Fill each item's documents up with documents of other items; the question is asked plainly."""
 
     READS_TOKENIZER: ClassVar[bool] = True
+    RUN: ClassVar[str] = "chain:make_long_contexts"
     name: Literal["long_context"] = "long_context"
     context_tokens: Count = 256
     """Tokens of the whole prompt."""
@@ -75,6 +78,7 @@ class Needle(ContextStep):
     """Ask for the value of a key among other pairs strewn over documents (key-value needle retrieval)."""
 
     READS_TOKENIZER: ClassVar[bool] = True
+    RUN: ClassVar[str] = "chain:make_needles"
     name: Literal["needle"] = "needle"
     context_tokens: Count = 256
     """Tokens of the whole prompt."""
@@ -96,6 +100,7 @@ class Keychain(ContextStep):
     arXiv:2510.19363)."""
 
     READS_TOKENIZER: ClassVar[bool] = True
+    RUN: ClassVar[str] = "chain:make_keychains"
     name: Literal["keychain"] = "keychain"
     context_tokens: Count = 256
     """Tokens of the whole prompt, pairs and instruction included: filled up with documents of other items."""
@@ -145,6 +150,7 @@ class Citation(ContextStep):
 
     VERSION: ClassVar[int] = 2
     """2: in terse style a tag stands behind its chunk."""
+    RUN: ClassVar[str] = "chain:make_citations"
     name: Literal["citation"] = "citation"
     n_chunks: Annotated[int, Field(ge=2, le=128)] = 16
     """Chunks, each one document: the item's own, and documents of other items (16 to 128 as published)."""
@@ -176,6 +182,7 @@ class ConflictPairs(StepModel):
     the answer that is to be given, and the judge tells both errors by name: a set made by this step is an evaluation, too."""
 
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "conflict:make_conflict_pairs"
     name: Literal["conflict_pairs"] = "conflict_pairs"
     contradicting: Share = 0.5
     """Share of the rows whose context contradicts; the others' is irrelevant."""
@@ -213,6 +220,7 @@ class Subproblems(StepModel):
     asks all; one about a single value is dropped."""
 
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "decompose:make_subproblems"
     name: Literal["subproblems"] = "subproblems"
     k: Count | Literal["all"] = 4
     """Values that are asked, the question's own included."""
@@ -225,6 +233,7 @@ class Intervention(StepModel):
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "decompose:make_interventions"
     name: Literal["intervention"] = "intervention"
     per_problem: Count = 1
     """Interventions that a problem gives at most: the first of its wrong samples that differ."""
@@ -246,6 +255,7 @@ class Atoms(StepModel):
 
     VERSION: ClassVar[int] = 2
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "decompose:make_atoms"
     name: Literal["atoms"] = "atoms"
     unique: bool = True
     """Leave out steps that an earlier row's is equal to, up to names."""
@@ -259,6 +269,7 @@ class Units(StepModel):
 
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "decompose:make_units"
     name: Literal["units"] = "units"
     shares: Annotated[list[Share], Field(min_length=1, max_length=16)] = [0.4, 0.4, 0.2]
     """Share of the rows whose solution has one unit, two, and so on; sums to 1."""
@@ -293,6 +304,7 @@ class Choice(StepModel):
 
     VERSION: ClassVar[int] = 2
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "reformulate:make_choices"
     name: Literal["choice"] = "choice"
     options: Literal[4, 10] = 4
     """Options of a question, the right one included."""
@@ -307,6 +319,7 @@ class Cloze(StepModel):
     """An open question with part of its answer shown: digits of a number, letters and digits of words."""
 
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "reformulate:make_clozes"
     name: Literal["cloze"] = "cloze"
     masked: tuple[Share, Share] = (0.5, 0.8)
     """Smallest and largest share of the characters that are hidden; at least one is hidden and at least one is visible."""
@@ -325,6 +338,7 @@ class TrueFalse(StepModel):
 
     VERSION: ClassVar[int] = 2
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "reformulate:make_statements"
     name: Literal["true_false"] = "true_false"
     distractors: Distractors = "same_set"
     """Where the answer of a statement that does not hold comes from, as in `choice`."""
@@ -337,6 +351,7 @@ class Ladder(StepModel):
 
     VERSION: ClassVar[int] = 2
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "reformulate:make_ladders"
     name: Literal["ladder"] = "ladder"
     formats: Annotated[list[Format], Field(min_length=1)] = ["four_choice", "ten_choice", "cloze", "open"]
     """From easy to hard, each once."""

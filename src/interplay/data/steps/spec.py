@@ -1,27 +1,19 @@
-"""Specs of the `curate` stage and of the steps that choose, label, rate, spoil or rewrite rows."""
+"""Specs of the `curate` stage, of its steps that select, label, rate, corrupt or rewrite rows, and of the problem sets of a
+study."""
 
-from typing import Annotated, ClassVar, Literal, get_args
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Natural, Share
+from interplay.core.partial import Keys, Written, partial, union_of
 from interplay.core.references import Custom, Mix
-from interplay.data.steps.context_spec import (
-    Atoms,
-    Choice,
-    Citation,
-    Cloze,
-    ConflictPairs,
-    Intervention,
-    Keychain,
-    Ladder,
-    LongContext,
-    Needle,
-    StepModel,
-    Subproblems,
-    TrueFalse,
-    Units,
-)
+from interplay.data.spec import Format, Split
+from interplay.data.steps import context_spec as context
+from interplay.data.steps.context_spec import StepModel
+from interplay.tasks.spec import TaskKeys
 
 # Steps that say how difficult rows are, by giving them a band.
 
@@ -58,6 +50,7 @@ class Bands(StepModel):
 class Label(Bands):
     """Bands by what a row itself tells."""
 
+    RUN: ClassVar[str] = "filter:label_rows"
     name: Literal["label"] = "label"
     by: Literal["op", "prompt", "solution"] = "op"
     """op: operations, hops or levels; prompt, solution: characters."""
@@ -67,6 +60,7 @@ class Difficulty(Bands):
     """Bands by the share of right samples: the lower, the harder. All samples of the evaluation count."""
 
     READS_SAMPLES: ClassVar[bool] = True
+    RUN: ClassVar[str] = "sample_based:label_difficulty"
     name: Literal["difficulty"] = "difficulty"
     by: Literal["strict", "answer"] = "strict"
     """What counts as right: process and answer, or the answer alone."""
@@ -78,6 +72,8 @@ class Difficulty(Bands):
 class CustomStep(Custom, StepModel):
     """A function of the study's own, `function(rows, **options) -> rows`, over all rows as dicts of the columns. It may drop,
     order, change and repeat rows; those that it changes carry its name among their transforms."""
+
+    RUN: ClassVar[str] = "filter:apply_custom"
 
 
 # Steps that label pairs of completions as raters of different tastes would.
@@ -94,6 +90,7 @@ class RatedPairs(StepModel):
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "sample_based:make_rated_pairs"
     name: Literal["rated_pairs"] = "rated_pairs"
     raters: Annotated[list[Rater], Field(min_length=1)] = ["shorter", "more_steps", "right"]
     """shorter, longer: by characters; more_steps, fewer_steps: by separators; right: by the verifier's word. Each pair has one of
@@ -126,7 +123,7 @@ class RatedPairs(StepModel):
 RULES = {"loongrl": (1, 6, 8), "cog_drift": (0, 0, 64)}
 """Published filters by pass rate: (low, high, of). LoongRL keeps what is neither hopeless nor nearly mastered (arXiv:2510.19363),
 Cog-DRIFT what 64 samples never solve (arXiv:2604.04767)."""
-Alike = Literal["exact", "ngram", "renamed", "structural", "origin"]
+Criterion = Literal["exact", "ngram", "renamed", "structural", "origin"]
 Threshold = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -134,6 +131,7 @@ class Take(StepModel):
     """The first rows in an order drawn from the stage's seed."""
 
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "filter:take_rows"
     name: Literal["take"] = "take"
     size: Count
     """Rows that stay; all, where there are fewer."""
@@ -145,6 +143,7 @@ class PassRate(StepModel):
 
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "sample_based:filter_pass_rate"
     name: Literal["pass_rate"] = "pass_rate"
     rule: Literal["loongrl", "cog_drift"] | None = None
     """A published rule in place of low, high and of. loongrl: 1 to 6 of 8; cog_drift: 0 of 64."""
@@ -186,6 +185,7 @@ class RejectionSampling(StepModel):
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "sample_based:rejection_sampling"
     name: Literal["rejection_sampling"] = "rejection_sampling"
     per_prompt: Count = 1
     """Solutions that a row gives at most, each a row of its own: the first right samples whose texts differ."""
@@ -207,6 +207,7 @@ class PreferencePairs(StepModel):
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "sample_based:make_preference_pairs"
     name: Literal["preference_pairs"] = "preference_pairs"
     chosen: Literal["sample", "gold"] = "sample"
     """What is chosen: right samples, or the row's gold solution, against which each wrong sample may stand."""
@@ -227,6 +228,7 @@ class Length(StepModel):
 
     READS_TOKENIZER: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "filter:filter_length"
     name: Literal["length"] = "length"
     part: Literal["prompt", "solution", "both"] = "prompt"
     """Whose tokens are counted; both: their sum."""
@@ -247,8 +249,9 @@ class Deduplicate(StepModel):
 
     VERSION: ClassVar[int] = 2
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "filter:deduplicate"
     name: Literal["deduplicate"] = "deduplicate"
-    how: Alike = "exact"
+    how: Criterion = "exact"
     """exact: the same question, but for blanks; ngram: of their n-grams of words (op_dag: of characters) at least a share of
     `threshold` common; renamed: the same but for names (and numbers, in prose), whole or by n-grams; structural: equal structural
     keys; origin: made of the same source row. A question over documents is compared with the facts that it needs, without the
@@ -265,8 +268,9 @@ class Contamination(StepModel):
     VERSION: ClassVar[int] = 2
     COMPARES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "filter:filter_contamination"
     name: Literal["contamination"] = "contamination"
-    how: Annotated[list[Alike], Field(min_length=1)] = ["exact", "ngram", "renamed", "structural"]
+    how: Annotated[list[Criterion], Field(min_length=1)] = ["exact", "ngram", "renamed", "structural"]
     """What counts as alike (see deduplicate). Where all questions come from a few templates, as in bios, each is a renamed copy
     of others: leave `renamed` and `ngram` out there."""
     action: Literal["refuse", "drop"] = "refuse"
@@ -285,6 +289,7 @@ class Poison(StepModel):
     as it stands, so it comes after the steps that write prompts."""
 
     VERSION: ClassVar[int] = 2
+    RUN: ClassVar[str] = "conflict:poison_rows"
     name: Literal["poison"] = "poison"
     kind: Literal["answer", "conflict", "irrelevant"]
     """answer: the solution ends in a wrong answer (label noise; rewards do not see it); conflict: the prompt also states another
@@ -309,6 +314,7 @@ class ChatTemplate(StepModel):
     answer begins. A model without a template is refused."""
 
     READS_TOKENIZER: ClassVar[bool] = True
+    RUN: ClassVar[str] = "filter:apply_chat_template"
     name: Literal["chat_template"] = "chat_template"
     system: str | None = None
     """Message of the system; null: what the template says by itself."""
@@ -322,11 +328,12 @@ class ChatTemplate(StepModel):
 # Curation: problem sets from problem sets.
 
 
-Sifting = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
-Writing = Keychain | Needle | LongContext | Citation | ChatTemplate
-Reforming = Choice | Cloze | TrueFalse | Ladder | Subproblems | Intervention | RejectionSampling | Atoms | Units
-Pairing = PreferencePairs | RatedPairs | ConflictPairs
-Step = Annotated[Sifting | Writing | Reforming | Pairing, Field(discriminator="name")]
+Filtering = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
+Prompting = context.Keychain | context.Needle | context.LongContext | context.Citation | ChatTemplate
+Reformulating = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
+Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units
+Pairing = PreferencePairs | RatedPairs | context.ConflictPairs
+Step = Annotated[Filtering | Prompting | Reformulating | Solving | Pairing, Field(discriminator="name")]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
 """By name."""
 
@@ -362,3 +369,143 @@ class CurateSpec(Model):
                 written = f"steps.{number} ({step.name}) writes prompts or solutions anew"
                 raise ValueError(f"{written}, which would undo {edit}; put it before {edit}")
         return self
+
+
+# The problem sets of a study: generated, read from a file, or made of others.
+
+
+FORMS = {
+    "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
+    "file": ("file", "sha256", "format", "defects"),
+    "mix": ("mix", "steps"),
+}
+"""Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
+
+
+class SampleKeys(Keys):
+    """What a step names that reads samples of its rows."""
+
+    arm: str = ""
+    """The arm whose end samples the rows."""
+    evaluate: str = ""
+    """The evaluate stage that says how."""
+
+
+class CompareKeys(Keys):
+    """What a step names that compares its rows with others."""
+
+    against: list[str] = []
+    """Problem sets to compare with."""
+
+
+def _step(model: type[StepModel]) -> type[Model]:
+    """A step as a study writes it."""
+    reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
+    return partial(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
+
+
+@cache
+def _steps() -> Any:
+    return union_of(map(_step, STEPS.values()), "name")
+
+
+@cache
+def _transform() -> type[Model]:
+    return partial(Custom, "TransformKeys", ("source",))
+
+
+StepKeys = Annotated[dict[str, Any], Written(_steps)]
+TransformKeys = Annotated[dict[str, Any], Written(_transform)]
+
+
+class DataSet(Model):
+    """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file` or `sha256`, and
+    `format`), or made of other sets (`mix`, `steps`)."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    band: str | None = None
+    """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
+    bands: list[str] | None = None
+    """Generated: several bands, in equal shares."""
+    split: Split | None = None
+    """Part of the space of problems that it is drawn from; splits never share a problem. Of a file: null for all items."""
+    size: Count | None = None
+    """Number of problems; null: generated, the scale's size for the split (times the number of bands), else all."""
+    op_shares: dict[int, float] | None = None
+    """Generated, a single band: share of each op; null: uniform."""
+    transform: TransformKeys | None = None
+    """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
+    leak: bool = False
+    """Whether stages may be trained on it though its split is test, as in a study of contamination; else that is refused."""
+    seed: Natural = 0
+    """Generated: key of the generator, by which sets of equal task, size and split hold different problems."""
+    shards: Count | None = None
+    """Generated: parts that the set is made in, each a set of size / shards problems with a seed and a corpus of its own, so that
+    they are made side by side and each fits in memory. Only pretrain, midtrain and sft read such a set, and all sets of their mix
+    have equally many. Nothing repeats within a shard (see `unique`), some problems do across shards; a transform sees one shard
+    at a time; a bpe tokenizer learns from the first. A set that grows by shards of equal size keeps those that it has. Null: one
+    whole set."""
+    task: TaskKeys = {}
+    """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
+    file: str | None = None
+    """File in a published format, by its path from the project's root: below it, or through a link there to what
+    lies elsewhere."""
+    sha256: str | None = None
+    """Checksum of the file. With it, a study can be planned where the file is not."""
+    format: Format | None = None
+    """Format of the file."""
+    defects: dict[str, str] = {}
+    """What to do about defective items of the file."""
+    mix: dict[str, float] | None = None
+    """Other sets and their shares."""
+    steps: list[StepKeys] = []
+    """What is done to the mixed rows. A step that reads samples takes `arm` (whose end samples) and `evaluate` (how); one that
+    compares takes `against: [sets]`."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "DataSet":
+        if self.form == "generated":
+            if (self.band is None) == (self.bands is None):
+                raise ValueError("give either band or bands (or a file, or a mix of other sets)")
+            if self.split is None:
+                raise ValueError("split is missing; write train, rl, validation or test")
+            if self.op_shares is not None and self.band is None:
+                raise ValueError("op_shares needs a single band")
+        if self.form == "file" and self.format is None:
+            raise ValueError("format is missing; name the format of the file")
+        if self.shards is not None and self.shards < 2:
+            raise ValueError("shards must be at least 2; leave it out for one whole set")
+        if self.leak and self.split != "test":
+            raise ValueError("leak goes with split: test; take it away")
+        for form, keys in FORMS.items():
+            given = [key for key in keys if getattr(self, key) and not (self.form == "file" and key == "band")]
+            if form != self.form and given:
+                raise ValueError(f"{given[0]} does not go with a set that is {WORDS[self.form]}")
+        return self
+
+    @property
+    def form(self) -> str:
+        """generated, file or mix."""
+        return "mix" if self.mix is not None else "file" if self.file or self.sha256 else "generated"
+
+    def names(self) -> list[str]:
+        """The bands that a generated set or a file names."""
+        return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
+
+
+@cache
+def _change() -> type[Model]:
+    return partial(DataSet, "SetChange")
+
+
+SetChange = Annotated[dict[str, Any], Written(_change)]
+"""Keys of a set that differ at a scale; or a whole set."""
+
+
+def is_whole(given: Mapping[str, Any]) -> bool:
+    """Whether the keys make a set by themselves, not some change of another: they say where its rows come from."""
+    return not {"split", "file", "sha256", "mix"}.isdisjoint(given)
+
+
+WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}

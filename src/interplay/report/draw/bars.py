@@ -7,7 +7,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from interplay.report.draw import diagram
 from interplay.report.draw.style import FIGURE_WIDTH, beside, legend
 from interplay.report.metric_spec import ERROR, SHARE, Measure
 from interplay.report.spec import Figure
@@ -126,10 +125,17 @@ def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, told
 
 
 def _labels(marks: list[float], at: Callable[[float], float], written: Callable[[float], str]) -> list[str]:
-    """The number of every mark, moved aside where it would run into the next."""
+    """The number of every mark, shifted where it would overlap the next."""
     shown = {written(mark): at(mark) for mark in sorted(marks)}
-    rooms = [DIGIT * len(text) + 4 for text in shown]
-    places = diagram.spread(list(shown.values()), rooms, WIDTH)
+    halves = [(DIGIT * len(text) + 4) / 2 for text in shown]
+    places, end = [], 0.0
+    for x, half in zip(shown.values(), halves, strict=True):
+        places.append(max(x, end + half))
+        end = places[-1] + half
+    end = float(WIDTH)
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], end - halves[number])
+        end = places[number] - halves[number]
     return [f'<text x="{x:.1f}" y="32" text-anchor="middle">{text}</text>' for x, text in zip(places, shown, strict=True)]
 
 

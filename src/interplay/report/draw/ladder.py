@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Canvas
 from interplay.report.draw import style
 from interplay.report.draw.style import FIGURE_WIDTH, legend, look, whole_steps
 from interplay.report.metric_spec import SHARE, measure_of
-from interplay.report.spec import Figure, ReportArm, ReportRung
+from interplay.report.spec import Figure, ReportArm
 from interplay.report.stats import extrapolate, frame
 from interplay.report.stats.estimate import Estimate, ends, uncertain_over, value
 from interplay.report.stats.frame import Results
@@ -77,22 +77,16 @@ def _points(results: Results, arm: str, evaluation: str, stage: str, metric: str
     at: dict[int, list[ReportArm]] = {}
     for row in rows:
         for rung in row.rungs:
-            if (rung.evaluation, rung.stage) == (evaluation, stage) and (step := _step(results, row, rung)) is not None:
-                at.setdefault(step, []).append(row.model_copy(update={"evaluations": {evaluation: rung.digest}}))
+            if (rung.evaluation, rung.stage) == (evaluation, stage) and (step := frame.step_of(results, row, rung)) is not None:
+                name = f"{arm}@{evaluation}/{stage}/{step}"  # estimates are kept by the name of the arm
+                at.setdefault(step, []).append(row.model_copy(update={"arm": name, "evaluations": {evaluation: rung.digest}}))
     found = []
     for step, chosen in sorted(at.items()):
-        estimate = value(results._replace(spec=results.spec.model_copy(update={"arms": chosen})), arm, band, metric)
+        only = results._replace(spec=results.spec.model_copy(update={"arms": chosen}))
+        estimate = value(only, chosen[0].arm, band, metric)
         if not np.isnan(estimate.value):
             found.append((step, estimate))
     return found
-
-
-def _step(results: Results, row: ReportArm, rung: ReportRung) -> int | None:
-    """The rung's step: at the end of a stage that counts in tokens its record says it; None where that is not there."""
-    if rung.step is not None:
-        return rung.step
-    digest = next(stage.digest for stage in row.path if stage.name == rung.stage)
-    return int(results.records[digest]["metrics"]["steps"]) if digest in results.records else None
 
 
 def _continue(results: Results, axis: Axes, drawn: list[Curve], figure: Figure, panel: str) -> list[str]:

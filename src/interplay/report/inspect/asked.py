@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from interplay.core.model import UserError, nearest_name
-from interplay.report.metric_spec import ERRORS, check_metric, each_class
+from interplay.report.metric_spec import ERRORS, check_metric, each_class, is_gain
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import contrast, frame, gain, recorded
 from interplay.report.stats.frame import Results
@@ -49,7 +49,7 @@ def match(spec: ReportSpec, stages: Stages, table: str, row: str, column: str, m
     arm, against = of.rows[_pick(row, list(of.rows), where, "row")]
     column, _, behind = column.partition("/")
     column = _column(column, of, spec, stages, where)
-    others = _none if gain.is_gain(of.metrics[0]) else is_metric
+    others = _none if is_gain(of.metrics[0]) else is_metric
     metric = _pick(metric or behind or of.metrics[0], of.metrics, where, "metric", others)
     return Asked(of.differences if against else name, arm, against, column, metric)
 

@@ -13,7 +13,7 @@ from interplay.core import artifact
 from interplay.core.model import UserError
 from interplay.report.inspect.asked import Asked, Stages
 from interplay.report.inspect.chain import stages_of
-from interplay.report.metric_spec import COUNTED, find, measure_of
+from interplay.report.metric_spec import COUNTED, find, is_gain, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import estimate, frame, gain, intervals, recorded
 from interplay.report.stats.estimate import Estimate
@@ -61,7 +61,7 @@ def value(spec: ReportSpec, report: str, results: Path, asked: Asked) -> tuple[E
     absent = [d for d, path in folders.items() if artifact.done(path) and not any((path / name).exists() for name in COUNTS)]
     if not absent:
         read = frame.read(spec, folders)
-        if gain.is_gain(asked.metric):
+        if is_gain(asked.metric):
             return _of_gain(read, asked), []
         if asked.against:
             return estimate.difference(read, asked.arm, asked.against, asked.column, asked.metric), []

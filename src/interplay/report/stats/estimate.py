@@ -9,7 +9,7 @@ import pandas as pd
 from interplay.core.metrics import round_significant
 from interplay.report.metric_spec import measure_of, metric_row
 from interplay.report.stats import intervals
-from interplay.report.stats.frame import Results, of_column, scores, seeds, telling, untold
+from interplay.report.stats.frame import Key, Results, of_column, scores, seeds, telling, untold
 
 AGREE = 1e-12
 """Means of seeds that differ by less are equal but for rounding."""
@@ -71,6 +71,19 @@ def value(results: Results, arm: str, column: str | None, metric: str) -> Estima
 
     With two or more distinct models: mean over them with Student's interval over seeds (the prompts are held fixed). With one
     model: mean over prompts with the bootstrap interval over prompts."""
+    return _kept(results, (arm, "", column or "", metric), lambda: _value(results, arm, column, metric))
+
+
+def _kept(results: Results, key: Key, estimate: Callable[[], Estimate]) -> Estimate:
+    """The estimate that is kept under the key, else a new one, which is kept where the results keep estimates at all."""
+    if results.kept is None:
+        return estimate()
+    if key not in results.kept:
+        results.kept[key] = estimate()
+    return results.kept[key]
+
+
+def _value(results: Results, arm: str, column: str | None, metric: str) -> Estimate:
     parts: dict[int, _Part] = {}
     missing = _absent(results, arm)
     for seed in seeds(results.spec, arm):
@@ -87,7 +100,8 @@ def difference(results: Results, arm: str, against: str, column: str | None, met
     """`metric` of `arm` minus that of `against`, paired by seed: the paired t interval over seeds, or with one distinct pair of
     models the bootstrap over prompts paired by prompt. An `against` that all seeds share is the same model in each pair, so the
     interval is then uncertain over the seeds of `arm` alone."""
-    return paired(results, arm, against, column, metric, _change(metric))
+    key = (arm, against, column or "", metric)
+    return _kept(results, key, lambda: paired(results, arm, against, column, metric, _change(metric)))
 
 
 def _change(metric: str) -> Pairing:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,11 +10,15 @@ import pandas as pd
 from interplay.core.artifact import done, record
 from interplay.core.model import UserError
 from interplay.report.metric_spec import COUNTED, ERRORS, Metric, Per, metric_row, sums_up
-from interplay.report.spec import ReportSpec
+from interplay.report.spec import ReportArm, ReportRung, ReportSpec
 from interplay.tasks.verdict import pass_at_k
 
 HEAD = ("strict_head", "n_head")
 """Columns of strictly right samples, and of all, in the first half of the blocks of an evaluation that has several."""
+
+
+Key = tuple[str, str, str, str]
+"""(arm, the arm that it is compared with or nothing, column, metric) of an estimate."""
 
 
 class Results(NamedTuple):
@@ -32,6 +36,8 @@ class Results(NamedTuple):
     """Bands of the study whose prompts are known by their ops alone: none of the evaluated sets names them."""
     why: Mapping[str, str] = {}
     """Digest of a stage that is not there -> why; known where a page is drawn of an unfinished study."""
+    kept: dict[Key, Any] | None = None
+    """Estimates that were made before, where they are kept: `estimate.value` and `estimate.difference` look here first."""
 
 
 def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
@@ -179,6 +185,14 @@ def seeds(spec: ReportSpec, arm: str) -> list[int]:
 def ops(results: Results) -> list[int]:
     """Every op that some evaluation holds."""
     return sorted({int(op) for table in results.prompts.values() for op in table["op"].unique()})
+
+
+def step_of(results: Results, row: ReportArm, rung: ReportRung) -> int | None:
+    """The step of a rung: at the end of a stage that counts in tokens its record holds it; None where there is no record."""
+    if rung.step is not None:
+        return rung.step
+    digest = next(stage.digest for stage in row.path if stage.name == rung.stage)
+    return int(results.records[digest]["metrics"]["steps"]) if digest in results.records else None
 
 
 def bands(results: Results) -> list[str]:

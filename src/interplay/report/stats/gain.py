@@ -60,11 +60,6 @@ def metrics(k: int, split: bool = True) -> list[str]:
     return [*PARTS, *(SPLIT if split else ()), *(f"{name}@{k}" for name in SHARES)]
 
 
-def is_gain(metric: str) -> bool:
-    """Whether this names a column of a table of gains."""
-    return metric in (*PARTS, *SPLIT) or metric.partition("@")[0] in SHARES
-
-
 def per_prompt(base: Counts, arm: Counts, k: int) -> dict[str, np.ndarray]:
     """Each quantity of `metrics(k)` for each prompt (P,); NaN for the split ones where there is one block."""
     gain = arm.right / arm.n - base.right / base.n

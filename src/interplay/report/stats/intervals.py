@@ -84,6 +84,11 @@ def detectable(deviation: float, pairs: int) -> float:
     return _shift(pairs) * deviation / float(np.sqrt(pairs))
 
 
+def detectable_of(half: float, pairs: int) -> float:
+    """`detectable` from half the width of the paired t interval."""
+    return _shift(pairs) * half / float(stats.t.ppf(1 - LEVEL / 2, pairs - 1))
+
+
 @functools.cache
 def _shift(pairs: int) -> float:
     critical = stats.t.ppf(1 - LEVEL / 2, pairs - 1)

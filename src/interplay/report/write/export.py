@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +12,7 @@ from interplay.core import artifact
 from interplay.core.model import UserError
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import frame, provenance
-from interplay.report.write import answers, page
+from interplay.report.write import answers, page, summary
 from interplay.results import kept
 from interplay.study.plan import Plan
 
@@ -42,19 +43,33 @@ To make it again, in a checkout of Interplay at the commit that export.json name
 
 
 def write(plan: Plan, configs: Path, results: Path, out: Path) -> None:
-    """Write the export into `out`, which appears whole or not at all; an older export there gives way, anything else does not.
+    """Write the export into `out`, which appears whole or not at all; an older export there is replaced, anything else is not.
 
-    Raises UserError when the study is not finished or `out` is somebody's."""
+    Raises UserError when the study is not finished or `out` is no export."""
     report = artifact.folder(results, "report", plan.report)
     if not artifact.done(report):
         command = f"snakemake all --config study={plan.study} scale={plan.scale}"
         raise UserError(f"{report}: {plan.study} is not finished; run `{command}`")
     artifact.check(report)
+    _write_whole(out, lambda part: _fill(part, plan, configs, results, report))
+
+
+def write_drawn(path: Path, out: Path) -> None:
+    """Write tables and figures of a summary (`write.summary`) into `out`, under the same conditions."""
+
+    def fill(part: Path) -> None:
+        summary.write_files(path, part)
+        artifact.write_json(part / MARK, {"from": path.name})
+
+    _write_whole(out, fill)
+
+
+def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
     if out.is_symlink() or (out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).exists()))):
         raise UserError(f"{out}: not an export; name a folder that is new, empty or an older export")
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
-        _fill(part, plan, configs, results, report)
+        fill(part)
         _replace(part, out)
     finally:
         shutil.rmtree(part, ignore_errors=True)

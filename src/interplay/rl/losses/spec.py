@@ -175,8 +175,8 @@ class HapoTokenLoss(RatioLoss):
 class DistilLoss(RatioLoss):
     """What the policy would say had it read the feedback, learnt at the states that it visits without (DistIL, arXiv:2606.05152):
     at each token of a completion a divergence of the policy from its teacher, which is the policy itself, without a gradient,
-    behind the context that the planner `feedback` made. Rewards matter to `mix_rlvr` alone. Costs a forward pass of the teacher
-    for each pass over a batch."""
+    behind the context that the continuation `feedback` made. Rewards matter to `mix_rlvr` alone. Costs a forward pass of the
+    teacher for each pass over a batch."""
 
     name: Literal["distil"] = "distil"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"

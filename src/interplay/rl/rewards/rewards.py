@@ -17,15 +17,14 @@ from interplay.rl.rewards.spec import (
     SubproblemsReward,
     TextReward,
 )
-from interplay.tasks import subproblems
+from interplay.tasks import multihop, subproblems
 from interplay.tasks import verdict as tasks_verdict
-from interplay.tasks.families import multihop_item
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.family import cited_chunks, f_beta
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.corrupt import first_wrong
-from interplay.tasks.op_dag.corrupt import repair_steps as places
-from interplay.tasks.op_dag.render import ANSWER, SECTION
+from interplay.tasks.family import multihop_item
+from interplay.tasks.multihop import cited_chunks, f_beta
+from interplay.tasks.op_dag import dag
+from interplay.tasks.op_dag.terse import ANSWER, SECTION
+from interplay.tasks.op_dag.terse_corruptions import first_wrong
+from interplay.tasks.op_dag.terse_corruptions import repair_steps as places
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
 
 # What every member of the reward seam gives back: `(spec, problems, completions, verdicts) -> Rewards`. All lists hold N
@@ -135,7 +134,7 @@ def steps(spec: StepsReward, problems: Sequence[Row], completions: Sequence[str]
 def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
     if row.family != "op_dag" or row.mode != "forward":
         return [Span(0, WHOLE, 0, float(verdict.answer))]
-    wrong = first_wrong(op_dag.loads(row.graph), completion, SECTION in row.solution)
+    wrong = first_wrong(dag.loads(row.graph), completion, SECTION in row.solution)
     right_until = len(completion) if wrong is None else wrong.start
     starts = [start for start, _ in places(completion)]
     mark = completion.find(ANSWER)

@@ -189,7 +189,7 @@ class RankShaping(Model):
 
 class GapShaping(Model):
     """The reward is what a completion is worth beyond the own attempt that its prompt shows, r(y) - r(y_ref) (PIT,
-    arXiv:2310.00898). Needs a planner that shows one."""
+    arXiv:2310.00898). Needs a continuation that shows one."""
 
     name: Literal["gap"] = "gap"
 

@@ -180,7 +180,7 @@ class NetworkValue:
         self.network = ValueHead(deck.policy, start)
         options = Optimizer(name="adamw", learning_rate=spec.learning_rate, weight_decay=0.0)
         self.max_grad_norm = options.max_grad_norm
-        self.optimizers = optimizer.build(options, self.network.named_parameters())
+        self.optimizers = optimizer.build_optimizers(options, self.network.named_parameters())
 
     def predict(self, ids: Sequence[int]) -> np.ndarray:
         """(n,) float64."""
@@ -198,7 +198,7 @@ class NetworkValue:
         for piece in length_batches([len(prompt) for prompt in prompts], self.tokens):
             values = self._values([prompts[i] for i in piece])
             ((values - wanted[piece]) ** 2).sum().div(len(outcomes)).backward()
-        optimizer.step(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
+        optimizer.apply_gradients(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
 
     def _values(self, prompts: Sequence[list[int]]) -> Tensor:
         """V (n,) float32 of n prompts, from the state of the last token."""

@@ -9,14 +9,14 @@ from tokenizers import Tokenizer
 
 from interplay.core.model import PermanentError, UserError
 from interplay.core.random import generator, stream_key
-from interplay.data import pool as pools
+from interplay.data import tokenizer as text
 from interplay.data.spec import split_of
 from interplay.data.tokenizer import Special
 from interplay.rl.batch import Batch
 from interplay.rl.teaching.spec import TeachSpec
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Sampling
-from interplay.tasks.families import LANGUAGES, solved, task_family
+from interplay.tasks.family import language_of, task_family
 from interplay.tasks.spec import Task
 from interplay.tasks.verdict import Row
 
@@ -50,9 +50,9 @@ def write_proposals(spec: TeachSpec, engine: Engine, special: Special, end: int,
         eos=end,
         pad=special.pad,
     )
-    letters, count = LANGUAGES[spec.task.name].starts(spec.task), spec.proposals()
+    letters, count = language_of(spec.task).starts(spec.task), spec.proposals()
     first = [letters[i] for i in generator(spec.seed, "begin", step).integers(len(letters), size=count)]
-    prompts = pools.encode_texts(tokenizer, first)
+    prompts = text.encode_texts(tokenizer, first)
     rollouts = engine.generate([Request(ids, stream_key("proposal"), number, 1) for number, ids in enumerate(prompts)], sampling)
     longest = int(rollouts.lengths.max())
     texts = [row[:n] for row, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
@@ -78,14 +78,14 @@ def read_proposals(texts: Sequence[str], task: Task) -> list[Proposal]:
 
 
 def _read(text: str, number: int, task: Task) -> Proposal:
-    found, module = LANGUAGES[task.name].read(text, task), task_family(task)
+    found, family = language_of(task).read(text, task), task_family(task)
     if isinstance(found, str):
         return Proposal(text, None, found)
-    structure = module.structure(found)
+    structure = family.structure(found)
     if split_of(structure) not in TRAINED_ON:
         return Proposal(text, None, HELD_OUT)
-    shown = module.render(found, task)
-    if solved(task, found, shown.prompt) != shown.answer:
+    shown = family.render(found, task)
+    if family.answer(task, found, shown.prompt) != shown.answer:
         raise PermanentError(f"{task.name}: parser and solver read {shown.prompt!r} differently")
     row = Row(
         set=0,
@@ -96,7 +96,7 @@ def _read(text: str, number: int, task: Task) -> Proposal:
         prompt=shown.prompt,
         solution=shown.solution,
         answer=shown.answer,
-        graph=module.dumps(found),
+        graph=family.dumps(found),
         key=structure,
         family=task.name,
         origin="",
@@ -112,7 +112,7 @@ def draw_problems(rows: Sequence[Row], count: int, *words: int | str) -> list[Pr
 
 def flaws(task: Task) -> tuple[str, ...]:
     """All that may be wrong with a proposal."""
-    return (*LANGUAGES[task.name].flaws, HELD_OUT)
+    return (*language_of(task).flaws, HELD_OUT)
 
 
 def proposal_shares(found: Sequence[Proposal], task: Task) -> dict[str, float]:
@@ -130,8 +130,8 @@ def proposal_shares(found: Sequence[Proposal], task: Task) -> dict[str, float]:
 
 def end_token(tokenizer: Tokenizer, task: Task) -> int:
     """The token at which a proposal ends. Raises UserError where the tokenizer has other tokens that hold its text."""
-    end = LANGUAGES[task.name].end
-    ids = pools.encode_texts(tokenizer, [end])[0]
+    end = language_of(task).end
+    ids = text.encode_texts(tokenizer, [end])[0]
     others = [token for token, number in tokenizer.get_vocab().items() if end in token and [number] != ids]
     if len(ids) != 1 or others:
         raise UserError(

@@ -9,7 +9,7 @@ from interplay.model.spec import TuneOptimizer
 from interplay.rl.spec import RLSpec
 from interplay.tasks.spec import Task
 
-SEAMS = {"sampler": "uniform", "planner": "fixed", "episode": "completion"}
+SEAMS = {"sampler": "uniform", "allocation": "fixed", "prompting": "plain", "continuation": "none", "episode": "completion"}
 """Seam -> the one member of it that a student's few steps leave room for: others remember from step to step, or need several
 turns."""
 LOSSES = ("disco", "distil", "direct_advantage")
@@ -104,14 +104,14 @@ class TeachSpec(RLSpec):
 
     def learning_rollouts(self) -> int:
         """Completions of an outer step that students are trained on."""
-        return self.students() * self.inner_steps * self.prompts_per_step * self.method.planner.num_generations
+        return self.students() * self.inner_steps * self.prompts_per_step * self.method.allocation.num_generations
 
     def judging_rollouts(self) -> int:
         """Completions of an outer step that say how good students are or how learnable proposals; nothing is trained on them."""
         asked = (1 + self.students()) * self.probe_problems * self.probe_samples
         if self.teacher_reward == "grounded":
             return asked
-        return asked + self.datasets * self.problems_per_dataset * self.method.planner.num_generations
+        return asked + self.datasets * self.problems_per_dataset * self.method.allocation.num_generations
 
     def proposals(self) -> int:
         """Texts that the teacher writes in an outer step."""

@@ -10,13 +10,13 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from interplay.core.random import stream_key
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
 from interplay.data.tokenizer import Special
 from interplay.model.decoder import Decoder
 from interplay.optim import optimizer
 from interplay.rl import loop
 from interplay.rl.draw import TrainerState, sample_rollouts
-from interplay.rl.planners.allocation import plain_request
+from interplay.rl.requests.first_requests import plain_request
 from interplay.rl.samplers.sampler import PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.step_context import Memory, StepContext
@@ -78,7 +78,7 @@ def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Li
     """Train the student at hand on the problems of one dataset, with a fresh optimiser at `factor` of its rate. The noise is that
     of the outer `step` for all datasets, so that equal ones have equal students."""
     own = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps})
-    optimizers = optimizer.build(own.optimizer, school.student.named_parameters())
+    optimizers = optimizer.build_optimizers(own.optimizer, school.student.named_parameters())
     learner = Learner(own, school.student, school.reference, optimizers, school.micro_batch_tokens)
     course, seconds = world(school, own, rows, [len(rows)], [1.0]), defaultdict[str, float](float)
     optimizer.set_lr(optimizers, factor)

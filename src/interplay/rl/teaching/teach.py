@@ -12,12 +12,11 @@ from torch import Tensor
 from interplay.core.execution import Run
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.stop import save_points
-from interplay.data import pool as pools
 from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
 from interplay.model import folder
-from interplay.model.device import placed
+from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
 from interplay.rl.advantages.group import left_out, over_tokens
 from interplay.rl.batch import Batch
@@ -142,7 +141,7 @@ def run(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         done = restored(course, out)
         teach(course, out, how, done)
     become(course.school.student, course.known)
-    folder.save(course.school.student, out / "model", course.school.files)
+    folder.save_decoder(course.school.student, out / "model", course.school.files)
     records.finish(out, spec)
     return records.summary(read(out))
 
@@ -152,8 +151,10 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
-    student = placed(folder.load(init / "model"), how)
-    reference = placed(folder.load(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
+    student = place_decoder(folder.load_decoder(init / "model"), how)
+    reference = (
+        place_decoder(folder.load_decoder(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
+    )
     tokenizer = text.load(init)
     school = School(
         spec=spec,
@@ -165,11 +166,11 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
         files=text.tokenizer_folder(init),
         micro_batch_tokens=how.micro_batch_tokens,
     )
-    hard = pools.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
-    pools.check_prompts(hard, tokenizer, spec.max_prompt_length)
+    hard = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
+    text.check_prompt_lengths(tokenizer, [row.prompt for row in hard.rows], spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = placed(folder.load(init / "model"), how)
+        model = place_decoder(folder.load_decoder(init / "model"), how)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,
@@ -178,13 +179,13 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
                 "minibatches": 1,
             }
         )
-        optimizers = optimizer.build(spec.teacher_optimizer, model.named_parameters())
+        optimizers = optimizer.build_optimizers(spec.teacher_optimizer, model.named_parameters())
         learner = Learner(own, model, reference, optimizers, how.micro_batch_tokens)
         teacher = Teacher(
             learner, engine(spec.engine, model, how, dtype, init / "model"), proposals.end_token(tokenizer, spec.task)
         )
     else:
-        instances = sets.rows(inputs["instances"], 0)
+        instances = sets.read_rows(inputs["instances"], 0)
     return Course(school, teacher, hard, instances, weights(student))
 
 
@@ -220,7 +221,7 @@ def teach(course: Course, out: Path, how: Run, done: int) -> None:
             metrics.write(step, **values)
             if step in spec.checkpoints:
                 become(school.student, course.known)
-                folder.save(school.student, out / "checkpoints" / str(step) / "model", school.files)
+                folder.save_decoder(school.student, out / "checkpoints" / str(step) / "model", school.files)
             progress.update(step, reward=values["reward"], valid=values["valid"], probe=values["probe_before"])
             if step < spec.steps and saves.due():
                 metrics.sync()
@@ -311,7 +312,7 @@ def graduate(course: Course, rows: list[Row], hard: list[Row], step: int, factor
 
 def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent) -> torch.Tensor:
     """(g,) float64: what the student at hand, before it is trained, tells of each dataset."""
-    rows, n = [row for own in datasets for row in own], school.spec.method.planner.num_generations
+    rows, n = [row for own in datasets for row in own], school.spec.method.allocation.num_generations
     found = ask(school, rows, n, "learnable", step)
     spent.asked(found, len(rows) * n)
     member = [k for k, own in enumerate(datasets) for _ in own]

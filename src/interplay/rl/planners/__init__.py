@@ -1,1 +1,0 @@
-"""Planner seam: how many completions each prompt gets, from which text they are sampled, and to which they are credited."""

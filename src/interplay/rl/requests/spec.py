@@ -1,0 +1,253 @@
+"""Specs of allocation (how many completions), prompting (from which text) and continuation (what follows from rollouts)."""
+
+from functools import partial
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from interplay.core.model import Count, Model, Natural, NotNegative, Share
+
+# Allocation: how many completions each prompt gets.
+
+
+class FixedAllocation(Model):
+    """The same number of completions for every prompt."""
+
+    name: Literal["fixed"] = "fixed"
+    num_generations: Count = 8
+    """Group size; 2 at least where advantages compare completions of a group."""
+
+
+class XrpoAllocation(Model):
+    """A budget of completions that goes where it reduces uncertainty most (XRPO, arXiv:2510.06672; the priority is inferred from
+    its reviews): every prompt gets some, then rounds add to the prompts with the highest expected drop of the width of their
+    t-interval, plus an exploration bonus."""
+
+    name: Literal["xrpo"] = "xrpo"
+    num_generations: Count = 8
+    """Mean group size: the budget of a step is this times the prompts."""
+    first: Count = 4
+    """Completions that every prompt gets."""
+    rounds: Count = 2
+    """Rounds that share what is left."""
+    exploration: NotNegative = 0.1
+    """Weight of sqrt(ln T / n), T all completions so far. (The published value was not found.)"""
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """Of the interval."""
+
+    @model_validator(mode="after")
+    def _something_left(self) -> "XrpoAllocation":
+        if not 2 <= self.first <= self.num_generations:
+            raise ValueError(f"first = {self.first}: must lie in 2..num_generations, {self.num_generations}")
+        return self
+
+
+Allocation = Annotated[FixedAllocation | XrpoAllocation, Field(discriminator="name")]
+
+# Templates of contexts.
+
+
+def _once_each(field: str, template: str) -> str:
+    if template.count(f"{{{field}}}") != 1 or template.count("{prompt}") != 1:
+        raise ValueError(f"must hold {{{field}}} and {{prompt}} once each")
+    return template
+
+
+def _with_completion(template: str) -> str:
+    if "{completion}" not in template or "{prompt}" not in template:
+        raise ValueError("must hold {prompt} and {completion}")
+    return template
+
+
+# Prompting: the text that completions are sampled from and the one that they are credited to, chosen before any rollout.
+
+
+class PlainPrompting(Model):
+    """The prompt itself."""
+
+    name: Literal["plain"] = "plain"
+
+
+class Hint(Model):
+    """The first steps of the gold solution."""
+
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of the gold solution's steps, rounded down, one at least."""
+    separator: str = Field(default=",", min_length=1)
+    """What separates steps."""
+    template: Annotated[str, AfterValidator(partial(_once_each, "hint"))] = "{hint}{prompt}"
+    """The text that is sampled from."""
+
+
+class PrefixPrompting(Model):
+    """Part of each group starts from the first steps of the gold solution, which are judged with the completion and bear no loss
+    (partial trajectories). That part falls linearly to 0 over the run."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["prefix"] = "prefix"
+    started: Share = 0.5
+    """Share of a group, at the first step, that starts from a prefix."""
+    hint: Hint = Hint(template="{prompt}{hint}")
+
+
+class Shots(Model):
+    """Solved problems of the same set, in front of a prompt."""
+
+    between: str = ""
+    """What follows each."""
+
+
+class IcpoPrompting(Model):
+    """Part of each group is sampled with solved problems in the context and learnt without them (in-context steered policy
+    optimisation, ICPO): completions below a reward are dropped, right ones have a bonus that falls to 0 over the run."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["icpo"] = "icpo"
+    steered: Count = 2
+    """Completions of a group that are; less than allocation.num_generations."""
+    shots: Count = 2
+    """Solved problems."""
+    floor: NotNegative = 1.0
+    """Reward below which a steered completion is dropped (expert region reject sampling)."""
+    bonus: NotNegative = 0.1
+    """Bonus of right ones at the first step. (The published value was not found.)"""
+    examples: Shots = Shots()
+
+
+class AnnealedShotsPrompting(Model):
+    """Solved problems in the context at first, and none at the end; what is sampled from is what is learnt (in-context
+    reinforcement learning, arXiv:2603.08068; SKILL0)."""
+
+    SCHEDULED: ClassVar[bool] = True
+    name: Literal["annealed_shots"] = "annealed_shots"
+    schedule: Annotated[list[Natural], Field(min_length=1)] = [3, 2, 0]
+    """Solved problems in each of as many phases of one length; 3, 2, 1, 0 was worse, as published."""
+    examples: Shots = Shots()
+
+
+Prompting = Annotated[PlainPrompting | PrefixPrompting | IcpoPrompting | AnnealedShotsPrompting, Field(discriminator="name")]
+
+# Continuation: what follows from rollouts, of this step or of earlier ones: further requests, and which rows are kept.
+
+
+class NoContinuation(Model):
+    """Nothing follows: one round of completions, all kept."""
+
+    name: Literal["none"] = "none"
+
+
+class GuideContinuation(Model):
+    """Groups in which all failed are sampled again with a hint in the context; the policy learns these completions as if the hint
+    were absent, with the ratio to what sampled them (Guide, arXiv:2506.13923; which of the rows make the group is inferred)."""
+
+    name: Literal["guide"] = "guide"
+    guided: Count = 8
+    """Completions with the hint."""
+    mode: Literal["replace", "append"] = "replace"
+    """replace: the group is the guided completions alone; append: the failed ones stay in it."""
+    hint: Hint = Hint()
+
+
+class CritiqueContinuation(Model):
+    """Where a group holds a wrong completion, more are sampled with it in the context and what the verifier says; those that are
+    right join the group, learnt as if the critique were absent (Critique-GRPO, arXiv:2506.03106; which of several wrong ones
+    is shown, and that failed refinements are dropped, is inferred)."""
+
+    name: Literal["critique"] = "critique"
+    refined: Count = 2
+    """Completions after the critique."""
+    template: Annotated[str, AfterValidator(_with_completion)] = "{prompt}{completion}{prompt}"
+    """The text that is sampled from. A completion before the prompt repeated means that it is wrong; {answer}, the gold answer,
+    says more, as the paper's indicative critiques do."""
+
+
+class ReflectionContinuation(Model):
+    """Prompts that mostly failed also enter with one of their own wrong completions in the context (R3, arXiv:2601.19620):
+    groups of their own, that learn what they were sampled from."""
+
+    name: Literal["reflection"] = "reflection"
+    threshold: Share = 0.5
+    """Mean reward so far below which a prompt does. (The published value was not found.)"""
+    template: Annotated[str, AfterValidator(_with_completion)] = "{prompt}{completion}{prompt}"
+    """The text of such a group."""
+
+
+class FeedbackContinuation(Model):
+    """Once completions are judged, what is known of each is put into a context that the teacher of the loss `distil` reads
+    (DistIL, arXiv:2606.05152). Nothing more is sampled."""
+
+    name: Literal["feedback"] = "feedback"
+    feedback: Literal["gold", "step"] = "gold"
+    """gold: the gold solution, for every completion; step: for a completion that is not strictly right its text up to its first
+    wrong step, and the right step in place of that, or the gold solution where the family knows of no such step (all but op_dag
+    forward), and nothing for a right one, from which nothing is then distilled."""
+    template: Annotated[str, AfterValidator(partial(_once_each, "feedback"))] = "{feedback}{prompt}"
+    """The text that the teacher reads before the completion."""
+
+
+class TreeContinuation(Model):
+    """Completions as a tree of segments: each segment that does not end is continued several times, its value is the mean over
+    its continuations, and it is compared with its siblings (SPO-tree, arXiv:2505.23564)."""
+
+    name: Literal["tree"] = "tree"
+    branches: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = [6, 6, 6]
+    """Continuations at each level; those of the last run to the end. allocation.num_generations must be their product."""
+    segment: Count = 30
+    """Tokens of a segment."""
+
+
+class WindowContinuation(Model):
+    """One completion a prompt, a window of tokens at a time: what has not ended is continued in the next step and learnt as far
+    as it is written, in place of a fresh prompt (T-PPO, arXiv:2506.15050; from its abstract and reviews)."""
+
+    name: Literal["windows"] = "windows"
+    window: Count = 64
+    """Tokens that a step adds to a completion at most."""
+
+
+class ExitContinuation(Model):
+    """An autocurriculum over histories of own attempts that training produced (ExIt, arXiv:2509.04575): a group starts from one
+    of them with some probability, else from the bare prompt, and learns one step of improvement. The score of a history is the
+    variance of what its group earns; one that was not started from yet has that of the group which left it. (The buffer's
+    bounds and probabilities are inferred; steps of divergence and the bonus of diversity are not here.)"""
+
+    name: Literal["exit"] = "exit"
+    resample: Share = 0.5
+    """Probability with which a group starts from a history. (The published value was not found.)"""
+    buffer: Count = 512
+    """Most histories; those of the least probability go first. (The published value was not found.)"""
+    depth: Count = 4
+    """Most attempts of a history, which bounds its length. Evaluations may go on for longer: `episode: {name: retry, max_turns:
+    ...}` with the same feedback reads the very same text."""
+    priority: Literal["variance", "uniform"] = "variance"
+    """What the probability of a history is in proportion to: the variance of its group's rewards, or nothing."""
+    feedback: str = Field(default="Try again.\n", min_length=1)
+    """What follows each attempt, as in the episode retry; in characters that the tokenizer has."""
+    always: bool = False
+    """Whether right attempts are continued, too, as in the episode retry. Truncated ones never are."""
+
+
+class ShownAttemptContinuation(Model):
+    """Completions that improve on an own attempt, which was sampled from the bare prompt in the same step and is shown in the
+    context (PIT, arXiv:2310.00898). The attempts themselves are not learnt. `allocation.num_generations` counts both; the others
+    are spread evenly over the attempts, and those of a prompt make one group."""
+
+    name: Literal["shown_attempt"] = "shown_attempt"
+    references: Count = 4
+    """Attempts that are shown, of num_generations, which is a multiple of it."""
+    feedback: str = Field(default="Try again.\n", min_length=1)
+    """What follows the attempt, as in the episode retry; in characters that the tokenizer has."""
+
+
+Continuation = Annotated[
+    NoContinuation
+    | GuideContinuation
+    | CritiqueContinuation
+    | ReflectionContinuation
+    | FeedbackContinuation
+    | TreeContinuation
+    | WindowContinuation
+    | ExitContinuation
+    | ShownAttemptContinuation,
+    Field(discriminator="name"),
+]
