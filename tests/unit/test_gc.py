@@ -49,9 +49,9 @@ def test_what_a_lock_reaches_stays_and_the_rest_is_listed_but_not_touched(lab: L
     before = folders(lab)
     assert cli.main(["gc"]) == 0
     text = capsys.readouterr().out
-    assert "in all 5 results" in text
+    assert "total: 5 results" in text
     assert any(line.split()[:3] == ["rl", "2", "0"] for line in text.splitlines())
-    assert "nothing was touched" in text
+    assert "nothing was removed" in text
     assert folders(lab) == before
     assert cli.main(["gc", "--delete"]) == 0
     assert folders(lab) == set(second.stages)

@@ -53,7 +53,7 @@ def test_the_nearest_stage_is_the_one_with_the_fewest_differences_and_else_the_o
     hard = next(stage for stage in of_kind(lab.plan(), "rl") if stage.label.startswith("rl_hard"))
     found = causes(lab)["rl sharp/rl/seed0"]
     assert found.nearest == hard.digest
-    assert found.beside == "rl_hard/rl/seed0"
+    assert found.nearest_label == "rl_hard/rl/seed0"
     assert [str(change) for change in found.changes] == ["temperature: 1.0 -> 0.7"]
 
 

@@ -84,7 +84,7 @@ def test_a_plan_says_what_it_will_leave_on_disk_and_of_which_kinds_nothing_is_kn
     said = " ".join(capsys.readouterr().out.split())
     rate = telemetry.RATES["op_dag"]
     assert f"corpus {plan_text.size(round(SIZE * rate.corpus_bytes))}" in said
-    assert "not known of tokenizer, evaluate, report" in said
+    assert "unknown for tokenizer, evaluate, report" in said
     seen = overview.overview_json(overview.read_overview(lab.plan(), lab.configs, lab.results))
     (packed,) = [stage for stage in seen["stages"] if stage["kind"] == "corpus"]
     assert packed["bytes"] == SIZE * rate.corpus_bytes

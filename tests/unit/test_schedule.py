@@ -63,7 +63,7 @@ def test_a_finished_input_is_not_waited_for_and_nothing_to_do_takes_no_time() ->
 
 
 def test_a_stage_that_needs_more_gpus_than_there_are_is_named() -> None:
-    with pytest.raises(UserError, match=r"--gpus 2: b \(source\) needs 4; name as many at least"):
+    with pytest.raises(UserError, match=r"--gpus 2: b \(source\) needs 4; name at least that many"):
         schedule(*planned(("a", 100, 1, ""), ("b", 100, 4, "a")), 2)
 
 

@@ -105,9 +105,8 @@ def _sums(seen: Overview) -> list[str]:
     if others := sum(seen.others.values()):
         lines.append(f"other: {plural(others, 'finished result')} of other studies, or of an earlier version of this one")
     if unneeded := seen.of_state(state.UNNEEDED):
-        path = f"results/{seen.plan.stages[unneeded[0]].kind}/{unneeded[0]}/record.json"
-        what = f"{plural(len(unneeded), 'stage')} without a record whose dependents are finished"
-        lines.append(f"not needed: {what}; `snakemake {path}` makes it")
+        lines.append(f"not needed: {plural(len(unneeded), 'stage')} without a record whose dependents are finished; to make one:")
+        lines.append(f"  snakemake results/{seen.plan.stages[unneeded[0]].kind}/{unneeded[0]}/record.json")
     if not left:
         return [*lines, "to do: nothing"]
     lines += [

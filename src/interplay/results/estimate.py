@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import split_ref
-from interplay.core.execution import Run
+from interplay.core import artifact, execution
 from interplay.core.model import UserError
 from interplay.kinds.cost import costs
 from interplay.kinds.formulas import Cost, Json
@@ -151,7 +150,7 @@ def _with_inputs(digest: str, library: state.Library) -> dict[str, Json]:
     ordered: dict[str, Json] = {}
 
     def visit(ref: str) -> None:
-        name = split_ref(ref)[0]
+        name = artifact.split_ref(ref)[0]
         stage = None if name in ordered else library.get(name)
         if stage is not None:
             for dep in stage["deps"].values() if stage["kind"] != "report" else ():
@@ -163,7 +162,7 @@ def _with_inputs(digest: str, library: state.Library) -> dict[str, Json]:
 
 
 def _time(stage: Json, cost: Cost, left: float, unit: str, amount: float, paces: list[telemetry.Pace]) -> Time:
-    run = Run(**stage["run"])
+    run = execution.Run(**stage["run"])
     gpus, threads = run.gpus, run.cores()
     comparable = [pace for pace in paces if pace.unit == unit and pace.gpus == gpus and pace.covers(amount)]
     if comparable:
@@ -260,7 +259,7 @@ def _unfinished_graph(plan: Plan, made: Estimate) -> tuple[dict[str, int], Mappi
     open_inputs: dict[str, int] = {}
     users: dict[str, list[str]] = {}
     for digest in made.times:
-        inputs = {split_ref(dep)[0] for dep in plan.stages[digest].deps.values()} & made.times.keys()
+        inputs = {artifact.split_ref(dep)[0] for dep in plan.stages[digest].deps.values()} & made.times.keys()
         open_inputs[digest] = len(inputs)
         for one in inputs:
             users.setdefault(one, []).append(digest)

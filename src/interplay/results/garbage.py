@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.model import UserError
 from interplay.kinds.table import KINDS
-from interplay.results import locks
-from interplay.results.state import Found, Library, scan
-from interplay.study import compose
-from interplay.study.plan import flat_name
+from interplay.results import locks, state
+from interplay.study import compose, plan
 
 DAY = 86400.0
 
@@ -54,13 +51,13 @@ def find(configs: Path, results: Path, extra: Iterable[Path] = (), older_than: f
     """All that is unreachable; of results, only what was last written to more than `older_than` days ago.
 
     Raises UserError when a lock cannot be read, or there is none: everything would be unreachable."""
-    read, found = locks.read_locks(configs, extra), scan(results)
+    read, found = locks.read_locks(configs, extra), state.scan(results)
     held = {name: set(stages) for name, stages in read.items()}
     if not held:
         raise UserError(
             f"{configs / 'plans'}: holds no lock, so nothing is known to be needed; `interplay plan --all --write` writes locks"
         )
-    library = Library({}, results, found, locks.stages_of(read))
+    library = state.Library({}, results, found, locks.stages_of(read))
     kept = set().union(*held.values()) | _reachable(_roots(configs, results, held, found, library, older_than), library)
     unreached = [_item(results, digest, one) for digest, one in sorted(found.items()) if digest not in kept]
     old = [item for item in unreached if item.days >= older_than]
@@ -108,19 +105,19 @@ def _roots(
     configs: Path,
     results: Path,
     held: Mapping[str, set[str]],
-    found: Mapping[str, Found],
-    library: Library,
+    found: Mapping[str, state.Found],
+    library: state.Library,
     days: float,
 ) -> set[str]:
     """Digests with a link of a study without a lock, and those of runs in flight."""
-    names = {flat_name(s, c) for s in compose.studies(configs) for c in compose.scales(configs)}
+    names = {plan.flat_name(s, c) for s in compose.studies(configs) for c in compose.scales(configs)}
     linked = {target for name, _, target in _links(results) if name in names and name not in held}
     open_stages = {digest: one for digest, one in found.items() if one.state != "done"}
     active = {digest for digest, one in open_stages.items() if one.state == "running" or _days(results, digest, one) < days}
     waiting: dict[str, list[str]] = {}
     for digest in open_stages:
         for dep in library.deps(digest).values():
-            waiting.setdefault(split_ref(dep)[0], []).append(digest)
+            waiting.setdefault(artifact.split_ref(dep)[0], []).append(digest)
     todo = list(active)
     while todo:
         for digest in waiting.get(todo.pop(), ()):
@@ -130,7 +127,7 @@ def _roots(
     return linked | active
 
 
-def _reachable(roots: set[str], library: Library) -> set[str]:
+def _reachable(roots: set[str], library: state.Library) -> set[str]:
     """The roots and all that they depend on."""
     seen: set[str] = set()
     todo = list(roots)
@@ -138,7 +135,7 @@ def _reachable(roots: set[str], library: Library) -> set[str]:
         digest = todo.pop()
         if digest not in seen:
             seen.add(digest)
-            todo += [split_ref(dep)[0] for dep in library.deps(digest).values()]
+            todo += [artifact.split_ref(dep)[0] for dep in library.deps(digest).values()]
     return seen
 
 
@@ -152,7 +149,7 @@ def _links(results: Path) -> Iterator[tuple[str, Path, str]]:
                 yield path.relative_to(top).parts[0], path, Path(os.readlink(path)).name
 
 
-def _stale_links(results: Path, held: Mapping[str, set[str]], found: Mapping[str, Found], going: set[str]) -> list[Path]:
+def _stale_links(results: Path, held: Mapping[str, set[str]], found: Mapping[str, state.Found], going: set[str]) -> list[Path]:
     return sorted(
         path
         for name, path, target in _links(results)
@@ -160,19 +157,19 @@ def _stale_links(results: Path, held: Mapping[str, set[str]], found: Mapping[str
     )
 
 
-def _orphaned_logs(root: Path, known: set[str], found: Mapping[str, Found], going: set[str]) -> list[Path]:
+def _orphaned_logs(root: Path, known: set[str], found: Mapping[str, state.Found], going: set[str]) -> list[Path]:
     """Of logs/<kind>/<digest>.log (and the hidden file that it links to) and benchmarks/<kind>/<digest>.tsv."""
     files = [path for top in ("logs", "benchmarks") for kind in KINDS for path in (root / top / kind).glob("*")]
     names = {path: path.name.lstrip(".").partition(".")[0] for path in files}
     return sorted(path for path, name in names.items() if name not in known and (name not in found or name in going))
 
 
-def _item(results: Path, digest: str, one: Found) -> Item:
+def _item(results: Path, digest: str, one: state.Found) -> Item:
     folder = artifact.folder(results, one.kind, digest)
     return Item(folder, one.kind, one.state, _size(folder), _days(results, digest, one))
 
 
-def _days(results: Path, digest: str, one: Found) -> float:
+def _days(results: Path, digest: str, one: state.Found) -> float:
     """Since the last write of the planner, the runner or the record's writer."""
     folder = artifact.folder(results, one.kind, digest)
     times = [path.stat().st_mtime for name in ("record.json", "telemetry.json", "stage.json") if (path := folder / name).exists()]

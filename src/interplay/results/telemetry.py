@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core import artifact
-from interplay.core.execution import Run
-from interplay.core.metrics import read_telemetry
+from interplay.core import artifact, execution, metrics
 from interplay.kinds import cost as planned_cost
 from interplay.kinds.formulas import Cost, Json
 from interplay.kinds.table import KINDS, SETS
@@ -57,14 +55,14 @@ class Pace(NamedTuple):
 
 def pace_of(stage: Json, cost: Cost, stages: Stages, folder: Path) -> Pace | None:
     """The pace of a finished stage in a folder; `stages` holds its dependencies. None where its time is not known."""
-    telemetry = read_telemetry(folder)
+    telemetry = metrics.read_telemetry(folder)
     wall, own = _wall_clock(telemetry), _own_clock(stage, cost, telemetry, folder)
     taken = own or wall
     if not taken:
         return None
     start = max(0.0, (wall or 0.0) - own) if own else None
     unit, amount = work_of(stage, cost, stages)
-    gpus, threads, items = Run(**stage["run"]).gpus, int(telemetry.get("threads", 1)), item_count(unit, amount, cost)
+    gpus, threads, items = execution.Run(**stage["run"]).gpus, int(telemetry.get("threads", 1)), item_count(unit, amount, cost)
     size = sum(size for size, _ in artifact.record(folder)["files"].values()) / items if items else 0.0
     return Pace(unit, taken / amount, start, cost.parameters or 0, gpus, threads, amount, _completion_cap(cost), size)
 
@@ -179,7 +177,7 @@ def generation_seconds(stage: Json, problems: float, family: str) -> float | Non
     rate = RATES.get(family)
     if rate is None or stage["kind"] not in ("problems", "corpus"):
         return None
-    return problems / (rate.made * Run(**stage["run"]).threads if stage["kind"] == "problems" else rate.packed)
+    return problems / (rate.made * execution.Run(**stage["run"]).threads if stage["kind"] == "problems" else rate.packed)
 
 
 def stage_bytes(stage: Json, cost: Cost, items: float, family: str, measured: Sequence[float]) -> float | None:
@@ -188,7 +186,7 @@ def stage_bytes(stage: Json, cost: Cost, items: float, family: str, measured: Se
     row, spec, rate = KINDS[stage["kind"]], stage["spec"], RATES.get(family)
     if row.makes == "model":
         kept = len(set(spec.get("checkpoints") or ()))
-        states = STATES if row.keeps_state and Run(**stage["run"]).keep_state else 0
+        states = STATES if row.keeps_state and execution.Run(**stage["run"]).keep_state else 0
         return cost.parameters * WEIGHT_BYTES * (1 + kept + states) if cost.parameters else None
     if measured and items:
         return items * statistics.median(measured)
@@ -209,7 +207,7 @@ class Usage(NamedTuple):
     """Use of resources by the finished stages of one kind with equal reservations."""
 
     kind: str
-    run: Run
+    run: execution.Run
     stages: int
     cpu: float
     """CPU time as a share of what was reserved."""
@@ -223,10 +221,10 @@ class Usage(NamedTuple):
 
 def usage_by_kind(plan: Plan, results: Path) -> list[Usage]:
     """One entry for each kind and reservation, in the order of the plan; stages without telemetry are left out."""
-    groups: dict[tuple[str, Run], list[Json]] = {}
+    groups: dict[tuple[str, execution.Run], list[Json]] = {}
     for stage in plan.stages.values():
         if telemetry := _complete_telemetry(stage, results):
-            reserved = Run(**stage.run.model_dump(include={"threads", "processes", "memory_mb", "runtime", "gpus"}))
+            reserved = execution.Run(**stage.run.model_dump(include={"threads", "processes", "memory_mb", "runtime", "gpus"}))
             groups.setdefault((stage.kind, reserved), []).append(telemetry)
     return [_usage(kind, run, found) for (kind, run), found in groups.items()]
 
@@ -244,14 +242,14 @@ def proposals(usage: Usage) -> dict[str, int]:
 
 def _complete_telemetry(stage: Stage, results: Path) -> dict[str, Any]:
     folder = artifact.folder(results, stage.kind, stage.digest)
-    telemetry = read_telemetry(folder) if artifact.done(folder) else {}
+    telemetry = metrics.read_telemetry(folder) if artifact.done(folder) else {}
     wanted = {"seconds_wall", "seconds_cpu", "peak_memory_mb"}
     if stage.run.processes > 1:
         wanted.add("peak_processes")  # without it the peak is an older one, of the largest process alone
     return telemetry if wanted <= telemetry.keys() else {}
 
 
-def _usage(kind: str, run: Run, found: list[Json]) -> Usage:
+def _usage(kind: str, run: execution.Run, found: list[Json]) -> Usage:
     wall = sum(float(telemetry["seconds_wall"]) for telemetry in found)
     return Usage(
         kind=kind,
