@@ -24,8 +24,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 def made(lab: Lab, plan: Plan) -> estimate.Estimate:
-    found = state.scan(lab.results)
-    return estimate.to_make(state.Library(plan.stages, lab.results, found), found)
+    found = state.scan_results(lab.results)
+    return estimate.estimate_launch(state.Library(plan.stages, lab.results, found), found)
 
 
 def corpus_set(plan: Plan) -> Stage:

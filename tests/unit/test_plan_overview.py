@@ -103,8 +103,8 @@ def test_uses_count_each_arm_and_seed_for_itself(lab: Lab) -> None:
 
 
 def made(lab: Lab, plan: Plan) -> estimate.Estimate:
-    found = state.scan(lab.results)
-    return estimate.to_make(state.Library(plan.stages, lab.results, found), found)
+    found = state.scan_results(lab.results)
+    return estimate.estimate_launch(state.Library(plan.stages, lab.results, found), found)
 
 
 def test_time_is_the_work_at_the_median_pace_of_finished_stages_of_the_kind(lab: Lab) -> None:
@@ -352,7 +352,7 @@ def test_ten_thousand_stages_are_looked_at_in_less_than_a_second(lab: Lab) -> No
             (out / "lease").touch()
             (out / "record.json").touch()
     started = time.process_time()
-    found = state.scan(lab.results)
+    found = state.scan_results(lab.results)
     assert time.process_time() - started < 1.0
     assert [sum(one.state == name for one in found.values()) for name in ("done", "new")] == [5_000, 5_000]
 
@@ -369,7 +369,7 @@ def test_stage_is_the_same_whether_planned_locked_or_read_from_results(lab: Lab)
     plan = lab.lock()
     stage = of_kind(plan, "rl")[0]
     lab.finish(stage)
-    found = state.scan(lab.results)
+    found = state.scan_results(lab.results)
     stages = [
         state.Library(plan.stages, lab.results, found).get(stage.digest),
         state.Library({}, lab.results, found, locks.stages_of(locks.read_locks(lab.configs))).get(f"{stage.digest}@3"),
@@ -387,7 +387,7 @@ def test_run_blocks_are_of_no_consequence_for_states(lab: Lab) -> None:
     stage = of_kind(lab.plan(), "rl")[0]
     other = Stage.make(stage.kind, stage.spec, stage.deps, Run(threads=2), "elsewhere")
     lab.finish(other)
-    assert state.scan(lab.results)[stage.digest].state == "done"
+    assert state.scan_results(lab.results)[stage.digest].state == "done"
 
 
 def test_the_command_imports_nothing_heavy(lab: Lab) -> None:

@@ -83,7 +83,7 @@ def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     scale = scale or compose.chosen(configs, {})[1]
     plan = plan_study(configs, study, scale)
     axes, apart = _apart(configs, study, scale)
-    found = study_state.scan(results)
+    found = study_state.scan_results(results)
     folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
     states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
     spec = report_spec(plan)

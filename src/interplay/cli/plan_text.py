@@ -20,7 +20,7 @@ HEADINGS = ("kind", "all", "done", "new", "unfin.", "failed", "other", "tokens",
 SOURCES = {estimate.MEASURED: "records", estimate.ASSUMED: "FLOPs", estimate.RATED: "rates", estimate.NOTHING: "-"}
 
 
-def overview(
+def overview_parts(
     seen: Overview, full: bool = False, stages: bool = False, stale: str = "", unexercised: Sequence[str] = ()
 ) -> list[str | Grid]:
     """Counts and costs by kind, their sums, unfinished stages, why stages are new, the difference from the lock (`stale`), drift
@@ -34,7 +34,7 @@ def overview(
     return [_wrapped(_heading(seen)), _table(seen), *(_wrapped(part) for part in parts if part)]
 
 
-def differences(found: Differences, old: Locked, full: bool = False) -> str:
+def differences_text(found: Differences, old: Locked, full: bool = False) -> str:
     """The differences between the lock of another commit and this plan."""
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed, {found.same} the same"
     lines = [f"against {old.name}: {counts}"]
@@ -118,7 +118,7 @@ def _sums(seen: Overview) -> list[str]:
     return lines
 
 
-def schedules(found: list[estimate.Schedule]) -> list[str]:
+def schedule_lines(found: list[estimate.Schedule]) -> list[str]:
     """One line per number of GPUs."""
     return [f"on {plural(one.gpus, 'GPU')}: {clock(one.hours * 3600)}, {one.busy:.0%} of their time in use" for one in found]
 

@@ -81,7 +81,7 @@ def plan_stages(
         print_visible(plans[0].whole(), end="")
         return
     seen = _show_overview(plans[0], counts, full, stages, as_json)
-    estimate.refuse(f"plan {study} at scale {plans[0].scale}", seen.estimate, max_gpu_hours, max_hours)
+    estimate.refuse_over_limits(f"plan {study} at scale {plans[0].scale}", seen.estimate, max_gpu_hours, max_hours)
     if strict_code and seen.drifted:
         raise UserError(f"--strict-code: sources of finished stages have changed: {', '.join(seen.drifted)}")
 
@@ -120,7 +120,7 @@ def _lock_difference(plan: "Plan") -> str:
     from interplay.results import locks
 
     locked = locks.lock_of_working_tree(plan, CONFIGS, RESULTS)
-    return locks.summarize(locked, plan) if locked else ""
+    return locks.summarize_difference(locked, plan) if locked else ""
 
 
 def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) -> None:
@@ -130,7 +130,7 @@ def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) ->
     old = locks.lock_of_commit(plan, CONFIGS, RESULTS, revision)
     found = locks.compare_stages(old.stages, catalog.plan_json(plan))
     listed = {**locks.differences_json(found), "lacking": old.lacking}
-    print_visible(json.dumps(listed, indent=1) if as_json else plan_text.differences(found, old, full))
+    print_visible(json.dumps(listed, indent=1) if as_json else plan_text.differences_text(found, old, full))
 
 
 def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
@@ -139,13 +139,13 @@ def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as
 
     stale, unexercised = _lock_difference(plan), evidence.unexercised(plan, CONFIGS)
     seen = overview.read_overview(plan, CONFIGS, RESULTS, full)
-    on = [estimate.schedule(plan, seen.estimate, count) for count in counts]
+    on = [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
     if as_json:
         more = {"not_locked": stale, "unexercised": unexercised, "on_gpus": [one._asdict() for one in on]}
         print_visible(json.dumps({**overview.overview_json(seen), **more}, indent=1))
     else:
-        common.show_parts(*plan_text.overview(seen, full, stages, stale, unexercised), spaced=True)
-        for line in plan_text.schedules(on):
+        common.show_parts(*plan_text.overview_parts(seen, full, stages, stale, unexercised), spaced=True)
+        for line in plan_text.schedule_lines(on):
             print_visible(line)
     return seen
 

@@ -65,7 +65,7 @@ def _chosen_folders(what: str | None, scale: str | None) -> tuple[list[Path], in
     from interplay.study import compose
 
     if what is None:
-        folders = [artifact.folder(RESULTS, one.kind, digest) for digest, one in sorted(state.scan(RESULTS).items())]
+        folders = [artifact.folder(RESULTS, one.kind, digest) for digest, one in sorted(state.scan_results(RESULTS).items())]
     elif what in compose.studies(CONFIGS):
         plan = common.plan_of(what, scale)
         folders = [artifact.folder(RESULTS, stage.kind, digest) for digest, stage in plan.stages.items()]
@@ -107,7 +107,7 @@ def collect_garbage(
     without a lock, and no run in flight needs; and links, logs and benchmarks of stages that no longer exist."""
     from interplay.results import garbage
 
-    found = garbage.find(CONFIGS, RESULTS, lock or [], older_than)
+    found = garbage.find_garbage(CONFIGS, RESULTS, lock or [], older_than)
     common.show_parts(*_garbage_table(found))
     if full:
         for item in found.results:
@@ -121,7 +121,7 @@ def collect_garbage(
     elif not delete:
         print_visible("nothing was removed; --delete removes it" + ("" if full else ", --full lists it"))
     else:
-        kept = garbage.remove(found, RESULTS)
+        kept = garbage.remove_garbage(found, RESULTS)
         for line in kept:
             print_visible(line)
         print_visible(
@@ -192,13 +192,13 @@ def _push_stages(plans: "list[Plan]") -> None:
     from interplay.results import kept, payloads
 
     for plan in plans:
-        kept.keep(RESULTS, plan)
-    new = payloads.add(RESULTS, plans)
+        kept.keep_study(RESULTS, plan)
+    new = payloads.add_payloads(RESULTS, plans)
     pointers = [str(path) for path in sorted(RESULTS.glob("*.dvc"))]
     if not pointers:
         launch = f"snakemake all --config study={plans[0].study} scale={plans[0].scale}"
         raise UserError(f"{RESULTS}: nothing finished yet; run `{launch}`")
-    payloads.dvc("push", "--quiet", *pointers)
+    payloads.run_dvc("push", "--quiet", *pointers)
     print_visible(f"{len(new)} folders added and everything pushed" + (f"; commit {RESULTS}/*.dvc" if new else ""))
 
 
@@ -208,8 +208,8 @@ def _pull_stages(plans: "list[Plan]") -> None:
 
     folders = _stage_folders(plans)
     wanted = [folder for folder in folders if not _is_complete(folder)]
-    known = payloads.stored(wanted)
-    count = payloads.fetch(sorted(known))
+    known = payloads.stored_folders(wanted)
+    count = payloads.fetch_payloads(sorted(known))
     for folder in sorted(known):
         artifact.check(folder)
     present, unstored = len(folders) - len(wanted), len(wanted) - len(known)
@@ -219,8 +219,8 @@ def _pull_stages(plans: "list[Plan]") -> None:
 def _pull_records(plans: "list[Plan]") -> None:
     from interplay.results import kept, payloads
 
-    count = payloads.fetch([RESULTS / kept.STUDIES / kept.name(plan) for plan in plans])
-    back = [kept.restore(RESULTS, plan.stages, payloads.kinds(RESULTS)) for plan in plans]
+    count = payloads.fetch_payloads([RESULTS / kept.STUDIES / kept.folder_name(plan) for plan in plans])
+    back = [kept.restore_records(RESULTS, plan.stages, payloads.stored_kinds(RESULTS)) for plan in plans]
     print_visible(f"{count} files pulled, {sum(map(len, back))} records restored; `snakemake all` makes the tables from them")
 
 
@@ -230,7 +230,7 @@ def _show_status(plans: "list[Plan]") -> None:
     from interplay.results import payloads
 
     folders = _stage_folders(plans)
-    known = payloads.stored(folders)
+    known = payloads.stored_folders(folders)
     print_visible(f"{', '.join(plan.study for plan in plans)} at scale {plans[0].scale}")
     if hints := "; ".join(f"{plan.study} {hint}" for plan in plans if (hint := common.hint_other_scale(plan))):
         print_visible(hints)

@@ -65,7 +65,7 @@ class Estimate(NamedTuple):
         return sorted({time.source for time in self.times.values() if time.seconds or time.source == NOTHING})
 
 
-def to_make(library: state.Library, found: Found) -> Estimate:
+def estimate_launch(library: state.Library, found: Found) -> Estimate:
     """Costs of the planned stages, and times of what a launch has to make of them."""
     continued = continued_runs(library, found)
     needed = set(state.needed_stages(library.planned, lambda digest: not _is_unfinished(digest, found)))
@@ -74,7 +74,7 @@ def to_make(library: state.Library, found: Found) -> Estimate:
         if digest in needed:
             before = continued[digest][1] if digest in continued else 0.0
             left[digest] = 1.0 - max(before, state.share_done(library.results / stage.kind / digest, stage))
-    return estimate(left, library, found)
+    return estimate_stages(left, library, found)
 
 
 def _is_unfinished(digest: str, found: Found) -> bool:
@@ -112,7 +112,7 @@ def _newest(kind: str, found: Found, most: int) -> list[str]:
     return sorted(done, key=lambda digest: -found[digest].when)[:most]
 
 
-def estimate(wanted: Mapping[str, float], library: state.Library, found: Found) -> Estimate:
+def estimate_stages(wanted: Mapping[str, float], library: state.Library, found: Found) -> Estimate:
     """Costs and times of stages: `wanted` maps each to the share that is still to be done. All of the plan's stages are
     costed."""
     planned = {digest: _stage_json(stage) for digest, stage in library.planned.items()}
@@ -184,7 +184,7 @@ def _bytes(stage: Json, cost: Cost, unit: str, amount: float, paces: list[teleme
     return telemetry.stage_bytes(stage, cost, telemetry.item_count(unit, amount, cost), family, measured)
 
 
-def refuse(what: str, made: Estimate, max_gpu_hours: float | None = None, max_hours: float | None = None) -> None:
+def refuse_over_limits(what: str, made: Estimate, max_gpu_hours: float | None = None, max_hours: float | None = None) -> None:
     """Raises UserError when the estimate exceeds a limit."""
     for key, limit, hours, unit in (
         ("max_gpu_hours", max_gpu_hours, made.gpu_hours(), "GPU-hours"),
@@ -222,7 +222,7 @@ class Schedule(NamedTuple):
     """Share of the GPU-hours in between in which a stage held a GPU."""
 
 
-def schedule(plan: Plan, made: Estimate, gpus: int, wait: float = 0.0) -> Schedule:
+def schedule_stages(plan: Plan, made: Estimate, gpus: int, wait: float = 0.0) -> Schedule:
     """List scheduling: a stage starts as soon as its inputs are made and its GPUs are free, in the order in which stages became
     ready; those without GPUs start at once. Each stage takes `wait` seconds more, for queues and polls, while its GPUs are idle.
 

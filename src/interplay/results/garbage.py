@@ -47,11 +47,11 @@ class Garbage(NamedTuple):
     """Unreachable folders that are too recent."""
 
 
-def find(configs: Path, results: Path, extra: Iterable[Path] = (), older_than: float = 0.0) -> Garbage:
+def find_garbage(configs: Path, results: Path, extra: Iterable[Path] = (), older_than: float = 0.0) -> Garbage:
     """All that is unreachable; of results, only what was last written to more than `older_than` days ago.
 
     Raises UserError when a lock cannot be read, or there is none: everything would be unreachable."""
-    read, found = locks.read_locks(configs, extra), state.scan(results)
+    read, found = locks.read_locks(configs, extra), state.scan_results(results)
     held = {name: set(stages) for name, stages in read.items()}
     if not held:
         raise UserError(
@@ -71,7 +71,7 @@ def find(configs: Path, results: Path, extra: Iterable[Path] = (), older_than: f
     )
 
 
-def remove(garbage: Garbage, results: Path) -> list[str]:
+def remove_garbage(garbage: Garbage, results: Path) -> list[str]:
     """Remove it all; returns one line for each folder that was kept because it is in use."""
     kept = []
     for item in garbage.results:

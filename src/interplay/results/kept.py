@@ -17,32 +17,32 @@ Content = Path | bytes
 """A file to copy, or bytes to write."""
 
 
-def name(plan: Plan) -> str:
+def folder_name(plan: Plan) -> str:
     """`<study>.<scale>`; a study in a folder has dots."""
     return flat_name(plan.study, plan.scale)
 
 
-def keep(results: Path, plan: Plan) -> None:
+def keep_study(results: Path, plan: Plan) -> None:
     """Update both folders of a finished study. A study with a missing record keeps what was kept of it before."""
     if not _up_to_date(results, plan) and all(
         artifact.done(artifact.folder(results, stage.kind, digest)) for digest, stage in plan.stages.items()
     ):
-        write_folder(results / STUDIES / name(plan), records(results, plan))
+        write_folder(results / STUDIES / folder_name(plan), kept_files(results, plan))
     report = artifact.folder(results, "report", plan.report)
     if artifact.done(report) and not artifact.absent(report):
-        write_folder(results / "tables" / name(plan), {file: report / file for file in artifact.record(report)["files"]})
+        write_folder(results / "tables" / folder_name(plan), {file: report / file for file in artifact.record(report)["files"]})
 
 
 def _up_to_date(results: Path, plan: Plan) -> bool:
     """Whether this plan was kept completely, by its plan file, which is written last: reading every record again would take
     seconds in a run without jobs."""
-    folder = results / STUDIES / name(plan)
+    folder = results / STUDIES / folder_name(plan)
     plan_file = folder / PLAN
     there = sum(1 for _ in folder.glob("records/*/*/record.json"))
     return there == len(plan.stages) and plan_file.exists() and plan_file.read_bytes() == plan.whole().encode()
 
 
-def records(results: Path, plan: Plan) -> dict[str, Content]:
+def kept_files(results: Path, plan: Plan) -> dict[str, Content]:
     """The records and the light files by their paths in the folder, and the plan. The report's files are kept elsewhere."""
     found: dict[str, Content] = {}
     for digest, stage in plan.stages.items():
@@ -67,14 +67,14 @@ def write_folder(out: Path, files: Mapping[str, Content]) -> None:
             path.unlink(missing_ok=True)  # .part files belong to another Snakemake that is writing
 
 
-def restore(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> list[str]:
+def restore_records(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> list[str]:
     """Copy kept records and light files back to their places; returns the digests."""
-    return put_back(results, stages, restorable(results, stages, obtainable))
+    return restore_from(results, stages, restorable_records(results, stages, obtainable))
 
 
-def put_back(results: Path, stages: Mapping[str, Stage], places: Mapping[str, Path]) -> list[str]:
-    """Copy these kept records (by digest, from `restorable`) back; returns the digests. Each under the stage's lease, after a run
-    of it that has begun in the meantime."""
+def restore_from(results: Path, stages: Mapping[str, Stage], places: Mapping[str, Path]) -> list[str]:
+    """Copy these kept records (by digest, from `restorable_records`) back; returns the digests. Each under the stage's lease,
+    after a run of it that has begun in the meantime."""
     for digest, place in sorted(places.items()):
         folder = artifact.folder(results, stages[digest].kind, digest)
         with artifact.lease(folder):
@@ -82,8 +82,8 @@ def put_back(results: Path, stages: Mapping[str, Stage], places: Mapping[str, Pa
     return sorted(places)
 
 
-def restorable(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> dict[str, Path]:
-    """Digest -> kept record, of the stages that `restore` would copy back.
+def restorable_records(results: Path, stages: Mapping[str, Stage], obtainable: Iterable[str]) -> dict[str, Path]:
+    """Digest -> kept record, of the stages that `restore_records` would copy back.
 
     `obtainable`: kinds whose payloads can be fetched. Left out are stages that a missing stage reads in full and whose payload is
     stored nowhere: they will be made again; kinds that read only records and light files, as reports do, which are made again in

@@ -263,7 +263,7 @@ def differences_json(found: Differences) -> dict[str, Any]:
     }
 
 
-def summarize(locked: Locked, plan: plans.Plan) -> str:
+def summarize_difference(locked: Locked, plan: plans.Plan) -> str:
     """On one line how a plan differs from its lock: how many stages, and the first field of the first one, dependencies first."""
     new = {digest: stage.as_json() for digest, stage in plan.stages.items()}
     found = compare_stages(locked.stages, new)

@@ -46,16 +46,16 @@ class Overview(NamedTuple):
 
 def read_overview(plan: Plan, configs: Path, results: Path, full: bool = False) -> Overview:
     """Read results/ and the locks, and compute the overview."""
-    found = state.scan(results)
+    found = state.scan_results(results)
     locked = locks.stages_of(locks.read_locks(configs))
     library = state.Library(plan.stages, results, found, locked)
-    back = kept.restorable(results, plan.stages, payloads.kinds(results))
+    back = kept.restorable_records(results, plan.stages, payloads.stored_kinds(results))
     found |= {digest: state.Found(plan.stages[digest].kind, state.KEPT) for digest in back}
     states = {digest: found.get(digest, state.Found(stage.kind, state.NEW)) for digest, stage in plan.stages.items()}
     needed = set(state.needed_stages(plan.stages, lambda digest: states[digest].state in state.FINISHED))
     unneeded = [digest for digest, one in states.items() if one.state not in state.FINISHED and digest not in needed]
     states |= {digest: states[digest]._replace(state=state.UNNEEDED) for digest in unneeded}
-    made = estimate.to_make(library, found)
+    made = estimate.estimate_launch(library, found)
     new = [digest for digest, one in states.items() if one.state == state.NEW]
     causes, passed_over = cause.explain_new(new, found, library, None if full else EXPLAINED)
     done = [(one.kind, digest) for digest, one in states.items() if one.state == "done"]

@@ -27,23 +27,23 @@ def in_project() -> bool:
     return Path(".dvc/config").is_file() and Path(".git").exists()
 
 
-def pointer(results: Path, kind: str) -> Path:
+def pointer_path(results: Path, kind: str) -> Path:
     """The file that git tracks for a kind's payloads."""
     return results / f"{kind}.dvc"
 
 
-def kinds(results: Path) -> list[str]:
+def stored_kinds(results: Path) -> list[str]:
     """Kinds whose payloads DVC may have."""
-    return [kind for kind in KINDS if in_project() and pointer(results, kind).exists()]
+    return [kind for kind in KINDS if in_project() and pointer_path(results, kind).exists()]
 
 
-def obtainable(folder: Path) -> None:
+def check_obtainable(folder: Path) -> None:
     """Raises UserError with the missing file and the remedy, unless DVC may have the payload of this finished stage."""
-    if folder.parent.name not in kinds(folder.parent.parent):
+    if folder.parent.name not in stored_kinds(folder.parent.parent):
         artifact.check(folder)
 
 
-def add(results: Path, plans: Iterable[Plan], more: Iterable[Path] = ()) -> list[str]:
+def add_payloads(results: Path, plans: Iterable[Plan], more: Iterable[Path] = ()) -> list[str]:
     """Add what is finished, complete, and not stored yet: artifacts, the kept records of the studies, and `more` finished
     artifacts that belong to no study. Returns their paths.
 
@@ -55,14 +55,14 @@ def add(results: Path, plans: Iterable[Plan], more: Iterable[Path] = ()) -> list
     new = {path: version for path, version in found.items() if held.get(path) != version and _is_complete(path)}
     if new:
         for kind in sorted({Path(path).parent.name for path in new}):
-            if not pointer(results, kind).exists():  # DVC adds a first artifact only where there is a pointer, even an empty one
-                artifact.write_atomic(pointer(results, kind), f"outs:\n- path: {kind}\n".encode())
-        dvc("add", "--quiet", "--no-relink", *sorted(new))
+            if not pointer_path(results, kind).exists():  # DVC adds a first artifact only where a pointer exists
+                artifact.write_atomic(pointer_path(results, kind), f"outs:\n- path: {kind}\n".encode())
+        run_dvc("add", "--quiet", "--no-relink", *sorted(new))
         _hold(results, held | new)
     return sorted(new)
 
 
-def dvc(*arguments: str) -> str:
+def run_dvc(*arguments: str) -> str:
     """Run DVC; returns its output. Raises UserError with its last line when it fails.
 
     Files are added with `--no-relink`, so that those in results/ never become links into a cache."""
@@ -74,7 +74,7 @@ def dvc(*arguments: str) -> str:
     return done.stdout
 
 
-def fetch(folders: Iterable[Path]) -> int:
+def fetch_payloads(folders: Iterable[Path]) -> int:
     """Copy the missing files of these artifacts (or studies) from DVC's cache or remote, each atomically, records last; returns
     the number of files. Raises UserError when a file is stored nowhere.
 
@@ -84,7 +84,7 @@ def fetch(folders: Iterable[Path]) -> int:
         return sum(_fetch(files, folder) for folder in folders)
 
 
-def stored(folders: Iterable[Path]) -> set[Path]:
+def stored_folders(folders: Iterable[Path]) -> set[Path]:
     """Those of these folders that DVC's pointers list, whether the bytes are here or not."""
     with _files() as files:
         return {folder for folder in folders if files.exists(folder.as_posix())}
@@ -115,7 +115,7 @@ def _redacted(text: str) -> str:
 def _fetch(files: Any, folder: Path) -> int:
     found = [Path(file) for file in files.find(folder.as_posix())] if files.exists(folder.as_posix()) else []
     if not found:
-        where = pointer(folder.parent.parent, folder.parent.name)
+        where = pointer_path(folder.parent.parent, folder.parent.name)
         raise UserError(f"{folder}: not in {where}; {_remedy(folder)}")
     absent = [path for path in found if not path.exists()]
     for path in sorted(absent, key=lambda path: path.name == "record.json"):
@@ -144,7 +144,7 @@ def _finished(results: Path, plans: Iterable[Plan]) -> dict[str, str]:
         for digest, stage in plan.stages.items():
             if artifact.done(folder := artifact.folder(results, stage.kind, digest)):
                 found[folder.as_posix()] = digest
-        study = results / kept.STUDIES / kept.name(plan)
+        study = results / kept.STUDIES / kept.folder_name(plan)
         if (study / kept.PLAN).exists():
             found[study.as_posix()] = artifact.checksum(study / kept.PLAN)
     return found
@@ -161,12 +161,12 @@ def _held(results: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     known = artifact.read_json(path)
-    same = {kind for kind, checksum in known["pointers"].items() if _checksum(pointer(results, kind)) == checksum}
+    same = {kind for kind, checksum in known["pointers"].items() if _checksum(pointer_path(results, kind)) == checksum}
     return {path: version for path, version in known["held"].items() if Path(path).parent.name in same}
 
 
 def _hold(results: Path, held: dict[str, str]) -> None:
-    pointers = {kind: _checksum(pointer(results, kind)) for kind in sorted({Path(path).parent.name for path in held})}
+    pointers = {kind: _checksum(pointer_path(results, kind)) for kind in sorted({Path(path).parent.name for path in held})}
     artifact.write_json(results / ".stored.json", {"pointers": pointers, "held": held})
 
 

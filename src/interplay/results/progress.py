@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact
 from interplay.core.model import UserError
-from interplay.results.state import Found, Library, scan, share_done
+from interplay.results.state import Found, Library, scan_results, share_done
 from interplay.study.plan import Plan, Stage
 
 STATES = ("waiting", "running", "stopped", "failed", "done")
@@ -56,7 +56,7 @@ class Watched(NamedTuple):
 
 def watch_stages(plan: Plan, results: Path, logs: Path) -> list[Watched]:
     """All stages of the plan, in its order."""
-    found = scan(results)
+    found = scan_results(results)
     return [_watch(stage, found.get(digest), results, logs) for digest, stage in plan.stages.items()]
 
 
@@ -74,8 +74,8 @@ def time_left(plan: Plan, seen: list[Watched], results: Path) -> tuple[float | N
     from interplay.results import estimate
 
     left = {one.stage.digest: _share_left(one, results) for one in seen if one.state != "done"}
-    found = scan(results)
-    made = estimate.estimate(left, Library(plan.stages, results, found), found)
+    found = scan_results(results)
+    made = estimate.estimate_stages(left, Library(plan.stages, results, found), found)
     seconds = {digest: time.seconds for digest, time in made.times.items()}
     seconds |= {one.stage.digest: one.reached.left for one in seen if one.reached and one.reached.left is not None}
     ends: dict[str, float] = {}

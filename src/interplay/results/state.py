@@ -28,7 +28,7 @@ class Found(NamedTuple):
     """When the record was written; 0 without one."""
 
 
-def scan(results: Path) -> dict[str, Found]:
+def scan_results(results: Path) -> dict[str, Found]:
     """The state of every artifact folder by digest: a few system calls each, so that 10,000 of them take less than a second."""
     return {name: _found(results / kind / name, kind) for kind in KINDS for name in _folders(results / kind)}
 

@@ -79,7 +79,7 @@ class Graph:
 
     def restore(self) -> None:
         """Copy the kept records to their places."""
-        kept.put_back(self.results, self.stages, self.kept)
+        kept.restore_from(self.results, self.stages, self.kept)
         self.kept = {}
 
     def _done(self, digest: str) -> bool:
@@ -137,7 +137,7 @@ class Graph:
 
     def by_name(self, plan: Plan) -> Path:
         """The folder of a study's readable links."""
-        return self.results / "by-name" / kept.name(plan)
+        return self.results / "by-name" / kept.folder_name(plan)
 
 
 def _constant(value: str, run: Run) -> str:
@@ -174,13 +174,13 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         names, scale = compose.chosen(root / "configs", config)
         site = slurm.load_site(root / "configs")
         graph = Graph(results, [expand.plan_study(root / "configs", name, scale) for name in names], site)
-        graph.kept = kept.restorable(results, graph.stages, payloads.kinds(results))
+        graph.kept = kept.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
         if limits := compose.limits(config):
             _check_limits(graph, limits)
         graph.check_payloads()
         for folder in graph.partial:
-            payloads.obtainable(folder)
+            payloads.check_obtainable(folder)
         return graph
     except UserError as error:
         LOG.error("interplay: %s", error)
@@ -205,10 +205,10 @@ def _check_warning_time(graph: Graph) -> None:
 
 def _check_limits(graph: Graph, limits: dict[str, float]) -> None:
     """Raises UserError when the stages to make would take more hours than allowed."""
-    found = state.scan(graph.results)
+    found = state.scan_results(graph.results)
     found |= {digest: state.Found(graph.stages[digest].kind, state.KEPT) for digest in graph.kept}
-    made = estimate.to_make(state.Library(graph.stages, graph.results, found), found)
-    estimate.refuse("--config", made, limits.get("max_gpu_hours"), limits.get("max_hours"))
+    made = estimate.estimate_launch(state.Library(graph.stages, graph.results, found), found)
+    estimate.refuse_over_limits("--config", made, limits.get("max_gpu_hours"), limits.get("max_hours"))
 
 
 # -- before and after the jobs; never in a job or a dry run ------------------------------------------------------------
@@ -235,7 +235,7 @@ def _fetch_payloads(graph: Graph) -> None:
     """Raises UserError when a payload is stored nowhere, or differs from its record."""
     if not graph.partial:
         return
-    count = payloads.fetch(graph.partial)
+    count = payloads.fetch_payloads(graph.partial)
     for folder in graph.partial:
         artifact.check(folder)
     LOG.info("interplay: %s files of %s stages fetched from DVC", count, len(graph.partial))
@@ -251,9 +251,9 @@ def on_success(graph: Graph) -> None:
     graph.write_stages()
     try:
         for plan in graph.plans:
-            kept.keep(graph.results, plan)
+            kept.keep_study(graph.results, plan)
         if os.environ.get(payloads.SWITCH) != "0":
-            payloads.add(graph.results, graph.plans)
+            payloads.add_payloads(graph.results, graph.plans)
     except (UserError, OSError) as error:
         LOG.warning("interplay: not stored: %s; the results are complete, and `interplay store push` tries again", error)
     live.finish()
