@@ -1,4 +1,4 @@
-"""One GRPO step at one thread: this project's loop beside TRL's GRPOTrainer, same model, prompts, reward, group size and lengths.
+"""One GRPO step at one thread: this project's loop and TRL's GRPOTrainer, same model, prompts, reward, group size and lengths.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/grpo.py
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from interplay.core.custom import Custom
 
 from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
-from interplay.core.references import Custom
 from interplay.data import problems, sets
 from interplay.data import tokenizer as text
 from interplay.data.spec import ProblemsSpec, TokenizerSpec

@@ -1,11 +1,11 @@
-"""Speed of the keychain step, beside a plain re-implementation of the released algorithm's way to fill a context.
+"""Speed of the keychain step compared with a plain re-implementation of the released algorithm's way to fill a context.
 
     python bench/keychain.py [--rows 24] [--tokens 4096 16384]
 
 Items are synthetic, of the shape of HotpotQA's: ten passages of about 110 tokens, two of them supporting. The tokenizer is
 byte-level BPE trained on their text. The peer does what the released code does (arXiv:2510.19363): for each item the number of
 passages grows by ten, the whole prompt is made and tokenised anew each time until it is too long, then it takes the last that
-fitted and strews the pairs over its sentence stops. It neither meets the length within 2 % nor keeps keys or questions apart.
+fitted and strews the pairs over its sentence stops. It neither meets the length within 2 % nor separates keys or questions.
 Both run in this process; prints items per second of CPU time, and the share of the asked length that the prompts have."""
 
 import argparse
@@ -48,7 +48,7 @@ def items(number: int, random: np.random.Generator) -> list[Item]:
     for number_of_item in range(number):
         titles = [f"Topic {number_of_item} {words[random.integers(VOCABULARY)].title()} {i}" for i in range(PASSAGES)]
         passages = tuple(map(passage, titles))
-        question = f"Which word stands last where {titles[0]} leads to {titles[1]}?"
+        question = f"Which word is the last where {titles[0]} leads to {titles[1]}?"
         answer = passages[1].sentences[0].split()[-1].rstrip(".")
         made.append(Item(f"bench-{number_of_item}", question, (answer,), passages, ((0, 0), (1, 0)), 2, "bridge"))
     return made

@@ -1,4 +1,4 @@
-"""What a step of each RL method costs beside GRPO's: CPU time at one thread, same model, prompts, completions and lengths.
+"""What a step of each RL method costs relative to GRPO's: CPU time at one thread, same model, prompts, completions and lengths.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/method_cost.py dapo gspo ppo
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 from grpo import REWARD, prepare
+from interplay.core.custom import Custom
 
 from interplay.core.execution import Run
-from interplay.core.references import Custom
 from interplay.model.spec import TuneOptimizer
 from interplay.rl.loop import assembled, one_step
 from interplay.rl.spec import Method, RLSpec

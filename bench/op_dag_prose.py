@@ -1,4 +1,4 @@
-"""Speed of the prose surface on one thread beside the released generator and parser: problems generated and rendered, and
+"""Speed of the prose surface on one thread, compared with the released generator and parser: problems generated and rendered, and
 solutions verified, per second of CPU.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/op_dag_prose.py [--check 1000]
@@ -7,7 +7,7 @@ Released, measured on one core of the machine of docs/log.md (zero context, two 
 reverse problems/s at op 10, 13,000 solutions/s parsed. `verify group` judges eight solutions of each problem, as in groups of
 rollouts: gold with letters of their own, every other one with a value spoilt; `verify one` judges one gold of each problem, so
 that nothing of the problem was seen before. `--check N` instead verifies and solves N problems of every op of 2..20 in both
-modes, and tells how fast those of op 10 were made and verified on the way.
+modes, and prints how fast those of op 10 were made and verified on the way.
 """
 
 import argparse
@@ -77,8 +77,8 @@ def measure(task: OpDagProse, op: int, size: int) -> dict[str, float]:
 
 
 def check(size: int) -> None:
-    """Verify and solve `size` problems of every op of 2..20 in both modes; print what is not strict or not solved, and beside the
-    released rates those of op 10, caches cold, everything that the work takes included."""
+    """Verify and solve `size` problems of every op of 2..20 in both modes; print what is not strict or not solved, and the
+    rates at op 10 next to the released ones, caches cold, everything that the work takes included."""
     options = Verify(operator=True, extra_nodes="penalised")
     for mode in MODES:
         task = OpDagProse.model_validate({"modes": {mode: 1.0}})
@@ -99,11 +99,11 @@ def check(size: int) -> None:
             ]
             wrong += size - sum(map(all, zip(strict, solved, strict=True)))
         print(f"{mode}: {19 * size:,} golds, {wrong} not strict, of another op or not solved; {keys:,} structures")
-        beside(mode, *rates)
+        print_comparison(mode, *rates)
 
 
-def beside(mode: str, made: float, judged: float) -> None:
-    """Print problems and verifications per second at op 10 beside the released ones."""
+def print_comparison(mode: str, made: float, judged: float) -> None:
+    """Print problems and verifications per second at op 10 and of the released ones."""
     print(f"    op 10: {made:,.0f} problems/s, released {RELEASED[mode]:,}: {made / RELEASED[mode]:,.1f} times; ", end="")
     print(f"{judged:,.0f} solutions/s verified, released {PARSED:,} parsed: {judged / PARSED:.2f} times", flush=True)
 
@@ -127,7 +127,7 @@ def main() -> None:
             best = {name: max(run[name] for run in runs) for name in names}
             print(f"{mode:8} {op:3} " + " ".join(f"{value:16,.0f}/s" for value in best.values()), flush=True)
             if op == 10:
-                beside(mode, best["generate + render"], best["verify group"])
+                print_comparison(mode, best["generate + render"], best["verify group"])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ left to do.
     OMP_NUM_THREADS=1 python bench/plan.py [--stages 10000]
 
 The study is a base, a grid of RL arms over it at five seeds, and an evaluation of each. For the last line every stage gets an
-empty record, made here: a fixture of this bench, in a temporary folder. Beside it stands plain Snakemake: a Snakefile of the same
+empty record, made here: a fixture of this bench, in a temporary folder. For comparison, plain Snakemake: a Snakefile of the same
 shape whose stages are files by wildcard, from a list that is known without planning. Aim: planned in 3 s, without torch.
 """
 

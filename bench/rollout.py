@@ -1,4 +1,4 @@
-"""Rollout throughput at one thread: `native` beside transformers `generate` (and vLLM if importable), same model, same prompts.
+"""Rollout throughput at one thread: `native` and transformers `generate` (and vLLM if importable), same model, same prompts.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/rollout.py
 

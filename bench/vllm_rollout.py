@@ -1,4 +1,4 @@
-"""Rollout throughput of the engine `vllm` beside `native`: one process, one thread, one model, the same requests and samples.
+"""Rollout throughput of the engines `vllm` and `native`: one process, one thread, one model, the same requests and samples.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/vllm_rollout.py
 

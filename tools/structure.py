@@ -35,7 +35,7 @@ SPEC = "spec"
 """Modules of this name lie on a floor of their own, right above `core`: every package may import them, and they import `core`,
 `pydantic` and each other, so that planning imports no torch."""
 SPEC_LIBRARIES = {"pydantic", "annotated_types", "typing_extensions"}
-"""Libraries that a spec may import beside the standard library."""
+"""Libraries that a spec may import in addition to the standard library."""
 UNCOUNTED = ("spec.py", "__init__.py", "__main__.py")
 """Basenames that modules may share."""
 

@@ -37,6 +37,7 @@ EVERYWHERE = (
     "README.md",
     "Snakefile",
     "bench/",
+    "data/external/",
     "docs/",
     "rules/",
     "src/",
@@ -48,8 +49,8 @@ COMMENTS = ("configs/",)
 """YAML of which comments are read: the values of a study are hashed, and its claims may quote a paper."""
 EXEMPT = ("docs/log/", "docs/log.md", "docs/results/", "docs/papers.md", "tools/words.py")
 """History, exported results and the page that quotes claims and titles."""
-QUOTED = re.compile(r"arxiv|https?://", re.IGNORECASE)
-"""A line that cites a paper may hold its title."""
+QUOTED = re.compile(r"arxiv|https?://|^\s*claim: ", re.IGNORECASE)
+"""A line that cites a paper may hold its title, and one of docs/data a claim as its study makes it."""
 
 
 def findings(name: str, text: str) -> Iterator[str]:

@@ -16,13 +16,13 @@ from safetensors.torch import load_file
 from interplay.core import artifact
 from interplay.core.execution import Run
 from interplay.core.model import Model
-from interplay.core.references import Custom
 from interplay.data import corpus, problems, tokenizer
 from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.model import folder
 from interplay.model.spec import Shape, SourceSpec, TuneOptimizer
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.run.workers import load_function
 from interplay.study.plan import Stage
@@ -131,7 +131,7 @@ def rl_spec(seed: int = 0, **method: Any) -> RLSpec:
     seams = {"allocation": FixedAllocation(num_generations=4), "loss": ClippedLoss(beta=0.1, num_iterations=2), **method}
     return RLSpec(
         method=Method(paper="test", **seams),
-        reward=Custom(function="mine.py:commas", source=REWARDS),
+        reward=OwnReward(function="mine.py:commas", source=REWARDS),
         mix=[1.0],
         steps=4,
         prompts_per_step=8,

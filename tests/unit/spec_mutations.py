@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from specs import CUSTOM, SHAPE
 
 from interplay.core.digest import canonical
+from interplay.core.extension import Extension
 from interplay.core.model import Model
-from interplay.core.references import Custom
 from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
 from interplay.report.comparison_spec import Contrast, Tune
@@ -19,12 +19,13 @@ from interplay.report.spec import Extrapolate, Gain
 
 Path = tuple[str | int, ...]
 
+OWN = [Extension, *Extension.__subclasses__()]
 FIGHTS: dict[type[Model], dict[str, Any]] = {
     Contrast: {"against": "rl", "noise": ["again"]},
     Tune: {"axis": "rl.temperature", "band": "hard"},
 }
 ANALYSES: dict[type[Model], dict[str, Any]] = {Gain: {"against": "rl", "k": 4}, Extrapolate: {"part": 0.25}}
-SAMPLES: dict[type[Model], dict[str, Any]] = {Custom: CUSTOM, Shape: SHAPE, **FIGHTS, **ANALYSES}
+SAMPLES: dict[type[Model], dict[str, Any]] = {**dict.fromkeys(OWN, CUSTOM), Shape: SHAPE, **FIGHTS, **ANALYSES}
 """A value for models with required fields, where a field without one is given one."""
 
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {

@@ -184,6 +184,22 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        {
+            "method": {
+                "paper": "p",
+                "advantage": CUSTOM,
+                "loss": CUSTOM,
+                "shaping": [CUSTOM],
+                "edits": [CUSTOM],
+                "decoding": CUSTOM,
+                "allocation": CUSTOM,
+            },
+            "mix": [1.0],
+            "steps": 10,
+        },
+        {"method": {"paper": "p", "loss": CUSTOM, "episode": {"name": "retry"}}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "prompting": CUSTOM}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "continuation": CUSTOM}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "outcome"}, "mix": [1.0], "steps": 10},
         {
             "method": {"paper": "p", "sampler": {"name": "format_ladder", "promotion": "random", "rate": 0.5}},

@@ -18,10 +18,9 @@ from test_prefer import pair_set
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.data import batches, corpus
 from interplay.data.spec import CorpusSpec
-from interplay.evaluate import run as evaluate
+from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import Schedule, TuneOptimizer, TuneSchedule
@@ -31,6 +30,7 @@ from interplay.rl.losses import losses
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.requests import continuation, first_requests
 from interplay.rl.requests.spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.samplers.sampler import Sampler
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
 from interplay.rl.step_context import Memory
@@ -110,7 +110,7 @@ def test_the_order_of_a_language_models_rows_follows_the_seed(
     def run(seed: int) -> None:
         counts[seed] += 1
         spec = spec_class(tokens=1500, batch_tokens=256, dtype="float32", seed=seed)
-        lm.run(spec, inputs, tmp_path / f"{seed}.{counts[seed]}", Run())
+        lm.train_language_model(spec, inputs, tmp_path / f"{seed}.{counts[seed]}", Run())
 
     calls = record(batches, "of_rows")
     first, again, other = by_seed(calls, run, lambda call: call.given["rows"].tolist())
@@ -143,7 +143,7 @@ def test_the_order_of_what_is_unlearnt_follows_the_seed(inputs: dict[str, Path],
     def run(seed: int) -> None:
         counts[seed] += 1
         spec = UnlearnSpec(forget_mix=[1.0], retain_mix=[1.0], steps=2, problems_per_step=4, max_length=128, seed=seed)
-        unlearn.run(spec, roles, tmp_path / f"{seed}.{counts[seed]}", Run())
+        unlearn.train_unlearning(spec, roles, tmp_path / f"{seed}.{counts[seed]}", Run())
 
     calls = record(unlearn, "drawn")
     first, again, other = by_seed(calls, run, lambda call: call.returned.tokens.tolist())
@@ -168,11 +168,11 @@ def test_how_an_evaluation_samples_reaches_the_draw(
 ) -> None:
     calls, noise = record(native, "draw_tokens"), record(native, "uniform_noise")
     spec = EvaluateSpec(**{"num_samples": 2, "max_completion_length": 5, **given})
-    evaluate.run(spec, inputs, tmp_path, Run(engine_batch=128))
+    sampling.evaluate_model(spec, inputs, tmp_path, Run(engine_batch=128))
     assert calls
     for call in calls:
-        sampling = call.given["sampling"]
-        assert (sampling.temperature, sampling.top_p, sampling.top_k) == (spec.temperature, spec.top_p, spec.top_k)
+        options = call.given["sampling"]
+        assert (options.temperature, options.top_p, options.top_k) == (spec.temperature, spec.top_p, spec.top_k)
         if spec.temperature == 0:
             assert torch.equal(call.returned[0], call.given["logits"].argmax(-1))
     assert {call.given["seed"] for call in noise} == {spec.seed}
@@ -183,11 +183,13 @@ def test_how_an_evaluation_samples_reaches_the_draw(
 def test_a_block_of_samples_begins_at_its_first_one(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
     noise = record(native, "uniform_noise")
     spec = EvaluateSpec(num_samples=3, first_sample=6, max_completion_length=4)
-    evaluate.run(spec, inputs, tmp_path / "block", Run(engine_batch=60))
+    sampling.evaluate_model(spec, inputs, tmp_path / "block", Run(engine_batch=60))
     assert {sample for call in noise for sample in call.given["samples"]} == {6, 7, 8}
     block = pq.read_table(tmp_path / "block" / "samples.parquet")
     assert block["sample"].to_pylist()[:6] == [6, 7, 8, 6, 7, 8]
-    evaluate.run(spec.model_copy(update={"first_sample": 0, "num_samples": 9}), inputs, tmp_path / "whole", Run(engine_batch=180))
+    sampling.evaluate_model(
+        spec.model_copy(update={"first_sample": 0, "num_samples": 9}), inputs, tmp_path / "whole", Run(engine_batch=180)
+    )
     whole = pq.read_table(tmp_path / "whole" / "samples.parquet").to_pylist()
     assert block["completion"].to_pylist() == [row["completion"] for row in whole if row["sample"] >= 6]
 
@@ -202,7 +204,7 @@ def test_noise_follows_the_text_of_a_prompt_and_not_its_number(inputs: dict[str,
     (moved / "stage.json").write_bytes((inputs["data"] / "stage.json").read_bytes())
     spec, found = EvaluateSpec(num_samples=2, max_completion_length=6), []
     for name, data in (("here", inputs["data"]), ("moved", moved)):
-        evaluate.run(spec, {**inputs, "data": data}, tmp_path / name, Run(engine_batch=80))
+        sampling.evaluate_model(spec, {**inputs, "data": data}, tmp_path / name, Run(engine_batch=80))
         prompts = pq.read_table(data / "problems.parquet")["prompt"].to_pylist()
         completions = pq.read_table(tmp_path / name / "samples.parquet")["completion"].to_pylist()
         found.append({prompt: completions[2 * i : 2 * i + 2] for i, prompt in enumerate(prompts)})
@@ -317,7 +319,7 @@ HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
 def rl_spec(method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     given: dict[str, Any] = {
         "method": Method(paper="test", **{"allocation": FixedAllocation(num_generations=3), **(method or {})}),
-        "reward": Custom(function="mine.py:commas", source=SCORE),
+        "reward": OwnReward(function="mine.py:commas", source=SCORE),
         "mix": [1.0],
         "steps": 3,
         "prompts_per_step": 4,

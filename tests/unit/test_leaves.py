@@ -119,9 +119,9 @@ CHANGES: dict[tuple[str, str], dict[str, Any]] = {
     ("ProblemsSpec", "transform"): {"transform": {"name": "custom", "function": "mine.py:half", "source": HALF}},
     ("ProblemsSpec", "shares"): {"shares": {"easy": 0.25, "hard": 0.75}},
     ("RetryEpisode", "feedback"): {"feedback": "2"},
-    ("Custom", "function"): {"function": "mine.py:dots"},
-    ("Custom", "source"): {"source": SOURCE.replace("0.01", "0.03")},
-    ("Custom", "options"): {"options": {"weight": 2.0}},
+    ("Extension", "function"): {"function": "mine.py:dots"},
+    ("Extension", "source"): {"source": SOURCE.replace("0.01", "0.03")},
+    ("Extension", "options"): {"options": {"weight": 2.0}},
     ("RewardModelSpec", "routing"): {"routing": {}},
 }
 """Changes in place of guessed ones, which would be too small or not fit the inputs."""

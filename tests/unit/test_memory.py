@@ -58,7 +58,9 @@ def test_what_a_pass_held_is_let_go_of_before_smaller_ones_are_tried(tmp_path: P
 
     monkeypatch.setattr(lm, "token_losses", lambda m, batch, dtype: Full.apply(token_losses(m, batch, dtype), len(batch.ids)))
     with pytest.raises(PermanentError, match=r"a pass of 512 does not fit into memory; write 128, which does$"):
-        lm.run(pretrain(model=SHAPE, tokens=4000), laid_out(tmp_path), tmp_path / "out", Run(micro_batch_tokens=512))
+        lm.train_language_model(
+            pretrain(model=SHAPE, tokens=4000), laid_out(tmp_path), tmp_path / "out", Run(micro_batch_tokens=512)
+        )
     assert len(held) == 3
 
 
@@ -78,12 +80,12 @@ def test_a_pass_that_does_not_fit_is_one_line_with_one_that_does(
     inputs = laid_out(tmp_path)
     monkeypatch.setattr(lm, "token_losses", _greedy(150, error))
     with pytest.raises(PermanentError) as said:
-        lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=512))
+        lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=512))
     assert str(said.value) == "run.micro_batch_tokens: a pass of 512 does not fit into memory; write 128, which does"
-    lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=128))
+    lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=128))
     monkeypatch.setattr(lm, "token_losses", _greedy(10, error))
     with pytest.raises(PermanentError, match=r"nor does the smallest; take a smaller model or shorter rows$"):
-        lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "small", Run(micro_batch_tokens=512))
+        lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "small", Run(micro_batch_tokens=512))
 
 
 def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,17 +136,17 @@ def test_problems_to_unlearn_that_do_not_fit_are_one_line(tmp_path: Path, monkey
     _, spec, _ = CASES["npo"]
     sides = {f"{side}.0": world.problem_set(tmp_path, side[0] * 12, 24, split="train") for side in ("forget", "retain")}
     inputs = {"init": world.model(tmp_path, "a" * 12), **sides}
-    monkeypatch.setattr(unlearn, "losses", lambda *given: {})  # measured before the first step, without a gradient
+    monkeypatch.setattr(unlearn, "held_out_losses", lambda *given: {})  # measured before the first step, without a gradient
     monkeypatch.setattr(unlearn, "token_losses", _greedy(150, error=True))
     with pytest.raises(PermanentError, match=r"^run.micro_batch_tokens: a pass of 1024 does not fit into memory; write 128, "):
-        unlearn.run(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=1024))
+        unlearn.train_unlearning(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=1024))
 
 
 def test_what_nobody_watches_over_is_one_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(*given: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
-    monkeypatch.setattr(lm, "run", measure)
+    monkeypatch.setattr(lm, "train_language_model", measure)
     with pytest.raises(PermanentError) as said:
         workers.call_function("pretrain", pretrain(), {}, tmp_path, Run(micro_batch_tokens=512))
     keys = "run.micro_batch_tokens = 512 (training, scoring), run.engine_batch = 256"
@@ -155,6 +157,6 @@ def test_an_error_of_another_kind_stays_what_it_is(tmp_path: Path, monkeypatch: 
     def fail(*given: object) -> None:
         raise RuntimeError("shapes")
 
-    monkeypatch.setattr(lm, "run", fail)
+    monkeypatch.setattr(lm, "train_language_model", fail)
     with pytest.raises(RuntimeError, match=r"^shapes$"):
         workers.call_function("pretrain", pretrain(), {}, tmp_path, Run())

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from interplay.core.execution import Run
+from interplay.core.extension import Extension
 from interplay.core.model import UserError
-from interplay.core.references import Custom, largest_remainder
+from interplay.core.references import largest_remainder
 from interplay.data import problems, sets
 from interplay.data.spec import SPLITS, ProblemsSpec
 from interplay.tasks.op_dag.spec import OpDag
@@ -103,7 +104,7 @@ def test_a_gold_answer_that_the_solver_does_not_confirm_stops_the_stage(tmp_path
 
 def test_the_studys_own_transform_maps_the_rows(tmp_path: Path) -> None:
     source = "def double(rows, mark):\n    return [{**r, 'prompt': r['prompt'] + mark} for r in rows for _ in range(2)]\n"
-    transform = Custom(function="mine.py:double", source=source, options={"mark": "!"})
+    transform = Extension(function="mine.py:double", source=source, options={"mark": "!"})
     metrics = problems.generate_problems(make_spec(size=10, transform=transform), {}, tmp_path, Run())
     assert metrics["size"] == 20
     assert all(row["prompt"].endswith("|!") for row in rows(tmp_path))
@@ -111,13 +112,13 @@ def test_the_studys_own_transform_maps_the_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", ["return [{'prompt': 'a'}]", "return None", "return []", "return [{**rows[0], 'op': 'six'}]"])
 def test_a_transform_that_returns_no_rows_is_refused_in_one_line(tmp_path: Path, body: str) -> None:
-    transform = Custom(function="mine.py:broken", source=f"def broken(rows):\n    {body}\n")
+    transform = Extension(function="mine.py:broken", source=f"def broken(rows):\n    {body}\n")
     with pytest.raises(UserError, match=r"^mine.py:broken: must return [^\n]*$"):
         problems.generate_problems(make_spec(size=10, transform=transform), {}, tmp_path, Run())
 
 
 def test_a_transform_that_fails_is_told_with_its_line(tmp_path: Path) -> None:
-    transform = Custom(function="mine.py:broken", source="def broken(rows):\n    return rows[0]['promt']\n")
+    transform = Extension(function="mine.py:broken", source="def broken(rows):\n    return rows[0]['promt']\n")
     with pytest.raises(UserError, match=r"^mine.py:broken: fails at line 2 \(KeyError: 'promt'\)$"):
         problems.generate_problems(make_spec(size=10, transform=transform), {}, tmp_path, Run())
 

@@ -25,7 +25,7 @@ from interplay.data.steps.spec import RatedPairs
 from interplay.model.spec import TuneOptimizer
 from interplay.tasks.verdict import Row
 from interplay.train import prefer, reward_model
-from interplay.train.reward_model import accuracies, route_heads
+from interplay.train.reward_model import accuracy_by_rater, route_heads
 from interplay.train.spec import Routing
 
 SHORT = "c8#8"
@@ -170,12 +170,15 @@ def opposed(results: Path, digest: str, size: int, seed: int) -> Path:
 
 def test_a_policy_is_trained_and_judged_behind_shots_and_zero_shots_are_what_was(inputs: dict[str, Path], tmp_path: Path) -> None:
     longer = {"max_length": 512, "optimizer": TuneOptimizer(learning_rate=3e-3)}
-    told = {shots: prefer.run(prefer_of(few_shot=shots, **longer), inputs, tmp_path / str(shots), Run()) for shots in (0, 2)}
+    told = {
+        shots: prefer.train_preferences(prefer_of(few_shot=shots, **longer), inputs, tmp_path / str(shots), Run())
+        for shots in (0, 2)
+    }
     for metrics in told.values():
         each = [metrics[f"eval_rewards/accuracies/{rater}"] for rater in ("longer", "shorter")]
         assert metrics["eval_rewards/accuracies"] == pytest.approx(np.mean(each))
     assert told[2]["tokens"] > 1.5 * told[0]["tokens"]
-    prefer.run(prefer_of(few_shot=2, **longer), inputs, tmp_path / "again", Run())
+    prefer.train_preferences(prefer_of(few_shot=2, **longer), inputs, tmp_path / "again", Run())
     weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("0", "2", "again")]
     assert weights[0] != weights[1] == weights[2]
 
@@ -191,7 +194,11 @@ def test_hedge_weighs_heads_by_what_they_said_of_the_labelled_pairs_by_hand() ->
     tilted = route_heads(torch.tensor([[0.2, 0.8]]).log(), told[:1], [[0]], 1.0).exp()
     torch.testing.assert_close(tilted, torch.tensor([[0.5, 0.5]])), "it starts from the gate"
     # Pair 0 wins with 0.8 * 0.8 + 0.2 * 0.2 = 0.68, pair 2 with 1.6/17 + 0.9/17 < 0.5.
-    assert accuracies(rated(["a", "a", "b"]), told, weights.log(), "x") == {"x": pytest.approx(2 / 3), "x/a": 1.0, "x/b": 0.0}
+    assert accuracy_by_rater(rated(["a", "a", "b"]), told, weights.log(), "x") == {
+        "x": pytest.approx(2 / 3),
+        "x/a": 1.0,
+        "x/b": 0.0,
+    }
 
 
 def test_a_mixture_that_is_told_whom_to_trust_knows_more_than_one_head() -> None:
@@ -221,7 +228,7 @@ def test_a_mixture_that_is_told_whom_to_trust_knows_more_than_one_head() -> None
         with torch.no_grad():
             told, weights = F.logsigmoid(held_gap @ score.T), (held_where @ gate.T).log_softmax(-1)
             trusted = route_heads(weights, told, pairs.draw_shots(rows, 4, 0, "reward_model"), 1.0)
-            found[heads] = [accuracies(rows, told, each, "x")["x"] for each in (weights, trusted)]
+            found[heads] = [accuracy_by_rater(rows, told, each, "x")["x"] for each in (weights, trusted)]
     assert found[1][0] == found[1][1] < 0.8
     assert found[2][0] < 0.8
     assert found[2][1] > 0.9
@@ -231,7 +238,7 @@ def test_a_reward_model_says_what_routing_adds_for_all_and_for_each_rater(inputs
     found = {}
     for heads in (1, 2):
         spec = reward_of(heads=heads, optimizer=FAST, routing=Routing(pairs=4))
-        found[heads] = reward_model.run(spec, inputs, tmp_path / str(heads), Run())
+        found[heads] = reward_model.train_reward_model(spec, inputs, tmp_path / str(heads), Run())
         kinds = {name: found[heads][f"eval_{name}_accuracy"] for name in ("gated", "routed")}
         for name, value in kinds.items():
             each = [found[heads][f"eval_{name}_accuracy/{rater}"] for rater in ("longer", "shorter")]
@@ -239,4 +246,4 @@ def test_a_reward_model_says_what_routing_adds_for_all_and_for_each_rater(inputs
         assert found[heads]["eval_routing_gain"] == pytest.approx(kinds["routed"] - kinds["gated"])
         assert kinds["gated"] == found[heads]["eval_accuracy"]
     assert found[1]["eval_routing_gain"] == 0
-    assert "eval_routing_gain" not in reward_model.run(reward_of(), inputs, tmp_path / "plain", Run())
+    assert "eval_routing_gain" not in reward_model.train_reward_model(reward_of(), inputs, tmp_path / "plain", Run())

@@ -9,7 +9,7 @@ import pytest
 import report_study as study
 
 from interplay.core.model import UserError, parse_model
-from interplay.evaluate import passk
+from interplay.evaluate import scores
 from interplay.report.draw import figures
 from interplay.report.spec import Figure, Table
 from interplay.report.spec import Test as Asserted
@@ -144,18 +144,18 @@ def row(family: str, graph: str, mode: str) -> Row:
     return Row(set=0, index=0, band="b", op=1, mode=mode, graph=graph, family=family, **plain)
 
 
-def samples(scores: list[list[float]]) -> passk.Samples:
+def samples(scores: list[list[float]]) -> scores.Samples:
     shape = np.array(scores).shape
     none, whole = np.zeros(shape, dtype=bool), np.ones(shape, dtype=int)
-    return passk.Samples(none, none, np.array(scores, dtype=np.float32), none, whole, np.full(shape, "value"))
+    return scores.Samples(none, none, np.array(scores, dtype=np.float32), none, whole, np.full(shape, "value"))
 
 
 def test_the_baseline_of_a_family_is_recorded_where_every_problem_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     families = {"with": replace(OP_DAG, loads=float, trivial_score=lambda score: score), "op_dag": OP_DAG}
-    monkeypatch.setattr(passk, "judge_family", families.__getitem__)
+    monkeypatch.setattr(scores, "judge_family", families.__getitem__)
     rows = [row("with", "0.25", "cited"), row("with", "0.75", "cited"), row("op_dag", "", "forward")]
-    found = passk.summarise(rows, samples([[0.5, 1.0], [0.0, 0.5], [1.0, 1.0]]))
+    found = scores.summarise(rows, samples([[0.5, 1.0], [0.0, 0.5], [1.0, 1.0]]))
     assert found["mode"]["cited"]["baseline_score"] == 0.5
     assert found["mode"]["cited"]["score"] == 0.5
     assert "baseline_score" not in found["mode"]["forward"]

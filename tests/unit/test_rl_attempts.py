@@ -16,7 +16,7 @@ from rl_cases import RIGHT, WRONG, batch_of, now_of
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.data import tokenizer
-from interplay.evaluate import run as evaluate
+from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.rl import loop
 from interplay.rl.advantages.advantages import advantages
@@ -217,7 +217,9 @@ def test_a_model_of_shallow_histories_is_evaluated_at_more_attempts_than_it_was_
     loop.run(spec_of(6, **METHODS["exit"]), inputs, tmp_path / "rl", HOW)
     episode = RetryEpisode(max_turns=5, feedback="?")
     spec = EvaluateSpec(num_samples=4, max_completion_length=6, episode=episode)
-    metrics = evaluate.run(spec, {"model": tmp_path / "rl", "data": inputs["data.0"]}, tmp_path / "eval", Run(engine_batch=64))
+    metrics = sampling.evaluate_model(
+        spec, {"model": tmp_path / "rl", "data": inputs["data.0"]}, tmp_path / "eval", Run(engine_batch=64)
+    )
     by_turn = list(metrics["turns"]["answer"].values())
     assert len(by_turn) == 5
     assert by_turn == sorted(by_turn)

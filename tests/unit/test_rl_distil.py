@@ -19,7 +19,6 @@ from test_intervention import GOLD, PROBLEM
 from torch import Tensor
 
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.model.decoder import Decoder
 from interplay.rl import loop, teacher
 from interplay.rl.batch import Batch, has_teacher, join, take
@@ -29,6 +28,7 @@ from interplay.rl.losses.spec import DistilLoss
 from interplay.rl.policy import scores
 from interplay.rl.requests.continuation import kept_rollouts
 from interplay.rl.requests.spec import FeedbackContinuation, FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.spec import RetryEpisode
@@ -271,7 +271,7 @@ def test_a_run_without_any_reward_learns_from_feedback_the_same_each_time(
         continuation=FeedbackContinuation(feedback=feedback),
         loss=DistilLoss(num_iterations=2),
     )
-    spec = spec.model_copy(update={"reward": Custom(function="mine.py:never", source=never)})
+    spec = spec.model_copy(update={"reward": OwnReward(function="mine.py:never", source=never)})
     for out in ("one", "two"):
         record = loop.run(spec, inputs, tmp_path / out, HOW)
     assert record["optimizer_steps"] == 8

@@ -14,7 +14,6 @@ from interplay.core.artifact import read_json, write_json
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
-from interplay.core.references import Custom
 from interplay.data import sets
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
@@ -23,6 +22,7 @@ from interplay.rl import loop
 from interplay.rl.edits.spec import DynamicSampling
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 
 REWARDS = """
@@ -40,7 +40,7 @@ def never(problems, completions, verdicts):
 def spec_of(function: str = "commas", steps: int = 6, method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     values: dict[str, Any] = {
         "method": Method(paper="test", allocation=FixedAllocation(num_generations=4), **(method or {})),
-        "reward": Custom(function=f"mine.py:{function}", source=REWARDS),
+        "reward": OwnReward(function=f"mine.py:{function}", source=REWARDS),
         "mix": [0.75, 0.25],
         "steps": steps,
         "prompts_per_step": 8,

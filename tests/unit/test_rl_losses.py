@@ -82,7 +82,7 @@ def test_vespo_is_that_of_trl(seed: int) -> None:
     torch.testing.assert_close(loss_of(VespoLoss(), e), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_gpg_has_the_gradient_of_the_policy_gradient_whatever_the_ratio() -> None:
+def test_gpg_has_the_gradient_of_the_policy_gradient_at_any_ratio() -> None:
     e = example()
     weights = token_weights("dapo", e.mask, int(e.mask.sum()), 1, CAP)
     torch.testing.assert_close(gradient(GpgLoss(), e), -(e.advantage * weights).double())

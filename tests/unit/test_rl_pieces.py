@@ -14,7 +14,6 @@ from killed_rl import payload, run_killed
 from rl_cases import batch_of, now_of
 
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.rl import loop
 from interplay.rl.advantages.advantages import by_segments, cuts
 from interplay.rl.advantages.spec import GaeAdvantage, GroupAdvantage, SegmentAdvantage
@@ -24,6 +23,7 @@ from interplay.rl.edits.spec import UncertainTokens
 from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
 from interplay.rl.requests.pieces import WINDOWS, tree_kept, windows_carried
 from interplay.rl.requests.spec import FixedAllocation, TreeContinuation, WindowContinuation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import ValueHead
 from interplay.rl.step_context import StepContext
 
@@ -171,7 +171,7 @@ def test_a_state_is_worth_the_mean_reward_of_what_follows_it(inputs: dict[str, P
 
     from interplay.rl.advantages import advantages
 
-    spec = spec_of(1, **CHAIN).model_copy(update={"reward": Custom(function="mine.py:first", source=first)})
+    spec = spec_of(1, **CHAIN).model_copy(update={"reward": OwnReward(function="mine.py:first", source=first)})
     old = advantages.MEMBERS["segments"]
     advantages.MEMBERS["segments"] = spy
     try:

@@ -143,7 +143,7 @@ def test_ufo_pays_less_for_later_answers_and_charges_repeated_ones_by_hand() -> 
     assert found.parts["attempts"].tolist() == pytest.approx([0, -0.5, -1 / 6, -1 / 4])
 
 
-def test_score_pays_the_second_answer_for_what_it_mends_and_charges_what_it_spoils_by_hand() -> None:
+def test_score_rewards_the_second_answer_for_corrections_and_charges_new_errors_by_hand() -> None:
     rows = [tried(("1", 0), ("4", 1)), tried(("4", 1), ("1", 0)), tried(("4", 1), ("4", 1)), tried(("1", 0), ("1", 0))]
     found = shape_rewards(turned(*rows), now_of(shaping=[ImprovementShaping(alpha=10)]))
     assert [[s.value for s in spans] for spans in found.spans] == [[0, 11], [1, -10], [1, 1], [0, 0]]
@@ -182,7 +182,7 @@ def test_the_order_of_episodes_does_not_matter_and_what_was_read_has_no_advantag
     assert not advantages(spec, equal, now_of()).any(), "episodes without a difference teach nothing"
 
 
-def test_igpo_pays_turns_for_what_they_tell_of_the_answer_by_hand() -> None:
+def test_igpo_rewards_turns_for_information_on_the_answer_by_hand() -> None:
     rows = [tried(("", 0), ("", 0), ("4", 1)), tried(("", 0), ("4", 1)), tried(("4", 1))]
     tokens = torch.arange(24).view(3, 8)
     asked = []

@@ -120,7 +120,7 @@ tokenizer.build_tokenizer(TokenizerSpec(**specs["tokenizer"]), {}, out / "tokeni
 roles = {"data.0": out / "problems", "tokenizer": out / "tokenizer"}
 corpus.build_corpus(CorpusSpec(**specs["corpus"]), roles, out / "corpus", Run())
 roles = {"corpus": out / "corpus", "tokenizer": out / "tokenizer"}
-print(json.dumps(lm.run(PretrainSpec(**specs["pretrain"]), roles, out / "pretrain", Run(micro_batch_tokens=512, save_minutes=60))))
+print(json.dumps(lm.train_language_model(PretrainSpec(**specs["pretrain"]), roles, out / "pretrain", Run(micro_batch_tokens=512, save_minutes=60))))
 """
 
 

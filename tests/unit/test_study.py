@@ -157,9 +157,9 @@ def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:
         "rl: {kind: rl, data: {edge: 1.0}}",
         "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: 'mine.py:score'}}",
     )
-    (configs / "study/mine.py").write_text("def score(rows, completions, verdicts):\n    return [1.0] * len(completions)\n")
+    (configs / "study/mine.py").write_text("def score(problems, completions, verdicts):\n    return [1.0] * len(completions)\n")
     first = models(plan_study(configs, "quickstart", "smoke"), "rl")
-    (configs / "study/mine.py").write_text("def score(rows, completions, verdicts):\n    return [0.0] * len(completions)\n")
+    (configs / "study/mine.py").write_text("def score(problems, completions, verdicts):\n    return [0.0] * len(completions)\n")
     assert set(first).isdisjoint(models(plan_study(configs, "quickstart", "smoke"), "rl"))
 
 

@@ -25,8 +25,8 @@ from interplay.data.curate import StepInputs
 from interplay.data.steps.context_spec import Units
 from interplay.data.steps.decompose import make_units
 from interplay.data.steps.spec import CurateSpec
-from interplay.evaluate import run as evaluate
-from interplay.evaluate.passk import with_caps
+from interplay.evaluate import sampling
+from interplay.evaluate.scores import judge_caps
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.report import spec
 from interplay.report.metric_spec import SHARE, check_metric, lower_is_better, measure_of
@@ -196,7 +196,7 @@ def test_without_a_separator_a_completion_is_one_attempt() -> None:
 def test_samples_are_judged_as_if_they_had_been_stopped_by_hand() -> None:
     texts = [f"{SLIPPED}?{GOLD}", f"{GOLD}?c8#8?{SLIPPED}", GOLD]
     spec = EvaluateSpec(unit_caps=2, verify=APART)
-    table = with_caps(pa.table({"sample": [0, 1, 2]}), [row()] * 3, texts, spec)
+    table = judge_caps(pa.table({"sample": [0, 1, 2]}), [row()] * 3, texts, spec)
     assert table.to_pydict() == {
         "sample": [0, 1, 2],
         "units": [2, 3, 1],
@@ -211,7 +211,7 @@ def test_the_stage_tells_them_of_samples_prompts_and_bands_and_only_where_asked(
     inputs = {"model": world.model(tmp_path, "m" * 12), "data": world.problem_set(tmp_path, "d" * 12, 13, split="test")}
     plain = EvaluateSpec(num_samples=4, max_completion_length=24, verify=APART)
     spec = plain.model_copy(update={"unit_caps": 3})
-    told, bare = (evaluate.run(one, inputs, tmp_path / name, Run()) for one, name in ((spec, "a"), (plain, "b")))
+    told, bare = (sampling.evaluate_model(one, inputs, tmp_path / name, Run()) for one, name in ((spec, "a"), (plain, "b")))
     samples, prompts = (pq.read_table(tmp_path / "a" / f"{name}.parquet").to_pandas() for name in ("samples", "prompts"))
     other = pq.read_table(tmp_path / "b/samples.parquet").to_pandas()
     assert samples[other.columns].equals(other)

@@ -79,7 +79,7 @@ def verdicts(found: Evidence, study: str) -> str:
     for scale, result in found.results.get(study, {}).items():
         counts = Counter(claim["verdict"] for claim in result["claims"])
         words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        said.append(f"[{scale}](../results/{flat_name(study, scale)}): {words or 'no claim'}")
+        said.append(f"[{scale}](../results/{flat_name(study, scale)}.json): {words or 'no claim'}")
     return "; ".join(said) or committed.NOT_RUN
 
 
@@ -103,5 +103,6 @@ def _tests(found: Evidence, member: str, model: str) -> list[str]:
 
 
 def _listed(words: list[str]) -> str:
-    more = f" and {len(words) - MOST} more" if len(words) > MOST else ""
-    return ", ".join(words[:MOST]) + more
+    shown = words if len(words) <= MOST else words[: MOST // 2]
+    more = f" and {len(words) - len(shown)} more" if len(words) > len(shown) else ""
+    return ", ".join(shown) + more

@@ -18,12 +18,12 @@ NOT_RUN = "not run at this commit"
 NO_INFORMATION = "no information"
 """A tie: with three seeds a contrast misses differences of the size that papers report, and shows no two methods to be equal."""
 KEYS = ("claims", "seeds", "stages", "environments", "exported", "grids", "figures", "samples")
-"""What a result must say beside the digest of its report."""
+"""What a result must contain in addition to the digest of its report."""
 
 
 def results(root: Path, study: str) -> dict[str, dict[str, Any]]:
     """Scale -> the committed summary, for scales at which it is of the committed lock's report. A withdrawn claim has the verdict
-    `withdrawn`, beside it `withdrawn` with the entry; a tie of a contrast is no information. Raises UserError for an entry that
+    `withdrawn`, and the key `withdrawn` with the entry; a tie of a contrast is no information. Raises UserError for an entry that
     matches no claim."""
     found = {}
     for scale in SCALES:

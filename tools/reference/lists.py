@@ -48,7 +48,7 @@ class Paper(Model):
     row: str = ""
     """Its row in the contrasts of a study that several papers share."""
     note: str = ""
-    """What a reader must know of the study beside its results."""
+    """What a reader must know of the study in addition to its results."""
     earlier: Earlier | None = None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from interplay.kinds.table import KINDS
-from tools.reference import cards, cells, commands
+from tools.reference import cards, cells, commands, extensions
 from tools.reference.specs import Schema, inside, name_of, schema, unions
 
 FOLDER = "reference"
@@ -105,6 +105,7 @@ PAGES = (
     ),
     Page("run", "The run block and the site", "How a stage is executed; no digest depends on it.", ("Run", "Site")),
 )
+OWN = Page("extensions", "Members of your own", extensions.ABOUT, ())
 COMMANDS = Page("commands", "Commands", "Also `interplay COMMAND --help`.", ())
 INDEX = (
     "# Reference: every key, member and command",
@@ -190,7 +191,8 @@ def files(root: Path) -> dict[Path, str]:
             links |= {root: f"[{root}]({name}.md)" for root in page.roots if root in unions() and root not in links}
             for title, model, _ in (listed[place] for place in part):
                 links[model] = f"[{title.rpartition(', ')[2]}]({name}.md#{anchor(title)})"
-    texts |= {name: text for name, text, _ in _cut(COMMANDS, list(commands.blocks()))}
+    for page, more in ((OWN, extensions.blocks()), (COMMANDS, commands.blocks())):
+        texts |= {name: text for name, text, _ in _cut(page, list(more))}
     made = {name: LINK.sub(lambda match: links.get(match[1], "keys"), text) for name, text in texts.items()}
     made["index"] = _index(made)
     return {root / "docs" / FOLDER / f"{name}.md": text for name, text in made.items()}

@@ -15,7 +15,7 @@ from interplay.tasks.spec import Task
 
 Schema = Mapping[str, Any]
 ROOTS: dict[str, Any] = {"study": Study, "scale": Scale, "site": Site, "run": Run, "task": Task, "steps": Step}
-HIDDEN = {"ReportSpec", "Custom"}
+HIDDEN = {"ReportSpec", "Extension"}
 """Models that no file holds, and the one with a page of its own."""
 
 

@@ -86,13 +86,13 @@ def members(union: Any) -> tuple[type[Model], ...]:
     return get_args(get_args(union)[0])
 
 
-def union_of(models: Iterable[type[Model]], by: str) -> Any:
-    """The models as a union that the key `by` chooses from."""
+def union_of(models: Iterable[type[Model]], by: str, *marks: Any) -> Any:
+    """The models as a union that the key `by` chooses from; with further marks, such as `extension.written_as`."""
     found = tuple(models)
     joined: Any = found[0]
     for model in found[1:]:
         joined = joined | model
-    return Annotated[joined, Field(discriminator=by)]
+    return Annotated[joined, Field(discriminator=by), *marks]
 
 
 def table(name: str, models: Mapping[str, type[Model]], of: str) -> type[Model]:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from interplay.core import references
+from interplay.core import extension, references
 from interplay.core.execution import Run
 from interplay.core.metrics import Progress
 from interplay.core.model import UserError
@@ -174,9 +174,9 @@ def _table(places: list[Place], made: list[Generated], name: str) -> pa.Table:
     return sets.table_of_columns([indices, bands, ops, *rest, [name] * len(made), [""] * len(made), [()] * len(made)])
 
 
-def _apply_transform(rows: pa.Table, transform: references.Custom) -> pa.Table:
+def _apply_transform(rows: pa.Table, transform: extension.Extension) -> pa.Table:
     """The rows after the study's own function. Raises UserError when it fails or does not return rows with these columns."""
-    result = references.call_custom(transform, references.load_custom(transform), rows.to_pylist())
+    result = extension.call(transform, rows.to_pylist())
     try:
         table = pa.Table.from_pylist(result, schema=sets.COLUMNS)
     except (TypeError, AttributeError, pa.ArrowException) as error:

@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, Since
-from interplay.core.references import Custom, Mix, check_mix
+from interplay.core.references import Mix, check_mix
 from interplay.tasks.spec import Task
 
 # Problem sets, tokenizers and packed corpora.
@@ -39,7 +40,7 @@ class ProblemsSpec(Model):
     """Part of the space of structures to draw from."""
     seed: Natural = 0
     """Key of the generator."""
-    transform: Custom | None = None
+    transform: Annotated[Extension | None, written_as(Extension)] = None
     """A function of the study's own, `function(rows, **options) -> rows`, over the finished rows (dicts of the columns)."""
     unique: bool = True
     """Drop structural duplicates (equal up to renaming of letters and reordering of definitions) within the set."""

@@ -137,7 +137,7 @@ KINDS: dict[str, Kind] = {
     ),
     "pretrain": Kind(
         PretrainSpec,
-        "interplay.train.lm:run",
+        "interplay.train.lm:train_language_model",
         makes="model",
         hue=265,
         references=study_keys.TrainReferences,
@@ -152,7 +152,7 @@ KINDS: dict[str, Kind] = {
     ),
     "midtrain": Kind(
         MidtrainSpec,
-        "interplay.train.lm:run",
+        "interplay.train.lm:train_language_model",
         makes="model",
         hue=285,
         references=study_keys.TrainReferences,
@@ -166,7 +166,7 @@ KINDS: dict[str, Kind] = {
     ),
     "sft": Kind(
         SftSpec,
-        "interplay.train.lm:run",
+        "interplay.train.lm:train_language_model",
         makes="model",
         hue=310,
         references=study_keys.TrainReferences,
@@ -231,7 +231,7 @@ KINDS: dict[str, Kind] = {
     ),
     "prefer": Kind(
         PreferSpec,
-        "interplay.train.prefer:run",
+        "interplay.train.prefer:train_preferences",
         makes="model",
         hue=340,
         references=study_keys.PreferReferences,
@@ -248,7 +248,7 @@ KINDS: dict[str, Kind] = {
     ),
     "unlearn": Kind(
         UnlearnSpec,
-        "interplay.train.unlearn:run",
+        "interplay.train.unlearn:train_unlearning",
         makes="model",
         hue=60,
         references=study_keys.UnlearnReferences,
@@ -263,7 +263,7 @@ KINDS: dict[str, Kind] = {
     ),
     "reward_model": Kind(
         RewardModelSpec,
-        "interplay.train.reward_model:run",
+        "interplay.train.reward_model:train_reward_model",
         makes="model",
         hue=95,
         references=study_keys.RewardModelReferences,
@@ -279,7 +279,7 @@ KINDS: dict[str, Kind] = {
     ),
     "evaluate": Kind(
         EvaluateSpec,
-        "interplay.evaluate.run:run",
+        "interplay.evaluate.sampling:evaluate_model",
         makes="samples",
         hue=140,
         references=study_keys.EvaluateReferences,
@@ -290,7 +290,7 @@ KINDS: dict[str, Kind] = {
     ),
     "select": Kind(
         SelectSpec,
-        "interplay.evaluate.select:run",
+        "interplay.evaluate.select:select_checkpoint",
         makes="model",
         hue=45,
         references=study_keys.SelectReferences,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 
+from interplay.core import extension
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged
 from interplay.rl.batch import Batch
@@ -67,6 +68,7 @@ class Member(NamedTuple):
 
 MEMBERS: dict[str, Member] = {
     "adaptive_temperature": Member(adaptive_temperature, adaptive_temperature_learnt),
+    "custom": Member(extension.call),
     "lagged_nucleus": Member(lag=lagged_nucleus, follow=lagged_nucleus_followed),
 }
 

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
 from interplay.model.spec import TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl.advantages.spec import (
@@ -92,7 +93,15 @@ class LaggedNucleus(Model):
     """Steps after which the copy becomes the policy as it then stands."""
 
 
-Decoding = Annotated[AdaptiveTemperature | LaggedNucleus, Field(discriminator="name")]
+class OwnDecoding(Extension):
+    """A decoding of the user's own: `function(sampling, memory, **options) -> sampling`, before each step."""
+
+    ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
+    """Those that decode what it changes."""
+    UNION: ClassVar[str] = "decoding"
+
+
+Decoding = Annotated[AdaptiveTemperature | LaggedNucleus | OwnDecoding, Field(discriminator="name"), written_as(OwnDecoding)]
 
 
 # Reinforcement learning: the loop's own knobs; the members of each seam stand in a file of their own. Option names are TRL's.

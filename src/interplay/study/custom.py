@@ -1,15 +1,17 @@
-"""What enters a study from the disk: functions of the user's own, `file.py:function` beside the YAML, models in folders and data
-files. Their content enters the spec, and so the digest."""
+"""What enters a study from the disk: members of the user's own (core.extension), models in folders and data files. Their content
+enters the spec, and so the digest."""
 
+import importlib.metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from interplay.core import artifact
+from interplay.core.extension import is_extension
 from interplay.core.model import UserError, shorten_value
 
 
 def fill_custom(spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
-    """The spec with the sources of its custom functions, which only the disk knows."""
+    """The spec with the texts of its members of the user's own, and versions of their distributions, which only the disk has."""
     return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
 
 
@@ -59,14 +61,27 @@ def _filled(value: Any, folder: Path, where: str) -> Any:
         return [_filled(item, folder, f"{where}.{i}") for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    if "function" in value and value.get("name", "custom") == "custom":
-        return {**value, "source": _source(str(value["function"]), folder, where)}
+    if is_extension(value):
+        return {**value, **_content(value, folder, where)}
     return {key: _filled(item, folder, f"{where}.{key}") for key, item in value.items()}
 
 
-def _source(function: str, folder: Path, where: str) -> str:
+def _content(member: dict[str, Any], folder: Path, where: str) -> dict[str, str]:
+    """What only this machine knows of a member of the user's own: the text of its file, or the version of its distribution."""
+    key = "name" if ":" in member.get("name", "") else "function"
+    function = str(member[key])
     file, _, name = function.partition(":")
-    spot = f"{where}.function = {shorten_value(function)}"
+    spot = f"{where}.{key} = {shorten_value(function)}"
+    if name and not file.endswith(".py") and "/" not in file:
+        try:
+            return {"distribution": file, "version": importlib.metadata.version(file)}
+        except importlib.metadata.PackageNotFoundError:
+            remedy = "install it, or write file.py:Name for a file beside the study"
+            raise UserError(f"{spot}: no distribution {file!r} is installed; {remedy}") from None
+    return {"source": _source(file, name, folder, spot)}
+
+
+def _source(file: str, name: str, folder: Path, spot: str) -> str:
     try:
         path = (folder / file).resolve()
         inside = path.is_relative_to(folder.resolve())
@@ -77,6 +92,4 @@ def _source(function: str, folder: Path, where: str) -> str:
         raise UserError(f"{spot}: must be file.py:function, the file beside the study")
     if text is None:
         raise UserError(f"{spot}: no file {file} beside the study")
-    if f"def {name}(" not in text:
-        raise UserError(f"{spot}: {file} defines no function '{name}'")
     return text

@@ -10,6 +10,7 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError, nearest_name, parse_model, shorten_value
 from interplay.core.references import corpus_inputs, corpus_roles, is_data_role, shard_label
 from interplay.evaluate.spec import EvaluateSpec
+from interplay.kinds.extensions import check_extensions
 from interplay.kinds.table import KINDS, is_trainer, is_tuner
 from interplay.report.comparison_spec import Lineup
 from interplay.report.spec import ReportArm, ReportStage
@@ -94,6 +95,7 @@ class Expansion:
             run["path"] = custom.below_root(spec.pop("file"), f"{where}.file")
             spec["sha256"] = custom.file_checksum(run["path"], spec.get("sha256"), where)
         parsed = parse_model(KINDS[kind].spec, spec, where)
+        check_extensions(parsed, where)
         feasible.check_episodes(parsed, deps, self.plan.stages, where)
         how = parse_model(Run, run, f"{where}.run")
         feasible.check_devices(kind, parsed, how, where)

@@ -1,4 +1,4 @@
-"""The training loss of a batch."""
+"""Cross-entropy of a batch, and on held-out problems by band."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -23,8 +23,8 @@ def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
 def target_logits(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
     """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted.
 
-    Matrix products run over all tokens at once and attention bucket by bucket; the last MLP and the logits only see places
-    that bear loss."""
+    Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
+    bear loss only."""
     blocks = [visible_blocks(None, length, batch.ids.device, dtype) for _, length in batch.buckets]
     sizes = [count * length for count, length in batch.buckets]
 
@@ -40,7 +40,7 @@ def target_logits(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
     return model.logits(hidden)
 
 
-# Loss on held-out problems, by band.
+# Held-out problems.
 
 
 class Validation(NamedTuple):
@@ -53,7 +53,7 @@ class Validation(NamedTuple):
 
 
 def load_validation(data: Path, tokenizer_of: Path) -> Validation:
-    """The problems of a set."""
+    """The problems of a set, encoded by the tokenizer of a folder."""
     encoded = corpus.encode_problems(data, tokenizer_of)
     bands, band_of = np.unique(sets.read_table(data, ["band"])["band"].to_pylist(), return_inverse=True)
     by_length = np.argsort(encoded.lengths, kind="stable")
@@ -64,7 +64,7 @@ def load_validation(data: Path, tokenizer_of: Path) -> Validation:
 def loss_by_band(
     model: Decoder, held_out: Validation, pass_tokens: int, dtype: torch.dtype, device: torch.device
 ) -> dict[str, float]:
-    """Mean loss per solution token of each band, in nats; about `pass_tokens` tokens go through the model at a time."""
+    """Mean loss per solution token of each band, in nats, in passes of about `pass_tokens` tokens."""
     total, count = np.zeros(len(held_out.bands)), np.zeros(len(held_out.bands))
     pass_of = np.cumsum(held_out.encoded.lengths) // pass_tokens
     for number in distributed.shard_round_robin(np.unique(pass_of).tolist()):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from interplay.core import references
+from interplay.core import extension
 from interplay.core.model import PermanentError, UserError, nearest_name, plural
 from interplay.data import similarity
 from interplay.data.curate import StepInputs, StepResult, transform_row
@@ -122,7 +122,7 @@ def apply_custom(spec: steps.CustomStep, rows: list[Row], inputs: StepInputs) ->
     judged."""
     given = {(row.set, row.index): row for row in rows}
     before = set(rows)
-    made = references.call_custom(spec, references.load_custom(spec), [_row_values(row) for row in rows])
+    made = extension.call(spec, [_row_values(row) for row in rows])
     if not isinstance(made, list):
         raise _invalid_result(spec, f"not {type(made).__name__}")
     found, changed = [], 0

@@ -7,9 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from interplay.core.extension import FILLED, Extension, written_as
 from interplay.core.model import Count, Model, Natural, Share
 from interplay.core.partial import Keys, Written, partial, union_of
-from interplay.core.references import Custom, Mix
+from interplay.core.references import Mix
 from interplay.data.spec import Format, Split
 from interplay.data.steps import context_spec as context
 from interplay.data.steps.context_spec import StepModel
@@ -69,10 +70,11 @@ class Difficulty(Bands):
 # A step of the study's own.
 
 
-class CustomStep(Custom, StepModel):
-    """A function of the study's own, `function(rows, **options) -> rows`, over all rows as dicts of the columns. It may drop,
+class CustomStep(Extension, StepModel):
+    """A function of the user's own, `function(rows, **options) -> rows`, over all rows as dicts of the columns. It may drop,
     order, change and repeat rows; those that it changes carry its name among their transforms."""
 
+    UNION: ClassVar[str] = "step"
     RUN: ClassVar[str] = "filter:apply_custom"
 
 
@@ -333,7 +335,7 @@ Prompting = context.Keychain | context.Needle | context.LongContext | context.Ci
 Reformulating = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
 Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units
 Pairing = PreferencePairs | RatedPairs | context.ConflictPairs
-Step = Annotated[Filtering | Prompting | Reformulating | Solving | Pairing, Field(discriminator="name")]
+Step = Annotated[Filtering | Prompting | Reformulating | Solving | Pairing, Field(discriminator="name"), written_as(CustomStep)]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
 """By name."""
 
@@ -406,12 +408,12 @@ def _step(model: type[StepModel]) -> type[Model]:
 
 @cache
 def _steps() -> Any:
-    return union_of(map(_step, STEPS.values()), "name")
+    return union_of(map(_step, STEPS.values()), "name", written_as(CustomStep))
 
 
 @cache
 def _transform() -> type[Model]:
-    return partial(Custom, "TransformKeys", ("source",))
+    return partial(Extension, "TransformKeys", FILLED)
 
 
 StepKeys = Annotated[dict[str, Any], Written(_steps)]

@@ -145,7 +145,7 @@ def _member(digest: str, uses: list[tuple[str, int]], behind: Behind) -> Member:
 
 
 def _settings(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    found = {key: _at(spec, key) for key in KINDS[kind].settings}
+    found = {key: _at(spec, key) for key in KINDS[kind].settings} if kind in KINDS else {}
     if kind == "curate" and found["steps"] is not None:
         found["steps"] = " → ".join(map(_step, found["steps"])) or None
     return {key: value for key, value in found.items() if value is not None}

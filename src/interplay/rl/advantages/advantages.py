@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from interplay.rl import custom
 from interplay.rl.advantages.group import (
     EPSILON,
     a_grae,
@@ -288,6 +289,7 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
     "gtpo_entropy": gtpo_entropy,
     "gae": by_critic,
     "segments": by_segments,
+    "custom": custom.own_advantage,
 }
 
 

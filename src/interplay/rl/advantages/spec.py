@@ -1,9 +1,10 @@
 """Members of the advantage seam."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
 
 
@@ -189,6 +190,12 @@ class GainAdvantage(Model):
         return value
 
 
+class OwnAdvantage(Extension):
+    """An advantage of the user's own: `function(batch, now, **options) -> (N, T)`."""
+
+    UNION: ClassVar[str] = "advantage"
+
+
 Advantage = Annotated[
     GroupAdvantage
     | GainAdvantage
@@ -205,6 +212,8 @@ Advantage = Annotated[
     | SharpenedAdvantage
     | EntropyAdvantage
     | GaeAdvantage
-    | SegmentAdvantage,
+    | SegmentAdvantage
+    | OwnAdvantage,
     Field(discriminator="name"),
+    written_as(OwnAdvantage),
 ]

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from interplay.rl import custom
 from interplay.rl.batch import Batch, take
 from interplay.rl.edits.rows import demonstrated, demonstrations, dynamic_sampling, replay, replayed
-from interplay.rl.edits.spec import D3S, ConflictTokens, InformationMask, TokenBudget, TopEntropy, UncertainTokens
+from interplay.rl.edits.spec import D3S, ConflictTokens, InformationMask, OwnEdit, TokenBudget, TopEntropy, UncertainTokens
 from interplay.rl.losses.terms import first
 from interplay.rl.step_context import StepContext
 
@@ -202,7 +203,9 @@ AFTER: dict[str, Callable[..., tuple[Batch, Tensor, Tensor]]] = {
 def edits_before_advantage(batch: Batch, now: StepContext) -> Batch:
     """The edits of the method that act on the batch as it was drawn, in order."""
     for spec in now.method.edits:
-        if spec.name in BEFORE:
+        if isinstance(spec, OwnEdit):
+            batch = custom.own_edit(spec, batch, now) if custom.acts_before(spec) else batch
+        elif spec.name in BEFORE:
             batch = BEFORE[spec.name](spec, batch, now)
     return batch
 
@@ -210,6 +213,9 @@ def edits_before_advantage(batch: Batch, now: StepContext) -> Batch:
 def edits_after_advantage(batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> tuple[Batch, Tensor, Tensor]:
     """The edits of the method that act on a batch with its advantages, in order."""
     for spec in now.method.edits:
-        if spec.name in AFTER:
+        if isinstance(spec, OwnEdit):
+            if not custom.acts_before(spec):
+                batch, advantage, bears = custom.own_edit(spec, batch, advantage, bears, now)
+        elif spec.name in AFTER:
             batch, advantage, bears = AFTER[spec.name](spec, batch, advantage, bears, now)
     return batch, advantage, bears

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive
 
 Part = Annotated[float, Field(gt=0, le=1)]
@@ -118,6 +119,14 @@ class Demonstrations(Model):
     """Weight of the gold solution's tokens: their advantage."""
 
 
+class OwnEdit(Extension):
+    """An edit of the user's own: `function(batch, now, **options) -> batch` before advantages are known, or `function(batch,
+    advantage, bears, now, **options) -> (batch, advantage, bears)` after."""
+
+    UNION: ClassVar[str] = "edit"
+    SCHEDULED: ClassVar[bool] = True
+
+
 Edit = Annotated[
     DynamicSampling
     | D3S
@@ -127,6 +136,8 @@ Edit = Annotated[
     | InformationMask
     | ConflictTokens
     | Replay
-    | Demonstrations,
+    | Demonstrations
+    | OwnEdit,
     Field(discriminator="name"),
+    written_as(OwnEdit),
 ]

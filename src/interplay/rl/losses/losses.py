@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from interplay.rl import custom
 from interplay.rl.losses.spec import (
     ClipCovLoss,
     ClippedLoss,
@@ -286,6 +287,7 @@ MEMBERS: dict[str, Member] = {
     "hapo_token": Member(hapo_token, CLIPS, heterogeneity),
     "distil": Member(distil, ("divergence", *CLIPS)),
     "direct_advantage": Member(direct_advantage, ("step_error",)),
+    "custom": Member(custom.own_loss, every_row=True),
 }
 
 

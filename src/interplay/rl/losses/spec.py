@@ -1,9 +1,10 @@
 """Members of the loss seam: what the policy descends on, given advantages. Option names are TRL's."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
 
 
@@ -212,6 +213,12 @@ class DirectAdvantageLoss(PolicyLoss):
         return True
 
 
+class OwnLoss(Extension, RatioLoss):
+    """A loss of the user's own: `function(seen, **options) -> (n, T)`, the loss of each token of a micro-batch."""
+
+    UNION: ClassVar[str] = "loss"
+
+
 Loss = Annotated[
     ClippedLoss
     | SapoLoss
@@ -223,6 +230,8 @@ Loss = Annotated[
     | DiscoLoss
     | HapoTokenLoss
     | DistilLoss
-    | DirectAdvantageLoss,
+    | DirectAdvantageLoss
+    | OwnLoss,
     Field(discriminator="name"),
+    written_as(OwnLoss),
 ]

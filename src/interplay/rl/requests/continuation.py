@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from interplay.core import extension
+from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.steps.decompose import is_goal_first
 from interplay.rl.batch import Batch, take
@@ -240,6 +242,16 @@ def _bounded(spec: specs.ExitContinuation, known: list[dict[str, Any]]) -> list[
 # The table of continuations, by the `name` of their spec.
 
 
+def own_follow(
+    spec: specs.OwnContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext
+) -> list[SamplingRequest]:
+    """The requests of the user's function. Raises UserError when they are none."""
+    made = extension.call(spec, rows, batch, rounds, now)
+    if not isinstance(made, list) or not all(isinstance(one, SamplingRequest) for one in made):
+        raise UserError(f"{spec.function}: must return a list of SamplingRequest, not {made!r:.60}")
+    return made
+
+
 class ContinuationMember(NamedTuple):
     """A continuation."""
 
@@ -264,6 +276,7 @@ CONTINUATION: dict[str, ContinuationMember] = {
     "tree": ContinuationMember(pieces.tree_begun, pieces.tree_follow, pieces.tree_kept),
     "windows": ContinuationMember(pieces.windows_begun, None, pieces.windows_kept, pieces.windows_carried),
     "exit": ContinuationMember(exit_begun, None, exit_kept, exit_carried),
+    "custom": ContinuationMember(follow=own_follow),
     "shown_attempt": ContinuationMember(shown_attempt_begun, shown_attempt_follow, shown_attempt_kept),
 }
 

@@ -8,12 +8,16 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from interplay.core import extension
+from interplay.core.model import UserError
 from interplay.rl.batch import Batch, take
 from interplay.rl.requests.spec import (
     AnnealedShotsPrompting,
     FixedAllocation,
     Hint,
     IcpoPrompting,
+    OwnAllocation,
+    OwnPrompting,
     PlainPrompting,
     PrefixPrompting,
     Shots,
@@ -89,6 +93,19 @@ def xrpo_again(spec: XrpoAllocation, batch: Batch, prompts: int, rounds: int) ->
     return more.tolist()
 
 
+def own_counts(spec: OwnAllocation, batch: Batch | None, prompts: int, rounds: int) -> list[int]:
+    """Of the user's function. Raises UserError when they are not one count for each prompt."""
+    made = extension.call(spec, spec.num_generations, prompts, batch, rounds)
+    if not isinstance(made, list) or len(made) != prompts or not all(isinstance(n, int) and n >= 0 for n in made):
+        raise UserError(f"{spec.function}: must return {prompts} counts, not {made!r:.60}")
+    return made
+
+
+def own_first(spec: OwnAllocation, prompts: int) -> list[int]:
+    """The counts of the first round, for which there is no batch yet."""
+    return own_counts(spec, None, prompts, 0)
+
+
 class AllocationMember(NamedTuple):
     """An allocation."""
 
@@ -99,7 +116,11 @@ class AllocationMember(NamedTuple):
     rounds; all zeros: no further round."""
 
 
-ALLOCATION: dict[str, AllocationMember] = {"fixed": AllocationMember(fixed), "xrpo": AllocationMember(xrpo, xrpo_again)}
+ALLOCATION: dict[str, AllocationMember] = {
+    "fixed": AllocationMember(fixed),
+    "xrpo": AllocationMember(xrpo, xrpo_again),
+    "custom": AllocationMember(own_first, own_counts),
+}
 
 # Prompting: the texts of n completions of a prompt.
 
@@ -158,6 +179,15 @@ def annealed_shots(spec: AnnealedShotsPrompting, row: Row, slot: int, n: int, no
     return [plain_request(slot, n, with_shots(spec.examples, row, count, slot, now))]
 
 
+def own_prompting(spec: OwnPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+    """From the text of the user's function. Raises UserError when it returns no text."""
+    made = extension.call(spec, row, n, now)
+    sampling, training = made if isinstance(made, tuple) and len(made) == 2 else (made, made)
+    if not isinstance(sampling, str) or not isinstance(training, str):
+        raise UserError(f"{spec.function}: must return a text or two, not {made!r:.60}")
+    return [SamplingRequest(slot, n, sampling, training)]
+
+
 class PromptingMember(NamedTuple):
     """A prompting."""
 
@@ -172,4 +202,5 @@ PROMPTING: dict[str, PromptingMember] = {
     "prefix": PromptingMember(prefix),
     "icpo": PromptingMember(icpo, icpo_kept),
     "annealed_shots": PromptingMember(annealed_shots),
+    "custom": PromptingMember(own_prompting),
 }

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share
 
 # Allocation: how many completions each prompt gets.
@@ -42,7 +43,16 @@ class XrpoAllocation(Model):
         return self
 
 
-Allocation = Annotated[FixedAllocation | XrpoAllocation, Field(discriminator="name")]
+class OwnAllocation(Extension):
+    """An allocation of the user's own: `function(num_generations, prompts, batch, rounds, **options)`, which returns how many
+    further completions each prompt gets."""
+
+    UNION: ClassVar[str] = "allocation"
+    num_generations: Count = 8
+    """Completions of a prompt on average, by which the plan's cost is counted."""
+
+
+Allocation = Annotated[FixedAllocation | XrpoAllocation | OwnAllocation, Field(discriminator="name"), written_as(OwnAllocation)]
 
 # Templates of contexts.
 
@@ -125,7 +135,19 @@ class AnnealedShotsPrompting(Model):
     examples: Shots = Shots()
 
 
-Prompting = Annotated[PlainPrompting | PrefixPrompting | IcpoPrompting | AnnealedShotsPrompting, Field(discriminator="name")]
+class OwnPrompting(Extension):
+    """A prompting of the user's own: `function(row, n, now, **options)`, which returns the text that completions are sampled
+    from, or this and the text that they are credited to."""
+
+    UNION: ClassVar[str] = "prompting"
+    SCHEDULED: ClassVar[bool] = True
+
+
+Prompting = Annotated[
+    PlainPrompting | PrefixPrompting | IcpoPrompting | AnnealedShotsPrompting | OwnPrompting,
+    Field(discriminator="name"),
+    written_as(OwnPrompting),
+]
 
 # Continuation: what follows from rollouts, of this step or of earlier ones: further requests, and which rows are kept.
 
@@ -239,6 +261,14 @@ class ShownAttemptContinuation(Model):
     """What follows the attempt, as in the episode retry; in characters that the tokenizer has."""
 
 
+class OwnContinuation(Extension):
+    """A continuation of the user's own: `function(rows, batch, rounds, now, **options)`, which returns the requests of the next
+    round; none: the rollouts are complete."""
+
+    UNION: ClassVar[str] = "continuation"
+    SCHEDULED: ClassVar[bool] = True
+
+
 Continuation = Annotated[
     NoContinuation
     | GuideContinuation
@@ -248,6 +278,8 @@ Continuation = Annotated[
     | TreeContinuation
     | WindowContinuation
     | ExitContinuation
-    | ShownAttemptContinuation,
+    | ShownAttemptContinuation
+    | OwnContinuation,
     Field(discriminator="name"),
+    written_as(OwnContinuation),
 ]

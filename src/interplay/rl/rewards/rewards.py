@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from interplay.core.references import Custom
 from interplay.rl import custom
 from interplay.rl.batch import WHOLE, Span
 from interplay.rl.rewards.spec import (
     CitationReward,
     FormatReward,
     OutcomeReward,
+    OwnReward,
     PayoffReward,
     ProcessReward,
     Reward,
@@ -227,9 +227,9 @@ def compare_answers(spec: TextReward, completion: str, said: str, texts: Sequenc
 # The table of rewards, by the `name` of their spec.
 
 
-def custom_reward(spec: Custom, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+def custom_reward(spec: OwnReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """The study's own function (`interplay.rl.custom`)."""
-    return Rewards(custom.reward(spec, problems, completions, verdicts), {})
+    return Rewards(custom.own_reward(spec, problems, completions, verdicts), {})
 
 
 MEMBERS: dict[str, Callable[..., Rewards]] = {

@@ -7,6 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from interplay.core.extension import Extension
+from interplay.rl import custom
 from interplay.rl.advantages.group import means
 from interplay.rl.batch import Batch, take
 from interplay.rl.rewards.spec import (
@@ -175,6 +177,7 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
     "units": length_units,
     "entropy_rank": entropy_rank,
     "gap": gap,
+    "custom": custom.own_shaping,
 }
 OF_TURNS: dict[str, Callable[..., list[list[float]]]] = {"attempts": attempts, "improvement": improvement}
 
@@ -191,9 +194,10 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
             of_turns.append(OF_TURNS[spec.name](spec, batch, now))
             terms[spec.name] = torch.tensor([sum(row) for row in of_turns[-1]], dtype=torch.float64)
         else:
-            terms[spec.name] = MEMBERS[spec.name](spec, batch, now)
+            label = spec.function if isinstance(spec, Extension) else spec.name
+            terms[label] = MEMBERS[spec.name](spec, batch, now)
             if batch.turns is not None:
-                of_turns.append(at_the_end(terms[spec.name], [len(row) for row in batch.turns]))
+                of_turns.append(at_the_end(terms[label], [len(row) for row in batch.turns]))
     rewards = batch.rewards + torch.stack(list(terms.values())).sum(0)
     found = replace(batch, rewards=rewards, parts={**batch.parts, **terms})
     if batch.turns is None or batch.spans is None:

@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share
-from interplay.core.references import Custom
 from interplay.tasks.spec import Verify
 
 # Members of the reward seam.
@@ -87,6 +87,12 @@ class PayoffReward(Model):
     name: Literal["payoff"] = "payoff"
 
 
+class OwnReward(Extension):
+    """A reward of the user's own: `function(problems, completions, verdicts, **options) -> N floats`."""
+
+    UNION: ClassVar[str] = "reward"
+
+
 Reward = Annotated[
     OutcomeReward
     | FormatReward
@@ -96,8 +102,9 @@ Reward = Annotated[
     | StepsReward
     | TextReward
     | CitationReward
-    | Custom,
+    | OwnReward,
     Field(discriminator="name"),
+    written_as(OwnReward),
 ]
 
 OF_SPANS = ("subproblems", "steps")
@@ -215,6 +222,13 @@ class ImprovementShaping(Model):
     """What the first answer's own reward is multiplied by; 0 in the first stage, which pays the second answer alone."""
 
 
+class OwnShaping(Extension):
+    """A term of the user's own: `function(batch, now, **options) -> (N,)`, which is added to the rewards."""
+
+    UNION: ClassVar[str] = "shaping"
+    SCHEDULED: ClassVar[bool] = True
+
+
 Shaping = Annotated[
     AttemptsShaping
     | ImprovementShaping
@@ -225,6 +239,8 @@ Shaping = Annotated[
     | KimiLengthShaping
     | ContrastShaping
     | TurnsShaping
-    | RankShaping,
+    | RankShaping
+    | OwnShaping,
     Field(discriminator="name"),
+    written_as(OwnShaping),
 ]

@@ -215,7 +215,7 @@ MEMBERS: dict[str, Callable[[Any, PromptSource], Sampler]] = {
     "gain_rl": GainRl,
     "ada_rft": AdaRft,
     "format_ladder": FormatLadder,
-    "custom": custom.Sampler,
+    "custom": custom.own_sampler,
 }
 
 

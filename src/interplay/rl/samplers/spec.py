@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share
-from interplay.core.references import Custom
 from interplay.data.steps.context_spec import Format
 
 # A target difficulty that moves with the reward (AdaRFT, arXiv:2504.05520).
@@ -326,6 +326,12 @@ class UniformSampler(Model):
     name: Literal["uniform"] = "uniform"
 
 
+class OwnSampler(Extension):
+    """A sampler of the user's own: a function that chooses ids by the success history of each prompt, or a class."""
+
+    UNION: ClassVar[str] = "sampler"
+
+
 Sampler = Annotated[
     UniformSampler
     | EasyToHardSampler
@@ -339,8 +345,9 @@ Sampler = Annotated[
     | GainRlSampler
     | AdaRftSampler
     | FormatLadderSampler
-    | Custom,
+    | OwnSampler,
     Field(discriminator="name"),
+    written_as(OwnSampler),
 ]
 
 

@@ -1,0 +1,251 @@
+"""Members of the user's own, for every union: from a file beside the study and from an entry point, in the same way."""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from conftest import ROOT
+from rl_cases import now_of
+from test_rl_seams import groups_of
+
+from interplay.core import extension
+from interplay.core.digest import canonical, digest, hashed
+from interplay.core.extension import Extension
+from interplay.core.model import Model, UserError, parse_model
+from interplay.data.spec import ProblemsSpec
+from interplay.data.steps.spec import CurateSpec
+from interplay.kinds.extensions import EXTENSIONS, check_extensions, shown_signature
+from interplay.rl.advantages.advantages import advantages
+from interplay.rl.decoding import decode_sampling
+from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
+from interplay.rl.losses.losses import token_losses
+from interplay.rl.losses.terms import MicroBatch
+from interplay.rl.requests.continuation import first_requests, next_requests
+from interplay.rl.rewards.rewards import score_completions
+from interplay.rl.rewards.shaping import shape_rewards
+from interplay.rl.samplers.sampler import PromptSource
+from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.spec import RLSpec
+from interplay.rl.step_context import Memory
+from interplay.rollout.request import Sampling
+from interplay.study.custom import fill_custom
+from interplay.study.expand import plan_study
+from interplay.tasks.verdict import Verdict
+
+CODE = "\n".join(union.code for union in EXTENSIONS.values())
+OPTIONS: dict[str, dict[str, Any]] = {
+    "step": {"keep": 1}, "reward": {"bonus": 0.5}, "shaping": {"cost": 0.5}, "decoding": {"temperature": 0.7},
+    "allocation": {"num_generations": 4}, "prompting": {"text": "Think. "},
+}  # fmt: skip
+LOG = torch.log(torch.tensor([[0.5, 0.25]]))
+
+
+def name_in(union: str) -> str:
+    """The name that the table's example defines."""
+    return EXTENSIONS[union].code.split("(")[0].removeprefix("def ").removeprefix("class ")
+
+
+def member_of(union: str, place: str) -> dict[str, Any]:
+    """The example as a study writes it: `place` is `mine.py` or the name of a distribution."""
+    return {"name": f"{place}:{name_in(union)}", **OPTIONS.get(union, {})}
+
+
+def stage(union: str, place: str) -> tuple[type[Model], dict[str, Any]]:
+    """A spec with the example in its place, as JSON."""
+    own = member_of(union, place)
+    rl: dict[str, Any] = {"method": {"paper": "p"}, "mix": [1.0], "steps": 2}
+    if union == "transform":
+        problems = {"task": {"name": "op_dag"}, "bands": {"id": {2: 1.0}}, "shares": {"id": 1.0}, "size": 4, "split": "train"}
+        return ProblemsSpec, {**problems, "transform": own}
+    if union == "step":
+        return CurateSpec, {"mix": [1.0], "steps": [own]}
+    if union == "reward":
+        return RLSpec, {**rl, "reward": own}
+    key, value = {"shaping": ("shaping", [own]), "edit": ("edits", [own])}.get(union, (union, own))
+    return RLSpec, {**rl, "method": {"paper": "p", key: value}}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with `mine.py` and an installed distribution `their-lab` whose module holds the same code."""
+    (tmp_path / "mine.py").write_text(CODE)
+    (tmp_path / "their_lab.py").write_text(CODE)
+    info = tmp_path / "their_lab-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-lab\nVersion: 1.2\n")
+    points = "".join(f"[interplay.{union}]\n{name_in(union)} = their_lab:{name_in(union)}\n" for union in EXTENSIONS)
+    (info / "entry_points.txt").write_text(points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("their_lab", None)
+
+
+def parsed(union: str, place: str, folder: Path) -> Model:
+    cls, spec = stage(union, place)
+    made = parse_model(cls, fill_custom(spec, folder, "here"), "here")
+    check_extensions(made, "here")
+    assert hashed(parse_model(cls, canonical(made), "stage.json")) == hashed(made)
+    return made
+
+
+def run(union: str, spec: Any) -> Any:
+    """What the member does where its stage calls it."""
+    batch = groups_of([1.0, 0.0], [0.0, 0.0])
+    now = now_of(**spec.method.model_dump(exclude={"paper"})) if union not in ("transform", "step") else None
+    if union == "transform":
+        return extension.call(spec.transform, [{"prompt": "a"}, {"prompt": "b"}])
+    if union == "step":
+        return extension.call(spec.steps[0], [{"prompt": "aa"}, {"prompt": "b"}])
+    if union == "reward":
+        return score_completions(spec.reward, [None], ["short"], [Verdict(True, True, 1.0, "none")]).sequence
+    if union == "sampler":
+        return build_sampler(spec.method.sampler, PromptSource([3], [1.0], 0)).select(2, 1)
+    rows = [SimpleNamespace(prompt="a?"), SimpleNamespace(prompt="b?")]
+    if union == "allocation":
+        now = now_of(allocation=spec.method.allocation)
+        rounds = [[(one.slot, one.n) for one in next_requests(rows, batch, done, now)] for done in (1, 2)]
+        return [[(one.slot, one.n) for one in first_requests(rows, now)], *rounds]
+    if union == "prompting":
+        return first_requests(rows, now_of(prompting=spec.method.prompting))[0][1:4]
+    if union == "continuation":
+        now = now_of(continuation=spec.method.continuation)
+        return [len(first_requests(rows, now)), *(len(next_requests(rows, batch, done, now)) for done in (0, 1))]
+    if union == "shaping":
+        return shape_rewards(batch, now_of(shaping=spec.method.shaping)).rewards.tolist()
+    if union == "edit":
+        bears = torch.ones_like(batch.mask())
+        now = now_of(edits=spec.method.edits)
+        assert edits_before_advantage(batch, now) is batch
+        return edits_after_advantage(batch, torch.where(bears, -1.0, 1.0), bears, now)[2].any().item()
+    if union == "advantage":
+        return advantages(spec.method.advantage, batch, now)[0].tolist()
+    if union == "loss":
+        ones = torch.ones(1, 2)
+        return token_losses(spec.method.loss, MicroBatch(LOG, LOG, ones, ones.bool()))[0].tolist()
+    return decode_sampling(spec.method.decoding, Sampling(1.0, 1.0, 0, 4, 0, None, 0), Memory(1)).temperature
+
+
+DOES = {
+    "transform": [{"prompt": "a"}],
+    "step": [{"prompt": "b"}],
+    "reward": [1.5],
+    "sampler": [0, 1],
+    "allocation": [[(0, 4), (1, 4)], [(0, 4), (1, 4)], []],
+    "prompting": (8, "Think. a?", "a?"),
+    "continuation": [2, 1, 0],
+    "edit": False,
+    "loss": (-LOG).tolist(),
+    "decoding": 0.7,
+}
+
+
+@pytest.mark.parametrize("place", ["mine.py", "their-lab"])
+@pytest.mark.parametrize("union", EXTENSIONS)
+def test_a_member_of_the_users_own_is_planned_and_runs(union: str, place: str, here: Path) -> None:
+    made = run(union, parsed(union, place, here))
+    if union in DOES:
+        assert made == pytest.approx(DOES[union]) if isinstance(made, float) else made == DOES[union]
+    elif union == "shaping":
+        assert made == [1.0 - 1.5, -1.5, -1.5, -1.5]
+    else:
+        assert made == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("union", EXTENSIONS)
+def test_text_and_version_are_identity(union: str, here: Path) -> None:
+    first = [digest("rl", parsed(union, place, here), {}) for place in ("mine.py", "their-lab")]
+    (here / "mine.py").write_text(CODE + "\n")
+    info = here / "their_lab-1.2.dist-info"
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-lab\nVersion: 1.3\n")
+    second = [digest("rl", parsed(union, place, here), {}) for place in ("mine.py", "their-lab")]
+    assert len({*first, *second}) == 4
+
+
+def test_the_short_form_is_what_was_written_out_before(here: Path) -> None:
+    """`name: custom` with `function` and `options` is the same stage, so nothing made before has to be made again."""
+    cls, spec = stage("reward", "mine.py")
+    old = {"name": "custom", "function": "mine.py:brief", "options": {"bonus": 0.5}}
+    made = [parse_model(cls, fill_custom({**spec, "reward": each}, here, "here"), "here") for each in (spec["reward"], old)]
+    assert digest("rl", made[0], {}) == digest("rl", made[1], {})
+    assert hashed(made[0])["reward"] == {**old, "source": CODE}
+
+
+def test_another_version_than_planned_is_refused_when_the_stage_runs(here: Path) -> None:
+    spec: Any = parsed("reward", "their-lab", here)
+    (here / "their_lab-1.2.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: their-lab\nVersion: 1.3\n")
+    with pytest.raises(UserError, match=r"planned with their-lab 1\.2, and 1\.3 is installed"):
+        extension.load(spec.reward)
+
+
+@pytest.mark.parametrize(
+    ("code", "keys", "says"),
+    [
+        ("def f(completions): ...", {}, r"f takes \(completions\); its parameters must begin with \(problems, completions"),
+        ("def f(problems, verdicts, completions): ...", {}, "must begin with"),
+        ("def g(problems, completions, verdicts): ...", {}, "defines no function or class 'f'; did you mean 'g'|known: g"),
+        ("def f(problems, completions, verdicts, scale=1): ...", {"scal": 2}, "takes no option 'scal'; did you mean 'scale'"),
+        ("def f(problems, completions, verdicts, *, scale): ...", {}, "needs the option 'scale'"),
+        ("def f(problems:", {}, "does not parse"),
+        ("class f:\n    def select(self, m, step): ...", {}, "is no function"),
+        (
+            "class O(Model):\n    scale: float\n\ndef f(problems, completions, verdicts, options: O): ...",
+            {"scal": 1},
+            "takes no option 'scal'; did you mean 'scale'",
+        ),
+        ("class O(Model):\n    scale: float\n\ndef f(problems, completions, verdicts, options: O): ...", {}, "needs the option"),
+    ],
+)
+def test_a_wrong_signature_is_refused_when_the_study_is_planned(code: str, keys: dict[str, Any], says: str, here: Path) -> None:
+    (here / "mine.py").write_text(code)
+    spec = {"method": {"paper": "p"}, "mix": [1.0], "steps": 2, "reward": {"name": "mine.py:f", **keys}}
+    made = parse_model(RLSpec, fill_custom(spec, here, "here"), "here")
+    with pytest.raises(UserError, match=rf"^here\.reward\.name = mine\.py:f: .*({says})"):
+        check_extensions(made, "here")
+
+
+def test_options_may_be_checked_by_a_model_of_the_users_own() -> None:
+    code = "from interplay.core.model import Model\n\n\nclass Options(Model):\n    scale: float\n\n\n"
+    code += "def f(problems, completions, verdicts, options: Options):\n    return [options.scale] * len(completions)\n"
+    one = Extension(function="mine.py:f", source=code, options={"scale": 2.5})
+    assert extension.call(one, [None], [""], []) == [2.5]
+    with pytest.raises(UserError, match=r"mine\.py:f: scale = 'x': should be a number"):
+        extension.call(one.model_copy(update={"options": {"scale": "x"}}), [None], [""], [])
+
+
+def test_a_class_may_be_a_sampler(here: Path) -> None:
+    code = "from interplay.rl.samplers.sampler import Sampler\n\n\nclass Last(Sampler):\n    def __init__(self, deck, back=1):\n"
+    code += "        self.id = len(deck) - back\n\n    def select(self, m, step):\n        return [self.id] * m\n"
+    (here / "mine.py").write_text(code)
+    spec = {"method": {"paper": "p", "sampler": {"name": "mine.py:Last", "back": 2}}, "mix": [1.0], "steps": 2}
+    made = parse_model(RLSpec, fill_custom(spec, here, "here"), "here")
+    check_extensions(made, "here")
+    assert build_sampler(made.method.sampler, PromptSource([5], [1.0], 0)).select(2, 1) == [3, 3]
+
+
+def test_a_study_names_its_own_reward_in_one_word(tmp_path: Path) -> None:
+    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    file = configs / "study/quickstart.yaml"
+    old = "rl: {kind: rl, data: {edge: 1.0}"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, f"{old}, reward: {{name: 'mine.py:brief', bonus: 0.1}}", 1))
+    (configs / "study/mine.py").write_text(CODE)
+    specs = [stage.spec for stage in plan_study(configs, "quickstart", "smoke").stages.values() if isinstance(stage.spec, RLSpec)]
+    assert specs[0].reward.name == "custom"
+    assert specs[0].reward.options == {"bonus": 0.1}
+    (configs / "study/mine.py").write_text("def brief(rows): ...\n")
+    with pytest.raises(UserError, match=r"quickstart\.yaml:\d+: stages\.rl\.reward\.name = mine\.py:brief: brief takes \(rows\)"):
+        plan_study(configs, "quickstart", "smoke")
+
+
+@pytest.mark.parametrize("union", EXTENSIONS)
+def test_the_table_says_how_a_member_is_called(union: str) -> None:
+    assert len(EXTENSIONS[union].code.splitlines()) <= 6
+    for signature, summary, returns in shown_signature(union):
+        assert "->" in signature
+        assert summary
+        assert returns
