@@ -102,4 +102,4 @@ def test_a_stage_that_fails_shows_where_and_keeps_what_it_wrote(project: Path, c
     code, _, error = interplay(capsys, "debug", stage.digest, "--into", "scratch")
     assert code == 1
     assert "ValueError: a planted fault" in error
-    assert f"what it wrote lies in scratch/results/problems/{stage.digest}" in error
+    assert f"its files are in scratch/results/problems/{stage.digest}" in error

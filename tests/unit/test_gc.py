@@ -56,7 +56,7 @@ def test_what_a_lock_reaches_stays_and_the_rest_is_listed_but_not_touched(lab: L
     assert cli.main(["gc", "--delete"]) == 0
     assert folders(lab) == set(second.stages)
     assert cli.main(["gc", "--delete"]) == 0
-    assert "nothing to remove: a lock in configs/plans, a link in by-name/ of a study that has none" in capsys.readouterr().out
+    assert "nothing to remove: all results are in a lock, in by-name/ of a study without a lock" in capsys.readouterr().out
 
 
 def test_a_lock_given_on_the_command_line_keeps_its_stages(lab: Lab) -> None:

@@ -130,7 +130,7 @@ def test_an_artifact_of_which_there_is_only_the_record_is_not_taken_for_its_payl
     for name in (".dvc/config", ".git"):
         artifact.write_atomic(lab.folder / name, b"")
     asked: list[str] = []
-    monkeypatch.setattr(payloads, "dvc", lambda *arguments: asked.extend(arguments))
+    monkeypatch.setattr(payloads, "run_dvc", lambda *arguments: asked.extend(arguments))
     added = payloads.add_payloads(Path("results"), [plan])
     assert len(added) == len(plan.stages) - 1
     assert f"results/pretrain/{base.digest}" not in asked

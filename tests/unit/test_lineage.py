@@ -197,4 +197,4 @@ def test_the_command_draws_a_study_or_what_a_stage_rests_on(
     assert "report" not in text
     code, _, error = interplay(capsys, "lineage", "edge", "--across", "0")
     assert code == 2
-    assert "must be at least 1" in error
+    assert "--across '0': Input should be greater than or equal to 1" in error

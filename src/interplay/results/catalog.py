@@ -6,6 +6,7 @@ stage, and all that it depends on, get theirs from results/ or by planning a stu
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,15 +112,15 @@ def ancestors(digest: str, stages: Mapping[str, dict[str, Any]]) -> Stages:
 
 
 def _add_specs(catalog: Catalog, digest: str, configs: Path) -> None:
-    """Add the specs of the stage and of all that it depends on: from results/, else by planning the first study whose lock has
-    the stage, else by planning that study as it was committed. Stages still without a spec are removed from the catalog.
+    """Add the specs of the stage and of all that it depends on: from results/, else by planning a study whose lock has the stage,
+    else by planning such a study as it was committed. Stages still without a spec are removed from the catalog.
 
     Raises UserError when the stage itself has none."""
-    study, _, scale = catalog.locks.get(digest, [""])[0].rpartition(".")
+    holders = [(study, scale) for study, _, scale in (name.rpartition(".") for name in catalog.locks.get(digest, []))]
     sources: list[Callable[[], Mapping[str, dict[str, Any]]]] = [
         lambda: {one: made for one in lacking if (made := state.read_stage(catalog.results, catalog.stages[one]["kind"], one))},
-        lambda: plan_json(expand.plan_study(configs, study, scale)),
-        lambda: locks.last_consistent(study, scale, configs)[1],
+        *(partial(_planned, configs, *holder) for holder in holders),
+        *(partial(_committed, configs, *holder) for holder in holders),
     ]
     why = ""
     for source in sources:
@@ -136,7 +137,15 @@ def _add_specs(catalog: Catalog, digest: str, configs: Path) -> None:
         if "spec" not in stage:
             del catalog.stages[one]
     if digest not in catalog.stages:
-        raise UserError(f"{digest}: a stage of {study} at scale {scale}, whose spec is not available{why}")
+        raise UserError(f"{digest}: a stage of {', '.join(catalog.locks[digest])}, whose spec is not available{why}")
+
+
+def _planned(configs: Path, study: str, scale: str) -> Stages:
+    return plan_json(expand.plan_study(configs, study, scale))
+
+
+def _committed(configs: Path, study: str, scale: str) -> Mapping[str, dict[str, Any]]:
+    return locks.last_consistent(study, scale, configs)[1]
 
 
 def _label_stages(catalog: Catalog, holders: list[str]) -> None:
