@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from interplay.core.custom import Custom
 
 from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
@@ -27,6 +26,7 @@ from interplay.model.spec import Shape, TuneOptimizer
 from interplay.optim import optimizer
 from interplay.rl.draw import TrainerState
 from interplay.rl.loop import one_step
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.samplers.sampler import PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.spec import Method, RLSpec
@@ -69,7 +69,7 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
     how = Run(engine_batch=PROMPTS * SAMPLES, micro_batch_tokens=8192)
     spec = RLSpec(
         method=Method(paper="TRL's defaults"),
-        reward=Custom(function="reward.py:letters", source=REWARD),
+        reward=OwnReward(function="reward.py:letters", source=REWARD),
         mix=[1.0],
         steps=steps,
         prompts_per_step=PROMPTS,

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 from grpo import REWARD, prepare
-from interplay.core.custom import Custom
 
 from interplay.core.execution import Run
 from interplay.model.spec import TuneOptimizer
 from interplay.rl.loop import assembled, one_step
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from tools.reference import lists
 
@@ -29,7 +29,7 @@ def cost(method: Method, inputs: dict[str, Path], out: Path, steps: int) -> floa
     """CPU seconds of the fastest step."""
     spec = RLSpec(
         method=method,
-        reward=Custom(function="reward.py:letters", source=REWARD),
+        reward=OwnReward(function="reward.py:letters", source=REWARD),
         mix=[1.0],
         steps=steps,
         prompts_per_step=COMPLETIONS // method.allocation.num_generations,

@@ -19,8 +19,7 @@ from collections.abc import Callable
 from interplay.tasks.op_dag.terse import LETTERS, parse_part
 from interplay.tasks.op_dag_prose.prose import render, structure
 from interplay.tasks.op_dag_prose.prose_parser import parse_sentence, parse_side
-from interplay.tasks.op_dag_prose.prose_problems import generate
-from interplay.tasks.op_dag_prose.prose_reader import solve
+from interplay.tasks.op_dag_prose.prose_problems import generate, solve
 from interplay.tasks.op_dag_prose.prose_verifier import gold, script, verify
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 from interplay.tasks.spec import Verify

@@ -1,10 +1,10 @@
 """What the tests of op_dag_prose share: every kind of task, drawn by hypothesis, and two problems written by hand."""
 
 from hypothesis import strategies as st
+from op_dag_prose_text import read_problem
 
 from interplay.tasks.op_dag_prose.prose import Problem, render
 from interplay.tasks.op_dag_prose.prose_problems import generate
-from interplay.tasks.op_dag_prose.prose_reader import read_problem
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 
 REVERSE = {"modes": {"reverse": 1.0}}

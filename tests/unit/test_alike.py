@@ -253,7 +253,7 @@ def test_a_contaminated_set_is_refused_in_one_line_that_names_both_rows(tmp_path
     assert said.count("\n") == 0
     assert "2 rows of 42" in said
     assert "(exact 1, renamed 1)" in said
-    assert f"{'a' * 12}:40 is like {'b' * 12}:17 (renamed)" in said or f"{'a' * 12}:41 is like {'b' * 12}:3 (exact)" in said
+    assert f"{'a' * 12}:40 matches {'b' * 12}:17 (renamed)" in said or f"{'a' * 12}:41 matches {'b' * 12}:3 (exact)" in said
 
 
 def test_a_contaminated_set_may_drop_what_is_alike_and_counts_it(tmp_path: Path) -> None:

@@ -200,10 +200,10 @@ def test_an_item_that_is_not_of_the_format_is_refused(change: dict[str, Any], ex
     [
         ("", "line 1, column 1: should be a JSON list that starts with '['"),
         ('{"data": []}', "line 1, column 1: should be a JSON list that starts with '['"),
-        ('[\n{"question": "never', "item 1: not JSON (Unterminated string starting at, line 2, column 14); it never ends"),
+        ('[\n{"question": "never', "item 1: not JSON (Unterminated string starting at, line 2, column 14); it is not closed"),
         ('[{"a": 1}\n{"a": 2}]', "line 2, column 1: after item 1 should be ',' or ']'"),
         ('[{"a": 1}', "line 1, column 10: after item 1 should be ',' or ']'"),
-        ('[] []', "the list ends and text goes on"),
+        ('[] []', "text after the end of the list"),
         ("[]", "the file has 0 items in all"),
         ("[" + "[" * 100_000 + "]" * 100_000 + "]", "item 1"),
         (b"[\xff]", "not text in UTF-8 (byte 1)"),
@@ -303,7 +303,7 @@ def test_a_missing_file_is_asked_for_by_checksum_and_place(tmp_path: Path) -> No
     spec = DatasetSpec(format="gsm8k", sha256="e" * 64)
     with pytest.raises(UserError, match=f"nowhere.jsonl: no such file; put the gsm8k file with sha256 {'e' * 64} there"):
         dataset.read_dataset(spec, {}, tmp_path / "out", Run(path=str(tmp_path / "nowhere.jsonl")))
-    with pytest.raises(UserError, match=f"the gsm8k file with sha256 {'e' * 64} has no place"):
+    with pytest.raises(UserError, match=f"the gsm8k file with sha256 {'e' * 64} has no path"):
         dataset.read_dataset(spec, {}, tmp_path / "out", Run())
 
 

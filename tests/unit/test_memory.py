@@ -84,7 +84,7 @@ def test_a_pass_that_does_not_fit_is_one_line_with_one_that_does(
     assert str(said.value) == "run.micro_batch_tokens: a pass of 512 does not fit into memory; write 128, which does"
     lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=128))
     monkeypatch.setattr(lm, "token_losses", _greedy(10, error))
-    with pytest.raises(PermanentError, match=r"nor does the smallest; take a smaller model or shorter rows$"):
+    with pytest.raises(PermanentError, match=r"nor does the smallest; use a smaller model or shorter rows$"):
         lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "small", Run(micro_batch_tokens=512))
 
 
@@ -123,7 +123,7 @@ def test_pairs_that_do_not_fit_are_one_line(tmp_path: Path, monkeypatch: pytest.
             raise torch.OutOfMemoryError("CUDA out of memory")
         return padded(completions, device)
 
-    monkeypatch.setattr(pairs, "padded", greedy)
+    monkeypatch.setattr(pairs, "pad_completions", greedy)
     with pytest.raises(PermanentError, match=r"^run.micro_batch_tokens: a pass of 4096 does not fit into memory; write ") as said:
         workers.load_function(kind)(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=4096))
     fitting = int(str(said.value).split("write ")[1].split(",")[0])

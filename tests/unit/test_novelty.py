@@ -154,7 +154,7 @@ def test_a_set_of_another_family_is_refused(tmp_path: Path) -> None:
     evaluation, tested, _ = laboratory(tmp_path)
     other = stage(tmp_path, "problems", "d" * 12)
     sets.write_table(sets.table_of_rows([replace(one, **{"family": "qa"}) for one in rows(1)]), other)
-    with pytest.raises(UserError, match="holds no problems of op_dag"):
+    with pytest.raises(UserError, match="has no problems of op_dag"):
         novelty_by_band(evaluation, tested, other)
 
 

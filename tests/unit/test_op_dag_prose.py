@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_dag_prose_cases import FORWARD, FORWARD_TEXT, OWN, REVERSE, REVERSE_TEXT, case, cases, line, small
+from op_dag_prose_text import levels, read_problem
 
 from interplay.core.model import UserError, parse_model
 from interplay.data.tokenizer import character_tokenizer, word_tokenizer
 from interplay.tasks.op_dag.dag import forms
-from interplay.tasks.op_dag_prose.prose import alphabet, dumps, levels, loads, render, structure, vocabulary
-from interplay.tasks.op_dag_prose.prose_problems import generate
-from interplay.tasks.op_dag_prose.prose_reader import read_problem, solve
+from interplay.tasks.op_dag_prose.prose import alphabet, dumps, loads, render, structure, vocabulary
+from interplay.tasks.op_dag_prose.prose_problems import generate, solve
 from interplay.tasks.op_dag_prose.prose_verifier import verify
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 from interplay.tasks.spec import TaskKey, Verify

@@ -2,11 +2,12 @@
 
 from hypothesis import given, settings
 from op_dag_prose_cases import FORWARD_GOLD, FORWARD_TEXT, REVERSE_GOLD, REVERSE_TEXT, cases
+from op_dag_prose_text import read_problem
 
 from interplay.tasks.op_dag import graph_similarity
 from interplay.tasks.op_dag.graph_similarity import Definition, features, similarity
 from interplay.tasks.op_dag_prose.prose import Problem, render
-from interplay.tasks.op_dag_prose.prose_reader import gold_graph, read_problem, stated_graph
+from interplay.tasks.op_dag_prose.prose_parser import gold_graph, stated_graph
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 
 FOX, BEAR, WOLF = "adult fox in Pine Ridge", "adult bear in Pine Ridge", "adult wolf in Pine Ridge"

@@ -71,7 +71,7 @@ def test_muon_gets_the_matrices_of_the_layers_and_adamw_the_rest() -> None:
     spared = {names[id(p)] for group in adamw.param_groups for p in group["params"] if not group["weight_decay"]}
     assert in_muon == {f"model.layers.{i}.{m}.weight" for i in (0, 1) for m in ("q", "up", "down")}
     assert decayed == {"model.embed_tokens.weight"}
-    assert spared == {"model.decoder.weight", "model.layers.0.q.bias", "model.layers.1.q.bias"}
+    assert spared == {"model.norm.weight", "model.layers.0.q.bias", "model.layers.1.q.bias"}
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])

@@ -90,7 +90,7 @@ def test_both_completions_end_and_a_mix_uses_up_the_set_that_is_smallest_for_its
     found = pairs.load_pairs([tmp_path / "a", tmp_path / "b"], [0.5, 0.5], tmp_path / "tokenizer", 0, 200, "prefer")
     assert [row.set for row in found.rows] == [0] * 4 + [1] * 4
     assert {tokens[-1] for tokens in (*found.chosen, *found.rejected)} == {eos}
-    assert found.tokens(np.array([0])) == len(found.prompts[0]) + len(SWAPPED) + len(WRONG) + 2
+    assert found.count_tokens(np.array([0])) == len(found.prompts[0]) + len(SWAPPED) + len(WRONG) + 2
 
 
 def test_pieces_hold_each_pair_once_within_the_tokens() -> None:

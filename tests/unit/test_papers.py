@@ -90,8 +90,8 @@ def root(tmp_path: Path) -> Path:
             {"says": "It does not", "source": "arXiv:2510.01135", "test": {**test, "at_most": 0.0}},
         ],
     )
-    plan = Plan("folder/toy", "laptop")
-    plan.report = plan.add(Stage.make("report", spec, {}, Run(), "report"))
+    report = Stage.make("report", spec, {}, Run(), "report")
+    plan = Plan("folder/toy", "laptop", {report.digest: report}, report.digest)
     out = study.write_record(tmp_path / "results", plan.report, "report", {}, page.run(spec, inputs, tmp_path / "made", Run()))
     (out / "claims.json").write_bytes((tmp_path / "made/claims.json").read_bytes())
     plan.lock_path(tmp_path / "configs").parent.mkdir(parents=True)
@@ -176,14 +176,6 @@ def test_no_withdrawn_claim_of_the_project_has_a_verdict_on_the_page() -> None:
                 assert set(told) <= {"withdrawn"}, entry.claim
                 printed += told
     assert len(printed) >= len(entries), "every entry is printed under a paper, some under two"
-
-
-def test_a_tie_is_no_information(root: Path) -> None:
-    path = root / "docs/results/folder.toy.laptop.json"
-    path.write_text(path.read_text().replace('"better"', '"tie"'))
-    written = papers.page(root)
-    assert "- **no information** (edge strict pass@1): " in written
-    assert "**tie**" not in written
 
 
 def test_what_an_older_version_of_a_study_gave_is_shown_as_that(root: Path) -> None:

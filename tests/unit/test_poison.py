@@ -163,7 +163,7 @@ def test_the_rows_that_are_spoiled_do_not_hang_on_the_order_of_the_set(tmp_path:
 
 def test_a_share_that_too_few_rows_can_have_is_refused(tmp_path: Path) -> None:
     bare = [of_item(ALICE._replace(question=f"Is Carol Reed the boss in case {n}?"), f"{n:02d}") for n in range(4)]
-    with pytest.raises(PermanentError, match=r"ratio = 0\.5 asks for 2 rows with conflict; 0 of 4 can have it"):
+    with pytest.raises(PermanentError, match=r"ratio = 0\.5 needs 2 rows with conflict; 0 of 4 can be changed so"):
         poisoned(tmp_path, bare, kind="conflict", ratio=0.5)
 
 

@@ -126,7 +126,7 @@ def test_shots_are_of_the_same_rater_and_of_other_questions_and_drawn_from_the_s
         assert {rows[i].rater for i in seen} == {rows[number].rater}
         assert rows[number].origin not in {rows[i].origin for i in seen}
     assert found == pairs.draw_shots(rows, 3, 0, "prefer") != pairs.draw_shots(rows, 3, 1, "prefer")
-    with pytest.raises(UserError, match="prefer: 5 other pairs of the rater 'a' are asked for, and a pair has 4"):
+    with pytest.raises(UserError, match="prefer: needs 5 other pairs of the rater 'a', and a pair has 4"):
         pairs.draw_shots(rows, 5, 0, "prefer")
     with pytest.raises(UserError, match="pairs without a rater; make them with a step rated_pairs"):
         pairs.draw_shots(rated([""]), 0, 0, "prefer")

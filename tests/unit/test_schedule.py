@@ -15,20 +15,12 @@ from interplay.study.plan import Plan, Stage
 
 def planned(*stages: tuple[str, float, int, str]) -> tuple[Plan, Estimate]:
     """Stages of (name, seconds, gpus, names that it waits for)."""
-    plan, times = Plan("test", "smoke"), {}
+    made, times = {}, {}
     for name, seconds, gpus, after in stages:
-        plan.add(
-            Stage(
-                "source",
-                SourceSpec(sha256="0" * 64),
-                {f"data.{i}": dep for i, dep in enumerate(after)},
-                Run(gpus=gpus),
-                name,
-                name,
-            )
-        )
+        deps = {f"data.{i}": dep for i, dep in enumerate(after)}
+        made[name] = Stage("source", SourceSpec(sha256="0" * 64), deps, Run(gpus=gpus), name, name)
         times[name] = Time(seconds, seconds * gpus, "FLOPs")
-    return plan, Estimate({}, times, {})
+    return Plan("test", "smoke", made), Estimate({}, times, {})
 
 
 def test_arms_side_by_side_take_the_time_of_a_base_and_of_one_arm() -> None:

@@ -206,9 +206,9 @@ def test_a_step_of_ones_own_that_returns_no_rows_of_the_set_is_refused(tmp_path:
         ("[list(rows[0])]", r"\(TypeError: "),
         ("None", r"\(not NoneType\)"),
         ("rows[0]", r"\(not dict\)"),
-        ("[{**rows[0], 'family': 'op_dog'}]", "family = 'op_dog' of row 0 judges nothing; did you mean 'op_dag'"),
-        ("[{**rows[0], 'graph': 'x'}]", "graph or key of row 0 is none of op_dag"),
-        ("[{**rows[0], 'key': 'x'}]", "graph or key of row 0 is none of op_dag"),
+        ("[{**rows[0], 'family': 'op_dog'}]", "family = 'op_dog' of row 0 has no verifier; did you mean 'op_dag'"),
+        ("[{**rows[0], 'graph': 'x'}]", "graph or key of row 0 does not parse as op_dag"),
+        ("[{**rows[0], 'key': 'x'}]", "graph or key of row 0 does not parse as op_dag"),
         ("1 // 0", r"own.py:made: fails at line 1 \(ZeroDivisionError: "),
     ],
 )

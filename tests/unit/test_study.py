@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from interplay.core.model import UserError
 from interplay.run.graph import Graph
 from interplay.study import compose
-from interplay.study.arms import replaced
+from interplay.study.arms import apply_changes
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
@@ -85,7 +85,7 @@ def test_renaming_a_problem_set_changes_no_model(configs: Path) -> None:
 
 def test_set_replaces_a_mix_and_never_merges_it() -> None:
     stages = {"rl": {"data": {"edge": 1.0}, "reward": {"name": "process", "form": "strict"}}}
-    changed = replaced(stages, {"rl.data": {"hard": 1.0}, "rl.reward.form": "dense"}, "here")
+    changed = apply_changes(stages, {"rl.data": {"hard": 1.0}, "rl.reward.form": "dense"}, "here")
     assert changed == {"rl": {"data": {"hard": 1.0}, "reward": {"name": "process", "form": "dense"}}}
     assert stages["rl"]["data"] == {"edge": 1.0}
 
@@ -94,10 +94,10 @@ def test_a_key_is_set_after_the_whole_that_it_leads_into_wherever_it_is_written(
     stages = {"rl": {"sampler": {"name": "uniform"}}}
     whole, part, deep = ("rl.sampler", {"name": "phases", "at": {"a": 1}}), ("rl.sampler.unit", "share"), ("rl.sampler.at.b", 2)
     expected = {"rl": {"sampler": {"name": "phases", "at": {"a": 1, "b": 2}, "unit": "share"}}}
-    assert replaced(stages, dict([whole, part, deep]), "here") == expected
-    assert replaced(stages, dict([deep, part, whole]), "here") == expected
+    assert apply_changes(stages, dict([whole, part, deep]), "here") == expected
+    assert apply_changes(stages, dict([deep, part, whole]), "here") == expected
     with pytest.raises(UserError, match=r"rl\.sampler\.name\.x: 'name' holds a value"):
-        replaced(stages, {"rl.sampler.name.x": 1, "rl.sampler": {"name": "phases"}}, "here")
+        apply_changes(stages, {"rl.sampler.name.x": 1, "rl.sampler": {"name": "phases"}}, "here")
 
 
 SET_IN_PARTS = ["cog_drift/ladder", "curricula/showdown", "methods/showdown", "methods/zero_variance"]
@@ -147,7 +147,7 @@ def _shuffled(keys: list[str], chance: random.Random) -> list[str]:
 
 def test_set_on_a_stage_that_is_not_there_names_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'base'"):
-        replaced({"base": {}}, {"bsae.data": 1}, "here")
+        apply_changes({"base": {}}, {"bsae.data": 1}, "here")
 
 
 def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:

@@ -15,21 +15,19 @@ from tools.reference.lists import WITHDRAWN, WITHDRAWN_VERDICT
 SCALES = ("laptop", "gpu", "paper")
 """Scales whose results count, as they are shown. At smoke nothing is learnt."""
 NOT_RUN = "not run at this commit"
-NO_INFORMATION = "no information"
-"""A tie: with three seeds a contrast misses differences of the size that papers report, and shows no two methods to be equal."""
 KEYS = ("claims", "seeds", "stages", "environments", "exported", "grids", "figures", "samples")
 """What a result must contain in addition to the digest of its report."""
 
 
 def results(root: Path, study: str) -> dict[str, dict[str, Any]]:
     """Scale -> the committed summary, for scales at which it is of the committed lock's report. A withdrawn claim has the verdict
-    `withdrawn`, and the key `withdrawn` with the entry; a tie of a contrast is no information. Raises UserError for an entry that
+    `withdrawn`, and the key `withdrawn` with the entry. Raises UserError for an entry that
     matches no claim."""
     found = {}
     for scale in SCALES:
         result, lock = _read(result_path(root, study, scale)), _read(_lock(root, study, scale))
         if result and lock and result["report"] == lock["report"]:
-            found[scale] = {**result, "claims": _judged(root, study, scale, result["claims"]), "contrasts": _renamed(result)}
+            found[scale] = {**result, "claims": _judged(root, study, scale, result["claims"])}
     return found
 
 
@@ -64,13 +62,6 @@ def _judged(root: Path, study: str, scale: str, claims: list[dict[str, Any]]) ->
 
 def _says(claims: list[dict[str, Any]]) -> list[str]:
     return [claim["says"] for claim in claims]
-
-
-def _renamed(result: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: {key: {**one, "verdict": NO_INFORMATION} if one["verdict"] == "tie" else one for key, one in fight.items()}
-        for name, fight in result.get("contrasts", {}).items()
-    }
 
 
 def claims(root: Path, study: str, scale: str) -> list[dict[str, Any]]:

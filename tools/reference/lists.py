@@ -20,7 +20,7 @@ class EarlierClaim(Model):
     """A claim as an older version of a study left it."""
 
     says: str
-    verdict: Literal["supported", "inconclusive", "refuted", "withdrawn"]
+    verdict: Literal["supported", "inconclusive", "no information", "refuted", "withdrawn"]
     found: str
     """Its numbers."""
 
@@ -71,7 +71,7 @@ class Withdrawal(Model):
     scale: str
     claim: str
     """The claim's `says`."""
-    verdict: Literal["supported", "inconclusive", "refuted", "not judged"]
+    verdict: Literal["supported", "inconclusive", "no information", "refuted", "not judged"]
     """What was published."""
     reason: Literal["floor", "ceiling", "dead_arm", "broken_arm", "one_base", "by_construction", "premise", "wrong_test"]
     because: str

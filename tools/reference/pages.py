@@ -190,7 +190,7 @@ def files(root: Path) -> dict[Path, str]:
             texts[name] = text
             links |= {root: f"[{root}]({name}.md)" for root in page.roots if root in unions() and root not in links}
             for title, model, _ in (listed[place] for place in part):
-                links[model] = f"[{title.rpartition(', ')[2]}]({name}.md#{anchor(title)})"
+                links[model] = f"[{cells.cell(title.rpartition(', ')[2])}]({name}.md#{anchor(title)})"
     for page, more in ((OWN, extensions.blocks()), (COMMANDS, commands.blocks())):
         texts |= {name: text for name, text, _ in _cut(page, list(more))}
     made = {name: LINK.sub(lambda match: links.get(match[1], "keys"), text) for name, text in texts.items()}

@@ -164,16 +164,16 @@ def _is_started(plan: "Plan") -> bool:
 
 
 def _mirror_plan(plan: "Plan", to: str | None) -> str:
-    from interplay.track import marker, mirror
-    from snakemake_logger_plugin_mlflow import redact, store
+    from interplay.track import live, mirror
+    from snakemake_logger_plugin_mlflow import store
 
     uri, begun = store.uri_of(to), time.monotonic()
     try:
-        with marker.mirror_turn(RESULTS, uuid.uuid4().hex):
+        with live.mirror_turn(RESULTS, uuid.uuid4().hex):
             states = mirror.Mirror(plan, RESULTS, uri).everything()
-            marker.mark_mirrored(plan, RESULTS, uri, states)
+            live.mark_mirrored(plan, RESULTS, uri, states)
     except Exception as error:
-        raise UserError(f"track sync: {redact.reason(uri, error)}") from None
+        raise UserError(f"track sync: {store.redacted_reason(uri, error)}") from None
     found = ", ".join(f"{list(states.values()).count(status)} {status}" for status in dict.fromkeys(states.values()))
     spent = time.monotonic() - begun
-    return f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {redact.shown(uri)}, {spent:.1f} s"
+    return f"{plan.study} at {plan.scale}: {found or 'nothing started yet'}; {store.redacted(uri)}, {spent:.1f} s"

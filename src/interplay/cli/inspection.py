@@ -45,13 +45,13 @@ def list_rollouts(
     prompt are shown once."""
     from pyarrow import ArrowInvalid
 
-    from interplay.report.inspect import rollouts
+    from interplay.report.inspect import compare
 
     if failed and passed:
         raise UserError("rollouts: --passed: not allowed with --failed; name one, or none for all completions")
     folder = artifact.find(RESULTS, digest)
     try:
-        print_visible(rollouts.show_rollouts(folder, True if failed else False if passed else None, count, step), end="")
+        print_visible(compare.show_rollouts(folder, True if failed else False if passed else None, count, step), end="")
     except ArrowInvalid as error:
         raise UserError(f"{folder}: not readable ({error}); remove {folder} to make it again") from None
 

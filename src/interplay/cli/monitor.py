@@ -192,7 +192,7 @@ def debug_stage(
     """Makes one stage again in the foreground, in a scratch folder: with all its output, and with --pdb in the debugger. The
     results of the project stay as they are. Exit code 1 when its bytes differ from the record or it fails, 3 when a retry would
     fail the same way."""
-    from interplay.api import debug
+    from interplay.api import adopt
 
     known, (digest, _) = common.find_stage(stage, None)
     found = known.stages[digest]
@@ -200,12 +200,12 @@ def debug_stage(
     if (recorded / "stage.json").exists():  # with the run block of the record
         found = artifact.read_json(recorded / "stage.json")
     if steps is not None:
-        found = debug.shortened(found, steps)
+        found = adopt.shortened(found, steps)
     if into and into.absolute().is_relative_to(RESULTS.absolute()):
         raise UserError(f"--into {into}: lies in {RESULTS}, where debug does not write; name another folder")
     scratch = into or Path(tempfile.mkdtemp(prefix="interplay-debug-"))
     try:
-        out = debug.prepare(found, RESULTS, scratch)
+        out = adopt.prepare(found, RESULTS, scratch)
         failed = _make_stage(out, pdb)
     except UserError:
         _remove_scratch(scratch, into)
@@ -216,7 +216,7 @@ def debug_stage(
     if steps is not None or not artifact.done(recorded):
         print_visible(f"made in {out}; {'a shorter run' if steps is not None else 'no record'}, nothing to compare with")
         return
-    differing = debug.compared(out, recorded)
+    differing = adopt.compared(out, recorded)
     if differing:
         print_visible("\n".join([f"made in {out}; differs from {recorded} in", *differing]))
         raise typer.Exit(1)

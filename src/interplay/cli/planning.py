@@ -78,7 +78,7 @@ def plan_stages(
         _show_differences(plans[0], against, full, as_json)
         return
     if specs:
-        print_visible(plans[0].whole(), end="")
+        print_visible(plans[0].full_text(), end="")
         return
     seen = _show_overview(plans[0], counts, full, stages, as_json)
     estimate.refuse_over_limits(f"plan {study} at scale {plans[0].scale}", seen.estimate, max_gpu_hours, max_hours)

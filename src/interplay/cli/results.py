@@ -65,12 +65,12 @@ def explain_cell(
 ) -> None:
     """Prints the provenance of one cell of a table: the samples and their number, the seeds, the evaluation, the model, every
     stage that led to it and its data."""
-    from interplay.report.inspect import asked, explain
+    from interplay.report.inspect import explain
     from interplay.results import catalog
 
     plan = common.plan_of(study, scale)
     spec, stages = catalog.report_spec(plan), catalog.plan_json(plan)
-    cell = asked.match(spec, stages, table, row, column, metric)
+    cell = explain.match_cell(spec, stages, table, row, column, metric)
     if hint := common.hint_other_scale(plan):
         LOG.warning("no results of %s at scale %s yet; %s", plan.study, plan.scale, hint)
     print_visible(explain.explain(spec, plan.report, stages, RESULTS, cell, seed), end="")
@@ -123,14 +123,14 @@ def draw_lineage(
 ) -> None:
     """Draws the graph of a study, or of a stage and its ancestors, as Mermaid text or as SVG. Stages that differ only in their
     seed are one box."""
-    from interplay.report.draw import collapse, diagram
+    from interplay.report.draw import diagram
     from interplay.results import catalog
 
     stages = catalog.lineage_of(what, CONFIGS, RESULTS, scale or common.default_scale())
     states = {digest: artifact.state_of(artifact.folder(RESULTS, stage["kind"], digest)).name for digest, stage in stages.items()}
-    nodes, edges = collapse.picture(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
+    nodes, edges = diagram.graph_of(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
     chosen = form or (FORMATS.get(output.suffix, "mermaid") if output else "mermaid")
-    drawn = diagram.diagram_svg(nodes, edges, across) if chosen == "svg" else collapse.mermaid(nodes, edges)
+    drawn = diagram.diagram_svg(nodes, edges, across) if chosen == "svg" else diagram.mermaid(nodes, edges)
     if output is None:
         print_visible(drawn, end="")
         return

@@ -9,9 +9,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from tokenizers import Tokenizer
 
-from interplay.core.execution import Run
-from interplay.core.model import UserError
-from interplay.core.random import generator
+from interplay.core import execution, model, random
 from interplay.data import sets, tokenizer
 from interplay.data.spec import CorpusSpec
 from interplay.tasks.environments.transcript import MARK
@@ -41,15 +39,17 @@ class PackedRows(NamedTuple):
     """uint8: 1 where the token is a target that bears loss."""
 
 
-def build_corpus(spec: CorpusSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def build_corpus(spec: CorpusSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `tokens.npy`, `segments.npy` and `loss.npy`, each (rows, sequence_length).
 
     Roles: `tokenizer` (or a model that carries one) and `data.<i>`, one per share of the mix."""
     roles = [f"data.{i}" for i in range(len(spec.mix))]
     if missing := [role for role in roles if role not in inputs]:
-        raise UserError(f"corpus: mix has {len(spec.mix)} shares, but there is no {missing[0]}; give one problem set per share")
+        raise model.UserError(
+            f"corpus: mix has {len(spec.mix)} shares, but there is no {missing[0]}; give one problem set per share"
+        )
     encoded = [encode_problems(inputs[role], inputs["tokenizer"]) for role in roles]
-    rng = generator("corpus", spec.seed)
+    rng = random.generator("corpus", spec.seed)
     taken = [select_problems(each, chosen) for each, chosen in zip(encoded, mix_problems(encoded, spec, rng), strict=True)]
     everything = Encoded(*(np.concatenate(parts) for parts in zip(*taken, strict=True)))
     shuffled = select_problems(everything, rng.permutation(len(everything.lengths)))
@@ -178,7 +178,7 @@ def pack_best_fit(lengths: np.ndarray, sequence_length: int) -> Placement:
 
     A bit mask over rooms finds that row in constant time. Raises UserError when a problem is longer than a row."""
     if len(lengths) and lengths.max() > sequence_length:
-        raise UserError(
+        raise model.UserError(
             f"corpus: sequence_length = {sequence_length}: the longest problem needs {lengths.max()} tokens; raise it"
         )
     row, offset, segment = (np.zeros(len(lengths), np.int64) for _ in range(3))
@@ -255,4 +255,4 @@ def _map_rows(path: Path) -> PackedRows:
     try:
         return PackedRows(*(np.load(path / f"{name}.npy", mmap_mode="r") for name in PackedRows._fields))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not readable as a corpus ({error}); make the stage again") from None
+        raise model.UserError(f"{path}: not readable as a corpus ({error}); make the stage again") from None

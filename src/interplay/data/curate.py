@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from interplay.core.execution import Run
-from interplay.core.model import PermanentError
+from interplay.core import execution, model, references
 from interplay.core.random import generator, stream_key
-from interplay.core.references import largest_remainder
 from interplay.data import sets, tokenizer
 from interplay.data.steps.spec import CurateSpec, StepModel
 from interplay.tasks.verdict import Row
@@ -90,7 +88,7 @@ def step_function(step: StepModel) -> Callable[[StepModel, list[Row], StepInputs
     return getattr(importlib.import_module(f"interplay.data.steps.{module}"), name)
 
 
-def curate_problems(spec: CurateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def curate_problems(spec: CurateSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `problems.parquet` and `keys.parquet`. Raises PermanentError when no row is left."""
     rows = mix_rows([sets.read_rows(inputs[f"data.{i}"], i) for i in range(len(spec.mix))], spec)
     mixed, done = len(rows), []
@@ -100,7 +98,9 @@ def curate_problems(spec: CurateSpec, inputs: dict[str, Path], out: Path, how: R
         done.append({"step": step.name, "given": len(rows), "left": len(made.rows), **made.counts})
         rows = made.rows
         if not rows:
-            raise PermanentError(f"curate: step {number} ({step.name}) leaves none of {done[-1]['given']} rows: {made.counts}")
+            raise model.PermanentError(
+                f"curate: step {number} ({step.name}) leaves none of {done[-1]['given']} rows: {made.counts}"
+            )
     sets.write_table(sets.table_of_rows(rows), out)
     return {"mixed": mixed, "size": len(rows), "steps": done}
 
@@ -109,11 +109,11 @@ def mix_rows(each: list[list[Row]], spec: CurateSpec) -> list[Row]:
     """Rows of the sets in their shares (counts by largest remainder), no row twice, in an order drawn from the seed. Raises
     PermanentError when a set has fewer rows than its share of `size`."""
     most = min(len(rows) / share for rows, share in zip(each, spec.mix, strict=True) if share > 0)
-    counts = largest_remainder(spec.mix, spec.size or int(most + 1e-9))
+    counts = references.largest_remainder(spec.mix, spec.size or int(most + 1e-9))
     taken: list[Row] = []
     for number, (rows, count) in enumerate(zip(each, counts, strict=True)):
         if count > len(rows):
-            raise PermanentError(f"curate: size = {spec.size}: data.{number} has {len(rows)} rows and should give {count}")
+            raise model.PermanentError(f"curate: size = {spec.size}: data.{number} has {len(rows)} rows and should give {count}")
         order = generator("curate", spec.seed, "mix", number).permutation(len(rows))
         taken += [rows[i] for i in order[:count]]
     order = generator("curate", spec.seed, "order").permutation(len(taken))

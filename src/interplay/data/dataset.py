@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import checksum
-from interplay.core.execution import Run
-from interplay.core.model import UserError, plural
-from interplay.core.random import stream_key
+from interplay.core import artifact, execution, model, random
 from interplay.data import sets
 from interplay.data.formats import FORMATS, Entry, ItemError, Reader
 from interplay.data.spec import DatasetSpec, Defects, split_of
@@ -30,7 +27,7 @@ class FileContent(NamedTuple):
     """Skipped items by reason."""
 
 
-def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `problems.parquet` and `keys.parquet`. Metrics: items `read`, `kept` and `skipped` by reason, rows (`size`), rows by
     op. Raises UserError when the file is absent or has changed since the plan, at a defect that the spec refuses, and where
     no item or fewer than `size` remain."""
@@ -49,16 +46,20 @@ def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: Run
     }
 
 
-def find_file(spec: DatasetSpec, how: Run) -> Path:
+def find_file(spec: DatasetSpec, how: execution.Run) -> Path:
     """The path of the file. Raises UserError where it does not exist or its checksum is not that of the plan."""
     if how.path is None:
-        raise UserError(f"dataset: the {spec.format} file with sha256 {spec.sha256} has no path; name its `file` in the study")
+        raise model.UserError(
+            f"dataset: the {spec.format} file with sha256 {spec.sha256} has no path; name its `file` in the study"
+        )
     path = Path(how.path)
     if not path.is_file():
-        raise UserError(f"{path}: no such file; put the {spec.format} file with sha256 {spec.sha256} there")
-    found = checksum(path)
+        raise model.UserError(f"{path}: no such file; put the {spec.format} file with sha256 {spec.sha256} there")
+    found = artifact.checksum(path)
     if found != spec.sha256:
-        raise UserError(f"{path}: has sha256 {found}; put the {spec.format} file with sha256 {spec.sha256} there, or plan again")
+        raise model.UserError(
+            f"{path}: has sha256 {found}; put the {spec.format} file with sha256 {spec.sha256} there, or plan again"
+        )
     return path
 
 
@@ -74,7 +75,7 @@ def read_items(path: Path, reader: Reader, defects: Defects) -> FileContent:
             if getattr(defects, defect.reason) == "refuse":
                 ident = f" (id {defect.id[:80]!r})" if defect.id else ""
                 remedy = REMEDY.format(reason=defect.reason)
-                raise UserError(f"{path}: {where}{ident}: {defect.message}; {remedy}") from None
+                raise model.UserError(f"{path}: {where}{ident}: {defect.message}; {remedy}") from None
             skipped[defect.reason] += 1
     return FileContent(entries, skipped)
 
@@ -126,8 +127,8 @@ def choose_rows(spec: DatasetSpec, rows: list[Row], path: Path) -> list[Row]:
     mine = [row for row in rows if spec.split is None or split_of(row.key) == spec.split]
     part = f"of split '{spec.split}'" if spec.split else "in all"
     if not mine or (spec.size and spec.size > len(mine)):
-        raise UserError(
-            f"{path}: size = {spec.size}: the file has {plural(len(mine), 'item')} {part}; ask for no more than it has"
+        raise model.UserError(
+            f"{path}: size = {spec.size}: the file has {model.plural(len(mine), 'item')} {part}; ask for no more than it has"
         )
-    ordered = sorted(mine, key=lambda row: (stream_key("dataset", spec.seed, row.key), row.graph))
+    ordered = sorted(mine, key=lambda row: (random.stream_key("dataset", spec.seed, row.key), row.graph))
     return ordered[: spec.size]

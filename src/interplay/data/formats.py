@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from interplay.core.model import UserError
-from interplay.tasks import multihop, qa
+from interplay.tasks import multihop, qa, verdict
 from interplay.tasks.family import Item, Paragraph
-from interplay.tasks.verdict import normalise
 
 # Items and defects.
 
@@ -45,7 +44,7 @@ def text_field(raw: dict[str, Any], key: str, words: bool = True) -> str:
         raise ItemError("broken", f"{key} is {json_kind(value)} and should be text", item_name(raw))
     if not value or not value.strip():
         raise ItemError("missing_field", f"{key} is {'missing' if value is None else 'empty'}", item_name(raw))
-    if words and not normalise(value):
+    if words and not verdict.normalise(value):
         raise empty_when_normalised(key, value, item_name(raw))
     return check_encodable(value, item_name(raw))
 
@@ -290,7 +289,7 @@ def parse_musique(raw: dict[str, Any], where: str) -> Entry:
     aliases = raw.get("answer_aliases") or []
     if not isinstance(aliases, list):
         raise ItemError("broken", f"answer_aliases is {json_kind(aliases)} and should be a list of texts", item_name(raw))
-    aliases = [alias for alias in aliases if isinstance(alias, str) and normalise(alias)]
+    aliases = [alias for alias in aliases if isinstance(alias, str) and verdict.normalise(alias)]
     item = Item(
         id=item_name(raw),
         question=question.strip(),

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interplay.core.model import UserError
-from interplay.core.random import generator
+from interplay.core import model, random
 from interplay.data import sets, tokenizer
 from interplay.tasks.environments.transcript import MARK
 from interplay.tasks.verdict import UNFINISHED, Row
@@ -40,7 +39,7 @@ def load_pairs(
     each = [[row for row in sets.read_rows(folder, number) if row.rejected] for number, folder in enumerate(folders)]
     for folder, rows in zip(folders, each, strict=True):
         if not rows:
-            raise UserError(f"{stage}: data: {folder} holds no pairs; make them with a step preference_pairs")
+            raise model.UserError(f"{stage}: data: {folder} holds no pairs; make them with a step preference_pairs")
     chosen = sets.draw_shares([len(rows) for rows in each], mix, "pairs", seed)
     taken = [rows[i] for rows, places in zip(each, chosen, strict=True) for i in places]
     contexts = [[taken[i] for i in of_row] for of_row in draw_shots(taken, few_shot, seed, stage)] if few_shot else None
@@ -54,15 +53,15 @@ def draw_shots(rows: Sequence[Row], count: int, seed: int, stage: str) -> list[l
     for number, row in enumerate(rows):
         of_rater[row.rater].append(number)
     if "" in of_rater:
-        raise UserError(f"{stage}: data: pairs without a rater; make them with a step rated_pairs")
+        raise model.UserError(f"{stage}: data: pairs without a rater; make them with a step rated_pairs")
     same_origin = Counter((row.rater, row.origin) for row in rows)
     found = []
     for number, row in enumerate(rows):
         pairs, chosen = of_rater[row.rater], dict[int, None]()
         others = len(pairs) - same_origin[row.rater, row.origin]
         if others < count:
-            raise UserError(f"{stage}: needs {count} other pairs of the rater '{row.rater}', and a pair has {others}")
-        stream = generator("shots", seed, number)
+            raise model.UserError(f"{stage}: needs {count} other pairs of the rater '{row.rater}', and a pair has {others}")
+        stream = random.generator("shots", seed, number)
         while len(chosen) < count:
             one = pairs[int(stream.integers(len(pairs)))]
             if rows[one].origin != row.origin:
@@ -93,7 +92,7 @@ def encode_pairs(
     rejected = [[*ids, eos] for ids in rejected]
     longest = max(len(p) + max(len(c), len(r)) for p, c, r in zip(prompts, chosen, rejected, strict=True))
     if longest > max_length:
-        raise UserError(
+        raise model.UserError(
             f"{stage}: max_length = {max_length}: the longest prompt with a completion has {longest} tokens; raise it, or drop "
             "such rows with a step `length`"
         )

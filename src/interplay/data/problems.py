@@ -21,14 +21,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from interplay.core import extension, references
-from interplay.core.execution import Run
-from interplay.core.metrics import Progress
-from interplay.core.model import UserError
-from interplay.core.random import generator
+from interplay.core import execution, extension, metrics, model, random, references
 from interplay.data import sets
 from interplay.data.spec import SPLITS, ProblemsSpec
-from interplay.tasks.family import task_family
+from interplay.tasks.family import add_own_family, task_family
+from interplay.tasks.spec import OwnTask
 
 PATIENCE = 20
 """Consecutive candidates that repeat earlier problems before an op may keep repeats."""
@@ -58,7 +55,7 @@ class Generated(NamedTuple):
     key: str
 
 
-def generate_problems(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def generate_problems(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `problems.parquet` and `keys.parquet` (data/sets.py). Metrics by op: problems, repeats replaced (`dropped`) and
     repeats kept (`duplicates`). Raises UserError where a split holds no problem of an op, RuntimeError where a gold answer is
     wrong."""
@@ -66,7 +63,7 @@ def generate_problems(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, ho
     workers = min(how.threads, -(-spec.size // (4 * CHUNK)))
     with _process_pool(workers) as pool:
         made, counts = choose_problems(spec, places, pool)
-    rows = _table(places, made, spec.task.name)
+    rows = _table(places, made, add_own_family(spec.task) if isinstance(spec.task, OwnTask) else spec.task.name)
     if spec.transform:
         rows = _apply_transform(rows, spec.transform)
     sets.write_table(rows, out)
@@ -104,7 +101,7 @@ def plan_places(spec: ProblemsSpec) -> list[Place]:
     shares = {Place(band, op): spec.shares[band] * share for band, ops in spec.bands.items() for op, share in ops.items()}
     counts = references.largest_remainder(list(shares.values()), spec.size)
     cells = [place for place, count in zip(shares, counts, strict=True) for _ in range(count)]
-    order = generator("problems", "order", spec.seed).permutation(len(cells))
+    order = random.generator("problems", "order", spec.seed).permutation(len(cells))
     return [cells[i] for i in order]
 
 
@@ -116,7 +113,7 @@ def choose_problems(
     counts: dict[str, Counter[int]] = {name: Counter() for name in ("ops", "dropped", "duplicates")}
     seen: set[str] = set()
     failed: Counter[int] = Counter()
-    progress = Progress(len(places), "problems")
+    progress = metrics.Progress(len(places), "problems")
     wanted = [(number, place.op) for number, place in enumerate(places)]
     while wanted:
         again = []
@@ -157,7 +154,9 @@ def make_problems(spec: ProblemsSpec, wanted: list[tuple[int, int]]) -> list[Gen
                 break
         else:
             remedy = "allow more distractors or constants, or drop the op"
-            raise UserError(f"problems: op {op} has too few structures for split '{spec.split}', which holds none; {remedy}")
+            raise model.UserError(
+                f"problems: op {op} has too few structures for split '{spec.split}', which holds none; {remedy}"
+            )
         prompt, solution, answer = family.render(problem, task)
         found = family.answer(task, problem, prompt)
         if found != answer:
@@ -180,11 +179,11 @@ def _apply_transform(rows: pa.Table, transform: extension.Extension) -> pa.Table
     try:
         table = pa.Table.from_pylist(result, schema=sets.COLUMNS)
     except (TypeError, AttributeError, pa.ArrowException) as error:
-        raise UserError(
+        raise model.UserError(
             f"{transform.function}: must return rows with the columns {', '.join(sets.COLUMNS.names)} ({error})"
         ) from None
     if not table.num_rows or any(column.null_count for column in table.columns):
-        raise UserError(
+        raise model.UserError(
             f"{transform.function}: must return at least one row, each with the columns {', '.join(sets.COLUMNS.names)}"
         )
     return table

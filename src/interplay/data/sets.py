@@ -1,6 +1,7 @@
 """Problem sets: their files (`problems.parquet`, and `keys.parquet`, by which a report compares sets), their rows, and verdicts
 on completions of their problems."""
 
+import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -10,12 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from interplay.core.artifact import read_json
-from interplay.core.model import UserError
-from interplay.core.random import generator, stream_key
-from interplay.core.references import largest_remainder
-from interplay.tasks.family import judge_family
-from interplay.tasks.spec import Verify
+from interplay.core import artifact, extension, model, random, references
+from interplay.core.digest import canonical_json
+from interplay.tasks.family import add_own_family, judge_family, own_tasks
+from interplay.tasks.spec import OwnTask, Verify
 from interplay.tasks.verdict import Row, Verdict, last_unit
 
 COLUMNS = pa.schema(
@@ -56,9 +55,15 @@ def table_of_rows(rows: Sequence[Row]) -> pa.Table:
     return made
 
 
+OWN_FAMILIES = b"interplay.families"
+"""Metadata of `problems.parquet`: the tasks of families of the user's own, as JSON, by which their rows are judged."""
+
+
 def write_table(rows: pa.Table, out: Path) -> None:
-    """Write the files of a set."""
+    """Write the files of a set. Families of the user's own, which its rows are judged by, travel with it."""
     out.mkdir(parents=True, exist_ok=True)
+    if own := own_tasks(rows["family"].unique().to_pylist()):
+        rows = rows.replace_schema_metadata({OWN_FAMILIES: canonical_json(own).encode()})
     pq.write_table(rows, out / "problems.parquet", compression="zstd", row_group_size=1 << 16)
     pq.write_table(rows.select(["index", "op", "key", "origin"]), out / "keys.parquet", compression="zstd")
 
@@ -67,9 +72,14 @@ def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     """The rows of an artifact, in order. Raises UserError when the file is absent or not Parquet."""
     file = path / "problems.parquet"
     try:
-        return pq.read_table(file, columns=columns)
+        found = pq.read_table(file, columns=columns)
     except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"{file}: not readable as a problem set ({str(error).splitlines()[0]}); make the stage again") from None
+        raise model.UserError(
+            f"{file}: not readable as a problem set ({str(error).splitlines()[0]}); make the stage again"
+        ) from None
+    for task in json.loads((found.schema.metadata or {}).get(OWN_FAMILIES, b"[]")):
+        add_own_family(OwnTask.model_validate(task))
+    return found
 
 
 def read_rows(folder: Path, number: int) -> list[Row]:
@@ -77,7 +87,7 @@ def read_rows(folder: Path, number: int) -> list[Row]:
     found = read_table(folder)
     known = (*COLUMNS.names, *(field.name for field in OPTIONAL_COLUMNS))
     columns = {name: found[name].to_pylist() for name in found.column_names if name in known}
-    digest = read_json(folder / "stage.json")["digest"]
+    digest = artifact.read_json(folder / "stage.json")["digest"]
     own = [f"{digest}:{index}" for index in columns["index"]]
     columns["origin"] = [origin or here for origin, here in zip(columns["origin"], own, strict=True)]
     columns["transforms"] = [tuple(names) for names in columns["transforms"]]
@@ -95,9 +105,9 @@ def draw_shares(sizes: Sequence[int], mix: list[float], *key: int | str) -> list
     """Row numbers to take from sets of these sizes for a mix, ascending within each set. The set that is smallest for its share
     is used up; which rows of the others are left out is drawn from the stream of `key`."""
     most = min(size / share for size, share in zip(sizes, mix, strict=True) if share > 0)
-    counts = largest_remainder(mix, int(most + 1e-9))
+    counts = references.largest_remainder(mix, int(most + 1e-9))
     return [
-        np.sort(generator("shares", *key, number).permutation(size)[:count])
+        np.sort(random.generator("shares", *key, number).permutation(size)[:count])
         for number, (size, count) in enumerate(zip(sizes, counts, strict=True))
     ]
 
@@ -121,7 +131,7 @@ def load_pool(folders: Sequence[Path]) -> Pool:
 
 def noise_key(row: Row) -> int:
     """Key of the sampling noise of a problem: its prompt's text, so that a problem is sampled equally in every set."""
-    return stream_key("prompt", row.prompt)
+    return random.stream_key("prompt", row.prompt)
 
 
 def problem_of(row: Row) -> Any:
@@ -136,7 +146,14 @@ def _parse_problem(family: str, graph: str) -> Any:
 
 def judge_completion(options: Verify, row: Row, text: str) -> Verdict:
     """The verdict on one completion (its last unit, where it has several) against the gold of a row."""
-    return judge_family(row.family).verify(problem_of(row), last_unit(text, options.separator), options)
+    said = last_unit(text, options.separator)
+    verdict = judge_family(row.family).verify(problem_of(row), said, options)
+    if options.own is None:
+        return verdict
+    made = extension.call(options.own, row, said, verdict)
+    if not isinstance(made, Verdict):
+        raise model.UserError(f"{options.own.function}: must return a Verdict, not {type(made).__name__}")
+    return made
 
 
 def judge_completions(pool: Pool, ids: Sequence[int], completions: Sequence[str], options: Verify) -> list[Verdict]:

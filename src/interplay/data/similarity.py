@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.steps.spec import Criterion
-from interplay.tasks import qa
-from interplay.tasks.family import multihop_item, open_question
+from interplay.tasks import family, qa
 from interplay.tasks.op_dag import dag, graph_similarity
 from interplay.tasks.op_dag.graph_similarity import Features, Graph, Library, Palette
-from interplay.tasks.op_dag_prose import prose, prose_reader
+from interplay.tasks.op_dag_prose import prose, prose_parser
 from interplay.tasks.verdict import Row
 
 # Exact join of n-gram sets (shingles) by Jaccard similarity, with prefix filtering (Bayardo, Ma and Srikant, WWW 2007) in the
@@ -179,7 +178,7 @@ class KeyIndex:
 def duplicate_indexes(how: Criterion, rows: Sequence[Row], n: int, threshold: float) -> list[DuplicateIndex]:
     """Indexes over all of `rows` that find duplicates by this criterion; a row is a duplicate when any of them finds one. A
     reformulated question is compared as the open question, since its options are random."""
-    rows = [open_question(row) for row in rows]
+    rows = [family.open_question(row) for row in rows]
     if how == "ngram":
         return [JaccardIndex(shingle_texts(_numbered(rows, plain_tokens), n), threshold)]
     if how == "renamed":
@@ -200,7 +199,7 @@ def question_text(row: Row) -> str:
     question, the question without instructions; of any other row, the prompt."""
     if row.family == "qa":
         return qa.loads(row.graph).question
-    found = multihop_item(row)
+    found = family.multihop_item(row)
     if found is None:
         return row.prompt
     facts = (found.paragraphs[paragraph].sentences[sentence] for paragraph, sentence in found.supporting)
@@ -258,7 +257,7 @@ SURFACES = {
         graph_similarity.gold_graph,
         lambda text, problem: graph_similarity.stated_graph(text, problem.modulus),
     ),
-    "op_dag_prose": Surface(prose.loads, prose_reader.gold_graph, lambda text, problem: prose_reader.stated_graph(text)),
+    "op_dag_prose": Surface(prose.loads, prose_parser.gold_graph, lambda text, problem: prose_parser.stated_graph(text)),
 }
 
 

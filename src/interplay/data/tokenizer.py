@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from interplay.core.artifact import read_json, write_json
-from interplay.core.execution import Run
+from interplay.core import artifact, execution
 from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.spec import TokenizerSpec
@@ -28,7 +27,7 @@ class Special(NamedTuple):
     eos: int
 
 
-def build_tokenizer(spec: TokenizerSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def build_tokenizer(spec: TokenizerSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `tokenizer/`: one token per character of the tasks' alphabets, one per piece of their vocabularies, or byte-level BPE
     trained on the `data.<i>` problems. Raises UserError where BPE has no problem set to be trained on."""
     tasks = [spec.task, *spec.others]
@@ -136,8 +135,8 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
         "clean_up_tokenization_spaces": False,
         "model_max_length": 2**31 - 1,
     }
-    write_json(folder / "tokenizer_config.json", {**settings, **special})
-    write_json(folder / "special_tokens_map.json", special)
+    artifact.write_json(folder / "tokenizer_config.json", {**settings, **special})
+    artifact.write_json(folder / "special_tokens_map.json", special)
 
 
 def tokenizer_folder(path: Path) -> Path:
@@ -158,7 +157,7 @@ def special(path: Path) -> Special:
     """Ids of padding and end of sequence. A tokenizer without a padding token pads with the end of sequence, since padding is
     always masked. Raises UserError when it has no end of sequence."""
     tokenizer, config_file = load(path), tokenizer_folder(path) / "tokenizer_config.json"
-    config = read_json(config_file)
+    config = artifact.read_json(config_file)
     eos, pad = (_token_id(tokenizer, config.get(name)) for name in ("eos_token", "pad_token"))
     if eos is None:
         raise UserError(f"{config_file}: eos_token: missing or unknown to tokenizer.json; name its token")

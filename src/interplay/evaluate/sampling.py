@@ -14,10 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from interplay.core import execution, stop
-from interplay.core.artifact import write_atomic
-from interplay.core.execution import Run
-from interplay.core.metrics import Progress, round_significant, telemetry
+from interplay.core import artifact, execution, metrics, stop
 from interplay.data import sets
 from interplay.data import tokenizer as text
 from interplay.evaluate import scores
@@ -25,8 +22,7 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import device, heads
 from interplay.optim import distributed
 from interplay.rollout import engine as engines
-from interplay.rollout.episodes import play_episodes
-from interplay.rollout.play import Played, Setting
+from interplay.rollout import episodes, play
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
 from interplay.tasks.environments.transcript import UNANSWERED
@@ -37,7 +33,7 @@ SHARD_BATCHES = 4
 seconds to lose."""
 
 
-def evaluate_model(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def evaluate_model(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `samples.parquet` (one row per sample, problems in their order) and `prompts.parquet`; return the metrics of
     `scores.summarise`, on the first process only.
 
@@ -70,7 +66,9 @@ def evaluate_model(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: 
     )
 
 
-def _sample(spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missing: list[range], out: Path, how: Run) -> None:
+def _sample(
+    spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missing: list[range], out: Path, how: execution.Run
+) -> None:
     """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
     that early. Collective."""
     tokenizer, special = text.load(model), text.special(model)
@@ -86,7 +84,7 @@ def _sample(spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missin
         eos=special.eos,
         pad=special.pad,
     )
-    setting = Setting(
+    setting = play.Setting(
         engine=sampler,
         sampling=sampling,
         encode=partial(text.encode_texts, tokenizer),
@@ -97,7 +95,7 @@ def _sample(spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missin
     before = len(finished_shards(kept))
     distributed.barrier()  # every process lists the missing shards before any is written
     total, tokens, started = before + len(missing), 0, time.monotonic()
-    progress, tally = Progress(total, "shards", before), ProgressScore(kept)
+    progress, tally = metrics.Progress(total, "shards", before), ProgressScore(kept)
     with engines.closing(sampler), stop.defer_signals():
         for shard in distributed.shard_round_robin(missing):
             ids = list(shard)
@@ -105,7 +103,7 @@ def _sample(spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missin
             prompts = text.encode_texts(tokenizer, [row.prompt for row in rows])
             keys = [sets.noise_key(row) for row in rows]
             requests = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
-            played = play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
+            played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
             single = played.turns is None
             table = completion_rows(spec, pool, ids, played.rollouts, tokenizer) if single else episode_rows(pool, ids, played)
             write_shard(kept, shard, table)
@@ -115,7 +113,7 @@ def _sample(spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missin
             if stop.stop_requested():
                 break
         total_tokens = distributed.all_reduce_values(tokens)[0]
-    telemetry(out, completion_tokens_per_second=total_tokens / (time.monotonic() - started))
+    metrics.telemetry(out, completion_tokens_per_second=total_tokens / (time.monotonic() - started))
 
 
 # Samples as rows of `samples.parquet`: completion, verdict, and in episodes of several turns the answer after each turn.
@@ -160,7 +158,7 @@ def completion_rows(
     return table
 
 
-def episode_rows(pool: sets.Pool, ids: list[int], played: Played) -> pa.Table:
+def episode_rows(pool: sets.Pool, ids: list[int], played: play.Played) -> pa.Table:
     """The same for episodes of several turns: one row per episode, with its transcript, the verdict of its last turn, and in the
     column TURNS whether its answer was right after each turn."""
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
@@ -199,8 +197,8 @@ def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
     right = {str(t): sum(row[min(t, len(row)) - 1] for row in each) / len(each) for t in range(1, max_turns + 1)}
     return {
         "turns": {
-            "mean": round_significant(sum(map(len, each)) / len(each)),
-            "answer": {t: round_significant(v) for t, v in right.items()},
+            "mean": metrics.round_significant(sum(map(len, each)) / len(each)),
+            "answer": {t: metrics.round_significant(v) for t, v in right.items()},
         }
     }
 
@@ -230,7 +228,7 @@ def write_shard(folder: Path, shard: range, samples: pa.Table) -> None:
     """Write the samples of a shard, from any process of the stage."""
     sink = pa.BufferOutputStream()
     pq.write_table(samples, sink)
-    write_atomic(_shard_file(folder, shard), sink.getvalue().to_pybytes(), every_worker=True)
+    artifact.write_atomic(_shard_file(folder, shard), sink.getvalue().to_pybytes(), every_worker=True)
 
 
 def read_shards(folder: Path) -> pa.Table:

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interplay.core import artifact, metrics
-from interplay.core.execution import Run
-from interplay.core.metrics import round_significant
+from interplay.core import artifact, execution, metrics
 from interplay.core.model import UserError, nearest_name
 from interplay.evaluate.sampling import NATS
 from interplay.evaluate.spec import ENTROPY, SelectSpec
 from interplay.tasks.verdict import pass_at_k
 
 
-def select_checkpoint(spec: SelectSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def select_checkpoint(spec: SelectSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `choice.json` (every candidate's value and the chosen one) and `model/`, a copy. Roles: see SelectSpec.
 
     Raises UserError where no candidate has a value."""
@@ -70,7 +68,7 @@ def values_by_samples(spec: SelectSpec, inputs: dict[str, Path], candidates: int
 def _entropy(spec: SelectSpec, blocks: list[Path]) -> float:
     """Nats per token of the samples."""
     samples = _band_samples(spec, blocks, [NATS, "length"])
-    return round_significant(samples[NATS].astype(float).sum() / samples["length"].sum())
+    return metrics.round_significant(samples[NATS].astype(float).sum() / samples["length"].sum())
 
 
 def _pass_rate(spec: SelectSpec, blocks: list[Path]) -> float:
@@ -78,7 +76,7 @@ def _pass_rate(spec: SelectSpec, blocks: list[Path]) -> float:
     grouped = _band_samples(spec, blocks, ["index", column]).groupby("index")[column]
     counts = zip(grouped.size().tolist(), grouped.sum().tolist(), strict=True)
     rates = [pass_at_k(int(n), int(passes), int(k)) for n, passes in counts]
-    return round_significant(float(np.mean(rates)))
+    return metrics.round_significant(float(np.mean(rates)))
 
 
 def _band_samples(spec: SelectSpec, blocks: list[Path], columns: list[str]) -> pd.DataFrame:

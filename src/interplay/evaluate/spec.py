@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import model_validator
 
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
-from interplay.rollout.spec import AloneEpisode
+from interplay.rollout.spec import AloneEpisode, EngineName
 from interplay.tasks.spec import Verify
 
 # Evaluation: the only place where a model runs over a problem set.
@@ -29,7 +29,7 @@ class EvaluateSpec(Model):
     """Number of tokens that sampling is cut to; 0 cuts nothing."""
     max_completion_length: Count = 256
     """Tokens after which a completion is cut."""
-    engine: Literal["native", "hf", "vllm"] = "native"
+    engine: EngineName = "native"
     """Sampling engine; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the model's matrix products."""

@@ -17,15 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
+    import torch
     from torch import Tensor
 
+    from interplay.core.execution import Run
+    from interplay.model.decoder import Decoder
     from interplay.rl.batch import Batch
     from interplay.rl.losses.terms import MicroBatch
     from interplay.rl.requests.first_requests import SamplingRequest
     from interplay.rl.samplers.sampler import Outcome, PromptSource
     from interplay.rl.step_context import Memory, StepContext
-    from interplay.rollout.request import Sampling
+    from interplay.rollout.engine import Engine
+    from interplay.rollout.play import Played, Setting
+    from interplay.rollout.request import Request, Sampling
+    from interplay.tasks.family import Generator
     from interplay.tasks.verdict import Row, Verdict
+    from interplay.train.spec import OwnTrainerSpec
 
 Json = dict[str, Any]
 
@@ -134,6 +141,43 @@ class Decoding(Protocol):
         """The sampling parameters of the step."""
 
 
+class FamilyFunction(Protocol):
+    """A task family: a frozen object with the functions of `tasks.family.Generator` (generate, render, solve, structure, verify,
+    loads, vocabulary); of `tasks.family.Environment` also `reply` and `expert`."""
+
+    def __call__(self) -> Generator[Any, Any]:
+        """The family; options are its own."""
+
+
+class Verifier(Protocol):
+    """Judges a completion after the verifier of its family."""
+
+    def __call__(self, row: Row, completion: str, verdict: Verdict) -> Verdict:
+        """The verdict that counts, such as `verdict._replace(answer=True)`."""
+
+
+class EpisodeFunction(Protocol):
+    """How the policy acts on prompts."""
+
+    def __call__(self, setting: Setting, asked: Sequence[Request]) -> Played:
+        """All that was sampled for the requests; `setting.engine` samples."""
+
+
+class EngineFunction(Protocol):
+    """Samples from the present weights of a decoder."""
+
+    def __call__(self, decoder: Decoder, how: Run, dtype: torch.dtype) -> Engine:
+        """An object with `generate(requests, sampling) -> Rollouts` and `close()`."""
+
+
+class Trainer(Protocol):
+    """A stage that makes a model from the one before it: `kind: "file.py:Name"`."""
+
+    def __call__(self, spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, float]:
+        """Metrics; the model is left in `out/model`. `inputs["init"] / "model"` is the model before, `inputs["data.0"]` a problem
+        set."""
+
+
 class Union(NamedTuple):
     """One row."""
 
@@ -146,6 +190,42 @@ class Union(NamedTuple):
 
 
 EXTENSIONS: dict[str, Union] = {
+    "family": Union(
+        (FamilyFunction,),
+        'task: {name: "mine.py:sums", largest: 9}',
+        "def sums(largest=9):\n"
+        "    from dataclasses import replace\n"
+        "    from my_sums import SUMS, draw  # a Generator, or an Environment, which replies to turns\n"
+        "    return replace(SUMS, generate=lambda task, *where: draw(largest, *where))\n",
+    ),
+    "verifier": Union(
+        (Verifier,),
+        'evaluate: {kind: evaluate, data: test, verify: {own: {name: "mine.py:lenient"}}}',
+        "def lenient(row, completion, verdict):\n"
+        "    return verdict._replace(answer=verdict.answer or completion.strip().endswith(row.answer))\n",
+    ),
+    "episode": Union(
+        (EpisodeFunction,),
+        'method: {episode: {name: "mine.py:one_turn"}}',
+        "def one_turn(setting, asked):\n"
+        "    from interplay.rollout.play import Played\n"
+        "    return Played(setting.engine.generate(list(asked), setting.sampling))\n",
+    ),
+    "engine": Union(
+        (EngineFunction,),
+        'rl: {kind: rl, data: {edge: 1.0}, engine: {name: "mine.py:in_halves"}}',
+        "def in_halves(decoder, how, dtype):\n"
+        "    from interplay.rollout.native import Native\n"
+        '    return Native(decoder, how.model_copy(update={"engine_batch": how.engine_batch // 2}), dtype)\n',
+    ),
+    "trainer": Union(
+        (Trainer,),
+        'stages: {same: {kind: "mine.py:copied", data: {easy: 1.0}}}',
+        "def copied(spec, inputs, out, how):\n"
+        "    import shutil\n"
+        '    shutil.copytree(inputs["init"] / "model", out / "model", dirs_exist_ok=True)\n'
+        '    return {"copied": 1}\n',
+    ),
     "transform": Union(
         (Transform,),
         'data: {easy: {band: id, transform: {name: "mine.py:halve"}}}',

@@ -10,10 +10,8 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from interplay.core import artifact
-from interplay.core.execution import Run
+from interplay.core import artifact, execution, random
 from interplay.core.model import UserError
-from interplay.core.random import stream_key
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape, SourceSpec
 from interplay.optim import distributed
@@ -48,7 +46,7 @@ def init_decoder(shape: Shape, vocab_size: int, seed: int) -> Decoder:
                 continue
             residual = name.endswith(("o_proj.weight", "down_proj.weight"))
             scale = shape.initializer_range * ((2 * shape.num_hidden_layers) ** -0.5 if residual else 1.0)
-            parameter.normal_(0.0, scale, generator=torch.Generator().manual_seed(stream_key("init", seed, name)))
+            parameter.normal_(0.0, scale, generator=torch.Generator().manual_seed(random.stream_key("init", seed, name)))
     return decoder
 
 
@@ -193,7 +191,7 @@ def _load_tensors(folder: Path) -> dict[str, Tensor]:
 MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors.index.json", *TOKENIZER_FILES)
 
 
-def import_model(spec: SourceSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def import_model(spec: SourceSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Copy the model into `out/model`. Raises UserError when its checksum is not that of the plan, or the decoder does not
     implement it."""
     origin = find_source(spec, how)
@@ -207,7 +205,7 @@ def import_model(spec: SourceSpec, inputs: dict[str, Path], out: Path, how: Run)
     return {"sha256": found, "parameters": sum(parameter.numel() for parameter in decoder.parameters())}
 
 
-def find_source(spec: SourceSpec, how: Run) -> Path:
+def find_source(spec: SourceSpec, how: execution.Run) -> Path:
     """The folder of the model; one on the hub is downloaded. Raises UserError where there is none."""
     if spec.sha256 and not how.path:
         raise UserError(

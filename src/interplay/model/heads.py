@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from interplay.core.artifact import read_json, write_json
 from interplay.core.random import stream_key
-from interplay.model import folder
+from interplay.model import folder, shared_prompts
 from interplay.model.decoder import Decoder
-from interplay.model.shared_prompts import hidden_states
 
 # Reward models, saved as the folder of a sequence classifier whose labels are the heads.
 
@@ -39,7 +38,7 @@ class RewardModel(nn.Module):
         padded on the right, `ends` (n,) are their lengths. A reward is read at the last token of its completion, the
         weights at the last token of the prompt."""
         # One more column, since `hidden_states` does not pass the last one.
-        states = hidden_states(self.decoder, prompts, lengths, group, nn.functional.pad(tokens, (0, 1)), dtype)
+        states = shared_prompts.hidden_states(self.decoder, prompts, lengths, group, nn.functional.pad(tokens, (0, 1)), dtype)
         last = states[torch.arange(len(tokens), device=tokens.device), ends].float()
         return last @ self.score.T, (states[:, 0].float() @ self.gate.T).log_softmax(-1)
 

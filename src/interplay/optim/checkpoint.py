@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from interplay.core import execution
-from interplay.core.artifact import read_json, write_atomic, write_json
+from interplay.core import artifact, execution
 from interplay.optim import distributed
 
 POINTER = "state.json"
@@ -37,13 +36,13 @@ def _write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
     """Write the shards of this process; the first process also writes plain tensors."""
     kept = {name: tensor for name, tensor in tensors.items() if execution.is_first_rank() or distributed.is_dtensor(tensor)}
     data = to_bytes({name: distributed.local_shard(tensor).detach().cpu().contiguous() for name, tensor in kept.items()})
-    write_atomic(file, data, every_worker=True)
+    artifact.write_atomic(file, data, every_worker=True)
 
 
 def _write_pointer(resume: Path, pointer: dict[str, Any], names: list[str]) -> None:
     """Replace the pointer, then delete the tensors of older steps; on a full disk delete the new ones and raise."""
     try:
-        write_json(resume / POINTER, pointer)
+        artifact.write_json(resume / POINTER, pointer)
     except OSError:
         for name in names:
             (resume / name).unlink(missing_ok=True)
@@ -57,7 +56,7 @@ def load(resume: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
     """The last saved (step, tensors, state), with full tensors on the CPU; None when there is none."""
     if not (resume / POINTER).exists():
         return None
-    pointer = read_json(resume / POINTER)
+    pointer = artifact.read_json(resume / POINTER)
     names = pointer["tensors"]
     if isinstance(names, str):
         return pointer["step"], load_file(resume / names), pointer["state"]

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from interplay.core import execution
-from interplay.core.execution import Run
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -146,7 +145,7 @@ def _buckets(parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
 # Sharded weights.
 
 
-def shard_model(model: M, how: Run) -> M:
+def shard_model(model: M, how: execution.Run) -> M:
     """The model, sharded in place where the run block says so. Optimisers are built afterwards."""
     if how.sharding == "none" or execution.world_size() == 1:
         return model

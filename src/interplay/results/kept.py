@@ -39,7 +39,7 @@ def _up_to_date(results: Path, plan: Plan) -> bool:
     folder = results / STUDIES / folder_name(plan)
     plan_file = folder / PLAN
     there = sum(1 for _ in folder.glob("records/*/*/record.json"))
-    return there == len(plan.stages) and plan_file.exists() and plan_file.read_bytes() == plan.whole().encode()
+    return there == len(plan.stages) and plan_file.exists() and plan_file.read_bytes() == plan.full_text().encode()
 
 
 def kept_files(results: Path, plan: Plan) -> dict[str, Content]:
@@ -50,7 +50,7 @@ def kept_files(results: Path, plan: Plan) -> dict[str, Content]:
         for file in ("record.json", *KINDS[stage.kind].light):
             if (folder / file).exists():
                 found[f"records/{stage.kind}/{digest}/{file}"] = folder / file
-    return {**found, PLAN: plan.whole().encode()}
+    return {**found, PLAN: plan.full_text().encode()}
 
 
 def write_folder(out: Path, files: Mapping[str, Content]) -> None:

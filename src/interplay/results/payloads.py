@@ -107,9 +107,9 @@ def _files() -> Iterator[Any]:
 
 def _redacted(text: str) -> str:
     """Without the credentials of URLs."""
-    from snakemake_logger_plugin_mlflow import redact  # its package costs 0.1 s
+    from snakemake_logger_plugin_mlflow import store  # its package costs 0.1 s
 
-    return redact.shown(text)
+    return store.redacted(text)
 
 
 def _fetch(files: Any, folder: Path) -> int:

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from interplay.core import execution
+from interplay.core import execution, extension
 from interplay.core.execution import Run
+from interplay.core.extension import Extension
 from interplay.core.metrics import without_vllm
 from interplay.core.model import UserError, nearest_name
 from interplay.model.decoder import Decoder
@@ -38,10 +39,16 @@ class Engine(Protocol):
 
 
 def engine(
-    name: str, decoder: Decoder | Composed | Lagged, how: Run, dtype: torch.dtype = torch.float32, source: Path | None = None
+    name: str | Extension,
+    decoder: Decoder | Composed | Lagged,
+    how: Run,
+    dtype: torch.dtype = torch.float32,
+    source: Path | None = None,
 ) -> Engine:
     """The engine called `name`, sampling from the present weights of `decoder` in `dtype`, on the decoder's device. `source`: the
     model folder that the decoder was loaded from, which `vllm` loads, too."""
+    if isinstance(name, Extension):
+        return cast(Engine, extension.call(name, decoder, how, dtype))
     if name == "native":
         return Native(decoder, how, dtype)
     if isinstance(decoder, Composed | Lagged):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from interplay.core import extension
 from interplay.rollout.play import Played, Setting, Thread, apart, go_on, left, opened, whole
 from interplay.rollout.request import Request
 from interplay.rollout.spec import CompletionEpisode, EnvironmentEpisode, Episode, RetryEpisode, SelfPlayEpisode, Turns
@@ -134,6 +135,7 @@ MEMBERS: dict[str, Callable[..., Played]] = {
     "retry": retry,
     "environment": environment,
     "self_play": self_play,
+    "custom": extension.call,
 }
 
 

@@ -18,7 +18,7 @@ from interplay.kinds.table import read_by
 from interplay.results import catalog, estimate, kept, payloads, state
 from interplay.run import slurm
 from interplay.run.spec import Site
-from interplay.study import compose, expand, feasible
+from interplay.study import check, compose, expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import live
 
@@ -218,7 +218,7 @@ def on_start(graph: Graph) -> None:
     """Before the first job: check files from outside the graph, write every `stage.json`, fetch payloads from DVC, and warn of
     drift. An error is printed in one line and raises SystemExit(2)."""
     try:
-        feasible.check_external(graph.to_make())
+        check.check_external(graph.to_make())
         graph.restore()
         graph.write_stages()
         _fetch_payloads(graph)

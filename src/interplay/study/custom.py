@@ -2,17 +2,39 @@
 enters the spec, and so the digest."""
 
 import importlib.metadata
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from interplay.core import artifact
 from interplay.core.extension import is_extension
-from interplay.core.model import UserError, shorten_value
+from interplay.core.model import Model, UserError, shorten_value
+from interplay.data.spec import DatasetSpec
+from interplay.model.spec import SourceSpec
 
 
-def fill_custom(spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
-    """The spec with the texts of its members of the user's own, and versions of their distributions, which only the disk has."""
+def fill_extensions(spec: Mapping[str, Any], folder: Path, where: str) -> dict[str, Any]:
+    """The spec with the texts of members of the user's own, and versions of their distributions, which only the disk has."""
+    if is_extension(spec):
+        return {**spec, **_content(dict(spec), folder, where)}
     return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
+
+
+def read_files(
+    model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, where: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Spec and run block with the texts of members of the user's own, or versions of their distributions, and with the checksum
+    of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads out of the
+    project, or to nothing."""
+    spec = fill_extensions(spec, folder, where)
+    run = dict(run)
+    if run.get("path") is not None:
+        below_root(run["path"], f"{where}.run.path")
+    key, checksum = PLACES.get(model, ("", file_checksum))
+    if key in spec:
+        run["path"] = below_root(spec.pop(key), f"{where}.{key}")
+        spec["sha256"] = checksum(run["path"], spec.get("sha256"), where)
+    return spec, run
 
 
 def below_root(path: Any, where: str) -> str:
@@ -30,8 +52,8 @@ def below_root(path: Any, where: str) -> str:
     return path
 
 
-def text_checksum(path: str, where: str) -> str:
-    """Identity of a model folder. Raises UserError when there is none."""
+def model_checksum(path: str, known: str | None, where: str) -> str:
+    """Identity of a model folder, in place of a known one. Raises UserError when there is none."""
     try:
         return artifact.model_checksum(Path(path))
     except (UserError, OSError, ValueError) as error:
@@ -54,6 +76,10 @@ def file_checksum(file: str, known: str | None, where: str) -> str:
     if known and found != known:
         raise UserError(f"{where}.sha256 = {known!r}: but {file} has {found}; put the right file there")
     return found
+
+
+PLACES = {SourceSpec: ("path", model_checksum), DatasetSpec: ("file", file_checksum)}
+"""Spec -> the key by which a study names what is on disk, and its identity."""
 
 
 def _filled(value: Any, folder: Path, where: str) -> Any:

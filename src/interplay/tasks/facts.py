@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from interplay.core.random import Draw, stream
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict, extract_answer, is_answer_dump
+from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error, is_answer_dump
 
 
 class Fact(NamedTuple):
@@ -15,6 +15,11 @@ class Fact(NamedTuple):
     subject: str
     relation: str
     object: str
+
+
+def as_facts(rows: Sequence[Sequence[str]]) -> tuple[Fact, ...]:
+    """Facts from their JSON."""
+    return tuple(Fact(*row) for row in rows)
 
 
 About = tuple[str, str]
@@ -49,15 +54,11 @@ def judge(
     failed = needed & (wrong | late | missing)
     extra = len({fact[:2] for fact in stated} - needed)
     right = said == hops[-1].object
-    error = (
-        "truncated" if said is None
-        else "parse" if read_facts is None
-        else "wrong_hop" if wrong
-        else "missing_hop" if missing
-        else "order" if late
-        else "extra" if extra and options.extra_nodes == "penalised"
-        else "answer" if not right
-        else "none"
+    penalised = extra and options.extra_nodes == "penalised"
+    wrong_process = read_facts is None or wrong or missing or late or penalised
+    error = "none" if right and not wrong_process else first_error(
+        truncated=said is None, parse=read_facts is None, wrong_hop=wrong, missing_hop=missing, order=late, extra=penalised,
+        answer=not right,
     )  # fmt: skip
     return Verdict(
         strict=error == "none",

@@ -4,6 +4,7 @@ A family is one frozen object: a row that names the functions it implements. `Fa
 generates problems, `Environment` also replies to the turns of a policy, and `Game` also has two seats. `tasks.spec.FAMILIES`
 lists where each family is defined; a module is imported when its family is first looked up, so that planning stays light."""
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from interplay.core import extension
+from interplay.core.digest import canonical_json
 from interplay.core.model import UserError
-from interplay.tasks.spec import FAMILIES, Task, Verify
+from interplay.tasks.spec import FAMILIES, OwnTask, Task, Verify
 from interplay.tasks.verdict import Row, Verdict
 
 P = TypeVar("P")
@@ -107,13 +110,18 @@ def compact_json(problem: Any) -> str:
     return json.dumps(problem, separators=(",", ":"))
 
 
+def from_json(make: Callable[..., P]) -> Callable[[str], P]:
+    """The `loads` of problems that `compact_json` wrote: `make` of the fields."""
+    return lambda text: make(*json.loads(text))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family(Generic[P]):
     """A family that judges completions."""
 
     name: str
     errors: tuple[str, ...]
-    """Error classes of its verdicts besides `none`."""
+    """Error classes of its verdicts, except `none`."""
     loads: Callable[[str], P]
     """The gold of a row (column `graph`) -> the problem."""
     verify: Callable[[P, str, Verify], Verdict]
@@ -190,6 +198,8 @@ class Game(Environment[P, T]):
 @cache
 def judge_family(name: str) -> Family[Any]:
     """The family that judges the completions of rows with this value in the column `family`. Raises KeyError for other names."""
+    if name in _OWN:
+        return _OWN[name][1]
     module, _, attribute = FAMILIES[name].partition(":")
     family = getattr(import_module(module), attribute)
     assert isinstance(family, Family)
@@ -198,9 +208,35 @@ def judge_family(name: str) -> Family[Any]:
 
 def task_family(task: Task) -> Generator[Any, Any]:
     """The family that generates the problems of a task."""
-    family = judge_family(task.name)
+    family = judge_family(add_own_family(task) if isinstance(task, OwnTask) else task.name)
     assert isinstance(family, Generator)
     return family
+
+
+_OWN: dict[str, tuple[OwnTask, Family[Any]]] = {}
+"""Families of users' own that this process has loaded, by the value of their rows in the column `family`."""
+
+
+def own_label(task: OwnTask) -> str:
+    """What the rows of an own family have in the column `family`: its name, and 12 hex digits of all that defines it."""
+    return f"{task.function}@{hashlib.sha256(canonical_json(task).encode()).hexdigest()[:12]}"
+
+
+def add_own_family(task: OwnTask) -> str:
+    """Make the family of a task of the user's own known to this process, under the label that is returned. Raises UserError where
+    the user's function returns no `Generator`."""
+    label = own_label(task)
+    if label not in _OWN:
+        family = extension.call(task)
+        if not isinstance(family, Generator):
+            raise UserError(f"{task.function}: must return a tasks.family.Generator, not {type(family).__name__}")
+        _OWN[label] = task, family
+    return label
+
+
+def own_tasks(labels: Sequence[str]) -> list[OwnTask]:
+    """The tasks of those families among `labels` that are users' own, in the order of their labels."""
+    return [_OWN[label][0] for label in sorted(labels) if label in _OWN]
 
 
 def families_with(kind: type[Family[Any]]) -> tuple[str, ...]:

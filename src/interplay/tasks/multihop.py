@@ -22,7 +22,7 @@ from interplay.core.random import Draw
 from interplay.tasks import verdict
 from interplay.tasks.family import Family, Item, Paragraph, Rendered, compact_json
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict, closing_brace, extract_answer, is_answer_dump
+from interplay.tasks.verdict import BOX, Verdict, closing_brace, extract_answer, first_error, is_answer_dump
 
 Mode = Literal["plain", "long", "keychain", "needle", "citation"]
 
@@ -324,13 +324,12 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
     if listed is None:
         return Verdict(False, False, 0.0, "citation", said=said)
     score = f_beta(listed, problem.useful) if problem.mode == "citation" else verdict.f1(said, problem.answers)
-    checks = {
-        "chain": traced(problem, reasoning),
-        "step": stated(problem.steps, reasoning),
-        "citation": problem.mode != "citation" or sorted(listed) == sorted(problem.useful),
-        "answer": right,
-    }
-    error = next((name for name, passed in checks.items() if not passed), "none")
+    error = first_error(
+        chain=not traced(problem, reasoning),
+        step=not stated(problem.steps, reasoning),
+        citation=problem.mode == "citation" and sorted(listed) != sorted(problem.useful),
+        answer=not right,
+    )
     return Verdict(error == "none", right, score, error, said=said)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from interplay.tasks import verdict
 from interplay.tasks.family import Family, Rendered, compact_json
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, MARK, Verdict, extract_answer, is_answer_dump
+from interplay.tasks.verdict import BOX, MARK, Verdict, extract_answer, first_error, is_answer_dump
 
 # Numbers in answers: with commas, units, currency signs and signs, as fractions and percentages.
 
@@ -40,14 +40,8 @@ _NOTHING = re.compile(r"\\[,!;:()\[\]]|\\left|\\right|\$(?=\s*$)|^\$(?=.*\$$)")
 def strip_latex(text: str) -> str:
     """The text without LaTeX markup: `\\text{}`, thin spaces, enclosing dollar signs, escaped signs, and without a final stop."""
     text = _NOTHING.sub("", _WRAPPED.sub(r" \1", text.strip()))
-    text = (
-        text.replace("{,}", ",")
-        .replace("\\%", "%")
-        .replace("\\$", "$")
-        .replace("\u2212", "-")
-        .replace("^\\circ", "°")
-        .replace("$-", "-$")
-    )
+    for old, new in (("{,}", ","), ("\\%", "%"), ("\\$", "$"), ("\u2212", "-"), ("^\\circ", "°"), ("$-", "-$")):
+        text = text.replace(old, new)
     return " ".join(text.removesuffix(".").split())
 
 
@@ -205,13 +199,7 @@ def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
     said = boxed if boxed is not None else unboxed(completion, problem.answers[0])
     spread = is_answer_dump(completion) or (boxed is None and repeats(completion))
     right = not spread and equal(said, problem.answers)
-    error = (
-        "truncated" if not said and boxed is None
-        else "dumped" if spread
-        else "answer" if not right
-        else "unboxed" if boxed is None
-        else "none"
-    )  # fmt: skip
+    error = first_error(truncated=not said and boxed is None, dumped=spread, answer=not right, unboxed=boxed is None)
     return Verdict(error == "none", right, float(right), error, said=said)
 
 

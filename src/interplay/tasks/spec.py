@@ -2,11 +2,12 @@
 their verifiers."""
 
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from interplay.core.model import Model, Since
+from interplay.core.extension import Extension, written_as
+from interplay.core.model import Model, Natural, Since
 from interplay.core.partial import Written, members, partial, table, union_of
 from interplay.tasks.bios.spec import Bios
 from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
@@ -14,9 +15,24 @@ from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 from interplay.tasks.taxonomy.spec import Taxonomy
 
+
+class OwnTask(Extension):
+    """A task family of the user's own: `function(**options)`, which returns a `tasks.family.Generator`; an `Environment` also
+    replies to turns."""
+
+    UNION: ClassVar[str] = "family"
+    op_range: tuple[Natural, Natural] = (0, 1000)
+    """Smallest and largest op that it can generate."""
+
+    def ops(self) -> tuple[int, int]:
+        """Smallest and largest op."""
+        return self.op_range
+
+
 Task = Annotated[
-    OpDag | OpDagProse | Bios | Taxonomy | Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn,
+    OpDag | OpDagProse | Bios | Taxonomy | Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn | OwnTask,
     Field(discriminator="name"),
+    written_as(OwnTask),
 ]
 """The options of families that generate problems."""
 FAMILIES = {
@@ -52,7 +68,7 @@ def _families() -> dict[str, type[Model]]:
 
 
 def _one_of_them() -> Any:
-    return union_of(_families().values(), "name")
+    return union_of(_families().values(), "name", written_as(OwnTask))
 
 
 @cache
@@ -69,6 +85,12 @@ FamilyKeys = Annotated[dict[str, dict[str, Any]], Written(_table)]
 # How completions are judged.
 
 
+class OwnVerifier(Extension):
+    """A verifier of the user's own: `function(row, completion, verdict, **options) -> verdict`; `verdict` is the family's."""
+
+    UNION: ClassVar[str] = "verifier"
+
+
 class Verify(Model):
     """How a completion is judged against the gold graph."""
 
@@ -80,3 +102,5 @@ class Verify(Model):
     separator: Annotated[str, Since("")] = ""
     """Text between the units of a completion, each a complete attempt with an answer (MinD, arXiv:2505.19788): only the last unit
     is judged. Empty: a completion is one attempt."""
+    own: Annotated[OwnVerifier | None, Since(None), written_as(OwnVerifier)] = None
+    """A verifier of the user's own, which reads a completion after that of the family; null: none."""

@@ -49,6 +49,11 @@ class Verdict(NamedTuple):
     """Parts that are judged separately, in order; empty where the family has none or the format is invalid."""
 
 
+def first_error(**classes: object) -> str:
+    """The name of the first error class whose value is true, or `none`."""
+    return next((name for name, found in classes.items() if found), "none")
+
+
 # pass@k: the unbiased estimate from n samples of the probability that at least one of k passes.
 
 

@@ -8,19 +8,13 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from interplay.core.execution import Run
-from interplay.core.metrics import round_values
+from interplay.core import execution, metrics, references
 from interplay.core.model import UserError
 from interplay.core.random import generator
-from interplay.core.references import corpus_inputs
 from interplay.data import batches, corpus, tokenizer
-from interplay.data.batches import Batch, Prefetcher
-from interplay.data.corpus import PackedRows
-from interplay.model import device, folder
-from interplay.model.decoder import Decoder
-from interplay.optim import distributed, optimizer
+from interplay.model import decoder, device, folder
+from interplay.optim import distributed
 from interplay.train import loop, loss
-from interplay.train.loop import TrainingJob
 from interplay.train.loss import token_losses
 from interplay.train.spec import PositionJumps, TrainSpec
 
@@ -60,7 +54,7 @@ EVAL_LOSS = "eval_loss/"
 class Setup(NamedTuple):
     """Constants of a run."""
 
-    rows: PackedRows
+    rows: corpus.PackedRows
     per_row: np.ndarray
     """(rows,) tokens of each row without padding."""
     rows_per_step: int
@@ -74,47 +68,42 @@ class Setup(NamedTuple):
     """Ids of the tokens at which positions may jump."""
 
 
-def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, resuming from `out/resume` where there is one.
 
     Roles: see TrainSpec. Raises UserError where batch or checkpoints do not fit the corpus, PermanentError at the first loss or
     gradient that is not finite."""
-    torch.set_num_threads(how.threads)
-    torch.manual_seed(spec.seed)  # unused here, but its state is saved and must not be random
+    loop.seed_torch(how, spec.seed)
     setup = prepare(spec, inputs, how)
     model = distributed.shard_model(device.place_decoder(initial_model(spec, inputs), how), how)
-    optimizers = optimizer.build_optimizers(spec.optimizer, model.named_parameters())
     held_out = loss.load_validation(inputs["validation"], setup.tokenizer) if "validation" in inputs else None
 
     def held_out_loss(of: loss.Validation) -> dict[str, float]:
         losses = loss.loss_by_band(model, of, how.micro_batch_tokens, setup.dtype, setup.device)
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
-    batches_of = Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
-    job = TrainingJob(
-        model=model,
-        optimizers=optimizers,
-        steps=setup.steps,
-        schedule=spec.schedule,
-        max_grad_norm=spec.optimizer.max_grad_norm,
+    batches_of = batches.Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
+    job = loop.training_job(
+        spec,
+        model,
+        setup.steps,
         step_gradient=lambda step: step_gradient(setup, model, batches_of(step)),
         save=lambda path: folder.save_decoder(model, path, setup.tokenizer),
-        checkpoints=spec.checkpoints,
         evaluate=partial(held_out_loss, held_out) if held_out else None,
         eval_every=spec.eval_every,
     )
     result = loop.run_training(job, out, how)
     folder.save_decoder(model, out / "model", setup.tokenizer)
     loop.write_throughput(out, result, model, setup.dtype)
-    rounded = {name.removeprefix(EVAL_LOSS): loss for name, loss in round_values(result.evaluated).items()}
+    rounded = {name.removeprefix(EVAL_LOSS): loss for name, loss in metrics.round_values(result.evaluated).items()}
     parameters = sum(p.numel() for p in model.parameters())
     return {"steps": setup.steps, "tokens": result.tokens, "parameters": parameters, "eval_loss": rounded}
 
 
-def prepare(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Setup:
+def prepare(spec: TrainSpec, inputs: dict[str, Path], how: execution.Run) -> Setup:
     """Rows and steps. The last step is the first after which at least `tokens` tokens, padding excluded, were trained on. Raises
     UserError where batch or checkpoints do not fit the corpus."""
-    rows = corpus.load_rows(corpus_inputs(inputs))
+    rows = corpus.load_rows(references.corpus_inputs(inputs))
     width = rows.tokens.shape[1]
     if spec.batch_tokens % width:
         raise UserError(f"train: batch_tokens = {spec.batch_tokens}: must be a multiple of the corpus' sequence_length, {width}")
@@ -136,7 +125,7 @@ def prepare(spec: TrainSpec, inputs: dict[str, Path], how: Run) -> Setup:
     )
 
 
-def initial_model(spec: TrainSpec, inputs: dict[str, Path]) -> Decoder:
+def initial_model(spec: TrainSpec, inputs: dict[str, Path]) -> decoder.Decoder:
     """A fresh model of the spec's shape, or the one of the `init` role."""
     if spec.model is None:
         return folder.load_decoder(inputs["init"] / "model")
@@ -150,7 +139,7 @@ class StepData(NamedTuple):
     """(rows,) row numbers of the corpus, over all processes."""
     jumps: np.ndarray | None
     """(rows, T): jumps of the positions."""
-    passes: list[Batch]
+    passes: list[batches.Batch]
     """Micro-batches of this process."""
 
 
@@ -168,16 +157,16 @@ def split_step(setup: Setup, rows: np.ndarray, jumps: np.ndarray | None = None) 
     return StepData(rows, jumps, [_batch(setup, rows, jumps, some) for some in places])
 
 
-def _batch(setup: Setup, rows: np.ndarray, jumps: np.ndarray | None, places: slice) -> Batch:
+def _batch(setup: Setup, rows: np.ndarray, jumps: np.ndarray | None, places: slice) -> batches.Batch:
     return batches.batch_of_rows(setup.rows, rows[places], setup.device, None if jumps is None else jumps[places])
 
 
-def step_gradient(setup: Setup, model: Decoder, step: StepData) -> dict[str, float]:
+def step_gradient(setup: Setup, model: decoder.Decoder, step: StepData) -> dict[str, float]:
     """Accumulate the gradient of a step; its loss (nats per token) and tokens."""
     return {"loss": backward(model, setup, step), "tokens": int(setup.per_row[step.rows].sum())}
 
 
-def backward(model: Decoder, setup: Setup, step: StepData) -> float:
+def backward(model: decoder.Decoder, setup: Setup, step: StepData) -> float:
     """Accumulate the gradient of the mean loss over all tokens of the step that bear loss; returns that loss."""
 
     def attempt(tokens: int) -> None:
@@ -185,7 +174,7 @@ def backward(model: Decoder, setup: Setup, step: StepData) -> float:
         token_losses(model, batch, setup.dtype).sum().backward()
 
     def one_pass(
-        batch: Batch,
+        batch: batches.Batch,
     ) -> torch.Tensor:  # a function, so that its graph is freed with its frame when memory does not suffice
         mean = token_losses(model, batch, setup.dtype).sum() / count
         mean.backward()

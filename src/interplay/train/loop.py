@@ -13,15 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from interplay.core import execution
-from interplay.core.execution import Run
+from interplay.core import execution, stop
 from interplay.core.metrics import Metrics, Progress, telemetry
 from interplay.core.model import PermanentError
-from interplay.core.stop import save_points
 from interplay.model import device
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Schedule
 from interplay.optim import checkpoint, distributed, optimizer
+from interplay.train.spec import TrainSpec, TuneSpec
 
 LINES = 200
 """Approximate number of lines of metrics.jsonl per run."""
@@ -48,6 +47,36 @@ class TrainingJob(NamedTuple):
     """Metrics on held-out data, at the end and at the kept checkpoints."""
     eval_every: int = 0
     """Steps between further evaluations; 0: none."""
+
+
+def training_job(
+    spec: TrainSpec | TuneSpec,
+    model: nn.Module,
+    steps: int,
+    step_gradient: Callable[[int], dict[str, float]],
+    save: Callable[[Path], None],
+    evaluate: Callable[[], dict[str, float]] | None = None,
+    eval_every: int = 0,
+) -> TrainingJob:
+    """A job with the optimisers, schedule and checkpoints of a spec. A sharded model must be sharded before."""
+    return TrainingJob(
+        model=model,
+        optimizers=optimizer.build_optimizers(spec.optimizer, model.named_parameters()),
+        steps=steps,
+        schedule=spec.schedule,
+        max_grad_norm=spec.optimizer.max_grad_norm,
+        step_gradient=step_gradient,
+        save=save,
+        checkpoints=spec.checkpoints,
+        evaluate=evaluate,
+        eval_every=eval_every,
+    )
+
+
+def seed_torch(how: execution.Run, seed: int) -> None:
+    """Set the threads and the generator of torch. Trainers draw nothing from it, but its state is saved, so it must be fixed."""
+    torch.set_num_threads(how.threads)
+    torch.manual_seed(seed)
 
 
 class TrainingResult(NamedTuple):
@@ -79,7 +108,7 @@ class Throughput:
         self.seconds = seconds + (0 if restart else self.seconds)
 
 
-def run_training(job: TrainingJob, out: Path, how: Run) -> TrainingResult:
+def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingResult:
     """Run all steps, resuming from `out/resume` where there is one. Writes `metrics.jsonl` and `checkpoints/<step>/model`; the
     caller saves the final model. Raises PermanentError at the first loss or gradient norm that is not finite."""
     done, seen = 0, 0
@@ -89,7 +118,7 @@ def run_training(job: TrainingJob, out: Path, how: Run) -> TrainingResult:
         seen = state["tokens"]
     metrics, progress = Metrics(out, done), Progress(job.steps, "steps", done)
     throughput, evaluated = Throughput(), {}
-    with save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
+    with stop.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
             line = training_step(job, step)

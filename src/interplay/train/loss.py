@@ -1,26 +1,29 @@
-"""Cross-entropy of a batch, and on held-out problems by band."""
+"""Cross-entropy of a batch and on held-out problems by band; means over pairs in micro-batches."""
 
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from interplay.data import batches, corpus, sets
-from interplay.data.batches import Batch
-from interplay.data.corpus import Encoded
+from interplay.data import batches, corpus, pairs, sets
+from interplay.model import device as devices
 from interplay.model.decoder import Decoder, attention, forward, rotary, visible_blocks
 from interplay.optim import distributed
 
 
-def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
+def token_losses(model: Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
     """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats."""
     return F.cross_entropy(target_logits(model, batch, dtype), batch.targets, reduction="none")
 
 
-def target_logits(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
+def target_logits(model: Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
     """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted.
 
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
@@ -46,7 +49,7 @@ def target_logits(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
 class Validation(NamedTuple):
     """Held-out problems as tokens, sorted by length."""
 
-    encoded: Encoded
+    encoded: corpus.Encoded
     bands: list[str]
     band_of: np.ndarray
     """(problems,) int64: index into `bands`."""
@@ -79,3 +82,42 @@ def loss_by_band(
     for sums in (total, count):
         distributed.all_reduce_sum(torch.from_numpy(sums))
     return {band: float(total[i] / count[i]) for i, band in enumerate(held_out.bands)}
+
+
+# Pairs of completions.
+
+
+def mean_over_pairs(
+    model: nn.Module,
+    data: pairs.Pairs,
+    places: np.ndarray,
+    pass_tokens: int,
+    pair_values: Callable[[np.ndarray], dict[str, Tensor]],
+    backward: bool,
+    before: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Means over the pairs `places` (N,) of the values (n,) that `pair_values` gives of each micro-batch (n,). With `backward`
+    the gradient of the mean of `loss` is accumulated on the model. `before` is called ahead of the passes, with gathered
+    parameters. Raises PermanentError where a micro-batch does not fit into memory."""
+    sums: dict[str, float] = defaultdict(float)
+    split = partial(pairs.micro_batches, data, places)
+
+    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
+        with torch.set_grad_enabled(backward):
+            values = pair_values(piece)
+        if backward:
+            (values["loss"].sum() / len(places)).backward()
+        return values
+
+    def attempt(tokens: int) -> None:
+        one_pass(split(tokens)[0])
+
+    with (
+        distributed.accumulate_gradient(model) if backward else nullcontext(),
+        devices.report_out_of_memory("micro_batch_tokens", pass_tokens, attempt),
+    ):
+        before()
+        for piece in distributed.shard_micro_batches(split, pass_tokens, len(places)):
+            for name, value in one_pass(piece).items():
+                sums[name] += value.detach().double().sum().item()
+    return {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}

@@ -3,9 +3,7 @@
 A step trains on `pairs_per_step` pairs, in an order drawn from the seed, in micro-batches of `micro_batch_tokens`; its loss is
 the mean over the pairs, independent of micro-batches. Both completions of a pair share one pass over their prompt."""
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,17 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interplay.core.execution import Run
-from interplay.core.metrics import round_values
+from interplay.core import execution, metrics
 from interplay.data import batches, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
-from interplay.model import device, folder
+from interplay.model import device, folder, shared_prompts
 from interplay.model.decoder import Decoder
-from interplay.model.shared_prompts import token_logps
-from interplay.optim import distributed, optimizer
-from interplay.train import loop
-from interplay.train.loop import TrainingJob
+from interplay.optim import distributed
+from interplay.train import loop, loss
 from interplay.train.spec import REFERENCE_FREE, PreferSpec
 
 # Losses of pairs, given log-probabilities. Formulas are TRL's, which cites the papers (see PreferSpec.loss_type); `simpo` and
@@ -59,8 +54,8 @@ class Logps(NamedTuple):
 
 def preference_losses(spec: PreferSpec, logps: Logps) -> Tensor:
     """The loss of each pair, (n,)."""
-    loss = LOSSES[spec.loss_type](spec, logps)
-    return loss + spec.rpo_alpha * _likelihood(logps) if spec.rpo_alpha else loss
+    own = LOSSES[spec.loss_type](spec, logps)
+    return own + spec.rpo_alpha * _likelihood(logps) if spec.rpo_alpha else own
 
 
 def implicit_rewards(spec: PreferSpec, logps: Logps) -> tuple[Tensor, Tensor]:
@@ -189,13 +184,12 @@ class Setup(NamedTuple):
     dtype: torch.dtype
 
 
-def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, resuming from `out/resume` where there is one.
 
     Roles: see PreferSpec. Raises UserError where a set holds no pairs or one is too long, PermanentError at the first loss or
     gradient that is not finite."""
-    torch.set_num_threads(how.threads)
-    torch.manual_seed(spec.seed)  # unused here, but its state is saved and must not be random
+    loop.seed_torch(how, spec.seed)
     init = inputs["init"]
     sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
     policy = distributed.shard_model(device.place_decoder(folder.load_decoder(init / "model"), how), how)
@@ -220,15 +214,12 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     def save(path: Path) -> None:
         folder.save_decoder(policy, path, tokenizer.tokenizer_folder(init))
 
-    job = TrainingJob(
-        model=policy,
-        optimizers=optimizer.build_optimizers(spec.optimizer, policy.named_parameters()),
-        steps=spec.steps,
-        schedule=spec.schedule,
-        max_grad_norm=spec.optimizer.max_grad_norm,
+    job = loop.training_job(
+        spec,
+        policy,
+        spec.steps,
         step_gradient=lambda step: step_gradient(setup, step),
         save=save,
-        checkpoints=spec.checkpoints,
         evaluate=evaluate if held_out else None,
     )
     result = loop.run_training(job, out, how)
@@ -236,7 +227,7 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     loop.write_throughput(out, result, policy, setup.dtype)
     parameters = sum(p.numel() for p in policy.parameters())
     counts = {"pairs": len(setup.pairs.prompts), "parameters": parameters}
-    return {"steps": spec.steps, "tokens": result.tokens, **counts, **round_values(result.evaluated)}
+    return {"steps": spec.steps, "tokens": result.tokens, **counts, **metrics.round_values(result.evaluated)}
 
 
 def step_gradient(setup: Setup, step: int) -> dict[str, float]:
@@ -264,36 +255,18 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
     completion. With `backward` the gradient of the loss is accumulated on the policy."""
     mean_tokens = float(np.mean([len(setup.pairs.chosen[i]) for i in places]))
     distributed.gather_parameters(setup.policy)
-    kl = torch.zeros(())
-    sums: dict[str, float] = defaultdict(float)
+    is_kto, kl = setup.spec.loss_type == "kto", torch.zeros(())
 
-    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
-        with torch.set_grad_enabled(backward):
-            logps = pair_logps(setup, piece, mean_tokens, kl)
-            of_pairs = preference_losses(setup.spec, logps)
-        if backward:
-            (of_pairs.sum() / len(places)).backward()
-        return logged_values(setup.spec, of_pairs, logps)
+    def values(piece: np.ndarray) -> dict[str, Tensor]:
+        logps = pair_logps(setup, piece, mean_tokens, kl)
+        return logged_values(setup.spec, preference_losses(setup.spec, logps), logps)
 
-    def attempt(tokens: int) -> None:
-        one_pass(paired.micro_batches(setup.pairs, places, tokens)[0])
+    def estimate_kl() -> None:
+        nonlocal kl
+        kl = kto_reference_point(setup, places) if is_kto else kl
 
-    with (
-        distributed.accumulate_gradient(setup.policy) if backward else nullcontext(),
-        device.report_out_of_memory("micro_batch_tokens", setup.pass_tokens, attempt),
-    ):
-        if setup.spec.loss_type == "kto":
-            kl = kto_reference_point(setup, places)
-        for piece in local_micro_batches(setup.pairs, places, setup.pass_tokens):
-            for name, value in one_pass(piece).items():
-                sums[name] += value.detach().double().sum().item()
-    means = {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}
-    return {**means, "kl": kl.item()} if setup.spec.loss_type == "kto" else means
-
-
-def local_micro_batches(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> Sequence[np.ndarray]:
-    """The micro-batches of this process."""
-    return distributed.shard_micro_batches(partial(paired.micro_batches, pairs, places), pass_tokens, len(places))
+    means = loss.mean_over_pairs(setup.policy, setup.pairs, places, setup.pass_tokens, values, backward, estimate_kl)
+    return {**means, "kl": kl.item()} if is_kto else means
 
 
 def logged_values(spec: PreferSpec, of_pairs: Tensor, logps: Logps) -> dict[str, Tensor]:
@@ -337,7 +310,7 @@ def pair_logps(setup: Setup, piece: np.ndarray, mean_tokens: float, kl: Tensor) 
 def completion_logps(decoder: Decoder, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> Tensor:
     """The log-probability (n,) float32 of each whole completion after its prompt, in nats."""
     tokens, lengths = paired.pad_completions(completions, decoder.head().device)
-    return token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
+    return shared_prompts.token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
 
 
 @torch.no_grad()
@@ -352,7 +325,8 @@ def kto_reference_point(setup: Setup, places: np.ndarray) -> Tensor:
         rows=[],
     )
     mismatched = setup._replace(pairs=moved)
-    for piece in local_micro_batches(moved, np.arange(len(places)), setup.pass_tokens):
+    split = partial(paired.micro_batches, moved, np.arange(len(places)))
+    for piece in distributed.shard_micro_batches(split, setup.pass_tokens, len(places)):
         chosen, rejected = pair_logps(mismatched, piece, 1.0, total).ratios()
         total = total + (chosen.sum() + rejected.sum()).cpu()
     return (distributed.all_reduce_sum(total) / (2 * len(places))).clamp(min=0).to(setup.policy.head().device)

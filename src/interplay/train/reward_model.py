@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,19 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interplay.core.execution import Run
-from interplay.core.metrics import round_values
+from interplay.core import execution, metrics
 from interplay.data import batches, sets, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
-from interplay.model import device, folder, heads
-from interplay.model.heads import RewardModel
-from interplay.model.shared_prompts import distinct_prompts
-from interplay.optim import distributed, optimizer
+from interplay.model import device, folder, heads, shared_prompts
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
-from interplay.train import loop
-from interplay.train.loop import TrainingJob
+from interplay.train import loop, loss
 from interplay.train.spec import RewardModelSpec, Routing
 
 # Losses of pairs.
@@ -80,19 +74,18 @@ class Setup(NamedTuple):
     pairs: Pairs
     margins: Tensor
     """(P,) float32: margin between the rewards of each pair."""
-    model: RewardModel
+    model: heads.RewardModel
     pass_tokens: int
     dtype: torch.dtype
 
 
-def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, resuming from `out/resume` where there is one. Returns
     accuracy and nll on the held-out pairs and, where there are samples, `best_of`.
 
     Roles: see RewardModelSpec. Raises UserError where a set holds no pairs or one is too long, PermanentError at the first loss
     or gradient that is not finite."""
-    torch.set_num_threads(how.threads)
-    torch.manual_seed(spec.seed)  # unused here, but its state is saved and must not be random
+    loop.seed_torch(how, spec.seed)
     at, found = device.pick_device(how), inputs["init"]
     model = heads.init_reward_model(device.place_decoder(folder.load_decoder(found / "model"), how), spec.heads, spec.seed).to(at)
 
@@ -108,15 +101,12 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
         values = pair_metrics(held_out, np.arange(len(held_out.pairs.prompts)))
         return {f"eval_{name}": values[name] for name in ("accuracy", "nll", "margin")}
 
-    job = TrainingJob(
-        model=model,
-        optimizers=optimizer.build_optimizers(spec.optimizer, model.named_parameters()),
-        steps=spec.steps,
-        schedule=spec.schedule,
-        max_grad_norm=spec.optimizer.max_grad_norm,
+    job = loop.training_job(
+        spec,
+        model,
+        spec.steps,
         step_gradient=lambda step: step_gradient(setup, step),
         save=lambda path: heads.save_reward_model(model, path, files),
-        checkpoints=spec.checkpoints,
         evaluate=evaluate,
         eval_every=spec.eval_every,
     )
@@ -127,7 +117,7 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
     if spec.routing:
         result.evaluated.update(routed_accuracy(held_out, spec.routing))
     picked = {"best_of": best_of_n(setup, inputs)} if "prompts" in inputs else {}
-    return {"steps": spec.steps, "tokens": result.tokens, **counts, **round_values(result.evaluated), **picked}
+    return {"steps": spec.steps, "tokens": result.tokens, **counts, **metrics.round_values(result.evaluated), **picked}
 
 
 def pair_margins(spec: RewardModelSpec, pairs: Pairs) -> Tensor:
@@ -155,27 +145,8 @@ def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> di
     """Means over the pairs `places` (N,): loss; accuracy, the share with a predicted win of the chosen completion; nll of that
     win, in nats and without margins; margin of the rewards. With `backward` the gradient of the loss is accumulated on the
     model."""
-    sums: dict[str, float] = defaultdict(float)
-    cut = partial(paired.micro_batches, setup.pairs, places)
-
-    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
-        with torch.set_grad_enabled(backward):
-            values = pair_values(setup, piece)
-        if backward:
-            (values["loss"].sum() / len(places)).backward()
-        return values
-
-    def attempt(tokens: int) -> None:
-        one_pass(cut(tokens)[0])
-
-    with (
-        distributed.accumulate_gradient(setup.model) if backward else nullcontext(),
-        device.report_out_of_memory("micro_batch_tokens", setup.pass_tokens, attempt),
-    ):
-        for piece in distributed.shard_micro_batches(cut, setup.pass_tokens, len(places)):
-            for name, value in one_pass(piece).items():
-                sums[name] += value.detach().double().sum().item()
-    return {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}
+    values = partial(pair_values, setup)
+    return loss.mean_over_pairs(setup.model, setup.pairs, places, setup.pass_tokens, values, backward)
 
 
 def pair_values(setup: Setup, piece: np.ndarray) -> dict[str, Tensor]:
@@ -192,7 +163,9 @@ def pair_values(setup: Setup, piece: np.ndarray) -> dict[str, Tensor]:
 def score_completions(setup: Setup, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Rewards (n, K) of completions, and log weights (n, K) of the heads."""
     tokens, ends = paired.pad_completions(completions, setup.model.score.device)
-    few, lengths, group = (part.to(tokens.device) for part in distinct_prompts(prompts, setup.model.decoder.share_prompts))
+    few, lengths, group = (
+        part.to(tokens.device) for part in shared_prompts.distinct_prompts(prompts, setup.model.decoder.share_prompts)
+    )
     rewards, weights = setup.model(few, lengths, group, tokens, ends.to(tokens.device), setup.dtype)
     return rewards, weights
 
@@ -239,4 +212,4 @@ def best_of_n(setup: Setup, inputs: dict[str, Path]) -> dict[str, dict[str, floa
             for word in ("strict", "answer"):
                 right[n][word] += best[word]
                 right[n][f"{word}_pass"] += any(sample[word] for sample in samples[:n])
-    return {str(n): round_values({word: count / len(drawn) for word, count in right[n].items()}) for n in counts}
+    return {str(n): metrics.round_values({word: count / len(drawn) for word, count in right[n].items()}) for n in counts}

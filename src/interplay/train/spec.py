@@ -1,10 +1,11 @@
 """Specs of the trainers: pre-training, mid-training, SFT, preference optimisation, reward models, unlearning."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.core.references import Mix
 from interplay.model.spec import Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints
@@ -317,3 +318,19 @@ class UnlearnSpec(TuneSpec):
     def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
         """Of npo the half that is to be forgotten. Of uld, whose assistant is a part of the model, `tokens` is an upper bound."""
         return tokens // 2 if spec["objective"] == "npo" else 0
+
+
+# A trainer of the user's own.
+
+
+class OwnTrainerSpec(Extension):
+    """A trainer of the user's own: `function(spec, inputs, out, how, **options)`, which leaves a model in `out/model` and returns
+    metrics. Roles: `init` (a model) and `data.<i>` (problem sets)."""
+
+    UNION: ClassVar[str] = "trainer"
+    mix: Mix
+    """Share of each `data.<i>` role; sums to 1."""
+    tokens: Natural = 0
+    """Training budget in tokens, for the function to read; the plan's cost is counted by it."""
+    seed: Natural = 0
+    """For the function to read."""

@@ -10,16 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from interplay.core.execution import Run
-from interplay.core.metrics import round_values
+from interplay.core import execution, metrics
 from interplay.core.model import UserError
 from interplay.data import batches, corpus, sets, tokenizer
-from interplay.data.batches import Batch
-from interplay.model import device, folder, heads
-from interplay.model.decoder import Decoder
-from interplay.optim import distributed, optimizer
+from interplay.model import decoder, device, folder, heads
+from interplay.optim import distributed
 from interplay.train import loop
-from interplay.train.loop import TrainingJob
 from interplay.train.loss import target_logits, token_losses
 from interplay.train.spec import UnlearnSpec
 
@@ -129,35 +125,31 @@ class Setup(NamedTuple):
     spec: UnlearnSpec
     forget: corpus.Encoded
     retain: corpus.Encoded
-    model: Decoder
+    model: decoder.Decoder
     """The trained model; with uld the assistant."""
-    base: Decoder | None
+    base: decoder.Decoder | None
     """The initial model, frozen: the reference of npo, the base of uld; else None."""
     pass_tokens: int
     dtype: torch.dtype
     device: torch.device
 
 
-def train_unlearning(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def train_unlearning(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Unlearn and write `metrics.jsonl`, `model/` and `checkpoints/<step>/`, with uld `base/`, `assistant/` and
     `composition.json` in place of `model/`; resumes from `out/resume` where there is one.
 
     Roles: see UnlearnSpec. Raises UserError where a problem is too long, PermanentError at the first loss or gradient that is not
     finite."""
-    torch.set_num_threads(how.threads)
-    torch.manual_seed(spec.seed)  # unused here, but its state is saved and must not be random
+    loop.seed_torch(how, spec.seed)
     setup = prepare(spec, inputs, how)
     files = tokenizer.tokenizer_folder(inputs["init"])
     before = held_out_losses(setup, lambda batch: token_losses(setup.base or setup.model, batch, setup.dtype))
-    job = TrainingJob(
-        model=setup.model,
-        optimizers=optimizer.build_optimizers(spec.optimizer, setup.model.named_parameters()),
-        steps=spec.steps,
-        schedule=spec.schedule,
-        max_grad_norm=spec.optimizer.max_grad_norm,
+    job = loop.training_job(
+        spec,
+        setup.model,
+        spec.steps,
         step_gradient=lambda step: step_gradient(setup, step),
         save=lambda path: folder.save_decoder(setup.model, path, files),
-        checkpoints=spec.checkpoints,
         evaluate=lambda: held_out_losses(setup, lambda batch: final_token_losses(setup, batch)),
         eval_every=spec.eval_every,
     )
@@ -169,10 +161,10 @@ def train_unlearning(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how:
     loop.write_throughput(out, result, setup.model, setup.dtype)
     parameters = sum(p.numel() for p in (setup.base or setup.model).parameters())
     losses = {**{f"{name}_before": value for name, value in before.items()}, **result.evaluated}
-    return {"steps": spec.steps, "tokens": result.tokens, "parameters": parameters, **round_values(losses)}
+    return {"steps": spec.steps, "tokens": result.tokens, "parameters": parameters, **metrics.round_values(losses)}
 
 
-def prepare(spec: UnlearnSpec, inputs: dict[str, Path], how: Run) -> Setup:
+def prepare(spec: UnlearnSpec, inputs: dict[str, Path], how: execution.Run) -> Setup:
     """Problems and models. Raises UserError where a problem is too long or the assistant has too many layers."""
     at, dtype = device.pick_device(how), getattr(torch, spec.dtype)
     found = folder.load_decoder(inputs["init"] / "model").to(at)
@@ -296,7 +288,7 @@ def retain_gradient(setup: Setup, problems: corpus.Encoded, weight: float) -> fl
 
 
 def mean_over_tokens(
-    setup: Setup, problems: corpus.Encoded, values: Callable[[Batch], Tensor], weight: float | None = 1.0
+    setup: Setup, problems: corpus.Encoded, values: Callable[[batches.Batch], Tensor], weight: float | None = 1.0
 ) -> float:
     """The mean of values (M,) over all tokens of solutions; accumulates `weight` times its gradient (None or 0: none)."""
     count = int((problems.lengths - np.maximum(problems.prompts, 1)).sum())
@@ -310,7 +302,7 @@ def mean_over_tokens(
     return distributed.all_reduce_values(total)[0]
 
 
-def local_batches(setup: Setup, problems: corpus.Encoded) -> list[tuple[Batch, int]]:
+def local_batches(setup: Setup, problems: corpus.Encoded) -> list[tuple[batches.Batch, int]]:
     """This process's part of the problems, as (batch, number of problems) of at most about `pass_tokens` tokens, sorted by
     length. The end of a solution bears loss, as in training."""
     order = np.argsort(problems.lengths, kind="stable")
@@ -324,7 +316,7 @@ def local_batches(setup: Setup, problems: corpus.Encoded) -> list[tuple[Batch, i
     return found
 
 
-def solution_logps(model: Decoder, batch: Batch, size: int, setup: Setup) -> tuple[Tensor, Tensor]:
+def solution_logps(model: decoder.Decoder, batch: batches.Batch, size: int, setup: Setup) -> tuple[Tensor, Tensor]:
     """Log-probability in nats and tokens of the solution of each of the `size` problems of a batch, each (size,) float32."""
     of = torch.from_numpy(batch.sequence).to(setup.device)
     nothing = torch.zeros(size, device=setup.device)
@@ -353,7 +345,7 @@ def composed_model(setup: Setup) -> heads.Composed:
 
 
 @torch.no_grad()
-def held_out_losses(setup: Setup, values: Callable[[Batch], Tensor]) -> dict[str, float]:
+def held_out_losses(setup: Setup, values: Callable[[batches.Batch], Tensor]) -> dict[str, float]:
     """eval_forget_loss and eval_retain_loss: means of values (M,), cross-entropies of tokens, over the first EVALUATED problems
     of either side."""
     found = {}
@@ -363,7 +355,7 @@ def held_out_losses(setup: Setup, values: Callable[[Batch], Tensor]) -> dict[str
     return found
 
 
-def final_token_losses(setup: Setup, batch: Batch) -> Tensor:
+def final_token_losses(setup: Setup, batch: batches.Batch) -> Tensor:
     """Cross-entropies (M,) of the resulting model: with uld the composed model."""
     if setup.spec.objective != "uld":
         return token_losses(setup.model, batch, setup.dtype)

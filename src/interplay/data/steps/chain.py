@@ -13,8 +13,7 @@ import numpy as np
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import Citation, ContextStep, Keychain, KeyFormat, LongContext, Needle
 from interplay.data.steps.documents import Entry, FillerQueue, Library, build_library, draw_places
-from interplay.tasks import multihop
-from interplay.tasks.family import Paragraph
+from interplay.tasks import family, multihop
 from interplay.tasks.multihop import Chain, Mode, Problem, Spot, Style
 from interplay.tasks.verdict import Row
 
@@ -64,7 +63,9 @@ def build_chains(
     return tuple(Chain(tuple(next(drawn) for _ in range(n)), question) for n, question in zip(lengths, questions, strict=True))
 
 
-def place_pairs(chains: Sequence[Chain], documents: Sequence[Paragraph], random: np.random.Generator) -> tuple[Spot, ...] | None:
+def place_pairs(
+    chains: Sequence[Chain], documents: Sequence[family.Paragraph], random: np.random.Generator
+) -> tuple[Spot, ...] | None:
     """A random sentence end for each pair of the chains, all distinct. None where there are too few."""
     ends = [(number, end) for number, document in enumerate(documents) for end in multihop.sentence_ends(document)]
     pairs = [(chain, link) for chain, found in enumerate(chains) for link in range(len(found.pairs()))]
@@ -212,7 +213,7 @@ def _fill_context(spec: FilledStep, hidden: Hidden, found: Library, entry: Entry
     raise SkipError("length_not_met" if queue.left else "too_few_documents")
 
 
-def _document_tokens(document: Paragraph, count: Callable[[str], int], mode: Mode, style: Style) -> int:
+def _document_tokens(document: family.Paragraph, count: Callable[[str], int], mode: Mode, style: Style) -> int:
     """Tokens of a document as rendered, with another document after it where blanks could merge with its beginning."""
     shown = multihop.document_frame(1, document, document.text, mode, style)
     return count(shown) if style == "terse" else count(shown + "P") - count("P")
@@ -231,7 +232,9 @@ def _make_chains(hidden: Hidden, text: str, entry: Entry, inputs: StepInputs) ->
     return build_chains(hidden.form, hidden.hops, hidden.questions, text, inputs.random(entry.row.origin, "keys"))
 
 
-def _place_hidden(spec: ContextStep, hidden: Hidden, entry: Entry, fillers: list[Paragraph], inputs: StepInputs) -> Problem:
+def _place_hidden(
+    spec: ContextStep, hidden: Hidden, entry: Entry, fillers: list[family.Paragraph], inputs: StepInputs
+) -> Problem:
     """The documents in order, with the pairs distributed over them."""
     problem = _arrange_documents(hidden.mode, spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
     if not hidden.questions:
@@ -245,7 +248,7 @@ def _place_hidden(spec: ContextStep, hidden: Hidden, entry: Entry, fillers: list
 
 
 def _arrange_documents(
-    mode: Mode, placement: str, entry: Entry, fillers: list[Paragraph], random: np.random.Generator
+    mode: Mode, placement: str, entry: Entry, fillers: list[family.Paragraph], random: np.random.Generator
 ) -> Problem:
     """The item's documents at their places, and the fillers in random order at the others."""
     own = entry.item.paragraphs

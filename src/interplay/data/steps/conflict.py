@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.core.model import PermanentError
-from interplay.core.random import Draw, draw_between
+from interplay.core import model, random
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.spec import Poison
@@ -44,7 +43,7 @@ def poison_rows(spec: Poison, rows: list[Row], inputs: StepInputs) -> StepResult
         if made is not None:
             poisoned[number] = made
     if len(poisoned) < wanted:
-        raise PermanentError(
+        raise model.PermanentError(
             f"curate: step {inputs.number} (poison): ratio = {spec.ratio:g} needs {wanted} rows with {spec.kind}; "
             f"{len(poisoned)} of {len(rows)} can be changed so; lower the ratio"
         )
@@ -63,7 +62,7 @@ def poison_row(spec: Poison, row: Row, donors: Sequence[Row], letters: str, stre
     return None if made is None else transform_row(row, f"poison:{spec.kind}", **{column: made})
 
 
-def _poison_graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: Draw) -> str | None:
+def _poison_graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: random.Draw) -> str | None:
     """The new solution (answer) or prompt of an op_dag row."""
     problem = dag.loads(row.graph)
     if spec.kind == "answer":
@@ -73,7 +72,7 @@ def _poison_graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, t
     return terse_corruptions.with_irrelevant(problem, row.prompt, letters, draw)
 
 
-def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: Draw) -> str | None:
+def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: random.Draw) -> str | None:
     """The new solution (answer) or prompt of a row of prose."""
     asked, some = multihop_item(row), [donors[draw() % len(donors)] for _ in range(ANSWER_DONORS)]
     if spec.kind == "irrelevant":
@@ -162,7 +161,9 @@ def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Nam
         return None
     answer = known if sort == "irrelevant" else known._replace(object=other)
     shown: dict[About, str] = {} if answer == known else {answer[:2]: answer.object}
-    others = _distractor_facts(known, {known.object, answer.object}, draw_between(draw, spec.context) - len(shown), names, draw)
+    others = _distractor_facts(
+        known, {known.object, answer.object}, random.draw_between(draw, spec.context) - len(shown), names, draw
+    )
     if sort != "ignorance" and not others:
         return None
     lure = known.object if sort == "ignorance" else next(iter(others.values()))
@@ -184,7 +185,7 @@ def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Nam
     )
 
 
-def _distractor_facts(known: Fact, taken: set[str], count: int, names: Names, draw: Draw) -> dict[About, str]:
+def _distractor_facts(known: Fact, taken: set[str], count: int, names: Names, draw: random.Draw) -> dict[About, str]:
     """Up to `count` facts other than the known one, with objects that are not taken: in turn the same relation of another person,
     another relation of the same person, another relation of another person."""
     facts: dict[About, str] = {}
@@ -200,7 +201,7 @@ def _distractor_facts(known: Fact, taken: set[str], count: int, names: Names, dr
     return facts
 
 
-def _draw_other(candidates: Sequence[str], taken: set[str], draw: Draw) -> str | None:
+def _draw_other(candidates: Sequence[str], taken: set[str], draw: random.Draw) -> str | None:
     """A name that is not taken; None where all are."""
     free = [name for name in candidates if name not in taken]
     return free[draw() % len(free)] if free else None

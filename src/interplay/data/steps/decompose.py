@@ -8,11 +8,9 @@ from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.spec import split_of
 from interplay.data.steps import context_spec as context
 from interplay.tasks import subproblems
-from interplay.tasks.op_dag import dag
+from interplay.tasks.op_dag import dag, terse, terse_corruptions
 from interplay.tasks.op_dag.dag import FORWARD, Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
-from interplay.tasks.op_dag.terse import SECTION, render
-from interplay.tasks.op_dag.terse_corruptions import Repair, repair, with_wrong_answer, with_wrong_operation
 from interplay.tasks.verdict import UNFINISHED, Row
 
 # All of them drop and count rows of other families, and of reverse problems, whose intermediate values are not plain numbers.
@@ -48,7 +46,7 @@ def make_interventions(spec: context.Intervention, rows: list[Row], inputs: Step
         counts["wrong_samples"] += len(wrong)
         found: list[str] = []
         for completion in dict.fromkeys(wrong):
-            repaired = repair(problem, completion, is_goal_first(row))
+            repaired = terse_corruptions.repair(problem, completion, is_goal_first(row))
             reason = "no_wrong_step" if repaired is None else "gives_the_answer" if repaired.answers else ""
             if reason or repaired is None:
                 counts[reason] += 1
@@ -62,7 +60,7 @@ def make_interventions(spec: context.Intervention, rows: list[Row], inputs: Step
     return StepResult(kept, dict(+counts))
 
 
-def _intervention_text(spec: context.Intervention, made: Repair) -> str:
+def _intervention_text(spec: context.Intervention, made: terse_corruptions.Repair) -> str:
     return (made.prefix if spec.prefix else "") + made.step + (made.suffix if spec.suffix else "")
 
 
@@ -86,7 +84,7 @@ def make_atoms(spec: context.Atoms, rows: list[Row], inputs: StepInputs) -> Step
                 counts["repeats"] += 1
                 continue
             seen.add(structure)
-            prompt, solution, answer = render(atom, _task_of(row))
+            prompt, solution, answer = terse.render(atom, _task_of(row))
             columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": dag.dumps(atom)}
             kept.append(transform_row(row, spec.name, op=atom.op, key=structure, **columns))
     return StepResult(kept, dict(counts))
@@ -106,7 +104,7 @@ def _make_atom(problem: Problem, place: int, rng: np.random.Generator) -> Proble
 
 def is_goal_first(row: Row) -> bool:
     """Whether the gold solution of a forward row unfolds the goal before it evaluates."""
-    return SECTION in row.solution
+    return terse.SECTION in row.solution
 
 
 def _task_of(row: Row) -> OpDag:
@@ -152,7 +150,7 @@ def _wrong_attempt(problem: Problem, row: Row, stream: np.random.Generator) -> s
     def draw() -> int:
         return int(stream.integers(2**32))
 
-    seen = with_wrong_operation(problem, draw)
+    seen = terse_corruptions.with_wrong_operation(problem, draw)
     if seen is None:
-        return with_wrong_answer(problem, row.solution, draw)
-    return render(seen, _task_of(row)).solution
+        return terse_corruptions.with_wrong_answer(problem, row.solution, draw)
+    return terse.render(seen, _task_of(row)).solution

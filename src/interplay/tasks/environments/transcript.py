@@ -6,7 +6,7 @@ turn as a solution of its own (data.corpus), and an episode puts the end token i
 from collections.abc import Callable, Sequence
 
 from interplay.tasks.family import Replies
-from interplay.tasks.verdict import BOX, Verdict, extract_answer, is_answer_dump
+from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error, is_answer_dump
 
 MARK = "\x1e"
 """Record separator."""
@@ -61,11 +61,5 @@ def judge_transcript(
     turns = policy_turns(text)
     boxed = extract_answer(turns[-1]) if is_final(turns[-1]) and not is_answer_dump(turns[-1]) else None
     right, genuine, share = boxed == answer, replies_match(text, reply), found_share(turns)
-    error = (
-        "truncated" if boxed is None
-        else "made_up" if not genuine
-        else "answer" if not right
-        else "process" if share < 1
-        else "none"
-    )  # fmt: skip
+    error = first_error(truncated=boxed is None, made_up=not genuine, answer=not right, process=share < 1)
     return Verdict(error == "none", right, share * float(right), error, said=boxed or "")

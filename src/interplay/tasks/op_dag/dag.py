@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from interplay.tasks.family import compact_json
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import Verdict
+from interplay.tasks.verdict import Verdict, first_error
 
 Form = tuple[int, int]
 """A linear form (a, b): a times the unknown plus b. A plain number is (0, b)."""
@@ -159,12 +159,11 @@ _OPERATORS = {"": 1, "+": 2, "-": 3, "*": 4}
 def structure(problem: Problem) -> str:
     """16 hex digits. Isomorphic problems share the key; colours are refined (Weisfeiler and Lehman) down and up the graph, twice,
     so that others practically never do. Integer arithmetic only: the key is the same on every machine and version of Python."""
-    colours = []
+    colours, goal = [], problem.goal
     for place, node in enumerate(problem.nodes):
         constant = 0 if node.constant is None else node.constant + 2
         unknown = node.constant is None and not node.parents
-        goal = place == problem.goal
-        colours.append(mix_hash((((constant * 8 + _OPERATORS[node.operator]) * 2 + goal) * 2 + unknown) + 1))
+        colours.append(mix_hash((((constant * 8 + _OPERATORS[node.operator]) * 2 + (place == goal)) * 2 + unknown) + 1))
     return structure_key(problem, colours, [node.operator == "-" for node in problem.nodes], problem.modulus or 0)
 
 
@@ -172,7 +171,8 @@ def structure_key(problem: Any, colours: list[int], ordered: Sequence[bool], mod
     """The key of a problem of either surface whose nodes have these colours (which are altered); `ordered`: whether the order of
     a node's parents counts."""
     given = problem.values[-1] + 1 if problem.mode == REVERSE else 0
-    colours[problem.goal] = mix_hash(colours[problem.goal] + given * 131 + modulus)
+    goal = problem.goal
+    colours[goal] = mix_hash(colours[goal] + given * 131 + modulus)
     reads = [node.parents for node in problem.nodes]
     for _ in range(2):
         _refine_down(reads, ordered, colours)
@@ -227,7 +227,7 @@ def mix_hash(number: int) -> int:
 # The verdict on a completion, from what it says about each node.
 
 
-VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = (1 << bit for bit in range(7))
+BITS = VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = (1, 2, 4, 8, 16, 32, 64)
 """Bits of a node: it has a value; its parents are named; and what is wrong."""
 ERRORS = ("truncated", "parse", "missing_node", "dependency", "operator", "value", "extra_node", "answer")
 """Error classes of `tally`."""
@@ -261,15 +261,8 @@ def tally(
             value += bool(bits & BAD_VALUE)
             dependency += bool(bits & BAD_PARENTS or wanted & NAMED & ~bits)
             operator += bool(bits & BAD_OPERATOR)
-    error = (
-        "truncated" if answer is None
-        else "parse" if not readable
-        else "missing_node" if missing
-        else "dependency" if dependency
-        else "operator" if operator
-        else "value" if value
-        else "extra_node" if penalised
-        else "answer" if not right
-        else "none"
+    error = first_error(
+        truncated=answer is None, parse=not readable, missing_node=missing, dependency=dependency, operator=operator, value=value,
+        extra_node=penalised, answer=not right,
     )  # fmt: skip
     return Verdict(error == "none", right, correct / nodes, error, value, dependency, missing, extra, nodes, said)

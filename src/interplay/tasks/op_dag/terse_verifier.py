@@ -6,21 +6,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.tasks.op_dag import dag
-from interplay.tasks.op_dag.dag import (
-    BAD_OPERATOR,
-    BAD_PARENTS,
-    BAD_VALUE,
-    EXTRA,
-    NAMED,
-    REVERSE,
-    UNREADABLE,
-    VALUED,
-    Form,
-    Problem,
-)
+from interplay.tasks.op_dag.dag import BITS, REVERSE, Form, Problem
 from interplay.tasks.op_dag.terse import Step, evaluate, gold_sentences, parse_step, reduce_form, split_steps
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
+
+VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = BITS
 
 # One step against the gold graph: its node, and what of it is wrong.
 

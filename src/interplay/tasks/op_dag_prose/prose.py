@@ -82,14 +82,6 @@ def solution_letters(mode: str) -> list[str]:
     return [letter for letter in LETTERS if mode == FORWARD or letter != UNKNOWN]
 
 
-def levels(problem: Problem) -> list[int]:
-    """For each necessary node, the number of nodes on the longest path from a leaf to it; the goal's is the depth."""
-    found: list[int] = []
-    for node in problem.nodes[: problem.necessary]:
-        found.append(1 + max([found[parent] for parent in node.parents], default=0))
-    return found
-
-
 def dumps(problem: Problem) -> str:
     """The problem as JSON, one line."""
     return json.dumps(problem._asdict(), separators=(",", ":"), ensure_ascii=False)
@@ -109,12 +101,12 @@ _OPERATORS = {"": 0, "+": 1, "*": 2}
 def structure(problem: Problem) -> str:
     """16 hex digits, equal for problems that differ in nouns, letters, the order of sentences and of commuting operands
     (op_dag.dag.structure). Totals are nodes that read all types of their place, so that places need no colour."""
-    colours = []
+    colours, goal = [], problem.goal
     for place, node in enumerate(problem.nodes):
         constant = 0 if node.constant is None else node.constant + 2
         unknown = node.constant is None and not node.parents
         kind = ((_OPERATORS[node.operator] * 2 + node.minus) * 2 + node.total) * 2 + unknown
-        colours.append(mix_hash((constant * 64 + kind) * 2 + (place == problem.goal) + 1))
+        colours.append(mix_hash((constant * 64 + kind) * 2 + (place == goal) + 1))
     return structure_key(problem, colours, [node.minus for node in problem.nodes])
 
 

@@ -5,6 +5,7 @@ them are open at a time. A definition is added only where the remaining edges ca
 (tasks.op_dag_prose.spec.completes) and where the sum of all lanes, which the goal may have to be, stays in range."""
 
 from bisect import bisect_right
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -51,51 +52,32 @@ class Wanted(NamedTuple):
     values: Leaves
 
 
+@dataclass(slots=True)
 class Growth:
     """The nodes so far, one entry each, in topological order, and the lanes."""
 
-    __slots__ = (
-        "closed",
-        "constants",
-        "edges",
-        "free",
-        "leaves",
-        "levels",
-        "members",
-        "minus",
-        "opened",
-        "operators",
-        "parents",
-        "slopes",
-        "total_count",
-        "totals",
-        "values",
-        "wanted",
-    )  # fmt: skip
-
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
-        self.parents: list[tuple[int, ...]] = []
-        self.constants: list[int | None] = []
-        self.operators: list[str] = []
-        self.minus: list[bool] = []
-        self.totals: list[bool] = []
-        self.values: list[int] = []
-        self.slopes: list[int] = []
-        self.levels: list[int] = []
-        self.opened: list[int] = []
-        """Lanes: nodes without a reader."""
-        self.closed: list[int] = []
-        self.members: set[int] = set()
-        """Nodes that are part of a total, and totals, which cannot be part of one."""
-        self.edges = wanted.shape.op
-        """Still to be placed."""
-        self.leaves = wanted.shape.width
-        """Still to be planted."""
-        self.total_count = 0
-        """Totals so far; each has its own place."""
-        self.free = 0
-        """Nodes in places without a total."""
+    wanted: Wanted
+    edges: int
+    """Still to be placed."""
+    leaves: int
+    """Still to be planted."""
+    parents: list[tuple[int, ...]] = field(default_factory=list)
+    constants: list[int | None] = field(default_factory=list)
+    operators: list[str] = field(default_factory=list)
+    minus: list[bool] = field(default_factory=list)
+    totals: list[bool] = field(default_factory=list)
+    values: list[int] = field(default_factory=list)
+    slopes: list[int] = field(default_factory=list)
+    levels: list[int] = field(default_factory=list)
+    opened: list[int] = field(default_factory=list)
+    """Lanes: nodes without a reader."""
+    closed: list[int] = field(default_factory=list)
+    members: set[int] = field(default_factory=set)
+    """Nodes that are part of a total, and totals, which cannot be part of one."""
+    total_count: int = 0
+    """Totals so far; each has its own place."""
+    free: int = 0
+    """Nodes in places without a total."""
 
 
 class Definition(NamedTuple):
@@ -128,7 +110,8 @@ def grow(task: OpDagProse, shape: Shape, room: Room, draw: Draw) -> Growth | Non
     """A necessary graph of that shape, its last node the goal; None where no value is in range for the last definitions, which is
     rare."""
     weights = task.leaf_weights()
-    growth = Growth(Wanted(task, shape, room, Leaves(tuple(weights), tuple(accumulate(weights.values())))))
+    wanted = Wanted(task, shape, room, Leaves(tuple(weights), tuple(accumulate(weights.values()))))
+    growth = Growth(wanted, shape.op, shape.width)
     _plant(growth, _leaf(growth, draw), shape.reverse)
     while growth.edges:
         for _ in range(TRIES):

@@ -1,13 +1,14 @@
 """Problems by construction, keyed by (task, seed, index, op): first the draws that do not depend on op, then the shape, the
-graph, the distractors and the names."""
+graph, the distractors and the names; and a solver that reads the prompt only."""
 
+import re
 from functools import lru_cache
 from math import exp
 from typing import NamedTuple
 
 from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_sample, stream
-from interplay.tasks.op_dag.dag import REVERSE
+from interplay.tasks.op_dag.dag import REVERSE, linear_root
 from interplay.tasks.op_dag_prose.prose import TOTAL, Node, Problem, solution_letters
 from interplay.tasks.op_dag_prose.prose_growth import Growth, Room, Shape, grow
 from interplay.tasks.op_dag_prose.spec import OpDagProse, Theme, completes, shapes
@@ -196,3 +197,65 @@ def pick(draw: Draw, shares: dict) -> str:
         if point < total:
             return name
     return next(reversed(shares))
+
+
+# A solver that reads the prompt only: the oracle for the generator, with which it shares no code.
+
+
+_SENTENCE = re.compile(r"The (?:number of )?([^.]+? in [^.]+?) (?:equals ([^.]+)|exists, and its number is greater than 0)\.")
+_ASKED = re.compile(r"(?:How many ([^.?]+) does ([^.?]+) have|What is the ([^.?]+))\?")
+_READ = re.compile(r"the (?:number of )?((?!sum of|difference between)[^,]+? in [^,]+?)(?=,| and the |$)")
+_HEAD = re.compile(r"(?:([0-9]+)(?: (plus|times) |$))?(.*)")
+
+
+def solve(prompt: str, task: OpDagProse) -> str:
+    """The answer to a prompt. Evaluates the goal by substitution; for a reverse problem at 0 and at 1, which determines the line
+    a*x + b that must equal the given value. Raises ValueError where the prompt has no unique answer."""
+    bodies: dict[str, str] = {}
+    given: list[tuple[str, int]] = []
+    unknown = ""
+    for name, body in _SENTENCE.findall(prompt):
+        if not body:
+            unknown = name
+        elif body.isdigit() and (name.startswith(TOTAL) or name in bodies):
+            given.append((name, int(body)))
+        elif name in bodies:
+            given.append((name, int(bodies[name])))
+            bodies[name] = body
+        else:
+            bodies[name] = body
+    mentioned = dict.fromkeys([*bodies, unknown, *(name for body in bodies.values() for name in _READ.findall(body))])
+    members: dict[str, list[str]] = {}
+    for name in mentioned:
+        if name and not name.startswith(TOTAL):
+            members.setdefault(name.partition(" in ")[2], []).append(name)
+    asked = _ASKED.search(prompt)
+    if asked is None:
+        raise ValueError(f"no question: {prompt}")
+    thing, place, total = asked.groups()
+    name = total or f"{thing} in {place}"
+    if not unknown:
+        return str(_value(name, bodies, members, {}))
+    ((goal, value),) = given
+    at_zero = _value(goal, bodies, members, {unknown: 0})
+    slope = _value(goal, bodies, members, {unknown: 1}) - at_zero
+    if name != unknown:
+        raise ValueError(f"the question is not about the unknown: {prompt}")
+    return str(linear_root(slope, value - at_zero, None))
+
+
+def _value(name: str, bodies: dict[str, str], members: dict[str, list[str]], known: dict[str, int]) -> int:
+    """The value of a name, depth first; `known` holds the values so far and is extended."""
+    if name not in known:
+        if name.startswith(TOTAL):
+            result = sum([_value(other, bodies, members, known) for other in members[name.partition(" in ")[2]]])
+        else:
+            head = _HEAD.fullmatch(bodies[name])
+            assert head is not None
+            number, operator, rest = head.groups()
+            values = [_value(other, bodies, members, known) for other in _READ.findall(rest)]
+            result = values[0] - values[1] if rest.startswith("the difference") else sum(values)
+            if number:
+                result = int(number) * result if operator == "times" else int(number) + result
+        known[name] = result
+    return known[name]

@@ -19,23 +19,14 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from interplay.tasks.family import Generator
-from interplay.tasks.op_dag import dag
-from interplay.tasks.op_dag.dag import BAD_OPERATOR, BAD_PARENTS, BAD_VALUE, NAMED, REVERSE, VALUED, Form, forms
-from interplay.tasks.op_dag.terse import LETTERS
-from interplay.tasks.op_dag_prose import prose, prose_parser, prose_problems, prose_reader
+from interplay.tasks.op_dag import dag, terse
+from interplay.tasks.op_dag_prose import prose, prose_parser, prose_problems
 from interplay.tasks.op_dag_prose.prose import UNKNOWN, VALUE_UNKNOWN, Node, Problem
-from interplay.tasks.op_dag_prose.prose_parser import (
-    PRIME,
-    UNBOUND_PLACE,
-    UNKNOWN_BOUND,
-    Bound,
-    Bounds,
-    Define,
-    Letters,
-    node_weight,
-)
+from interplay.tasks.op_dag_prose.prose_parser import PRIME, UNBOUND_PLACE, UNKNOWN_BOUND, Bound, Bounds, Define, Letters
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
+
+VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, *_ = dag.BITS
 
 # Matching: sentences equal to the gold ones up to letters are recognised by one comparison of text and a few of letters, without
 # parsing. The effect is that of the general way below, which takes the other sentences.
@@ -49,7 +40,7 @@ _READ, _OWN = 0xE000, 0xF000
 own last."""
 _SLOT = re.compile(f"([{chr(_READ)}-{chr(_OWN + 255)}{UNKNOWN}])")
 _GOAL = chr(_READ)
-_ALL = frozenset(LETTERS)
+_ALL = frozenset(terse.LETTERS)
 _KNOW = "We know "
 
 
@@ -102,7 +93,7 @@ class Script(NamedTuple):
 @lru_cache(maxsize=1024)
 def script(problem: Problem) -> Script:
     """The script of a problem."""
-    values, reverse = forms(problem), problem.mode == REVERSE
+    values, reverse = dag.forms(problem), problem.mode == dag.REVERSE
     nodes = problem.nodes[: problem.necessary]
     expected = dag.expected_bits(problem)
     lines = {
@@ -114,7 +105,7 @@ def script(problem: Problem) -> Script:
     return Script(lines, sentences, problem.goal, expected)
 
 
-def _line(place: int, node: Node, values: list[Form], bits: int, reverse: bool) -> Line | None:
+def _line(place: int, node: Node, values: list[dag.Form], bits: int, reverse: bool) -> Line | None:
     signs = {parent: chr(_READ + rank) for rank, parent in enumerate(node.parents)}
     if reverse:
         signs[0] = UNKNOWN
@@ -217,7 +208,7 @@ class Gold(NamedTuple):
     problem: Problem
     places: dict[str, int]
     """Full name -> place, of all nodes."""
-    forms: list[Form]
+    forms: list[dag.Form]
     bounds: Bounds
     parents: list[frozenset[int]]
     prints: list[int]
@@ -238,7 +229,7 @@ class Reading(NamedTuple):
 @lru_cache(maxsize=1024)
 def gold(problem: Problem) -> Gold:
     """The gold of a problem."""
-    nodes, values = problem.nodes[: problem.necessary], forms(problem)
+    nodes, values = problem.nodes[: problem.necessary], dag.forms(problem)
     return Gold(
         problem=problem,
         places={node.name: place for place, node in enumerate(problem.nodes)},
@@ -252,7 +243,7 @@ def gold(problem: Problem) -> Gold:
 
 def _print(node: Node) -> int:
     """The fingerprint of a definition."""
-    weights = [node_weight(parent) for parent in node.parents]
+    weights = [prose_parser.node_weight(parent) for parent in node.parents]
     total = weights[0] - weights[1] if node.minus else sum(weights)
     if node.constant is not None:
         total = total * node.constant if node.operator == "*" else total + node.constant
@@ -286,7 +277,7 @@ def _read(truth: Gold, reading: Reading, text: str) -> bool:
 def _define(truth: Gold, reading: Reading, sentence: Define) -> None:
     """Judge the definition of a node, and bind its letters."""
     place, letters = truth.places.get(sentence.name, UNBOUND_PLACE), reading.letters
-    if sentence.value_unknown and place == 0 and truth.problem.mode == REVERSE:
+    if sentence.value_unknown and place == 0 and truth.problem.mode == dag.REVERSE:
         letters.name_unknown(sentence.letter)
     necessary = 0 <= place < truth.problem.necessary
     unknown = letters.unknown
@@ -305,8 +296,8 @@ def _define(truth: Gold, reading: Reading, sentence: Define) -> None:
         letters.bind(sentence.letter, truth.bounds[place])
     else:
         reading.extras.add(sentence.name)
-        letters.bind(sentence.letter, Bound(frozenset((place,)), form, node_weight(place) if place >= 0 else 0, ()))
-    if necessary and (place or truth.problem.mode != REVERSE or unknown == sentence.letter):
+        letters.bind(sentence.letter, Bound(frozenset((place,)), form, prose_parser.node_weight(place) if place >= 0 else 0, ()))
+    if necessary and (place or truth.problem.mode != dag.REVERSE or unknown == sentence.letter):
         letters.codes[sentence.letter] = place  # so that matching sentences may read it
     if unknown and letters[unknown] != UNKNOWN_BOUND:
         letters.unknown = ""  # the letter is bound to something else now
@@ -351,7 +342,7 @@ OP_DAG_PROSE = Generator(
     errors=dag.ERRORS,
     generate=prose_problems.generate,
     render=prose.render,
-    solve=prose_reader.solve,
+    solve=prose_problems.solve,
     loads=prose.loads,
     verify=verify,
     structure=prose.structure,
