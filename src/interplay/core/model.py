@@ -61,7 +61,25 @@ class Model(BaseModel):
     )
     VERSION: ClassVar[int] = 1
     SCHEDULED: ClassVar[bool] = False
-    """Of a member of RL's seams: whether what it does at a step depends on the number of steps of the run."""
+    """Of a member of RL's seams: whether what it does at a step depends on how many steps the run has."""
+    NEEDS: ClassVar[frozenset[str]] = frozenset()
+    """Of a member of RL's seams: capabilities (rl.compatibility.CAPABILITIES) that some member must provide."""
+    PROVIDES: ClassVar[frozenset[str]] = frozenset()
+    """Capabilities that it has."""
+    REFUSES: ClassVar[frozenset[str]] = frozenset()
+    """Capabilities that no other member may have."""
+
+    def needs(self) -> frozenset[str]:
+        """What it needs with its options as they are."""
+        return self.NEEDS
+
+    def provides(self) -> frozenset[str]:
+        """What it provides with its options as they are."""
+        return self.PROVIDES
+
+    def refuses(self) -> frozenset[str]:
+        """What it refuses with its options as they are."""
+        return self.REFUSES
 
 
 MOST = 10**15

@@ -38,7 +38,8 @@ def _pruned(value: Any, models: list[type[Model]], spelt: Callable[[type[Model],
         return {key: _pruned(item, models, spelt) for key, item in value.items()}
     found, names = {}, _present_names(member)
     for key, item in value.items():
-        field = member.model_fields.get(name := names.get(key, key))
+        name = names.get(key, key)
+        field = member.model_fields.get(name)
         if field is None:
             found[key] = item
         elif not any(isinstance(mark, Since) and canonical(mark.value) == item for mark in field.metadata):
@@ -48,7 +49,7 @@ def _pruned(value: Any, models: list[type[Model]], spelt: Callable[[type[Model],
 
 def _present_names(model: type[Model]) -> dict[str, str]:
     """First name of each field -> its name today."""
-    return {first_name(model, name): name for name in model.model_fields}
+    return {first_name(model, name) or name: name for name in model.model_fields}
 
 
 def _member(value: dict[str, Any], models: list[type[Model]]) -> type[Model] | None:
