@@ -43,6 +43,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("OwnTrainerSpec", "mix"): {"mix": [0.25, 0.75]},
     ("TeachSpec", "mix"): {"mix": [0.25, 0.75]},
     ("Units", "shares"): {"shares": [0.5, 0.5]},
     ("PreferSpec", "mix"): {"mix": [0.25, 0.75]},
