@@ -25,7 +25,7 @@ class Span(NamedTuple):
     start: int
     end: int
     position: int
-    """Which of the things asked for it answers; only spans of one position are alike."""
+    """Which of the things asked for it answers; only spans of one position are comparable."""
     value: float
 
 
@@ -35,7 +35,7 @@ WHOLE = 1 << 30
 
 def to_tokens(tokenizer: Tokenizer, tokens: Sequence[int], text: str, spans: Sequence[Span]) -> list[Span]:
     """The spans of a completion in tokens: a token belongs to the span that its first character lies in. `tokens` decode to
-    `text`; an end token, which decodes to nothing, stands behind the last character."""
+    `text`; an end token, which decodes to nothing, follows the last character."""
     starts = offsets(tokenizer, tokens, text)
     made = []
     for span in spans:
@@ -72,7 +72,7 @@ class Batch:
     """N rows; T is the length of the longest completion."""
 
     row: Tensor
-    """(N,) int64: number of the row among all that the step drew, whatever edits dropped since; -1: an edit added it."""
+    """(N,) int64: number of the row among all that the step drew, before edits dropped any; -1: an edit added it."""
     ids: Tensor
     """(N,) int64: prompt, as a row of the problem sets joined in the order of their roles."""
     groups: Tensor
@@ -101,7 +101,7 @@ class Batch:
     off_policy: Tensor | None = None
     """(N,) bool: rows that another policy made, or that were sampled from another text than they are credited to; None: none.
     Their `logprobs` are those of what made them."""
-    aside: Tensor | None = None
+    excluded: Tensor | None = None
     """(N,) bool: rows whose rewards stay out of the statistics of their group; None: none."""
     values: Tensor | None = None
     """(N,T) float32: what the critic says of the state before each token; None: there is none."""
@@ -132,7 +132,7 @@ class Batch:
         inside = torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
         return inside if self.observed is None else inside & ~self.observed
 
-    def written(self) -> Tensor:
+    def num_action_tokens(self) -> Tensor:
         """(N,) int64: tokens that the policy wrote."""
         return self.lengths if self.observed is None else self.mask().sum(1)
 
@@ -145,9 +145,9 @@ class Batch:
         """(N,) bool: rows whose rewards are known."""
         return torch.ones(len(self), dtype=torch.bool) if self.unfinished is None else ~self.unfinished
 
-    def counted(self) -> Tensor:
+    def baseline_mask(self) -> Tensor:
         """(N,) bool: rows whose rewards count in the statistics of their group."""
-        return torch.ones(len(self), dtype=torch.bool) if self.aside is None else ~self.aside
+        return torch.ones(len(self), dtype=torch.bool) if self.excluded is None else ~self.excluded
 
 
 def has_teacher(batch: Batch) -> Tensor:
@@ -195,14 +195,21 @@ def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) ->
             return torch.cat([value + start for value, start in zip(values, starts, strict=True)])
         if name == "observed" and any(value is not None for value in values):
             values = [torch.zeros_like(b.mask()) if v is None else v for b, v in zip(batches, values, strict=True)]
-        if name in _UNSAID and any(value is not None for value in values):
-            values = [torch.full((len(b),), _UNSAID[name]) if v is None else v for b, v in zip(batches, values, strict=True)]
+        if name in _UNSET and any(value is not None for value in values):
+            values = [torch.full((len(b),), _UNSET[name]) if v is None else v for b, v in zip(batches, values, strict=True)]
         return _joined(values, longest, pad_token if name == "tokens" else 0)
 
     return Batch(**{field.name: all_of(field.name) for field in fields(Batch)})
 
 
-_UNSAID = {"off_policy": False, "aside": False, "unfinished": False, "expected": float("nan"), "shown": float("nan"), "seats": 0}
+_UNSET = {
+    "off_policy": False,
+    "excluded": False,
+    "unfinished": False,
+    "expected": float("nan"),
+    "shown": float("nan"),
+    "seats": 0,
+}
 """What a row holds where its batch says nothing and another does."""
 
 
@@ -267,7 +274,8 @@ class StepContext:
     gold: Callable[[int], tuple[str, list[int]]] = field(default=_not_here)
     """Text and tokens, end token included, of the gold solution of a prompt."""
     continued: Callable[[Batch, Sequence[tuple[int, int]], int], Tensor] = field(default=_not_here)
-    """(M,) float64: the mean reward of so many completions of each place, a row of a batch and how many of its tokens stand."""
+    """(M,) float64: the mean reward of so many completions of each place, a row of a batch and how many of its tokens are
+    kept."""
     rows: Sequence[Row] = ()
     """All prompts, by id."""
     seed: int = 0

@@ -42,7 +42,7 @@ from interplay.tasks.verdict import Row, Verdict
 
 
 def lagged_nucleus(spec: LaggedNucleus, policy: Decoder) -> Lagged:
-    """The policy with a copy of it as it stands."""
+    """The policy with a copy of its present weights."""
     return Lagged(policy, copy.deepcopy(policy).requires_grad_(False), spec.top_p)
 
 
@@ -139,7 +139,7 @@ def episode_requests(
     return made
 
 
-# Rows of episodes of several turns: what each turn earns, and where it stands.
+# Rows of episodes of several turns: what each turn earns, and at which tokens.
 
 
 class EpisodeRewards(NamedTuple):
@@ -197,18 +197,18 @@ class TrainerState:
 
 
 class Rollouts(NamedTuple):
-    """What came of some asks."""
+    """Rollouts for one round of sampling requests."""
 
     batch: Batch
     slots: Tensor
     """(N,) int64: place of each row's prompt among those drawn."""
     plain: Tensor
-    """(N,) bool: rows that tell how the policy does on the bare prompt."""
+    """(N,) bool: rows that measure the policy on the bare prompt."""
 
 
 def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Counter[int]) -> Batch:
-    """The groups of further prompts, sampled, judged and shaped; the sampler learns what came of the bare prompts. `seen` counts
-    this step's samples by noise key."""
+    """The groups of further prompts, sampled, judged and shaped; the sampler observes the results of the bare prompts. `seen`
+    counts this step's samples by noise key."""
     rows = [world.pool.rows[i] for i in ids]
     expected = world.sampler.expected(ids)
     parts = [sample_rollouts(world, ids, first_requests(rows, now), now, seen)]
@@ -261,14 +261,14 @@ def sample_rollouts(
         spans=found.rewards.spans,
         off_policy=foreign if foreign.any() else None,
         unfinished=going_on if going_on.any() else None,
-        aside=played.aside,
+        excluded=played.excluded,
         observed=None if played.observed is None else played.observed[:, :longest],
         turns=found.turns if played.turns is not None else None,
         shown=None if shown.isnan().all() else shown,
         seats=played.seats,
     )
     bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
-    bare &= ~foreign & ~going_on & batch.counted()
+    bare &= ~foreign & ~going_on & batch.baseline_mask()
     return Rollouts(batch, torch.tensor([ask.slot for ask in of_row]), bare)
 
 
@@ -325,7 +325,7 @@ def in_tokens(
 
 
 def outcomes(ids: list[int], batch: Batch, slots: Tensor, plain: Tensor) -> list[Outcome]:
-    """What came of each prompt's `plain` (N,) bool rows; `slots` (N,) gives each row's place in `ids`. Prompts without such rows
+    """Results of each prompt's `plain` (N,) bool rows; `slots` (N,) gives each row's place in `ids`. Prompts without such rows
     are left out."""
     members: list[list[int]] = [[] for _ in ids]
     for row in plain.nonzero()[:, 0].tolist():

@@ -29,8 +29,8 @@ class Scores(NamedTuple):
 
 def micro_batches(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> list[Tensor]:
     """Cut `rows` (M,) int64 into pieces of at most `tokens` tokens, padding counted and prompts once where `decoder` shares them
-    (a row that exceeds that by itself stands alone). Groups stay together as far as they can and those of about one length meet,
-    so that little is padded."""
+    (a row that exceeds that by itself is a part of its own). Groups stay together as far as they can and those of about one
+    length are together, so that little is padded."""
     lengths, groups = batch.lengths.tolist(), batch.groups.tolist()
     longest: dict[int, int] = {}
     for i in rows.tolist():
@@ -67,7 +67,7 @@ def scores(
     """Score the completions of `rows` (n,) int64 at the sampling temperature, on the CPU, within the nucleus of the `lagged` copy
     where there is one. T is the batch's.
 
-    Logits are made where a token of a completion is predicted only: nobody asks about the rest."""
+    Logits are made where a token of a completion is predicted only: the others are not needed."""
     found, where = states(decoder, batch, rows, dtype)
     tokens = batch.tokens[rows][where].to(found.device)
     logits = decoder.logits(found)
@@ -178,8 +178,8 @@ def compared(
     # A single piece is held until the way back; of several all but the hidden states are made anew there.
     made = [piece(*one) if len(pieces) == 1 else checkpoint(piece, *one, use_reentrant=False) for one in pieces]
     room = torch.zeros(where.shape)
-    logp, apart, entropy = (room.masked_scatter(where, torch.cat(parts).cpu()) for parts in zip(*made, strict=True))
-    return Scores(logp, entropy if with_entropy else None, apart * has_teacher(batch)[rows, None])
+    logp, distances, entropy = (room.masked_scatter(where, torch.cat(parts).cpu()) for parts in zip(*made, strict=True))
+    return Scores(logp, entropy if with_entropy else None, distances * has_teacher(batch)[rows, None])
 
 
 def _of_teacher(

@@ -32,7 +32,7 @@ from interplay.rl.samplers.spec import LearnedMixtureSampler, Sampler, UniformSa
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode
 from interplay.tasks.spec import Verify
 
-# The critic: what foretells, at each token, the reward that is to come.
+# The critic: a value function of the tokens.
 
 
 class ValueHead(Model):
@@ -45,7 +45,7 @@ class ValueHead(Model):
     learning_rate: NotNegative = 3e-4
     """Of its AdamW."""
     gamma: Share = 1.0
-    """Discount of a token in what it is to foretell."""
+    """Discount of a token in the returns that it estimates."""
     lam: Share = 0.95
     """It learns lambda-returns; 1: the rewards themselves (Monte Carlo)."""
     cliprange_value: NotNegative = 0.2
@@ -78,8 +78,8 @@ class AdaptiveTemperature(Model):
 class LaggedNucleus(Model):
     """Tokens within the nucleus of a copy of the policy that lags behind it (NLPO, arXiv:2210.01241): the likeliest tokens of the
     copy, at temperature 1, whose probabilities sum to `top_p`. The policy, renormalised over them, is what is sampled, and what
-    log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes beside the policy, and
-    passes beside it wherever a batch passes."""
+    log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes together with the policy,
+    and every forward pass over a batch is made by both."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions", "distillation"})
@@ -89,7 +89,7 @@ class LaggedNucleus(Model):
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
     """1: all tokens, so that nothing is masked."""
     sync_every: Count = 20
-    """Steps after which the copy becomes the policy as it then stands."""
+    """Steps after which the copy becomes the policy of that step."""
 
 
 class OwnDecoding(Extension):
@@ -104,7 +104,7 @@ class OwnDecoding(Extension):
 Decoding = Annotated[AdaptiveTemperature | LaggedNucleus | OwnDecoding, Field(discriminator="name"), written_as(OwnDecoding)]
 
 
-# Reinforcement learning: the loop's own knobs; the members of each seam stand in a file of their own. Option names are TRL's.
+# Reinforcement learning: the loop's own knobs; the members of each seam are in a file of their own. Option names are TRL's.
 
 
 class Method(Model):
@@ -127,7 +127,7 @@ class Method(Model):
     advantage: Advantage = GroupAdvantage()
     loss: Loss = ClippedLoss()
     critic: Annotated[ValueHead | None, Since(None)] = None
-    """What foretells rewards token by token, for advantages that ask it; null: nothing."""
+    """Value function (critic) for advantages that read one; null: none."""
     decoding: Annotated[Decoding | None, Since(None)] = None
     """What tokens of rollouts are drawn from; null: the policy at the run's temperature."""
 
@@ -249,7 +249,7 @@ class RLSpec(Model):
 
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
-        differs, neither the rate nor a member of a seam hangs on the length, and all that is to be kept of those was kept."""
+        differs, neither the rate nor a member of a seam depends on the length, and all that is to be kept of those was kept."""
         length = {"steps": self.steps, "checkpoints": self.checkpoints}
         members = (self.method.sampler, self.method.prompting, *self.method.shaping, *self.method.edits)
         scheduled = any(member.SCHEDULED for member in members)

@@ -35,7 +35,7 @@ class Engine(Protocol):
         """Completions in the order of the requests and of the samples in each."""
 
     def close(self) -> None:
-        """Let go of what it holds beside the decoder: memory, a server."""
+        """Let go of what it holds in addition to the decoder: memory, a server."""
 
 
 def engine(
@@ -88,7 +88,7 @@ def closing(*engines: Engine) -> Iterator[None]:
             one.close()
 
 
-# Rollouts by several processes: each samples its share of the requests, and all learn what came of every one.
+# Rollouts by several processes: each samples its share of the requests, and all receive the rollouts of every one.
 
 
 class ShardedEngine(NamedTuple):

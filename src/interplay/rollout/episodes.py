@@ -36,7 +36,7 @@ class Setting(NamedTuple):
     problem: Callable[[Row], Any] = lambda row: None
     """The gold of a row."""
     stop: str | None = None
-    """Text at which a turn ends, whatever was written behind it."""
+    """Text at which a turn ends, regardless of text after it."""
 
 
 class Turn(NamedTuple):
@@ -44,7 +44,7 @@ class Turn(NamedTuple):
 
     start: int
     end: int
-    """Tokens start..end-1 of its row, end token included; an empty range where it stands in another row of the episode."""
+    """Tokens start..end-1 of its row, end token included; an empty range where it is in another row of the episode."""
     number: int
     """From 0."""
     judged: str
@@ -64,7 +64,7 @@ class Played(NamedTuple):
     """(N,T) bool: tokens that the policy did not write."""
     prompts: list[list[int]] | None = None
     """What each row follows; None: the prompt of its request."""
-    aside: Tensor | None = None
+    excluded: Tensor | None = None
     """(N,) bool: rows of an episode that another row stands for in statistics; None: none."""
     seats: Tensor | None = None
     """(N,) int64: whose turns a row holds; None: there is one seat."""
@@ -79,16 +79,16 @@ class Thread:
     request: int
     sample: int
     prompt: list[int]
-    """What stands before the first turn."""
+    """Tokens before the first turn."""
     said: list[str] = field(default_factory=list)
     """The text of each turn."""
-    told: list[str] = field(default_factory=list)
+    observations: list[str] = field(default_factory=list)
     """What was read after each turn but the last."""
     written: list[list[int]] = field(default_factory=list)
     """Tokens of each turn, end token included."""
     logprobs: list[list[float]] = field(default_factory=list)
     read: list[list[int]] = field(default_factory=list)
-    """Tokens of `told`."""
+    """Tokens of `observations`."""
     verdicts: list[tuple[str, Verdict | None]] = field(default_factory=list)
     """Of each turn, what was judged, and how."""
     truncated: bool = False
@@ -100,9 +100,9 @@ class Thread:
         pairs = zip(self.written[first:], self.read[first:], strict=True)
         return [*self.prompt, *(token for turn, read in pairs for token in (*turn, *read))]
 
-    def tell(self, text: str, tokens: list[int]) -> None:
+    def observe(self, text: str, tokens: list[int]) -> None:
         """What is read next."""
-        self.told.append(text)
+        self.observations.append(text)
         self.read.append(tokens)
 
 
@@ -117,7 +117,7 @@ def opened(setting: Setting, asked: Sequence[Request]) -> list[Thread]:
 
 def go_on(setting: Setting, asked: Sequence[Request], threads: Sequence[Thread], turn: int, last: int | None = None) -> None:
     """One more turn, number `turn` of the episode, of each thread. Its noise is keyed by (seed, turn, prompt, sample, position),
-    so that no turn repeats another's, whoever is still in play."""
+    so that no turn repeats another's, regardless of which episodes are still in play."""
     more = [Request(thread.context(last), asked[thread.request].key, thread.sample, 1) for thread in threads]
     sampling = setting.sampling._replace(seed=stream_key(setting.sampling.seed, "turn", turn)) if turn else setting.sampling
     _write(setting, threads, setting.engine.generate(more, sampling))
@@ -152,7 +152,7 @@ class Line(NamedTuple):
     observed: list[bool]
     turns: list[Turn]
     truncated: bool
-    aside: bool
+    excluded: bool
 
 
 def whole(thread: Thread) -> Line:
@@ -170,7 +170,7 @@ def whole(thread: Thread) -> Line:
     return Line(thread, thread.prompt, tokens, logprobs, observed, turns, thread.truncated, False)
 
 
-def apart(thread: Thread, last: int) -> list[Line]:
+def windowed_rows(thread: Thread, last: int) -> list[Line]:
     """A thread as a row for each turn, which follows the `last` ones before it. The last row counts in statistics; each knows all
     turns of the episode, those of other rows as empty ones."""
     made = []
@@ -193,7 +193,7 @@ def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int
         rows = [[*getattr(line, name), *[filler] * (width - len(line.tokens))] for line in lines]
         return torch.tensor(rows, dtype=dtype).view(len(lines), width)
 
-    aside = torch.tensor([line.aside for line in lines], dtype=torch.bool)
+    excluded = torch.tensor([line.excluded for line in lines], dtype=torch.bool)
     return Played(
         rollouts=Rollouts(
             request=torch.tensor([line.thread.request for line in lines], dtype=torch.int64),
@@ -206,9 +206,9 @@ def left(lines: Sequence[Line], pad: int, own_prompts: bool, seats: Sequence[int
         turns=[line.turns for line in lines],
         observed=filled("observed", False, torch.bool),
         prompts=[line.prompt for line in lines] if own_prompts else None,
-        aside=aside if aside.any() else None,
+        excluded=excluded if excluded.any() else None,
         seats=None if seats is None else torch.tensor(seats, dtype=torch.int64),
-        transcripts=[join_turns(line.thread.said, line.thread.told[: len(line.thread.said) - 1]) for line in lines],
+        transcripts=[join_turns(line.thread.said, line.thread.observations[: len(line.thread.said) - 1]) for line in lines],
     )
 
 
@@ -234,7 +234,7 @@ def environment(spec: EnvironmentEpisode, setting: Setting, asked: Sequence[Requ
         row = setting.rows[thread.request]
         reply = environment_of(row).reply(setting.problem(row), thread.said)
         ends = reply.done or over
-        text = join_turns(thread.said, thread.told)
+        text = join_turns(thread.said, thread.observations)
         thread.verdicts.append((text, setting.verify(row, text) if ends else None))
         return None if ends else reply.text
 
@@ -247,21 +247,21 @@ def _played(spec: Turns, setting: Setting, asked: Sequence[Request], answer: Cal
     threads = opened(setting, asked)
     live: list[Thread] = threads
     for turn in range(1, spec.max_turns + 1):
-        told = [answer(thread, turn == spec.max_turns or thread.truncated) for thread in live]
+        replies = [answer(thread, turn == spec.max_turns or thread.truncated) for thread in live]
         rest = [
             (thread, text)
-            for thread, text in zip(live, told, strict=True)
+            for thread, text in zip(live, replies, strict=True)
             if text is not None and turn < spec.max_turns and not thread.truncated
         ]
         if not rest:
             break
         for (thread, text), tokens in zip(rest, setting.encode([text for _, text in rest]), strict=True):
-            thread.tell(text, tokens)
+            thread.observe(text, tokens)
         live = [thread for thread, _ in rest]
         go_on(setting, asked, live, turn, spec.window)
     if spec.window is None:
         return left([whole(thread) for thread in threads], setting.sampling.pad, False)
-    return left([line for thread in threads for line in apart(thread, spec.window)], setting.sampling.pad, True)
+    return left([line for thread in threads for line in windowed_rows(thread, spec.window)], setting.sampling.pad, True)
 
 
 # Games of the policy against itself (SPIRAL, arXiv:2506.24119).
@@ -277,7 +277,7 @@ class Match:
 
 def self_play(spec: SelfPlayEpisode, setting: Setting, asked: Sequence[Request]) -> Played:
     """A game for each sample: turn t is that of the seat which is to move, and what it writes is read by the other. A row for
-    each seat that moved. A move that the length limit cut is not legal, whatever it says."""
+    each seat that moved. A move that the length limit cut is never legal."""
     matches = [_begun(setting, number, request, i) for number, request in enumerate(asked) for i in range(request.count)]
     live = [(match, _mover(setting, match)) for match in matches]
     for turn in range(spec.max_turns):
@@ -290,7 +290,7 @@ def self_play(spec: SelfPlayEpisode, setting: Setting, asked: Sequence[Request])
         after = [(match, mover, _mover(setting, match)) for match, mover in live]
         for match, mover, following in after:
             if following >= 0:
-                _hear(setting, match.seats[1 - mover], move_line(match.moves[-1]))
+                _append_observation(setting, match.seats[1 - mover], move_line(match.moves[-1]))
         live = [(match, following) for match, _, following in after if following >= 0]
     for match in matches:
         row = setting.rows[match.seats[0].request]
@@ -309,11 +309,11 @@ def _begun(setting: Setting, number: int, request: Request, i: int) -> Match:
     return Match((Thread(number, sample, first), Thread(number, sample, second)))
 
 
-def _hear(setting: Setting, thread: Thread, text: str) -> None:
+def _append_observation(setting: Setting, thread: Thread, text: str) -> None:
     """What the other did: behind the prompt as long as the seat has not moved, else behind its last turn."""
     (tokens,) = setting.encode([text])
     if thread.said:
-        thread.tell(text, tokens)
+        thread.observe(text, tokens)
     else:
         thread.prompt = [*thread.prompt, *tokens]
 

@@ -32,7 +32,7 @@ class Cache:
         self.shape, self.samples, self.lengths, self.dtype = shape, samples, lengths, dtype
         self.steps = 0
         self.place: Tensor | None = None
-        """Where the present tokens stand among the completions', (1,), when a recorded step has to find out by itself."""
+        """Position of the present tokens among the completions', (1,), when a recorded step has to find out by itself."""
         self.prompt_keys: list[Tensor] = []
         """Per layer (groups * kv heads, head_dim, prompt length)."""
         self.prompt_values: list[Tensor] = []
@@ -65,7 +65,7 @@ class Cache:
     def decode(self, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor], place: Tensor | None = None) -> Tensor:
         """Final hidden states (groups, samples, D) of the next tokens ids (groups, samples); rope is that of their positions.
 
-        With `place` (1,), where they stand among the completions' tokens, nothing that changes from step to step is fixed by
+        With `place` (1,), their position among the completions' tokens, nothing that changes from step to step is fixed by
         the program: the call can be recorded."""
         self.steps, self.place = self.steps + 1, place
         return forward(self.shape, weights, ids, rope, self._attend)
@@ -113,7 +113,7 @@ class Cache:
 
 
 # Decoding steps as one CUDA graph: between two changes of shape they run the same kernels on the same memory, and at small
-# sizes a GPU spends more time on being told of each than on computing it.
+# sizes a GPU spends more time on launching each than on computing it.
 
 
 Step = Callable[[Tensor, Tensor], list[Tensor]]

@@ -76,7 +76,7 @@ def compared(batch: Batch, values: Sequence[Sequence[float]], by_number: bool, s
     rows = torch.tensor([row for row, _ in each])
     most = max(number for _, number in each) + 1
     member = batch.groups[rows] * most + torch.tensor([number if by_number else 0 for _, number in each])
-    centred, deviation = standardised(flat, member, batch.counted()[rows])
+    centred, deviation = standardised(flat, member, batch.baseline_mask()[rows])
     found = iter((centred / (deviation + EPSILON) if scaled else centred).tolist())
     return [[next(found) for _ in of_row] for of_row in values]
 
@@ -92,7 +92,7 @@ def placed(batch: Batch, values: Sequence[Sequence[float]]) -> Tensor:
 
 def igpo(spec: GainAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """R_t = sum over k >= t of gamma^(k - t) z_k: z_k for all turns but the last is s_k - s_(k-1) standardised over all such
-    gains of the group, s_k being the mean log-probability of the gold answer behind all that stands before turn k + 1; for the
+    gains of the group, s_k being the mean log-probability of the gold answer after all text before turn k + 1; for the
     last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967). Raises ValueError where episodes have one
     turn."""
     spans = of_turns(batch)
@@ -205,11 +205,11 @@ def gae(values: Tensor, batch: Batch, gamma: float, lam: float) -> Tensor:
     return found
 
 
-# Advantages of segments, from the rewards of further completions of what stands before and behind them.
+# Advantages of segments, from the rewards of further completions of the text before and after them.
 
 
 def by_segments(spec: SegmentAdvantage, batch: Batch, now: StepContext) -> Tensor:
-    """V(end) - V(start) for each token of a segment, V the mean reward of `samples` completions of the prompt and all that stands
+    """V(end) - V(start) for each token of a segment, V the mean reward of `samples` completions of the prompt and all text
     before, and at the end of the row its reward (SPO-chain, arXiv:2505.23564)."""
     starts = borders(spec, batch, now)
     places = [(row, start) for row, of_row in enumerate(starts) for start in of_row]

@@ -65,8 +65,8 @@ def replayed(spec: Replay, batch: Batch, advantage: Tensor, bears: Tensor, now: 
 
 
 def demonstrations(spec: Demonstrations, batch: Batch, now: StepContext) -> Batch:
-    """Groups with at most `switch_gate` successes give way to one row, the gold solution; set aside, since it is compared with
-    nothing (HPT, eq. 8)."""
+    """Groups with at most `switch_gate` successes give way to one row, the gold solution; excluded from the baseline, since it is
+    compared with nothing (HPT, eq. 8)."""
     kept, gold = [], []
     for group in batch.groups.unique().tolist():
         here = (batch.groups == group).nonzero()[:, 0]
@@ -82,9 +82,9 @@ def demonstrated(
     spec: Demonstrations, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
 ) -> tuple[Batch, Tensor, Tensor]:
     """The advantage of gold solutions is `sft_loss_coef` at each token: at ratio 1 the gradient of their log-likelihood."""
-    if batch.aside is None:
+    if batch.excluded is None:
         return batch, advantage, bears
-    return batch, torch.where(batch.aside[:, None] & batch.mask(), spec.sft_loss_coef, advantage).float(), bears
+    return batch, torch.where(batch.excluded[:, None] & batch.mask(), spec.sft_loss_coef, advantage).float(), bears
 
 
 def _note(batch: Batch, i: int) -> dict[str, Any]:
@@ -130,12 +130,12 @@ def _gold(batch: Batch, like: int, now: StepContext) -> Batch:
         verdicts=[GOLD],
         rewards=torch.tensor([1.0], dtype=torch.float64),
         parts={name: torch.ones(1, dtype=torch.float64) for name in batch.parts},
-        aside=torch.tensor([True]),
+        excluded=torch.tensor([True]),
     )
 
 
 def _placed(batch: Batch, like: int, tokens: list[int], **values: Any) -> Batch:
-    """A row that nobody drew in this step: `row` is -1."""
+    """A row that was not sampled in this step: `row` is -1."""
     one = take(batch, torch.tensor([like]))
     return Batch(
         row=torch.tensor([-1]),
@@ -238,7 +238,7 @@ def gtpo_conflict(
 
 
 def conflicts(batch: Batch, advantage: Tensor) -> Tensor:
-    """(N,T) bool: tokens of completions with an advantage (N,) other than 0 that stand at the same place, counted from the
+    """(N,T) bool: tokens of completions with an advantage (N,) other than 0 that are at the same place, counted from the
     start or from the end, in one of the other sign of their group, as long as every place before (after) it is such a token,
     too."""
     found = torch.zeros(batch.tokens.shape, dtype=torch.bool)
@@ -257,7 +257,7 @@ def conflicts(batch: Batch, advantage: Tensor) -> Tensor:
 
 
 def _run(tokens: list[int], others: list[list[int]]) -> int:
-    """How many tokens from the start each stand at their place in one of the others."""
+    """How many tokens from the start are each at their place in one of the others."""
     for place, token in enumerate(tokens):
         if not any(place < len(other) and other[place] == token for other in others):
             return place
@@ -307,9 +307,9 @@ def d3s(spec: D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: StepCont
     """The rows kept, their advantages and which of their tokens bear loss, both (M,T). A row's advantage is the mean over its
     tokens; rows none of whose tokens bear loss are dropped before shares are taken."""
     rows = bears.any(1).nonzero()[:, 0]
-    # Rows of equal advantage stand in the order of their places in their groups, so that no prompt gives all or none of its own.
+    # Rows of equal advantage are in the order of their places in their groups, so that no prompt gives all or none of its own.
     rows = rows[torch.argsort(_places(batch.groups)[rows], stable=True)]
-    values = advantage[rows].double().sum(1) / batch.written()[rows].clamp(min=1)
+    values = advantage[rows].double().sum(1) / batch.num_action_tokens()[rows].clamp(min=1)
     rows = (
         rows[kept_rows(spec, values, batch.groups[rows], interpolate(spec.samples, now.progress))].sort().values
         if len(rows)

@@ -47,15 +47,16 @@ class MicroBatch(NamedTuple):
     divergence: Tensor | None = None
     """(n,T) of the policy from its teacher, with its gradient, 0 where that says nothing; there where the loss has a teacher."""
     sampled: Tensor | None = None
-    """(n,T) as the engine told it where it sampled the row in this step, elsewhere `old_logp`; None: `old_logp` everywhere."""
+    """(n,T) as the engine reported it where it sampled the row in this step, elsewhere `old_logp`; None: `old_logp`
+    everywhere."""
 
 
 class FullBatch(NamedTuple):
-    """All that one optimiser step trains on, before it is cut: what a loss reads whose weight of a token hangs on other tokens or
-    rows. N rows, T places, without gradients."""
+    """All that one optimiser step trains on, before it is cut: what a loss reads whose weight of a token depends on other tokens
+    or rows. N rows, T places, without gradients."""
 
     logp: Tensor
-    """(N,T) under the policy as it stands."""
+    """(N,T) under the present policy."""
     old_logp: Tensor
     """(N,T), as in `Seen`."""
     entropy: Tensor
@@ -239,9 +240,9 @@ def disco_weights(spec: DiscoLoss, whole: FullBatch) -> dict[str, Tensor]:
     token's log-probability.
 
     The objective of a prompt is mean_+ [s+ - tau log mean_- exp(s- / tau)]. Its gradient is that of mean_+ s+ - sum_- p s-, p
-    being the softmax of s- / tau over the wrong ones; in the basic form p is even. Prompts count alike, those with one kind only
-    do not count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL, KL = mean over the tokens
-    of log pi_old - log pi."""
+    being the softmax of s- / tau over the wrong ones; in the basic form p is even. Prompts have equal weight, those with one kind
+    only do not count. The constraint 0.5 beta [KL - delta]_+^2 has the gradient beta [KL - delta]_+ grad KL, KL = mean over the
+    tokens of log pi_old - log pi."""
     scores = score(spec, whole.logp, whole.old_logp, whole.mask)[:, 0].double()
     right = whole.rewards > 0
     row = torch.zeros(len(scores), dtype=torch.float64)
@@ -351,7 +352,7 @@ def geo_mean(spec: GeoMeanLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Ten
 
 
 def heterogeneity(spec: HapoTokenLoss, whole: FullBatch) -> dict[str, Tensor]:
-    """`h` (N,T) in [-1, 1]: how uncertain each token is beside the others of the mask; 0 outside."""
+    """`h` (N,T) in [-1, 1]: how uncertain each token is relative to the others of the mask; 0 outside."""
     scale = scale_of(whole.entropy[whole.mask], spec.entropy_pivot)
     return {"h": torch.zeros_like(whole.entropy) if scale is None else token_uncertainty(whole.entropy, scale) * whole.mask}
 
@@ -367,7 +368,7 @@ def hapo_token(spec: HapoTokenLoss, seen: MicroBatch) -> tuple[Tensor, dict[str,
     return per_token, {"clip_fraction": (outside * seen.mask).sum()}
 
 
-# The table of policy losses, by the `name` of their spec. Weights over tokens, the KL term and the entropy bonus are alike for
+# The table of policy losses, by the `name` of their spec. Weights over tokens, the KL term and the entropy bonus are the same for
 # all of them.
 
 

@@ -25,7 +25,7 @@ def tree_begun(
 def tree_follow(
     spec: specs.TreeContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext
 ) -> list[SamplingRequest]:
-    """The children of the segments that came last and did not end: a group for each, told by a negative number."""
+    """The children of the segments that came last and did not end: a group for each, with a negative number."""
     if rounds + 1 >= len(spec.branches) or batch.unfinished is None:
         return []
     parents, last = parents_of(batch), rounds + 2 == len(spec.branches)
@@ -52,7 +52,7 @@ def tree_kept(spec: specs.TreeContinuation, batch: Batch, now: StepContext) -> B
     parents = parents_of(batch)
     sums, counts = torch.zeros(len(batch), dtype=torch.float64), torch.zeros(len(batch), dtype=torch.float64)
     rewards = batch.rewards.clone()
-    for row in range(len(batch) - 1, -1, -1):  # children stand behind their parents
+    for row in range(len(batch) - 1, -1, -1):  # children come after their parents
         if counts[row]:
             rewards[row] = sums[row] / counts[row]
         if parents[row] >= 0:

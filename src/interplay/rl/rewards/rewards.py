@@ -176,13 +176,13 @@ def _subproblems_spans(spec: SubproblemsReward, problem: Row, verdict: Verdict) 
 
 # The reward for answers in words (tasks.verdict), as LoongRL and its peers give it (arXiv:2510.19363): on what stands in the box.
 #
-# Guarded forms pay nothing for a completion with too many boxes, for an empty answer, and for one with more words beside the
+# Guarded forms pay nothing for a completion with too many boxes, for an empty answer, and for one with more words than the
 # gold than are allowed, since a list of everything holds the answer, too.
 
 
 def text_match(spec: TextReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """Compare each answer with the golds of its row. A row that asks no question over documents, such as arithmetic, earns 1 for
-    the right answer, as its family has it. The record keeps exact match and unguarded F1 beside it."""
+    the right answer, as its family has it. The record keeps exact match and unguarded F1, too."""
     sequence, exact, f1 = [], [], []
     for texts, completion, verdict in zip(per_completion(gold_answers, problems), completions, verdicts, strict=True):
         sequence.append(text_pay(spec, completion, verdict, texts))

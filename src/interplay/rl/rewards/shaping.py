@@ -55,7 +55,7 @@ def gcpo(spec: ContrastShaping, batch: Batch, now: StepContext) -> Tensor:
     share = means(uses, batch.groups)
     clear = (share > 0) & (share < 1) & (difference.abs() > spec.margin)
     term = torch.where(uses & clear, spec.bonus * difference.sign(), 0.0)
-    return term + spec.length * batch.written().double() / now.max_completion_length
+    return term + spec.length * batch.num_action_tokens().double() / now.max_completion_length
 
 
 def gap(spec: GapShaping, batch: Batch, now: StepContext) -> Tensor:
@@ -109,7 +109,7 @@ def hapo_length(spec: HistoryLengthShaping, batch: Batch, now: StepContext) -> T
     """With h the shortest right completion of the prompt in earlier steps and c = cos(min(l / h, 2) pi / 2): max(c, -0.7) for
     right completions, min(c, 0) for wrong ones, 0 while h is unknown; times w (arXiv:2505.11225). Updates h."""
     shortest = now.memory.per_prompt(SHORTEST, math.inf)
-    h, length, good = shortest[batch.ids], batch.written().double(), right_rows(batch)
+    h, length, good = shortest[batch.ids], batch.num_action_tokens().double(), right_rows(batch)
     c = torch.cos((length / h).clamp(max=2) * math.pi / 2)
     term = torch.where(good, c.clamp(min=-0.7), c.clamp(max=0))
     shortest.scatter_reduce_(0, batch.ids[good], length[good], "amin")
@@ -122,7 +122,7 @@ def kimi_length(spec: KimiLengthShaping, batch: Batch, now: StepContext) -> Tens
     if now.progress < spec.warmup:
         return torch.zeros(len(batch), dtype=torch.float64)
     _, member = torch.unique(batch.groups, return_inverse=True)
-    length, groups = batch.written().double(), int(member.max()) + 1 if len(batch) else 0
+    length, groups = batch.num_action_tokens().double(), int(member.max()) + 1 if len(batch) else 0
     least = torch.full((groups,), math.inf, dtype=torch.float64).scatter_reduce_(0, member, length, "amin")[member]
     most = torch.zeros(groups, dtype=torch.float64).scatter_reduce_(0, member, length, "amax")[member]
     term = 0.5 - (length - least) / (most - least).clamp(min=1)

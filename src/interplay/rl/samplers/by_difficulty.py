@@ -281,7 +281,9 @@ class Phases(Tracked):
         for number in range(len(bounds)):
             if not (self.place == number).any():
                 found = f"prompts have {usable[0]} to {usable[-1]} tokens"
-                raise PermanentError(f"phases: none in phase {number + 1}, up to {bounds[number]:g} tokens: {found}; mend bounds")
+                raise PermanentError(
+                    f"phases: none in phase {number + 1}, up to {bounds[number]:g} tokens: {found}; change bounds"
+                )
 
     def choose(self, m: int, step: int, stream: np.random.Generator) -> list[int]:
         """m ids: of the phase, and carried ones."""

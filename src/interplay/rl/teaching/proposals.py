@@ -30,7 +30,7 @@ from interplay.tasks.spec import Task
 from interplay.tasks.verdict import Row
 
 HELD_OUT = "held_out"
-"""What a proposal is called that belongs to the splits test or validation: nobody is trained on these."""
+"""What a proposal is called that belongs to the splits test or validation: these are never trained on."""
 TRAINED_ON = ("train", "rl")
 BAND = "proposed"
 
@@ -48,8 +48,8 @@ class Proposal(NamedTuple):
 def write_proposals(spec: TeachSpec, engine: Engine, special: Special, end: int, step: int, tokenizer: Tokenizer) -> Batch:
     """What the teacher writes in an outer step: g * n texts, dataset by dataset, one group, without rewards.
 
-    Nothing stands before the first token of a text in training, so no model knows how to begin: the first letter is drawn for it,
-    uniformly."""
+    There is nothing before the first token of a text in training, so no model knows how to begin: the first letter is drawn for
+    it, uniformly."""
     sampling = Sampling(
         temperature=spec.teacher_temperature,
         top_p=1.0,
@@ -182,7 +182,7 @@ PROPOSALS = pa.schema(
 TOTALS = ("completions", "prompt_tokens", "completion_tokens", "tokens", "optimizer_steps")
 """Values of a step that a record sums over the run."""
 MEANS = ("valid", "distinct", "op", "reward", "reward_std", "probe_before", "probe_after", "probe_student", "student_reward")
-"""Values whose means over the first and the last tenth of the run a record tells."""
+"""Values whose means over the first and the last tenth of the run are in its record."""
 
 
 class Spent:

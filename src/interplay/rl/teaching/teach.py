@@ -109,7 +109,7 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked
     passes = [0] * len(rows)
     for i, verdict in zip(found.ids.tolist(), found.verdicts, strict=True):
         passes[i] += verdict.strict if spec.by == "strict" else verdict.answer
-    return Asked(passes, int(found.written().sum()))
+    return Asked(passes, int(found.num_action_tokens().sum()))
 
 
 def probe(spec: TeachSpec, pool: Pool, step: int) -> list[Row]:
@@ -205,7 +205,7 @@ class Offered(NamedTuple):
 
 
 class Paid(NamedTuple):
-    """What came of the datasets."""
+    """Results of the datasets."""
 
     rewards: torch.Tensor
     """(g,) float64."""
@@ -354,10 +354,10 @@ def update_teacher(
         return {}
     learner = teacher.learner
     optimizer.set_lr(learner.optimizers, factor)
-    told = proposals.of_batch(batch)
+    measured = proposals.of_batch(batch)
     earned = replace(batch, rewards=rewards)
     values = update(learner, earned, over_tokens(advantage, earned), step)
-    return {f"teacher/{name}": value for name, value in {**told, **values}.items()}
+    return {f"teacher/{name}": value for name, value in {**measured, **values}.items()}
 
 
 def valued(course: Course, offered: Offered, step: int, factor: float) -> Paid:
@@ -401,7 +401,7 @@ def graduate(course: Course, rows: list[Row], hard: list[Row], step: int, factor
 
 
 def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent) -> torch.Tensor:
-    """(g,) float64: what the student at hand, before it is trained, tells of each dataset."""
+    """(g,) float64: what the student at hand, before it is trained, says of each dataset."""
     rows, n = [row for own in datasets for row in own], school.spec.method.allocation.num_generations
     found = ask(school, rows, n, "learnable", step)
     spent.asked(found, len(rows) * n)

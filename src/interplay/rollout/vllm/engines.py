@@ -106,7 +106,7 @@ class Server:
             answer = connection.getresponse()
             text = answer.read().decode()
         except (OSError, HTTPException) as error:
-            if stop.stop_requested():  # where a signal reaches all that a job runs, the server hears it, too
+            if stop.stop_requested():  # where a signal reaches all that a job runs, the server receives it, too
                 raise stop.StoppedError("stopped, and vLLM's server with it") from None
             raise RuntimeError(f"vLLM's server does not answer ({error}){self._last_words()}") from None
         if answer.status != 200:
@@ -133,10 +133,10 @@ class Server:
             time.sleep(0.1)
 
     def _last_words(self) -> str:
-        """The errors of its log, or its end: the cause stands before what others say of it."""
+        """The errors of its log, or its end: the cause comes before its consequences."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        told = list(dict.fromkeys(line.strip()[:LONGEST_LINE] for line in lines if "Error: " in line)) or lines
-        return "; it said:\n" + "\n".join(told[-MOST_LINES:]) if told else ""
+        found = list(dict.fromkeys(line.strip()[:LONGEST_LINE] for line in lines if "Error: " in line)) or lines
+        return "; it said:\n" + "\n".join(found[-MOST_LINES:]) if found else ""
 
 
 class _Connection(HTTPConnection):

@@ -41,11 +41,11 @@ class Draw(LogitsProcessor):
         return False
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Learn which requests stand at which rows."""
+        """Update which requests are at which rows."""
         process_dict_updates(self.rows, batch_update, _row)
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Logits (N, vocab), row n of the request that stands there -> what is told above. Requests of one batch share their way
+        """Logits (N, vocab), row n of the request there -> as described above. Requests of one batch share their way
         of sampling: an engine has one call at a time."""
         rows = [self.rows[n] for n in range(len(logits)) if n in self.rows]
         if not rows:
