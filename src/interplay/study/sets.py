@@ -120,7 +120,7 @@ def tokenizer_sets(context: ArmContext) -> list[str]:
                 f"{where}: tokenizer.data = {shorten_value(chosen)}: only algorithm: bpe learns from sets; take it away"
             )
         return []
-    if chosen is not None and not (isinstance(chosen, list) and chosen):
+    if chosen is not None and not chosen:
         raise UserError(f"{where}: tokenizer.data = {shorten_value(chosen)}: must be a list of problem sets")
     names = chosen or [name for name, data in study.data.items() if data.form != "mix" and data.split in ("train", None)]
     if not names:
