@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from snakemake_logger_plugin_mlflow import benchmark, store
+from snakemake_logger_plugin_mlflow import events, store
 from snakemake_logger_plugin_mlflow.events import Job
 
 LOG_BYTES = 1_000_000
@@ -66,7 +66,7 @@ class RunSink:
             self.client.set_terminated(run, job.status, end_time=round(1000 * (job.ended or time.time())))
 
     def tick(self) -> None:
-        """Leave a sign of life: it tells the next execution until when this one lived."""
+        """Leave a sign of life: the next execution reads from it how long this one lived."""
         self.client.set_tag(self.parent, "snakemake.seen", str(round(1000 * time.time())))
 
     def close(self, outcome: str) -> None:
@@ -99,7 +99,7 @@ class RunSink:
         if job.status != "RUNNING":
             found |= times(job)
         metrics = [Metric(store.metric_key(key), float(value), now, job.attempt) for key, value in found.items()]
-        rows = benchmark.read(job.benchmark) if job.status == "FINISHED" else []
+        rows = events.read_benchmark(job.benchmark) if job.status == "FINISHED" else []
         return metrics + [
             Metric(store.metric_key(f"benchmark/{key}"), value, now, step)
             for step, row in enumerate(rows)
@@ -117,7 +117,7 @@ def times(job: Job) -> dict[str, float]:
     """`run_seconds`: as benchmarked where the job has a benchmark, else from submission to end. `queue_seconds`: what lies
     between submission and end beyond that (waiting on a cluster, start of the job, the executor's polling), where it is known."""
     elapsed = (job.ended or time.time()) - job.submitted
-    ran = benchmark.seconds(benchmark.read(job.benchmark)) if job.status == "FINISHED" else None
+    ran = events.benchmark_seconds(events.read_benchmark(job.benchmark)) if job.status == "FINISHED" else None
     if ran is None:
         return {"run_seconds": round(elapsed, 3)}
     return {"run_seconds": ran, "queue_seconds": round(max(0.0, elapsed - ran), 3)}

@@ -14,8 +14,7 @@ from interplay.core.extension import Extension
 from interplay.core.model import Model
 from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
-from interplay.report.comparison_spec import Contrast, Tune
-from interplay.report.spec import Extrapolate, Gain
+from interplay.report.spec import Contrast, Extrapolate, Gain, Tune
 
 Path = tuple[str | int, ...]
 
@@ -44,6 +43,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("OwnTrainerSpec", "mix"): {"mix": [0.25, 0.75]},
     ("TeachSpec", "mix"): {"mix": [0.25, 0.75]},
     ("Units", "shares"): {"shares": [0.5, 0.5]},
     ("PreferSpec", "mix"): {"mix": [0.25, 0.75]},

@@ -272,6 +272,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
 """Per kind JSON specs, the usual one first."""
 
 DEPS: dict[str, dict[str, str]] = {
+    "custom": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
     "curate": {"data.0": "a" * 12, "data.1": "b" * 12, "tokenizer": "c" * 12},
     "corpus": {"data.0": "a" * 12, "data.1": "b" * 12, "tokenizer": "c" * 12},
     "pretrain": {"corpus": "a" * 12, "tokenizer": "b" * 12},

@@ -373,7 +373,7 @@ def test_another_process_makes_the_same_problems() -> None:
         ({"level": "composition", "relations": 5}, "two relations of each sort"),
         ({"level": "in_context", "relations": 1, "parametric": 1.0, "attributes": 0}, "lower parametric"),
         ({"level": "by_heart", "relations": 1, "parametric": 0.5}, "raise parametric"),
-        ({"distractors": [0, 10000]}, "fewer than the contextual facts"),
+        ({"distractors": [0, 10000]}, "fewer than the possible contextual facts"),
     ],
 )
 def test_a_task_that_cannot_be_is_refused_in_one_line(keys: dict, says: str) -> None:

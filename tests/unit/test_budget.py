@@ -11,7 +11,7 @@ from test_arms import configs, study
 
 from interplay.core.model import UserError
 from interplay.report.spec import Claim, Match, ReportArm, budget_spread, matched_stages
-from interplay.report.stats import budget, claims, frame
+from interplay.report.stats import budget, contrast, frame
 from interplay.report.stats.frame import Results
 from interplay.study.expand import plan_study
 
@@ -139,18 +139,18 @@ def test_arms_within_tolerance_are_matched_and_their_claims_judged(tmp_path: Pat
     assert judged.means == {"rl": 1000, "gold": 970}
     assert judged.spread == pytest.approx(0.03)
     assert judged.verdict == "matched"
-    assert claims.judge(found, CLAIM).verdict == "supported"
+    assert contrast.judge_claim(found, CLAIM).verdict == "supported"
 
 
 def test_a_claim_that_compares_arms_of_a_failed_match_is_not_judged_and_says_why(tmp_path: Path) -> None:
     found = results(tmp_path, [800, 800, 800], {"budget": "tokens"})
-    judged = claims.judge(found, CLAIM)
+    judged = contrast.judge_claim(found, CLAIM)
     assert judged.verdict == "not judged"
     assert judged.reason == "budgets not matched: realised tokens differ by 20.0%, 5.0% allowed: rl 1,000, gold 800"
     alone = Claim.model_validate(
         {"says": "so", "test": {"value": "strict_pass@1", "band": "edge", "arm": "rl", "within": [0.0, 1.0]}}
     )
-    assert claims.judge(found, alone).verdict == "supported", "it compares nothing"
+    assert contrast.judge_claim(found, alone).verdict == "supported", "it compares nothing"
 
 
 def test_flops_charge_sampling_and_rollouts_only_rl(tmp_path: Path) -> None:

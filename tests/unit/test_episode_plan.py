@@ -25,7 +25,7 @@ def test_a_study_takes_a_method_of_several_turns_as_any_other(tmp_path: Path, na
             "igpo",
             r"igpo\.yaml:\d: episode = environment: needs problems of an environment, and data\.0 has those of op_dag",
         ),
-        ("spiral", r"reward = process is not what a game pays"),
+        ("spiral", r"episode = self_play needs .*; write reward = payoff"),
     ],
 )
 def test_an_episode_that_the_problems_do_not_allow_is_refused_in_one_line(tmp_path: Path, name: str, message: str) -> None:

@@ -19,13 +19,16 @@ from interplay.core.digest import canonical, digest, hashed
 from interplay.core.execution import Run
 from interplay.core.extension import Extension
 from interplay.core.model import Model, UserError, parse_model
+from interplay.data import tokenizer
 from interplay.data.curate import curate_problems
 from interplay.data.problems import generate_problems
 from interplay.data.sets import judge_completion, load_pool
-from interplay.data.spec import ProblemsSpec
+from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.extensions import EXTENSIONS, check_extensions, shown_signature
+from interplay.model import folder
+from interplay.model.spec import Shape
 from interplay.rl.advantages.advantages import advantages
 from interplay.rl.decoding import decode_sampling
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
@@ -41,17 +44,21 @@ from interplay.rl.step_context import Memory
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Sampling
-from interplay.study.custom import fill_custom
+from interplay.study.custom import fill_extensions
 from interplay.study.expand import plan_study
 from interplay.tasks import family
+from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.spec import OwnVerifier, Verify
 from interplay.tasks.verdict import Verdict
+from interplay.train import own
+from interplay.train.spec import OwnTrainerSpec
 
 CODE = "\n".join(union.code for union in EXTENSIONS.values())
 OPTIONS: dict[str, dict[str, Any]] = {
     "step": {"keep": 1}, "reward": {"bonus": 0.5}, "shaping": {"cost": 0.5}, "decoding": {"temperature": 0.7},
     "allocation": {"num_generations": 4}, "prompting": {"text": "Think. "},
 }  # fmt: skip
+SHAPE = Shape(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=4, intermediate_size=8)
 LOG = torch.log(torch.tensor([[0.5, 0.25]]))
 
 
@@ -74,6 +81,8 @@ def stage(union: str, place: str) -> tuple[type[Model], dict[str, Any]]:
         return ProblemsSpec, {**problems, "transform": own}
     if union == "family":
         return ProblemsSpec, {"task": own, "bands": {"id": {2: 1.0}}, "shares": {"id": 1.0}, "size": 4, "split": "train"}
+    if union == "trainer":
+        return OwnTrainerSpec, {"function": own["name"], "mix": [1.0]}
     if union == "verifier":
         return EvaluateSpec, {"verify": {"own": own}}
     if union == "engine":
@@ -103,7 +112,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def parsed(union: str, place: str, folder: Path) -> Model:
     cls, spec = stage(union, place)
-    made = parse_model(cls, fill_custom(spec, folder, "here"), "here")
+    made = parse_model(cls, fill_extensions(spec, folder, "here"), "here")
     check_extensions(made, "here")
     assert hashed(parse_model(cls, canonical(made), "stage.json")) == hashed(made)
     return made
@@ -172,7 +181,7 @@ DOES = {
 
 
 @pytest.mark.parametrize("place", ["mine.py", "their-lab"])
-@pytest.mark.parametrize("union", [union for union in EXTENSIONS if union != "family"])
+@pytest.mark.parametrize("union", [union for union in EXTENSIONS if union not in ("family", "trainer")])
 def test_a_member_of_the_users_own_is_planned_and_runs(union: str, place: str, here: Path) -> None:
     made = run(union, parsed(union, place, here))
     if union in DOES:
@@ -197,7 +206,7 @@ def test_the_short_form_is_what_was_written_out_before(here: Path) -> None:
     """`name: custom` with `function` and `options` is the same stage, so nothing made before has to be made again."""
     cls, spec = stage("reward", "mine.py")
     old = {"name": "custom", "function": "mine.py:brief", "options": {"bonus": 0.5}}
-    made = [parse_model(cls, fill_custom({**spec, "reward": each}, here, "here"), "here") for each in (spec["reward"], old)]
+    made = [parse_model(cls, fill_extensions({**spec, "reward": each}, here, "here"), "here") for each in (spec["reward"], old)]
     assert digest("rl", made[0], {}) == digest("rl", made[1], {})
     assert hashed(made[0])["reward"] == {**old, "source": CODE}
 
@@ -230,7 +239,7 @@ def test_another_version_than_planned_is_refused_when_the_stage_runs(here: Path)
 def test_a_wrong_signature_is_refused_when_the_study_is_planned(code: str, keys: dict[str, Any], says: str, here: Path) -> None:
     (here / "mine.py").write_text(code)
     spec = {"method": {"paper": "p"}, "mix": [1.0], "steps": 2, "reward": {"name": "mine.py:f", **keys}}
-    made = parse_model(RLSpec, fill_custom(spec, here, "here"), "here")
+    made = parse_model(RLSpec, fill_extensions(spec, here, "here"), "here")
     with pytest.raises(UserError, match=rf"^here\.reward\.name = mine\.py:f: .*({says})"):
         check_extensions(made, "here")
 
@@ -249,7 +258,7 @@ def test_a_class_may_be_a_sampler(here: Path) -> None:
     code += "        self.id = len(deck) - back\n\n    def select(self, m, step):\n        return [self.id] * m\n"
     (here / "mine.py").write_text(code)
     spec = {"method": {"paper": "p", "sampler": {"name": "mine.py:Last", "back": 2}}, "mix": [1.0], "steps": 2}
-    made = parse_model(RLSpec, fill_custom(spec, here, "here"), "here")
+    made = parse_model(RLSpec, fill_extensions(spec, here, "here"), "here")
     check_extensions(made, "here")
     assert build_sampler(made.method.sampler, PromptSource([5], [1.0], 0)).select(2, 1) == [3, 3]
 
@@ -320,7 +329,7 @@ def sums(largest=9):
 def test_a_family_of_the_users_own_generates_problems_and_judges_them_in_later_stages(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SUMS)
     given = {"bands": {"id": {1: 1.0}}, "shares": {"id": 1.0}, "size": 6, "split": "train", "unique": False}
-    spec = fill_custom({**given, "task": {"name": "mine.py:sums", "largest": 4}}, tmp_path, "here")
+    spec = fill_extensions({**given, "task": {"name": "mine.py:sums", "largest": 4}}, tmp_path, "here")
     made = parse_model(ProblemsSpec, spec, "here")
     check_extensions(made, "here")
     generate_problems(made, {}, tmp_path / "set", Run())
@@ -338,3 +347,26 @@ def test_a_family_of_the_users_own_generates_problems_and_judges_them_in_later_s
         function="v.py:f", source="def f(row, completion, verdict):\n    return verdict._replace(answer=True)\n"
     )
     assert judge_completion(Verify(own=lenient), rows[0], "0").answer
+
+
+def test_a_trainer_of_the_users_own_is_a_stage_of_a_path(tmp_path: Path) -> None:
+    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    file = configs / "study/quickstart.yaml"
+    before = "  rl: {kind: rl, data: {edge: 1.0}"
+    text = file.read_text().replace(before, f"  same: {{kind: 'mine.py:copied', data: {{edge: 1.0}}}}\n{before}", 1)
+    file.write_text(text.replace("path: [base, rl]", "path: [base, same, rl]", 1))
+    (configs / "study/mine.py").write_text(CODE)
+    stages = plan_study(configs, "quickstart", "smoke").stages
+    (made,) = [stage for stage in stages.values() if stage.kind == "custom"]
+    assert isinstance(made.spec, OwnTrainerSpec)
+    assert set(made.deps) == {"init", "data.0"}
+    assert [stage.kind for stage in stages.values() if stage.deps.get("init") == made.digest] == ["rl"]
+    tokenizer.build_tokenizer(TokenizerSpec(task=OpDag()), {}, tmp_path / "words", Run())
+    decoder = folder.init_decoder(SHAPE, 50, 0)
+    folder.save_decoder(decoder, tmp_path / "base/model", tmp_path / "words/tokenizer")
+    metrics = own.run(made.spec, {"init": tmp_path / "base"}, tmp_path / "out", Run())
+    assert metrics["copied"] == 1
+    assert metrics["parameters"] > 0
+    broken = made.spec.model_copy(update={"source": made.spec.source.replace('"copied": 1', '"copied": "x"')})
+    with pytest.raises(UserError, match=r"mine\.py:copied: must return metrics, finite numbers by name; 'copied' is none"):
+        own.run(broken, {"init": tmp_path / "base"}, tmp_path / "out", Run())

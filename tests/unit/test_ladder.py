@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from interplay.core.artifact import split_ref
 from interplay.core.model import UserError
-from interplay.report.draw import ladder
+from interplay.report.draw import curves
 from interplay.report.spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import value
@@ -193,10 +193,10 @@ def test_the_ladder_is_drawn_over_the_steps_and_ends_where_the_record_says(tmp_p
         for step, name in ((10, "a"), (20, "b"), (None, "c"))
     ]
     results = frame.read(toy.spec([{**row, "rungs": rungs}, {**row, "arm": "again", "rungs": rungs}]), folders)
-    (curve,) = ladder.curves(results, "strict_pass@1", "id")
+    (curve,) = curves.ladders(results, "strict_pass@1", "id")
     assert curve.arms == ["base", "again"]
     assert [(step, point.value) for step, point in curve.points] == [(10, 0.25), (20, 0.5), (99, 1.0)]
-    canvas, caption = ladder.by_step(results, Figure(x="step", y="strict_pass@1"))
+    canvas, caption = curves.ladder_by_step(results, Figure(x="step", y="strict_pass@1"))
     assert canvas is not None
     assert "along base" in caption
 
@@ -208,7 +208,7 @@ def test_the_steps_beneath_narrow_panels_stand_apart(last: int, tmp_path: Path, 
     row = toy.arm("base", 0, ["base:pretrain:m"], "b")
     rungs = [{"evaluation": "along", "stage": "base", "step": step, "digest": name} for step, name in ((1, "a"), (last, "b"))]
     results = frame.read(toy.spec([{**row, "rungs": rungs}]), folders)
-    canvas, _ = ladder.by_step(results, Figure(x="step", y="strict_pass@1", panel="band"))
+    canvas, _ = curves.ladder_by_step(results, Figure(x="step", y="strict_pass@1", panel="band"))
     assert canvas is not None
     canvas.draw_without_rendering()
     for axis in [axis for axis in canvas.axes if axis.get_visible()]:

@@ -10,7 +10,7 @@ from conftest import ROOT
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
-from interplay.report.draw import collapse, diagram
+from interplay.report.draw import diagram
 from interplay.report.draw.diagram import Edge, Node
 from interplay.results import catalog
 from interplay.study.expand import plan_study
@@ -20,12 +20,12 @@ STUDIES = ["edge.laptop", "edge_bases.laptop", "ladder.laptop", "quickstart.smok
 
 
 def stages_of(study: str) -> dict[str, dict[str, Any]]:
-    return catalog.as_json(plan_study(ROOT / "configs", *study.split(".")))
+    return catalog.plan_json(plan_study(ROOT / "configs", *study.split(".")))
 
 
 def picture(study: str, **states: str) -> tuple[dict[str, Node], list[Edge]]:
     stages = stages_of(study)
-    return collapse.picture(stages, dict.fromkeys(stages, "done") | states)
+    return diagram.graph_of(stages, dict.fromkeys(stages, "done") | states)
 
 
 def boxes(svg: str) -> dict[str, tuple[float, float, float, float]]:
@@ -163,8 +163,8 @@ def test_a_hundred_arms_still_fit_one_screen() -> None:
             "spec": spec,
             "label": f"rl_edge[learning_rate={number}]/rl/seed0",
         }
-    nodes, edges = collapse.picture(stages, {})
-    assert len(nodes) <= collapse.MOST
+    nodes, edges = diagram.graph_of(stages, {})
+    assert len(nodes) <= diagram.MOST
     assert sum(node.times for node in nodes.values()) == len(stages)
     assert {edge.source for edge in edges} | {edge.target for edge in edges} <= nodes.keys()
 
@@ -173,14 +173,14 @@ def test_a_dependency_whose_record_is_not_at_hand_stands_for_itself() -> None:
     stages = {
         "a" * 12: {"kind": "evaluate", "spec": {}, "deps": {"model": f"{'b' * 12}@20", "data": "c" * 12}, "label": "x/eval/seed0"}
     }
-    nodes, edges = collapse.picture(stages, {"a" * 12: "done"})
+    nodes, edges = diagram.graph_of(stages, {"a" * 12: "done"})
     assert sorted(node.kind for node in nodes.values()) == ["evaluate", "model", "problems"]
     assert len(edges) == 2
 
 
 def test_mermaid_has_a_box_and_an_arrow_for_each() -> None:
     nodes, edges = picture("quickstart.smoke")
-    text = collapse.mermaid(nodes, edges)
+    text = diagram.mermaid(nodes, edges)
     assert len(re.findall(r'^  n\d+\["', text, re.M)) == len(nodes)
     assert len(re.findall(r"^  n\d+ --> n\d+$", text, re.M)) == len({(edge.source, edge.target) for edge in edges})
 
@@ -197,4 +197,5 @@ def test_the_command_draws_a_study_or_what_a_stage_rests_on(
     assert "report" not in text
     code, _, error = interplay(capsys, "lineage", "edge", "--across", "0")
     assert code == 2
-    assert "must be at least 1" in error
+    assert "--across '0'" in error
+    assert "greater than or equal to 1" in error

@@ -6,7 +6,7 @@ import pytest
 from test_arms import configs, study
 
 from interplay.core.model import UserError
-from interplay.report.comparison_spec import Lineup
+from interplay.report.spec import Lineup
 from interplay.results.catalog import report_spec
 from interplay.study.expand import plan_study
 

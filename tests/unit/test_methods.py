@@ -17,7 +17,6 @@ from interplay.core.execution import Run
 from interplay.data.tokenizer import Special
 from interplay.rl.advantages.advantages import advantages
 from interplay.rl.batch import Batch, Span
-from interplay.rl.compatibility import ADVANTAGES, SHAPINGS
 from interplay.rl.critic import critic
 from interplay.rl.decoding import lagged_policy
 from interplay.rl.decoding import update_decoding as learnt_decoding
@@ -147,7 +146,7 @@ def asked(method: Method) -> Any:
 def rewarded(method: Method) -> Any:
     at = now(method, Memory(12))
     batches = [batch(rewards) for rewards in (REWARDS, REWARDS[::-1])]
-    if {spec.name for spec in method.shaping} & set(SHAPINGS):
+    if any("several_turns" in spec.needs() for spec in method.shaping):
         batches = [turned(found) for found in batches]
     return [(found.rewards.tolist(), found.spans) for found in (shape_rewards(each, at) for each in batches)]
 
@@ -166,7 +165,7 @@ def after_edits(method: Method) -> Any:
 def valued(method: Method) -> Any:
     if method.advantage.name == "role":
         return advantages(method.advantage, replace(batch(), seats=torch.arange(12) % 2), now(method, Memory(12))).tolist()
-    found = turned(batch()) if method.advantage.name in ADVANTAGES else batch()
+    found = turned(batch()) if "several_turns" in method.advantage.needs() else batch()
     return advantages(method.advantage, found, now(method, Memory(12))).tolist()
 
 

@@ -10,7 +10,7 @@ import report_study as study
 from interplay.core.model import UserError, parse_model
 from interplay.report.draw import figures
 from interplay.report.spec import Claim, Figure, Table
-from interplay.report.stats import claims, estimate, frame
+from interplay.report.stats import contrast, estimate, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, tables, text
 
@@ -137,7 +137,7 @@ def test_a_table_against_an_arm_has_differences_alone(tmp_path: Path) -> None:
 def test_a_claim_about_a_difference_of_nll_is_judged_in_nats(tmp_path: Path) -> None:
     test = {"difference": "nll", "band": "edge", "arm": "rl", "against": "base", "at_most": -0.1}
     claim = Claim.model_validate({"says": "Gold is likelier", "test": test})
-    assert claims.judge(results(tmp_path), claim).verdict == "supported"
+    assert contrast.judge_claim(results(tmp_path), claim).verdict == "supported"
 
 
 HEAT = Figure(form="heat", x="op", y="nll", against="base")

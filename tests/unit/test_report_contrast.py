@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from interplay.report.comparison_spec import Contender, Lineup, Try
-from interplay.report.inspect import asked as cells
-from interplay.report.stats import contrast, frame, intervals, provenance
+from interplay.report.inspect import explain as cells
+from interplay.report.spec import Contender, Lineup, Try
+from interplay.report.stats import contrast, estimate, frame, provenance
 from interplay.report.stats.frame import Results
-from interplay.report.write import answers, contrast_text, page
+from interplay.report.write import answers, page, text
 
 TUNE = {"axis": "rl.optimizer.learning_rate", "band": "id"}
 N = 16
@@ -62,7 +62,7 @@ def row(made: contrast.Made, name: str) -> contrast.Row:
 
 
 def test_holm_adjusts_the_textbook_example() -> None:
-    assert intervals.holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert estimate.holm_adjusted(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
@@ -70,7 +70,7 @@ def test_holm_is_the_closed_test_of_bonferroni(p: list[float]) -> None:
     """A hypothesis is rejected at a level when every set of hypotheses that holds it is, by Bonferroni."""
     sets = [s for size in range(1, len(p) + 1) for s in itertools.combinations(range(len(p)), size)]
     closed = [max(min(1.0, len(s) * min(p[j] for j in s)) for s in sets if i in s) for i in range(len(p))]
-    assert intervals.holm(np.array(p)) == pytest.approx(closed)
+    assert estimate.holm_adjusted(np.array(p)) == pytest.approx(closed)
 
 
 @given(
@@ -80,24 +80,24 @@ def test_holm_is_the_closed_test_of_bonferroni(p: list[float]) -> None:
 )
 def test_the_paired_t_test_is_scipys(pairs: list[tuple[int, int]]) -> None:
     a, b = np.array(pairs, dtype=float).T / 1000
-    assert intervals.t_p(a - b) == pytest.approx(oracle.ttest_rel(a, b).pvalue, rel=1e-6)
+    assert estimate.t_test_p(a - b) == pytest.approx(oracle.ttest_rel(a, b).pvalue, rel=1e-6)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.05, 0.15, 0.3])
 def test_a_bootstrap_p_is_below_5_percent_where_its_interval_leaves_zero_out(shift: float) -> None:
     values = np.random.default_rng(5).normal(shift, 0.5, 80)
-    low, high = intervals.bootstrap(values, (-1.0, 1.0))
-    assert (intervals.bootstrap_p(values) < 0.05) == (low > 0 or high < 0)
+    low, high = estimate.bootstrap_interval(values, (-1.0, 1.0))
+    assert (estimate.bootstrap_p(values) < 0.05) == (low > 0 or high < 0)
 
 
 def test_a_bootstrap_p_agrees_with_the_t_test_for_many_prompts() -> None:
     values = np.random.default_rng(6).normal(0.03, 0.5, 1000)
-    assert intervals.bootstrap_p(values, draws=20_000) == pytest.approx(oracle.ttest_1samp(values, 0).pvalue, abs=0.01)
+    assert estimate.bootstrap_p(values, draws=20_000) == pytest.approx(oracle.ttest_1samp(values, 0).pvalue, abs=0.01)
 
 
 def test_prompts_that_all_agree_have_the_p_at_which_their_bound_reaches_zero() -> None:
-    assert intervals.bootstrap_p(np.zeros(50)) == 1.0
-    p = intervals.bootstrap_p(np.full(5, 0.5))
+    assert estimate.bootstrap_p(np.zeros(50)) == 1.0
+    p = estimate.bootstrap_p(np.full(5, 0.5))
     unseen = 1 - (p / 2) ** (1 / 5)
     assert (1 - unseen) * 0.5 - unseen == pytest.approx(0), "the lower end at level p"
 
@@ -184,7 +184,7 @@ def test_without_identical_runs_there_is_no_verdict(tmp_path: Path) -> None:
     prompts = {digest: table for digest, table in found.prompts.items() if "again" not in digest}
     made = contrast.make(found._replace(prompts=prompts), "fight")
     assert row(made, "a").verdict == "missing"
-    assert "No noise floor: evaluation grpo_again0 of grpo_again" in contrast_text.caption(made.blocks[0])
+    assert "No noise floor: evaluation grpo_again0 of grpo_again" in text.contrast_caption(made.blocks[0])
 
 
 def test_one_seed_is_judged_over_prompts_and_says_so(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_one_seed_is_judged_over_prompts_and_says_so(tmp_path: Path) -> None:
     made = contrast.make(results(tmp_path, arms, tune=False), "fight")
     assert "prompts" in row(made, "a").gap.over
     assert row(made, "a").p == pytest.approx(2 * 1.5**-2), "two prompts that both differ by a half"
-    assert any(note.startswith("One seed") for note in contrast_text.notes(made))
+    assert any(note.startswith("One seed") for note in text.contrast_notes(made))
 
 
 # --- what is shown ---
@@ -209,7 +209,7 @@ def answer(tmp_path: Path) -> answers.Answer:
 
 
 def test_the_csv_holds_every_number_of_a_row(answer: answers.Answer) -> None:
-    lines = list(csv.DictReader(io.StringIO(contrast_text.as_csv(answer.contrasts["fight_contrast"]))))
+    lines = list(csv.DictReader(io.StringIO(text.contrast_csv(answer.contrasts["fight_contrast"]))))
     line = next(line for line in lines if line["name"] == "pcl")
     assert (line["arm"], line["chosen"], line["against"], line["verdict"]) == ("pcl=1", "1", "grpo=1", "better")
     assert (line["floor_arm"], float(line["floor"])) == ("grpo=1_again", pytest.approx(2 / 48))
@@ -220,13 +220,13 @@ def test_the_csv_holds_every_number_of_a_row(answer: answers.Answer) -> None:
 
 def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: answers.Answer) -> None:
     made = answer.contrasts["fight_contrast"]
-    written = contrast_text.as_markdown(made, "title")
+    written = text.contrast_markdown(made, "title")
     assert "learning rate (best on id)" in written
     assert re.search(r"^\| d3s \| 1 \|.*\| no information \|$", written, re.M)
     assert re.search(r"^\| pcl \| 1 \|.*\| better \|$", written, re.M)
     assert "Noise floor 4.2: grpo=1_again − grpo=1" in written
     assert re.search(r"\| \+39\.6<br>\[\+3\d\.\d, \+4\d\.\d\]<br>\+37\.5 · \+37\.5 · \+43\.8 \|", written), "one unit throughout"
-    tex = contrast_text.as_latex(made, "title")
+    tex = text.contrast_latex(made, "title")
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 1
     assert len({line.count("&") for line in tex.splitlines() if line.endswith(r"\\")}) == 1
 
@@ -255,5 +255,5 @@ def test_explain_finds_a_difference_of_a_contrast_whichever_tries_were_chosen(an
     spec = answer.results.spec
     stages = {record["digest"]: record for record in answer.results.records.values()}
     stages["test"] = {"kind": "problems", "digest": "test", "spec": {"bands": study.BANDS}, "deps": {}}
-    asked = cells.match(spec, stages, "fight_contrast", "pcl=1 - grpo=1", "edge", None)
-    assert asked == cells.Asked("fight_contrast", "pcl=1", "grpo=1", "edge", "strict_pass@1")
+    asked = cells.match_cell(spec, stages, "fight_contrast", "pcl=1 - grpo=1", "edge", None)
+    assert asked == cells.CellName("fight_contrast", "pcl=1", "grpo=1", "edge", "strict_pass@1")

@@ -7,7 +7,6 @@ import pytest
 import report_study as study
 
 from interplay.core.model import UserError
-from interplay.report.inspect import asked as cells
 from interplay.report.inspect import explain
 from interplay.report.spec import Gain, Table
 from interplay.report.stats import frame, gain
@@ -147,15 +146,15 @@ def test_explain_takes_a_cell_of_gains_and_one_against_an_arm_down_to_the_counts
     found = results(tmp_path)
     against = Table(columns=["edge"], cells=["strict_pass@1"], against="base")
     spec = found.spec.model_copy(update={"tables": {"main": TABLE, "plain": against}})
-    asked = cells.match(spec, STAGES, "main gain", "rl - base", "edge/newly solved@4", None)
-    assert asked == cells.Asked("main_gain", "rl", "base", "edge", "newly_solved@4")
+    asked = explain.match_cell(spec, STAGES, "main gain", "rl - base", "edge/newly solved@4", None)
+    assert asked == explain.CellName("main_gain", "rl", "base", "edge", "newly_solved@4")
     value, notes = explain.value(spec, "r", tmp_path, asked)
     assert (value, notes) == (gain.grid(found, TABLE).cells["rl − base", "edge", "newly_solved@4"].estimate, [])
-    asked = cells.match(spec, STAGES, "plain", "rl − base", "edge", None)
-    assert asked == cells.Asked("plain", "rl", "base", "edge", "strict_pass@1")
+    asked = explain.match_cell(spec, STAGES, "plain", "rl − base", "edge", None)
+    assert asked == explain.CellName("plain", "rl", "base", "edge", "strict_pass@1")
     assert explain.value(spec, "r", tmp_path, asked)[0].per_seed == (0.125, 0.1875, 0.0625)
     with pytest.raises(UserError, match="no table 'plain differences'"):
-        cells.match(spec, STAGES, "plain differences", "rl - base", "edge", None)
+        explain.match_cell(spec, STAGES, "plain differences", "rl - base", "edge", None)
 
 
 def test_a_gain_without_counts_is_what_the_record_of_the_report_says(tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_a_gain_without_counts_is_what_the_record_of_the_report_says(tmp_path: P
     study.write_record(tmp_path, "r", "report", {}, shown)
     for path in tmp_path.glob("evaluate/*/samples.parquet"):
         path.unlink()
-    value, notes = explain.value(found.spec, "r", tmp_path, cells.Asked("main_gain", "rl", "base", "edge", "capability"))
+    value, notes = explain.value(found.spec, "r", tmp_path, explain.CellName("main_gain", "rl", "base", "edge", "capability"))
     assert (value.value, value.seeds) == (0.0625, ())
     assert len(notes) == 4
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import report_study as study
 
 from interplay.report.spec import Claim, Table
-from interplay.report.stats import claims, frame, notes
+from interplay.report.stats import contrast, frame, notes
 from interplay.report.stats.frame import Results
 from interplay.report.write import page, tables, text
 
@@ -44,16 +44,18 @@ def claim(arm: str, against: str) -> Claim:
 def test_arms_whose_weights_all_differ_carry_no_caveat(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["4", "5", "6"]})
     assert notes.caveats_of(found, ["base", "x", "y"]) == ()
-    assert claims.judge(found, claim("x", "y")).caveat == ""
+    assert contrast.judge_claim(found, claim("x", "y")).caveat == ""
 
 
 def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["1", "5", "3"], "z": ["1", "8", "9"]})
-    line = "Ended with the same weights, so that what sets these arms apart did not act: x, y, z (seed 0); x, y (seed 2)."
+    line = (
+        "Ended with the same weights, so the settings in which these arms differ had no effect: x, y, z (seed 0); x, y (seed 2)."
+    )
     assert notes.idle_notes(found, ["base", "x", "y", "z"]) == (line,)
     assert notes.idle_notes(found, ["base", "x"]) == ()
     assert notes.between(found, "x", "y") == "x and y ended with the same weights at seeds 0, 2"
-    judged = claims.judge(found, claim("y", "x"))
+    judged = contrast.judge_claim(found, claim("y", "x"))
     assert judged.verdict == "supported"
     assert judged.caveat == "y and x ended with the same weights at seeds 0, 2"
 
@@ -82,7 +84,7 @@ def test_a_stage_without_a_record_or_without_weights_is_passed_over(tmp_path: Pa
 
 def test_tables_and_the_page_say_it(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["1", "5", "6"]})
-    line = "Ended with the same weights, so that what sets these arms apart did not act: x, y (seed 0)."
+    line = "Ended with the same weights, so the settings in which these arms differ had no effect: x, y (seed 0)."
     table = Table(columns=["edge"], cells=["strict_pass@1"])
     assert f"- {line}" in text.as_markdown(tables.values(found, table), "title")
     alone = table.model_copy(update={"arms": ["x", "base"]})

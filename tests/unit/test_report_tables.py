@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import report_study as study
 
-from interplay.report.inspect import lineage
+from interplay.report.inspect import chain
 from interplay.report.spec import Table
 from interplay.report.stats import frame
 from interplay.report.stats.frame import Results
@@ -157,12 +157,12 @@ def test_overlap_of_a_test_set_with_the_other_sets_is_counted_by_structural_key(
     inputs = dict(found.folders)
     for digest, (ops, of_op) in keys.items():
         inputs[digest] = study.write_problems(tmp_path, digest, ops, of_op)
-    (entry,) = lineage.overlaps(frame.read(found.spec, inputs))
-    assert entry == lineage.Overlap("test", 3, repeats={2: 1}, shared={3: 1}, variants={}, against=["train"])
+    (entry,) = chain.set_overlaps(frame.read(found.spec, inputs))
+    assert entry == chain.Overlap("test", 3, repeats={2: 1}, shared={3: 1}, variants={}, against=["train"])
 
 
 def test_errors_are_the_mean_over_evaluations_most_frequent_first(tmp_path: Path) -> None:
-    entry = next(arm for arm in lineage.arms(results(tmp_path)) if arm["name"] == "base")
+    entry = next(arm for arm in chain.arm_rows(results(tmp_path)) if arm["name"] == "base")
     assert entry["errors"] == {"edge": "value 30.0 %, parse 20.0 %"}
     assert entry["trained"] == "2–3"
 
@@ -188,7 +188,9 @@ def test_a_table_says_where_not_all_was_sampled_by_one_engine(tmp_path: Path) ->
 
     some = TABLE.model_copy(update={"arms": ["base", "rl"]})
     assert tables.values(by("native"), some).notes == ()
-    line = "Evaluations not sampled alike, so that differences may be those of engines: native in float32: base; vllm in float32: rl."
+    line = (
+        "Evaluations sampled by different engines, to which differences may be due: native in float32: base; vllm in float32: rl."
+    )
     for made in (tables.values(by("vllm"), some), tables.differences(by("vllm"), some)):
         assert made.notes == (line,)
         assert f"- {line}" in text.as_markdown(made, "title")

@@ -15,7 +15,7 @@ from interplay.report.stats import budget, provenance
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import read
 from interplay.report.stats.provenance import Behind
-from interplay.report.write import answers, ledger, page, present, tables
+from interplay.report.write import answers, ledger, page, tables
 
 SFT = {"tokens": 1000, "batch_tokens": 100}
 N = 50
@@ -115,7 +115,7 @@ def test_a_cell_leads_to_each_seeds_evaluation_and_from_there_to_the_data(laid: 
     spec, inputs = laid
     grids = {"main_differences": tables.differences(read(spec, inputs), Table(columns=["edge"], cells=["strict_pass@1"]))}
     of = look(laid)
-    data = present.provenance_data(spec, grids, of, ledger.anchors(ledger.entries(spec, of)))
+    data = page.provenance_data(spec, grids, of, ledger.anchors(ledger.entries(spec, of)))
     cell = data["cells"]["main_differences/rl − base/edge/strict_pass@1"]
     assert cell["seeds"] == [(0, "+25.0", ["r0", "b"]), (1, "+50.0", ["r1", "b"])]
     assert (cell["n"], cell["over"]) == ("1 prompts, 4 samples each", "2 seeds, one base")
@@ -134,7 +134,7 @@ def test_a_cell_leads_to_each_seeds_evaluation_and_from_there_to_the_data(laid: 
 
 def test_a_kept_checkpoint_is_named_by_its_step(laid: tuple, tmp_path: Path) -> None:
     study.write_evaluation(tmp_path, "kept", {2: [1]}, model="m@300")
-    assert present.provenance_chain("kept", provenance.of_inputs(laid[0], {"kept": tmp_path / "evaluate/kept"}))[1] == (
+    assert page.provenance_chain("kept", provenance.of_inputs(laid[0], {"kept": tmp_path / "evaluate/kept"}))[1] == (
         1,
         "model at step 300",
         "m",

@@ -14,7 +14,7 @@ from interplay.core import metrics
 from interplay.core.model import UserError
 from interplay.report.metric_spec import measure_of
 from interplay.report.stats import frame
-from interplay.report.write import answers, contrast_text, summary, text
+from interplay.report.write import answers, summary, text
 from interplay.study.expand import plan_study
 from tools.reference import committed
 
@@ -119,7 +119,7 @@ def test_tables_and_figures_of_a_summary_are_those_of_the_study(tmp_path: Path) 
     for name, grid in made.grids.items():
         assert text.as_markdown(again.grids[name], name) == text.as_markdown(grid, name)
     for name, one in made.contrasts.items():
-        assert contrast_text.as_markdown(again.contrasts[name], name) == contrast_text.as_markdown(one, name)
+        assert text.contrast_markdown(again.contrasts[name], name) == text.contrast_markdown(one, name)
     assert again.drawings.keys() == made.drawings.keys()
     for name, drawing in again.drawings.items():
         assert (drawing.caption, drawing.svg != b"") == (made.drawings[name].caption, True)

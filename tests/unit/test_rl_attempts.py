@@ -240,13 +240,22 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(name: str, inputs:
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        ({"shaping": [GapShaping()]}, "the continuation none shows none; write shown_attempt"),
-        ({"continuation": EXIT, "shaping": [GapShaping()]}, "the advantage group cancels that"),
-        ({"continuation": EXIT, "edits": [DynamicSampling()]}, "exit draws once a step"),
-        ({"continuation": EXIT, "episode": RetryEpisode()}, "exit makes completions of one turn"),
+        (
+            {"shaping": [GapShaping()]},
+            "gap needs a member that shows own attempts .*; write method.continuation = exit, shown_attempt",
+        ),
+        (
+            {"continuation": EXIT, "shaping": [GapShaping()]},
+            "gap needs a member that shows different attempts to a group, or compares rewards across groups",
+        ),
+        (
+            {"continuation": EXIT, "edits": [DynamicSampling()]},
+            "continuation = exit does not go with method.edits: dynamic_sampling",
+        ),
+        ({"continuation": EXIT, "episode": RetryEpisode()}, "episode = retry needs .*; write method.continuation = none"),
         (
             {"continuation": PIT, "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
-            "tracked expects what bare",
+            "tracked does not go with method.continuation = shown_attempt",
         ),
         ({"continuation": {"name": "shown_attempt", "references": 3}}, "must divide num_generations, 8"),
     ],

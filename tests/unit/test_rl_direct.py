@@ -190,6 +190,6 @@ def test_the_policy_learns_what_it_is_paid_for_the_same_each_time(inputs: dict[s
 
 
 def test_a_loss_of_steps_without_steps_is_refused() -> None:
-    says = r"loss = direct_advantage: the advantage group has no steps; write segments"
+    says = r"loss = direct_advantage needs .*; write method.advantage = segments"
     with pytest.raises(ValidationError, match=says):
         RLSpec(method=Method(paper="p", loss=SPEC), mix=[1.0], steps=1)

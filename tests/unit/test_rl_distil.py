@@ -229,15 +229,15 @@ def test_the_teacher_reads_what_is_known_of_a_completion_once_it_is_judged(feedb
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"loss": DistilLoss()}, r"loss = distil: its teacher reads nothing from the continuation none; write feedback"),
-        ({"continuation": FeedbackContinuation()}, r"continuation = feedback: the loss clipped does not read it"),
+        ({"loss": DistilLoss()}, r"loss = distil needs .*; write method.continuation = feedback"),
+        ({"continuation": FeedbackContinuation()}, r"continuation = feedback needs .*; write method.loss = distil"),
         (
             {"continuation": FeedbackContinuation(), "loss": DistilLoss(), "edits": [Replay()]},
-            r"edits: replay adds completions that",
+            r"continuation = feedback does not go with method.edits: replay",
         ),
         (
             {"continuation": FeedbackContinuation(), "loss": DistilLoss(), "episode": RetryEpisode()},
-            r"feedback makes completions of one turn",
+            r"episode = retry needs .*; write method.continuation = none",
         ),
     ],
 )

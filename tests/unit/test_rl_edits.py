@@ -182,5 +182,5 @@ def test_the_gate_decides_how_many_successes_are_few() -> None:
 
 def test_rows_that_no_reward_of_spans_has_judged_are_refused() -> None:
     method = {"paper": "p", "edits": [{"name": "replay"}]}
-    with pytest.raises(ValidationError, match="replay adds rows that the reward subproblems has not judged"):
+    with pytest.raises(ValidationError, match=r"reward = subproblems does not go with method.edits: replay"):
         RLSpec.model_validate({"method": method, "reward": {"name": "subproblems"}, "mix": [1.0], "steps": 1})

@@ -286,9 +286,9 @@ def test_a_killed_run_goes_on_in_the_nucleus_that_it_had(inputs: dict[str, Path]
     ("given", "says"),
     [
         ({"engine": "hf"}, r"engine = hf: cannot decode with method\.decoding = lagged_nucleus; write native"),
-        ({"continuation": GuideContinuation()}, r"continuation = guide samples from another text than lagged_nucleus masks for"),
-        ({"edits": [Demonstrations()]}, r"edits: demonstrations adds completions that lagged_nucleus did not sample"),
-        ({"continuation": FeedbackContinuation(), "loss": DistilLoss()}, r"loss = distil: its teacher is of all tokens"),
+        ({"continuation": GuideContinuation()}, r"lagged_nucleus does not go with method.continuation = guide"),
+        ({"edits": [Demonstrations()]}, r"lagged_nucleus does not go with method.edits: demonstrations"),
+        ({"continuation": FeedbackContinuation(), "loss": DistilLoss()}, r"lagged_nucleus does not go with method.loss = distil"),
     ],
 )
 def test_what_does_not_go_together_is_refused(given: dict[str, Any], says: str) -> None:

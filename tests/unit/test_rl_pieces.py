@@ -202,12 +202,12 @@ def test_a_killed_run_of_windows_ends_with_the_bytes_of_one_that_was_not(inputs:
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        ({"continuation": WindowContinuation()}, "windows needs the advantage gae"),
+        ({"continuation": WindowContinuation()}, "windows needs .*; write method.advantage = gae"),
         (
             {"allocation": FixedAllocation(num_generations=216), "continuation": TreeContinuation()},
             "2 segments of 30 tokens leave nothing of max_completion_length, 12",
         ),
-        ({**CHAIN, "continuation": TREE["continuation"]}, "segments samples on from plain prompts"),
+        ({**CHAIN, "continuation": TREE["continuation"]}, "segments needs .*; write method.continuation = none"),
     ],
 )
 def test_pieces_that_do_not_fit_are_refused(method: dict[str, Any], says: str) -> None:

@@ -1,8 +1,10 @@
 """Sampler, requests, episode, reward and edit: the members of the loop's seams."""
 
+import inspect
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,7 @@ from interplay.core.extension import Extension
 from interplay.core.model import PermanentError, UserError
 from interplay.rl.advantages.spec import SpanAdvantage
 from interplay.rl.batch import Batch, Span, join, take
+from interplay.rl.compatibility import CAPABILITIES
 from interplay.rl.draw import episode_requests
 from interplay.rl.edits.edits import edits_before_advantage
 from interplay.rl.edits.rows import informative
@@ -28,7 +31,8 @@ from interplay.rl.rewards.spec import OutcomeReward, ProcessReward
 from interplay.rl.samplers.sampler import Outcome, PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.samplers.spec import UniformSampler
-from interplay.rl.spec import RLSpec
+from interplay.rl.spec import SEAMS, RLSpec
+from interplay.rl.teaching.spec import TeachSpec
 from interplay.tasks.verdict import Verdict
 
 # --- sampler ---
@@ -327,7 +331,10 @@ def run_of(group: int, advantage: dict, **more: Any) -> RLSpec:
 
 @pytest.mark.parametrize("name", ["group", "spans"])
 def test_a_group_of_one_is_refused_where_completions_are_compared_with_each_other(name: str) -> None:
-    with pytest.raises(ValidationError, match=f"num_generations = 1: the advantage '{name}' compares .*; give 2 at least"):
+    with pytest.raises(
+        ValidationError,
+        match=rf"advantage = {name} does not go with method.allocation = fixed.*num_generations = 1; give 2 at least",
+    ):
         run_of(1, {"name": name})
     run_of(2, {"name": name})
 
@@ -339,3 +346,16 @@ def test_pooled_spans_compare_the_parts_of_a_single_completion() -> None:
 def test_rollouts_that_are_all_equal_are_refused() -> None:
     with pytest.raises(ValidationError, match=r"temperature = 0 .*nothing is learnt"):
         run_of(2, {"name": "group"}, temperature=0)
+
+
+def test_every_capability_is_described_needed_or_refused_and_provided_by_some_member() -> None:
+    """Also those that depend on options: they are named in the source of `needs`, `provides` or `refuses`."""
+    classes = {one for members in SEAMS.values() for one in members} | {RLSpec, TeachSpec}
+    files = {inspect.getsourcefile(one) for one in classes}
+    source = "".join(Path(str(file)).read_text() for file in files)
+    asked = {word for one in classes for word in one.NEEDS | one.REFUSES}
+    provided = {word for one in classes for word in one.PROVIDES}
+    assert asked | provided <= set(CAPABILITIES)
+    for word in CAPABILITIES:
+        assert word in provided or f'{{"{word}"}} if' in source, f"nothing provides {word}"
+        assert word in asked or f'{{"{word}"}} if' in source, f"nothing needs or refuses {word}"

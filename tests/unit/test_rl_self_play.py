@@ -132,9 +132,13 @@ def test_a_killed_game_goes_on_with_its_baselines_and_ends_with_the_same_bytes(i
 @pytest.mark.parametrize(
     ("method", "reward", "message"),
     [
-        ({"advantage": {"name": "role"}}, "payoff", "role compares a game's seats, and the episode completion has none"),
-        ({"episode": {"name": "self_play"}}, "outcome", "reward = outcome is not what a game pays"),
-        ({"episode": {"name": "self_play"}, "allocation": {"name": "xrpo"}}, "payoff", "xrpo makes groups of its own"),
+        ({"advantage": {"name": "role"}}, "payoff", "role needs .*; write method.episode = self_play"),
+        ({"episode": {"name": "self_play"}}, "outcome", "self_play needs .*; write reward = payoff"),
+        (
+            {"episode": {"name": "self_play"}, "allocation": {"name": "xrpo"}},
+            "payoff",
+            "self_play needs .*; write method.allocation = fixed",
+        ),
     ],
 )
 def test_what_does_not_go_with_a_game_is_refused_in_one_line(method: dict[str, object], reward: str, message: str) -> None:

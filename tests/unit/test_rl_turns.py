@@ -314,18 +314,18 @@ def test_the_kl_term_of_the_first_turn_holds_the_first_turn_alone() -> None:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ({"advantage": {"name": "turn_returns"}}, "turn_returns is of turns, and the episode completion has one"),
-        ({"shaping": [{"name": "attempts"}]}, "attempts reads turns, and the episode completion has one"),
-        ({"loss": {"name": "clipped", "first_turn_beta": 0.1}}, "first_turn_beta is of turns"),
-        ({"episode": {"name": "retry"}, "edits": [{"name": "replay"}]}, "replay adds completions of one turn"),
-        ({"episode": {"name": "retry"}, "shaping": [{"name": "overlong"}]}, "overlong looks at one completion's length"),
-        ({"episode": {"name": "retry"}, "continuation": {"name": "guide"}}, "continuation = guide makes completions of one turn"),
+        ({"advantage": {"name": "turn_returns"}}, "turn_returns needs a member that has several turns; write method.episode = retry, environment"),
+        ({"shaping": [{"name": "attempts"}]}, "attempts needs a member that has several turns"),
+        ({"loss": {"name": "clipped", "first_turn_beta": 0.1}}, "clipped needs a member that has a first turn for first_turn_beta"),
+        ({"episode": {"name": "retry"}, "edits": [{"name": "replay"}]}, "replay does not go with method.episode = retry"),
+        ({"episode": {"name": "retry"}, "shaping": [{"name": "overlong"}]}, "overlong does not go with method.episode = retry"),
+        ({"episode": {"name": "retry"}, "continuation": {"name": "guide"}}, "episode = retry needs .*; write method.continuation = none"),
         (
             {
                 "episode": {"name": "retry"}, "advantage": {"name": "turn_returns"},
                 "loss": {"name": "clipped", "importance_sampling_level": "sequence"},
             },
-            "turn_returns needs importance_sampling_level token",
+            "turn_returns does not go with method.loss = clipped, .*importance_sampling_level: sequence",
         ),
     ],
 )  # fmt: skip

@@ -177,7 +177,7 @@ def test_a_custom_function_outside_the_studys_folder_is_refused(configs: Path) -
         "rl: {kind: rl, data: {edge: 1.0}}",
         "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: '../../x.py:score'}}",
     )
-    with pytest.raises(UserError, match="beside the study"):
+    with pytest.raises(UserError, match="the file in the study's folder"):
         plan_study(configs, "quickstart", "smoke")
 
 

@@ -15,7 +15,7 @@ from tracking import dump, finish, finish_all, rows, steps, store_in, template
 from interplay.cli import main
 from interplay.core import artifact
 from interplay.report.spec import ReportSpec
-from interplay.track import describe, live, marker
+from interplay.track import describe, live
 from interplay.track.mirror import DONE, Mirror
 from snakemake_logger_plugin_mlflow.events import Job
 
@@ -264,14 +264,14 @@ def test_a_changed_plan_takes_over_the_runs_of_the_stages_it_keeps(lab: Lab, uri
 def test_what_is_mirrored_is_remembered_until_something_changes(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     finish_all(lab, plan)
-    assert not marker.is_mirrored(plan, lab.results, uri)
-    marker.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
-    assert marker.is_mirrored(plan, lab.results, uri)
-    assert not marker.is_mirrored(plan, lab.results, "https://user:word@example.org")
-    assert "store.db" not in (lab.results / marker.NAME).read_text()
+    assert not live.is_mirrored(plan, lab.results, uri)
+    live.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
+    assert live.is_mirrored(plan, lab.results, uri)
+    assert not live.is_mirrored(plan, lab.results, "https://user:word@example.org")
+    assert "store.db" not in (lab.results / live.NAME).read_text()
     [stage] = of_kind(plan, "pretrain")
     (lab.out(stage) / "record.json").unlink()
-    assert not marker.is_mirrored(plan, lab.results, uri)
+    assert not live.is_mirrored(plan, lab.results, uri)
 
 
 def test_a_store_out_of_reach_costs_one_line_and_no_time(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,7 +289,7 @@ def test_a_store_out_of_reach_costs_one_line_and_no_time(lab: Lab, capsys: pytes
 def test_a_job_that_is_heard_of_after_the_end_does_not_leave_its_study_running(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     finish_all(lab, plan)
-    marker.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
+    live.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
     tracking = live.Live([plan], lab.results, uri)
     job = Job(1, "report", {"digest": plan.report}, 1, {}, [], None, submitted=1.0)
     tracking.update(job)
@@ -298,7 +298,7 @@ def test_a_job_that_is_heard_of_after_the_end_does_not_leave_its_study_running(l
     tracking.finish()
     tracking.update(job)
     assert {run.info.status for run in runs(mirror).values()} == {"FINISHED"}
-    assert marker.is_mirrored(plan, lab.results, uri)
+    assert live.is_mirrored(plan, lab.results, uri)
 
 
 def test_what_a_killed_snakemake_left_running_is_closed_and_what_runs_is_followed(lab: Lab, uri: str) -> None:
@@ -357,6 +357,16 @@ def test_sync_says_what_it_told_and_refuses_what_is_not_there(lab: Lab, uri: str
     assert "quickstart at smoke: 14 FINISHED" in capsys.readouterr().out
     assert main(["track", "sync", "quickstart", "--scale", "smoke", "--to", "sqlite:////nowhere/at/all.db"]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_sync_of_all_leaves_out_studies_that_were_never_launched(lab: Lab, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The study edge shares its base and problems with quickstart."""
+    finish_all(lab, lab.plan())
+    assert set(lab.plan("edge").stages) & set(lab.plan().stages)
+    assert main(["track", "sync", "--all", "--to", uri]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["quickstart at smoke"]
+    client = MlflowClient(uri)
+    assert {one.name for one in client.search_experiments()} <= {"Default", "quickstart.smoke"}
 
 
 def test_axes_of_an_arm_are_read_from_its_name() -> None:

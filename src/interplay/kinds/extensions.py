@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from interplay.rollout.request import Request, Sampling
     from interplay.tasks.family import Generator
     from interplay.tasks.verdict import Row, Verdict
+    from interplay.train.spec import OwnTrainerSpec
 
 Json = dict[str, Any]
 
@@ -169,6 +170,14 @@ class EngineFunction(Protocol):
         """An object with `generate(requests, sampling) -> Rollouts` and `close()`."""
 
 
+class Trainer(Protocol):
+    """A stage that makes a model from the one before it: `kind: "file.py:Name"`."""
+
+    def __call__(self, spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, float]:
+        """Metrics; the model is left in `out/model`. `inputs["init"] / "model"` is the model before, `inputs["data.0"]` a problem
+        set."""
+
+
 class Union(NamedTuple):
     """One row."""
 
@@ -208,6 +217,14 @@ EXTENSIONS: dict[str, Union] = {
         "def in_halves(decoder, how, dtype):\n"
         "    from interplay.rollout.native import Native\n"
         '    return Native(decoder, how.model_copy(update={"engine_batch": how.engine_batch // 2}), dtype)\n',
+    ),
+    "trainer": Union(
+        (Trainer,),
+        'stages: {same: {kind: "mine.py:copied", data: {easy: 1.0}}}',
+        "def copied(spec, inputs, out, how):\n"
+        "    import shutil\n"
+        '    shutil.copytree(inputs["init"] / "model", out / "model", dirs_exist_ok=True)\n'
+        '    return {"copied": 1}\n',
     ),
     "transform": Union(
         (Transform,),

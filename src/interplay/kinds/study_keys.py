@@ -152,6 +152,13 @@ class UnlearnReferences(References):
     """Problem sets to be retained and their shares, which sum to 1."""
 
 
+class OwnTrainerReferences(References):
+    """Of custom."""
+
+    data: Annotated[Shares, Sets("data", "training", "mix", missing=SHARES)] = {}
+    """Problem sets and their shares, which sum to 1."""
+
+
 class EvaluateReferences(References):
     """Of evaluate."""
 

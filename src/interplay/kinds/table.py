@@ -4,6 +4,7 @@ follows from the class of its spec; no list elsewhere names kinds."""
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from interplay.core.extension import FILLED
 from interplay.core.model import Model
 from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
@@ -15,6 +16,7 @@ from interplay.rl.spec import RLSpec
 from interplay.rl.teaching.spec import TeachSpec
 from interplay.train.spec import (
     MidtrainSpec,
+    OwnTrainerSpec,
     PreferSpec,
     PretrainSpec,
     RewardModelSpec,
@@ -277,6 +279,17 @@ KINDS: dict[str, Kind] = {
         processes=True,
         light=CURVES,
     ),
+    "custom": Kind(
+        OwnTrainerSpec,
+        "interplay.train.own:run",
+        makes="model",
+        hue=75,
+        references=study_keys.OwnTrainerReferences,
+        planned=(*study_keys.MIX, *FILLED),
+        cost=formulas.Training(),
+        settings=("function", "tokens", "options"),
+        light=CURVES,
+    ),
     "evaluate": Kind(
         EvaluateSpec,
         "interplay.evaluate.sampling:evaluate_model",
@@ -310,6 +323,11 @@ SETS = tuple(kind for kind, row in KINDS.items() if row.makes == "problems")
 """Kinds that make a problem set."""
 MODELS = tuple(kind for kind, row in KINDS.items() if row.makes == "model")
 """Kinds that leave a model: stages of paths."""
+
+
+def makes(kind: str) -> str:
+    """What a stage of the kind leaves (`Kind.makes`); empty for a name that is no kind."""
+    return KINDS[kind].makes if kind in KINDS else ""
 
 
 def is_trainer(kind: str) -> bool:

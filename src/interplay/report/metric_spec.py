@@ -13,14 +13,16 @@ UNITS = "units"
 ERROR = "error"
 """All error classes: a cell of a table, and the y of a figure, that becomes one for each class that occurred."""
 COUNTED = "error_"
-"""What stands before a class of errors in the name of the column of `prompts.parquet` that counts it."""
+"""Prefix of a class of errors in the name of the column of `prompts.parquet` that counts it."""
 ERRORS = (
     *("none", "value", "operator", "dependency", "missing_node", "extra_node"),
     *("wrong_hop", "missing_hop", "order", "extra", "chain", "step", "citation", "subproblem", "format"),
     *("ignorance", "over_inclusion"),
     *("answer", "unboxed", "dumped", "parse", "truncated"),
+    *("illegal", "made_up", "move", "process"),
 )
-"""Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form."""
+"""Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form;
+then those of environments."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Metric:
     lacks: str = ""
     """What an evaluation without the setting does not do."""
     leads: bool = False
-    """Whether it stands first in a table, and a few of it side by side."""
+    """Whether it comes first in a table, a few of it side by side."""
     alone: bool = True
     """Whether a value says something without another one to compare it with."""
     logged: bool = False
@@ -299,7 +301,7 @@ def check_metric(value: str) -> str:
         return value
     bare = next((each.name for each in METRICS if re.fullmatch(rf"{each.name}(_pass|_cap)?(@.*)?", value)), None)
     if bare:
-        raise ValueError(f"'{value}' is not a metric: there is one {bare}, whatever the number of samples; write {bare}")
+        raise ValueError(f"'{value}' is not a metric: there is one {bare} for any number of samples; write {bare}")
     *most, last = names()
     raise ValueError(f"'{value}' is not a metric; write {', '.join(most)} or {last}")
 

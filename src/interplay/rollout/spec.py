@@ -51,12 +51,19 @@ class Turns(Model):
     limit, which ends the episode, too: `max_completion_length` is that of a turn. What others write between the turns is read and
     never learnt."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"one_round"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "begun_completions"})
     max_turns: Several = 5
     """Turns after which an episode ends."""
     window: Count | None = None
     """Turns that stand behind the prompt in the context of the next one; null: all. With a window each turn is a row of its own,
     with the text that it was sampled from and the reward of its episode; statistics of a group count an episode once
     (DeepMiner, arXiv:2510.08276)."""
+
+    def provides(self) -> frozenset[str]:
+        """Also a window of turns."""
+        return self.PROVIDES | ({"windowed_turns"} if self.window is not None else set())
 
 
 class RetryEpisode(Turns):
@@ -85,6 +92,8 @@ class SelfPlayEpisode(Model):
     """A game of two seats, both of them the policy (SPIRAL, arXiv:2506.24119). Each seat's turns are a row, with the other's as
     observations; the rows of a seat make a group. For families that are games (tic_tac_toe, kuhn)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"game_payoff", "equal_groups", "bare_prompts", "one_round"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns", "seats"})
     name: Literal["self_play"] = "self_play"
     max_turns: Several = 20
     """Turns of both seats after which a game is a draw."""

@@ -12,8 +12,8 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.cost import costs, paper_tokens, reached
 from interplay.kinds.table import KL, is_logged, logged_names
 from interplay.report import spec as report_spec
-from interplay.report.comparison_spec import Lineup
 from interplay.report.metric_spec import metric_row
+from interplay.report.spec import Lineup
 from interplay.study import sets
 from interplay.study.context import ArmContext, PlanBuilder
 from interplay.study.plan import Stage

@@ -7,8 +7,7 @@ from interplay.core.model import Model, UserError, nearest_name, shorten_value
 from interplay.core.references import corpus_inputs
 from interplay.kinds import study_keys
 from interplay.kinds.table import KINDS
-from interplay.report.comparison_spec import Contender, Contrast, Lineup, Try, Tune
-from interplay.report.spec import ReportArm, Table
+from interplay.report.spec import Contender, Contrast, Lineup, ReportArm, Table, Try, Tune
 from interplay.study import arms
 from interplay.study.check import tested_bands
 from interplay.study.context import TASK, ArmContext, fields_of, value_at

@@ -13,13 +13,20 @@ from interplay.data.spec import DatasetSpec
 from interplay.model.spec import SourceSpec
 
 
+def fill_extensions(spec: Mapping[str, Any], folder: Path, where: str) -> dict[str, Any]:
+    """The spec with the texts of members of the user's own, and versions of their distributions, which only the disk has."""
+    if is_extension(spec):
+        return {**spec, **_content(dict(spec), folder, where)}
+    return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
+
+
 def read_files(
     model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, where: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Spec and run block with the texts of members of the user's own, or versions of their distributions, and with the checksum
     of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads out of the
     project, or to nothing."""
-    spec = {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
+    spec = fill_extensions(spec, folder, where)
     run = dict(run)
     if run.get("path") is not None:
         below_root(run["path"], f"{where}.run.path")
@@ -64,7 +71,7 @@ def file_checksum(file: str, known: str | None, where: str) -> str:
         ) from None
     if found is None:
         if known is None:
-            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 beside it")
+            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 with it")
         return known
     if known and found != known:
         raise UserError(f"{where}.sha256 = {known!r}: but {file} has {found}; put the right file there")
@@ -95,7 +102,7 @@ def _content(member: dict[str, Any], folder: Path, where: str) -> dict[str, str]
         try:
             return {"distribution": file, "version": importlib.metadata.version(file)}
         except importlib.metadata.PackageNotFoundError:
-            remedy = "install it, or write file.py:Name for a file beside the study"
+            remedy = "install it, or write file.py:Name for a file in the study's folder"
             raise UserError(f"{spot}: no distribution {file!r} is installed; {remedy}") from None
     return {"source": _source(file, name, folder, spot)}
 
@@ -108,7 +115,7 @@ def _source(file: str, name: str, folder: Path, spot: str) -> str:
     except (OSError, ValueError) as error:  # ValueError: no file's name, or no text
         raise UserError(f"{spot}: not readable: {error}") from None
     if not name.isidentifier() or not inside:
-        raise UserError(f"{spot}: must be file.py:function, the file beside the study")
+        raise UserError(f"{spot}: must be file.py:Name, the file in the study's folder")
     if text is None:
-        raise UserError(f"{spot}: no file {file} beside the study")
+        raise UserError(f"{spot}: no file {file} in the study's folder")
     return text

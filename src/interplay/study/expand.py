@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from interplay.core.model import UserError
 from interplay.core.references import corpus_inputs, is_data_role
 from interplay.kinds.study_keys import PathStage
-from interplay.report.comparison_spec import Lineup
-from interplay.report.spec import ReportArm, ReportRung, ReportStage
+from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
 from interplay.study import answers, check, compose, contrasts, resolve, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
 from interplay.study.plan import Plan

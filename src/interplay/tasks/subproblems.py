@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from interplay.tasks.family import Family, compact_json
 from interplay.tasks.op_dag import dag, terse_verifier
-from interplay.tasks.op_dag.dag import FORWARD, Problem, unfolding
 from interplay.tasks.op_dag.terse import ANSWER, SECTION, STEP, gold_sentences
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Block, Row, Verdict
@@ -22,7 +21,7 @@ from interplay.tasks.verdict import Block, Row, Verdict
 class Parts(NamedTuple):
     """A problem and the nodes of its questions."""
 
-    problem: Problem
+    problem: dag.Problem
     """Forward: its nodes have plain values."""
     asked: tuple[int, ...]
     """K necessary nodes, in the order of the questions; the goal last."""
@@ -39,23 +38,24 @@ def loads(text: str) -> Parts:
     return Parts(dag.loads(raw["problem"]), tuple(raw["asked"]))
 
 
-def asked_nodes(problem: Problem, k: int | None) -> tuple[int, ...]:
+def asked_nodes(problem: dag.Problem, k: int | None) -> tuple[int, ...]:
     """K nodes, evenly spaced over the gold order of evaluation, in that order, the goal last; all, if there are fewer or k is
     None. Empty for a reverse problem."""
-    if problem.mode != FORWARD:
+    if problem.mode != dag.FORWARD:
         return ()
-    order = unfolding(problem)[::-1]
+    order = dag.unfolding(problem)[::-1]
     count = min(k or len(order), len(order))
     return tuple(order[(number + 1) * len(order) // count - 1] for number in range(count))
 
 
 def blocks_of(parts: Parts) -> list[list[int]]:
     """For each asked node its dependencies that no earlier block has, itself included, in order of evaluation."""
-    order = unfolding(parts.problem)[::-1]
+    order = dag.unfolding(parts.problem)[::-1]
     done: set[int] = set()
     blocks = []
+    parents = [node.parents for node in parts.problem.nodes]
     for place in parts.asked:
-        needed = _needed(parts.problem, place) - done
+        needed = dag.dependencies(parents, place) - done
         blocks.append([node for node in order if node in needed])
         done |= needed
     return blocks
@@ -83,18 +83,6 @@ def original_row(row: Row) -> Row:
     names = [parts.problem.nodes[place].name for place in parts.asked]
     head = row.prompt.removesuffix(SECTION).removesuffix(STEP.join(names))
     return replace(row, family="op_dag", graph=dag.dumps(parts.problem), prompt=head + names[-1] + SECTION)
-
-
-def _needed(problem: Problem, place: int) -> set[int]:
-    """The node and its dependencies."""
-    found: set[int] = set()
-    stack = [place]
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack += problem.nodes[node].parents
-    return found
 
 
 # The verifier. There must be exactly K blocks and nothing after the last, each with steps and one answer; else the format is

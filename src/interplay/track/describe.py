@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 from interplay.core import artifact
 from interplay.core import metrics as core_metrics
 from interplay.core.digest import canonical
+from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
 from snakemake_logger_plugin_mlflow.events import tail
@@ -33,7 +34,7 @@ class Found(NamedTuple):
 
 
 def look_at_stage(results: Path, kind: str, digest: str) -> Found:
-    """The state of a stage. A failure that the runner could not write down is told by its log."""
+    """The state of a stage. A failure that the runner could not record is read from its log."""
     name, detail = artifact.state_of(artifact.folder(results, kind, digest))
     status = STATUS.get(name, "")
     if status != "KILLED":
@@ -53,10 +54,10 @@ def last_words(log: Path) -> str:
 
 def times(out: Path) -> tuple[int, int]:
     """Start and end of the last attempt, in milliseconds since the epoch. Of an unfinished one both are its last sign of life."""
-    told = core_metrics.read_telemetry(out)
-    if "started" in told:
-        start = calendar.timegm(time.strptime(told["started"], "%Y-%m-%dT%H:%M:%SZ"))
-        return 1000 * start, round(1000 * (start + float(told.get("seconds_wall", 0))))
+    known = core_metrics.read_telemetry(out)
+    if "started" in known:
+        start = calendar.timegm(time.strptime(known["started"], "%Y-%m-%dT%H:%M:%SZ"))
+        return 1000 * start, round(1000 * (start + float(known.get("seconds_wall", 0))))
     path = next((path for path in (out / "telemetry.json", out / "stage.json", out) if path.exists()), None)
     touched = round(1000 * (path.stat().st_mtime if path else time.time()))
     return touched, touched
@@ -67,7 +68,7 @@ def steps(out: Path, after: int = 0) -> list[dict[str, float]]:
     return [line for line in core_metrics.read(out) if line["step"] > after]
 
 
-# What MLflow is told of a stage: its name, parameters, tags and metrics. Pure functions of plan and record; no mlflow here.
+# What MLflow holds of a stage: its name, parameters, tags and metrics. Pure functions of plan and record; no mlflow here.
 
 
 LONGEST = 300
@@ -80,7 +81,7 @@ OF_ALL = ("n", "length", "truncated", "strict_pass@1", "answer_pass@1")
 
 
 class Place(NamedTuple):
-    """Where a stage stands in its study. A stage that several arms share stands at the first of them."""
+    """Place of a stage in its study: the first of the arms that share it."""
 
     arm: str
     stage: str
@@ -92,7 +93,7 @@ class Place(NamedTuple):
 
 
 def places(plan: Plan) -> dict[str, Place]:
-    """Digest -> place, for the models and evaluations of all arms. Data, tokenizers and the report stand in no arm."""
+    """Digest -> place, for the models and evaluations of all arms. Data, tokenizers and the report are in no arm."""
     found: dict[str, Place] = {}
     for row in cast(ReportSpec, plan.stages[plan.report].spec).arms:
         names = [step.name for step in row.path]
@@ -106,7 +107,7 @@ def places(plan: Plan) -> dict[str, Place]:
 
 
 def run_name(stage: Stage, place: Place | None) -> str:
-    """`rl_edge/rl/seed0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for what stands in no arm."""
+    """`rl_edge/rl/seed0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for stages of no arm."""
     if place is not None:
         return f"{place.arm}/{place.stage}/seed{place.seed}"
     own = stage.label.removeprefix("data.").removeprefix("stages.").removesuffix(f".{stage.kind}")
@@ -128,12 +129,12 @@ def params(stage: Stage, place: Place | None) -> dict[str, str]:
         found |= {"arm": place.arm, "group": place.arm.partition("[")[0], "stage": place.stage}
         found |= {"seed": str(place.seed), "path": place.path}
         found |= {f"axis.{key}": value for key, value in axes(place.arm).items()}
-    leaves = {} if stage.kind == "report" else scalars(canonical(stage.spec), "spec")
+    leaves = {} if makes(stage.kind) == "report" else scalars(canonical(stage.spec), "spec")
     return {**found, **{key: text for key, text in leaves.items() if len(text) <= LONGEST}}
 
 
 def scalars(value: Any, name: str) -> dict[str, str]:
-    """The leaves of nested mappings by dotted name, as JSON without quotes. Of lists only those of things with a name are told,
+    """The leaves of nested mappings by dotted name, as JSON without quotes. Of lists only those of named items are included,
     by these names, such as the steps of a curated set."""
     if isinstance(value, dict):
         return {key: text for part, item in value.items() for key, text in scalars(item, f"{name}.{part}").items()}
@@ -160,9 +161,9 @@ def tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
 
 def metrics(kind: str, values: dict[str, Any]) -> dict[str, float]:
     """A record's numbers by `/`-joined name: of an evaluation `edge/strict_pass@1` for a band, `all/...`, and a few per op."""
-    if kind == "report":
+    if makes(kind) == "report":
         return verdicts(values.get("claims", []))
-    if kind != "evaluate":
+    if makes(kind) != "samples":
         return numbers(values)
     found = numbers({"all": {key: value for key, value in values.get("all", {}).items() if key in OF_ALL}})
     found |= numbers(values.get("band", {}))

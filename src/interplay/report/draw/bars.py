@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from interplay.report.draw.style import FIGURE_WIDTH, beside, legend
+from interplay.report.draw.style import FIGURE_WIDTH, legend, row_labels
 from interplay.report.metric_spec import ERROR, SHARE, Measure
 from interplay.report.spec import Figure
 from interplay.report.stats import frame
@@ -39,7 +39,7 @@ def bars(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         return None, "Not drawn: no evaluation that counts classes of errors is there."
     columns = min(len(bands), WIDEST)
     rows = -(-len(bands) // columns)
-    shown, height = beside(arms, ROW)
+    shown, height = row_labels(arms, ROW)
     canvas = Canvas(figsize=(FIGURE_WIDTH, rows * (HEAD + height * len(arms))), layout="constrained")
     axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axis, band in zip(axes, bands, strict=False):
@@ -96,14 +96,14 @@ WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
 """Pixels; the last is what a character of a number takes."""
 
 
-def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, told_in: Measure = SHARE) -> str:
+def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, measure: Measure = SHARE) -> str:
     """The interval over the shaded range that the claim asserts; empty where there is no estimate.
 
     Values run over 0 to 100 %. Differences run as far to both sides of zero as the interval and the claim need."""
     if not found.seeds:
         return ""
     ends = [abs(number) for number in (found.low, found.high, found.value, *claimed) if math.isfinite(number)]
-    reach = min(told_in.support_of_differences[1], 1.15 * max([0.02, *ends]))
+    reach = min(measure.support_of_differences[1], 1.15 * max([0.02, *ends]))
     low, high = (-reach, reach) if signed else (0.0, 1.0)
 
     def at(number: float) -> float:
@@ -118,7 +118,7 @@ def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, told
         *(f'<line class="mark" x1="{at(mark)}" x2="{at(mark)}" y1="1" y2="22"/>' for mark in marks),
         f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>',
         f'<circle class="estimate" cx="{at(found.value)}" cy="{MIDDLE}" r="4"/>',
-        *_labels(marks, at, lambda mark: _tick(mark, signed, told_in)),
+        *_labels(marks, at, lambda mark: _tick(mark, signed, measure)),
         "</svg>",
     ]
     return "".join(parts)
@@ -139,6 +139,6 @@ def _labels(marks: list[float], at: Callable[[float], float], written: Callable[
     return [f'<text x="{x:.1f}" y="32" text-anchor="middle">{text}</text>' for x, text in zip(places, shown, strict=True)]
 
 
-def _tick(mark: float, signed: bool, told_in: Measure) -> str:
-    shown = round(told_in.factor * mark, told_in.decimals) + 0.0
+def _tick(mark: float, signed: bool, measure: Measure) -> str:
+    shown = round(measure.factor * mark, measure.decimals) + 0.0
     return f"+{shown:g}" if signed and shown > 0 else f"{shown:g}".replace("-", "−")

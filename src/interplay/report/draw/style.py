@@ -50,12 +50,12 @@ def wider(name: Key, among: Sequence[list[Key]]) -> float:
 
 def said(panels: Mapping[str, Groups]) -> str:
     """For the caption, by the title of the panel; nothing where no curves coincide."""
-    told: dict[str, list[str]] = {}
+    panels_of: dict[str, list[str]] = {}
     for panel, found in panels.items():
         for names in found:
-            told.setdefault(", ".join(names), []).append(panel)
+            panels_of.setdefault(", ".join(names), []).append(panel)
     several = len(panels) > 1
-    parts = [f"{names} (in {', '.join(where)})" if several else names for names, where in told.items()]
+    parts = [f"{names} (in {', '.join(where)})" if several else names for names, where in panels_of.items()]
     return f" The same curve, drawn one inside the other: {'; '.join(parts)}." if parts else ""
 
 
@@ -63,7 +63,7 @@ def said(panels: Mapping[str, Groups]) -> str:
 
 
 PALETTE = ["#4d4d4d", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D"]
-"""Grey, then Okabe and Ito's colours, which stay apart for colour-blind readers, the hardest to see on white last."""
+"""Grey, then Okabe and Ito's colours, which colour-blind readers can distinguish, the hardest to see on white last."""
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 LINES = ["-", "-.", ":"]
 HATCHES = ["", "////", "...."]
@@ -89,11 +89,11 @@ FIGURE_WIDTH = 9.0
 SLACK = 0.98
 """Share of a figure's width that its legend may take, since type is a little wider at other resolutions."""
 KEY, LEGEND, LINE = 0.9, 0.35, 0.18
-"""Inches beside a name in a legend: its line and all gaps; height of a legend of one row; of a line of text."""
+"""Inches next to a name in a legend: its line and all gaps; height of a legend of one row; of a line of text."""
 
 
 class Look(NamedTuple):
-    """How an arm is drawn: no two of two dozen alike."""
+    """How an arm is drawn: two dozen arms all differ."""
 
     color: str
     marker: str
@@ -150,7 +150,7 @@ def _inches(canvas: Canvas, drawn: Artist) -> tuple[float, float]:
     return box.width / canvas.dpi, box.height / canvas.dpi
 
 
-def beside(arms: Sequence[str], row: float) -> tuple[list[str], float]:
+def row_labels(arms: Sequence[str], row: float) -> tuple[list[str], float]:
     """The names of rows, in a column of at most a third of a figure, and the height of a row, `row` where no name needs more."""
     names = [wrapped(arm, FIGURE_WIDTH / 3) for arm in arms]
     return names, max(row, LINE * max(name.count("\n") + 1 for name in names))

@@ -3,31 +3,155 @@
 Works from records alone where payloads are not here: then the interval is that of the report's record, and what needs samples or
 problems says so."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from interplay.core import artifact
-from interplay.core.model import UserError
-from interplay.report.inspect.asked import Asked, Stages
+from interplay.core.model import UserError, nearest_name
 from interplay.report.inspect.chain import stages_of
-from interplay.report.metric_spec import COUNTED, find, is_gain, measure_of
+from interplay.report.metric_spec import COUNTED, ERRORS, check_metric, each_class, find, is_gain, measure_of
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import estimate, frame, gain, intervals, recorded
+from interplay.report.stats import contrast, estimate, frame, gain, provenance
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import Results
 from interplay.report.write import tables, text
 from interplay.report.write.plain import aligned
 
+# The cell that the words of a command line name: case, spaces, `:` and kinds of dashes do not matter.
+
+
+DIFFERENCES = "_differences"
+
+Stages = Mapping[str, Mapping[str, Any]]
+Rows = dict[str, tuple[str, str]]
+"""Name of a row -> (arm, against); `against` is empty in a row of values."""
+
+
+class CellName(NamedTuple):
+    """A cell, by the names that the table uses. `against` is empty in a table of values."""
+
+    table: str
+    arm: str
+    against: str
+    column: str
+    metric: str
+
+
+class TableNames(NamedTuple):
+    """A table of the report."""
+
+    columns: list[str]
+    """As declared."""
+    rows: Rows
+    metrics: list[str]
+    differences: str
+    """The table that holds its rows with an `against`: itself, or its table of differences."""
+
+
+def match_cell(spec: ReportSpec, stages: Stages, table: str, row: str, column: str, metric: str | None) -> CellName:
+    """The cell that is meant; `column/metric` is one way to name the metric.
+
+    Raises UserError with the nearest name for a row, column or metric that the table lacks."""
+    known = shown_tables(spec)
+    name = _pick(table, list(known), f"study {spec.study}", "table")
+    of, where = known[name], f"table {name}"
+    arm, against = of.rows[_pick(row, list(of.rows), where, "row")]
+    column, _, behind = column.partition("/")
+    column = _column(column, of, spec, stages, where)
+    others = _none if is_gain(of.metrics[0]) else is_metric
+    metric = _pick(metric or behind or of.metrics[0], of.metrics, where, "metric", others)
+    return CellName(of.differences if against else name, arm, against, column, metric)
+
+
+def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
+    """Every table of the report by its name: those that are declared, and the tables derived from them."""
+    values: Rows = {arm: (arm, "") for arm in frame.arms(spec)}
+    controls = _rows(tables.contrasts(Results(spec, {}, {}, {})))
+    found: dict[str, TableNames] = {}
+    for name, table in spec.tables.items():
+        cells = tables.side_by_side(each_class(table.cells, [*ERRORS]))
+        if table.against is not None:
+            found[name] = TableNames(table.columns, _against(spec, table.against), cells, name)
+        else:
+            differences = f"{name}{DIFFERENCES}"
+            found[name] = TableNames(table.columns, values | controls, cells, differences)
+            found[differences] = TableNames(table.columns, controls, cells, differences)
+        if name in spec.lineups:
+            compared = f"{name}{contrast.SUFFIX}"
+            rows = values | controls | _rows(_compared_pairs(spec, name))
+            found[compared] = TableNames(table.columns, rows, list(dict.fromkeys(table.cells)), compared)
+        if table.gain is not None:
+            gains = f"{name}{gain.SUFFIX}"
+            found[gains] = TableNames(table.columns, _against(spec, table.gain.against), gain.metrics(table.gain.k or 1), gains)
+    return found
+
+
+def _rows(pairs: list[tuple[str, str]]) -> Rows:
+    return {f"{arm} − {against}": (arm, against) for arm, against in pairs}
+
+
+def _against(spec: ReportSpec, one: str) -> Rows:
+    """All other arms, compared with one."""
+    return _rows([(arm, one) for arm in frame.arms(spec) if arm != one])
+
+
+def _compared_pairs(spec: ReportSpec, name: str) -> list[tuple[str, str]]:
+    """(arm, against) of a contrast, whichever try may have been chosen."""
+    lineup = spec.lineups[name]
+    first = [item.arm for one in lineup.contenders if one.name == lineup.against for item in one.tries]
+    others = [item.arm for one in lineup.contenders if one.name != lineup.against for item in one.tries]
+    return [(arm, against) for arm in others for against in first]
+
+
+def _column(word: str, of: TableNames, spec: ReportSpec, stages: Stages, where: str) -> str:
+    """One of its columns; any op, where `op` stands for all and no plan knows which there are."""
+    bands = [
+        provenance.planned_bands(stages[digest]["deps"]["data"], stages)
+        for row in spec.arms
+        for digest in row.evaluations.values()
+    ]
+    ops = sorted({op for known in bands for numbers in known.values() for op in numbers})
+    columns = [part for item in of.columns for part in ([f"op:{op}" for op in ops] if item == "op" else [item])]
+    untold = "op" in of.columns and any(provenance.planned_ops(known) is None for known in bands)
+    return _pick(word, columns, where, "column", (lambda other: other.startswith("op:")) if untold else _none)
+
+
+def is_metric(word: str) -> bool:
+    """Whether it can be computed, though the table may not show it."""
+    try:
+        return bool(check_metric(word))
+    except ValueError:
+        return False
+
+
+def _none(word: str) -> bool:
+    return False
+
+
+def _pick(word: str, known: list[str], where: str, what: str, allowed: Callable[[str], bool] = _none) -> str:
+    by_plain = {_plain(name): name for name in reversed(known)}
+    if _plain(word) in by_plain:
+        return by_plain[_plain(word)]
+    if allowed(word):
+        return word
+    raise UserError(f"{where}: no {what} {word!r}{nearest_name(word, known)}")
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[\s_:–—−-]+", " ", word.strip().lower())
+
+
 COUNTS = ("prompts.parquet", "samples.parquet")
 """What cells are computed from; either will do."""
 
 
-def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, asked: Asked, seed: int | None) -> str:
-    """The cell in words. `stages`: the study's plan as JSON, dependencies first; `report`: the digest of its report; `seed`: tell
-    of one seed alone."""
+def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, asked: CellName, seed: int | None) -> str:
+    """The cell in words. `stages`: the study's plan as JSON, dependencies first; `report`: the digest of its report; `seed`: only
+    that seed."""
     spec = spec.model_copy(update={"arms": [row for row in spec.arms if row.arm in (asked.arm, asked.against)]})
     found, notes = value(spec, report, results, asked)
     rows = [row for row in spec.arms if seed is None or row.seed == seed]
@@ -42,18 +166,18 @@ def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, asked:
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _holds(stages: Stages, digest: str, asked: Asked, spec: ReportSpec) -> bool:
+def _holds(stages: Stages, digest: str, asked: CellName, spec: ReportSpec) -> bool:
     """Whether an evaluation's problem set has the column, or may have it, by the spec."""
-    bands = recorded.bands(stages[digest]["deps"]["data"], stages)
+    bands = provenance.planned_bands(stages[digest]["deps"]["data"], stages)
     if asked.column in bands:
         return True
-    ops = recorded.all_ops(bands)
+    ops = provenance.planned_ops(bands)
     named = asked.column.startswith("op:")
     wanted = {int(asked.column.removeprefix("op:"))} if named else set(spec.bands.get(asked.column, []))
     return (named if ops is None else False) or bool(wanted & set(ops or []))
 
 
-def value(spec: ReportSpec, report: str, results: Path, asked: Asked) -> tuple[Estimate, list[str]]:
+def value(spec: ReportSpec, report: str, results: Path, asked: CellName) -> tuple[Estimate, list[str]]:
     """The cell's estimate, and what kept it from being computed afresh: from samples where all are here, else from records."""
     digests = [digest for row in spec.arms for digest in row.evaluations.values()]
     wanted = [block for digest in digests for block in spec.blocks_of(digest)]
@@ -72,14 +196,14 @@ def value(spec: ReportSpec, report: str, results: Path, asked: Asked) -> tuple[E
     return found, notes if shown else [*notes, "the interval: it needs samples, or the report's record"]
 
 
-def _of_gain(read: Results, asked: Asked) -> Estimate:
+def _of_gain(read: Results, asked: CellName) -> Estimate:
     """A cell of a table of gains."""
     of = read.spec.tables[asked.table.removesuffix(gain.SUFFIX)].gain
     k = of.k if of and of.k else 1
     return gain.estimate(read, asked.arm, asked.against, asked.column, asked.metric, k)
 
 
-def _shown(report: str, results: Path, asked: Asked) -> list[float] | None:
+def _shown(report: str, results: Path, asked: CellName) -> list[float] | None:
     """[estimate, low, high] in the report's record."""
     out = artifact.folder(results, "report", report)
     if not artifact.done(out):
@@ -88,7 +212,7 @@ def _shown(report: str, results: Path, asked: Asked) -> list[float] | None:
     return artifact.record(out)["metrics"]["tables"].get(asked.table, {}).get(f"{row}/{asked.column}/{asked.metric}")
 
 
-def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, shown: list[float] | None) -> Estimate:
+def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: CellName, shown: list[float] | None) -> Estimate:
     """Means per seed from the evaluations' records; the interval over seeds from them, else that which the report shows."""
     parts: dict[int, tuple[float, tuple[str, ...]]] = {}
     counts: list[tuple[int, int]] = []
@@ -111,7 +235,7 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, show
     over = f"{min(count for count, _ in counts)} prompts"
     if len(means) > 1 and np.ptp(means) > estimate.AGREE:
         of = measure_of(asked.metric)
-        low, high = intervals.t_interval(means, of.support_of_differences if asked.against else of.support)
+        low, high = estimate.t_interval(means, of.support_of_differences if asked.against else of.support)
         over = f"{len(means)} seeds"
     prompts, samples = (min(number) for number in zip(*counts, strict=True))
     per_seed = tuple(mean for mean, _ in parts.values())
@@ -120,7 +244,7 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: Asked, show
 
 
 def _cell(
-    evaluations: Iterable[str], spec: ReportSpec, folders: dict[str, Path], asked: Asked
+    evaluations: Iterable[str], spec: ReportSpec, folders: dict[str, Path], asked: CellName
 ) -> tuple[str, float, tuple[int, int]] | None:
     """(digest, mean, (prompts, samples)) of the first evaluation whose record holds the column. Of several blocks of samples the
     records add up for means over samples alone: pass@k of all is no mean of theirs."""
@@ -131,17 +255,17 @@ def _cell(
         of = [folders[block] for block in spec.blocks_of(digest)]
         metrics = [artifact.record(folder)["metrics"] if artifact.done(folder) else {} for folder in of]
         cells = [each.get(axis, {}).get(name, {}) for each in metrics]
-        told = [_told(cell, asked.metric) for cell in cells]
+        numbers = [_recorded_metric(cell, asked.metric) for cell in cells]
         if made is not None and made.per == "prompt":
-            told = told[:1]  # the first block alone has it
-        if not any(np.isnan(told)) and (len(told) == 1 or adds_up):
+            numbers = numbers[:1]  # the first block alone has it
+        if not any(np.isnan(numbers)) and (len(numbers) == 1 or adds_up):
             samples = [each["n_samples"] for each in metrics]
-            mean = np.average(told, weights=samples[: len(told)])
+            mean = np.average(numbers, weights=samples[: len(numbers)])
             return digest, float(mean), (cells[0]["n"], sum(samples))
     return None
 
 
-def _told(cell: Mapping[str, Any], metric: str) -> float:
+def _recorded_metric(cell: Mapping[str, Any], metric: str) -> float:
     """What a record's numbers over some problems say of a metric; NaN where they do not."""
     asked = find(metric)
     if asked is None or asked.per == "draw":
@@ -160,15 +284,15 @@ def _mean(cell: Mapping[str, Any], column: str) -> float:
     return float(cell.get(f"{column}_pass@1", cell.get(column, np.nan)))
 
 
-def _head(spec: ReportSpec, report: str, found: Estimate, asked: Asked) -> list[str]:
+def _head(spec: ReportSpec, report: str, found: Estimate, asked: CellName) -> list[str]:
     signed = bool(asked.against)
     row = f"{asked.arm} − {asked.against}" if signed else asked.arm
-    told_in = measure_of(asked.metric)
-    unit = told_in.unit_of_differences if signed else told_in.unit
+    measure = measure_of(asked.metric)
+    unit = measure.unit_of_differences if signed else measure.unit
     lines = [f"{row}, {tables.label(asked.column, asked.metric)}: "]
     if not np.isnan(found.value):
         interval = "" if np.isnan(found.low) else f" {text.interval(found, signed, asked.metric).removesuffix(text.OVER_PROMPTS)}"
-        lines[0] += f"{told_in.shown(found.value, signed)} {unit}{interval}"
+        lines[0] += f"{measure.shown(found.value, signed)} {unit}{interval}"
         counted = f"uncertain over {found.over}; {found.n_prompts} prompts, {found.n_samples} samples each"
         lines.append(f"  {counted if found.seeds else 'as the record of the report says: no evaluation is here to count'}")
     else:
@@ -176,14 +300,14 @@ def _head(spec: ReportSpec, report: str, found: Estimate, asked: Asked) -> list[
     lines.append(f"  table {asked.table} of study {spec.study} at scale {spec.scale}, report {report}")
     if not np.isnan(found.detectable):
         lines.append(
-            f"  smallest true difference that these seeds would find (80 % power): {told_in.shown(found.detectable)} "
-            f"{told_in.unit_of_differences}"
+            f"  smallest true difference that these seeds would find (80 % power): {measure.shown(found.detectable)} "
+            f"{measure.unit_of_differences}"
         )
     seeds: dict[int, list[str]] = {}
     for item in sorted(spec.arms, key=lambda item: item.arm != asked.arm):
         seeds.setdefault(item.seed, []).extend(digest for digest in item.evaluations.values() if digest in found.digests)
     shown = zip(found.seeds, found.per_seed, strict=True)
-    lines += aligned([[f"seed {seed}", f"{told_in.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
+    lines += aligned([[f"seed {seed}", f"{measure.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])
     return lines + [f"  missing: {reason}" for reason in found.missing]
 
 

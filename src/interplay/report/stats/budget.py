@@ -97,7 +97,7 @@ def _partly(shown: str, known: int, of: int) -> str:
 
 
 def _rates(known: list[dict[str, Any]]) -> str:
-    """The median over the stages, for whatever rates they tell."""
+    """The median over the stages of each rate that they report."""
     said = []
     for key, what in RATES.items():
         found = [float(item[key]) for item in known if key in item]
@@ -174,7 +174,7 @@ def _mean(numbers: list[float | None]) -> str:
     return quantity(round(fmean(known))) if known else "–"
 
 
-# Matched budgets judged from the records: what each arm spent, how far apart the arms lie, and which claims that leaves open.
+# Matched budgets judged from the records: what each arm spent, the spread of the arms, and which claims that leaves open.
 
 
 class Judged(NamedTuple):
@@ -222,7 +222,7 @@ def judge_all(results: Results) -> list[Judged]:
 
 
 def obstacle(results: Results, test: Test) -> str:
-    """Why the two arms of a test must not be compared: they stand in a match that failed. Empty where they may be."""
+    """Why the two arms of a test must not be compared: they are in a match that failed. Empty where they may be."""
     pair = {test.arm, test.against}
     for match in results.spec.match:
         if pair <= set(match.among) and (judged := judge(results, match)).verdict == "not matched":

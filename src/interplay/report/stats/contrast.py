@@ -1,14 +1,15 @@
-"""Fair fights: every contender against one, beside the difference that two identical runs show, with p-values adjusted for the
-number of comparisons. A difference within the noise is *no information*."""
+"""Pairwise comparisons against a baseline with Holm's correction and a seed-noise floor, and claims judged by their intervals.
+
+The noise floor is the difference between identical runs; a difference within it is *no information*."""
 
 import itertools
 from typing import NamedTuple
 
 import numpy as np
 
-from interplay.report.comparison_spec import Contender, Contrast, Lineup
-from interplay.report.stats import intervals, notes
-from interplay.report.stats.estimate import Estimate, difference, p_value, value
+from interplay.report.spec import Claim, Contender, Contrast, Lineup, Test
+from interplay.report.stats import budget, estimate, notes
+from interplay.report.stats.estimate import Estimate, difference, p_value, plain, recorded, value
 from interplay.report.stats.frame import Results
 from interplay.report.write.tables import Cell, Grid, expand_columns
 
@@ -96,7 +97,7 @@ def make(results: Results, name: str) -> Made:
     tested = ~np.isnan(raw)
     adjusted = raw.copy()
     if contrast.correction == "holm":
-        adjusted[tested] = intervals.holm(raw[tested])
+        adjusted[tested] = estimate.holm_adjusted(raw[tested])
     numbers = iter(adjusted.tolist())
     judged = [block._replace(rows=[_judged(row, next(numbers), block.floor) for row in block.rows]) for block in blocks]
     return Made(contrast, lineup, judged, int(tested.sum()), notes.caveats_of(results, [one.arm for one in chosen]))
@@ -141,7 +142,7 @@ def _judged(row: Row, adjusted: float, floor: Floor) -> Row:
         return row
     if np.isnan(floor.size):
         verdict = "missing"
-    elif adjusted < intervals.LEVEL and abs(row.gap.value) > floor.size:
+    elif adjusted < estimate.LEVEL and abs(row.gap.value) > floor.size:
         verdict = "better" if row.gap.value > 0 else "worse"
     else:
         verdict = NO_INFORMATION
@@ -179,7 +180,7 @@ def _pooled(results: Results, twins: dict[str, str], column: str, metric: str) -
 
 def grid(made: Made) -> Grid:
     """Values and differences as cells like those of other tables: what the page shows behind each, and what `interplay explain`
-    takes apart."""
+    decomposes."""
     cells = {}
     for block in made.blocks:
         against = block.rows[0].chosen.arm
@@ -196,3 +197,90 @@ def grid(made: Made) -> Grid:
 def names(results: Results) -> list[str]:
     """Tables with a contrast."""
     return [name for name, table in results.spec.tables.items() if table.contrast is not None and name in results.spec.lineups]
+
+
+# Claims, judged by the interval of their estimate.
+
+
+LEAST_SEEDS = 3
+LEAST_PROMPTS = 20
+"""Below it a percentile interval over prompts is too narrow to lean on."""
+
+
+class JudgedClaim(NamedTuple):
+    """A claim, its verdict (supported, refuted, no information, not judged), the reason in words, and the estimate behind it."""
+
+    claim: Claim
+    verdict: str
+    reason: str
+    estimate: Estimate
+    caveat: str = ""
+    """A caveat on the verdict."""
+
+
+def judge_claim(results: Results, claim: Claim) -> JudgedClaim:
+    """Judge one claim by where its 95 % interval lies.
+
+    Three seeds at least are asked for. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts, 20
+    at least."""
+    test = claim.test
+    if test.recorded is not None:
+        estimate = recorded(results, test.recorded, test.metric, test.arm, test.against)
+    elif test.difference is not None:
+        estimate = difference(results, test.arm, str(test.against), test.band, test.difference)
+    else:
+        estimate = value(results, test.arm, test.band, str(test.value))
+    obstacle = _obstacle(estimate) or budget.obstacle(results, test)
+    if obstacle:
+        return JudgedClaim(claim, "not judged", obstacle, estimate)
+    low, high = claimed_range(test)
+    verdict = side(estimate.low, estimate.high, low, high)
+    where = {"supported": "lies inside", "refuted": "lies outside", "no information": "reaches across the edge of"}[verdict]
+    caveat = notes.between(results, test.arm, test.against) if test.against else ""
+    return JudgedClaim(
+        claim, verdict, f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}", estimate, caveat
+    )
+
+
+def claimed_range(test: Test) -> tuple[float, float]:
+    """The range that the test claims; open sides are infinite."""
+    if test.within is not None:
+        return test.within
+    return (-np.inf if test.at_least is None else test.at_least, np.inf if test.at_most is None else test.at_most)
+
+
+def side(low: float, high: float, claimed_low: float, claimed_high: float) -> str:
+    """Where the interval [low, high] lies: wholly inside the claimed range, wholly outside, or neither."""
+    if claimed_low <= low and high <= claimed_high:
+        return "supported"
+    return "refuted" if high < claimed_low or low > claimed_high else "no information"
+
+
+def _obstacle(estimate: Estimate) -> str:
+    """Why a verdict may not be given; empty when it may."""
+    if estimate.missing:
+        return f"missing: {'; '.join(estimate.missing)}"
+    if len(estimate.seeds) < LEAST_SEEDS:
+        count = f"{len(estimate.seeds)} seed{'s' if len(estimate.seeds) > 1 else ''}"
+        return f"{count}, and a verdict needs {LEAST_SEEDS}; the interval is over {estimate.over}"
+    if 1 < estimate.models < LEAST_SEEDS:
+        return f"{len(estimate.seeds)} seeds share {estimate.models} models, and a verdict over seeds needs {LEAST_SEEDS}"
+    if np.isnan(estimate.deviation) and estimate.n_prompts < LEAST_PROMPTS:
+        return f"{estimate.n_prompts} prompts, and a verdict over prompts needs {LEAST_PROMPTS}"
+    return ""
+
+
+def claims_json(judged: list[JudgedClaim]) -> list[dict]:
+    """The content of claims.json."""
+    return [
+        {
+            "says": item.claim.says,
+            "source": item.claim.source,
+            "test": item.claim.test.model_dump(mode="json", exclude_none=True),
+            "verdict": item.verdict,
+            "reason": item.reason,
+            **({"caveat": item.caveat} if item.caveat else {}),
+            "estimate": plain(item.estimate),
+        }
+        for item in judged
+    ]

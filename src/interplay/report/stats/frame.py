@@ -9,6 +9,8 @@ import pandas as pd
 
 from interplay.core.artifact import done, record
 from interplay.core.model import UserError
+from interplay.kinds.table import KINDS
+from interplay.model.spec import SourceSpec
 from interplay.report.metric_spec import COUNTED, ERRORS, Metric, Per, metric_row, sums_up
 from interplay.report.spec import ReportArm, ReportRung, ReportSpec
 from interplay.tasks.verdict import pass_at_k
@@ -27,7 +29,7 @@ class Results(NamedTuple):
     spec: ReportSpec
     prompts: dict[str, pd.DataFrame]
     """Evaluation digest -> one row per prompt, by its index: band, op, mode, n samples, of which strict and answer right, and
-    the sum of their scores; where the evaluation tells them, nll of the gold solution and samples by class, error_CLASS."""
+    the sum of their scores; where the evaluation has them, nll of the gold solution and samples by class, error_CLASS."""
     records: dict[str, dict]
     """Digest -> record of every finished stage."""
     folders: dict[str, Path]
@@ -54,7 +56,7 @@ def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
 
 def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, list[int]]:
     """Bands that no set names. A band with the ops of another, such as one question in two forms, must not be taken for it; so
-    that while an evaluation is missing at all arms, whose bands nobody knows yet, none is known by its ops."""
+    that while an evaluation is missing at all arms, whose bands are not known yet, none is known by its ops."""
     digests: dict[str, set[str]] = {}
     for arm in spec.arms:
         for name, digest in arm.evaluations.items():
@@ -66,7 +68,7 @@ def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, lis
 
 
 def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
-    """Counts of blocks of samples of the same prompts, added up; what only the first block tells stays as it is. Of several
+    """Counts of blocks of samples of the same prompts, added up; what only the first block holds stays as it is. Of several
     blocks the first half is counted by itself too (`HEAD`)."""
     columns = dict.fromkeys(name for block in blocks for name in block.columns if name == "n" or sums_up(name))
     sums = {name: sum(block[name] for block in blocks if name in block) for name in columns}  # a class may be in some alone
@@ -104,8 +106,8 @@ def of_column(prompts: pd.DataFrame, column: str | None, by_ops: Mapping[str, li
     return named if len(named) else prompts[prompts["op"].isin(by_ops.get(column, []))]
 
 
-def untold(prompts: pd.DataFrame, metric: str) -> str:
-    """Why the metric cannot be told of these prompts, as words behind the name of their evaluation; empty where it can."""
+def unavailable(prompts: pd.DataFrame, metric: str) -> str:
+    """Why the metric is not available for these prompts, as words after the name of their evaluation; empty where it is."""
     asked = metric_row(metric)
     if not _has(prompts, asked):
         return f"{asked.lacks} ({asked.setting})"
@@ -124,7 +126,7 @@ def _has(prompts: pd.DataFrame, asked: Metric) -> bool:
 
 
 def scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
-    """Per prompt, with their mean the metric's value. K must not exceed any prompt's n, and the prompts must tell the metric
+    """Per prompt, with their mean the metric's value. K must not exceed any prompt's n, and the prompts must have the metric
     (`untold`)."""
     asked = metric_row(metric)
     return PER[asked.per](_part(prompts, asked), prompts, asked)
@@ -160,7 +162,7 @@ PER: dict[Per, Callable[[pd.Series, pd.DataFrame, Metric], pd.Series]] = {
 """How the sums over the samples of each prompt become one number for each."""
 
 
-def telling(prompts: pd.DataFrame, metric: str) -> int:
+def num_relevant(prompts: pd.DataFrame, metric: str) -> int:
     """How many of the prompts bear on the metric: those with a right answer where it is a share of these."""
     return int((prompts["answer"] > 0).sum()) if metric_row(metric).per == "right answer" else len(prompts)
 
@@ -203,7 +205,7 @@ def bands(results: Results) -> list[str]:
 
 def trained_ops(results: Results, arm: str) -> list[int] | None:
     """Ops in the data of any stage of an arm: as planned, or where no plan knows them, as its sets hold them. None where one of
-    these sets is not there, and of a model from elsewhere, whose own data nobody here knows."""
+    these sets is not there, and of a model from elsewhere, whose own data are not known here."""
     if adopted(results, arm):
         return None
     sets = results.spec.trained_sets.get(arm)
@@ -216,11 +218,11 @@ def trained_ops(results: Results, arm: str) -> list[int] | None:
 
 def adopted(results: Results, arm: str) -> bool:
     """Whether an arm starts from a model that was made elsewhere."""
-    return any(stage.kind == "source" for item in results.spec.arms if item.arm == arm for stage in item.path)
+    return any(KINDS[stage.kind].spec is SourceSpec for item in results.spec.arms if item.arm == arm for stage in item.path)
 
 
 def keys(folder: Path) -> pd.DataFrame:
-    """What tells the rows of a problem set apart, in their order: op, key, origin. UserError when it is not readable."""
+    """What identifies the rows of a problem set, in their order: op, key, origin. UserError when it is not readable."""
     path = folder / "keys.parquet"
     path = path if path.exists() else folder / "problems.parquet"
     try:

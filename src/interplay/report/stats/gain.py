@@ -10,18 +10,18 @@ prompts,
 which add up to the gain exactly. Their limit: the same samples choose the prompts and measure the base on them, and of prompts
 chosen for c = 0 the true rate of the base is above 0. By this regression to the mean the base, sampled afresh, would show
 capability above 0 and sharpening as far below. Samples of one number share their noise in both models, which takes part of that
-away (a model against itself shows 0), and how much hangs on how alike the models are.
+away (a model against itself shows 0), and how much depends on how similar the models are.
 
 Where the evaluations have several blocks of samples, `capability_split` has no such bias: the base's samples in one half of the
 blocks choose, and the other half measures both models, once either way, each weighted by the samples that measure. Samples of
 different numbers share no noise, so it estimates the gain on prompts that the base fails in so many samples without bias,
-however alike the models. What a half never solves is more than what all never solve, so the two pairs answer slightly
-different questions. With one block the counts per prompt cannot tell which samples chose, and the columns are left out.
+however similar the models. What a half never solves is more than what all never solve, so the two pairs answer slightly
+different questions. With one block the counts per prompt do not show which samples chose, and the columns are left out.
 
 `newly_solved@k` and `lost@k` are shares of prompts: k samples of the base all fail and one of k of the arm succeeds, and the
 reverse. With k = n they are counts of prompts. With k < n they are products of unbiased pass@k of both (arXiv:2107.03374, eq. 1),
-as if sampled independently, and for models so alike that they share successes both come out too high. Their difference is the
-difference of pass@k exactly, whatever k; each alone is above 0 between a model and itself sampled afresh."""
+as if sampled independently, and for models so similar that they share successes both come out too high. Their difference is the
+difference of pass@k exactly, for any k; each alone is above 0 between a model and itself sampled afresh."""
 
 from typing import NamedTuple
 
@@ -127,7 +127,7 @@ def _halved(results: Results, arms: list[str]) -> bool:
 
 def notes(against: str, k: int, split: bool) -> tuple[str, ...]:
     """What must be known to read the columns."""
-    apart = (
+    split_note = (
         "Columns marked split have no such bias: one half of the blocks of samples chooses, the other measures both, either way."
         if split
         else "With several blocks of samples (more than 32) the table also has columns without that bias."
@@ -136,7 +136,7 @@ def notes(against: str, k: int, split: bool) -> tuple[str, ...]:
         f"Gain: strict pass@1 minus that of {against}. It is, exactly, sharpening (on prompts that some sample of {against} "
         f"solved) plus capability (on prompts that none did).",
         f"The same samples of {against} choose these prompts and measure it there, so that by regression to the mean {against} "
-        f"sampled afresh would show capability above 0 and sharpening below. {apart}",
+        f"sampled afresh would show capability above 0 and sharpening below. {split_note}",
         f"Newly solved@{k}: share of prompts that {against} fails in {k} samples and the arm solves in {k}; lost@{k}: the "
         f"reverse. Their difference is that of strict pass@{k}; chance alone puts each above 0.",
     )

@@ -7,10 +7,10 @@ from interplay.core.artifact import write_atomic, write_json
 from interplay.core.metrics import round_significant
 from interplay.report.draw import figures
 from interplay.report.spec import Figure
-from interplay.report.stats import budget, claims, contrast, gain
+from interplay.report.stats import budget, contrast, gain
 from interplay.report.stats.estimate import plain
 from interplay.report.stats.frame import Results
-from interplay.report.write import contrast_text, tables, text
+from interplay.report.write import tables, text
 
 # What a study answers with, worked out from its results and written down: tables, figures and verdicts.
 
@@ -19,7 +19,7 @@ class Answer(NamedTuple):
     """All of it, in the order in which it is shown."""
 
     results: Results
-    judged: list[claims.Judged]
+    judged: list[contrast.JudgedClaim]
     grids: dict[str, tables.Grid]
     """By table; the differences and the gains of a table are each one of their own."""
     drawings: dict[str, figures.Drawing]
@@ -40,18 +40,22 @@ def answer_study(results: Results) -> Answer:
             grids[f"{name}{gain.SUFFIX}"] = gain.grid(results, table)
     contrasts = {f"{name}{contrast.SUFFIX}": contrast.make(results, name) for name in contrast.names(results)}
     drawings = {name: figures.draw(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
-    judged = [claims.judge(results, claim) for claim in spec.claims]
+    judged = [contrast.judge_claim(results, claim) for claim in spec.claims]
     return Answer(results, judged, grids, drawings, budget.judge_all(results), contrasts)
 
 
 def write_answers(made: Answer, out: Path) -> None:
-    """`claims.json`, `tables/`, `figures/` (of those that foretell also what came of it, as text) and, where arms share budgets,
+    """`claims.json`, `tables/`, `figures/` (with the notes of a figure as text) and, where arms share budgets,
     `budgets.json`: determined by the results alone."""
-    write_json(out / "claims.json", claims.as_json(made.judged))
+    write_json(out / "claims.json", contrast.claims_json(made.judged))
     if made.budgets:
         write_json(out / "budgets.json", budget.as_json(made.budgets))
-    forms = {name: (text.as_csv(grid), *_for_readers(text, grid, name, made)) for name, grid in made.grids.items()}
-    forms |= {n: (contrast_text.as_csv(one), *_for_readers(contrast_text, one, n, made)) for n, one in made.contrasts.items()}
+    question = made.results.spec.question
+    titles = {name: f"{name.replace('_', ' ')}: {question}" for name in (*made.grids, *made.contrasts)}
+    forms = {n: (text.as_csv(g), text.as_markdown(g, titles[n]), text.as_latex(g, titles[n])) for n, g in made.grids.items()}
+    for name, one in made.contrasts.items():
+        said = (text.contrast_markdown(one, titles[name]), text.contrast_latex(one, titles[name]))
+        forms[name] = (text.contrast_csv(one), *said)
     for name, written in forms.items():
         for ending, content in zip(("csv", "md", "tex"), written, strict=True):
             write_atomic(out / "tables" / f"{name}.{ending}", content.encode())
@@ -63,15 +67,9 @@ def write_answers(made: Answer, out: Path) -> None:
             write_atomic(out / "figures" / f"{name}.txt", "".join(f"{note}\n" for note in drawing.notes).encode())
 
 
-def _for_readers(form: Any, table: Any, name: str, made: Answer) -> tuple[str, str]:
-    """A table in Markdown and LaTeX, by the module that writes its like."""
-    title = f"{name.replace('_', ' ')}: {made.results.spec.question}"
-    return form.as_markdown(table, title), form.as_latex(table, title)
-
-
 def metrics(made: Answer) -> dict[str, Any]:
     """For the record: the verdicts and every table's numbers."""
-    found = {name: _fight(one) for name, one in made.contrasts.items()}
+    found = {name: _contrast_numbers(one) for name, one in made.contrasts.items()}
     return {
         "claims": [{"says": item.claim.says, "verdict": item.verdict, "reason": _why(item)} for item in made.judged],
         "tables": {name: _numbers(grid) for name, grid in made.grids.items()},
@@ -79,7 +77,7 @@ def metrics(made: Answer) -> dict[str, Any]:
     }
 
 
-def _why(item: claims.Judged) -> str:
+def _why(item: contrast.JudgedClaim) -> str:
     return f"{item.reason}; beware: {item.caveat}" if item.caveat else item.reason
 
 
@@ -93,7 +91,7 @@ def _numbers(grid: tables.Grid) -> dict[str, list[Any]]:
     return {key: [item["value"], item["low"], item["high"]] for key, item in found.items()}
 
 
-def _fight(made: contrast.Made) -> dict[str, dict[str, Any]]:
+def _contrast_numbers(made: contrast.Made) -> dict[str, dict[str, Any]]:
     """`name/column/metric` -> what was chosen, difference, its interval, noise floor, p-values, verdict; null where missing."""
     found = {}
     for block in made.blocks:

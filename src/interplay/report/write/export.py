@@ -17,7 +17,7 @@ from interplay.results import kept
 from interplay.study.plan import Plan
 
 MARK = "export.json"
-"""What tells an export from a folder that somebody needs."""
+"""A file that marks a folder as an export, which a later one may replace."""
 
 README = """{title}
 {rule}
@@ -30,7 +30,7 @@ claims.json        what was asserted, tested, and the verdicts
 tables/            every table as CSV, Markdown and LaTeX
 figures/           every figure as PNG and SVG
 plan.json          every stage: kind, settings, dependencies, digest
-records/           <kind>/<digest>/record.json: what each stage measured, with the checksums of the files it made; beside it
+records/           <kind>/<digest>/record.json: what each stage measured, with the checksums of the files it made; next to it
                    what tables are made from: counts per prompt, keys of problem sets, curves. No weights, no completions
 settings/          the study's and the scale's YAML, as written
 requirements.txt   versions of the Python packages that were installed at the export
@@ -77,7 +77,10 @@ def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
 
 def _fill(part: Path, plan: Plan, configs: Path, results: Path, report: Path) -> None:
     spec = cast(ReportSpec, plan.stages[plan.report].spec)
-    files: dict[str, kept.Content] = {**kept.records(results, plan), **{n: report / n for n in artifact.record(report)["files"]}}
+    files: dict[str, kept.Content] = {
+        **kept.kept_files(results, plan),
+        **{n: report / n for n in artifact.record(report)["files"]},
+    }
     for folder, name in (("study", plan.study), ("scale", plan.scale)):
         files[f"settings/{folder}/{name}.yaml"] = configs / folder / f"{name}.yaml"
     title = f"Interplay: {plan.study}"
@@ -117,7 +120,7 @@ def _about(plan: Plan) -> dict[str, str]:
 
 
 def _replace(part: Path, out: Path) -> None:
-    """Put `part` in the place of `out`; an older one is set aside first and removed after."""
+    """Put `part` in the place of `out`; an older one is moved away first and removed after."""
     old = out.with_name(f".{out.name}.{os.getpid()}.old")
     if out.exists():
         os.replace(out, old)

@@ -61,7 +61,7 @@ def entries(spec: ReportSpec, behind: Behind) -> list[Entry]:
 
 
 def anchors(found: list[Entry]) -> dict[str, str]:
-    """Digest -> where the page tells of it, as `#...`."""
+    """Digest -> its entry on the page, as `#...`."""
     return {member.digest: f"#{entry.anchor}" for entry in found for member in entry.members}
 
 
@@ -130,8 +130,8 @@ def inputs(deps: Mapping[str, str]) -> list[tuple[str, str]]:
     """(role, reference) in order; shards of a corpus once, by the first: `corpus (4 shards)`."""
     packed = corpus_inputs(deps)
     found = sorted((role, ref) for role, ref in deps.items() if not is_corpus_role(role))
-    told = CORPUS if len(packed) == 1 else f"{CORPUS} ({len(packed)} shards)"
-    return sorted([*found, *((told, ref) for ref in packed[:1])])
+    role = CORPUS if len(packed) == 1 else f"{CORPUS} ({len(packed)} shards)"
+    return sorted([*found, *((role, ref) for ref in packed[:1])])
 
 
 def _member(digest: str, uses: list[tuple[str, int]], behind: Behind) -> Member:
@@ -146,8 +146,8 @@ def _member(digest: str, uses: list[tuple[str, int]], behind: Behind) -> Member:
 
 def _settings(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     found = {key: _at(spec, key) for key in KINDS[kind].settings} if kind in KINDS else {}
-    if kind == "curate" and found["steps"] is not None:
-        found["steps"] = " → ".join(map(_step, found["steps"])) or None
+    if isinstance(steps := found.get("steps"), list):
+        found["steps"] = " → ".join(map(_step, steps)) or None
     return {key: value for key, value in found.items() if value is not None}
 
 

@@ -23,11 +23,10 @@ import pandas as pd
 from interplay.core import artifact
 from interplay.core import metrics as core_metrics
 from interplay.core.model import UserError
-from interplay.report.comparison_spec import Contrast, Lineup
 from interplay.report.draw import figures
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
-from interplay.report.spec import Figure, ReportArm, ReportRung, ReportSpec
-from interplay.report.stats import contrast, frame, intervals
+from interplay.report.spec import Contrast, Figure, Lineup, ReportArm, ReportRung, ReportSpec
+from interplay.report.stats import contrast, estimate, frame
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers
@@ -107,11 +106,11 @@ def _environments(plan: Plan, results: Path) -> list[dict[str, Any]]:
 
 
 def numbers_of(made: Answer) -> dict[str, Any]:
-    """Everything that tables and figures show, as JSON data. `made` comes of Results that keep their estimates."""
+    """Everything that tables and figures show, as JSON data. `made`: of Results that keep their estimates."""
     samples: Samples = []
     grids = {name: _grid(grid, samples) for name, grid in made.grids.items()}
     grids |= {name: _grid(_with_floors(one), samples) for name, one in made.contrasts.items()}
-    seen = {(row, *key) for grid in made.grids.values() for row, *key in grid.cells}
+    seen = {key for grid in made.grids.values() for key in grid.cells}
     return {
         "arms": _arms(made.results),
         "bands": made.results.spec.bands,
@@ -165,7 +164,7 @@ def _grid(grid: Grid, samples: Samples) -> dict[str, Any]:
 
 
 def _rows(
-    cells: Mapping[tuple[str, ...], Estimate], rows: Iterable[str], columns: list[str], metrics: list[str], samples: Samples
+    cells: Mapping[tuple[str, str, str], Estimate], rows: Iterable[str], columns: list[str], metrics: list[str], samples: Samples
 ) -> dict[str, Any]:
     """The cells, by (row, column, metric), as text."""
     keys = list(itertools.product(columns, metrics))
@@ -187,7 +186,7 @@ def _with_floors(made: contrast.Made) -> Grid:
 
 
 def _compared(made: contrast.Made) -> dict[str, Any]:
-    """What the verdicts of a contrast rest on beside its cells."""
+    """What the verdicts of a contrast rest on, except its cells."""
     first = made.blocks[0].rows if made.blocks else []
     floors = {
         f"{one.column}/{one.metric}": [
@@ -206,14 +205,14 @@ def _compared(made: contrast.Made) -> dict[str, Any]:
     }
 
 
-def _figures(made: Answer, seen: set[tuple[str, ...]], samples: Samples) -> dict[str, Any]:
+def _figures(made: Answer, seen: set[tuple[str, str, str]], samples: Samples) -> dict[str, Any]:
     """Figures of what the study found; the curves of training are left out: they are the largest and show how it went."""
     kept = made.results.kept or {}
     found = {}
     for name, drawing in made.drawings.items():
         figure = made.results.spec.figures[name]
         if figure.x != "step" or figure.along():
-            cells = {(_row(key), *key[2:]): item for key, item in kept.items() if _shown_in(figure, key)}
+            cells = {(_row(key), key[2], key[3]): item for key, item in kept.items() if _shown_in(figure, key)}
             new = {key: item for key, item in cells.items() if key not in seen}
             rows, columns, metrics = (list(dict.fromkeys(key[at] for key in new)) for at in range(3))
             found[name] = {
@@ -271,7 +270,7 @@ def _implied(numbers: Sequence[str], metric: str, over: str) -> float:
     if len(numbers) < 5 or "prompts" in over:
         return np.nan
     low, high, *seeds = (_fraction(number, metric) for number in numbers[1:])
-    return intervals.detectable_of((high - low) / 2, len(seeds))
+    return estimate.minimum_detectable_of((high - low) / 2, len(seeds))
 
 
 def shown(number: float, metric: str) -> str:
@@ -310,10 +309,10 @@ def read_summary(path: Path) -> Answer:
     if absent := [key for key in ("grids", "figures", "samples", "arms", "ops") if key not in known]:
         raise UserError(f"{path}: {absent[0]} is missing; name a file that `interplay export STUDY -o FILE.json` wrote")
     grids = {name: _decode_grid(known, grid) for name, grid in known["grids"].items()}
-    kept = {(cell.arm, cell.against, *key[1:]): cell.estimate for grid in grids.values() for key, cell in grid.cells.items()}
+    kept = {(one.arm, one.against, one.column, one.metric): one.estimate for g in grids.values() for one in g.cells.values()}
     for figure in known["figures"].values():
         cells = _decode_rows(known, figure) if "rows" in figure else {}
-        kept |= {(*_pair(row), *key): found for (row, *key), found in cells.items() if found.seeds}
+        kept |= {(*_pair(row), column, metric): found for (row, column, metric), found in cells.items() if found.seeds}
     results = _results(known, kept)
     contrasts = {name: _made(known, name, grids[name]) for name in known["compared"]}
     drawings = {

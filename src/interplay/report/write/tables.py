@@ -12,7 +12,7 @@ from interplay.report.stats.estimate import Estimate, difference, value
 from interplay.report.stats.frame import Results
 
 WIDEST = 8
-"""Columns that stand side by side; a wider grid is shown in blocks."""
+"""Columns side by side; a wider grid is shown in blocks."""
 UNTRAINED, PARTLY = "†", "‡"
 MARKS = {
     UNTRAINED: "no op of this column is in the data of any stage of this arm",
@@ -21,7 +21,7 @@ MARKS = {
 
 
 class Cell(NamedTuple):
-    """One estimate and where it stands. `against` is empty in a table of values."""
+    """One estimate and its place. `against` is empty in a table of values."""
 
     arm: str
     against: str
@@ -47,7 +47,7 @@ class Grid(NamedTuple):
     prior: dict[tuple[str, str], float]
     """By (column, metric): what knowing nothing scores; see `baseline`."""
     notes: tuple[str, ...] = ()
-    """What must be known to read the numbers, beyond what the metrics tell."""
+    """What must be known to read the numbers, beyond the notes of the metrics."""
 
 
 def values(results: Results, table: Table) -> Grid:
@@ -113,7 +113,7 @@ def expand_cells(results: Results, cells: list[str]) -> list[str]:
 
 
 def side_by_side(metrics: list[str]) -> list[str]:
-    """Each strict metric with its answer-only twin beside it, whichever of the two was asked for; then those that have none, the
+    """Each strict metric next to its answer-only counterpart, if either was asked for; then those that have none, the
     leading ones first."""
     ks = dict.fromkeys(metric_row(metric).argument for metric in metrics if is_pass_rate(metric))
     single = sorted(
@@ -148,7 +148,7 @@ def label(column: str, metric: str = "") -> str:
 
 def blocks(grid: Grid) -> list[list[tuple[str, str]]]:
     """(column, metric) of the columns side by side: all in one block when that is not too wide, else a block per k, with strict
-    beside answer, else a block per metric. Many metrics that do not lead, such as classes of errors, get a block per column."""
+    next to answer, else a block per metric. Many metrics that do not lead, such as classes of errors, get a block per column."""
     if not any(map(_leads, grid.metrics)) and len(grid.metrics) > 3:
         return [[(column, metric) for metric in grid.metrics] for column in grid.columns]
     pairs = [grid.metrics[at : at + 2] for at in range(0, len(grid.metrics), 2)]

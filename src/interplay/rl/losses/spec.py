@@ -26,6 +26,10 @@ class PolicyLoss(Model):
         """Whether it needs a reference model."""
         return bool(self.beta or self.first_turn_beta)
 
+    def needs(self) -> frozenset[str]:
+        """Also turns, for a term of the first one."""
+        return self.NEEDS | ({"first_turn"} if self.first_turn_beta else set())
+
 
 class RatioLoss(PolicyLoss):
     """A loss of each token's ratio pi / pi_old and its advantage."""
@@ -43,6 +47,10 @@ class RatioLoss(PolicyLoss):
     """Truncated importance sampling (https://fengyao.notion.site/off-policy-rl; TRL's mode token_truncate), whatever engine
     sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
     before the first update, but by no more than this; 2 is usual. null: not weighed."""
+
+    def provides(self) -> frozenset[str]:
+        """Also ratios per sequence."""
+        return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level == "sequence" else set())
 
 
 class ClippedLoss(RatioLoss):
@@ -142,6 +150,7 @@ class DiscoLoss(PolicyLoss):
     held near the policy that sampled by a squared hinge on the KL divergence. It reads which completions are right from the
     rewards (above 0 or not), and of the advantages only whether a group has both kinds."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
     name: Literal["disco"] = "disco"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over the tokens of a row."""
@@ -179,6 +188,8 @@ class DistilLoss(RatioLoss):
     behind the context that the continuation `feedback` made. Rewards matter to `mix_rlvr` alone. Costs a forward pass of the
     teacher for each pass over a batch."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"distillation", "reads_rollouts"})
     name: Literal["distil"] = "distil"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     divergence: Literal["fwd_ce", "rev_kl", "js"] = "fwd_ce"
@@ -200,6 +211,8 @@ class DirectAdvantageLoss(PolicyLoss):
     over the step. Needs the advantage `segments`. Steps that gain nothing are held to the reference, as long as others of the
     optimiser step gain something."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"steps"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
     name: Literal["direct_advantage"] = "direct_advantage"
     loss_type: Literal["luspo"] = "luspo"
     """Mean over rows of the sum over each one's steps, so that all steps count alike."""

@@ -38,6 +38,7 @@ class EdgeSampler(Model):
     """Prompts whose running pass rate is nearest to a target, and a share that was never drawn. The candidates come by the
     mix."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     name: Literal["edge_of_competence"] = "edge_of_competence"
     target: Share = 0.5
     """Pass rate that is sought: groups have the most to say at one half (arXiv:2510.01135)."""
@@ -64,6 +65,7 @@ class SingleStreamSampler(Model):
     being the mean of a Beta(a, b), without replacement over all prompts. The mix multiplies the weights. It begins at a = b =
     0.5, or, where the stage names samples under `offline`, at a = (passes + 0.5) / (n + 1) / (1 - rho) and b likewise."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     name: Literal["single_stream"] = "single_stream"
     rho: Annotated[float, Field(ge=0.875, le=0.96)] = 0.875
     """What remains of the evidence on a prompt at each visit, within the published clamp; 0.875 is the published constant
@@ -85,6 +87,7 @@ class RetainHardestSampler(Model):
     """Phases that each keep the hardest prompts of the phase before, by the running pass rate when the phase begins, and draw
     those uniformly (DRIVE, arXiv:2511.06307). The mix weighs the prompts that are kept; it does not enter who is."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["retain_hardest"] = "retain_hardest"
     schedule: Annotated[list[Retain], Field(min_length=1)] = [
@@ -250,6 +253,7 @@ class PhasesSampler(Model):
     """Phases by prompt length: phase k draws prompts longer than the (k-1)th bound and up to the kth, and carries hard ones of
     earlier phases along (QwenLong-L1, arXiv:2505.17667). The mix weighs the prompts within a phase."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["phases"] = "phases"
     bounds: Annotated[list[Positive], Field(min_length=1)] = [20_000, 60_000]
@@ -308,6 +312,7 @@ class PclSampler(Model):
     """Look at several candidates for each prompt that is drawn and take those whose expected reward V(x) is nearest to `tau`,
     then teach V the rewards of the step. No rollout is spent on the choice, and V lags the policy by one step."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     name: Literal["pcl"] = "pcl"
     candidates: Count = 4
     """Candidates per prompt that is drawn, k of the paper; they come by the mix, each prompt once per epoch."""
@@ -323,6 +328,7 @@ class PclSampler(Model):
 class UniformSampler(Model):
     """Every prompt once per epoch, in an order drawn from the seed."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"every_prompt"})
     name: Literal["uniform"] = "uniform"
 
 
@@ -355,8 +361,3 @@ def reads_offline(sampler: Model) -> bool:
     """Whether the member learns from samples that were made before the first step."""
     adaptive = (EdgeSampler, SingleStreamSampler, RetainHardestSampler, PhasesSampler)
     return isinstance(sampler, adaptive) or (isinstance(sampler, Paced | AdaRftSampler) and sampler.by == "pass_rate")
-
-
-def expects(sampler: Model) -> bool:
-    """Whether the member expects a pass rate of each prompt that it draws."""
-    return isinstance(sampler, EdgeSampler | SingleStreamSampler | RetainHardestSampler | PhasesSampler | PclSampler)

@@ -1,7 +1,6 @@
 r"""Synthetic people over a relation graph (From Atomic to Composite, arXiv:2512.01970): memorised (parametric) facts, facts of a
 context, and questions that chain both: the world, its problems, their text and their verifier."""
 
-import json
 import re
 from bisect import bisect
 from collections.abc import Iterable, Sequence
@@ -13,8 +12,8 @@ from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_shuffled, stream, stream_key
 from interplay.tasks import multihop
 from interplay.tasks.bios.spec import ATTRIBUTES, COMPOSITES, RELATIONS, Bios
-from interplay.tasks.facts import ERRORS, About, Fact, invented_name, judge, judge_statement, parse_facts, walk
-from interplay.tasks.family import Generator, Item, Paragraph, Rendered, compact_json
+from interplay.tasks.facts import ERRORS, About, Fact, as_facts, invented_name, judge, judge_statement, parse_facts, walk
+from interplay.tasks.family import Generator, Item, Paragraph, Rendered, compact_json, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
@@ -185,12 +184,6 @@ class Problem(NamedTuple):
     def answer(self) -> str:
         """The end of the chain; the answer to the last question."""
         return self.hops[-1].object
-
-
-def loads(text: str) -> Problem:
-    """The problem of a row's gold."""
-    mode, surface, form, hops, context = json.loads(text)
-    return Problem(mode, surface, form, tuple(Fact(*fact) for fact in hops), tuple(Fact(*fact) for fact in context))
 
 
 ROUNDS = 2
@@ -483,7 +476,7 @@ BIOS = Generator(
     generate=generate,
     render=lambda problem, task: written(problem),
     solve=solve,
-    loads=loads,
+    loads=from_json(lambda mode, surface, form, *facts: Problem(mode, surface, form, *map(as_facts, facts))),
     verify=verify,
     structure=structure,
     shared=lambda problem: problem.mode in ("statement", "parametric"),  # facts to be memorised, and questions about one

@@ -1,14 +1,13 @@
 r"""Arithmetic with a tool. The prompt is an expression, `(12-5)*7?`; the policy writes `calc(12-5)` and reads `7`, and boxes the
 value in the end, `\boxed{49}`. The tool has a parser of its own: nothing that a model writes is ever evaluated as code."""
 
-import json
 import re
 from typing import NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
 from interplay.tasks.environments import transcript
 from interplay.tasks.environments.spec import Calculator
-from interplay.tasks.family import Environment, Rendered, Replies, Reply
+from interplay.tasks.family import Environment, Rendered, Replies, Reply, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
@@ -160,7 +159,7 @@ CALCULATOR = Environment(
     generate=generate,
     render=render,
     solve=solve,
-    loads=lambda text: Problem(*json.loads(text)),
+    loads=from_json(Problem),
     verify=verify,
     structure=lambda problem: f"{stream_key('calculator', problem.expression):016x}",
     vocabulary=lambda task: ["calc(", ")", "(", BOX, "}", BROKEN, "\n", "?", "-", *"+*", *"0123456789"],  # digits one by one

@@ -3,7 +3,6 @@
 Seat 0 moves first; the policy plays `problem.seat` against a scripted opponent. A move is the text of a turn without blanks, and
 the other seat reads it on a line of its own. An illegal move loses the game."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 from interplay.core.random import Draw, stream, stream_key
 from interplay.tasks.environments.spec import Kuhn, TicTacToe
 from interplay.tasks.environments.transcript import play, policy_turns, replies_match
-from interplay.tasks.family import Game, Position, Rendered, Replies, Reply
+from interplay.tasks.family import Game, Position, Rendered, Replies, Reply, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict, first_error
 
@@ -226,7 +225,7 @@ TIC_TAC_TOE = Game(
     generate=generate_board,
     render=lambda problem, task: TIC_TAC_TOE_RULES.render(problem, WORTH[minimax(problem.board)]),
     solve=lambda prompt, task, replies: WORTH[minimax(prompt[:9])],
-    loads=lambda text: Board(*json.loads(text)),
+    loads=from_json(Board),
     verify=TIC_TAC_TOE_RULES.verify,
     structure=lambda problem: f"{stream_key('tic_tac_toe', problem.board):016x}",
     shared=lambda problem: problem.board.count(".") > 7,  # the few boards of at most one move belong to every split
@@ -337,11 +336,6 @@ def _solve_deal(prompt: str, task: Kuhn, replies: Replies) -> str:
         moves = (*moves, turns[-1], *reply.text.split())
 
 
-def _loads_deal(text: str) -> Deal:
-    mode, cards, seat, draw = json.loads(text)
-    return Deal(mode, (cards[0], cards[1]), seat, draw)
-
-
 KUHN_RULES = Rules(
     seats=_deal_seats,
     position=_deal_position,
@@ -356,7 +350,7 @@ KUHN = Game(
     generate=generate_deal,
     render=_render_deal,
     solve=_solve_deal,
-    loads=_loads_deal,
+    loads=from_json(lambda mode, cards, *rest: Deal(mode, tuple(cards), *rest)),
     verify=KUHN_RULES.verify,
     structure=lambda problem: f"{stream_key('kuhn', *problem.cards, problem.seat):016x}",
     shared=lambda problem: True,  # there are a dozen problems

@@ -1,7 +1,6 @@
 r"""Which object of a table is the target? The prompt lists the objects with their attributes; the policy writes `ask(red)`, reads
 `yes` or `no`, and boxes a name. A test of asking for hidden attributes, as doctors do (ProMed)."""
 
-import json
 import math
 import re
 from functools import lru_cache
@@ -11,7 +10,7 @@ from interplay.core.random import draw_sample, stream, stream_key
 from interplay.tasks.environments import transcript
 from interplay.tasks.environments.spec import TwentyQuestions
 from interplay.tasks.facts import invented_name
-from interplay.tasks.family import Environment, Rendered, Replies, Reply
+from interplay.tasks.family import Environment, Rendered, Replies, Reply, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
@@ -137,12 +136,6 @@ def structure(problem: Problem) -> str:
     return f"{stream_key('twenty_questions', problem.attributes, problem.objects[problem.target][1], *kinds):016x}"
 
 
-def loads(text: str) -> Problem:
-    """The problem of a row's gold."""
-    mode, attributes, objects, target = json.loads(text)
-    return Problem(mode, attributes, tuple((name, kind) for name, kind in objects), target)
-
-
 def vocabulary(task: TwentyQuestions) -> list[str]:
     """The pieces of a tokenizer of words."""
     frame = ["ask(", ")", ": ", ". ", " ", "plain", "?\n", YES, NO, BROKEN, BOX, "}"]
@@ -155,7 +148,7 @@ TWENTY_QUESTIONS = Environment(
     generate=generate,
     render=render,
     solve=solve,
-    loads=loads,
+    loads=from_json(lambda mode, count, objects, target: Problem(mode, count, tuple(map(tuple, objects)), target)),
     verify=verify,
     structure=structure,
     vocabulary=vocabulary,

@@ -7,7 +7,6 @@ from typing import NamedTuple, TypeVar
 
 from interplay.core.random import Draw
 from interplay.tasks.op_dag import dag, terse, terse_verifier
-from interplay.tasks.op_dag.dag import FORWARD, Node, Problem
 from interplay.tasks.op_dag.terse import ANSWER, ASK, FILLER, SECTION, STEP, gold_sentences
 
 T = TypeVar("T")
@@ -16,14 +15,14 @@ ATTEMPTS = 32
 NEAR = [n for n in range(-9, 10) if n]
 
 
-def with_wrong_answer(problem: Problem, solution: str, draw: Draw) -> str:
+def with_wrong_answer(problem: dag.Problem, solution: str, draw: Draw) -> str:
     """The solution with another number after its mark: a residue where there is a modulus, else one within 9 of the answer."""
     answer = problem.answer
     others = [n for n in (range(problem.modulus) if problem.modulus else range(max(0, answer - 9), answer + 10)) if n != answer]
     return f"{solution.rpartition(ANSWER)[0]}{ANSWER}{_pick(others, draw)}"
 
 
-def with_wrong_operation(problem: Problem, draw: Draw) -> Problem | None:
+def with_wrong_operation(problem: dag.Problem, draw: Draw) -> dag.Problem | None:
     """The forward problem with the value of one operation corrupted and the error propagated to its dependents and the answer. A
     residue becomes another residue, a number one within 9 of it. None where there is no operation, or no drawn error changes the
     answer without a value below 0."""
@@ -37,7 +36,7 @@ def with_wrong_operation(problem: Problem, draw: Draw) -> Problem | None:
     return None
 
 
-def _propagated(problem: Problem, corrupted: int, wrong: int) -> tuple[int, ...]:
+def _propagated(problem: dag.Problem, corrupted: int, wrong: int) -> tuple[int, ...]:
     """The values of the necessary nodes where one of them is replaced."""
     values: list[int] = []
     for place, node in enumerate(problem.nodes[: problem.necessary]):
@@ -53,7 +52,7 @@ def _propagated(problem: Problem, corrupted: int, wrong: int) -> tuple[int, ...]
     return tuple(values)
 
 
-def with_conflict(problem: Problem, prompt: str, true_first: bool, draw: Draw) -> str | None:
+def with_conflict(problem: dag.Problem, prompt: str, true_first: bool, draw: Draw) -> str | None:
     """The prompt with a second definition of a necessary node, with another constant; `true_first`: after the true definition,
     else before it. None where no necessary node has a constant."""
     places = [place for place, node in enumerate(problem.nodes[: problem.necessary]) if node.constant is not None]
@@ -69,7 +68,7 @@ def with_conflict(problem: Problem, prompt: str, true_first: bool, draw: Draw) -
     return _joined(definitions, false, range(true + 1, len(definitions) + 1) if true_first else range(true + 1), question, draw)
 
 
-def with_irrelevant(problem: Problem, prompt: str, letters: str, draw: Draw) -> str | None:
+def with_irrelevant(problem: dag.Problem, prompt: str, letters: str, draw: Draw) -> str | None:
     """The prompt with a leaf that no definition reads, named by one of the `letters` that it does not use. None where it uses
     all."""
     free = [letter for letter in letters if letter not in {node.name for node in problem.nodes}]
@@ -98,7 +97,7 @@ def _joined(definitions: list[str], text: str, gaps: range, question: str, draw:
     return STEP.join([*definitions[:gap], text, *definitions[gap:]]) + ASK + question
 
 
-def _with(problem: Problem, place: int, node: Node) -> Problem:
+def _with(problem: dag.Problem, place: int, node: dag.Node) -> dag.Problem:
     return problem._replace(nodes=(*problem.nodes[:place], node, *problem.nodes[place + 1 :]))
 
 
@@ -142,19 +141,19 @@ class Wrong(NamedTuple):
     """The state before it."""
 
 
-def repair(problem: Problem, completion: str, goal_first: bool) -> Repair | None:
+def repair(problem: dag.Problem, completion: str, goal_first: bool) -> Repair | None:
     """The repair of a completion of a forward problem, of its first wrong step; None where it has none."""
     wrong = first_wrong(problem, completion, goal_first)
     return None if wrong is None else _corrected(problem, completion[: wrong.start], wrong.about, wrong.progress, goal_first)
 
 
-def first_wrong(problem: Problem, completion: str, goal_first: bool) -> Wrong | None:
+def first_wrong(problem: dag.Problem, completion: str, goal_first: bool) -> Wrong | None:
     """The first wrong step before the answer; None where there is none, where an earlier step has a name that is no node of the
     problem (intermediate names are not followed here), and in reverse problems.
 
     A step is wrong if it is unreadable, is about a node that the goal does not need or that had its step, has a wrong value or
     wrong parents, values a node before its parents, or values one with parents before the goal is unfolded."""
-    if problem.mode != FORWARD:
+    if problem.mode != dag.FORWARD:
         return None
     progress = Progress(set() if goal_first else set(range(problem.necessary)), set())
     for start, text in repair_steps(completion):
@@ -178,7 +177,7 @@ def repair_steps(completion: str) -> list[tuple[int, str]]:
     return found
 
 
-def _effect(problem: Problem, text: str) -> terse_verifier.Effect | None:
+def _effect(problem: dag.Problem, text: str) -> terse_verifier.Effect | None:
     """The effect of a step; None where it has names that are no nodes."""
     step, plan = terse.parse_step(text, problem.modulus), terse_verifier.layout(problem)
     if step is None:
@@ -186,7 +185,7 @@ def _effect(problem: Problem, text: str) -> terse_verifier.Effect | None:
     return terse_verifier.judge_step(plan, step) if step.letters.union(step.name) <= plan.places.keys() else None
 
 
-def _wrong(problem: Problem, effect: terse_verifier.Effect, progress: Progress, unfolded: bool) -> bool:
+def _wrong(problem: dag.Problem, effect: terse_verifier.Effect, progress: Progress, unfolded: bool) -> bool:
     place, bits = effect
     if place >= problem.necessary or bits & (dag.UNREADABLE | dag.EXTRA | dag.BAD_VALUE | dag.BAD_PARENTS):
         return True
@@ -196,7 +195,7 @@ def _wrong(problem: Problem, effect: terse_verifier.Effect, progress: Progress, 
     return not bits & dag.VALUED or place in progress.valued or not parents <= progress.valued
 
 
-def _corrected(problem: Problem, before: str, about: int, progress: Progress, goal_first: bool) -> Repair:
+def _corrected(problem: dag.Problem, before: str, about: int, progress: Progress, goal_first: bool) -> Repair:
     """The right step is the gold step of the same node, where it is due; else the first gold step that is due. The separator
     before it is the gold's, too: a section that begins too early is part of the wrong step."""
     texts, order = gold_sentences(problem), dag.unfolding(problem)

@@ -10,8 +10,7 @@ from functools import lru_cache
 from hashlib import shake_128
 from typing import NamedTuple
 
-from interplay.tasks.op_dag import terse
-from interplay.tasks.op_dag.dag import FORWARD, Form
+from interplay.tasks.op_dag import dag, terse
 from interplay.tasks.op_dag.graph_similarity import Definition, Graph, with_all_names
 from interplay.tasks.op_dag.terse import Bracket, Expression, Operand, Part
 from interplay.tasks.op_dag_prose.prose import VALUE_UNKNOWN, Node, Problem
@@ -30,7 +29,7 @@ class Side(NamedTuple):
     part: Part
     letters: str
     """Its letters, each once."""
-    form: Form | None
+    form: dag.Form | None
     """Its value where it has at most one letter, which is taken for the unknown; else, or where it is not linear, None."""
     result: bool
     """Whether its text is a number or a linear form with one term of each kind."""
@@ -56,7 +55,7 @@ class Define(NamedTuple):
 class Claim(NamedTuple):
     """A sentence of equalities without a name: the steps of an equation."""
 
-    chains: tuple[tuple[Side | Form | None, ...], ...]
+    chains: tuple[tuple[Side | dag.Form | None, ...], ...]
     """A quotient is its value, None where that is no integer."""
 
 
@@ -137,7 +136,7 @@ def _claim(text: str) -> Claim | None:
     return Claim(tuple(chains))
 
 
-def _side_or_quotient(text: str) -> Side | Form | str | None:
+def _side_or_quotient(text: str) -> Side | dag.Form | str | None:
     """A side; the value of a quotient, None where it is no integer; the text itself where it is neither."""
     found = _QUOTIENT.fullmatch(text)
     if found:
@@ -164,7 +163,7 @@ class Bound(NamedTuple):
 
     reach: frozenset[int]
     """The nodes that it depends on; UNBOUND_PLACE is no node of the problem."""
-    form: Form | None
+    form: dag.Form | None
     print: int
     """Fingerprint of its expression: the polynomial in the nodes, evaluated at fixed random numbers modulo a large prime. Equal
     polynomials have equal fingerprints, others practically never."""
@@ -178,7 +177,7 @@ class Statement(NamedTuple):
     bound: Bound
     named: bool
     """Whether it has letters."""
-    value: Form | None
+    value: dag.Form | None
     """The end of the chain, if it is a number or a linear form."""
     sound: bool
     """Whether all sides without letters except the unknown's are equal, and the substituted numbers are the letters' values."""
@@ -203,7 +202,7 @@ def intermediate_code(place: int, number: int) -> int:
 class Bounds(dict[int, Bound]):
     """Code (a node's place, or `intermediate_code`) -> its value, computed on first access."""
 
-    def __init__(self, nodes: Sequence[Node], forms: list[Form]) -> None:
+    def __init__(self, nodes: Sequence[Node], forms: list[dag.Form]) -> None:
         self.nodes, self.forms = nodes, forms
 
     def __missing__(self, code: int) -> Bound:
@@ -288,7 +287,7 @@ def clause_statement(clause: Clause, letters: Letters) -> Statement:
     return Statement(found, bool(bounds), value, sound, value is None or value == derived)
 
 
-def _substituted(clause: Clause, known: list[Form]) -> bool:
+def _substituted(clause: Clause, known: list[dag.Form]) -> bool:
     """Whether the numbers substituted into the first expression are the values of its letters; True without any, or where the
     values depend on the unknown, whose terms have many spellings."""
     first = clause.sides[0].part
@@ -301,7 +300,7 @@ def _substituted(clause: Clause, known: list[Form]) -> bool:
     return True
 
 
-def resolve(expression: Expression, bounds: dict[str, Bound]) -> tuple[Form | None, int]:
+def resolve(expression: Expression, bounds: dict[str, Bound]) -> tuple[dag.Form | None, int]:
     """The linear form of an expression, None where a letter has none or a product is not linear, and its fingerprint."""
     slope = rest = print_ = term_slope = term_rest = term_print = 0
     known = True
@@ -320,7 +319,7 @@ def resolve(expression: Expression, bounds: dict[str, Bound]) -> tuple[Form | No
     return form if known and abs(form[0]) + abs(form[1]) < _MOST else None, (print_ + term_print) % PRIME
 
 
-def _operand(operand: Operand, bounds: dict[str, Bound]) -> tuple[Form | None, int]:
+def _operand(operand: Operand, bounds: dict[str, Bound]) -> tuple[dag.Form | None, int]:
     if isinstance(operand, str):
         bound = bounds[operand]
         return bound.form, bound.print
@@ -341,7 +340,7 @@ class Meaning(NamedTuple):
     operators: frozenset[str]
     reads: tuple[str, ...]
     """Full names, in order."""
-    numbers: tuple[Form, ...]
+    numbers: tuple[dag.Form, ...]
 
 
 def stated_graph(completion: str) -> Graph:
@@ -367,10 +366,10 @@ def gold_graph(problem: Problem) -> Graph:
 
 def _gold(node: Node, reads: list[str], mode: str) -> Definition:
     if node.constant is None and not reads:
-        return Definition() if mode == FORWARD else _UNKNOWN_LEAF
+        return Definition() if mode == dag.FORWARD else _UNKNOWN_LEAF
     joined = {"-"} if node.minus else {"+"} if len(reads) > 1 else set()
     operators = joined | ({node.operator} if node.operator else set())
-    numbers: tuple[Form, ...] = () if node.constant is None else ((0, node.constant),)
+    numbers: tuple[dag.Form, ...] = () if node.constant is None else ((0, node.constant),)
     return Definition(tuple(sorted(operators)), tuple(reads), numbers)
 
 

@@ -19,16 +19,14 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from interplay.tasks.family import Generator
-from interplay.tasks.op_dag import dag
-from interplay.tasks.op_dag.dag import BITS, REVERSE, Form, forms
-from interplay.tasks.op_dag.terse import LETTERS
+from interplay.tasks.op_dag import dag, terse
 from interplay.tasks.op_dag_prose import prose, prose_parser, prose_problems
 from interplay.tasks.op_dag_prose.prose import UNKNOWN, VALUE_UNKNOWN, Node, Problem
 from interplay.tasks.op_dag_prose.prose_parser import PRIME, UNBOUND_PLACE, UNKNOWN_BOUND, Bound, Bounds, Define, Letters
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 
-VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, *_ = BITS
+VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, *_ = dag.BITS
 
 # Matching: sentences equal to the gold ones up to letters are recognised by one comparison of text and a few of letters, without
 # parsing. The effect is that of the general way below, which takes the other sentences.
@@ -42,7 +40,7 @@ _READ, _OWN = 0xE000, 0xF000
 own last."""
 _SLOT = re.compile(f"([{chr(_READ)}-{chr(_OWN + 255)}{UNKNOWN}])")
 _GOAL = chr(_READ)
-_ALL = frozenset(LETTERS)
+_ALL = frozenset(terse.LETTERS)
 _KNOW = "We know "
 
 
@@ -95,7 +93,7 @@ class Script(NamedTuple):
 @lru_cache(maxsize=1024)
 def script(problem: Problem) -> Script:
     """The script of a problem."""
-    values, reverse = forms(problem), problem.mode == REVERSE
+    values, reverse = dag.forms(problem), problem.mode == dag.REVERSE
     nodes = problem.nodes[: problem.necessary]
     expected = dag.expected_bits(problem)
     lines = {
@@ -107,7 +105,7 @@ def script(problem: Problem) -> Script:
     return Script(lines, sentences, problem.goal, expected)
 
 
-def _line(place: int, node: Node, values: list[Form], bits: int, reverse: bool) -> Line | None:
+def _line(place: int, node: Node, values: list[dag.Form], bits: int, reverse: bool) -> Line | None:
     signs = {parent: chr(_READ + rank) for rank, parent in enumerate(node.parents)}
     if reverse:
         signs[0] = UNKNOWN
@@ -210,7 +208,7 @@ class Gold(NamedTuple):
     problem: Problem
     places: dict[str, int]
     """Full name -> place, of all nodes."""
-    forms: list[Form]
+    forms: list[dag.Form]
     bounds: Bounds
     parents: list[frozenset[int]]
     prints: list[int]
@@ -231,7 +229,7 @@ class Reading(NamedTuple):
 @lru_cache(maxsize=1024)
 def gold(problem: Problem) -> Gold:
     """The gold of a problem."""
-    nodes, values = problem.nodes[: problem.necessary], forms(problem)
+    nodes, values = problem.nodes[: problem.necessary], dag.forms(problem)
     return Gold(
         problem=problem,
         places={node.name: place for place, node in enumerate(problem.nodes)},
@@ -279,7 +277,7 @@ def _read(truth: Gold, reading: Reading, text: str) -> bool:
 def _define(truth: Gold, reading: Reading, sentence: Define) -> None:
     """Judge the definition of a node, and bind its letters."""
     place, letters = truth.places.get(sentence.name, UNBOUND_PLACE), reading.letters
-    if sentence.value_unknown and place == 0 and truth.problem.mode == REVERSE:
+    if sentence.value_unknown and place == 0 and truth.problem.mode == dag.REVERSE:
         letters.name_unknown(sentence.letter)
     necessary = 0 <= place < truth.problem.necessary
     unknown = letters.unknown
@@ -299,7 +297,7 @@ def _define(truth: Gold, reading: Reading, sentence: Define) -> None:
     else:
         reading.extras.add(sentence.name)
         letters.bind(sentence.letter, Bound(frozenset((place,)), form, prose_parser.node_weight(place) if place >= 0 else 0, ()))
-    if necessary and (place or truth.problem.mode != REVERSE or unknown == sentence.letter):
+    if necessary and (place or truth.problem.mode != dag.REVERSE or unknown == sentence.letter):
         letters.codes[sentence.letter] = place  # so that matching sentences may read it
     if unknown and letters[unknown] != UNKNOWN_BOUND:
         letters.unknown = ""  # the letter is bound to something else now

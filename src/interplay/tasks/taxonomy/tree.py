@@ -1,14 +1,13 @@
 """A deep hierarchy whose facts a model memorises, for recall by depth: the tree, its problems, their text and their verifier."""
 
-import json
 import re
 from functools import lru_cache
 from typing import NamedTuple
 
 from interplay.core.model import UserError
 from interplay.core.random import stream, stream_key
-from interplay.tasks.facts import ERRORS, Fact, invented_name, judge, judge_statement, parse_facts, walk
-from interplay.tasks.family import Generator, Rendered
+from interplay.tasks.facts import ERRORS, Fact, as_facts, invented_name, judge, judge_statement, parse_facts, walk
+from interplay.tasks.family import Generator, Rendered, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.taxonomy.spec import Taxonomy
 from interplay.tasks.verdict import BOX, Verdict
@@ -80,12 +79,6 @@ def structure(problem: Problem) -> str:
     return f"{stream_key('taxonomy', problem.mode == 'statement', *(name for hop in problem.hops for name in hop)):016x}"
 
 
-def loads(text: str) -> Problem:
-    """The problem of a row's gold."""
-    mode, hops = json.loads(text)
-    return Problem(mode, tuple(Fact(*fact) for fact in hops))
-
-
 # Text, verifier and solver.
 #
 # A question has one link for each level, `What is the kind of the kind of Nomi?`, so that a depth outside training needs no new
@@ -142,7 +135,7 @@ TAXONOMY = Generator(
     generate=generate,
     render=render,
     solve=solve,
-    loads=loads,
+    loads=from_json(lambda mode, hops: Problem(mode, as_facts(hops))),
     verify=verify,
     structure=structure,
     shared=lambda problem: problem.mode == "statement",  # facts to be memorised
