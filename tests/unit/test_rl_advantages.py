@@ -168,7 +168,7 @@ def test_entropy_is_shared_at_each_place_among_the_completions_that_reach_it() -
 
 # --- all of them ---
 
-NAMES = [name for name in MEMBERS if name not in ("spans", "role", "turn_returns", "igpo")]
+NAMES = [name for name in MEMBERS if name not in ("spans", "role", "turn_returns", "igpo", "custom")]
 """Those of whole completions; of spans, seats and turns see test_rl_advantage.py, test_rl_self_play.py and test_rl_turns.py."""
 
 

@@ -217,7 +217,7 @@ def test_hapo_widens_the_upper_clip_of_uncertain_tokens_and_the_lower_one_of_cer
 # --- all of them ---
 
 
-@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize("name", [name for name in MEMBERS if name != "custom"])
 def test_padding_and_the_order_of_rows_do_not_matter(name: str) -> None:
     spec, e = TypeAdapter(Loss).validate_python({"name": name}), example()
     whole = whole_of(e)
@@ -228,7 +228,7 @@ def test_padding_and_the_order_of_rows_do_not_matter(name: str) -> None:
     torch.testing.assert_close(loss_of(spec, e), loss_of(spec, turned, whole=FullBatch(*(v.flip(0) for v in whole))))
 
 
-@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize("name", [name for name in MEMBERS if name != "custom"])
 def test_every_sum_that_is_announced_is_given(name: str) -> None:
     spec, e = TypeAdapter(Loss).validate_python({"name": name}), example()
     assert set(token_losses(spec, seen_of(spec, e, e.logp))[1]) - {"kl"} == set(MEMBERS[name].sums)

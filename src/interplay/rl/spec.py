@@ -16,17 +16,7 @@ from interplay.rl.advantages.spec import (
 from interplay.rl.compatibility import check_compatibility
 from interplay.rl.edits.spec import Edit
 from interplay.rl.losses.spec import ClippedLoss, Loss
-from interplay.rl.requests.spec import (
-    Allocation,
-    Continuation,
-    FixedAllocation,
-    IcpoPrompting,
-    NoContinuation,
-    PlainPrompting,
-    Prompting,
-    ShownAttemptContinuation,
-    TreeContinuation,
-)
+from interplay.rl.requests import spec as requests_spec
 from interplay.rl.rewards.spec import ProcessReward, Reward, Shaping
 from interplay.rl.samplers.spec import LearnedMixtureSampler, Sampler, UniformSampler
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode
@@ -113,11 +103,11 @@ class Method(Model):
     paper: str
     """Where the method and these settings come from."""
     sampler: Sampler = UniformSampler()
-    allocation: Annotated[Allocation, Formerly("planner")] = FixedAllocation()
+    allocation: Annotated[requests_spec.Allocation, Formerly("planner")] = requests_spec.FixedAllocation()
     """How many completions each prompt gets."""
-    prompting: Annotated[Prompting, Since(PlainPrompting())] = PlainPrompting()
+    prompting: Annotated[requests_spec.Prompting, Since(requests_spec.PlainPrompting())] = requests_spec.PlainPrompting()
     """From which text they are sampled."""
-    continuation: Annotated[Continuation, Since(NoContinuation())] = NoContinuation()
+    continuation: Annotated[requests_spec.Continuation, Since(requests_spec.NoContinuation())] = requests_spec.NoContinuation()
     """What follows from rollouts: further completions, and which are kept."""
     episode: Episode = CompletionEpisode()
     shaping: Annotated[list[Shaping], Since([])] = []
@@ -135,9 +125,9 @@ class Method(Model):
 SEAMS: dict[str, tuple[type[Model], ...]] = {
     "reward": get_args(get_args(Reward)[0]),
     "method.sampler": get_args(get_args(Sampler)[0]),
-    "method.allocation": get_args(get_args(Allocation)[0]),
-    "method.prompting": get_args(get_args(Prompting)[0]),
-    "method.continuation": get_args(get_args(Continuation)[0]),
+    "method.allocation": get_args(get_args(requests_spec.Allocation)[0]),
+    "method.prompting": get_args(get_args(requests_spec.Prompting)[0]),
+    "method.continuation": get_args(get_args(requests_spec.Continuation)[0]),
     "method.episode": get_args(get_args(Episode)[0]),
     "method.decoding": get_args(get_args(Decoding)[0]),
     "method.critic": (ValueHead,),
@@ -209,15 +199,17 @@ class RLSpec(Model):
         chosen, size = method.continuation, f"method.allocation.num_generations = {group}"
         if isinstance(method.advantage, PassKAdvantage) and method.advantage.k > group:
             raise ValueError(f"method.advantage.k = {method.advantage.k}: at most num_generations, {group}")
-        if isinstance(method.prompting, IcpoPrompting) and method.prompting.steered >= group:
+        if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
             raise ValueError(f"method.prompting.steered = {method.prompting.steered}: must be less than num_generations, {group}")
-        if isinstance(chosen, TreeContinuation):
+        if isinstance(chosen, requests_spec.TreeContinuation):
             if group != math.prod(chosen.branches):
                 raise ValueError(f"{size}: must be the product of branches, {math.prod(chosen.branches)}")
             if chosen.segment * (len(chosen.branches) - 1) >= limit:
                 segments = f"{len(chosen.branches) - 1} segments of {chosen.segment} tokens"
                 raise ValueError(f"method.continuation: {segments} leave nothing of max_completion_length, {limit}")
-        if isinstance(chosen, ShownAttemptContinuation) and (group % chosen.references or group - chosen.references < 2):
+        if isinstance(chosen, requests_spec.ShownAttemptContinuation) and (
+            group % chosen.references or group - chosen.references < 2
+        ):
             must = f"must divide num_generations, {group}, and leave two completions at least"
             raise ValueError(f"method.continuation.references = {chosen.references}: {must}")
         return self

@@ -12,18 +12,7 @@ from torch import Tensor
 from interplay.rl import custom
 from interplay.rl.advantages.advantages import advantages
 from interplay.rl.batch import Batch, StepContext, join, take
-from interplay.rl.edits.spec import (
-    D3S,
-    ConflictTokens,
-    Demonstrations,
-    DynamicSampling,
-    InformationMask,
-    OwnEdit,
-    Replay,
-    TokenBudget,
-    TopEntropy,
-    UncertainTokens,
-)
+from interplay.rl.edits import spec as specs
 from interplay.rl.losses.losses import first
 from interplay.tasks.verdict import Verdict
 
@@ -38,7 +27,7 @@ BUFFER = "replay"
 GOLD = Verdict(True, True, 1.0, "none")
 
 
-def replay(spec: Replay, batch: Batch, now: StepContext) -> Batch:
+def replay(spec: specs.Replay, batch: Batch, now: StepContext) -> Batch:
     """Groups of one kind with up to `rows` past rows of the other kind (R3, section 3.1); the completions that were sampled now
     are remembered."""
     buffer = now.memory.notes.setdefault(BUFFER, {})
@@ -57,14 +46,16 @@ def replay(spec: Replay, batch: Batch, now: StepContext) -> Batch:
     return join([batch, *more], now.pad, same_groups=True)
 
 
-def replayed(spec: Replay, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> tuple[Batch, Tensor, Tensor]:
+def replayed(
+    spec: specs.Replay, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
+) -> tuple[Batch, Tensor, Tensor]:
     """Advantages of rows off policy times `scale`."""
     if batch.off_policy is None:
         return batch, advantage, bears
     return batch, torch.where(batch.off_policy[:, None], spec.scale * advantage, advantage), bears
 
 
-def demonstrations(spec: Demonstrations, batch: Batch, now: StepContext) -> Batch:
+def demonstrations(spec: specs.Demonstrations, batch: Batch, now: StepContext) -> Batch:
     """Groups with at most `switch_gate` successes give way to one row, the gold solution; excluded from the baseline, since it is
     compared with nothing (HPT, eq. 8)."""
     kept, gold = [], []
@@ -79,7 +70,7 @@ def demonstrations(spec: Demonstrations, batch: Batch, now: StepContext) -> Batc
 
 
 def demonstrated(
-    spec: Demonstrations, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
+    spec: specs.Demonstrations, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
 ) -> tuple[Batch, Tensor, Tensor]:
     """The advantage of gold solutions is `sft_loss_coef` at each token: at ratio 1 the gradient of their log-likelihood."""
     if batch.excluded is None:
@@ -159,7 +150,7 @@ def informative(batch: Batch, now: StepContext) -> Tensor:
     return torch.isin(batch.groups, batch.groups[(found != 0).any(1)])
 
 
-def dynamic_sampling(spec: DynamicSampling, batch: Batch, now: StepContext) -> Batch:
+def dynamic_sampling(spec: specs.DynamicSampling, batch: Batch, now: StepContext) -> Batch:
     """Keep informative groups only and draw as many fresh prompts as groups were lost, until the batch is full again or
     `max_num_gen_batches` rounds (the first one included) are spent (DAPO, arXiv:2503.14476, section 3.2)."""
     wanted = len(batch.groups.unique())
@@ -177,7 +168,7 @@ def dynamic_sampling(spec: DynamicSampling, batch: Batch, now: StepContext) -> B
 
 
 def token_budget(
-    spec: TokenBudget, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
+    spec: specs.TokenBudget, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
 ) -> tuple[Batch, Tensor, Tensor]:
     """The rows (in their order) that come first in an order drawn by seed and step, until their tokens that bear loss reach the
     budget (C3PO)."""
@@ -189,7 +180,7 @@ def token_budget(
 
 
 def top_entropy(
-    spec: TopEntropy, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
+    spec: specs.TopEntropy, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
 ) -> tuple[Batch, Tensor, Tensor]:
     """Advantages of tokens below the quantile of entropy over those that bear loss become 0 (arXiv:2506.01939, eq. 5)."""
     if not bears.any():
@@ -200,14 +191,14 @@ def top_entropy(
 
 
 def uncertain_tokens(
-    spec: UncertainTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
+    spec: specs.UncertainTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
 ) -> tuple[Batch, Tensor, Tensor]:
     """Only tokens that the sampling policy gave less than the threshold bear loss (SPO, arXiv:2505.23564)."""
     return batch, advantage, bears & (batch.logprobs.exp() < spec.threshold)
 
 
 def information_mask(
-    spec: InformationMask, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
+    spec: specs.InformationMask, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
 ) -> tuple[Batch, Tensor, Tensor]:
     """Tokens that begin behind `begin` and up to `end`, that included, bear no loss (SSRL, arXiv:2508.10874)."""
     information = re.compile(f"(?<={re.escape(spec.begin)}).*?(?:{re.escape(spec.end)}|$)", re.DOTALL)
@@ -221,7 +212,7 @@ def information_mask(
 
 
 def gtpo_conflict(
-    spec: ConflictTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
+    spec: specs.ConflictTokens, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext
 ) -> tuple[Batch, Tensor, Tensor]:
     """Advantages less the price of entropy, times `positive` or `negative` at conflict tokens (arXiv:2508.03772); rows above the
     entropy limit are dropped."""
@@ -264,7 +255,7 @@ def _run(tokens: list[int], others: list[list[int]]) -> int:
     return len(tokens) if others else 0
 
 
-# Down-sampling of rows by the variance of their advantages and of tokens by |advantage| * entropy (D3S, arXiv:2509.22115).
+# Down-sampling of rows by the variance of their advantages and of tokens by |advantage| * entropy (specs.D3S, arXiv:2509.22115).
 
 
 def interpolate(ends: tuple[float, float], progress: float) -> float:
@@ -288,7 +279,7 @@ def largest_variance(values: Tensor, count: int) -> Tensor:
     return torch.cat((order[:lowest], order[len(order) - (count - lowest) :]))
 
 
-def kept_rows(spec: D3S, values: Tensor, groups: Tensor, share: float) -> Tensor:
+def kept_rows(spec: specs.D3S, values: Tensor, groups: Tensor, share: float) -> Tensor:
     """Rows (M,) int64 in rising order, a `share` of all (of each group's), rounded up. values, groups (N,)."""
     blocks = [torch.arange(len(values))]
     if spec.scope == "group":
@@ -303,7 +294,7 @@ def kept_tokens(score: Tensor, bears: Tensor, share: float) -> Tensor:
     return first(score, bears, math.ceil(share * int(bears.sum())))
 
 
-def d3s(spec: D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> tuple[Batch, Tensor, Tensor]:
+def d3s(spec: specs.D3S, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> tuple[Batch, Tensor, Tensor]:
     """The rows kept, their advantages and which of their tokens bear loss, both (M,T). A row's advantage is the mean over its
     tokens; rows none of whose tokens bear loss are dropped before shares are taken."""
     rows = bears.any(1).nonzero()[:, 0]
@@ -360,7 +351,7 @@ AFTER: dict[str, Callable[..., tuple[Batch, Tensor, Tensor]]] = {
 def edits_before_advantage(batch: Batch, now: StepContext) -> Batch:
     """The edits of the method that act on the batch as it was drawn, in order."""
     for spec in now.method.edits:
-        if isinstance(spec, OwnEdit):
+        if isinstance(spec, specs.OwnEdit):
             batch = custom.own_edit(spec, batch, now) if custom.acts_before(spec) else batch
         elif spec.name in BEFORE:
             batch = BEFORE[spec.name](spec, batch, now)
@@ -370,7 +361,7 @@ def edits_before_advantage(batch: Batch, now: StepContext) -> Batch:
 def edits_after_advantage(batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> tuple[Batch, Tensor, Tensor]:
     """The edits of the method that act on a batch with its advantages, in order."""
     for spec in now.method.edits:
-        if isinstance(spec, OwnEdit):
+        if isinstance(spec, specs.OwnEdit):
             if not custom.acts_before(spec):
                 batch, advantage, bears = custom.own_edit(spec, batch, advantage, bears, now)
         elif spec.name in AFTER:
