@@ -176,7 +176,7 @@ def _together(known_of: list[dict[tuple[str, str], float]], parts: list[Path]) -
 
 def _pass_rates(parts: list[Path], known: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
     """pass@k of all blocks together, by subset and metric, for the powers of 2 that their samples allow."""
-    prompts = frame.merged([frame.count(part) for part in parts])
+    prompts = frame.merge_blocks([frame.count_samples(part) for part in parts])
     least = int(prompts["n"].min())
     metrics = [f"{kind}_pass@{2**power}" for kind in ("strict", "answer") for power in range(least.bit_length())]
     found: dict[tuple[str, str], float] = {}
@@ -187,7 +187,7 @@ def _pass_rates(parts: list[Path], known: Iterable[tuple[str, str]]) -> dict[tup
             if mode != subset
             else frame.of_column(prompts, None if subset == "all" else subset, {})
         )
-        found |= {(subset, metric): float(frame.scores(rows, metric).mean()) for metric in metrics}
+        found |= {(subset, metric): float(frame.prompt_scores(rows, metric).mean()) for metric in metrics}
     return found
 
 

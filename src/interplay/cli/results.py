@@ -23,8 +23,7 @@ from interplay.cli.common import (
     plan_of,
 )
 from interplay.core.model import UserError, print_visible
-from interplay.report.metric_spec import check_metric
-from interplay.report.metric_spec import names as metric_names
+from interplay.report.metric_spec import check_metric, metric_names
 
 if TYPE_CHECKING:
     from interplay.study.plan import Plan
@@ -58,7 +57,7 @@ def locate_report(study: Study, scale: Scale = None) -> None:
 
         stages = plan.stages[plan.report].deps.values()
         inputs = {digest: artifact.folder(RESULTS, plan.stages[digest].kind, digest) for digest in stages}
-        page.again(cast("ReportSpec", plan.stages[plan.report].spec), inputs, folder)
+        page.remake_page(cast("ReportSpec", plan.stages[plan.report].spec), inputs, folder)
     print_visible(f"report: {folder / 'report.html'}")
 
 
@@ -111,12 +110,12 @@ def show_stage(
 ) -> None:
     """Shows one stage: its kind and settings, what it depends on and who uses it, what it measured, and the time and place of
     its making."""
-    from interplay.report.inspect.card import card
+    from interplay.report.inspect.card import stage_card
     from interplay.results import catalog
 
     known = catalog.read(CONFIGS, RESULTS)
     ref = catalog.resolve(stage, known, CONFIGS, scale or default_scale())
-    print_visible(card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end="")
+    print_visible(stage_card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end="")
 
 
 @command(
@@ -146,12 +145,12 @@ def draw_lineage(
     """Draws the graph behind a study or a stage, from the data on, as Mermaid text or as SVG. Stages that differ only in their
     seed are one box."""
     from interplay.core import artifact
-    from interplay.report.draw.diagram import diagram_svg, graph_of, mermaid
+    from interplay.report.draw.diagram import diagram_svg, mermaid, study_graph
     from interplay.results.catalog import lineage_of
 
     stages = lineage_of(what, CONFIGS, RESULTS, scale or default_scale())
     states = {digest: artifact.state_of(artifact.folder(RESULTS, stage["kind"], digest)).name for digest, stage in stages.items()}
-    nodes, edges = graph_of(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
+    nodes, edges = study_graph(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
     chosen = form or (FORMATS.get(output.suffix, "mermaid") if output else "mermaid")
     drawn = diagram_svg(nodes, edges, across) if chosen == "svg" else mermaid(nodes, edges)
     if output is None:

@@ -20,7 +20,7 @@ from interplay.core import artifact
 from interplay.core.model import UserError
 from interplay.study.plan import Plan
 from interplay.track import describe
-from interplay.track.describe import STOPPED, Found, last_words, times
+from interplay.track.describe import STOPPED, Found, last_words, stage_times
 from snakemake_logger_plugin_mlflow import store
 from snakemake_logger_plugin_mlflow.events import Job
 from snakemake_logger_plugin_mlflow.store import sqlite_file
@@ -72,9 +72,9 @@ class Live:
             mirror = self.mirror(plan)
             if job.status == "RUNNING" and not self.ended:
                 mirror.running()
-            mirror.stage(digest, seen(job), round(1000 * job.submitted))
+            mirror.stage(digest, reported_state(job), round(1000 * job.submitted))
             if job.status == "FINISHED":
-                begun = times(self.results / plan.stages[digest].kind / digest)[0] / 1000
+                begun = stage_times(self.results / plan.stages[digest].kind / digest)[0] / 1000
                 waited = max(0.0, round(begun - job.submitted, 1))
                 mirror.job(digest, {"queue_seconds": waited}, round(1000 * (job.ended or time.time())))
 
@@ -119,7 +119,7 @@ class Live:
                     LOG.warning("mlflow: %s; the study goes on, complete it with `interplay track sync`", why)
 
 
-def seen(job: Job) -> Found:
+def reported_state(job: Job) -> Found:
     """What the scheduler knows of a stage beyond its folder. One that a signal stopped goes on later: that is no failure."""
     if job.status != "FAILED":
         return Found("RUNNING" if job.status == "RUNNING" else "KILLED")

@@ -238,7 +238,7 @@ ROLE_KINDS |= {"offline": "evaluate", **dict.fromkeys(("data", "validation", "ag
 """The kind of a stage that is known by its role alone, since its record is not at hand."""
 
 
-def graph_of(
+def study_graph(
     stages: Mapping[str, Mapping[str, Any]], states: Mapping[str, str], hrefs: Mapping[str, str] | None = None, most: int = MOST
 ) -> tuple[dict[str, Node], list[Edge]]:
     """Nodes and edges for `diagram.svg` and `mermaid`. `stages` by digest; `states` and `hrefs` by digest, as far as known.

@@ -13,12 +13,12 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter
 
 from interplay.report.draw import bars, curves, style
-from interplay.report.draw.style import FIGURE_WIDTH, STYLE, Look, legend, look, row_labels
+from interplay.report.draw.style import FIGURE_WIDTH, STYLE, ArmLook, arm_look, legend, row_labels
 from interplay.report.inspect import chain
 from interplay.report.metric_spec import ERROR, SHARE, lower_is_better, measure_of
 from interplay.report.spec import Figure
 from interplay.report.stats import frame
-from interplay.report.stats.estimate import Ends, Estimate, difference, ends, uncertain_over, value
+from interplay.report.stats.estimate import Ends, Estimate, difference, interval_ends, uncertain_over, value
 from interplay.report.stats.frame import Results
 from interplay.report.write import tables
 
@@ -36,7 +36,7 @@ class Drawing(NamedTuple):
     """Lines beneath the caption."""
 
 
-def draw(results: Results, figure: Figure) -> Drawing:
+def draw_figure(results: Results, figure: Figure) -> Drawing:
     """Draw one declared figure."""
     with matplotlib.rc_context(STYLE):
         canvas, said = _drawer(figure)(results, figure)
@@ -52,8 +52,8 @@ def _drawer(figure: Figure) -> Drawer:
     if figure.form == "heat":
         return heat_map
     if figure.y == ERROR:
-        return bars.bars
-    by_step = curves.ladder_by_step if figure.along() else curves.by_step
+        return bars.error_class_bars
+    by_step = curves.ladder_by_step if figure.along() else curves.curves_by_step
     return {"k": _by_k, "op": _by_op, "band": _by_band, "step": by_step}[figure.x]
 
 
@@ -91,7 +91,7 @@ def _by_k(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     return (
         canvas,
         f"{figure.y.replace('_', ' ')}@k (unbiased) against k. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}."
-        + style.said(same)
+        + style.coinciding_note(same)
         + _absent(results, shown),
     )
 
@@ -105,9 +105,9 @@ def _estimates(results: Results, band: str | None, ks: list[int], y: str) -> dic
 def _curves(results: Results, axis: Axes, drawn: dict[str, list[Estimate]], ks: list[int]) -> style.Groups:
     """Draw one panel; returns which arms' curves coincide there."""
     curves = {arm: 100 * np.array([(item.value, item.low, item.high) for item in items]).T for arm, items in drawn.items()}
-    same = style.groups({arm: [middle] for arm, (middle, _, _) in curves.items()})
+    same = style.coinciding_curves({arm: [middle] for arm, (middle, _, _) in curves.items()})
     for arm, (middle, low, high) in curves.items():
-        how, more = look(results, arm), style.wider(arm, same)
+        how, more = arm_look(results, arm), style.extra_width(arm, same)
         axis.fill_between(ks, low, high, color=how.color, alpha=0.15, linewidth=0)
         axis.plot(ks, middle, label=arm, linewidth=1.8 + more, markersize=4 + more, **how.pen)
     axis.set_xscale("log", base=2)
@@ -145,7 +145,7 @@ def _by_op(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         if not any(item.seeds for item in found):
             continue
         at = np.arange(len(ops)) + (place - (len(arms) - 1) / 2) * width
-        _bars(axis, at, width, ends(found, figure.y), arm, look(results, arm))
+        _bars(axis, at, width, interval_ends(found, figure.y), arm, arm_look(results, arm))
         shown += [(arm, item) for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
@@ -160,7 +160,7 @@ def _by_op(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{_absent(results, shown)}"
 
 
-def _bars(axis: Axes, at: np.ndarray, width: float, drawn: Ends, arm: str, how: Look) -> None:
+def _bars(axis: Axes, at: np.ndarray, width: float, drawn: Ends, arm: str, how: ArmLook) -> None:
     middle, low, high = drawn
     hatched: dict[str, Any] = {"hatch": how.hatch, "edgecolor": "#ffffff", "linewidth": 0.0} if how.hatch else {}
     axis.bar(at, middle, width * 0.9, color=how.color, label=arm, **hatched)
@@ -192,8 +192,8 @@ def _by_band(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         found = [value(results, arm, band, figure.y) for band in bands]
         if not any(item.seeds for item in found):
             continue
-        middle, low, high = ends(found, figure.y)
-        drawn = look(results, arm)
+        middle, low, high = interval_ends(found, figure.y)
+        drawn = arm_look(results, arm)
         at = np.arange(len(bands)) + 0.03 * (place - (len(arms) - 1) / 2)  # shifted, so that no whisker hides another
         axis.vlines(at, low, high, color=drawn.color, linewidth=1.0, alpha=0.7)
         axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **drawn.pen)
@@ -313,7 +313,7 @@ def _write(axis: Axes, at: tuple[int, int], found: Estimate, figure: Figure, col
 
 
 def _name(figure: Figure) -> str:
-    name = tables.label("", figure.y)
+    name = tables.column_label("", figure.y)
     return f"{name}, difference to {figure.against}" if figure.against else name
 
 

@@ -18,13 +18,13 @@ from interplay.kinds.formulas import Cost
 from interplay.kinds.identity import flat_leaves
 from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
-from interplay.report.inspect.card import curated
+from interplay.report.inspect.card import curation_lines
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import frame, notes
 from interplay.report.stats.frame import Results
-from interplay.report.stats.provenance import Behind, of_plan
+from interplay.report.stats.provenance import Provenance, of_plan
 from interplay.report.write import ledger
-from interplay.report.write.ledger import Entry, steps
+from interplay.report.write.ledger import Entry, path_steps
 from interplay.report.write.plain import aligned, short
 
 ORDER = ("samples", "model", "corpus", "problems", "tokenizer")
@@ -45,7 +45,7 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
     behind = of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
-    entries = sorted(reversed(ledger.entries(spec, behind)), key=lambda entry: _rank(entry.kind))
+    entries = sorted(reversed(ledger.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
     planned = costs(stages)
     blocks = [_block(entry, behind, overlap, planned, len({row.arm for row in rows}) > 1) for entry in entries]
     gone = [f"{behind.stages[digest].get('label')} [{digest}]: {why}" for digest, why in behind.why.items()]
@@ -69,7 +69,7 @@ def _closure(digests: list[str], stages: Stages) -> set[str]:
     return found
 
 
-def _block(entry: Entry, behind: Behind, overlap: dict[str, str], planned: dict[str, Cost], arms: bool) -> list[str]:
+def _block(entry: Entry, behind: Provenance, overlap: dict[str, str], planned: dict[str, Cost], arms: bool) -> list[str]:
     members = [behind.stages[member.digest] for member in entry.members]
     name = entry.name if entry.name != entry.kind else ""
     head = " ".join(filter(None, [entry.kind, name, f"(of {', '.join(entry.arms)})" if arms else ""]))
@@ -83,7 +83,7 @@ def _block(entry: Entry, behind: Behind, overlap: dict[str, str], planned: dict[
         facts["bands"] = _bands(members[0]["spec"])
     steps = next((stage["metrics"].get("steps") for stage in members if "metrics" in stage), None)
     if isinstance(steps, list):  # of a curation; a trainer counts its steps
-        facts["steps"] = "; ".join(curated(steps))
+        facts["steps"] = "; ".join(curation_lines(steps))
     if makes(entry.kind) == "problems":
         facts["overlap"] = overlap.get(entry.members[0].digest, "")
     commits = {str(behind.telemetry.get(stage["digest"], {}).get("commit", "")) for stage in members}
@@ -124,10 +124,10 @@ def _listed(values: Mapping[str, str]) -> str:
     return ", ".join(f"{key} {item}" for key, item in values.items())
 
 
-def _inputs(members: list[dict[str, Any]], behind: Behind) -> str:
+def _inputs(members: list[dict[str, Any]], behind: Provenance) -> str:
     """`init base [f16b531a734c]; data.0 50 % edge [595825e2ff9f]`; one digest per seed where they differ."""
     mix = members[0]["spec"].get("mix", [])
-    role_of = {ref: role for role, ref in ledger.inputs(members[0]["deps"])}
+    role_of = {ref: role for role, ref in ledger.input_references(members[0]["deps"])}
     said = []
     for role in sorted(members[0]["deps"], key=lambda role: (role not in ("model", "init"), role)):
         if members[0]["deps"][role] not in role_of:
@@ -137,7 +137,7 @@ def _inputs(members: list[dict[str, Any]], behind: Behind) -> str:
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
         name = stage_name({"digest": "", **behind.stages[split_ref(refs[0])[0]]})
         role = role_of[members[0]["deps"][role]] if is_corpus_role(role) else role
-        said.append(f"{role}{share} {name if name != role else ''} [{ledger.listed(refs)}]".replace("  ", " "))
+        said.append(f"{role}{share} {name if name != role else ''} [{ledger.list_references(refs)}]".replace("  ", " "))
     return "; ".join(said)
 
 
@@ -149,7 +149,7 @@ def _bands(spec: Mapping[str, Any]) -> str:
     )
 
 
-def _overlaps(spec: ReportSpec, behind: Behind, results: Path) -> tuple[dict[str, str], list[str]]:
+def _overlaps(spec: ReportSpec, behind: Provenance, results: Path) -> tuple[dict[str, str], list[str]]:
     """Test set -> how many of its structures the other problem sets of the chain share; and the payloads that this lacks."""
     folders = {d: artifact.folder(results, stage["kind"], d) for d, stage in behind.stages.items() if behind.done(d)}
     sets = [digest for digest in folders if behind.stages[digest]["kind"] in SETS]
@@ -187,10 +187,10 @@ def arm_rows(results: Results) -> list[dict[str, Any]]:
 def _arm(results: Results, name: str) -> dict[str, Any]:
     rows = [item for item in results.spec.arms if item.arm == name]
     ops = frame.trained_ops(results, name)
-    unknown = "it starts from a model that was made elsewhere" if frame.adopted(results, name) else "its data are not here"
+    unknown = "it starts from a model that was made elsewhere" if frame.is_adopted(results, name) else "its data are not here"
     trained = number_ranges(ops) if ops is not None else f"not known: {unknown}"
     errors = _errors(results, list(dict.fromkeys(digest for row in rows for _, digest in sorted(row.evaluations.items()))))
-    path = [(step, digest) for step, _, digest in steps(rows[0])]
+    path = [(step, digest) for step, _, digest in path_steps(rows[0])]
     return {"name": name, "control": rows[0].control, "trained": trained, "steps": path, "errors": errors}
 
 
@@ -276,7 +276,7 @@ class _Sets:
     def rows(self, digest: str) -> _Rows:
         """A row without an origin was first made in this very set; where the set of an origin is not here, the row's own key
         stands for that of its root."""
-        table = frame.keys(self.folders[digest])
+        table = frame.problem_keys(self.folders[digest])
         origins, roots = [], []
         for index, key, origin in zip(table["index"].tolist(), table["key"], table["origin"], strict=True):
             first, _, place = origin.partition(":")
@@ -287,7 +287,7 @@ class _Sets:
     def _of(self, digest: str) -> dict[int, str]:
         """Structural key by index; kept, since many rows ask."""
         if digest not in self._keys:
-            table = frame.keys(self.folders[digest])
+            table = frame.problem_keys(self.folders[digest])
             self._keys[digest] = dict(zip(table["index"].tolist(), table["key"], strict=True))
         return self._keys[digest]
 

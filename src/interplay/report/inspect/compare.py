@@ -58,7 +58,7 @@ def count_flips(read: Results, pairs: Pairs, column: str | None, metric: str) ->
     """(Prompt, seed) pairs on which b scores better, worse and the same."""
     better = worse = equal = 0
     for _, a, b in pairs:
-        one, other = (frame.scores(frame.of_column(read.prompts[d], column, read.by_ops), metric) for d in (a, b))
+        one, other = (frame.prompt_scores(frame.of_column(read.prompts[d], column, read.by_ops), metric) for d in (a, b))
         change = one - other if lower_is_better(metric) else other - one
         better, worse, equal = better + int((change > 0).sum()), worse + int((change < 0).sum()), equal + int((change == 0).sum())
     return better, worse, equal
@@ -364,7 +364,7 @@ def _table(read: Results, pairs: Pairs, columns: Sequence[str | None], metric: s
         found = estimate.difference(read, "b", "a", item, metric)
         sides = [estimate.value(read, side, item, metric).value for side in ("a", "b")]
         counts = count_flips(read, pairs, item, metric)
-        interval = text.interval(found, True, metric).removesuffix(text.OVER_PROMPTS)
+        interval = text.interval_text(found, True, metric).removesuffix(text.OVER_PROMPTS)
         shown = [measure.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
         rows.append([(item or "all").replace(":", " "), *map(measure.shown, sides), *shown, *map(str, counts)])
     unit = "percent" if measure is SHARE else measure.unit
@@ -392,7 +392,7 @@ def _results(pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[s
     ]
     shown: dict[str, Any] = {"tables": {}, "figures": {}, "claims": []}
     spec = ReportSpec(study="compare", scale="", question="", arms=arms, bands=bands, trained_ops={}, blocks=blocks, **shown)
-    return frame.read(spec, folders)
+    return frame.read_results(spec, folders)
 
 
 def _ops(bands: dict[str, list[int]]) -> list[str]:

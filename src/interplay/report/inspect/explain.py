@@ -13,7 +13,7 @@ import numpy as np
 from interplay.core import artifact
 from interplay.core.model import UserError, nearest_name
 from interplay.report.inspect.chain import stages_of
-from interplay.report.metric_spec import COUNTED, ERRORS, check_metric, each_class, find, is_gain, measure_of
+from interplay.report.metric_spec import COUNTED, ERRORS, check_metric, each_class, find_metric, is_gain, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import contrast, estimate, frame, gain, provenance
 from interplay.report.stats.estimate import Estimate
@@ -70,7 +70,7 @@ def match_cell(spec: ReportSpec, stages: Stages, table: str, row: str, column: s
 def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
     """Every table of the report by its name: those that are declared, and the tables derived from them."""
     values: Rows = {arm: (arm, "") for arm in frame.arms(spec)}
-    controls = _rows(tables.contrasts(Results(spec, {}, {}, {})))
+    controls = _rows(tables.difference_pairs(Results(spec, {}, {}, {})))
     found: dict[str, TableNames] = {}
     for name, table in spec.tables.items():
         cells = tables.side_by_side(each_class(table.cells, [*ERRORS]))
@@ -86,7 +86,9 @@ def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
             found[compared] = TableNames(table.columns, rows, list(dict.fromkeys(table.cells)), compared)
         if table.gain is not None:
             gains = f"{name}{gain.SUFFIX}"
-            found[gains] = TableNames(table.columns, _against(spec, table.gain.against), gain.metrics(table.gain.k or 1), gains)
+            found[gains] = TableNames(
+                table.columns, _against(spec, table.gain.against), gain.gain_metrics(table.gain.k or 1), gains
+            )
     return found
 
 
@@ -184,7 +186,7 @@ def value(spec: ReportSpec, report: str, results: Path, asked: CellName) -> tupl
     folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
     absent = [d for d, path in folders.items() if artifact.done(path) and not any((path / name).exists() for name in COUNTS)]
     if not absent:
-        read = frame.read(spec, folders)
+        read = frame.read_results(spec, folders)
         if is_gain(asked.metric):
             return _of_gain(read, asked), []
         if asked.against:
@@ -200,7 +202,7 @@ def _of_gain(read: Results, asked: CellName) -> Estimate:
     """A cell of a table of gains."""
     of = read.spec.tables[asked.table.removesuffix(gain.SUFFIX)].gain
     k = of.k if of and of.k else 1
-    return gain.estimate(read, asked.arm, asked.against, asked.column, asked.metric, k)
+    return gain.gain_estimate(read, asked.arm, asked.against, asked.column, asked.metric, k)
 
 
 def _shown(report: str, results: Path, asked: CellName) -> list[float] | None:
@@ -249,7 +251,7 @@ def _cell(
     """(digest, mean, (prompts, samples)) of the first evaluation whose record holds the column. Of several blocks of samples the
     records add up for means over samples alone: pass@k of all is no mean of theirs."""
     axis, name = ("op", asked.column.removeprefix("op:")) if asked.column.startswith("op:") else ("band", asked.column)
-    made = find(asked.metric)  # none: a part of a gain, which no record of an evaluation holds
+    made = find_metric(asked.metric)  # none: a part of a gain, which no record of an evaluation holds
     adds_up = made is not None and made.samples == 1 and made.per in ("sample", "draw")
     for digest in evaluations:
         of = [folders[block] for block in spec.blocks_of(digest)]
@@ -267,7 +269,7 @@ def _cell(
 
 def _recorded_metric(cell: Mapping[str, Any], metric: str) -> float:
     """What a record's numbers over some problems say of a metric; NaN where they do not."""
-    asked = find(metric)
+    asked = find_metric(metric)
     if asked is None or asked.per == "draw":
         return float(cell.get(metric, np.nan))
     part = _mean(cell, asked.column) - (_mean(cell, asked.less) if asked.less else 0.0)
@@ -289,9 +291,11 @@ def _head(spec: ReportSpec, report: str, found: Estimate, asked: CellName) -> li
     row = f"{asked.arm} − {asked.against}" if signed else asked.arm
     measure = measure_of(asked.metric)
     unit = measure.unit_of_differences if signed else measure.unit
-    lines = [f"{row}, {tables.label(asked.column, asked.metric)}: "]
+    lines = [f"{row}, {tables.column_label(asked.column, asked.metric)}: "]
     if not np.isnan(found.value):
-        interval = "" if np.isnan(found.low) else f" {text.interval(found, signed, asked.metric).removesuffix(text.OVER_PROMPTS)}"
+        interval = (
+            "" if np.isnan(found.low) else f" {text.interval_text(found, signed, asked.metric).removesuffix(text.OVER_PROMPTS)}"
+        )
         lines[0] += f"{measure.shown(found.value, signed)} {unit}{interval}"
         counted = f"uncertain over {found.over}; {found.n_prompts} prompts, {found.n_samples} samples each"
         lines.append(f"  {counted if found.seeds else 'as the record of the report says: no evaluation is here to count'}")

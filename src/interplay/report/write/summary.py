@@ -60,7 +60,7 @@ def summarise(plan: Plan, results: Path) -> dict[str, Any]:
     report = artifact.folder(results, "report", plan.report)
     spec = report_spec(plan)
     inputs = {digest: artifact.folder(results, plan.stages[digest].kind, digest) for digest in plan.stages[plan.report].deps}
-    read = frame.read(spec, inputs)._replace(kept={})
+    read = frame.read_results(spec, inputs)._replace(kept={})
     made = answers.answer_study(read)
     claims = [
         {
@@ -174,9 +174,9 @@ def _rows(
     return {"columns": columns, "metrics": metrics, "rows": texts} if texts else {}
 
 
-def _with_floors(made: contrast.Made) -> Grid:
+def _with_floors(made: contrast.Comparison) -> Grid:
     """The cells of a contrast and the differences between identical runs."""
-    grid = contrast.grid(made)
+    grid = contrast.comparison_grid(made)
     for block in made.blocks:
         floor = block.floor
         cell = Cell(floor.arm, floor.twin, block.column, block.metric, floor.gap, "")
@@ -185,7 +185,7 @@ def _with_floors(made: contrast.Made) -> Grid:
     return grid._replace(rows=list(dict.fromkeys(key[0] for key in grid.cells)))
 
 
-def _compared(made: contrast.Made) -> dict[str, Any]:
+def _compared(made: contrast.Comparison) -> dict[str, Any]:
     """What the verdicts of a contrast rest on, except its cells."""
     first = made.blocks[0].rows if made.blocks else []
     floors = {
@@ -316,7 +316,7 @@ def read_summary(path: Path) -> Answer:
     results = _results(known, kept)
     contrasts = {name: _made(known, name, grids[name]) for name in known["compared"]}
     drawings = {
-        name: figures.draw(results, figure)._replace(caption=known["figures"][name].get("caption", ""))
+        name: figures.draw_figure(results, figure)._replace(caption=known["figures"][name].get("caption", ""))
         for name, figure in results.spec.figures.items()
     }
     return Answer(results, [], {n: grid for n, grid in grids.items() if n not in contrasts}, drawings, [], contrasts)
@@ -411,7 +411,7 @@ def _fraction(word: str, metric: str) -> float:
     return np.nan if word == "–" else float(word) / 10**unit.decimals / unit.factor
 
 
-def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Made:
+def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Comparison:
     of, entries = known["compared"][name], known["contrasts"][name]
     tries = [{"arm": ""}] * of["tries"]
     contenders = [{"name": one, "tries": tries} for one in of["chosen"]]
@@ -420,16 +420,16 @@ def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Made:
     for key, (arm, twin, deviation, runs, missing) in of["floors"].items():
         column, _, metric = key.partition("/")
         gap = grid.cells[f"{arm} − {twin}", column, metric].estimate if arm else Estimate(missing=tuple(missing))
-        floor = contrast.Floor(arm, twin, gap, _fraction(deviation, metric), runs)
+        floor = contrast.NoiseFloor(arm, twin, gap, _fraction(deviation, metric), runs)
         against = entries[f"{of['against']}/{key}"]["arm"]
         rows = [_row_of(grid, one, of["chosen"][one], against, entries[f"{one}/{key}"], key) for one in of["chosen"]]
-        blocks.append(contrast.Block(column, metric, floor, rows))
-    return contrast.Made(Contrast.model_validate(of["contrast"]), lineup, blocks, of["tests"], tuple(of["caveats"]))
+        blocks.append(contrast.ComparisonBlock(column, metric, floor, rows))
+    return contrast.Comparison(Contrast.model_validate(of["contrast"]), lineup, blocks, of["tests"], tuple(of["caveats"]))
 
 
-def _row_of(grid: Grid, name: str, value: str, against: str, entry: Mapping[str, Any], key: str) -> contrast.Row:
+def _row_of(grid: Grid, name: str, value: str, against: str, entry: Mapping[str, Any], key: str) -> contrast.ComparisonRow:
     arm, (column, _, metric) = entry["arm"], key.partition("/")
     cells = [grid.cells.get((row, column, metric)) for row in (arm, f"{arm} − {against}")]
     found, gap = (cell.estimate if cell else Estimate() for cell in cells)
     p, adjusted = (np.nan if entry[one] is None else entry[one] for one in ("p", "adjusted"))
-    return contrast.Row(contrast.Chosen(name, arm, value, ()), found, gap, p, adjusted, entry["verdict"])
+    return contrast.ComparisonRow(contrast.ChosenArm(name, arm, value, ()), found, gap, p, adjusted, entry["verdict"])
