@@ -20,7 +20,7 @@ class Sink(Protocol):
     Called in one thread. May raise: the call is repeated minutes later, so every method must bear repetition."""
 
     def update(self, job: Job) -> None:
-        """The job started, failed, started again, finished, or was left alone by Snakemake (KILLED)."""
+        """The job started, failed, started again, finished, or is no longer supervised by Snakemake (KILLED)."""
 
     def tick(self) -> None:
         """Half a minute has passed."""
@@ -66,7 +66,7 @@ class RunSink:
             self.client.set_terminated(run, job.status, end_time=round(1000 * (job.ended or time.time())))
 
     def tick(self) -> None:
-        """Leave a sign of life: the next execution reads from it how long this one lived."""
+        """Write a heartbeat: the next execution reads from it how long this one lived."""
         self.client.set_tag(self.parent, "snakemake.seen", str(round(1000 * time.time())))
 
     def close(self, outcome: str) -> None:

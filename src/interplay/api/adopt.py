@@ -34,7 +34,7 @@ def adopt_model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool
     if artifact.done(out):
         artifact.check(out)
         return checksum, out, False
-    # Imported here: the runner of stages and torch behind it are slow to load, and what is damaged was refused before.
+    # Imported here: the runner of stages imports torch, which is slow, and a damaged model was refused before.
     from interplay.run.stage import run_stage
 
     artifact.write_json(out / "stage.json", stage.as_json())
@@ -75,7 +75,7 @@ def _check_model(folder: Path) -> None:
 
 
 def adopt_artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
-    """Copy a finished artifact of another results tree, with `inputs` also all that it rests on, from the data up. Returns the
+    """Copy a finished artifact of another results tree, with `inputs` also all its dependencies, from the data up. Returns the
     digests that were not here before. Raises UserError at the first whose identity or payload is not what its record says."""
     origin = origin.resolve()
     tree = origin.parent.parent
@@ -88,7 +88,7 @@ def adopt_artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
 
 
 def _behind(origin: Path, tree: Path) -> list[Path]:
-    """Folders of all that an artifact rests on, each after those that rest on it."""
+    """Folders of all dependencies of an artifact, each after its dependants."""
     found: dict[str, Path] = {}
     waiting = [artifact.record(origin)]
     while waiting:

@@ -90,7 +90,7 @@ answer is right; prompt: there is one number per prompt."""
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One row. {} in a text is the K or the CLASS of the name that was asked for."""
+    """One row. {} in a text is the K or the CLASS of the given name."""
 
     name: str
     """As a study writes it, with K for a number from 1 on and CLASS for a class of errors."""
@@ -142,7 +142,7 @@ HACKED_OF_RIGHT = "Hacked of right: the same as a share of the samples whose ans
 NLL = "Nll: mean negative log-likelihood per token of the gold solutions after their prompts; lower is better."
 COUNTS = "Units: mean number of attempts in a sample, each of which ends in an answer."
 STOPPED = "Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left."
-CLASSES = "Error classes: shares of samples by the first thing that is wrong with them; error:none is strictly right."
+CLASSES = "Error classes: shares of samples by their first error; error:none is strictly right."
 UNSCORED, UNSORTED = "scores no gold solutions", "counts no classes of errors"
 CAPS, UNSTOPPED = "unit_caps: {}", "judges no stop after unit {}"
 

@@ -368,7 +368,7 @@ class ReportSpec(Model):
     """Table with a contrast -> who is compared in it."""
     trained_sets: Annotated[dict[str, list[str]], Since({})] = {}
     """Per arm the digests of all sets in the data of any stage of its path, where some sets of the study are files or curated:
-    their ops no plan knows."""
+    whose ops the plan does not determine."""
 
     def blocks_of(self, digest: str) -> list[str]:
         """The stages that hold the samples of an evaluation, itself first."""

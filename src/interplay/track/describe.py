@@ -21,7 +21,7 @@ from snakemake_logger_plugin_mlflow.events import tail
 STATUS = {"done": "FINISHED", "running": "RUNNING", "failed": "FAILED", "unfinished": "KILLED"}
 """A stage's state -> the status of its run. What is new or missing has no run."""
 STOPPED = "interplay: stopped"
-"""How the runner's last line begins when a signal asked it to stop."""
+"""How the runner's last line begins when a signal stopped it."""
 
 
 class Found(NamedTuple):
@@ -53,7 +53,7 @@ def last_words(log: Path) -> str:
 
 
 def stage_times(out: Path) -> tuple[int, int]:
-    """Start and end of the last attempt, in milliseconds since the epoch. Of an unfinished one both are its last sign of life."""
+    """Start and end of the last attempt, in milliseconds since the epoch. Of an unfinished one both are its last change."""
     known = core_metrics.read_telemetry(out)
     if "started" in known:
         start = calendar.timegm(time.strptime(known["started"], "%Y-%m-%dT%H:%M:%SZ"))

@@ -120,7 +120,7 @@ class Live:
 
 
 def reported_state(job: Job) -> Found:
-    """What the scheduler knows of a stage beyond its folder. One that a signal stopped goes on later: that is no failure."""
+    """The state of a stage by its job. One that a signal stopped is resumed later: that is no failure."""
     if job.status != "FAILED":
         return Found("RUNNING" if job.status == "RUNNING" else "KILLED")
     last = next((words for words in (last_words(Path(path)) for path in job.logs) if words), "")
@@ -130,7 +130,7 @@ def reported_state(job: Job) -> Found:
 
 
 class _Now:
-    """The run that this process is at; the plugin's thread asks for it."""
+    """The run of this process; the plugin's thread reads it."""
 
     live: Live | None = None
 

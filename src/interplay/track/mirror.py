@@ -300,7 +300,7 @@ def logged_models(client: Any, experiment: str) -> tuple[dict[str, str], dict[st
 
 
 def stage_inputs(mirror: "Mirror", stage: Stage) -> tuple[list[Any], list[Any]]:
-    """Datasets and models among the dependencies of a stage. The problem sets behind a corpus count as its trainer's data too,
+    """Datasets and models among the dependencies of a stage. The problem sets of a corpus count as its trainer's data too,
     and what these were curated from as theirs."""
     from mlflow.entities import DatasetInput, InputTag, LoggedModelInput
 

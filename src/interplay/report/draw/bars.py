@@ -53,7 +53,7 @@ def error_class_bars(results: Results, figure: Figure) -> tuple[Canvas | None, s
     gone = [arm for arm in arms if not any(found[arm, band, names[0]].seeds for band in bands)]
     absent = f" Missing: {', '.join(gone)}." if gone else ""
     return canvas, (
-        "Samples by the first thing that is wrong with them, in percent; the mean over seeds. A table with the cell error has "
+        "Samples by their first error, in percent; the mean over seeds. A table with the cell error has "
         f"the intervals, uncertain over {uncertain_over(whole)}.{absent}"
     )
 

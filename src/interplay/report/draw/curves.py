@@ -158,7 +158,7 @@ class Ladder(NamedTuple):
 
 
 def ladder_by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
-    """The metric at every rung, a panel per band where the figure asks for it."""
+    """The metric at every rung, a panel per band if `panel: band`."""
     panels: list[str | None] = [*frame.bands(results)] if figure.panel == "band" else [None]
     drawn = {panel: ladders(results, figure.y, panel) for panel in panels}
     if not any(drawn.values()):

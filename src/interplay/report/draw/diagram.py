@@ -235,7 +235,7 @@ STATE_ORDER = ("failed", "unfinished", "running", "missing", "new", "done")
 ENTITIES = {'"': "#quot;", "[": "#91;", "]": "#93;", "<": "#lt;", ">": "#gt;", "#": "#35;", "&": "#amp;"}
 ROLE_KINDS = {"corpus": "corpus", "tokenizer": "tokenizer", "model": "model", "samples": "evaluate", "evaluation": "evaluate"}
 ROLE_KINDS |= {"offline": "evaluate", **dict.fromkeys(("data", "validation", "against"), "problems")}
-"""The kind of a stage that is known by its role alone, since its record is not at hand."""
+"""The kind of a stage that is known by its role alone, since it has no record here."""
 
 
 def study_graph(
@@ -244,7 +244,7 @@ def study_graph(
     """Nodes and edges for `diagram.svg` and `mermaid`. `stages` by digest; `states` and `hrefs` by digest, as far as known.
 
     Dependencies that `stages` lacks stand for themselves, named by their role. The report's edges are left out but for those
-    to what nothing else reads: it depends on every stage."""
+    to stages that no other reads: it depends on every stage."""
     whole = _with_placeholders(stages)
     groups = _groups(whole, coarse=False)
     if len(set(groups.values())) > most:
@@ -323,7 +323,7 @@ def _groups(stages: Mapping[str, Mapping[str, Any]], coarse: bool) -> dict[str, 
 
 def _levels(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """How many evaluations in a row decided what a stage is made from: a set that is curated by samples of the base is
-    above the base, and what is trained on it above other stages that differ from it in nothing else."""
+    above the base, and what is trained on it above other stages that are otherwise equal."""
     levels: dict[str, int] = {}
     for digest, stage in stages.items():
         below = [dep.split("@")[0] for dep in stage["deps"].values()]

@@ -157,7 +157,7 @@ def row_labels(arms: Sequence[str], row: float) -> tuple[list[str], float]:
 
 
 def wrap_label(name: str, inches: float) -> str:
-    """The name on as many lines as that width asks for, broken behind punctuation where there is some: names of grids can be
+    """The name wrapped to that width, broken after punctuation where there is some: names of grids can be
     wider than a figure, and a shortened one could be that of another arm."""
     if _wide(name) <= inches:
         return name

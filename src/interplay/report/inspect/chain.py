@@ -1,4 +1,4 @@
-"""The stages behind a number, from the evaluations down to the data: a paragraph each, and once where seeds or arms share it."""
+"""The provenance of a number, from the evaluations down to the data: a paragraph each, and once where seeds or arms share it."""
 
 import textwrap
 from collections import Counter
@@ -36,8 +36,8 @@ Stages = Mapping[str, Mapping[str, Any]]
 
 
 def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[str], bool]) -> tuple[list[list[str]], list[str]]:
-    """A block of lines for each stage behind the arms of `spec`, and what is not here. `asked`: whether an evaluation is one that
-    the number comes from."""
+    """A block of lines for each stage that the arms of `spec` depend on, and what is missing. `asked`: whether the number is from
+    an evaluation."""
     rows = [row.model_copy(update={"evaluations": {n: d for n, d in row.evaluations.items() if asked(d)}}) for row in spec.arms]
     spec = spec.model_copy(update={"arms": rows})
     shown = [digest for row in rows for digest in row.evaluations.values()]
@@ -58,7 +58,7 @@ def _rank(kind: str) -> tuple[int, int]:
 
 
 def _closure(digests: list[str], stages: Stages) -> set[str]:
-    """These stages and all that they rest on."""
+    """These stages and all their dependencies."""
     found: set[str] = set()
     waiting = list(digests)
     while waiting:
@@ -113,7 +113,7 @@ def _without_empty(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _settings(entry: Entry, stage: Mapping[str, Any]) -> str:
-    """What the page shows of the kind, and of what the number rests on: engine, precision, verifier and seed."""
+    """What the page shows of the kind, and what determines the number: engine, precision, verifier and seed."""
     whole = flat_leaves(stage["spec"])
     more = {key: item for key, item in whole.items() if key in ("engine", "dtype") or key.startswith("verify.")}
     seed = {"seed": whole["seed"]} if "seed" in whole and len(entry.members) == 1 else {}
@@ -267,7 +267,7 @@ def set_overlaps(results: Results) -> list[Overlap]:
 
 
 class _Sets:
-    """Problem sets by digest, read when asked for."""
+    """Problem sets by digest, read lazily."""
 
     def __init__(self, folders: dict[str, Path]) -> None:
         self.folders = folders
@@ -285,7 +285,7 @@ class _Sets:
         return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
 
     def _of(self, digest: str) -> dict[int, str]:
-        """Structural key by index; kept, since many rows ask."""
+        """Structural key by index; cached, since many rows need it."""
         if digest not in self._keys:
             table = frame.problem_keys(self.folders[digest])
             self._keys[digest] = dict(zip(table["index"].tolist(), table["key"], strict=True))

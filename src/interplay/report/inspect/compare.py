@@ -1,4 +1,4 @@
-"""Two stages or two arms side by side: what was done otherwise, and what came out, paired by prompt and seed."""
+"""Two stages or two arms side by side: differences of their specs and of their results, paired by prompt and seed."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -178,7 +178,7 @@ class Side(NamedTuple):
     """One of the two. A stage has no seeds: its evaluation counts as seed 0."""
 
     name: str
-    """As it was asked for."""
+    """As on the command line."""
     steps: list[tuple[str, str]]
     """(name, digest) of the stages to compare with those of the other side, at the first seed."""
     evaluations: dict[int, dict[str, str]]
@@ -270,7 +270,7 @@ def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
 
 
 def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: str) -> list[list[str]]:
-    """[field, old -> new] of two stages and of what they rest on, each role's stage by its name; without roles in `skip`."""
+    """[field, old -> new] of two stages and of their dependencies, each role's stage by its name; without roles in `skip`."""
     one, other = stages[a], stages[b]
     fields = leaf_differences(one["spec"], other["spec"])
     rows = [[f"{path}{key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]

@@ -246,7 +246,7 @@ def as_json(judged: list[JudgedMatch]) -> list[dict[str, Any]]:
 
 
 def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Mapping[str, dict]) -> int | None:
-    """Sum over the stages that count; None where one is not finished, or where FLOPs of a model of unknown size are asked for."""
+    """Sum over the stages that count; None where one is not finished, or for FLOPs of a model of unknown size."""
     path = {stage.digest: records[stage.digest] for stage in row.path if stage.digest in records}
     planned = costs(path)
     numbers = []

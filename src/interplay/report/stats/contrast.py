@@ -14,7 +14,7 @@ from interplay.report.stats.frame import Results
 from interplay.report.write.tables import Cell, Grid, expand_columns
 
 SUFFIX = "_contrast"
-"""Behind the name of the table whose contrast it is."""
+"""Suffix of the name of the table."""
 NO_INFORMATION = "no information"
 """These runs do not separate the two, which does not make them equal."""
 COMPARED = "compared with"
@@ -86,7 +86,7 @@ class Comparison(NamedTuple):
 
 
 def compare_arms(results: Results, name: str) -> Comparison:
-    """The contrast of a table that asks for one."""
+    """The comparison of a table with a `contrast`."""
     table, lineup = results.spec.tables[name], results.spec.lineups[name]
     contrast = table.contrast
     assert contrast is not None
@@ -179,8 +179,8 @@ def _pooled(results: Results, twins: dict[str, str], column: str, metric: str) -
 
 
 def comparison_grid(made: Comparison) -> Grid:
-    """Values and differences as cells like those of other tables: what the page shows behind each, and what `interplay explain`
-    decomposes."""
+    """Values and differences as cells like those of other tables: for the provenance on the page and for
+    `interplay explain`."""
     cells = {}
     for block in made.blocks:
         against = block.rows[0].chosen.arm
@@ -208,7 +208,7 @@ LEAST_PROMPTS = 20
 
 
 class JudgedClaim(NamedTuple):
-    """A claim, its verdict (supported, refuted, no information, not judged), the reason in words, and the estimate behind it."""
+    """A claim, its verdict (supported, refuted, no information, not judged), the reason in words, and its estimate."""
 
     claim: Claim
     verdict: str
@@ -221,7 +221,7 @@ class JudgedClaim(NamedTuple):
 def judge_claim(results: Results, claim: Claim) -> JudgedClaim:
     """Judge one claim by where its 95 % interval lies.
 
-    Three seeds at least are asked for. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts, 20
+    At least three seeds are required. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts, 20
     at least."""
     test = claim.test
     if test.recorded is not None:

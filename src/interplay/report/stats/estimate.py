@@ -44,7 +44,7 @@ class Estimate(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one seed contributes: score per prompt, and the evaluations behind it."""
+    """What one seed contributes: score per prompt, and its evaluations."""
 
     scores: pd.Series
     digests: tuple[str, ...]

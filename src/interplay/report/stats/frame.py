@@ -206,7 +206,7 @@ def bands(results: Results) -> list[str]:
 
 
 def trained_ops(results: Results, arm: str) -> list[int] | None:
-    """Ops in the data of any stage of an arm: as planned, or where no plan knows them, as its sets hold them. None where one of
+    """Ops in the data of any stage of an arm: as planned, or as its sets hold them where the plan has none. None where one of
     these sets is not there, and of a model from elsewhere, whose own data are not known here."""
     if is_adopted(results, arm):
         return None

@@ -38,7 +38,7 @@ from interplay.report.write.tables import Cell, Grid, column_ops, expand_columns
 from interplay.tasks.verdict import pass_at_k
 
 SUFFIX = "_gain"
-"""Behind the name of the table whose gains they are."""
+"""Suffix of the name of the table."""
 PARTS = ("gain", "sharpening", "capability")
 SPLIT = ("sharpening_split", "capability_split")
 """The same where other samples choose than measure."""
@@ -83,7 +83,7 @@ def _capability_split(base: Counts, arm: Counts) -> np.ndarray:
 
 
 def gain_grid(results: Results, table: Table) -> Grid:
-    """The gains of a table that asks for them: a row per arm but the one that they are compared with. The planner gave it a k."""
+    """The gains of a table with `gain`: a row per arm except the one that they are compared with. The planner gave it a k."""
     assert table.gain is not None
     against, k = table.gain.against, table.gain.k or 1
     arms = [arm for arm in frame.arms(results.spec) if arm != against and (table.arms is None or arm in table.arms)]

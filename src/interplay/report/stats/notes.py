@@ -13,7 +13,7 @@ from interplay.report.stats.frame import Results
 
 
 def caveats_of(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
-    """Lines on these arms; none where there is nothing to beware of."""
+    """Lines on these arms; none where there is no caveat."""
     chosen = list(arms)
     return (*idle_notes(results, chosen), *sampling_notes(results, chosen))
 

@@ -1,5 +1,5 @@
-"""The stages behind a report, down to the data, with the telemetry of each. Read by the page
-alone; tables, figures and claims rest on `frame` and are determined by the digest."""
+"""The stages that a report depends on, down to the data, with the telemetry of each. Read by the page
+alone; tables, figures and claims are computed from `frame` and are determined by the digest."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,14 +30,14 @@ class Provenance(NamedTuple):
 
 
 def of_plan(stages: Mapping[str, Mapping[str, Any]], results: Path, why: Mapping[str, str]) -> Provenance:
-    """Of a plan whose stages are at hand as JSON; the report itself is left out."""
+    """Of a plan whose stages are given as JSON; the report itself is left out."""
     found = {digest: {**stage, **_record(results, stage["kind"], digest)} for digest, stage in stages.items()}
     found = {digest: stage for digest, stage in found.items() if stage["kind"] != "report"}
     return Provenance(found, _telemetry(found, results), why)
 
 
 def of_inputs(spec: ReportSpec, inputs: Mapping[str, Path]) -> Provenance:
-    """Of a report that knows its inputs' folders: from their records to those of their dependencies, and on."""
+    """Of a report with the folders of its inputs: from their records to those of their dependencies, and on."""
     kinds = {stage.digest: stage.kind for arm in spec.arms for stage in arm.path}
     kinds |= {digest: "evaluate" for arm in spec.arms for digest in arm.evaluations.values()}
     results = next((path.parent.parent for digest, path in sorted(inputs.items()) if path.name == digest), Path("results"))
@@ -48,7 +48,7 @@ def of_inputs(spec: ReportSpec, inputs: Mapping[str, Path]) -> Provenance:
 
 
 def _walk(digest: str, kind: str, results: Path, found: dict[str, dict[str, Any]]) -> None:
-    """Put the stages behind `digest`, then itself, into `found`."""
+    """Put the dependencies of `digest`, then itself, into `found`."""
     if digest in found:
         return
     stage = _read(digest, kind, results)

@@ -25,7 +25,7 @@ class Answer(NamedTuple):
     drawings: dict[str, figures.Drawing]
     budgets: list[budget.JudgedMatch]
     contrasts: dict[str, contrast.Comparison]
-    """By table with the suffix of contrasts; their differences are among the grids too, for those who look behind a number."""
+    """By table with the suffix of contrasts; their differences are among the grids too, for their provenance."""
 
 
 def answer_study(results: Results) -> Answer:
@@ -78,7 +78,7 @@ def record_metrics(made: Answer) -> dict[str, Any]:
 
 
 def _why(item: contrast.JudgedClaim) -> str:
-    return f"{item.reason}; beware: {item.caveat}" if item.caveat else item.reason
+    return f"{item.reason}; caveat: {item.caveat}" if item.caveat else item.reason
 
 
 def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:

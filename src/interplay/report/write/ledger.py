@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 
 def stage_entries(spec: ReportSpec, behind: Provenance) -> list[Entry]:
-    """Every stage behind the report, dependencies first."""
+    """Every stage that the report depends on, dependencies first."""
     uses = _uses(spec, behind)
     named = {digest: name for row in spec.arms for name, digest in _stages(spec, row)}
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
@@ -83,7 +83,7 @@ def stage_reuse(spec: ReportSpec, behind: Provenance) -> tuple[int, int]:
 
 
 def _uses(spec: ReportSpec, behind: Provenance) -> dict[str, list[tuple[str, int]]]:
-    """Digest -> the (arm, seed) pairs whose path or evaluations rest on it."""
+    """Digest -> the (arm, seed) pairs whose path or evaluations depend on it."""
     uses: dict[str, list[tuple[str, int]]] = {}
     for row in spec.arms:
         waiting = [digest for _, digest in _stages(spec, row)]

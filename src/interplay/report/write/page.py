@@ -60,12 +60,12 @@ def run(spec: ReportSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
 
 
 def remake_page(spec: ReportSpec, inputs: dict[str, Path], out: Path) -> None:
-    """Make the page of a finished report again, and nothing else of it."""
+    """Make the page of a finished report again, without its tables and figures."""
     write_page(answers.answer_study(frame.read_results(spec, inputs)), provenance.of_inputs(spec, inputs), out)
 
 
 def write_page(made: Answer, of: Provenance, out: Path, gaps: list[Gap] | None = None) -> Path:
-    """Write the page; returns its path. With `gaps` it is one of an unfinished study, and says so at the top."""
+    """Write the page; returns its path. With `gaps` it is marked at the top as one of an unfinished study."""
     write_atomic(out / PAGE, render_page(made, of, gaps or []).encode())
     return out / PAGE
 
@@ -258,7 +258,7 @@ def _evaluations(spec: ReportSpec, cell: Cell, found: Estimate, seed: int) -> li
 
 def _stage(digest: str, behind: Provenance, anchors: dict[str, str]) -> tuple[str, str, str, str]:
     stage = behind.stages.get(digest, {"kind": "unknown"})
-    why = "" if behind.done(digest) else behind.why.get(digest, "not at hand")
+    why = "" if behind.done(digest) else behind.why.get(digest, "not available")
     name = ledger.name_of(stage)
     return stage["kind"], "" if name == stage["kind"] else name, anchors.get(digest, ""), why
 

@@ -186,7 +186,7 @@ def _with_floors(made: contrast.Comparison) -> Grid:
 
 
 def _compared(made: contrast.Comparison) -> dict[str, Any]:
-    """What the verdicts of a contrast rest on, except its cells."""
+    """What determines the verdicts of a contrast, except its cells."""
     first = made.blocks[0].rows if made.blocks else []
     floors = {
         f"{one.column}/{one.metric}": [

@@ -113,7 +113,7 @@ def expand_cells(results: Results, cells: list[str]) -> list[str]:
 
 
 def side_by_side(metrics: list[str]) -> list[str]:
-    """Each strict metric next to its answer-only counterpart, if either was asked for; then those that have none, the
+    """Each strict metric next to its answer-only counterpart, if either is a cell of the table; then those that have none, the
     leading ones first."""
     ks = dict.fromkeys(metric_row(metric).argument for metric in metrics if is_pass_rate(metric))
     single = sorted(
