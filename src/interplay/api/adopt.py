@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.digest import canonical, digest
 from interplay.core.execution import Run
 from interplay.core.model import UserError, parse_model
@@ -93,7 +92,7 @@ def _behind(origin: Path, tree: Path) -> list[Path]:
     waiting = [artifact.record(origin)]
     while waiting:
         for ref in waiting.pop()["deps"].values():
-            folder = artifact.find(tree, split_ref(ref)[0])
+            folder = artifact.find(tree, artifact.split_ref(ref)[0])
             found.pop(folder.name, None)
             found[folder.name] = folder
             waiting.append(artifact.record(folder))
@@ -142,7 +141,7 @@ def prepare_scratch(stage: Mapping[str, Any], results: Path, scratch: Path) -> P
     if out.exists():
         raise UserError(f"{out}: made there before; remove it, or give another folder with --into")
     for role, ref in stage["deps"].items():
-        folder = next((path.parent for path in results.glob(f"*/{split_ref(ref)[0]}/record.json")), None)
+        folder = next((path.parent for path in results.glob(f"*/{artifact.split_ref(ref)[0]}/record.json")), None)
         if folder is None:
             raise UserError(f"{ref}: not finished in {results}, and {stage['digest']} reads it as {role}; make it first")
         link = artifact.folder(scratch / "results", folder.parent.name, folder.name)

@@ -15,9 +15,7 @@ from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
 from interplay.results import catalog
 from interplay.results import state as study_state
-from interplay.results.catalog import report_spec
 from interplay.study import arms, compose, expand
-from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
 METHOD = ".method"
@@ -81,12 +79,12 @@ class Loaded:
 def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     """See `interplay.load`."""
     scale = scale or compose.chosen(configs, {})[1]
-    plan = plan_study(configs, study, scale)
+    plan = expand.plan_study(configs, study, scale)
     axes, own_of = _axis_values(configs, study, scale)
     found = study_state.scan(results)
     folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
     states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
-    spec = report_spec(plan)
+    spec = catalog.report_spec(plan)
     values: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for step in (step for arm in spec.arms for step in _steps(arm)):

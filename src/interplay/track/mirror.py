@@ -15,7 +15,6 @@ from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
 from interplay.track import describe
-from interplay.track.describe import Found
 from snakemake_logger_plugin_mlflow import events, store
 
 DONE = "mlflow.interplay.done"
@@ -126,7 +125,7 @@ class Mirror:
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
-    def stage(self, digest: str, seen: Found | None = None, start: int | None = None) -> Any:
+    def stage(self, digest: str, seen: describe.Found | None = None, start: int | None = None) -> Any:
         """Bring the run of a stage to what is on disk, or to what its job was just seen to do. Returns the run; None for a stage
         that was never started."""
         stage = self.plan.stages[digest]

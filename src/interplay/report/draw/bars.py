@@ -12,7 +12,6 @@ from interplay.report.metric_spec import ERROR, SHARE, Measure
 from interplay.report.spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate, uncertain_over, value
-from interplay.report.stats.frame import Results
 from interplay.report.write import tables
 
 # Classes of errors as stacked bars: a panel per band, a bar per arm.
@@ -30,7 +29,7 @@ LEAST = 0.08
 """Share from which a part has room for its number."""
 
 
-def error_class_bars(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
+def error_class_bars(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """Shares of samples by class: strictly right ones first, then each class in the order of the schema."""
     bands, names = figure.bands or [], frame.error_classes(results)
     arms = frame.arms(results.spec)

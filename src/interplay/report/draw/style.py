@@ -16,7 +16,6 @@ from matplotlib.textpath import TextToPath
 from matplotlib.ticker import MaxNLocator
 
 from interplay.report.stats import frame
-from interplay.report.stats.frame import Results
 
 # Curves of arms that came out the same. One would hide the other, so they are drawn one inside the other, the first the widest,
 # and the caption names them.
@@ -106,7 +105,7 @@ class ArmLook(NamedTuple):
         return {"color": self.color, "marker": self.marker, "linestyle": self.line}
 
 
-def arm_look(results: Results, arm: str) -> ArmLook:
+def arm_look(results: frame.Results, arm: str) -> ArmLook:
     """The same in every figure."""
     round_of, place = divmod(frame.arms(results.spec).index(arm), len(PALETTE))
     marker = MARKERS[(place + round_of) % len(MARKERS)]

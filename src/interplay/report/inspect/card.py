@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.execution import Run
 from interplay.core.metrics import read_telemetry
 from interplay.core.model import clock, quantity
@@ -78,7 +77,7 @@ def _spec(stage: Mapping[str, Any], full: bool) -> list[str]:
 
 def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
     def row(role: str, ref: str) -> tuple[str, ...]:
-        other = split_ref(ref)[0]
+        other = artifact.split_ref(ref)[0]
         known = stages.get(other)
         if known is None:
             return (ref, role, "", "", "in no lock and not in results/")
@@ -95,7 +94,7 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
         (other, role, ref)
         for other, stage in stages.items()
         for role, ref in stage["deps"].items()
-        if split_ref(ref)[0] == digest
+        if artifact.split_ref(ref)[0] == digest
     ]
     needed = [row("input" if role == ref else role + ref[len(digest) :], other) for other, role, ref in users]
     more = [f"  and {len(needed) - MOST} more"] if len(needed) > MOST else []

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.model import UserError, clock, quantity
 from interplay.core.references import is_corpus_role
 from interplay.kinds.cost import costs, realised
@@ -21,10 +20,8 @@ from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.card import curation_lines
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import frame, notes
-from interplay.report.stats.frame import Results
 from interplay.report.stats.provenance import Provenance, of_plan
 from interplay.report.write import ledger
-from interplay.report.write.ledger import Entry, path_steps
 from interplay.report.write.plain import aligned, short
 
 ORDER = ("samples", "model", "corpus", "problems", "tokenizer")
@@ -62,14 +59,14 @@ def _closure(digests: list[str], stages: Stages) -> set[str]:
     found: set[str] = set()
     waiting = list(digests)
     while waiting:
-        digest = split_ref(waiting.pop())[0]
+        digest = artifact.split_ref(waiting.pop())[0]
         if digest not in found:
             found.add(digest)
             waiting += stages[digest]["deps"].values()
     return found
 
 
-def _block(entry: Entry, behind: Provenance, overlap: dict[str, str], planned: dict[str, Cost], arms: bool) -> list[str]:
+def _block(entry: ledger.Entry, behind: Provenance, overlap: dict[str, str], planned: dict[str, Cost], arms: bool) -> list[str]:
     members = [behind.stages[member.digest] for member in entry.members]
     name = entry.name if entry.name != entry.kind else ""
     head = " ".join(filter(None, [entry.kind, name, f"(of {', '.join(entry.arms)})" if arms else ""]))
@@ -112,7 +109,7 @@ def _without_empty(rows: list[list[str]]) -> list[list[str]]:
     return [[row[at] for at in kept] for row in rows]
 
 
-def _settings(entry: Entry, stage: Mapping[str, Any]) -> str:
+def _settings(entry: ledger.Entry, stage: Mapping[str, Any]) -> str:
     """What the page shows of the kind, and what determines the number: engine, precision, verifier and seed."""
     whole = flat_leaves(stage["spec"])
     more = {key: item for key, item in whole.items() if key in ("engine", "dtype") or key.startswith("verify.")}
@@ -135,7 +132,7 @@ def _inputs(members: list[dict[str, Any]], behind: Provenance) -> str:
         refs = list(dict.fromkeys(stage["deps"][role] for stage in members))
         number = role.removeprefix("data.")
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
-        name = stage_name({"digest": "", **behind.stages[split_ref(refs[0])[0]]})
+        name = stage_name({"digest": "", **behind.stages[artifact.split_ref(refs[0])[0]]})
         role = role_of[members[0]["deps"][role]] if is_corpus_role(role) else role
         said.append(f"{role}{share} {name if name != role else ''} [{ledger.list_references(refs)}]".replace("  ", " "))
     return "; ".join(said)
@@ -158,7 +155,7 @@ def _overlaps(spec: ReportSpec, behind: Provenance, results: Path) -> tuple[dict
         named = ", ".join(f"{behind.stages[digest].get('label')} [{digest}]" for digest in absent)
         return {}, [f"structural overlap: it needs the problems of {named}; `interplay store pull` gets them"]
     try:
-        found = set_overlaps(Results(spec, {}, {digest: dict(behind.stages[digest]) for digest in folders}, folders))
+        found = set_overlaps(frame.Results(spec, {}, {digest: dict(behind.stages[digest]) for digest in folders}, folders))
     except UserError as error:
         return {}, [f"structural overlap: {error}"]
     said = {}
@@ -178,23 +175,23 @@ LEAST_ERROR = 0.0005
 """Share below which an error class is not worth a word: it would read 0.0 %."""
 
 
-def arm_rows(results: Results) -> list[dict[str, Any]]:
+def arm_rows(results: frame.Results) -> list[dict[str, Any]]:
     """One entry per arm: its control, the ops it was trained on, its steps as (name, first seed's digest), its errors by
     band."""
     return [_arm(results, name) for name in frame.arms(results.spec)]
 
 
-def _arm(results: Results, name: str) -> dict[str, Any]:
+def _arm(results: frame.Results, name: str) -> dict[str, Any]:
     rows = [item for item in results.spec.arms if item.arm == name]
     ops = frame.trained_ops(results, name)
     unknown = "it starts from a model that was made elsewhere" if frame.is_adopted(results, name) else "its data are not here"
     trained = number_ranges(ops) if ops is not None else f"not known: {unknown}"
     errors = _errors(results, list(dict.fromkeys(digest for row in rows for _, digest in sorted(row.evaluations.items()))))
-    path = [(step, digest) for step, _, digest in path_steps(rows[0])]
+    path = [(step, digest) for step, _, digest in ledger.path_steps(rows[0])]
     return {"name": name, "control": rows[0].control, "trained": trained, "steps": path, "errors": errors}
 
 
-def _errors(results: Results, evaluations: list[str]) -> dict[str, str]:
+def _errors(results: frame.Results, evaluations: list[str]) -> dict[str, str]:
     """Band -> its error classes with their share of all samples, most frequent first, mean over the evaluations."""
     records = [results.records[digest]["metrics"] for digest in evaluations if digest in results.records]
     said = {}
@@ -235,7 +232,7 @@ class _Rows(NamedTuple):
     """Structural key of that row; its own where the origin is not here."""
 
 
-def set_overlaps(results: Results) -> list[Overlap]:
+def set_overlaps(results: frame.Results) -> list[Overlap]:
     """One entry per test set among the inputs, checked against the sets that arms were trained on as far as they are here;
     where the plan has none, against all sets that no shown evaluation uses."""
     spec, records = results.spec, results.records

@@ -9,7 +9,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.model import UserError, nearest_name, plural
 from interplay.kinds.identity import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
@@ -17,7 +16,6 @@ from interplay.report.draw.diagram import stage_name
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import estimate, frame, provenance
-from interplay.report.stats.frame import Results
 from interplay.report.write import text
 from interplay.report.write.plain import aligned, short
 from interplay.rl.records import gold_text, rollout_block
@@ -54,7 +52,7 @@ class Flip(NamedTuple):
         return (rates[0] - 0.5) * (rates[1] - 0.5) < 0
 
 
-def count_flips(read: Results, pairs: Pairs, column: str | None, metric: str) -> tuple[int, int, int]:
+def count_flips(read: frame.Results, pairs: Pairs, column: str | None, metric: str) -> tuple[int, int, int]:
     """(Prompt, seed) pairs on which b scores better, worse and the same."""
     better = worse = equal = 0
     for _, a, b in pairs:
@@ -65,7 +63,7 @@ def count_flips(read: Results, pairs: Pairs, column: str | None, metric: str) ->
 
 
 def flipped_items(
-    read: Results, pairs: Pairs, folders: dict[str, Path], results: Path, column: str | None, number: int
+    read: frame.Results, pairs: Pairs, folders: dict[str, Path], results: Path, column: str | None, number: int
 ) -> list[list[str]]:
     """Blocks of text: the count of flips, then the `number` largest gains and losses, at most one seed of a prompt."""
     found = [flip for seed, a, b in pairs for flip in _flips(read, seed, a, b, column)]
@@ -80,7 +78,7 @@ def flipped_items(
     return blocks
 
 
-def _flips(read: Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
+def _flips(read: frame.Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
     one, other = (frame.of_column(read.prompts[digest], column, read.by_ops) for digest in (a, b))
     both = one[["strict", "n"]].join(other[["strict", "n"]], rsuffix="_b", how="inner")
     return [
@@ -88,7 +86,7 @@ def _flips(read: Results, seed: int, a: str, b: str, column: str | None) -> list
     ]
 
 
-def _flip_lines(flip: Flip, what: str, read: Results, folders: dict[str, Path], results: Path) -> list[str]:
+def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, Path], results: Path) -> list[str]:
     row = read.prompts[flip.digests[0]].loc[flip.prompt]
     rates = " -> ".join(f"{right} of {n}" for right, n in zip(flip.right, flip.n, strict=True))
     lines = [f"{what}: problem {flip.prompt}, {row['band']}, op {row['op']}, seed {flip.seed}: {rates} strictly right"]
@@ -192,7 +190,7 @@ def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
     rows = [row for row in spec.arms if row.arm == arm]
     if not rows:
         raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest_name(arm, frame.arms(spec))}")
-    steps = [(stage.name, split_ref(stage.digest)[0]) for stage in rows[0].path]
+    steps = [(stage.name, artifact.split_ref(stage.digest)[0]) for stage in rows[0].path]
     steps += rows[0].evaluations.items()
     return Side(name, steps, {row.seed: dict(row.evaluations) for row in rows}, spec.blocks)
 
@@ -282,7 +280,7 @@ def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: st
         if old == new or role in skip:
             continue
         rows.append([f"{path}{role}", f"{_named(old, stages)} -> {_named(new, stages)}"])
-        before, after = (split_ref(ref)[0] if ref else "" for ref in (old, new))
+        before, after = (artifact.split_ref(ref)[0] if ref else "" for ref in (old, new))
         if before != after and before in stages and after in stages and stages[before]["kind"] == stages[after]["kind"]:
             rows += _differences(before, after, stages, (), f"{path}{role}.")
     return rows
@@ -291,7 +289,7 @@ def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: st
 def _named(ref: str | None, stages: Stages) -> str:
     if ref is None:
         return "-"
-    digest = split_ref(ref)[0]
+    digest = artifact.split_ref(ref)[0]
     if digest not in stages:
         return f"[{ref}]"
     name = stage_name(stages[digest])
@@ -355,7 +353,7 @@ def _scores(
     return blocks
 
 
-def _table(read: Results, pairs: Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
+def _table(read: frame.Results, pairs: Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
     """A line for each column: both values, the difference, and how many prompts moved."""
     rows = [["", "a", "b", "b − a", "", "uncertain over", "better", "worse", "equal"]]
     measure = measure_of(metric)
@@ -372,7 +370,7 @@ def _table(read: Results, pairs: Pairs, columns: Sequence[str | None], metric: s
     return [head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
 
-def _enough(read: Results, column: str | None, metric: str) -> None:
+def _enough(read: frame.Results, column: str | None, metric: str) -> None:
     """Every prompt of the column has the samples that the metric needs."""
     for digest, prompts in read.prompts.items():
         rows = frame.of_column(prompts, column, read.by_ops)
@@ -383,7 +381,7 @@ def _enough(read: Results, column: str | None, metric: str) -> None:
             raise UserError(f"--metric {metric}: evaluation {digest} has {plural(counts.min(), 'sample')} per prompt; lower k")
 
 
-def _results(pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path]) -> Results:
+def _results(pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path]) -> frame.Results:
     """The evaluations that are paired, as a report of two arms `a` and `b` would read them."""
     arms = [
         ReportArm(arm=key, seed=seed, path=[], evaluations={"eval": digest})
@@ -399,5 +397,5 @@ def _ops(bands: dict[str, list[int]]) -> list[str]:
     return [f"op:{op}" for ops in bands.values() for op in ops]
 
 
-def _holds(column: str, read: Results) -> bool:
+def _holds(column: str, read: frame.Results) -> bool:
     return any(len(frame.of_column(table, column, read.by_ops)) for table in read.prompts.values())

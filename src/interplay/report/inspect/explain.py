@@ -16,8 +16,6 @@ from interplay.report.inspect.chain import stages_of
 from interplay.report.metric_spec import COUNTED, ERRORS, check_metric, each_class, find_metric, is_gain, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import contrast, estimate, frame, gain, provenance
-from interplay.report.stats.estimate import Estimate
-from interplay.report.stats.frame import Results
 from interplay.report.write import tables, text
 from interplay.report.write.plain import aligned
 
@@ -70,7 +68,7 @@ def match_cell(spec: ReportSpec, stages: Stages, table: str, row: str, column: s
 def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
     """Every table of the report by its name: those that are declared, and the tables derived from them."""
     values: Rows = {arm: (arm, "") for arm in frame.arms(spec)}
-    controls = _rows(tables.difference_pairs(Results(spec, {}, {}, {})))
+    controls = _rows(tables.difference_pairs(frame.Results(spec, {}, {}, {})))
     found: dict[str, TableNames] = {}
     for name, table in spec.tables.items():
         cells = tables.side_by_side(each_class(table.cells, [*ERRORS]))
@@ -179,7 +177,7 @@ def _holds(stages: Stages, digest: str, query: CellName, spec: ReportSpec) -> bo
     return (named if ops is None else False) or bool(wanted & set(ops or []))
 
 
-def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tuple[Estimate, list[str]]:
+def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tuple[estimate.Estimate, list[str]]:
     """The cell's estimate, and what kept it from being computed afresh: from samples where all are here, else from records."""
     digests = [digest for row in spec.arms for digest in row.evaluations.values()]
     wanted = [block for digest in digests for block in spec.blocks_of(digest)]
@@ -198,7 +196,7 @@ def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tupl
     return found, notes if shown else [*notes, "the interval: it needs samples, or the report's record"]
 
 
-def _of_gain(read: Results, query: CellName) -> Estimate:
+def _of_gain(read: frame.Results, query: CellName) -> estimate.Estimate:
     """A cell of a table of gains."""
     of = read.spec.tables[query.table.removesuffix(gain.SUFFIX)].gain
     k = of.k if of and of.k else 1
@@ -214,7 +212,7 @@ def _shown(report: str, results: Path, query: CellName) -> list[float] | None:
     return artifact.record(out)["metrics"]["tables"].get(query.table, {}).get(f"{row}/{query.column}/{query.metric}")
 
 
-def _from_records(spec: ReportSpec, folders: dict[str, Path], query: CellName, shown: list[float] | None) -> Estimate:
+def _from_records(spec: ReportSpec, folders: dict[str, Path], query: CellName, shown: list[float] | None) -> estimate.Estimate:
     """Means per seed from the evaluations' records; the interval over seeds from them, else that which the report shows."""
     parts: dict[int, tuple[float, tuple[str, ...]]] = {}
     counts: list[tuple[int, int]] = []
@@ -228,9 +226,9 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], query: CellName, s
             parts[row.seed] = (known[0][1] - (known[1][1] if query.against else 0.0), tuple(cell[0] for cell in known))
             counts += [cell[2] for cell in known]
     if not parts and shown and shown[0] is not None:
-        return Estimate(shown[0], shown[1], shown[2])
+        return estimate.Estimate(shown[0], shown[1], shown[2])
     if not parts:
-        return Estimate(missing=(f"no record here holds {query.metric} of {query.column}; any k needs the samples",))
+        return estimate.Estimate(missing=(f"no record here holds {query.metric} of {query.column}; any k needs the samples",))
     distinct = {digests: mean for mean, digests in parts.values()}
     means = np.array([*distinct.values()])
     low, high = (shown[1], shown[2]) if shown else (np.nan, np.nan)
@@ -242,7 +240,7 @@ def _from_records(spec: ReportSpec, folders: dict[str, Path], query: CellName, s
     prompts, samples = (min(number) for number in zip(*counts, strict=True))
     per_seed = tuple(mean for mean, _ in parts.values())
     digests = tuple(dict.fromkeys(digest for _, pair in parts.values() for digest in pair))
-    return Estimate(float(means.mean()), low, high, over, prompts, samples, tuple(parts), per_seed, len(means), digests)
+    return estimate.Estimate(float(means.mean()), low, high, over, prompts, samples, tuple(parts), per_seed, len(means), digests)
 
 
 def _cell(
@@ -286,7 +284,7 @@ def _mean(cell: Mapping[str, Any], column: str) -> float:
     return float(cell.get(f"{column}_pass@1", cell.get(column, np.nan)))
 
 
-def _head(spec: ReportSpec, report: str, found: Estimate, query: CellName) -> list[str]:
+def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellName) -> list[str]:
     signed = bool(query.against)
     row = f"{query.arm} − {query.against}" if signed else query.arm
     measure = measure_of(query.metric)

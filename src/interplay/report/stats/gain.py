@@ -33,7 +33,6 @@ from interplay.report.spec import Table
 from interplay.report.stats import frame
 from interplay.report.stats import notes as stats_notes
 from interplay.report.stats.estimate import Estimate, paired_estimate
-from interplay.report.stats.frame import Results
 from interplay.report.write.tables import Cell, Grid, column_ops, expand_columns, trained_mark
 from interplay.tasks.verdict import pass_at_k
 
@@ -82,7 +81,7 @@ def _capability_split(base: Counts, arm: Counts) -> np.ndarray:
     return (of_base * by_head + base.n_head * by_tail) / base.n
 
 
-def gain_grid(results: Results, table: Table) -> Grid:
+def gain_grid(results: frame.Results, table: Table) -> Grid:
     """The gains of a table with `gain`: a row per arm except the one that they are compared with. The planner gave it a k."""
     assert table.gain is not None
     against, k = table.gain.against, table.gain.k or 1
@@ -102,7 +101,7 @@ def gain_grid(results: Results, table: Table) -> Grid:
     return Grid(rows, columns, shown, cells, {}, said)
 
 
-def gain_estimate(results: Results, arm: str, against: str, column: str, metric: str, k: int) -> Estimate:
+def gain_estimate(results: frame.Results, arm: str, against: str, column: str, metric: str, k: int) -> Estimate:
     """One cell: the mean over prompts, with the interval that differences have."""
 
     def of(one: pd.DataFrame, other: pd.DataFrame) -> pd.Series:
@@ -119,7 +118,7 @@ def _counts(rows: pd.DataFrame) -> Counts:
     return Counts(*(rows[name].to_numpy() for name in names))
 
 
-def _halved(results: Results, arms: list[str]) -> bool:
+def _halved(results: frame.Results, arms: list[str]) -> bool:
     """Whether every evaluation of these arms that is there has several blocks."""
     digests = [digest for row in results.spec.arms if row.arm in arms for digest in row.evaluations.values()]
     return all(set(frame.HEAD) <= set(results.prompts[digest].columns) for digest in digests if digest in results.prompts)

@@ -12,7 +12,6 @@ import jinja2
 
 from interplay.core import artifact
 from interplay.core import metrics as surroundings
-from interplay.core.artifact import split_ref, write_atomic
 from interplay.core.execution import Run
 from interplay.core.model import plural
 from interplay.report.draw import bars, diagram
@@ -21,11 +20,8 @@ from interplay.report.metric_spec import Measure, measure_of
 from interplay.report.spec import ReportSpec, Test
 from interplay.report.stats import budget, contrast, frame, notes, provenance
 from interplay.report.stats.estimate import Estimate
-from interplay.report.stats.provenance import Provenance
 from interplay.report.write import answers, ledger, tables, text
 from interplay.report.write import text as words
-from interplay.report.write.answers import Answer
-from interplay.report.write.tables import Cell, Grid, column_label
 
 # The report stage, and its page: one self-contained file that shows the verdicts, the plan, the numbers and what they cost.
 #
@@ -64,13 +60,13 @@ def remake_page(spec: ReportSpec, inputs: dict[str, Path], out: Path) -> None:
     write_page(answers.answer_study(frame.read_results(spec, inputs)), provenance.of_inputs(spec, inputs), out)
 
 
-def write_page(made: Answer, of: Provenance, out: Path, gaps: list[Gap] | None = None) -> Path:
+def write_page(made: answers.Answer, of: provenance.Provenance, out: Path, gaps: list[Gap] | None = None) -> Path:
     """Write the page; returns its path. With `gaps` it is marked at the top as one of an unfinished study."""
-    write_atomic(out / PAGE, render_page(made, of, gaps or []).encode())
+    artifact.write_atomic(out / PAGE, render_page(made, of, gaps or []).encode())
     return out / PAGE
 
 
-def render_page(made: Answer, of: Provenance, gaps: list[Gap]) -> str:
+def render_page(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) -> str:
     """The page: style, script and figures inside it, no request to anywhere."""
     loader = jinja2.PackageLoader("interplay.report")
     environment = jinja2.Environment(
@@ -109,7 +105,7 @@ def render_page(made: Answer, of: Provenance, gaps: list[Gap]) -> str:
     )
 
 
-def verdict_summary(made: Answer) -> str:
+def verdict_summary(made: answers.Answer) -> str:
     """`Of 3 claims 2 are supported and 1 gives no information.`"""
     counts = {verdict: sum(item.verdict == verdict for item in made.judged) for verdict in CHIPS}
     parts = [f"{count} {_verb(count, verdict)} {verdict}" for verdict, count in counts.items() if count]
@@ -122,7 +118,7 @@ def _verb(count: int, verdict: str) -> str:
     return "is" if count == 1 else "are"
 
 
-def _facts(made: Answer, of: Provenance) -> Mapping[str, str]:
+def _facts(made: answers.Answer, of: provenance.Provenance) -> Mapping[str, str]:
     """The line under the title: what this is, how large, how dear."""
     spec = made.results.spec
     seeds = len({arm.seed for arm in spec.arms})
@@ -141,14 +137,14 @@ def _listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def _plans(of: Provenance, anchors: dict[str, str]) -> dict[str, str]:
+def _plans(of: provenance.Provenance, anchors: dict[str, str]) -> dict[str, str]:
     """The picture of the plan as SVG, for a wide and for a narrow page."""
     states = {digest: _state(of, digest) for digest in of.stages}
     nodes, edges = diagram.study_graph(of.stages, states, anchors)
     return {"wide": diagram.diagram_svg(nodes, edges, ACROSS), "narrow": diagram.diagram_svg(nodes, edges, ACROSS_PHONE)}
 
 
-def _state(of: Provenance, digest: str) -> str:
+def _state(of: provenance.Provenance, digest: str) -> str:
     if of.done(digest):
         return "done"
     return notes.state_of(of.why.get(digest, ""))
@@ -190,7 +186,9 @@ def _gap(stage: Mapping[str, Any], why: str, digest: str, waiting: Mapping[str, 
 # What a click on a cell of the page shows: n, interval, seeds, and the digests from the evaluations down to the data.
 
 
-def provenance_data(spec: ReportSpec, grids: dict[str, Grid], behind: Provenance, anchors: dict[str, str]) -> dict[str, Any]:
+def provenance_data(
+    spec: ReportSpec, grids: dict[str, tables.Grid], behind: provenance.Provenance, anchors: dict[str, str]
+) -> dict[str, Any]:
     """What the page's script reads: `cells` by table/row/column/metric; `chains` by evaluation, lines of [depth, role, digest]
     from the evaluation down; `stages` by digest: [kind, name, anchor, why it is missing or '']."""
     cells = {"/".join((name, *key)): _cell(spec, name, cell) for name, grid in grids.items() for key, cell in grid.cells.items()}
@@ -201,13 +199,13 @@ def provenance_data(spec: ReportSpec, grids: dict[str, Grid], behind: Provenance
     return {"cells": cells, "chains": chains, "stages": stages}
 
 
-def provenance_chain(digest: str, behind: Provenance) -> list[tuple[int, str, str]]:
+def provenance_chain(digest: str, behind: provenance.Provenance) -> list[tuple[int, str, str]]:
     """(depth, role, digest) of a stage and all that it depends on, each once; a checkpoint's step is part of its role."""
     lines: list[tuple[int, str, str]] = []
     seen: set[str] = set()
 
     def visit(ref: str, role: str, depth: int) -> None:
-        at, step = split_ref(ref)
+        at, step = artifact.split_ref(ref)
         lines.append((depth, role if step is None else f"{role} at step {step}", at))
         if at not in seen:
             seen.add(at)
@@ -218,7 +216,7 @@ def provenance_chain(digest: str, behind: Provenance) -> list[tuple[int, str, st
     return lines
 
 
-def explain_command(spec: ReportSpec, present_table: str, cell: Cell) -> str:
+def explain_command(spec: ReportSpec, present_table: str, cell: tables.Cell) -> str:
     """The command line that prints the same chain."""
     words = [spec.study, present_table, cell.row.replace("−", "-"), f"{cell.column}/{cell.metric}"]
     return f"interplay explain {shlex.join(words)} --scale {shlex.quote(spec.scale)}"
@@ -228,14 +226,14 @@ def _models_first(item: tuple[str, str]) -> tuple[bool, str]:
     return item[0] not in ("model", "init"), item[0]
 
 
-def _cell(spec: ReportSpec, present_table: str, cell: Cell) -> dict[str, Any]:
+def _cell(spec: ReportSpec, present_table: str, cell: tables.Cell) -> dict[str, Any]:
     found, signed = cell.estimate, bool(cell.against)
     measure = measure_of(cell.metric)
     unit = measure.unit_of_differences if signed else measure.unit
     shown = bool(found.seeds)
     seeds = zip(found.seeds, found.per_seed, strict=True)
     return {
-        "title": f"{cell.row}, {column_label(cell.column, cell.metric)}",
+        "title": f"{cell.row}, {tables.column_label(cell.column, cell.metric)}",
         "value": f"{measure.shown(found.value, signed)} {unit}" if shown else "missing",
         "interval": text.interval_text(found, signed, cell.metric).removesuffix(text.OVER_PROMPTS) if shown else "",
         "over": found.over,
@@ -247,7 +245,7 @@ def _cell(spec: ReportSpec, present_table: str, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _evaluations(spec: ReportSpec, cell: Cell, found: Estimate, seed: int) -> list[str]:
+def _evaluations(spec: ReportSpec, cell: tables.Cell, found: Estimate, seed: int) -> list[str]:
     """Of one seed: the arm's evaluation, then that of what it is compared with."""
     of_arm = {
         arm: [d for row in spec.arms if (row.arm, row.seed) == (arm, seed) for d in row.evaluations.values()]
@@ -256,7 +254,7 @@ def _evaluations(spec: ReportSpec, cell: Cell, found: Estimate, seed: int) -> li
     return [digest for digests in of_arm.values() for digest in digests if digest in found.digests]
 
 
-def _stage(digest: str, behind: Provenance, anchors: dict[str, str]) -> tuple[str, str, str, str]:
+def _stage(digest: str, behind: provenance.Provenance, anchors: dict[str, str]) -> tuple[str, str, str, str]:
     stage = behind.stages.get(digest, {"kind": "unknown"})
     why = "" if behind.done(digest) else behind.why.get(digest, "not available")
     name = ledger.name_of(stage)
@@ -371,7 +369,7 @@ def _minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-def present_figure(name: str, made: Answer) -> dict[str, Any]:
+def present_figure(name: str, made: answers.Answer) -> dict[str, Any]:
     """The SVG as a data URI: inlined as an image, so that the ids inside two figures cannot clash."""
     drawing, present_figure = made.drawings[name], made.results.spec.figures[name]
     source = f"data:image/svg+xml;base64,{base64.b64encode(drawing.svg).decode()}" if drawing.svg else ""
