@@ -28,9 +28,9 @@ from interplay.kinds.table import KINDS
 WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 116.0, 58.0, 12.0, 8.0, 28.0, 8.0
 """Pixels: a box, the gap between boxes, the width of a bend, the gap between layers, the frame."""
 ROUNDS = 6
-LETTERS, LINES, PITCH, EM = 17, 4, 11, 7.2
+LETTERS, LINES, PITCH, EM, SMALL_EM = 17, 4, 11, 7.2, 6.3
 """Characters of a line of a label, lines of a label, pixels from line to line, and of a wide
-character."""
+character in a label and beneath it."""
 MODEL_ROLES = ("init", "model", "reference")
 STYLE = """<style>
 .diagram text{font:600 11px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}
@@ -214,7 +214,11 @@ def label_lines(text: str) -> list[str]:
 
 def _text(line: str, style: str, x: float, y: float) -> str:
     """A line of text, compressed to the width of the box where some font could be wider."""
-    fit = f' textLength="{WIDTH - 8:.0f}" lengthAdjust="spacingAndGlyphs"' if EM * len(line) > WIDTH - 8 else ""
+    fit = (
+        f' textLength="{WIDTH - 8:.0f}" lengthAdjust="spacingAndGlyphs"'
+        if (SMALL_EM if style else EM) * len(line) > WIDTH - 8
+        else ""
+    )
     kind = f' class="{style}"' if style else ""
     return f'<text{kind} x="{x:.1f}" y="{y:.1f}"{fit}>{_escaped(line)}</text>'
 
