@@ -8,7 +8,7 @@ import pytest
 import report_study as study
 
 from interplay.core.model import UserError, parse_model
-from interplay.report.draw import figures
+from interplay.report.draw import figures, style
 from interplay.report.spec import Claim, Figure, Table
 from interplay.report.stats import contrast, estimate, frame
 from interplay.report.stats.frame import Results
@@ -150,7 +150,7 @@ BARS = Figure(x="band", bands=["id", "edge"], y="error")
 
 def test_a_heat_map_writes_the_number_of_each_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = results(tmp_path)
-    monkeypatch.setitem(figures.STYLE, "svg.fonttype", "none")
+    monkeypatch.setitem(style.STYLE, "svg.fonttype", "none")
     drawn = figures.draw_figure(found, HEAT).svg.decode()
     assert "−0.100" in drawn
     assert "−0.225" in drawn
@@ -162,7 +162,7 @@ def test_a_heat_map_writes_the_number_of_each_cell(tmp_path: Path, monkeypatch: 
 
 
 def test_stacked_bars_name_the_classes_and_the_missing_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(figures.STYLE, "svg.fonttype", "none")
+    monkeypatch.setitem(style.STYLE, "svg.fonttype", "none")
     drawn = figures.draw_figure(results(tmp_path), BARS)
     assert all(f">{name}<" in drawn.svg.decode() for name in ("no error", "value", "dependency", "base", "rl", "id", "edge"))
     inputs = {"b": evaluation(tmp_path, "plain", BASE, None)}

@@ -52,7 +52,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 def drawn(found: Results, figure: Figure) -> Canvas:
     """As `figures.draw_figure` draws it, before it becomes bytes."""
-    with matplotlib.rc_context(figures.STYLE):
+    with matplotlib.rc_context(style.STYLE):
         canvas, _ = figures._drawer(figure)(found, figure)
         assert canvas is not None
         FigureCanvasAgg(canvas).draw()
