@@ -9,7 +9,7 @@ import report_study as study
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError, parse_model
-from interplay.report.draw import style
+from interplay.report.draw import figures, style
 from interplay.report.spec import Figure, ReportSpec, Table
 from interplay.report.stats import frame
 from interplay.report.write import page
