@@ -104,7 +104,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     started = time.monotonic()
     plan, results = planned(folder, options), folder / "results"
     print(f"{len(plan.stages):,} stages planned in {time.monotonic() - started:.1f} s", flush=True)
-    made = estimate.to_make(state.Library(plan.stages, results, {}), {})
+    made = estimate.estimate_launch(state.Library(plan.stages, results, {}), {})
     by_kind = {kind: [d for d, stage in plan.stages.items() if stage.kind == kind] for kind in ("problems", "corpus")}
     for kind, digests in by_kind.items():
         hours = sum(made.times[digest].seconds for digest in digests) / 3600

@@ -130,7 +130,7 @@ def test_a_finished_artifact_comes_with_all_that_it_rests_on(
         assert (path / "record.json").read_bytes() == twin.read_bytes()
         assert path.name in out
     assert {"evaluate", "pretrain", "corpus", "problems", "tokenizer"} <= {path.name for path in project.glob("results/*")}
-    assert interplay(capsys, "adopt", origin)[1] == f"{origin.name} was here already, whole\n"
+    assert interplay(capsys, "adopt", origin)[1] == f"{origin.name} was here already, complete\n"
 
 
 def test_an_artifact_whose_record_was_altered_is_refused(finished: Laboratory, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_novelty_is_beside_a_problem_set(lab: Lab, capsys: pytest.CaptureFixture
 def test_calibrate_measures_beyond_what_was_trained_on(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.finish(of_kind(lab.plan(), "pretrain")[0])
     said = refusal(capsys, "calibrate", "quickstart", "--scale", "smoke", "--max-op", "1")
-    assert said == "interplay: calibrate: --max-op 1: must be beyond 2, the last op that the base was trained on\n"
+    assert said == "interplay: calibrate: --max-op 1: must be beyond 3, the last op that the base was trained on\n"
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 100])

@@ -150,7 +150,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         RL,
         "rl: {kind: rl, data: {edge: 1.0}, kind: sft}",
-        "'kind' stands twice; it stood in line 19 already",
+        "'kind' occurs twice; it is in line 19 already",
     ),
     "a file of the defaults list": (
         "quickstart",

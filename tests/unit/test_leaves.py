@@ -132,6 +132,7 @@ KINDS_WITHOUT = {
     "curate": "thirty steps, each with inputs of its own",
     "teach": "a run takes tens of seconds",
     "select": "chooses among finished records",
+    "custom": "does what the user's function does",
     "report": "a page, whose fields are its text",
 }
 """Kinds that are not tested here. Of rl only the loop, the clipped loss and an episode are: the other members of its seams are in no

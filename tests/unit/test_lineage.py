@@ -20,7 +20,7 @@ STUDIES = ["edge.laptop", "edge_bases.laptop", "ladder.laptop", "quickstart.smok
 
 
 def stages_of(study: str) -> dict[str, dict[str, Any]]:
-    return catalog.as_json(plan_study(ROOT / "configs", *study.split(".")))
+    return catalog.plan_json(plan_study(ROOT / "configs", *study.split(".")))
 
 
 def picture(study: str, **states: str) -> tuple[dict[str, Node], list[Edge]]:

@@ -29,6 +29,18 @@ ENTRY = {
     "because": "Both arms are at 0.",
 }
 ALL = lists.papers(ROOT)
+TEST = {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base"}
+CLAIMS = [
+    {
+        "says": "It lifts",
+        "source": "arXiv:2512.07783, Figure 1",
+        "published": "+42 points",
+        "scale_note": "Small",
+        "test": {**TEST, "at_least": 0.1},
+    },
+    {"says": "It does not", "source": "arXiv:2510.01135", "test": {**TEST, "at_most": 0.0}},
+]
+"""Of the toy study, which has a lock and no YAML."""
 
 
 def place(root: Path, *listed: lists.Paper) -> None:
@@ -72,23 +84,13 @@ def root(tmp_path: Path) -> Path:
             inputs[digest] = study.write_evaluation(tmp_path / "results", digest, {2: [8], 4: [right]}, n=16)
             arms.append(study.arm(name, seed, [f"rl:rl:m{digest}"], digest))
     contenders = [{"name": name, "tries": [{"arm": name}]} for name in ("base", "rl")]
-    test = {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base"}
     spec = study.spec(
         arms,
         study="folder/toy",
         scale="laptop",
         tables={"main": {"columns": ["edge"], "cells": ["strict_pass@1"], "contrast": {"against": "base", "noise": "again"}}},
         lineups={"main": {"against": "base", "contenders": contenders, "twins": {"again": "base"}}},
-        claims=[
-            {
-                "says": "It lifts",
-                "source": "arXiv:2512.07783, Figure 1",
-                "published": "+42 points",
-                "scale_note": "Small",
-                "test": {**test, "at_least": 0.1},
-            },
-            {"says": "It does not", "source": "arXiv:2510.01135", "test": {**test, "at_most": 0.0}},
-        ],
+        claims=CLAIMS,
     )
     report = Stage.make("report", spec, {}, Run(), "report")
     plan = Plan("folder/toy", "laptop", {report.digest: report}, report.digest)
@@ -113,7 +115,10 @@ def test_a_claim_stands_with_its_verdict_and_number_under_the_paper_that_its_sou
     assert "noise floor 2.1, adjusted p 0.00" in first
 
 
-def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_other_verdict(root: Path) -> None:
+def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_other_verdict(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committed, "claims", lambda root, study, scale: CLAIMS)
     withdraw(root, ENTRY)
     written = papers.page(root)
     _, first, second, _ = written.split("\n## ")[1:]
@@ -213,14 +218,14 @@ def test_links_lead_to_the_sections_of_the_page() -> None:
         assert f"](#{anchor})" in written
 
 
-def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path) -> None:
+def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plans = root / "configs/plans"
-    claims = papers_claims(plans)
+    monkeypatch.setattr(committed, "claims", lambda root, study, scale: CLAIMS)
     (plans / "interplay").mkdir()
     (plans / "folder/toy.laptop.lock.json").rename(plans / "interplay/toy.laptop.lock.json")
     paper = PAPER.model_copy(update={"study": "interplay/toy"})
     rows = [row.split(" | ") for row in papers.claim_table(root, (paper, OTHER)).splitlines()[2:]]
-    assert [row[1] for row in rows] == [claim["says"] for claim in claims]
+    assert [row[1] for row in rows] == [claim["says"] for claim in CLAIMS]
     assert rows[0][2:] == ["arXiv:2512.07783, Figure 1", "+42 points", committed.NOT_RUN, "–", "Small |"]
     assert rows[1][3] == "–"
     old = root / "docs/results/folder.toy.laptop.json"
@@ -229,11 +234,6 @@ def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path) -> N
     assert first[4].startswith("laptop: +39.6 [")
     assert first[4].endswith(" points over 3 seeds")
     assert first[5] == "**supported**"
-
-
-def papers_claims(plans: Path) -> list[dict]:
-    lock = json.loads((plans / "folder/toy.laptop.lock.json").read_text())
-    return lock["stages"][-1]["spec"]["claims"]
 
 
 @pytest.mark.parametrize(

@@ -144,10 +144,10 @@ def row(family: str, graph: str, mode: str) -> Row:
     return Row(set=0, index=0, band="b", op=1, mode=mode, graph=graph, family=family, **plain)
 
 
-def samples(scores: list[list[float]]) -> scores.Samples:
-    shape = np.array(scores).shape
+def samples(given: list[list[float]]) -> scores.Samples:
+    shape = np.array(given).shape
     none, whole = np.zeros(shape, dtype=bool), np.ones(shape, dtype=int)
-    return scores.Samples(none, none, np.array(scores, dtype=np.float32), none, whole, np.full(shape, "value"))
+    return scores.Samples(none, none, np.array(given, dtype=np.float32), none, whole, np.full(shape, "value"))
 
 
 def test_the_baseline_of_a_family_is_recorded_where_every_problem_has_one(monkeypatch: pytest.MonkeyPatch) -> None:

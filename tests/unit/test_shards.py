@@ -155,7 +155,7 @@ def test_the_report_rests_on_every_shard_and_a_picture_shows_them_as_one_box(roo
         ),
         ([(WHOLE, FOUR), ("{corpus: 1.0}", "{corpus: 0.5, more: 0.5}")], "equally many shards; these have corpus 4, more 1"),
         ([(WHOLE, "size: 400, shards: 3}\n  more")], "data.corpus.shards = 3: its 400 problems do not divide"),
-        ([(WHOLE, "size: 400, shards: 1}\n  more")], "shards must be at least 2; leave it out"),
+        ([(WHOLE, "size: 400, shards: 1}\n  more")], "shards must be at least 2; omit it"),
         (
             [(WHOLE, FOUR), ("  test:", "  few: {mix: {more: 1.0}, shards: 2}\n  test:")],
             "shards does not go with a set that is made of others",

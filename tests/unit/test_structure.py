@@ -40,7 +40,12 @@ def test_packages_of_one_floor_import_nothing_of_each_other(tmp_path: Path) -> N
 
 def test_tests_of_a_kind_and_shared_names_are_counted(tmp_path: Path) -> None:
     made = package(
-        tmp_path, rl__a='if kind == "rl":\n    pass\n', data__a='x = stage.kind in ("rl",)\n', data__spec="", rl__spec=""
+        tmp_path,
+        kinds__table='KINDS: dict[str, int] = {"rl": 1, "sft": 2}\nSETS = ("sft",)\n',
+        rl__a='if kind == "rl" or error.kind == "missing" or kind in KINDS or kind == other:\n    pass\n',
+        data__a='x = stage.kind in ("rl", *SETS) or stage.kind not in SETS\n',
+        data__spec="",
+        rl__spec="",
     )
-    assert made["tests of a kind by name"].value == 2
+    assert made["tests of a kind by name"].where == ["2 data.a", "1 rl.a"]
     assert made["modules that share a basename"].value == 2

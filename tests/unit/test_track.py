@@ -359,6 +359,16 @@ def test_sync_says_what_it_told_and_refuses_what_is_not_there(lab: Lab, uri: str
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_sync_of_all_leaves_out_studies_that_were_never_launched(lab: Lab, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The study edge shares its base and problems with quickstart."""
+    finish_all(lab, lab.plan())
+    assert set(lab.plan("edge").stages) & set(lab.plan().stages)
+    assert main(["track", "sync", "--all", "--to", uri]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["quickstart at smoke"]
+    client = MlflowClient(uri)
+    assert {one.name for one in client.search_experiments()} <= {"Default", "quickstart.smoke"}
+
+
 def test_axes_of_an_arm_are_read_from_its_name() -> None:
     assert describe.arm_axes("rl[lr=0.1,mix=[0.5,0.5],name=a b]") == {"lr": "0.1", "mix": "[0.5,0.5]", "name": "a b"}
     assert describe.arm_axes("rl") == {}

@@ -6,7 +6,7 @@ import pytest
 from sift_study import STUDY, enter, named, plan, refusal
 
 from interplay.kinds.cost import costs
-from interplay.results.catalog import as_json
+from interplay.results.catalog import plan_json
 from interplay.study.plan import Plan
 
 PAIRS = [
@@ -63,14 +63,14 @@ def test_what_follows_a_reward_model_starts_from_the_model_before(root: Path) ->
 
 def test_pairs_cost_what_they_may_be_long_and_a_reference_a_pass_more(root: Path) -> None:
     made = plan(root, *PAIRS)
-    found = costs(as_json(made))
+    found = costs(plan_json(made))
     dpo = found[next(digest for digest, stage in made.stages.items() if stage.kind == "prefer")]
     assert dpo.tokens == 4 * 2 * 32 * 512
     assert dpo.flops == dpo.parameters * 8 * dpo.tokens
     free = plan(
         root, *PAIRS, ("validation: pairs, steps: 4}\n  forget", "validation: pairs, steps: 4, loss_type: simpo}\n  forget")
     )
-    simpo = costs(as_json(free))[next(digest for digest, stage in free.stages.items() if stage.kind == "prefer")]
+    simpo = costs(plan_json(free))[next(digest for digest, stage in free.stages.items() if stage.kind == "prefer")]
     assert simpo.flops == simpo.parameters * 6 * simpo.tokens
 
 
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     ),
     "an option that the loss does not read": (
         [("validation: pairs, steps: 4}\n  forget", "validation: pairs, steps: 4, simpo_gamma: 1.0}\n  forget")],
-        "simpo_gamma is read by loss_type simpo only; take it away from sigmoid",
+        "simpo_gamma is used by loss_type simpo only; remove it from sigmoid",
     ),
     "an unknown loss": (
         [("validation: pairs, steps: 4}\n  forget", "validation: pairs, steps: 4, loss_type: sigmiod}\n  forget")],

@@ -233,8 +233,8 @@ def test_the_stage_tells_them_of_samples_prompts_and_bands_and_only_where_asked(
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"unit_caps": 2}, "nothing separates units; write verify.separator"),
-        ({"unit_caps": 2, "verify": {"separator": "?"}, "episode": {"name": "retry"}}, "take the episode away"),
+        ({"unit_caps": 2}, "no separator of units; write verify.separator"),
+        ({"unit_caps": 2, "verify": {"separator": "?"}, "episode": {"name": "retry"}}, "remove the episode"),
     ],
 )
 def test_caps_without_units_are_refused(spec: dict, message: str) -> None:

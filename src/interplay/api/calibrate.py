@@ -63,7 +63,7 @@ def measure_rates(plan: Plan, base: Stage, results: Path, prompts: int, max_op: 
         artifact.write_json(out / "stage.json", stage.as_json())
         run_stage(out)
     if os.environ.get(payloads.SWITCH) != "0":
-        payloads.add(results, [], folders)  # what lies in results/ and is not stored stops the next `dvc pull`
+        payloads.add_payloads(results, [], folders)  # what lies in results/ and is not stored stops the next `dvc pull`
     measured = artifact.record(artifact.folder(results, "evaluate", evaluate.digest))["metrics"]["op"]
     return {op: float(measured[str(op)]["strict_pass@1"]) for op in ops}
 

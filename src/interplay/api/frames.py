@@ -81,7 +81,7 @@ def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     scale = scale or compose.chosen(configs, {})[1]
     plan = expand.plan_study(configs, study, scale)
     axes, own_of = _axis_values(configs, study, scale)
-    found = study_state.scan(results)
+    found = study_state.scan_results(results)
     folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
     states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
     spec = catalog.report_spec(plan)
@@ -129,7 +129,7 @@ def _axis_values(configs: Path, study: str, scale: str) -> tuple[list[str], dict
     return keys, own_of
 
 
-def _plain(key: str, value: Any, known: catalog.Known) -> Any:
+def _plain(key: str, value: Any, known: catalog.KnownMethods) -> Any:
     """Something that can be grouped and pivoted by: `{edge: 0.5, corpus: 0.5}` becomes `edge:0.5+corpus:0.5`, and a whole method
     the name of its file."""
     if key.endswith(METHOD) and (name := catalog.method_name(value, known)):

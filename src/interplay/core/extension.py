@@ -120,7 +120,7 @@ def _entry_point(spec: Extension) -> Callable[..., Any]:
         raise UserError(f"{spec.function}: {point.value} cannot be imported ({type(error).__name__}: {error})") from error
     if not callable(found):
         raise UserError(f"{spec.function}: {point.value} is no function or class")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def call(spec: Extension, *given: Any) -> Any:

@@ -40,17 +40,17 @@ MESSAGES = {
 
 
 class UserError(Exception):
-    """Something the user can mend. The message is one line: file, key, value, what would be right. Exit code 2.
+    """An error in the user's input. The message is one line: file, key, value, what is wrong, remedy. Exit code 2.
 
-    About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/locate.py puts the line of
-    the key behind the file."""
+    About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/locate.py adds the
+    line of the key to the file."""
 
     def __init__(self, message: str) -> None:
         super().__init__(escape_control(" ".join(message.split())))
 
 
 class PermanentError(Exception):
-    """A failure that a retry would meet again, such as a loss that is not finite. The message is one line and names the step."""
+    """A failure that a retry would repeat, such as a loss that is not finite. The message is one line and names the step."""
 
 
 class Model(BaseModel):
@@ -83,7 +83,7 @@ class Model(BaseModel):
 
 
 MOST = 10**15
-"""No number of things is larger: what is, is a slip of the pen, and no float holds it."""
+"""Upper bound of counts: larger values are typing errors, and a float does not represent them exactly."""
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Natural = Annotated[int, Field(ge=0, le=MOST)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -216,7 +216,7 @@ def _fits(model: type[Model], value: Any) -> bool:
 
 
 def _models_at(cls: type[Model], value: Any, path: list[str]) -> tuple[list[type[Model]], Any]:
-    """The models that may stand at `path`, and what stands there; keys of containers on the way are passed over."""
+    """The models that are allowed at `path`, and the value there; keys of containers on the way are skipped."""
     models, here = [cls], value
     for part in path:
         chosen = [model for model in models if _fits(model, here)] or models

@@ -30,7 +30,7 @@ class Written(NamedTuple):
     model: Callable[[], Any]
     """Makes the model, or the union: only who reads studies needs it, and no job does."""
     later: bool = False
-    """Whether someone who knows more checks it; the model then only says to editors what may stand there."""
+    """Whether it is checked later, when its kind is known; the model is then for the JSON Schema only."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         check = _left_alone if self.later else checked

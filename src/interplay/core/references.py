@@ -62,7 +62,7 @@ def is_corpus_role(role: str) -> bool:
 
 
 DATA = ("data", "forget", "retain", "instances")
-"""What the roles of problem sets begin with that a stage samples, is trained on, is judged by or unlearns."""
+"""What the roles of problem sets begin with that a stage reads."""
 
 
 def is_data_role(role: str) -> bool:

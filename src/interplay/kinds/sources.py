@@ -1,4 +1,4 @@
-"""Which files of the package a kind's result comes from, and what each one says apart from comments, layout and docstrings.
+"""Which files of the package a kind's result depends on, and a digest of each that ignores comments, layout and docstrings.
 
 Identity is declared (`VERSION`), never guessed from files: an edit reruns nothing. But a stage made by sources that read
 otherwise now is worth a line, and this is where the line comes from. Files are read and parsed; nothing is imported."""
@@ -53,7 +53,7 @@ def of_module(module: str, package: Path = PACKAGE) -> dict[str, str]:
 
 @functools.cache
 def read(path: Path) -> Source:
-    """Parse one file. A file that does not parse counts by its bytes and imports nothing: whoever runs it will hear of it."""
+    """Parse one file. A file that does not parse counts by its bytes and imports nothing: running it will fail."""
     text = path.read_bytes()
     try:
         tree = ast.parse(text)
@@ -132,7 +132,7 @@ def _written(node: object) -> Iterator[str]:
 
 
 def _is_text(statement: ast.stmt) -> bool:
-    """A string that stands alone does nothing: a docstring, of a module, function, class or attribute."""
+    """A string as a statement has no effect: a docstring, of a module, function, class or attribute."""
     return (
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
     )

@@ -112,7 +112,7 @@ def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_scale(tree: dict[str, Any], scale: str) -> dict[str, Any]:
-    """The study's tree as it stands at this scale: its task and tokenizer, if the scale replaces them, and its problem sets and
+    """The study's tree at this scale: its task and tokenizer, if the scale replaces them, and its problem sets and
     stages with the keys that differ there. What has not the form that the schema wants is left for the schema to refuse."""
     changes = tree.get("scales")
     mine = changes.get(scale) if isinstance(changes, dict) else None
@@ -183,7 +183,7 @@ def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
             composed = compose("config", overrides=[f"study={study}", f"scale={scale}"])
             _turn_knobs(composed, scale)
             tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except Exception as error:  # Hydra and OmegaConf answer a broken file with whatever exception it leads to
+    except Exception as error:  # Hydra and OmegaConf raise exceptions of many types for a broken file
         from interplay.study.locate import diagnosed
 
         raise diagnosed(error, configs, study, scale) from None

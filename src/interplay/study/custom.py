@@ -71,7 +71,7 @@ def file_checksum(file: str, known: str | None, where: str) -> str:
         ) from None
     if found is None:
         if known is None:
-            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 beside it")
+            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 with it")
         return known
     if known and found != known:
         raise UserError(f"{where}.sha256 = {known!r}: but {file} has {found}; put the right file there")
@@ -102,7 +102,7 @@ def _content(member: dict[str, Any], folder: Path, where: str) -> dict[str, str]
         try:
             return {"distribution": file, "version": importlib.metadata.version(file)}
         except importlib.metadata.PackageNotFoundError:
-            remedy = "install it, or write file.py:Name for a file beside the study"
+            remedy = "install it, or write file.py:Name for a file in the study's folder"
             raise UserError(f"{spot}: no distribution {file!r} is installed; {remedy}") from None
     return {"source": _source(file, name, folder, spot)}
 
@@ -115,7 +115,7 @@ def _source(file: str, name: str, folder: Path, spot: str) -> str:
     except (OSError, ValueError) as error:  # ValueError: no file's name, or no text
         raise UserError(f"{spot}: not readable: {error}") from None
     if not name.isidentifier() or not inside:
-        raise UserError(f"{spot}: must be file.py:function, the file beside the study")
+        raise UserError(f"{spot}: must be file.py:Name, the file in the study's folder")
     if text is None:
-        raise UserError(f"{spot}: no file {file} beside the study")
+        raise UserError(f"{spot}: no file {file} in the study's folder")
     return text

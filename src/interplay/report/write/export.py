@@ -77,7 +77,10 @@ def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
 
 def _fill(part: Path, plan: Plan, configs: Path, results: Path, report: Path) -> None:
     spec = cast(ReportSpec, plan.stages[plan.report].spec)
-    files: dict[str, kept.Content] = {**kept.records(results, plan), **{n: report / n for n in artifact.record(report)["files"]}}
+    files: dict[str, kept.Content] = {
+        **kept.kept_files(results, plan),
+        **{n: report / n for n in artifact.record(report)["files"]},
+    }
     for folder, name in (("study", plan.study), ("scale", plan.scale)):
         files[f"settings/{folder}/{name}.yaml"] = configs / folder / f"{name}.yaml"
     title = f"Interplay: {plan.study}"

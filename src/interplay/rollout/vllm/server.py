@@ -162,7 +162,9 @@ def _start(given: dict[str, Any], listens: Path, log: Path, device: torch.device
 def environment_on(device: torch.device) -> dict[str, str]:
     """Of the server: it sees the decoder's GPU alone, none where that is on a CPU, and knows nothing of other processes of the
     stage, whose part it is not."""
-    kept = {name: value for name, value in os.environ.items() if name not in execution.TOLD and not name.startswith(TORCHRUN)}
+    kept = {
+        name: value for name, value in os.environ.items() if name not in execution.RANK_KEYS and not name.startswith(TORCHRUN)
+    }
     # VLLM_SERVER_DEV_MODE opens /collective_rpc, by which weights are handed over.
     own = {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     own[VISIBLE] = ""

@@ -53,11 +53,12 @@ def of_record(out: Path) -> Record:
     )
 
 
-def find_damage(files: list[File], tell: Callable[[int], None]) -> Iterator[Damage]:
-    """What is wrong with the files, read by as many threads as there are processors; `tell` hears how many were read."""
+def find_damage(files: list[File], progress: Callable[[int], None]) -> Iterator[Damage]:
+    """What is wrong with the files, read by as many threads as there are processors; `progress` is called with
+    the number read so far."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for number, (file, reason) in enumerate(zip(files, pool.map(_reason, files), strict=True), 1):
-            tell(number)
+            progress(number)
             if reason:
                 yield Damage(file.stage, f"{file.path}: {reason}")
 
