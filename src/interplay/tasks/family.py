@@ -129,9 +129,9 @@ class Family(Generic[P]):
     trivial_score: Callable[[P], float] | None = None
     """The score of a fixed policy that reads nothing, such as citing every document."""
     item: Callable[[P], Item | None] | None = None
-    """The question over documents that a problem asks; None where it asks none."""
+    """The question over documents of a problem; None where it has none."""
     open_question: Callable[[Row], Row] | None = None
-    """The row of the question that a row asks in another form."""
+    """The row of the original question of a row in another form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,12 +279,12 @@ def game_of(row: Row) -> Game[Any, Any]:
 
 
 def multihop_item(row: Row) -> Item | None:
-    """The question over documents that a row asks, in any form; None where it asks none."""
+    """The question over documents of a row, in any form; None where it has none."""
     family = judge_family(row.family)
     return family.item(family.loads(row.graph)) if family.item else None
 
 
 def open_question(row: Row) -> Row:
-    """The row of the question that a row asks in another form, as far as that question goes; any other row itself."""
+    """The row of the original question, as far as that question goes, of a row in another form; any other row itself."""
     family = judge_family(row.family)
     return family.open_question(row) if family.open_question else row
