@@ -1,7 +1,7 @@
 """Whether the planned evaluations, curves and budgets can answer what the tables, figures and claims of a study ask. What they
 cannot is refused before the first job: else a study ends with empty cells and with claims that are not judged."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from interplay.core.artifact import split_ref
@@ -143,7 +143,10 @@ def check_showable(study: Study, rows: Rows, stages: Stages, where: str) -> None
     """Raises UserError at the first figure, claim or table about a curve that no stage logs, or about an op that no test set
     has, as far as a plan knows."""
     _check_curves(study, rows, stages, where)
-    ops = {arm: _tested_ops(arm, rows, stages) for arm in dict.fromkeys(row.arm for row in rows)}
+    tests: dict[str, set[str]] = {}
+    for row in rows:
+        tests.setdefault(row.arm, set()).update(split_ref(stages[one].deps["data"])[0] for one in row.evaluations.values())
+    ops = {arm: _ops_if_known(data, stages) for arm, data in tests.items()}
     for number, claim in enumerate(study.claims):
         test = claim.test
         for arm in [arm for arm in (test.arm, test.against) if arm is not None and test.recorded is None]:
@@ -177,10 +180,8 @@ def _check_op(column: str, tested: list[set[int]], whose: str, where: str) -> No
         raise UserError(f"{where} = {column!r}: no problem {whose} has {op} ops; they have {listed}")
 
 
-def _tested_ops(arm: str, rows: Iterable[report_spec.ReportArm], stages: Stages) -> set[int]:
-    """The ops of all that an arm is evaluated on; empty where files and curated sets are among it, whose ops no plan knows."""
-    digests = {digest for row in rows if row.arm == arm for digest in row.evaluations.values()}
-    data = {split_ref(stages[digest].deps["data"])[0] for digest in digests}
+def _ops_if_known(data: set[str], stages: Stages) -> set[int]:
+    """The ops of problem sets; empty where files and curated sets are among them, whose ops no plan knows."""
     return sets.ops_of(stages, data) if all(isinstance(stages[one].spec, ProblemsSpec) for one in data) else set()
 
 
