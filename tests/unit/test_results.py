@@ -26,7 +26,7 @@ def test_committed_results_are_those_of_the_committed_plans() -> None:
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_a_committed_result_tells_seeds_stages_and_environment_and_is_small(path: Path) -> None:
+def test_a_committed_result_has_seeds_stages_and_environment_and_is_small(path: Path) -> None:
     result = json.loads(path.read_text())
     assert result["seeds"]
     assert "report" in result["stages"]
