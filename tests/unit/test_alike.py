@@ -150,7 +150,7 @@ def test_a_near_copy_of_a_plain_question_is_found_and_one_with_other_numbers_cou
     )
 
     def row(prompt: str) -> Row:
-        return replace(OTHERS[0], prompt=prompt, family="told", key="22")
+        return replace(OTHERS[0], prompt=prompt, family="taxonomy", key="22")
 
     near, other = text.replace("of work?", "of labour?"), text.replace("12", "14").replace("Anna", "Berta")
     spec = Contamination(how=["exact", "ngram", "renamed"])

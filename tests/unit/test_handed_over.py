@@ -112,14 +112,18 @@ def test_the_order_of_a_language_models_rows_follows_the_seed(
         spec = spec_class(tokens=1500, batch_tokens=256, dtype="float32", seed=seed)
         lm.train_language_model(spec, inputs, tmp_path / f"{seed}.{counts[seed]}", Run())
 
-    calls = record(batches, "of_rows")
+    calls = record(batches, "batch_of_rows")
     first, again, other = by_seed(calls, run, lambda call: call.given["rows"].tolist())
     assert first == again != other
 
 
-@pytest.mark.parametrize(("stage", "spec_class"), [(prefer, PreferSpec), (reward_model, RewardModelSpec)], ids=["prefer", "rm"])
+@pytest.mark.parametrize(
+    ("stage", "train", "spec_class"),
+    [(prefer, prefer.train_preferences, PreferSpec), (reward_model, reward_model.train_reward_model, RewardModelSpec)],
+    ids=["prefer", "rm"],
+)
 def test_the_order_of_pairs_follows_the_seed(
-    stage: Any, spec_class: type, inputs: dict[str, Path], record: Record, tmp_path: Path
+    stage: Any, train: Any, spec_class: type, inputs: dict[str, Path], record: Record, tmp_path: Path
 ) -> None:
     roles = {"init": inputs["init"], "data.0": inputs["pairs"]}
     roles |= {"validation": inputs["pairs"]} if stage is reward_model else {}
@@ -128,10 +132,10 @@ def test_the_order_of_pairs_follows_the_seed(
     def run(seed: int) -> None:
         counts[seed] += 1
         spec = spec_class(mix=[1.0], steps=2, pairs_per_step=6, max_length=128, seed=seed)
-        stage.run(spec, roles, tmp_path / f"{seed}.{counts[seed]}", Run())
+        train(spec, roles, tmp_path / f"{seed}.{counts[seed]}", Run())
 
-    calls = record(stage, "judged")
-    first, again, other = by_seed(calls, run, lambda call: call.given["places"].tolist() if call.given["learn"] else [])
+    calls = record(stage, "pair_metrics")
+    first, again, other = by_seed(calls, run, lambda call: call.given["places"].tolist() if call.given["backward"] else [])
     assert first == again != other
     assert len(set(first[0] + first[1])) == 12, "a step must go on where the one before ended"
 
@@ -145,7 +149,7 @@ def test_the_order_of_what_is_unlearnt_follows_the_seed(inputs: dict[str, Path],
         spec = UnlearnSpec(forget_mix=[1.0], retain_mix=[1.0], steps=2, problems_per_step=4, max_length=128, seed=seed)
         unlearn.train_unlearning(spec, roles, tmp_path / f"{seed}.{counts[seed]}", Run())
 
-    calls = record(unlearn, "drawn")
+    calls = record(unlearn, "draw_problems")
     first, again, other = by_seed(calls, run, lambda call: call.returned.tokens.tolist())
     assert first == again != other
 
@@ -242,7 +246,7 @@ def test_a_minibatch_holds_whole_groups_of_whatever_size(inputs: dict[str, Path]
 def test_as_many_optimiser_steps_as_minibatches_times_iterations(
     minibatches: int, num_iterations: int, inputs: dict[str, Path], record: Record
 ) -> None:
-    calls, (batch, advantage) = record(optimizer, "step"), unequal()
+    calls, (batch, advantage) = record(optimizer, "apply_gradients"), unequal()
     learner = learner_of(inputs, ClippedLoss(num_iterations=num_iterations), minibatches=minibatches)
     values = update.update(learner, batch, advantage, 1)
     assert len(calls) == values["optimizer_steps"] == minibatches * num_iterations
@@ -338,7 +342,7 @@ def rates(given: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_rate_and_its_schedule_reach_every_optimiser_step_of_rl(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
-    calls = record(optimizer, "step", note=rates)
+    calls = record(optimizer, "apply_gradients", note=rates)
     falling = TuneSchedule(name="linear", warmup_ratio=0.5, decay_ratio=0.5)
     rl_run(rl_spec(steps=4, schedule=falling), inputs, tmp_path)
     assert [{group["lr"] for group in call.note} for call in calls] == [{0.005}, {0.01}, {0.005}, {0.0}]
@@ -346,7 +350,7 @@ def test_rate_and_its_schedule_reach_every_optimiser_step_of_rl(inputs: dict[str
 
 
 def test_betas_decay_and_clipping_reach_the_optimiser(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
-    calls = record(optimizer, "step", note=rates)
+    calls = record(optimizer, "apply_gradients", note=rates)
     clips = record(torch.nn.utils, "clip_grad_norm_")
     own = TuneOptimizer(learning_rate=1e-2, weight_decay=0.25, adam_beta1=0.5, adam_beta2=0.75, max_grad_norm=0.125)
     rl_run(rl_spec(optimizer=own), inputs, tmp_path)

@@ -244,9 +244,7 @@ def test_a_step_that_makes_no_sense_is_refused_before_anything_runs(step: dict[s
 def test_samples_of_rows_that_an_earlier_step_changed_are_not_taken_for_theirs() -> None:
     poison, rate = {"name": "poison", "kind": "answer", "ratio": 0.5}, {"name": "pass_rate", "rule": "loongrl"}
     CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "take", "size": 3}, rate, poison]})
-    with pytest.raises(
-        ValidationError, match=r"steps.1 \(pass_rate\) reads samples of the rows as they came; put it before poison"
-    ):
+    with pytest.raises(ValidationError, match=r"steps.1 \(pass_rate\) reads samples of the input rows; put it before poison"):
         CurateSpec.model_validate({"mix": [1.0], "steps": [poison, rate]})
 
 
@@ -258,7 +256,7 @@ def test_a_step_that_would_undo_an_earlier_one_is_refused(step: str) -> None:
     for edit in ({"name": "chat_template"}, poison, {"name": "intervention"}):
         with pytest.raises(
             ValidationError,
-            match=rf"steps.2 \({step}\) writes prompts or solutions anew, which would undo {edit['name']}; put it",
+            match=rf"steps.2 \({step}\) rewrites prompts or solutions, which would undo {edit['name']}; put it",
         ):
             CurateSpec.model_validate({"mix": [1.0], "steps": [edit, {"name": "take", "size": 3}, {"name": step}]})
     CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": step}, poison, {"name": "chat_template"}]})

@@ -165,7 +165,7 @@ def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:
 
 def test_a_step_that_is_no_whole_number_of_rows_is_refused_before_any_job(configs: Path) -> None:
     write(configs, "quickstart", "base: {kind: pretrain,", "base: {kind: pretrain, batch_tokens: 1000,")
-    must = r"quickstart\.yaml:17: stages\.base\.batch_tokens = 1000: must be a multiple of the corpus' sequence_length, 256"
+    must = r"quickstart\.yaml:18: stages\.base\.batch_tokens = 1000: must be a multiple of the corpus' sequence_length, 256"
     with pytest.raises(UserError, match=must):
         plan_study(configs, "quickstart", "laptop")
 
@@ -256,7 +256,7 @@ def test_a_pass_rate_beyond_the_planned_samples_is_refused(configs: Path, old: s
 def test_samples_are_counted_where_the_column_is_evaluated_and_for_each_arm(configs: Path) -> None:
     two = "eval: {kind: evaluate, data: test, num_samples: 8}\n  often: {kind: evaluate, data: seldom}"
     write(configs, "quickstart", "eval: {kind: evaluate, data: test}", two)
-    write(configs, "quickstart", "  test: {bands", "  seldom: {band: id, split: test}\n  test: {bands")
+    write(configs, "quickstart", "  test: {bands", "  seldom: {band: id_top, split: test}\n  test: {bands")
     write(configs, "quickstart", "evaluate: [eval]", "evaluate: [eval, often]")
     with pytest.raises(UserError, match=r"tables\.main\.cells = 'strict_pass@32': evaluation eval of base has 8 samples"):
         plan_study(configs, "quickstart", "smoke")

@@ -34,7 +34,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_teacher_reads_the_hard_problems_and_a_control_the_easy_ones(root: Path) -> None:
-    made = plan(root, *TEACHING)
+    made = plan(root, *TEACHING, ("evaluate: [eval]\n", "evaluate: [eval]\nscales: {smoke: {bands: {edge: [4]}}}\n"))
     found = {stage.label: stage for stage in made.stages.values() if stage.kind == "teach"}
     soar, easy = found["soar/soar/seed0"], found["easy/soar/seed0"]
     label = {digest: stage.label for digest, stage in made.stages.items()}

@@ -107,7 +107,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     ),
     "an option that the loss does not read": (
         [("validation: pairs, steps: 4}\n  forget", "validation: pairs, steps: 4, simpo_gamma: 1.0}\n  forget")],
-        "simpo_gamma is read by loss_type simpo only; take it away from sigmoid",
+        "simpo_gamma is used by loss_type simpo only; remove it from sigmoid",
     ),
     "an unknown loss": (
         [("validation: pairs, steps: 4}\n  forget", "validation: pairs, steps: 4, loss_type: sigmiod}\n  forget")],

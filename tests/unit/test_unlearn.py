@@ -126,10 +126,10 @@ def test_an_assistant_takes_off_what_it_knows_of_likely_tokens() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"objective": "gradient_ascent", "retain_weight": 2.0}, "retain_weight is read by objective"),
-        ({"objective": "grad_diff", "beta": 0.5}, "beta is read by objective npo, simnpo only"),
-        ({"blur_gamma": 2.0}, "blur_gamma is read by formulation blur only"),
-        ({"objective": "uld", "formulation": "blur"}, "has not both"),
+        ({"objective": "gradient_ascent", "retain_weight": 2.0}, "retain_weight is used by objective"),
+        ({"objective": "grad_diff", "beta": 0.5}, "beta is used by objective npo, simnpo only"),
+        ({"blur_gamma": 2.0}, "blur_gamma is used by formulation blur only"),
+        ({"objective": "uld", "formulation": "blur"}, "does not have both"),
         ({"objective": "npo", "formulation": "hamu"}, "give it objective grad_diff"),
         ({"formulation": "blur", "retain_weight": 2.0}, "read by formulation weighted_sum only"),
         ({"objective": "uld", "checkpoints": [2]}, "assistant alone"),

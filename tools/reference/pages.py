@@ -2,6 +2,7 @@
 for each kind and each member of a union. A definition is on the page of the first root in PAGES that leads to it."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -121,6 +122,10 @@ PLAIN = {"Study": "The study's keys", "Scale": "The scale's keys"}
 ROOT_TITLES = {"Table": "tables.<name>", "Figure": "figures.<name>", "Claim": "claims", "Site": "The site"}
 LINK = re.compile(r"@@(\w+)")
 """Of a model or a union, until pages are cut."""
+COMMON = 3
+"""Sections that have to share a key before it is listed once for all."""
+SHARED = "Keys in common"
+HEAD = ("| key | type | default | meaning |", "| --- | --- | --- | --- |")
 SEAM_ABOUT = "Members of the seam `{}` of an RL step ([all seams](rl.md#method)), each chosen by its `name`."
 
 
@@ -186,10 +191,12 @@ def files(root: Path) -> dict[Path, str]:
     links: dict[str, str] = {}
     for page in pages():
         listed = sections()[page.name]
-        for name, text, part in _cut(page, [_section(evidence, section) for section in listed]):
+        common = _common(listed)
+        first = ["\n".join([f"## {SHARED}", "", *HEAD, *common.values()])] if common else []
+        for name, text, part in _cut(page, [*first, *(_section(evidence, section, common, page.name) for section in listed)]):
             texts[name] = text
             links |= {root: f"[{root}]({name}.md)" for root in page.roots if root in unions() and root not in links}
-            for title, model, _ in (listed[place] for place in part):
+            for title, model, _ in (listed[place - len(first)] for place in part if place >= len(first)):
                 links[model] = f"[{cells.cell(title.rpartition(', ')[2])}]({name}.md#{anchor(title)})"
     for page, more in ((OWN, extensions.blocks()), (COMMANDS, commands.blocks())):
         texts |= {name: text for name, text, _ in _cut(page, list(more))}
@@ -251,21 +258,31 @@ def _packed(blocks: list[str]) -> list[list[int]]:
     return parts
 
 
-def _section(evidence: cards.Evidence, section: Section) -> str:
-    definition = schema()[1][section.name]
-    parts = [f"## {cells.cell(section.title)}", cells.cell(str(definition.get("description", "")))]
+def _rows(section: Section) -> dict[str, str]:
+    """Key -> its row of the table. What chooses the member is left out, since the heading names it."""
+    required = schema()[1][section.name].get("required", ())
+    found = {}
+    for key, one in properties(section).items():
+        if "const" not in one:
+            cells_of_key = (cells.type_words(one), cells.default(one, key in required), cells.meaning(section.name, key, one))
+            found[key] = f"| `{key}` | {' | '.join(cells_of_key)} |"
+    return found
+
+
+def _common(listed: list[Section]) -> dict[str, str]:
+    """Rows that several members or kinds of a page have."""
+    counts = Counter(item for section in listed if section.member for item in _rows(section).items())
+    return dict(item for item, count in counts.items() if count >= COMMON)
+
+
+def _section(evidence: cards.Evidence, section: Section, common: Mapping[str, str], page: str) -> str:
+    parts = [f"## {cells.cell(section.title)}", cells.cell(str(schema()[1][section.name].get("description", "")))]
     if section.member:
         parts.append(cards.card(evidence, section.member, section.name))
-    required = definition.get("required", ())
-    keys = {key: one for key, one in properties(section).items() if "const" not in one}
-    rows = [
-        [f"`{key}`", cells.type_words(one), cells.default(one, key in required), cells.meaning(section.name, key, one)]
-        for key, one in keys.items()
-    ]
-    if rows:
-        parts.append(
-            "\n".join(
-                ["| key | type | default | meaning |", "| --- | --- | --- | --- |", *(f"| {' | '.join(row)} |" for row in rows)]
-            )
-        )
+    rows = _rows(section)
+    own = [row for key, row in rows.items() if common.get(key) != row]
+    if own:
+        parts.append("\n".join([*HEAD, *own]))
+    if shared := [f"`{key}`" for key, row in rows.items() if common.get(key) == row]:
+        parts.append(f"{'Also' if own else 'Keys'}, as in [common]({page}.md#{anchor(SHARED)}): {', '.join(shared)}.")
     return "\n\n".join(part for part in parts if part)

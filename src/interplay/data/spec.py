@@ -10,12 +10,9 @@ from interplay.core.model import Count, Model, Natural, Since
 from interplay.core.references import Mix, check_mix
 from interplay.tasks.spec import Task
 
-# Problem sets, tokenizers and packed corpora.
-
-
 SPLITS = {"test": range(0, 5), "validation": range(5, 10), "rl": range(10, 30), "train": range(30, 100)}
 """A problem belongs to the split whose range holds its structural key modulo 100. Structure ignores the names of letters and
-the order of definitions, so two splits never share a problem, in any study, and no set needs to know the others."""
+the order of definitions, so splits are disjoint in every study, without reference to other sets."""
 
 
 def split_of(key: str) -> str:
@@ -24,8 +21,7 @@ def split_of(key: str) -> str:
 
 
 class ProblemsSpec(Model):
-    """A set of generated problems: those of the stream (task, seed, 0), (task, seed, 1), ... whose structure falls in the
-    split."""
+    """A set of generated problems: those of the stream (task, seed, 0), (task, seed, 1), ... whose structure is in the split."""
 
     VERSION = 3
     task: Task
@@ -75,16 +71,16 @@ class TokenizerSpec(Model):
     """Further tasks that it must cover."""
     algorithm: Literal["characters", "words", "bpe"] = "characters"
     """characters: one token per character of the tasks' alphabets; words: one per piece of their closed vocabularies (a name, or
-    what stands between names, blanks included) and one per printable ASCII character, greedily the longest; bpe: byte-level,
+    the text between names, blanks included) and one per printable ASCII character, greedily the longest; bpe: byte-level,
     trained on the `data.<i>` roles."""
     vocab_size: Count = 2200
     """Size of the BPE vocabulary (arXiv:2512.07783 uses 2,200)."""
     digits: Annotated[Count | None, Since(None)] = None
-    """bpe: no token has more digits than this, nor digits beside anything else (arXiv:2512.07783: 3); null: numbers are merged
+    """bpe: no token has more digits than this, nor digits with other characters (arXiv:2512.07783: 3); null: numbers are merged
     like words."""
     reserve: Annotated[bool, Since(False)] = False
     """bpe: fill the vocabulary up to vocab_size with reserved tokens where the texts have fewer merges, so that a model has the
-    size that its plan counts."""
+    size that the plan assumes."""
 
     @model_validator(mode="after")
     def _of_bpe(self) -> "TokenizerSpec":
@@ -103,8 +99,8 @@ class CorpusSpec(Model):
     sequence_length: Count = 256
     """Tokens per row."""
     packing: Literal["isolated", "causal"] = "isolated"
-    """Problems in a row do not see each other and each starts at position 0 (isolated), or plain causal attention runs across
-    them (the published way)."""
+    """isolated: problems in a row do not attend to each other, and each starts at position 0; causal: plain causal attention
+    across problems (as published)."""
     loss_on: Literal["solution", "all"] = "solution"
     """Which tokens bear loss."""
     seed: Natural = 0
@@ -120,33 +116,33 @@ Answer = Literal["refuse", "skip"]
 
 
 class Defects(Model):
-    """What to do about items that are not as they should be: refuse the file with one line, or skip and count them."""
+    """Handling of defective items: refuse the file with a one-line error, or skip and count them."""
 
     broken: Answer = "refuse"
     """A line or item that is not JSON, or not of the format."""
     missing_field: Answer = "refuse"
     """An item without a question, an answer or a context."""
     unanswerable: Answer = "skip"
-    """An item whose answer is declared not to follow from its context, or whose supporting facts are not in it."""
+    """An item whose answer is declared unanswerable from its context, or whose supporting facts are not in it."""
     duplicate_id: Answer = "refuse"
     """An id that an earlier item has."""
 
 
 class DatasetSpec(Model):
-    """The items of one file in a published format, as problems. In a study: `file`, which the planner turns into its checksum
-    (the place goes to the run block)."""
+    """The items of one file in a published format, as problems. In a study: `file`, which the planner replaces by its checksum
+    (the path goes to the run block)."""
 
     VERSION: ClassVar[int] = 2
     format: Format
     """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl: one object a line. jsonl needs `question` and `answer`."""
     sha256: str
-    """Checksum of the file: identity is content, not place."""
+    """Checksum of the file: identity is content, not path."""
     band: str = "all"
-    """Band that its rows belong to."""
+    """Band of its rows."""
     split: Split | None = None
-    """Part of the items that is taken, by a hash of their question; null: all."""
+    """Part of the items, by a hash of their question; null: all."""
     size: Count | None = None
-    """Items that are taken, in an order drawn from the seed; null: all of the split."""
+    """Number of items, in an order drawn from the seed; null: all of the split."""
     defects: Defects = Defects()
     seed: Natural = 0
     """Order of the items."""

@@ -1,7 +1,7 @@
 """Checks before the first job: every name of a study is declared, every stage can run as its spec and run block say, and no two
 arms are the same."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from interplay.core.artifact import split_ref
@@ -60,25 +60,51 @@ def check_names(context: ArmContext) -> None:
         for name in getattr(study, key):
             if "/" in name or name in ("", ".", "..") or not name.isprintable():
                 raise UserError(f"{where}: {key}.{name!r}: choose a name without '/' that can be printed: files are called by it")
-    for name, data in study.data.items():
-        for band in data.names() if data.form == "generated" else []:
-            check_known(band, context.scale.bands, f"{where}: data.{name}.band", "band")
-        for other in data.mix or {}:
-            check_known(other, study.data, f"{where}: data.{name}.mix", "problem set")
-    for name, change in study.scales.items():
-        for other in [other for other, given in change.data.items() if not is_whole(given)]:
-            check_known(other, study.data, f"{where}: scales.{name}.data", "problem set")
-        for other in change.stages:
-            check_known(other, study.stages, f"{where}: scales.{name}.stages", "stage")
+    _check_all(_names_of_data(context), where)
     for name, arm in study.arms.items():
         _check_path(context, arm.path, f"{where}: arms.{name}.path")
         _check_keys(study, arm, f"{where}: arms.{name}")
     for name in study.evaluate:
         check_evaluate(context, name, "evaluate")
         check_references(context, name, complete=True)
-    for name in study.seeds.vary if study.seeds else []:
-        check_known(name, study.stages, f"{where}: seeds.vary", "stage")
-    _check_shown_bands(study, where)
+    _check_all(_names_shown(study), where)
+
+
+Named = Iterator[tuple[str, Any, Collection[str], str]]
+"""Key of the study, name, declared names, what it is the name of."""
+
+
+def _check_all(named: Named, where: str) -> None:
+    for key, name, declared, what in named:
+        check_known(name, declared, f"{where}: {key}", what)
+
+
+def _names_of_data(context: ArmContext) -> Named:
+    study = context.study
+    for name, data in study.data.items():
+        bands = data.names() if data.form == "generated" else []
+        yield from ((f"data.{name}.band", band, context.scale.bands, "band") for band in bands)
+        yield from ((f"data.{name}.mix", other, study.data, "problem set") for other in data.mix or {})
+    for name, change in study.scales.items():
+        changed = [other for other, given in change.data.items() if not is_whole(given)]
+        yield from ((f"scales.{name}.data", other, study.data, "problem set") for other in changed)
+        yield from ((f"scales.{name}.stages", other, study.stages, "stage") for other in change.stages)
+    yield from (("seeds.vary", name, study.stages, "stage") for name in (study.seeds.vary if study.seeds else []))
+
+
+def _names_shown(study: Study) -> Named:
+    """Bands of the evaluations in tables, figures and claims. Whether a set has a single op, the plan knows."""
+    bands, what = tested_bands(study), "band of the evaluations"
+    for name, table in study.tables.items():
+        columns = [column for column in table.columns if not column.startswith("op:")]
+        yield from ((f"tables.{name}.columns", column, [*bands, "op"], what) for column in columns)
+    for name, figure in study.figures.items():
+        yield from ((f"figures.{name}.bands", band, bands, what) for band in figure.bands or [])
+    for number, claim in enumerate(study.claims):
+        if claim.test.recorded is not None:
+            yield f"claims.{number}.test.recorded", claim.test.recorded, study.stages, "stage"
+        elif not claim.test.band.startswith("op:"):
+            yield f"claims.{number}.test.band", claim.test.band, bands, what
 
 
 def check_evaluate(context: ArmContext, name: Any, key: str) -> StudyStage:
@@ -104,18 +130,15 @@ def check_references(context: ArmContext, name: str, complete: bool = False) -> 
 
 def check_arm_names(study: Study, made: Collection[str], where: str) -> None:
     """Every arm that a claim, a table or a figure names is there. Raises UserError."""
-    named: list[tuple[str, str | None]] = [
-        (f"tables.{name}.arms", arm) for name, table in study.tables.items() for arm in table.arms or []
-    ]
-    named += [(f"tables.{name}.against", table.against) for name, table in study.tables.items()]
-    named += [(f"tables.{name}.gain.against", table.gain.against) for name, table in study.tables.items() if table.gain]
+    named: list[tuple[str, str | None]] = []
+    for name, table in study.tables.items():
+        named += [*((f"tables.{name}.arms", arm) for arm in table.arms or []), (f"tables.{name}.against", table.against)]
+        named.append((f"tables.{name}.gain.against", table.gain.against if table.gain else None))
     named += [(f"figures.{name}.against", figure.against) for name, figure in study.figures.items()]
     for number, claim in enumerate(study.claims):
-        spot = f"claims.{number}.test"
-        named += [(f"{spot}.arm", claim.test.arm), (f"{spot}.against", claim.test.against)]
-    for key, arm in named:
-        if arm is not None:
-            check_known(arm, made, f"{where}: {key}", "arm")
+        test = f"claims.{number}.test"
+        named += [(f"{test}.arm", claim.test.arm), (f"{test}.against", claim.test.against)]
+    _check_all(((key, arm, made, "arm") for key, arm in named if arm is not None), where)
 
 
 def check_different(rows: list[ReportArm], made: Mapping[str, Combination], where: str) -> None:
@@ -188,23 +211,6 @@ def _check_path(context: ArmContext, path: list[str], where: str) -> None:
         allowed = [one for one in MODELS if KINDS[one].starts_path == (position == 0)]
         if kind not in allowed:
             raise UserError(f"{where}: '{name}' is a {kind} stage; place {position + 1} of a path takes {', '.join(allowed)}")
-
-
-def _check_shown_bands(study: Study, where: str) -> None:
-    """Tables, figures and claims name bands of the evaluations. Whether a set has a single op, the plan knows."""
-    bands, what = tested_bands(study), "band of the evaluations"
-    for name, table in study.tables.items():
-        for column in [column for column in table.columns if not column.startswith("op:")]:
-            check_known(column, [*bands, "op"], f"{where}: tables.{name}.columns", what)
-    for name, figure in study.figures.items():
-        for band in figure.bands or []:
-            check_known(band, bands, f"{where}: figures.{name}.bands", what)
-    for number, claim in enumerate(study.claims):
-        spot = f"{where}: claims.{number}.test"
-        if claim.test.recorded is not None:
-            check_known(claim.test.recorded, study.stages, f"{spot}.recorded", "stage")
-        elif not claim.test.band.startswith("op:"):
-            check_known(claim.test.band, bands, f"{spot}.band", what)
 
 
 # -- stages, once they are planned --------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Typed stages of a study, what planning one arm reads, and the builder that collects the stages of a plan."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from interplay.core.execution import Run
 from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
@@ -20,6 +20,9 @@ TASK = "task"
 """First part of keys of an arm that lead into the task."""
 ANY_SHARES = [1.0]
 """In place of the shares of a mix while a spec is parsed before its problem sets are resolved."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def _reference_keys(references: type[study_keys.References]) -> set[str]:
 
 
 class PlanBuilder:
-    """Collects the stages of a plan, each once. It remembers what was added, and nothing of who asked for it."""
+    """Collects the stages of a plan, each once. What it remembers has explicit keys, and none of it is about a current arm."""
 
     def __init__(self, scale: Scale, folder: Path, where: str) -> None:
         self.scale, self.folder, self.where = scale, folder, where
@@ -85,6 +88,14 @@ class PlanBuilder:
         """Digest of an evaluation -> digests of the stages with its further samples."""
         self._parsed: dict[str, tuple[Model, Run]] = {}
         self._added: dict[str, str] = {}
+        self._found: dict[tuple[str, ...], Any] = {}
+
+    def once(self, key: tuple[str, ...], make: Callable[[], T]) -> T:
+        """What `make` returns, computed at the first call with this key."""
+        if key not in self._found:
+            self._found[key] = make()
+        found: T = self._found[key]
+        return found
 
     def all_blocks(self, digest: str) -> list[str]:
         """Digests of an evaluation and of the stages with its further samples."""
@@ -194,7 +205,9 @@ class ArmContext:
 
     def typed_task(self) -> Task | None:
         """The task; None in a study that reads all problems from files."""
-        return parse_task(self.task, self.where) if self.task else None
+        if not self.task:
+            return None
+        return self.plan.once(("typed task", repr(self.task)), lambda: parse_task(self.task, self.where))
 
     def value(self, dotted: str) -> Any:
         """The value of `stage.key` or `task.key`; None where there is none. `stage` alone: all values."""

@@ -3,6 +3,7 @@ problem set may be made with samples of the model that an arm ends with."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from interplay.core.model import UserError, shorten_value
@@ -42,13 +43,17 @@ def shards(context: ArmContext, name: str, key: str) -> list[str]:
         circle = " -> ".join([*context.open_sets[context.open_sets.index(name) :], name])
         raise UserError(f"{context.where}: data.{name}: made of itself: {circle}; take one of them away")
     data: DataSet = context.pick(context.study.data, name, key, "problem set")
-    inner = replace(context, open_sets=(*context.open_sets, name))
-    if data.form == "generated":
-        made = sets.generated_specs(inner, name, data)
-        return [inner.plan.add("problems", spec, {}, f"data.{name}", label) for spec, label in made]
+    if data.form == "mix":
+        return [_curated(replace(context, open_sets=(*context.open_sets, name)), data, f"data.{name}")]
+    return context.plan.once(("problem set", name, repr(context.task)), partial(_sources, context, name, data))
+
+
+def _sources(context: ArmContext, name: str, data: DataSet) -> list[str]:
+    """A set that is generated, or read from a file."""
+    key, add = f"data.{name}", context.plan.add
     if data.form == "file":
-        return [inner.plan.add("dataset", sets.file_spec(data), {}, f"data.{name}")]
-    return [_curated(inner, data, f"data.{name}")]
+        return [add("dataset", sets.file_spec(data), {}, key)]
+    return [add("problems", spec, {}, key, label) for spec, label in sets.generated_specs(context, name, data)]
 
 
 def _curated(context: ArmContext, data: DataSet, key: str) -> str:
@@ -284,7 +289,8 @@ def models(context: ArmContext, arm: str, seed: int) -> Models:
         stage = context.stages[name]
         own = seeds[0] if "seed" in KINDS[stage.kind].spec.model_fields and name not in vary else seed
         if before is None and stage.marks:
-            context = replace(context, tokenizer=fresh_tokenizer(context))
+            made = context.plan.once(("tokenizer", repr(context.task)), partial(fresh_tokenizer, context))
+            context = replace(context, tokenizer=made)
         label = f"{arm}/{name}/seed{own}" if stage.marks else ""  # a source is the same in all arms
         digest = _model_stage(context, stage, before, own, label)
         context = replace(context, tokenizer=context.tokenizer or digest)

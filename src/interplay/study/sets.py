@@ -11,7 +11,7 @@ from interplay.core.references import corpus_inputs, shard_label
 from interplay.data.spec import ProblemsSpec
 from interplay.data.steps.spec import STEPS, CurateSpec, DataSet
 from interplay.kinds import study_keys
-from interplay.kinds.table import KINDS, SETS
+from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm
 from interplay.study.context import TASK, ArmContext, parse_task
 from interplay.study.plan import Stage
@@ -120,7 +120,7 @@ def tokenizer_sets(context: ArmContext) -> list[str]:
                 f"{where}: tokenizer.data = {shorten_value(chosen)}: only algorithm: bpe learns from sets; take it away"
             )
         return []
-    if chosen is not None and not (isinstance(chosen, list) and chosen):
+    if chosen is not None and not chosen:
         raise UserError(f"{where}: tokenizer.data = {shorten_value(chosen)}: must be a list of problem sets")
     names = chosen or [name for name, data in study.data.items() if data.form != "mix" and data.split in ("train", None)]
     if not names:
@@ -222,7 +222,7 @@ def ops_of(stages: Stages, digests: Iterable[str]) -> set[int]:
 def training_sets_by_arm(stages: Stages, rows: list[ReportArm], used: Iterable[str]) -> dict[str, list[str]]:
     """Per arm the problem sets that it was trained on at any seed, in a study with sets whose specs do not give the ops of their
     rows: files, and sets made of others. Else nothing."""
-    if all(isinstance(stages[digest].spec, ProblemsSpec) for digest in used if stages[digest].kind in SETS):
+    if all(isinstance(stages[digest].spec, ProblemsSpec) for digest in used if KINDS[stages[digest].kind].makes == "problems"):
         return {}
     found: dict[str, dict[str, None]] = {}
     for row in rows:

@@ -240,7 +240,7 @@ class Study(Model):
             for name, keys in change.stages.items():
                 kind = stages.get(name, {}).get("kind")
                 try:
-                    checked({"kind": kind, **keys}, stage_model(kind).model_validate) if kind in REFERENCES else None
+                    checked({"kind": kind, **keys}, stage_model(kind).model_validate) if REFERENCES.get(kind) else None
                 except ValidationError as error:
                     wrong += [line(found, scale, "stages", name) for found in error.errors(include_url=False)]
         if wrong:

@@ -100,6 +100,20 @@ class Language(NamedTuple):
     """Why a text poses no problem."""
 
 
+class Rates(NamedTuple):
+    """Rates and sizes per problem, measured with bench/corpus_scale.py at small ops (docs/log.md), for estimates of plans. Harder
+    problems take longer in proportion to their length."""
+
+    made: float
+    """Problems generated, rendered, solved and written per second and thread."""
+    packed: float
+    """Problems tokenised and packed per second by one thread."""
+    set_bytes: float
+    """Bytes of a problem set."""
+    corpus_bytes: float
+    """Bytes of a corpus, five per token."""
+
+
 def _never(problem: Any) -> bool:
     """The problem belongs to one split."""
     return False
@@ -129,9 +143,9 @@ class Family(Generic[P]):
     trivial_score: Callable[[P], float] | None = None
     """The score of a fixed policy that reads nothing, such as citing every document."""
     item: Callable[[P], Item | None] | None = None
-    """The question over documents that a problem asks; None where it asks none."""
+    """The question over documents of a problem; None where it has none."""
     open_question: Callable[[Row], Row] | None = None
-    """The row of the question that a row asks in another form."""
+    """The row of the original question of a row in another form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +170,8 @@ class Generator(Family[P], Generic[P, T]):
     """The characters of a tokenizer of characters; None: those of the vocabulary, sorted."""
     language: Language | None = None
     """How problems that a model wrote are parsed; None: a model cannot write them."""
+    rates: Rates | None = None
+    """None: not measured."""
 
     def alphabet(self, task: T) -> str:
         """All characters of the task, in a fixed order."""
@@ -250,6 +266,12 @@ def families_with_language() -> tuple[str, ...]:
     return tuple(family.name for family in families if isinstance(family, Generator) and family.language)
 
 
+def rates_of(name: str) -> Rates | None:
+    """The measured rates of a family, by name; None where there are none."""
+    family = judge_family(name) if name in FAMILIES else None
+    return family.rates if isinstance(family, Generator) else None
+
+
 def language_of(task: Task) -> Language:
     """How prompts of the task are parsed. Raises ValueError where a model cannot write them."""
     language = task_family(task).language
@@ -279,12 +301,12 @@ def game_of(row: Row) -> Game[Any, Any]:
 
 
 def multihop_item(row: Row) -> Item | None:
-    """The question over documents that a row asks, in any form; None where it asks none."""
+    """The question over documents of a row, in any form; None where it has none."""
     family = judge_family(row.family)
     return family.item(family.loads(row.graph)) if family.item else None
 
 
 def open_question(row: Row) -> Row:
-    """The row of the question that a row asks in another form, as far as that question goes; any other row itself."""
+    """The row of the original question, as far as that question goes, of a row in another form; any other row itself."""
     family = judge_family(row.family)
     return family.open_question(row) if family.open_question else row

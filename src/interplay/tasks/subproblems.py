@@ -53,8 +53,9 @@ def blocks_of(parts: Parts) -> list[list[int]]:
     order = dag.unfolding(parts.problem)[::-1]
     done: set[int] = set()
     blocks = []
+    parents = [node.parents for node in parts.problem.nodes]
     for place in parts.asked:
-        needed = _needed(parts.problem, place) - done
+        needed = dag.dependencies(parents, place) - done
         blocks.append([node for node in order if node in needed])
         done |= needed
     return blocks
@@ -82,18 +83,6 @@ def original_row(row: Row) -> Row:
     names = [parts.problem.nodes[place].name for place in parts.asked]
     head = row.prompt.removesuffix(SECTION).removesuffix(STEP.join(names))
     return replace(row, family="op_dag", graph=dag.dumps(parts.problem), prompt=head + names[-1] + SECTION)
-
-
-def _needed(problem: dag.Problem, place: int) -> set[int]:
-    """The node and its dependencies."""
-    found: set[int] = set()
-    stack = [place]
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack += problem.nodes[node].parents
-    return found
 
 
 # The verifier. There must be exactly K blocks and nothing after the last, each with steps and one answer; else the format is

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ ANSWER_DONORS = 64
 """Rows from whose answers a wrong one is drawn."""
 SENTENCE_DONORS = 4
 """Rows from whose documents an irrelevant sentence is drawn."""
+POISONED_COLUMN = {"answer": "solution", "conflict": "prompt", "irrelevant": "prompt"}
+"""Kind of poison -> the column that it changes."""
 
 
 def poison_rows(spec: Poison, rows: list[Row], inputs: StepInputs) -> StepResult:
@@ -58,29 +61,32 @@ def poison_row(spec: Poison, row: Row, donors: Sequence[Row], letters: str, stre
 
     true_first = spec.resolve == "first" or (spec.resolve == "none" and draw() % 2 == 0)
     made = (_poison_graph if row.family == "op_dag" else _poison_text)(spec, row, donors, letters, true_first, draw)
-    column = "solution" if spec.kind == "answer" else "prompt"
-    return None if made is None else transform_row(row, f"poison:{spec.kind}", **{column: made})
+    return None if made is None else transform_row(row, f"poison:{spec.kind}", **{POISONED_COLUMN[spec.kind]: made})
 
 
 def _poison_graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: random.Draw) -> str | None:
     """The new solution (answer) or prompt of an op_dag row."""
     problem = dag.loads(row.graph)
-    if spec.kind == "answer":
-        return terse_corruptions.with_wrong_answer(problem, row.solution, draw)
-    if spec.kind == "conflict":
-        return terse_corruptions.with_conflict(problem, row.prompt, true_first, draw)
-    return terse_corruptions.with_irrelevant(problem, row.prompt, letters, draw)
+    match spec.kind:
+        case "answer":
+            return terse_corruptions.with_wrong_answer(problem, row.solution, draw)
+        case "conflict":
+            return terse_corruptions.with_conflict(problem, row.prompt, true_first, draw)
+        case "irrelevant":
+            return terse_corruptions.with_irrelevant(problem, row.prompt, letters, draw)
 
 
 def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: random.Draw) -> str | None:
     """The new solution (answer) or prompt of a row of prose."""
     asked, some = multihop_item(row), [donors[draw() % len(donors)] for _ in range(ANSWER_DONORS)]
-    if spec.kind == "irrelevant":
-        return multihop.with_irrelevant(asked, row.prompt, _sentences(some[:SENTENCE_DONORS]), draw) if asked else None
-    others = _wrong_answers(row, sorted({other.answer for other in some}))
-    if spec.kind == "answer":
-        return multihop.with_wrong_answer(row.solution, asked.answers if asked else [row.answer], others, draw)
-    return multihop.with_conflict(asked, row.prompt, others, true_first, draw) if asked else None
+    wrong = partial(_wrong_answers, row, sorted({other.answer for other in some}))
+    match spec.kind:
+        case "answer":
+            return multihop.with_wrong_answer(row.solution, asked.answers if asked else [row.answer], wrong(), draw)
+        case "conflict":
+            return multihop.with_conflict(asked, row.prompt, wrong(), true_first, draw) if asked else None
+        case "irrelevant":
+            return multihop.with_irrelevant(asked, row.prompt, _sentences(some[:SENTENCE_DONORS]), draw) if asked else None
 
 
 def _wrong_answers(row: Row, answers: Sequence[str]) -> list[str]:

@@ -27,7 +27,7 @@ DRAWS = 40
 class Source:
     """The source of wrong answers."""
 
-    kind: str
+    distractors: str
     """same_set or near."""
     answers: Sequence[str]
     """Answers of all rows, with repeats."""
@@ -35,7 +35,7 @@ class Source:
 
 def draw_distractors(source: Source, gold: str, modulus: int | None, count: int, rng: np.random.Generator) -> list[str]:
     """`count` wrong answers, pairwise distinct in meaning and distinct from the gold; fewer where not enough are found."""
-    if source.kind == "near":
+    if source.distractors == "near":
         return _near_numbers(gold, modulus, count, rng)
     found: list[str] = []
     kind = _answer_kind(gold)

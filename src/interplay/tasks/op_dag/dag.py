@@ -1,6 +1,6 @@
 """The gold graph of a problem, its structure key, and the verdict from the bits of its nodes; shared by both surfaces of op_dag.
 
-A graph says what is defined, what each definition reads, what the values are, and how the prompt shows it."""
+A graph has the definitions, their operands and values, and the order of the prompt."""
 
 import json
 from collections.abc import Sequence
@@ -17,14 +17,9 @@ FORWARD = "forward"
 REVERSE = "reverse"
 
 
-class GoldNode:
-    """A node of a gold graph, of either surface: has `parents` and `constant`."""
-
-    __slots__ = ()
-
-    def edges(self: Any) -> int:
-        """In-edges, the constant counting as one; an unknown leaf replaces a constant and has one, too."""
-        return max(1, len(self.parents) + (self.constant is not None))
+def count_edges(nodes: Sequence[Any]) -> int:
+    """In-edges of nodes of either surface, constants counting one; an unknown leaf replaces a constant and has one, too."""
+    return sum(max(1, len(node.parents) + (node.constant is not None)) for node in nodes)
 
 
 class GoldGraph:
@@ -35,7 +30,7 @@ class GoldGraph:
     @property
     def op(self: Any) -> int:
         """Edges of the necessary graph, constants counting one."""
-        return sum(node.edges() for node in self.nodes[: self.necessary])
+        return count_edges(self.nodes[: self.necessary])
 
     @property
     def goal(self: Any) -> int:
@@ -48,20 +43,16 @@ class GoldGraph:
         return int(self.values[0] if self.mode == REVERSE else self.values[-1])
 
 
-class _NodeFields(NamedTuple):
+class Node(NamedTuple):
+    """One definition: `operator` over its parents, in order, and then its constant. The unknown has neither parents nor
+    constant."""
+
     name: str
     operator: str
     """One of + - *, or empty where there is one operand only."""
     parents: tuple[int, ...]
     """Places in `Problem.nodes`, all before the node's own where the node is necessary."""
     constant: int | None
-
-
-class Node(_NodeFields, GoldNode):
-    """One definition: `operator` over its parents, in order, and then its constant. The unknown has neither parents nor
-    constant."""
-
-    __slots__ = ()
 
 
 class _ProblemFields(NamedTuple):
@@ -105,6 +96,18 @@ def linear_root(slope: int, rest: int, modulus: int | None) -> int:
     if not slope or rest % slope:
         raise ValueError(f"{slope} * x = {rest} has no unique integer solution")
     return rest // slope
+
+
+def dependencies(parents: Sequence[Sequence[int]], start: int) -> set[int]:
+    """The places that a place depends on, itself included; `parents` of each place."""
+    found: set[int] = set()
+    waiting = [start]
+    while waiting:
+        place = waiting.pop()
+        if place not in found:
+            found.add(place)
+            waiting += parents[place]
+    return found
 
 
 def unfolding(problem: Problem) -> list[int]:
@@ -224,7 +227,7 @@ def mix_hash(number: int) -> int:
     return number ^ number >> 31
 
 
-# The verdict on a completion, from what it says about each node.
+# The verdict on a completion, from its statements about each node.
 
 
 BITS = VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = (1, 2, 4, 8, 16, 32, 64)

@@ -4,7 +4,7 @@ generator), and the row of the family."""
 import re
 from typing import NamedTuple
 
-from interplay.tasks.family import Generator, Language
+from interplay.tasks.family import Generator, Language, Rates
 from interplay.tasks.op_dag import dag, dag_growth, terse, terse_verifier
 from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
@@ -42,13 +42,6 @@ class Defined(NamedTuple):
     """Neutral characters after it."""
 
 
-class Values(NamedTuple):
-    """The values of a problem's nodes."""
-
-    values: tuple[int, ...]
-    slopes: tuple[int, ...]
-
-
 def parse_prompt(text: str, task: OpDag) -> Problem | str:
     """The problem of the prompt at the start of a text, or one of FLAWS. Text after the prompt's end is ignored. Never raises on
     account of the text."""
@@ -71,28 +64,37 @@ def parse_prompt(text: str, task: OpDag) -> Problem | str:
         return REPEATED
     if goal not in places or any(name not in places for one in defined for name in one.reads):
         return UNDEFINED
-    order = _evaluation(defined, places)
+    filler = (len(body) - len(bare), *(one.dots for one in defined))
+    return _evaluated(defined, places, places[goal], int(given) if given else None, filler, task)
+
+
+def _evaluated(
+    defined: list[Defined], places: dict[str, int], goal: int, given: int | None, filler: tuple[int, ...], task: OpDag
+) -> Problem | str:
+    """The problem of definitions without undefined names, or one of FLAWS; `given`: the goal's value in reverse mode."""
+    parents = [[places[name] for name in one.reads] for one in defined]
+    order = _topological_order(defined, parents)
     if order is None:
         return CIRCULAR
-    needed = _needed(defined, places, goal)
+    needed = dag.dependencies(parents, goal)
     chain = [place for place in order if place in needed]
-    forms = _forms(defined, chain, task.modulus)
-    found_values = None if forms is None else _node_values(forms, int(given) if given else None, task.modulus)
-    if found_values is None:
+    solved = _values(_forms(defined, chain, task.modulus), given, task.modulus)
+    if solved is None:
         return UNANSWERABLE
-    if task.modulus is None and not all(0 <= value <= task.max_value for value in found_values.values):
+    values, slopes = solved
+    if task.modulus is None and not all(0 <= value <= task.max_value for value in values):
         return RANGE
     nodes = [*chain, *(place for place in order if place not in needed)]
-    where = {defined[place].name: at for at, place in enumerate(nodes)}
+    where = {place: at for at, place in enumerate(nodes)}
     return Problem(
-        mode=mode,
+        mode=FORWARD if given is None else REVERSE,
         modulus=task.modulus,
-        nodes=tuple(_node(defined[place], where) for place in nodes),
+        nodes=tuple(_node(defined[place], [where[parent] for parent in parents[place]]) for place in nodes),
         necessary=len(chain),
-        values=found_values.values,
-        slopes=found_values.slopes,
-        order=tuple(where[one.name] for one in defined),
-        filler=(len(body) - len(bare), *(one.dots for one in defined)),
+        values=values,
+        slopes=slopes,
+        order=tuple(where[place] for place in range(len(defined))),
+        filler=filler,
     )
 
 
@@ -128,29 +130,17 @@ def _is_value(text: str, task: OpDag) -> bool:
     return _GIVEN.fullmatch(text) is not None and (task.modulus is None or int(text) < task.modulus)
 
 
-def _evaluation(defined: list[Defined], places: dict[str, int]) -> list[int] | None:
-    """All places in topological order, the unknown first; None where there is a cycle."""
-    left = sorted(range(len(defined)), key=lambda place: bool(defined[place].reads) or defined[place].constant is not None)
+def _topological_order(defined: list[Defined], parents: list[list[int]]) -> list[int] | None:
+    """All places, each after its parents, the unknown first; None where there is a cycle."""
+    left = sorted(range(len(defined)), key=lambda place: bool(parents[place]) or defined[place].constant is not None)
     order: list[int] = []
     while left:
-        ready = [place for place in left if all(places[name] in order for name in defined[place].reads)]
+        ready = [place for place in left if all(parent in order for parent in parents[place])]
         if not ready:
             return None
         order += ready
         left = [place for place in left if place not in ready]
     return order
-
-
-def _needed(defined: list[Defined], places: dict[str, int], goal: str) -> set[int]:
-    """The places that the goal depends on, its own included."""
-    found: set[int] = set()
-    waiting = [places[goal]]
-    while waiting:
-        place = waiting.pop()
-        if place not in found:
-            found.add(place)
-            waiting += [places[name] for name in defined[place].reads]
-    return found
 
 
 def _forms(defined: list[Defined], chain: list[int], modulus: int | None) -> list[Form] | None:
@@ -161,24 +151,24 @@ def _forms(defined: list[Defined], chain: list[int], modulus: int | None) -> lis
         if form is None:
             return None
         known[defined[place].name] = form
-    return [known[defined[place].name] for place in chain]
+    return list(known.values())
 
 
-def _node_values(forms: list[Form], given: int | None, modulus: int | None) -> Values | None:
-    """Values and coefficients, where the goal's value is `given` in reverse mode; None where the unknown has no unique value."""
-    slope, constant = forms[-1]
-    if given is None:
-        return Values(tuple(form[1] for form in forms), tuple(form[0] for form in forms))
-    rest = given - constant
-    if not slope or (modulus is None and rest % slope):
+def _values(forms: list[Form] | None, given: int | None, modulus: int | None) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Values and coefficients of the unknown, where the goal's value is `given` in reverse mode; None where the unknown has no
+    unique value."""
+    if forms is None:
         return None
-    unknown = rest * pow(slope, -1, modulus) % modulus if modulus else rest // slope
+    try:
+        unknown = 0 if given is None else dag.linear_root(forms[-1][0], given - forms[-1][1], modulus)
+    except ValueError:
+        return None
     values = [a * unknown + b for a, b in forms]
-    return Values(tuple(value % modulus if modulus else value for value in values), tuple(a for a, _ in forms))
+    return tuple(value % modulus if modulus else value for value in values), tuple(a for a, _ in forms)
 
 
-def _node(one: Defined, where: dict[str, int]) -> Node:
-    return Node(one.name, one.operator, tuple(where[name] for name in one.reads), one.constant)
+def _node(one: Defined, parents: list[int]) -> Node:
+    return Node(one.name, one.operator, tuple(parents), one.constant)
 
 
 # A solver that reads the prompt only: the oracle for the generator, with which it shares no code.
@@ -237,4 +227,5 @@ OP_DAG = Generator(
     characters=terse.alphabet,
     vocabulary=lambda task: list(terse.alphabet(task)),
     language=Language(parse_prompt, node_letters, END, FLAWS),
+    rates=Rates(2300, 40000, 130, 470),
 )

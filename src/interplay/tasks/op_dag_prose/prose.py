@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from interplay.tasks.family import Rendered
-from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, GoldGraph, GoldNode, forms, mix_hash, structure_key
+from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, GoldGraph, forms, mix_hash, structure_key
 from interplay.tasks.op_dag.terse import LETTERS
 from interplay.tasks.op_dag_prose.spec import OpDagProse, Theme
 
@@ -22,7 +22,10 @@ TOTAL = "total number of "
 """The prefix of the things of a place in the name of their total."""
 
 
-class _NodeFields(NamedTuple):
+class Node(NamedTuple):
+    """One quantity. Without a constant, the sum (or difference) of its parents; with one, the constant plus or times that. The
+    unknown has neither parents nor constant."""
+
     thing: str
     """The counted noun: a type, or `total number of ...`."""
     place: str
@@ -35,13 +38,6 @@ class _NodeFields(NamedTuple):
     """Between the constant and the rest, + or *; empty without a constant or without parents."""
     minus: bool
     """Whether the second of two parents is subtracted from the first."""
-
-
-class Node(_NodeFields, GoldNode):
-    """One quantity. Without a constant, the sum (or difference) of its parents; with one, the constant plus or times that. The
-    unknown has neither parents nor constant."""
-
-    __slots__ = ()
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_sample, stream
-from interplay.tasks.op_dag.dag import REVERSE, linear_root
+from interplay.tasks.op_dag.dag import REVERSE, count_edges, linear_root
 from interplay.tasks.op_dag_prose.prose import TOTAL, Node, Problem, solution_letters
 from interplay.tasks.op_dag_prose.prose_growth import Growth, Room, Shape, grow
 from interplay.tasks.op_dag_prose.spec import OpDagProse, Theme, completes, shapes
@@ -132,7 +132,7 @@ def _problem(growth: Growth, cast: Cast, theme: str, mode: str, distractors: int
         distractors = draw() % (1 + max(0, min(cast.room(nodes), MOST_SENTENCES - needed)))
     nodes += distract(nodes, cast, distractors, draw)
     sentences = [place for place, node in enumerate(nodes) if not node.total] + ([-1] if mode == REVERSE else [])
-    op = sum([node.edges() for node in nodes[:necessary]])
+    op = count_edges(nodes[:necessary])
     alphabet = solution_letters(mode)
     return Problem(
         mode=mode,

@@ -210,7 +210,7 @@ def _everywhere(op: int, depth: Range | None, width: Range | None, max_parents: 
 
 @lru_cache(maxsize=1024)
 def shapes(op: int, max_parents: int, room: int) -> tuple[tuple[int, int], ...]:
-    """The (depth, width) that a graph of op edges can have for sure, with so many nodes at most."""
+    """The (depth, width) for which a graph of op edges with at most `room` nodes certainly exists."""
     return tuple(
         (depth, width)
         for width in range(1, max_parents + 1)
@@ -220,24 +220,15 @@ def shapes(op: int, max_parents: int, room: int) -> tuple[tuple[int, int], ...]:
 
 
 def completes(
-    edges: int,
-    lanes: int,
-    levels: int,
-    top: int,
-    closed: int,
-    leaves: int,
-    depth: int,
-    max_parents: int,
-    room: int,
-    bare: bool,
+    edges: int, lanes: int, levels: int, top: int, closed: int, leaves: int, depth: int, max_parents: int, room: int, bare: bool
 ) -> bool:
-    """Whether `edges` can surely be placed, to the last one, in a graph with so many lanes (nodes that nothing reads yet, their
-    levels summing to `levels`, the highest at `top`) and `closed` other nodes, that still takes `leaves` leaves and at most
-    `room` nodes. `bare`: the goal reads the lanes and nothing else, so that it can be a total.
+    """Whether exactly `edges` can be placed in a graph with `lanes` lanes (nodes without a reader, their levels summing to
+    `levels`, the highest at `top`) and `closed` other nodes, that still takes `leaves` leaves and at most `room` nodes. `bare`:
+    the goal reads the lanes only, so that it can be a total. A sufficient condition.
 
-    At least: each leaf has an edge, the goal reads each lane, and the highest lane climbs to the level right below it. At most:
-    every lane climbs by a constant and a parent a level, the highest also reads again what is closed, and so many more lanes as
-    the goal can read start at level 2 from a leaf that is read elsewhere."""
+    Lower bound: each leaf has an edge, the goal reads each lane, and the highest lane climbs to the level directly below it.
+    Upper bound: every lane climbs by a constant and a parent per level, the highest also reads closed nodes again, and as many
+    further lanes as the goal can read start at level 2 from a leaf with another reader."""
     ends, climbs = lanes + leaves, depth - 1 - top
     if climbs < 0 or ends > max_parents or edges < leaves + ends + climbs:
         return False
@@ -251,5 +242,5 @@ def completes(
 
 @lru_cache(maxsize=4096)
 def _again(climbs: int, closed: int, max_parents: int) -> int:
-    """What the highest lane can read again on its way, one more node being closed at each step."""
+    """The nodes that the highest lane can read again on its way up, as each step closes one more."""
     return sum([min(max_parents - 1, closed + step) for step in range(climbs)])
