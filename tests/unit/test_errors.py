@@ -359,4 +359,6 @@ def test_an_error_about_a_key_has_its_parts() -> None:
         assert about is None or f"{about.file}: {'.'.join(about.keys)}{about.tail}" == message
     with pytest.raises(UserError) as raised:
         parse_model(Run, {"threads": "many"}, "configs/study/a.yaml: stages.rl.run")
-    assert raised.value.about == BadKey("configs/study/a.yaml", ("stages", "rl", "run", "threads"), "'many'", "should be a whole number")
+    assert raised.value.about == BadKey(
+        "configs/study/a.yaml", ("stages", "rl", "run", "threads"), "'many'", "should be a whole number"
+    )
