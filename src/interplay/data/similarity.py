@@ -17,7 +17,6 @@ from interplay.data import sets
 from interplay.data.steps.spec import Criterion
 from interplay.tasks import family, qa
 from interplay.tasks.op_dag import dag, graph_similarity
-from interplay.tasks.op_dag.graph_similarity import Features, Graph, Library, Palette
 from interplay.tasks.op_dag_prose import prose, prose_parser
 from interplay.tasks.verdict import Row
 
@@ -246,8 +245,8 @@ class Surface(NamedTuple):
     """How graphs of a family are parsed."""
 
     loads: Callable[[str], Any]
-    gold: Callable[[Any], Graph]
-    stated: Callable[[str, Any], Graph]
+    gold: Callable[[Any], graph_similarity.Graph]
+    stated: Callable[[str, Any], graph_similarity.Graph]
     """The graph that a completion of the problem states."""
 
 
@@ -287,10 +286,10 @@ class Novelty(NamedTuple):
 def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["strict", "answer"] = "strict") -> list[Novelty]:
     """`samples`: folder of an evaluation of the set `tested`; `against`: the set to compare with. Bands without a right sample
     are omitted. Raises UserError where a set has no problem of a family with graphs."""
-    palette: Palette = {}
+    palette: graph_similarity.Palette = {}
     known = _libraries(against, palette)
     problems = _problems(tested)
-    found: dict[str, list[tuple[Features, float]]] = {}
+    found: dict[str, list[tuple[graph_similarity.Features, float]]] = {}
     without: Counter[str] = Counter()
     for sample in pq.read_table(samples / "samples.parquet", columns=["index", "band", "op", "completion", by]).to_pylist():
         problem = problems.get(sample["index"])
@@ -305,16 +304,16 @@ def novelty_by_band(samples: Path, tested: Path, against: Path, by: Literal["str
     return [_of_band(band, graphs, without[band]) for band, graphs in found.items()]
 
 
-def _of_band(band: str, graphs: list[tuple[Features, float]], without: int) -> Novelty:
+def _of_band(band: str, graphs: list[tuple[graph_similarity.Features, float]], without: int) -> Novelty:
     near = [similar for _, similar in graphs]
     distinct = {tuple(sorted(graph.items())) for graph, _ in graphs}
     count = max(1, len(near))
     return Novelty(band, len(near), len(distinct), sum(one == 1 for one in near) / count, sum(near) / count, without)
 
 
-def _libraries(folder: Path, palette: Palette) -> dict[int, Library]:
+def _libraries(folder: Path, palette: graph_similarity.Palette) -> dict[int, graph_similarity.Library]:
     """The gold graphs of a set by op."""
-    graphs: dict[int, list[Features]] = {}
+    graphs: dict[int, list[graph_similarity.Features]] = {}
     for surface, problem in _problems(folder).values():
         graphs.setdefault(problem.op, []).append(graph_similarity.features(surface.gold(problem), palette))
     return {op: graph_similarity.library(of_op) for op, of_op in graphs.items()}

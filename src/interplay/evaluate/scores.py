@@ -11,8 +11,7 @@ import pyarrow as pa
 import torch
 import torch.nn.functional as F
 
-from interplay.core.execution import Run
-from interplay.core.metrics import round_significant
+from interplay.core import execution, metrics
 from interplay.core.model import UserError
 from interplay.data import corpus, sets
 from interplay.evaluate.spec import EvaluateSpec
@@ -82,8 +81,8 @@ def summarise(
 
     def summarise_cell(chosen: np.ndarray) -> dict[str, Any]:
         known = nll is not None and not np.isnan(nll[chosen]).any()
-        likelihood = {"nll": round_significant(nll[chosen].mean())} if nll is not None and known else {}
-        means = {name: round_significant(values[chosen].mean(dtype=float)) for name, values in (by_sample or {}).items()}
+        likelihood = {"nll": metrics.round_significant(nll[chosen].mean())} if nll is not None and known else {}
+        means = {name: metrics.round_significant(values[chosen].mean(dtype=float)) for name, values in (by_sample or {}).items()}
         return cell(samples, baselines, chosen) | likelihood | means
 
     result["all"] = summarise_cell(np.ones(len(rows), dtype=bool))
@@ -101,16 +100,16 @@ def cell(samples: Samples, baselines: Baselines, chosen: np.ndarray) -> dict[str
     n = samples.strict.shape[1]
     values: dict[str, Any] = {"n": int(chosen.sum())}
     for k in powers_of_two(n):
-        values[f"strict_pass@{k}"] = round_significant(pass_at_k(n, samples.strict[chosen].sum(1), k).mean())
-        values[f"answer_pass@{k}"] = round_significant(pass_at_k(n, samples.answer[chosen].sum(1), k).mean())
-        values[f"prior_pass@{k}"] = round_significant((1 - (1 - baselines.answer[chosen]) ** k).mean())
-    values["score"] = round_significant(samples.score[chosen].mean(dtype=float))
+        values[f"strict_pass@{k}"] = metrics.round_significant(pass_at_k(n, samples.strict[chosen].sum(1), k).mean())
+        values[f"answer_pass@{k}"] = metrics.round_significant(pass_at_k(n, samples.answer[chosen].sum(1), k).mean())
+        values[f"prior_pass@{k}"] = metrics.round_significant((1 - (1 - baselines.answer[chosen]) ** k).mean())
+    values["score"] = metrics.round_significant(samples.score[chosen].mean(dtype=float))
     if not np.isnan(baselines.score[chosen]).any():
-        values["baseline_score"] = round_significant(baselines.score[chosen].mean())
+        values["baseline_score"] = metrics.round_significant(baselines.score[chosen].mean())
     errors = Counter(samples.error[chosen].ravel().tolist())
-    values["errors"] = {name: round_significant(count / errors.total()) for name, count in sorted(errors.items())}
-    values["truncated"] = round_significant(samples.truncated[chosen].mean())
-    values["length"] = round_significant(samples.length[chosen].mean())
+    values["errors"] = {name: metrics.round_significant(count / errors.total()) for name, count in sorted(errors.items())}
+    values["truncated"] = metrics.round_significant(samples.truncated[chosen].mean())
+    values["length"] = metrics.round_significant(samples.length[chosen].mean())
     return values
 
 
@@ -179,7 +178,7 @@ def sample_arrays(table: pa.Table, num_samples: int) -> Samples:
 # Negative log-likelihood of gold solutions, without sampling.
 
 
-def nll_of_set(spec: EvaluateSpec, model: Path, data: Path, how: Run) -> np.ndarray:
+def nll_of_set(spec: EvaluateSpec, model: Path, data: Path, how: execution.Run) -> np.ndarray:
     """For each problem of a set, in its order, the mean negative log-likelihood per token (P,) float64 of its gold solution after
     its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
     solution has no token. Equal in every process of the stage. Raises PermanentError where a pass does not fit into memory."""

@@ -13,33 +13,33 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from interplay.data import batches, corpus, pairs, sets
+from interplay.model import decoder
 from interplay.model import device as devices
-from interplay.model.decoder import Decoder, attention, forward, rotary, visible_blocks
 from interplay.optim import distributed
 
 
-def token_losses(model: Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
+def token_losses(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
     """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats."""
     return F.cross_entropy(target_logits(model, batch, dtype), batch.targets, reduction="none")
 
 
-def target_logits(model: Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
+def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
     """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted.
 
     Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
     bear loss only."""
-    blocks = [visible_blocks(None, length, batch.ids.device, dtype) for _, length in batch.buckets]
+    blocks = [decoder.visible_blocks(None, length, batch.ids.device, dtype) for _, length in batch.buckets]
     sizes = [count * length for count, length in batch.buckets]
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         mixed = []
         for shape, seen, *parts in zip(batch.buckets, blocks, q.split(sizes), k.split(sizes), v.split(sizes), strict=True):
             queries, keys, values = (part.unflatten(0, shape) for part in parts)
-            mixed.append(attention(queries, keys, values, seen).flatten(0, 1))
+            mixed.append(decoder.attention(queries, keys, values, seen).flatten(0, 1))
         return torch.cat(mixed)
 
-    rope = rotary(model.shape, batch.positions, dtype)
-    hidden = forward(model.shape, model.weights(dtype), batch.ids, rope, attend, batch.before)
+    rope = decoder.rotary(model.shape, batch.positions, dtype)
+    hidden = decoder.forward(model.shape, model.weights(dtype), batch.ids, rope, attend, batch.before)
     return model.logits(hidden)
 
 
@@ -65,7 +65,7 @@ def load_validation(data: Path, tokenizer_of: Path) -> Validation:
 
 @torch.no_grad()
 def loss_by_band(
-    model: Decoder, held_out: Validation, pass_tokens: int, dtype: torch.dtype, device: torch.device
+    model: decoder.Decoder, held_out: Validation, pass_tokens: int, dtype: torch.dtype, device: torch.device
 ) -> dict[str, float]:
     """Mean loss per solution token of each band, in nats, in passes of about `pass_tokens` tokens."""
     total, count = np.zeros(len(held_out.bands)), np.zeros(len(held_out.bands))

@@ -4,14 +4,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-from interplay.core import extension
-from interplay.core.execution import Run
-from interplay.core.model import UserError
+from interplay.core import execution, extension, model
 from interplay.model.folder import load_decoder
 from interplay.train.spec import OwnTrainerSpec
 
 
-def run(spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def run(spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Call `function(spec, inputs, out, how, **options) -> metrics`. The function writes the model to `out/model` in the format
     of Hugging Face; `inputs` are folders by role: `init` (a model, in `init/model`) and `data.<i>` (problem sets). Metrics: those
     returned, `tokens` (the budget, unless returned) and `parameters`. Raises UserError where metrics are no finite numbers or no
@@ -20,7 +18,7 @@ def run(spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path, how: Run) -> d
     wrong = not isinstance(made, dict) or [name for name, value in made.items() if not _is_metric(name, value)]
     if wrong:
         what = f"{wrong[0]!r} is none" if isinstance(wrong, list) else f"it returned {type(made).__name__}"
-        raise UserError(f"{spec.function}: must return metrics, finite numbers by name; {what}")
+        raise model.UserError(f"{spec.function}: must return metrics, finite numbers by name; {what}")
     decoder = load_decoder(out / "model")
     return {"tokens": spec.tokens, "parameters": sum(weight.numel() for weight in decoder.parameters()), **made}
 

@@ -9,7 +9,6 @@ from interplay.data.spec import split_of
 from interplay.data.steps import context_spec as context
 from interplay.tasks import subproblems
 from interplay.tasks.op_dag import dag, terse, terse_corruptions
-from interplay.tasks.op_dag.dag import FORWARD, Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.verdict import UNFINISHED, Row
 
@@ -90,16 +89,18 @@ def make_atoms(spec: context.Atoms, rows: list[Row], inputs: StepInputs) -> Step
     return StepResult(kept, dict(counts))
 
 
-def _make_atom(problem: Problem, place: int, rng: np.random.Generator) -> Problem | None:
+def _make_atom(problem: dag.Problem, place: int, rng: np.random.Generator) -> dag.Problem | None:
     """The definition of one node over leaves that hold its parents' values; None for a leaf."""
     node = problem.nodes[place]
     if not node.parents:
         return None
-    leaves = tuple(Node(problem.nodes[parent].name, "", (), problem.values[parent]) for parent in node.parents)
+    leaves = tuple(dag.Node(problem.nodes[parent].name, "", (), problem.values[parent]) for parent in node.parents)
     nodes = (*leaves, node._replace(parents=tuple(range(len(leaves)))))
     values = (*(problem.values[parent] for parent in node.parents), problem.values[place])
     order = tuple(rng.permutation(len(nodes)).tolist())
-    return Problem(FORWARD, problem.modulus, nodes, len(nodes), values, (0,) * len(nodes), order, filler=(0,) * (len(nodes) + 1))
+    return dag.Problem(
+        dag.FORWARD, problem.modulus, nodes, len(nodes), values, (0,) * len(nodes), order, filler=(0,) * (len(nodes) + 1)
+    )
 
 
 def is_goal_first(row: Row) -> bool:
@@ -112,13 +113,13 @@ def _task_of(row: Row) -> OpDag:
     return OpDag(trace="goal_first" if is_goal_first(row) else "leaf_first")
 
 
-def forward_problem(row: Row, counts: Counter[str]) -> Problem | None:
+def forward_problem(row: Row, counts: Counter[str]) -> dag.Problem | None:
     """The problem of a row; None, with a count of the reason, where it is not a forward problem of op_dag."""
     if row.family != "op_dag":
         counts["not_op_dag"] += 1
         return None
     problem = dag.loads(row.graph)
-    if problem.mode != FORWARD:
+    if problem.mode != dag.FORWARD:
         counts["reverse"] += 1
         return None
     return problem
@@ -144,7 +145,7 @@ def make_units(spec: context.Units, rows: list[Row], inputs: StepInputs) -> Step
     return StepResult(kept, dict(+counts))
 
 
-def _wrong_attempt(problem: Problem, row: Row, stream: np.random.Generator) -> str:
+def _wrong_attempt(problem: dag.Problem, row: Row, stream: np.random.Generator) -> str:
     """An attempt with an error in one operation; where there is no operation, one that ends in another answer."""
 
     def draw() -> int:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.tasks.family import Item, Paragraph, multihop_item
-from interplay.tasks.multihop import contradicts, plain_text, sentence_ends
+from interplay.tasks import family, multihop
 from interplay.tasks.verdict import Row, normalise
 
 # The questions and documents of a stage's rows, from which contexts are built. Draws do not depend on the order of the rows.
@@ -20,7 +19,7 @@ class Entry:
     """A row's item. Documents are given by their numbers in the library."""
 
     row: Row
-    item: Item
+    item: family.Item
     question: str
     """Normalised."""
     plain: str
@@ -36,7 +35,7 @@ class Library:
 
     entries: list[Entry]
     """In the order of the rows."""
-    documents: list[Paragraph]
+    documents: list[family.Paragraph]
     titles: list[str]
     """Normalised title of each document."""
     texts: list[str]
@@ -62,7 +61,7 @@ class Library:
         """Whether none of these documents is empty, contains the item's question or contradicts its facts."""
         question, steps = entry.plain, entry.item.steps
         texts = [self.texts[number] for number in numbers]
-        return not any(not text or question in text or contradicts(steps, text) for text in texts)
+        return not any(not text or question in text or multihop.contradicts(steps, text) for text in texts)
 
     def distractors(self, entry: Entry, random: np.random.Generator) -> Iterator[Entry]:
         """Other questions in random order, no text twice, without those with the item's id or origin, those whose text contains
@@ -81,7 +80,7 @@ class Library:
                 seen.add(other.question)
                 yield other
 
-    def count_tokens(self, number: int, count: Callable[[Paragraph], int]) -> int:
+    def count_tokens(self, number: int, count: Callable[[family.Paragraph], int]) -> int:
         """Tokens of a document as rendered; counted once."""
         if number not in self.sizes:
             self.sizes[number] = count(self.documents[number])
@@ -91,11 +90,11 @@ class Library:
 def build_library(rows: Sequence[Row], needed_only: bool = False) -> tuple[Library, int]:
     """The library of the rows that have documents, and the number of rows without; of each item all documents, or only those that
     its answer needs."""
-    found = [(row, asked) for row in rows if (asked := multihop_item(row)) is not None]
+    found = [(row, asked) for row in rows if (asked := family.multihop_item(row)) is not None]
     if needed_only:
         found = [(row, needed_documents(asked)) for row, asked in found]
     keys: dict[str, str] = {}
-    texts: dict[str, Paragraph] = {}
+    texts: dict[str, family.Paragraph] = {}
     for _, asked in found:
         for paragraph in asked.paragraphs:
             if paragraph.text not in keys:
@@ -108,14 +107,14 @@ def build_library(rows: Sequence[Row], needed_only: bool = False) -> tuple[Libra
     for row, asked in found:
         documents = tuple(numbers[keys[paragraph.text]] for paragraph in asked.paragraphs)
         needed = frozenset(documents[paragraph] for paragraph, _ in asked.supporting) or frozenset(documents)
-        entries.append(Entry(row, asked, normalise(asked.question), plain_text(asked.question), documents, needed))
+        entries.append(Entry(row, asked, normalise(asked.question), multihop.plain_text(asked.question), documents, needed))
     documents_in_order = [texts[text] for text in ordered]
     titles = [normalise(document.title) for document in documents_in_order]
-    plains = [plain_text(document.text) for document in documents_in_order]
+    plains = [multihop.plain_text(document.text) for document in documents_in_order]
     return Library(entries, documents_in_order, titles, plains), len(rows) - len(found)
 
 
-def needed_documents(asked: Item) -> Item:
+def needed_documents(asked: family.Item) -> family.Item:
     """The item with only the documents that its answer needs; all, where the source does not give them."""
     kept = sorted({paragraph for paragraph, _ in asked.supporting}) or range(len(asked.paragraphs))
     moved = {paragraph: place for place, paragraph in enumerate(kept)}
@@ -151,7 +150,7 @@ DEVIATION = 0.35
 class Fill(NamedTuple):
     """Chosen documents and their tokens."""
 
-    documents: list[Paragraph]
+    documents: list[family.Paragraph]
     tokens: int
 
 
@@ -160,13 +159,13 @@ class Part(NamedTuple):
 
     source: int
     tokens: int
-    document: Paragraph
+    document: family.Paragraph
 
 
 class FillerQueue:
     """The fillers of one row, drawn lazily and kept, since a context may be filled more than once."""
 
-    def __init__(self, library: Library, order: Iterator[int], count: Callable[[Paragraph], int]) -> None:
+    def __init__(self, library: Library, order: Iterator[int], count: Callable[[family.Paragraph], int]) -> None:
         self.library, self.order, self.count = library, order, count
         self.drawn: list[int] = []
         self.left = True
@@ -235,10 +234,10 @@ def _add_or_replace(kept: list[Part], parts: list[Part], room: float, margin: fl
     return None
 
 
-def shorten_document(document: Paragraph) -> Iterator[Paragraph]:
+def shorten_document(document: family.Paragraph) -> Iterator[family.Paragraph]:
     """The document without its last sentence, without its last two, and so on."""
-    for end in reversed(sentence_ends(document)[:-1]):
-        yield Paragraph(document.title, (document.text[:end],))
+    for end in reversed(multihop.sentence_ends(document)[:-1]):
+        yield family.Paragraph(document.title, (document.text[:end],))
 
 
 def draw_places(placement: str, own: int, total: int, random: np.random.Generator) -> list[int]:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from interplay.core import extension
-from interplay.core.model import PermanentError, UserError, nearest_name, plural
+from interplay.core import extension, model
 from interplay.data import similarity
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps import spec as steps
@@ -85,8 +84,8 @@ def filter_contamination(spec: steps.Contamination, rows: list[Row], inputs: Ste
         twin = inputs.against[other]
         found = ", ".join(f"{how} {counts[how]}" for how in spec.how if counts[how])
         first = f"{inputs.row_name(rows[number])} matches {inputs.other_row_name(twin)} ({how})"
-        refused = f"{plural(len(matches), 'row')} of {len(rows)} match rows that must not be used in training ({found})"
-        raise PermanentError(
+        refused = f"{model.plural(len(matches), 'row')} of {len(rows)} match rows that must not be used in training ({found})"
+        raise model.PermanentError(
             f"curate: step {inputs.number} (contamination): {refused}; the first: {first}; change the set, or drop such rows "
             "with action: drop"
         )
@@ -163,20 +162,20 @@ def _has_type(column: str, value: Any) -> bool:
 def _check_readable(spec: steps.CustomStep, row: Row) -> None:
     """Raises UserError where later steps and verifiers could not parse a row."""
     if row.family not in FAMILIES:
-        nearest = nearest_name(row.family, FAMILIES)
-        raise UserError(f"{spec.function}: family = '{row.family[:40]}' of row {row.index} has no verifier{nearest}")
+        nearest = model.nearest_name(row.family, FAMILIES)
+        raise model.UserError(f"{spec.function}: family = '{row.family[:40]}' of row {row.index} has no verifier{nearest}")
     try:
         judge_family(row.family).loads(row.graph)
         int(row.key, 16)
     except Exception as error:  # a parser may fail in any way
-        raise UserError(
+        raise model.UserError(
             f"{spec.function}: graph or key of row {row.index} does not parse as {row.family} ({type(error).__name__}: {error})"
         ) from None
 
 
-def _invalid_result(spec: steps.CustomStep, found: str) -> UserError:
+def _invalid_result(spec: steps.CustomStep, found: str) -> model.UserError:
     columns = ", ".join(COLUMNS)
-    return UserError(
+    return model.UserError(
         f"{spec.function}: must return a list of rows with the columns {columns}, set and index as they were ({found})"
     )
 
@@ -192,7 +191,7 @@ def apply_chat_template(spec: steps.ChatTemplate, rows: list[Row], inputs: StepI
     folder = tokenizer_folder(inputs.folders["tokenizer"])
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if not tokenizer.chat_template:
-        raise PermanentError(f"chat_template: {folder} has no chat template; remove the step, or start from a chat model")
+        raise model.PermanentError(f"chat_template: {folder} has no chat template; remove the step, or start from a chat model")
     before = [{"role": "system", "content": spec.system}] if spec.system is not None else []
 
     def rendered(prompt: str) -> str:
