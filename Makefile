@@ -70,6 +70,7 @@ $(VLLM_VENV)/ready: pyproject.toml constraints.txt
 
 lint: setup
 	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check Snakefile rules
+	@$(ACTIVATE) python -m tools.words
 	@$(ACTIVATE) snakemake --lint
 	@$(ACTIVATE) interplay plan --all --check
 

@@ -53,7 +53,7 @@ QUOTED = re.compile(r"arxiv|https?://|^\s*claim: ", re.IGNORECASE)
 """A line that cites a paper may hold its title, and one of docs/data a claim as its study makes it."""
 
 
-CONTENTS = re.compile(r'never_apart|["`]alike["`]|spec\.told|\btold: (?=Share)')
+CONTENTS = re.compile(r'never_apart|["`]alike["`]|`told`|`test_\w+`|`test_alike\.py`|spec\.told|\btold: (?=Share)')
 """Keys of records and of studies: contents that digests cover, and no prose."""
 
 
