@@ -1,4 +1,4 @@
-"""A Snakemake logger plugin that shows a workflow in MLflow. It knows nothing of Interplay and serves any Snakemake workflow.
+"""A Snakemake logger plugin that shows a workflow in MLflow. It does not depend on Interplay and serves any Snakemake workflow.
 
 `snakemake --logger mlflow ...`, or `logger: [mlflow]` in a profile. One run stands for the execution of the workflow and has one
 child run per job: its rule, wildcards and threads (params), its resources, its benchmark figures, the seconds it waited and ran

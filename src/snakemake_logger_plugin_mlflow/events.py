@@ -167,7 +167,7 @@ class Board:
         return [job for job in self.jobs.values() if job.changed]
 
     def stop(self, now: float) -> None:
-        """Snakemake ends: what still runs was left alone by it."""
+        """Snakemake ends: jobs that still run are no longer supervised."""
         for job in self.jobs.values():
             if job.status == "RUNNING":
                 job.status, job.ended, job.changed = "KILLED", now, True

@@ -119,7 +119,7 @@ LONGEST = 200
 """Characters of an error that are shown."""
 ADDRESS = re.compile(r"(?P<scheme>[\w+.\-]*:)?//(?P<rest>\S*)")
 SECRET = re.compile(r"(?i)([\w.\-]*(?:pass|pwd|secret|token|key|auth|sig|cred|odbc)[\w.\-]*=)[^\s&;'\"]+")
-"""`password=...` and its like, in a query or in a library's own words; the value of `odbc_connect` holds such pairs."""
+"""`password=...` and similar, in a query or in a library's own words; the value of `odbc_connect` holds such pairs."""
 FILES = ("sqlite:", "file:")
 """Schemes without a server, whose paths may hold an `@`."""
 

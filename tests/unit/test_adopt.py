@@ -140,7 +140,7 @@ def test_an_artifact_whose_record_was_altered_is_refused(finished: Laboratory, t
     record["spec"]["task"]["letters"] += 1
     (copy / "record.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match=f"but it stands as {origin.name}"):
-        adopt.artifacts(copy, tmp_path / "mine", inputs=False)
+        adopt.adopt_artifacts(copy, tmp_path / "mine", inputs=False)
     assert not (tmp_path / "mine").exists()
 
 
@@ -150,7 +150,7 @@ def test_an_artifact_whose_payload_is_damaged_is_refused(finished: Laboratory, t
     with open(next(copy.glob("tokenizer/*.json")), "a") as handle:
         handle.write(" ")
     with pytest.raises(UserError, match="corrupted"):
-        adopt.artifacts(copy, tmp_path / "mine", inputs=False)
+        adopt.adopt_artifacts(copy, tmp_path / "mine", inputs=False)
     assert not (tmp_path / "mine").exists()
 
 

@@ -120,7 +120,7 @@ def results(root: Path, gold_tokens: list[int], match: dict[str, Any], without: 
             path = ["base:pretrain:b", f"{arm}:{kind}:{model}{seed}"]
             arms.append(report.arm(arm, seed, path, f"e{model}{seed}"))
     inputs.pop(without, None)
-    return frame.read(report.spec(arms, match=[{"among": ["rl", "gold"], **match}]), inputs)
+    return frame.read_results(report.spec(arms, match=[{"among": ["rl", "gold"], **match}]), inputs)
 
 
 CLAIM = Claim.model_validate(
@@ -155,7 +155,7 @@ def test_a_claim_that_compares_arms_of_a_failed_match_is_not_judged_and_says_why
 
 def test_flops_charge_sampling_and_rollouts_only_rl(tmp_path: Path) -> None:
     flops, rollouts = (
-        budget.judge(results(tmp_path / name, [1000] * SEEDS, {"budget": name, **more}), match)
+        budget.judge_match(results(tmp_path / name, [1000] * SEEDS, {"budget": name, **more}), match)
         for name, more in (("flops", {"tolerance": 0.5}), ("rollouts", {}))
         for match in [Match(budget=name, among=["rl", "gold"], tolerance=0.5)]
     )
@@ -180,7 +180,7 @@ def test_a_path_that_goes_on_from_a_checkpoint_is_charged_up_to_there(tmp_path: 
     arms[0]["path"][0]["step"] = 4
     for accounting, expected in (("realised", {"a": 260, "b": 260}), ("paper", {"a": 400, "b": 250})):
         match = {"budget": "tokens", "accounting": accounting, "among": ["a", "b"], "tolerance": 0.5}
-        assert budget.judge_all(frame.read(report.spec(arms, match=[match]), inputs))[0].means == expected
+        assert budget.judge_all(frame.read_results(report.spec(arms, match=[match]), inputs))[0].means == expected
 
 
 def test_an_arm_without_its_records_is_named_and_decides_nothing(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_an_arm_without_its_records_is_named_and_decides_nothing(tmp_path: Path)
     (judged,) = budget.judge_all(found)
     assert judged.spent["gold"] == {0: 800, 1: None, 2: 800}
     assert (judged.verdict, judged.reason) == ("not judged", "realised tokens; not known of gold")
-    assert budget.obstacle(found, CLAIM.test) == ""
+    assert budget.budget_obstacle(found, CLAIM.test) == ""
 
 
 def test_budgets_are_plain_json(tmp_path: Path) -> None:

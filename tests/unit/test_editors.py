@@ -57,7 +57,7 @@ def test_a_config_names_its_schema_and_is_as_it_says(file: Path) -> None:
     assert errors(named.stem, text) == []
 
 
-def test_a_misspelt_key_is_underlined_where_it_stands() -> None:
+def test_a_misspelt_key_is_underlined_at_its_place() -> None:
     spare = "{kind: rl, data: {edge: 1.0}, stepz: 12, method: {loss: {name: clipped, epsilonn: 3}}}"
     found = errors("study", f"stages: {{spare: {spare}}}")
     assert {place for place, _ in found} == {"stages.spare", "stages.spare.method.loss"}

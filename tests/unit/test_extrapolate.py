@@ -87,13 +87,13 @@ def test_a_training_curve_has_its_forecast_as_a_note(tmp_path) -> None:
         study.write_steps(inputs[f"m{seed}"], reward=values)
         arms.append(study.arm("rl", seed, [f"rl:rl:m{seed}"], "none"))
     figure = Figure(x="step", y="reward", extrapolate=Extrapolate(tolerance=0.01))
-    found = frame.read(study.spec(arms, figures={"reward": figure}), inputs)
-    drawn = figures.draw(found, figure)
+    found = frame.read_results(study.spec(arms, figures={"reward": figure}), inputs)
+    drawn = figures.draw_figure(found, figure)
     (note,) = drawn.notes
     assert note.startswith("rl: the first 10 of 20 points (to step 10) predict 0.68")
     assert "near (off by 0.00" in note
     assert "Dashed" in drawn.caption
-    plain = figures.draw(found, Figure(x="step", y="reward"))
+    plain = figures.draw_figure(found, Figure(x="step", y="reward"))
     assert plain.notes == []
     assert plain.svg != drawn.svg
     assert curves.TAIL == 10

@@ -168,7 +168,7 @@ def test_the_report_reads_the_blocks_of_an_evaluation_as_one(tmp_path: Path) -> 
         "second": toy.write_evaluation(tmp_path, "second", {2: [4, 1], 4: [0, 1]}, n=4),
     }
     rows = [toy.arm("whole", 0, ["m:rl:m"], "whole"), toy.arm("parts", 0, ["m:rl:m"], "first")]
-    results = frame.read(toy.spec(rows, blocks={"first": ["second"]}), folders)
+    results = frame.read_results(toy.spec(rows, blocks={"first": ["second"]}), folders)
     for metric in ("strict_pass@1", "strict_pass@8", "answer_pass@4"):
         whole, parts = (value(results, name, "id", metric) for name in ("whole", "parts"))
         assert parts._replace(digests=()) == whole._replace(digests=())
@@ -177,7 +177,7 @@ def test_the_report_reads_the_blocks_of_an_evaluation_as_one(tmp_path: Path) -> 
 
 def test_an_evaluation_with_a_missing_block_is_missing(tmp_path: Path) -> None:
     folders = {"first": toy.write_evaluation(tmp_path, "first", {2: [4, 2]}, n=4)}
-    results = frame.read(toy.spec([toy.arm("parts", 0, ["m:rl:m"], "first")], blocks={"first": ["second"]}), folders)
+    results = frame.read_results(toy.spec([toy.arm("parts", 0, ["m:rl:m"], "first")], blocks={"first": ["second"]}), folders)
     assert np.isnan(value(results, "parts", "id", "strict_pass@1").value)
 
 
@@ -192,7 +192,7 @@ def test_the_ladder_is_drawn_over_the_steps_and_ends_where_the_record_says(tmp_p
         {"evaluation": "along", "stage": "base", "step": step, "digest": name}
         for step, name in ((10, "a"), (20, "b"), (None, "c"))
     ]
-    results = frame.read(toy.spec([{**row, "rungs": rungs}, {**row, "arm": "again", "rungs": rungs}]), folders)
+    results = frame.read_results(toy.spec([{**row, "rungs": rungs}, {**row, "arm": "again", "rungs": rungs}]), folders)
     (curve,) = curves.ladders(results, "strict_pass@1", "id")
     assert curve.arms == ["base", "again"]
     assert [(step, point.value) for step, point in curve.points] == [(10, 0.25), (20, 0.5), (99, 1.0)]
@@ -207,7 +207,7 @@ def test_the_steps_beneath_narrow_panels_stand_apart(last: int, tmp_path: Path, 
     folders = {name: toy.write_evaluation(tmp_path, name, {2: [1], 4: [1], 6: [0], 8: [0]}) for name in "ab"}
     row = toy.arm("base", 0, ["base:pretrain:m"], "b")
     rungs = [{"evaluation": "along", "stage": "base", "step": step, "digest": name} for step, name in ((1, "a"), (last, "b"))]
-    results = frame.read(toy.spec([{**row, "rungs": rungs}]), folders)
+    results = frame.read_results(toy.spec([{**row, "rungs": rungs}]), folders)
     canvas, _ = curves.ladder_by_step(results, Figure(x="step", y="strict_pass@1", panel="band"))
     assert canvas is not None
     canvas.draw_without_rendering()

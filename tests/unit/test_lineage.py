@@ -25,7 +25,7 @@ def stages_of(study: str) -> dict[str, dict[str, Any]]:
 
 def picture(study: str, **states: str) -> tuple[dict[str, Node], list[Edge]]:
     stages = stages_of(study)
-    return diagram.graph_of(stages, dict.fromkeys(stages, "done") | states)
+    return diagram.study_graph(stages, dict.fromkeys(stages, "done") | states)
 
 
 def boxes(svg: str) -> dict[str, tuple[float, float, float, float]]:
@@ -163,7 +163,7 @@ def test_a_hundred_arms_still_fit_one_screen() -> None:
             "spec": spec,
             "label": f"rl_edge[learning_rate={number}]/rl/seed0",
         }
-    nodes, edges = diagram.graph_of(stages, {})
+    nodes, edges = diagram.study_graph(stages, {})
     assert len(nodes) <= diagram.MOST
     assert sum(node.times for node in nodes.values()) == len(stages)
     assert {edge.source for edge in edges} | {edge.target for edge in edges} <= nodes.keys()
@@ -173,7 +173,7 @@ def test_a_dependency_whose_record_is_not_at_hand_stands_for_itself() -> None:
     stages = {
         "a" * 12: {"kind": "evaluate", "spec": {}, "deps": {"model": f"{'b' * 12}@20", "data": "c" * 12}, "label": "x/eval/seed0"}
     }
-    nodes, edges = diagram.graph_of(stages, {"a" * 12: "done"})
+    nodes, edges = diagram.study_graph(stages, {"a" * 12: "done"})
     assert sorted(node.kind for node in nodes.values()) == ["evaluate", "model", "problems"]
     assert len(edges) == 2
 

@@ -104,7 +104,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_claim_stands_with_its_verdict_and_number_under_the_paper_that_its_source_names(root: Path) -> None:
+def test_a_claim_is_listed_with_its_verdict_and_number_under_the_paper_that_its_source_names(root: Path) -> None:
     written = papers.page(root)
     _, first, second, _ = written.split("\n## ")[1:]
     assert "- **supported**: It lifts. strict pass@1 of rl − base on edge: +39.6 [" in first
@@ -177,9 +177,9 @@ def test_no_withdrawn_claim_of_the_project_has_a_verdict_on_the_page() -> None:
         study = re.search(r"configs/study/(\S+)\.yaml", part)
         for entry in entries if study else ():
             if entry.study == study[1]:
-                told = re.findall(rf"^- \*\*([a-z ]+)\*\*[^:]*: {re.escape(entry.claim)}\. ", part, re.MULTILINE)
-                assert set(told) <= {"withdrawn"}, entry.claim
-                printed += told
+                verdicts = re.findall(rf"^- \*\*([a-z ]+)\*\*[^:]*: {re.escape(entry.claim)}\. ", part, re.MULTILINE)
+                assert set(verdicts) <= {"withdrawn"}, entry.claim
+                printed += verdicts
     assert len(printed) >= len(entries), "every entry is printed under a paper, some under two"
 
 
@@ -244,13 +244,13 @@ def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path, monk
         ({"arm": "rl", "against": "base", "band": "edge", "difference": "score"}, "score of rl − base on edge: -1.2 [-2.0, +0.4] points over 3 seeds."),
     ],
 )  # fmt: skip
-def test_a_number_stands_in_the_unit_of_its_metric(test: dict, said: str) -> None:
+def test_a_number_has_the_unit_of_its_metric(test: dict, said: str) -> None:
     found = {"value": -0.012, "low": -0.02, "high": 0.004, "over": "3 seeds"}
     assert numbers.of_claim({"test": test, "estimate": found}) == said
     assert numbers.of_claim({"test": test, "estimate": {"value": None}}) == f"{numbers.ABSENT}."
 
 
-def test_a_contrast_stands_in_the_unit_of_its_metric() -> None:
+def test_a_contrast_has_the_unit_of_its_metric() -> None:
     entry = {"difference": [-0.012, -0.02, 0.004], "floor": 0.021, "adjusted": 0.5}
     assert numbers.of_contrast("strict_pass@1", entry) == "-1.2 [-2.0, +0.4] points, noise floor 2.1, adjusted p 0.500"
     assert numbers.of_contrast("nll", entry).endswith("nats per token, noise floor 0.021, adjusted p 0.500")

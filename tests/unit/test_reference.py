@@ -88,7 +88,7 @@ def test_every_command_has_a_paragraph_and_each_word_of_it_a_meaning() -> None:
 
 
 @pytest.mark.parametrize("line", [line for line in EXAMPLES if line.startswith("interplay ")])
-def test_an_example_can_be_typed_as_it_stands(line: str) -> None:
+def test_an_example_can_be_typed_as_it_is(line: str) -> None:
     _, name, *words = shlex.split(line.split(" > ")[0])
     command = find_command(name)
     while name := next((word for word in words[:1] if word in getattr(command, "commands", {})), ""):

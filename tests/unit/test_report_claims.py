@@ -25,7 +25,7 @@ def results(
             inputs[base] = study.write_evaluation(root, base, {4: before}, n=16)
         inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {4: lifted[seed]}, n=16)
         arms += [study.arm("base", seed, ["base:pretrain:m"], base), study.arm("rl", seed, ["rl:rl:m"], f"r{seed}")]
-    return frame.read(study.spec(arms), inputs)
+    return frame.read_results(study.spec(arms), inputs)
 
 
 def judge(found: Results, **test: object) -> contrast.JudgedClaim:

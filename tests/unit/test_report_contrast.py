@@ -43,7 +43,7 @@ def results(root: Path, arms: dict[str, list[tuple[int, int]]], tune: bool = Tru
     lineup = Lineup(against="grpo", contenders=[Contender(name=g, tries=t) for g, t in groups.items()], twins=twins)
     asked = {"against": "grpo", "noise": list(twins), **({"tune": TUNE} if tune else {}), **contrast_keys}
     tables = {"fight": {"columns": ["edge"], "cells": ["strict_pass@1"], "contrast": asked}}
-    return frame.read(study.spec(rows, tables=tables, lineups={"fight": lineup}), inputs)
+    return frame.read_results(study.spec(rows, tables=tables, lineups={"fight": lineup}), inputs)
 
 
 EDGES = [4, 5, 6]
@@ -54,7 +54,7 @@ def seeds(edge: list[int], easy: int = 8) -> list[tuple[int, int]]:
     return [(easy, right) for right in edge]
 
 
-def row(made: contrast.Made, name: str) -> contrast.Row:
+def row(made: contrast.Comparison, name: str) -> contrast.ComparisonRow:
     return next(row for row in made.blocks[0].rows if row.chosen.name == name)
 
 
@@ -110,7 +110,7 @@ def test_the_best_try_on_the_tuning_band_stands_for_its_arm_and_not_the_best_on_
         "grpo=1": seeds(EDGES, easy=9), "grpo=2": seeds([9, 9, 9], easy=8),
         "pcl=1": seeds([16, 16, 16], easy=2), "pcl=2": seeds([7, 8, 9], easy=3), "grpo=1_again": seeds(EDGES),
     }  # fmt: skip
-    made = contrast.make(results(tmp_path, arms), "fight")
+    made = contrast.compare_arms(results(tmp_path, arms), "fight")
     assert {r.chosen.name: (r.chosen.arm, r.chosen.value) for r in made.blocks[0].rows} == {
         "grpo": ("grpo=1", "1"),
         "pcl": ("pcl=2", "2"),
@@ -123,7 +123,7 @@ def test_an_arm_with_a_try_missing_is_not_judged(tmp_path: Path) -> None:
     arms = {"grpo": seeds(EDGES), "pcl=1": seeds(EDGES), "pcl=2": seeds(EDGES), "grpo_again": seeds(EDGES)}
     found = results(tmp_path, arms)
     prompts = {digest: table for digest, table in found.prompts.items() if digest != "pcl=21"}
-    entry = row(contrast.make(found._replace(prompts=prompts), "fight"), "pcl")
+    entry = row(contrast.compare_arms(found._replace(prompts=prompts), "fight"), "pcl")
     assert (entry.verdict, entry.chosen.arm) == ("missing", "")
     assert any("pcl=21" in reason for reason in entry.estimate.missing)
 
@@ -133,7 +133,7 @@ def test_an_arm_with_a_try_missing_is_not_judged(tmp_path: Path) -> None:
 
 def test_differences_pairs_noise_and_adjusted_p_are_those_worked_by_hand(tmp_path: Path) -> None:
     arms = {"grpo": seeds([4, 5, 6]), "a": seeds([10, 11, 13]), "b": seeds([5, 5, 6]), "grpo_again": seeds([5, 5, 5])}
-    made = contrast.make(results(tmp_path, arms, tune=False), "fight")
+    made = contrast.compare_arms(results(tmp_path, arms, tune=False), "fight")
     a, b, floor = row(made, "a"), row(made, "b"), made.blocks[0].floor
     assert a.gap.per_seed == pytest.approx((6 / 16, 6 / 16, 7 / 16))
     p = [oracle.ttest_rel(x, [4, 5, 6]).pvalue for x in ([10, 11, 13], [5, 5, 6])]
@@ -149,23 +149,23 @@ def test_differences_pairs_noise_and_adjusted_p_are_those_worked_by_hand(tmp_pat
 
 def test_a_difference_within_the_noise_floor_is_a_tie_however_small_its_p(tmp_path: Path) -> None:
     arms = {"grpo": seeds([4, 5, 6]), "a": seeds([6, 7, 9]), "grpo_again": seeds([8, 8, 9])}
-    entry = row(contrast.make(results(tmp_path, arms, tune=False), "fight"), "a")
+    entry = row(contrast.compare_arms(results(tmp_path, arms, tune=False), "fight"), "a")
     assert entry.adjusted < 0.05
     assert entry.verdict == "no information"
 
 
 def test_a_worse_arm_is_called_worse(tmp_path: Path) -> None:
     arms = {"grpo": seeds([10, 11, 12]), "a": seeds([4, 5, 7]), "grpo_again": seeds([10, 11, 13])}
-    assert row(contrast.make(results(tmp_path, arms, tune=False), "fight"), "a").verdict == "worse"
+    assert row(contrast.compare_arms(results(tmp_path, arms, tune=False), "fight"), "a").verdict == "worse"
 
 
 def test_many_comparisons_make_ties_of_what_one_alone_would_show(tmp_path: Path) -> None:
     lone = {"grpo": seeds([4, 5, 6]), "a": seeds([7, 9, 10]), "grpo_again": seeds([4, 5, 7])}
-    assert row(contrast.make(results(tmp_path / "1", lone, tune=False), "fight"), "a").verdict == "better"
+    assert row(contrast.compare_arms(results(tmp_path / "1", lone, tune=False), "fight"), "a").verdict == "better"
     many = {**lone, **{f"x{i}": seeds([4, 6, 5]) for i in range(9)}}
-    made = contrast.make(results(tmp_path / "2", many, tune=False), "fight")
+    made = contrast.compare_arms(results(tmp_path / "2", many, tune=False), "fight")
     assert (made.tests, row(made, "a").verdict) == (10, "no information")
-    plain = contrast.make(results(tmp_path / "3", many, tune=False, correction="none"), "fight")
+    plain = contrast.compare_arms(results(tmp_path / "3", many, tune=False, correction="none"), "fight")
     assert row(plain, "a").verdict == "better"
 
 
@@ -174,7 +174,7 @@ def test_the_floor_is_the_widest_of_several_identical_runs(tmp_path: Path) -> No
     found = results(tmp_path, arms, tune=False)
     lineup = found.spec.lineups["fight"].model_copy(update={"twins": {"grpo_again": "grpo", "a": "grpo"}})
     spec = found.spec.model_copy(update={"lineups": {"fight": lineup}})
-    floor = contrast.make(found._replace(spec=spec), "fight").blocks[0].floor
+    floor = contrast.compare_arms(found._replace(spec=spec), "fight").blocks[0].floor
     assert (floor.arm, floor.size) == ("a", pytest.approx(5 / 16))
 
 
@@ -182,14 +182,14 @@ def test_without_identical_runs_there_is_no_verdict(tmp_path: Path) -> None:
     arms = {"grpo": seeds([4, 5, 6]), "a": seeds([10, 11, 13]), "grpo_again": seeds([5, 5, 5])}
     found = results(tmp_path, arms, tune=False)
     prompts = {digest: table for digest, table in found.prompts.items() if "again" not in digest}
-    made = contrast.make(found._replace(prompts=prompts), "fight")
+    made = contrast.compare_arms(found._replace(prompts=prompts), "fight")
     assert row(made, "a").verdict == "missing"
     assert "No noise floor: evaluation grpo_again0 of grpo_again" in text.contrast_caption(made.blocks[0])
 
 
 def test_one_seed_is_judged_over_prompts_and_says_so(tmp_path: Path) -> None:
     arms = {"grpo": seeds([4]), "a": seeds([12]), "grpo_again": seeds([5])}
-    made = contrast.make(results(tmp_path, arms, tune=False), "fight")
+    made = contrast.compare_arms(results(tmp_path, arms, tune=False), "fight")
     assert "prompts" in row(made, "a").gap.over
     assert row(made, "a").p == pytest.approx(2 * 1.5**-2), "two prompts that both differ by a half"
     assert any(note.startswith("One seed") for note in text.contrast_notes(made))
@@ -234,14 +234,14 @@ def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: an
 def test_the_record_and_the_files_hold_the_contrast(answer: answers.Answer, tmp_path: Path) -> None:
     answers.write_answers(answer, tmp_path / "out")
     assert {path.suffix for path in (tmp_path / "out/tables").glob("fight_contrast.*")} == {".csv", ".md", ".tex"}
-    found = answers.metrics(answer)["contrasts"]["fight_contrast"]["pcl/edge/strict_pass@1"]
+    found = answers.record_metrics(answer)["contrasts"]["fight_contrast"]["pcl/edge/strict_pass@1"]
     assert (found["verdict"], found["arm"]) == ("better", "pcl=1")
     assert found["difference"][0] == pytest.approx(19 / 48, abs=1e-6)
 
 
 def test_the_page_shows_verdicts_and_every_number_leads_to_its_data(answer: answers.Answer) -> None:
     found = answer.results
-    written = page.html(answer, provenance.of_inputs(found.spec, found.folders), [])
+    written = page.render_page(answer, provenance.of_inputs(found.spec, found.folders), [])
     assert '<span class="chip yes">better</span>' in written
     assert '<span class="chip none">no information</span>' in written
     key = "fight_contrast/pcl=1 − grpo=1/edge/strict_pass@1"

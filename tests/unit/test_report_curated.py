@@ -22,7 +22,7 @@ def overlap(root: Path, sets: dict[str, tuple[list[str], list[str]]], trained: l
             root, digest, [2] * len(keys), keys, origins, "curate" if any(origins) else "problems"
         )
     spec = study.spec([study.arm("rl", 0, ["rl:rl:m"], "e")], trained_sets={"rl": trained})
-    (found,) = chain.set_overlaps(frame.read(spec, inputs))
+    (found,) = chain.set_overlaps(frame.read_results(spec, inputs))
     return found
 
 
@@ -49,11 +49,11 @@ def test_ops_of_curated_rows_are_read_and_no_column_is_called_untrained_while_th
     }
     spec = study.spec([study.arm("rl", 0, ["rl:rl:m"], "e")], trained_ops={"rl": []}, trained_sets={"rl": ["file"]})
     table = Table(columns=["id", "edge"], cells=["strict_pass@1"])
-    marks = [cell.mark for cell in tables.values(frame.read(spec, inputs), table).cells.values()]
+    marks = [cell.mark for cell in tables.value_grid(frame.read_results(spec, inputs), table).cells.values()]
     assert set(marks) == {""}
     inputs["file"] = study.write_problems(tmp_path, "file", [2, 4], ["a", "b"], kind="dataset")
-    read = frame.read(spec, inputs)
-    grid = tables.values(read, table)
+    read = frame.read_results(spec, inputs)
+    grid = tables.value_grid(read, table)
     assert grid.cells["rl", "edge", "strict_pass@1"].mark == ""
     assert grid.cells["rl", "id", "strict_pass@1"].mark == tables.PARTLY
     assert chain.arm_rows(read)[0]["trained"] == "2, 4"
@@ -87,7 +87,7 @@ def test_bands_of_a_curated_set_are_those_of_its_sources_and_steps_and_its_ops_a
 def test_the_picture_leads_from_data_through_curation_to_the_stage_and_never_in_a_circle() -> None:
     """The evaluation that decides what is curated, and that of what was trained on it, differ in their model alone."""
     for most in (40, 1):  # by spec, and by name
-        nodes, edges = diagram.graph_of(STAGES, dict.fromkeys(STAGES, "done"), most=most)
+        nodes, edges = diagram.study_graph(STAGES, dict.fromkeys(STAGES, "done"), most=most)
         named = {key: node.digest for key, node in nodes.items()}
         arrows = {(named[edge.source], named[edge.target]) for edge in edges}
         assert {("pool", "mixed"), ("file", "mixed"), ("rates", "mixed"), ("mixed", "rl"), ("base", "rl")} <= arrows

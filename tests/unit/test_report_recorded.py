@@ -28,7 +28,7 @@ def results(
             if run not in inputs:
                 inputs[run] = study.write_record(root, run, "rl", {}, {key: values[seed], "steps": 4})
             arms.append(study.arm(name, seed, ["base:pretrain:m", f"rl:rl:{run}"], "e"))
-    return frame.read(study.spec(arms), inputs)
+    return frame.read_results(study.spec(arms), inputs)
 
 
 def judge(found: Results, **test: Any) -> contrast.JudgedClaim:

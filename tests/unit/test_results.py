@@ -26,7 +26,7 @@ def test_committed_results_are_those_of_the_committed_plans() -> None:
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_a_committed_result_tells_seeds_stages_and_environment_and_is_small(path: Path) -> None:
+def test_a_committed_result_has_seeds_stages_and_environment_and_is_small(path: Path) -> None:
     result = json.loads(path.read_text())
     assert result["seeds"]
     assert "report" in result["stages"]
@@ -155,9 +155,9 @@ def exported(root: Path) -> tuple[answers.Answer, Path]:
             "map": {"x": "op", "y": "answer_pass@1", "form": "heat", "against": "base"},
         },
     )  # fmt: skip
-    made = answers.answer_study(frame.read(spec, inputs)._replace(kept={}))
+    made = answers.answer_study(frame.read_results(spec, inputs)._replace(kept={}))
     known = {"study": "toy", "scale": "smoke", "question": "q", "claims": [], "seeds": [0, 1, 2]}
-    contrasts = answers.metrics(made)["contrasts"]
+    contrasts = answers.record_metrics(made)["contrasts"]
     path = root / "toy.json"
     path.write_text(json.dumps({**known, "contrasts": contrasts, **summary.numbers_of(made)}))
     return made, path

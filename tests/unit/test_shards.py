@@ -12,7 +12,7 @@ from interplay.core.references import corpus_inputs, corpus_roles, without_shard
 from interplay.data import batches, corpus
 from interplay.data.corpus import PackedRows
 from interplay.data.spec import ProblemsSpec
-from interplay.report.draw.diagram import graph_of
+from interplay.report.draw.diagram import study_graph
 from interplay.report.write import ledger
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
@@ -135,12 +135,12 @@ def test_bpe_learns_from_the_first_shard(root: Path) -> None:
 def test_the_report_rests_on_every_shard_and_a_picture_shows_them_as_one_box(root: Path) -> None:
     made = plan(root, (WHOLE, FOUR))
     assert {stage.digest for stage in sets(made)} <= made.stages[made.report].deps.keys()
-    nodes, edges = graph_of({digest: stage.as_json() for digest, stage in made.stages.items()}, {})
+    nodes, edges = study_graph({digest: stage.as_json() for digest, stage in made.stages.items()}, {})
     assert [(node.label, node.times) for node in nodes.values() if node.kind == "corpus"] == [("base corpus", 4)]
     assert ("corpus", 4) in [(node.label, node.times) for node in nodes.values() if node.kind == "problems"]
     assert [edge.role for edge in edges].count("corpus") == 1
     (base,) = of_kind(made, "pretrain")
-    assert [role for role, _ in ledger.inputs(base.deps)] == ["corpus (4 shards)", "tokenizer", "validation"]
+    assert [role for role, _ in ledger.input_references(base.deps)] == ["corpus (4 shards)", "tokenizer", "validation"]
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_steps_appear_while_a_stage_runs_and_none_twice_after_a_resume(lab: Lab,
 
 def test_a_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
-    assert describe.steps(tmp_path) == [{"step": 1, "loss": 2.0}]
+    assert describe.metric_lines(tmp_path) == [{"step": 1, "loss": 2.0}]
 
 
 def test_the_state_of_a_run_is_that_of_its_stage(lab: Lab, uri: str) -> None:
@@ -344,9 +344,9 @@ def test_two_snakemakes_at_once_make_each_run_once(lab: Lab, uri: str) -> None:
 def test_a_stage_that_a_signal_stopped_is_no_failure(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     job = Job(1, "rl", {}, 1, {}, [str(log)], None, submitted=1.0, status="FAILED", failures=["attempt 1: died"])
-    assert live.seen(job) == ("FAILED", "attempt 1: died")
+    assert live.reported_state(job) == ("FAILED", "attempt 1: died")
     log.write_text("interplay: stopped at step 3 of 9; goes on when started again\n")
-    assert live.seen(job).status == "KILLED"
+    assert live.reported_state(job).status == "KILLED"
 
 
 def test_sync_says_what_it_told_and_refuses_what_is_not_there(lab: Lab, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -370,5 +370,5 @@ def test_sync_of_all_leaves_out_studies_that_were_never_launched(lab: Lab, uri: 
 
 
 def test_axes_of_an_arm_are_read_from_its_name() -> None:
-    assert describe.axes("rl[lr=0.1,mix=[0.5,0.5],name=a b]") == {"lr": "0.1", "mix": "[0.5,0.5]", "name": "a b"}
-    assert describe.axes("rl") == {}
+    assert describe.arm_axes("rl[lr=0.1,mix=[0.5,0.5],name=a b]") == {"lr": "0.1", "mix": "[0.5,0.5]", "name": "a b"}
+    assert describe.arm_axes("rl") == {}

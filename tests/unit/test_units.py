@@ -245,11 +245,11 @@ def test_caps_without_units_are_refused(spec: dict, message: str) -> None:
 def test_reports_read_them_as_shares_and_units_as_a_number_by_hand() -> None:
     block = pd.DataFrame({"n": [4, 4], "strict": [1, 2], "answer": [1, 2], "score": [1.0, 2.0]})
     block = block.assign(**{"strict_cap@1": [3, 1], "units": [6, 8]})
-    assert frame.scores(block, "strict_cap@1").tolist() == [0.75, 0.25]
-    assert frame.scores(block, "units").tolist() == [1.5, 2.0]
+    assert frame.prompt_scores(block, "strict_cap@1").tolist() == [0.75, 0.25]
+    assert frame.prompt_scores(block, "units").tolist() == [1.5, 2.0]
     assert frame.unavailable(block, "strict_cap@1") == ""
     assert frame.unavailable(block, "strict_cap@2") == "judges no stop after unit 2 (unit_caps: 2)"
-    both = frame.merged([block, block.assign(units=[4, 4])])
+    both = frame.merge_blocks([block, block.assign(units=[4, 4])])
     assert (both["units"].tolist(), both["strict_cap@1"].tolist()) == ([10, 12], [6, 2])
     assert measure_of("strict_cap@1") is SHARE
     assert measure_of("units").shown(1.5) == "1.50"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.digest import canonical, digest
 from interplay.core.execution import Run
 from interplay.core.model import UserError, parse_model
@@ -23,7 +22,7 @@ COPIED_FILES = ("stage.json", "telemetry.json")
 """Files of an artifact that come along though the record does not list them."""
 
 
-def model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
+def adopt_model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
     """Copy a model folder into `results/source/` and record it; `name` is its stage in a study. Returns its checksum, by which a
     study names it, its artifact's folder, and whether it was made now. Raises UserError when it is damaged, incomplete or of a
     shape that no stage can run; then nothing is left."""
@@ -34,7 +33,7 @@ def model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
     if artifact.done(out):
         artifact.check(out)
         return checksum, out, False
-    # Imported here: the runner of stages and torch behind it are slow to load, and what is damaged was refused before.
+    # Imported here: the runner of stages imports torch, which is slow, and a damaged model was refused before.
     from interplay.run.stage import run_stage
 
     artifact.write_json(out / "stage.json", stage.as_json())
@@ -42,14 +41,14 @@ def model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
     return checksum, out, True
 
 
-def gguf(file: Path, results: Path, name: str) -> tuple[str, Path, bool]:
-    """`model` of a GGUF file, whose weights enter as the float32 that they stand for. Raises UserError as `model` does, and where
-    the file is not readable."""
+def adopt_gguf(file: Path, results: Path, name: str) -> tuple[str, Path, bool]:
+    """`adopt_model` of a GGUF file, whose weights enter as the float32 values that they encode. Raises UserError as
+    `adopt_model` does, and where the file is not readable."""
     from interplay.model.folder import convert_gguf
 
     with tempfile.TemporaryDirectory(prefix="interplay-") as scratch:
         convert_gguf(file, Path(scratch))
-        return model(Path(scratch), results, name)
+        return adopt_model(Path(scratch), results, name)
 
 
 def _check_model(folder: Path) -> None:
@@ -74,8 +73,8 @@ def _check_model(folder: Path) -> None:
     special(folder)
 
 
-def artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
-    """Copy a finished artifact of another results tree, with `inputs` also all that it rests on, from the data up. Returns the
+def adopt_artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
+    """Copy a finished artifact of another results tree, with `inputs` also all its dependencies, from the data up. Returns the
     digests that were not here before. Raises UserError at the first whose identity or payload is not what its record says."""
     origin = origin.resolve()
     tree = origin.parent.parent
@@ -88,12 +87,12 @@ def artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
 
 
 def _behind(origin: Path, tree: Path) -> list[Path]:
-    """Folders of all that an artifact rests on, each after those that rest on it."""
+    """Folders of all dependencies of an artifact, each after its dependants."""
     found: dict[str, Path] = {}
     waiting = [artifact.record(origin)]
     while waiting:
         for ref in waiting.pop()["deps"].values():
-            folder = artifact.find(tree, split_ref(ref)[0])
+            folder = artifact.find(tree, artifact.split_ref(ref)[0])
             found.pop(folder.name, None)
             found[folder.name] = folder
             waiting.append(artifact.record(folder))
@@ -134,7 +133,7 @@ def _copy(folder: Path, results: Path) -> bool:
 # One stage again, in a scratch folder.
 
 
-def prepare(stage: Mapping[str, Any], results: Path, scratch: Path) -> Path:
+def prepare_scratch(stage: Mapping[str, Any], results: Path, scratch: Path) -> Path:
     """Write the stage's `stage.json` below `scratch` and link its inputs there; returns the folder that it will be made in.
 
     Raises UserError when an input is not finished, or when something was made in that folder before."""
@@ -142,7 +141,7 @@ def prepare(stage: Mapping[str, Any], results: Path, scratch: Path) -> Path:
     if out.exists():
         raise UserError(f"{out}: made there before; remove it, or give another folder with --into")
     for role, ref in stage["deps"].items():
-        folder = next((path.parent for path in results.glob(f"*/{split_ref(ref)[0]}/record.json")), None)
+        folder = next((path.parent for path in results.glob(f"*/{artifact.split_ref(ref)[0]}/record.json")), None)
         if folder is None:
             raise UserError(f"{ref}: not finished in {results}, and {stage['digest']} reads it as {role}; make it first")
         link = artifact.folder(scratch / "results", folder.parent.name, folder.name)
@@ -153,7 +152,7 @@ def prepare(stage: Mapping[str, Any], results: Path, scratch: Path) -> Path:
     return out
 
 
-def shortened(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
+def shorten_stage(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
     """The stage with so many steps: a stage of its own, since a schedule that spans the run spans fewer steps then.
 
     Raises UserError for kinds that have no steps, and for more steps than the stage has."""
@@ -173,7 +172,7 @@ def shortened(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
     return {**stage, "spec": canonical(model), "digest": made, "label": f"{stage.get('label', '')}, {steps} of {whole} steps"}
 
 
-def compared(made: Path, known: Path) -> list[str]:
+def compare_bytes(made: Path, known: Path) -> list[str]:
     """What differs between the result in scratch and the record in results/, a line each; [] when all bytes agree."""
     one, other = artifact.record(known), artifact.record(made)
     names = dict.fromkeys([*one["files"], *other["files"]])

@@ -32,8 +32,8 @@ def calibrate(plan: Plan, configs: Path, results: Path, prompts: int, max_op: in
         raise UserError(f"{results}/{base.kind}/{base.digest}: the base is not trained yet; run the study's base first")
     if max_op <= (last := max(_trained(plan, base))):
         raise UserError(f"calibrate: --max-op {max_op}: must be beyond {last}, the last op that the base was trained on")
-    rates = measure(plan, base, results, prompts, max_op)
-    bands = pin(rates, _trained(plan, base))
+    rates = measure_rates(plan, base, results, prompts, max_op)
+    bands = pin_bands(rates, _trained(plan, base))
     lines = [f"op {op:2}: strict pass@1 {rate:.3f}" for op, rate in rates.items()]
     lines += [f"{band}: {ops}" for band, ops in bands.items()]
     if write:
@@ -43,7 +43,7 @@ def calibrate(plan: Plan, configs: Path, results: Path, prompts: int, max_op: in
     return "\n".join(lines)
 
 
-def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -> dict[int, float]:
+def measure_rates(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -> dict[int, float]:
     """Strict pass@1 per op on the validation split, which no stage trains on and no table shows: two ordinary stages."""
     corpus = _problems(plan, base)
     low, high = corpus.task.ops()
@@ -68,7 +68,7 @@ def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -
     return {op: float(measured[str(op)]["strict_pass@1"]) for op in ops}
 
 
-def pin(rates: dict[int, float], trained: list[int]) -> dict[str, list[int]]:
+def pin_bands(rates: dict[int, float], trained: list[int]) -> dict[str, list[int]]:
     """Bands from pass rates: the edge is what comes after the trained ops with a rate within EDGE; the two ops after it are
     `beyond`; hard are the first two ops after those from which on all rates stay below HARD. Raises UserError when there is no
     edge or no hard op."""

@@ -15,9 +15,7 @@ from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
 from interplay.results import catalog
 from interplay.results import state as study_state
-from interplay.results.catalog import report_spec
 from interplay.study import arms, compose, expand
-from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
 METHOD = ".method"
@@ -81,12 +79,12 @@ class Loaded:
 def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     """See `interplay.load`."""
     scale = scale or compose.chosen(configs, {})[1]
-    plan = plan_study(configs, study, scale)
+    plan = expand.plan_study(configs, study, scale)
     axes, own_of = _axis_values(configs, study, scale)
     found = study_state.scan_results(results)
     folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
     states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
-    spec = report_spec(plan)
+    spec = catalog.report_spec(plan)
     values: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for step in (step for arm in spec.arms for step in _steps(arm)):
@@ -176,7 +174,7 @@ def _together(known_of: list[dict[tuple[str, str], float]], parts: list[Path]) -
 
 def _pass_rates(parts: list[Path], known: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
     """pass@k of all blocks together, by subset and metric, for the powers of 2 that their samples allow."""
-    prompts = frame.merged([frame.count(part) for part in parts])
+    prompts = frame.merge_blocks([frame.count_samples(part) for part in parts])
     least = int(prompts["n"].min())
     metrics = [f"{kind}_pass@{2**power}" for kind in ("strict", "answer") for power in range(least.bit_length())]
     found: dict[tuple[str, str], float] = {}
@@ -187,7 +185,7 @@ def _pass_rates(parts: list[Path], known: Iterable[tuple[str, str]]) -> dict[tup
             if mode != subset
             else frame.of_column(prompts, None if subset == "all" else subset, {})
         )
-        found |= {(subset, metric): float(frame.scores(rows, metric).mean()) for metric in metrics}
+        found |= {(subset, metric): float(frame.prompt_scores(rows, metric).mean()) for metric in metrics}
     return found
 
 

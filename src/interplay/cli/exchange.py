@@ -44,13 +44,13 @@ def adopt_model(
     if not stage.isidentifier():
         raise UserError(f"--stage = {stage!r}: must be a word, such as base")
     if (folder / "record.json").exists():
-        made = adopt.artifacts(folder, RESULTS, inputs)
+        made = adopt.adopt_artifacts(folder, RESULTS, inputs)
         print_visible(f"adopted {', '.join(made)}" if made else f"{folder.name} was here already, complete")
         return
     is_gguf = folder.suffix == ".gguf" and folder.is_file()
     if not is_gguf and not (folder / "config.json").exists():
         raise UserError(f"{folder}: neither a model (config.json, or a .gguf file) nor a finished artifact (record.json)")
-    checksum, out, made_now = (adopt.gguf if is_gguf else adopt.model)(folder, RESULTS, stage)
+    checksum, out, made_now = (adopt.adopt_gguf if is_gguf else adopt.adopt_model)(folder, RESULTS, stage)
     parameters = artifact.record(out)["metrics"]["parameters"]
     print_visible(f"{'adopted' if made_now else 'here already:'} {out}, {quantity(parameters)} parameters")
     print_visible(f"in {_study_file(study)}:\n")
@@ -102,7 +102,7 @@ def export_study(
         summary.write_summary(plan, RESULTS, output)
         print_visible(f"export: {output}")
         return
-    export.write(plan, CONFIGS, RESULTS, output)
+    export.write_export(plan, CONFIGS, RESULTS, output)
     print_visible(f"export: {output / 'index.html'}")
 
 

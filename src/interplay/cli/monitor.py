@@ -200,12 +200,12 @@ def debug_stage(
     if (recorded / "stage.json").exists():  # with the run block of the record
         found = artifact.read_json(recorded / "stage.json")
     if steps is not None:
-        found = adopt.shortened(found, steps)
+        found = adopt.shorten_stage(found, steps)
     if into and into.absolute().is_relative_to(RESULTS.absolute()):
         raise UserError(f"--into {into}: lies in {RESULTS}, where debug does not write; name another folder")
     scratch = into or Path(tempfile.mkdtemp(prefix="interplay-debug-"))
     try:
-        out = adopt.prepare(found, RESULTS, scratch)
+        out = adopt.prepare_scratch(found, RESULTS, scratch)
         failed = _make_stage(out, pdb)
     except UserError:
         _remove_scratch(scratch, into)
@@ -216,7 +216,7 @@ def debug_stage(
     if steps is not None or not artifact.done(recorded):
         print_visible(f"made in {out}; {'a shorter run' if steps is not None else 'no record'}, nothing to compare with")
         return
-    differing = adopt.compared(out, recorded)
+    differing = adopt.compare_bytes(out, recorded)
     if differing:
         print_visible("\n".join([f"made in {out}; differs from {recorded} in", *differing]))
         raise typer.Exit(1)

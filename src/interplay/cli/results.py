@@ -37,7 +37,7 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
 
         stages = plan.stages[plan.report].deps.values()
         inputs = {digest: artifact.folder(RESULTS, plan.stages[digest].kind, digest) for digest in stages}
-        page.again(cast("ReportSpec", plan.stages[plan.report].spec), inputs, folder)
+        page.remake_page(cast("ReportSpec", plan.stages[plan.report].spec), inputs, folder)
     print_visible(f"report: {folder / 'report.html'}")
 
 
@@ -92,7 +92,9 @@ def show_stage(
     from interplay.report.inspect import card
 
     known, ref = common.find_stage(stage, scale)
-    print_visible(card.card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end="")
+    print_visible(
+        card.stage_card(ref.digest, ref.step, known.stages, known.locks.get(ref.digest, []), RESULTS, LOGS, full), end=""
+    )
 
 
 @command(
@@ -128,7 +130,7 @@ def draw_lineage(
 
     stages = catalog.lineage_of(what, CONFIGS, RESULTS, scale or common.default_scale())
     states = {digest: artifact.state_of(artifact.folder(RESULTS, stage["kind"], digest)).name for digest, stage in stages.items()}
-    nodes, edges = diagram.graph_of(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
+    nodes, edges = diagram.study_graph(stages, {digest: "new" if name == "missing" else name for digest, name in states.items()})
     chosen = form or (FORMATS.get(output.suffix, "mermaid") if output else "mermaid")
     drawn = diagram.diagram_svg(nodes, edges, across) if chosen == "svg" else diagram.mermaid(nodes, edges)
     if output is None:
@@ -155,7 +157,7 @@ def compare_sides(
     scale: common.Scale = None,
     metric: Annotated[
         str,
-        option("--metric", metavar="METRIC", help=f"{', '.join(metric_spec.names())} (default strict_pass@1)"),
+        option("--metric", metavar="METRIC", help=f"{', '.join(metric_spec.metric_names())} (default strict_pass@1)"),
     ] = "strict_pass@1",
     column: Annotated[str | None, option("--column", metavar="COLUMN", help="only prompts of this band, or of `op:N`")] = None,
     count: Annotated[int, option("-n", metavar="N", min=1, help="flipped items shown in each direction (default 2)")] = 2,

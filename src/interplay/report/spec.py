@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Positive, Share, Since
-from interplay.report.metric_spec import ERROR, check_cell, check_column, check_metric, find, measure_of, metric_row
+from interplay.report.metric_spec import ERROR, check_cell, check_column, check_metric, find_metric, measure_of, metric_row
 
 # Pairwise comparisons: baseline, noise floor, tuning.
 
@@ -191,7 +191,7 @@ class Figure(Model):
 
     def along(self) -> bool:
         """Whether it shows evaluations along a training ladder."""
-        found = find(self.y)
+        found = find_metric(self.y)
         return self.x == "step" and found is not None and not found.logged
 
 
@@ -239,7 +239,7 @@ class Test(Model):
         if self.recorded is None:
             check_metric(self.metric)
         if self.value is not None:
-            if (found := find(self.value)) and not found.alone and self.recorded is None:
+            if (found := find_metric(self.value)) and not found.alone and self.recorded is None:
                 raise ValueError(
                     f"value = '{self.value}' has no range that holds for every model; claim a difference of {self.value}"
                 )
@@ -368,7 +368,7 @@ class ReportSpec(Model):
     """Table with a contrast -> who is compared in it."""
     trained_sets: Annotated[dict[str, list[str]], Since({})] = {}
     """Per arm the digests of all sets in the data of any stage of its path, where some sets of the study are files or curated:
-    their ops no plan knows."""
+    whose ops the plan does not determine."""
 
     def blocks_of(self, digest: str) -> list[str]:
         """The stages that hold the samples of an evaluation, itself first."""

@@ -12,6 +12,7 @@ from interplay.kinds import cost as planned_cost
 from interplay.kinds.formulas import Cost, Json
 from interplay.kinds.table import KINDS, SETS
 from interplay.study.plan import Plan, Stage
+from interplay.tasks.family import rates_of
 
 PROBLEMS = "problems of "
 """Start of the unit of work of stages whose time depends on their number of problems; followed by the task family."""
@@ -149,32 +150,9 @@ def _log_ratio(one: float, other: float) -> float:
 # -- stated rates and bytes --------------------------------------------------------------------------------------------
 
 
-class Rate(NamedTuple):
-    """Rates and sizes per problem of a task family, measured with bench/corpus_scale.py at small ops (docs/log.md). Harder
-    problems take longer in proportion to their length."""
-
-    made: float
-    """Problems generated, rendered, solved and written per second and thread."""
-    packed: float
-    """Problems tokenised and packed per second by one thread."""
-    set_bytes: float
-    """Bytes of a problem set."""
-    corpus_bytes: float
-    """Bytes of a corpus, five per token."""
-
-
-RATES = {
-    "op_dag": Rate(2300, 40000, 130, 470),
-    "op_dag_prose": Rate(950, 3500, 416, 1470),
-    "bios": Rate(2200, 28000, 120, 185),
-    "taxonomy": Rate(6300, 35000, 18, 113),
-}
-"""By the name of the task."""
-
-
 def generation_seconds(stage: Json, problems: float, family: str) -> float | None:
     """Seconds to generate, or to pack, this many problems at the stated rates; None where none are stated."""
-    rate = RATES.get(family)
+    rate = rates_of(family)
     if rate is None or stage["kind"] not in ("problems", "corpus"):
         return None
     return problems / (rate.made * execution.Run(**stage["run"]).threads if stage["kind"] == "problems" else rate.packed)
@@ -183,7 +161,7 @@ def generation_seconds(stage: Json, problems: float, family: str) -> float | Non
 def stage_bytes(stage: Json, cost: Cost, items: float, family: str, measured: Sequence[float]) -> float | None:
     """Bytes of a planned stage: of a model by its parameters, of others by finished stages or stated sizes; None where unknown.
     `items`: the problems that it holds, or completions that it samples; `measured`: bytes per item of finished stages."""
-    row, spec, rate = KINDS[stage["kind"]], stage["spec"], RATES.get(family)
+    row, spec, rate = KINDS[stage["kind"]], stage["spec"], rates_of(family)
     if row.makes == "model":
         kept = len(set(spec.get("checkpoints") or ()))
         states = STATES if row.keeps_state and execution.Run(**stage["run"]).keep_state else 0

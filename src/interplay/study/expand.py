@@ -10,7 +10,7 @@ from interplay.core.model import UserError
 from interplay.core.references import corpus_inputs, is_data_role
 from interplay.kinds.study_keys import PathStage
 from interplay.report.spec import Lineup, ReportArm, ReportRung, ReportStage
-from interplay.study import answers, check, compose, contrasts, resolve, sets
+from interplay.study import answers, check, compose, resolve, sets
 from interplay.study.context import ArmContext, PlanBuilder, study_context, with_changes
 from interplay.study.plan import Plan
 from interplay.study.spec import Scale, Study
@@ -112,10 +112,10 @@ def _check(base: ArmContext, expanded: list[ExpandedArm], rows: list[ReportArm],
         check.check_stage(stage, plan.stages, f"{where}: {plan.keys[digest]}")
     check.check_arm_names(study, base.arms, where)
     check.check_different(rows, base.arms, where)
-    planned = {one.name: contrasts.planned_values(one.context, one.rows[-1]) for one in expanded}
-    contrasts.check_contrasts(base.arms, planned, where)
+    planned = {one.name: answers.planned_values(one.context, one.rows[-1]) for one in expanded}
+    answers.check_contrasts(base.arms, planned, where)
     answers.check_budgets(study.match, rows, plan.stages, where)
-    lineups = contrasts.lineups(base, rows, planned)
+    lineups = answers.lineups(base, rows, planned)
     held = {
         one.name: {name: check.bands_of(study, one.context.stages[name].given()["data"]) for name in study.evaluate}
         for one in expanded

@@ -100,6 +100,20 @@ class Language(NamedTuple):
     """Why a text poses no problem."""
 
 
+class Rates(NamedTuple):
+    """Rates and sizes per problem, measured with bench/corpus_scale.py at small ops (docs/log.md), for estimates of plans. Harder
+    problems take longer in proportion to their length."""
+
+    made: float
+    """Problems generated, rendered, solved and written per second and thread."""
+    packed: float
+    """Problems tokenised and packed per second by one thread."""
+    set_bytes: float
+    """Bytes of a problem set."""
+    corpus_bytes: float
+    """Bytes of a corpus, five per token."""
+
+
 def _never(problem: Any) -> bool:
     """The problem belongs to one split."""
     return False
@@ -156,6 +170,8 @@ class Generator(Family[P], Generic[P, T]):
     """The characters of a tokenizer of characters; None: those of the vocabulary, sorted."""
     language: Language | None = None
     """How problems that a model wrote are parsed; None: a model cannot write them."""
+    rates: Rates | None = None
+    """None: not measured."""
 
     def alphabet(self, task: T) -> str:
         """All characters of the task, in a fixed order."""
@@ -248,6 +264,12 @@ def families_with_language() -> tuple[str, ...]:
     """Names of the families whose problems a model may write."""
     families = [judge_family(name) for name in FAMILIES]
     return tuple(family.name for family in families if isinstance(family, Generator) and family.language)
+
+
+def rates_of(name: str) -> Rates | None:
+    """The measured rates of a family, by name; None where there are none."""
+    family = judge_family(name) if name in FAMILIES else None
+    return family.rates if isinstance(family, Generator) else None
 
 
 def language_of(task: Task) -> Language:

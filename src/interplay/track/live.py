@@ -20,10 +20,8 @@ from interplay.core import artifact
 from interplay.core.model import UserError
 from interplay.study.plan import Plan
 from interplay.track import describe
-from interplay.track.describe import STOPPED, Found, last_words, times
 from snakemake_logger_plugin_mlflow import store
 from snakemake_logger_plugin_mlflow.events import Job
-from snakemake_logger_plugin_mlflow.store import sqlite_file
 
 LOG = logging.getLogger(__name__)
 
@@ -72,9 +70,9 @@ class Live:
             mirror = self.mirror(plan)
             if job.status == "RUNNING" and not self.ended:
                 mirror.running()
-            mirror.stage(digest, seen(job), round(1000 * job.submitted))
+            mirror.stage(digest, reported_state(job), round(1000 * job.submitted))
             if job.status == "FINISHED":
-                begun = times(self.results / plan.stages[digest].kind / digest)[0] / 1000
+                begun = describe.stage_times(self.results / plan.stages[digest].kind / digest)[0] / 1000
                 waited = max(0.0, round(begun - job.submitted, 1))
                 mirror.job(digest, {"queue_seconds": waited}, round(1000 * (job.ended or time.time())))
 
@@ -119,18 +117,18 @@ class Live:
                     LOG.warning("mlflow: %s; the study goes on, complete it with `interplay track sync`", why)
 
 
-def seen(job: Job) -> Found:
-    """What the scheduler knows of a stage beyond its folder. One that a signal stopped goes on later: that is no failure."""
+def reported_state(job: Job) -> describe.Found:
+    """The state of a stage by its job. One that a signal stopped is resumed later: that is no failure."""
     if job.status != "FAILED":
-        return Found("RUNNING" if job.status == "RUNNING" else "KILLED")
-    last = next((words for words in (last_words(Path(path)) for path in job.logs) if words), "")
-    if last.startswith(STOPPED):
-        return Found("KILLED", last)
-    return Found("FAILED", last or job.failures[-1])
+        return describe.Found("RUNNING" if job.status == "RUNNING" else "KILLED")
+    last = next((words for words in (describe.last_words(Path(path)) for path in job.logs) if words), "")
+    if last.startswith(describe.STOPPED):
+        return describe.Found("KILLED", last)
+    return describe.Found("FAILED", last or job.failures[-1])
 
 
 class _Now:
-    """The run that this process is at; the plugin's thread asks for it."""
+    """The run of this process; the plugin's thread reads it."""
 
     live: Live | None = None
 
@@ -192,7 +190,7 @@ def mirror_turn(results: Path, me: str) -> Iterator[bool]:
 
 def is_mirrored(plan: Plan, results: Path, uri: str) -> bool:
     """Whether the store was left with all that is on disk now, and nothing of it can have changed since."""
-    file = sqlite_file(uri)
+    file = store.sqlite_file(uri)
     if file is not None and not file.exists():
         return False
     left = _read(results).get(_store(uri), {}).get(f"{plan.study}.{plan.scale}", {})
@@ -224,7 +222,7 @@ def _read(results: Path) -> dict[str, Any]:
 
 
 def _store(uri: str) -> str:
-    file = sqlite_file(uri)
+    file = store.sqlite_file(uri)
     return hashlib.sha256((str(file.absolute()) if file else uri).encode()).hexdigest()[:12]
 
 

@@ -15,7 +15,6 @@ from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
 from interplay.track import describe
-from interplay.track.describe import Found
 from snakemake_logger_plugin_mlflow import events, store
 
 DONE = "mlflow.interplay.done"
@@ -30,7 +29,7 @@ class Mirror:
 
     def __init__(self, plan: Plan, results: Path, uri: str) -> None:
         self.plan, self.results = plan, results
-        self.places = describe.places(plan)
+        self.places = describe.stage_places(plan)
         self.client = store.connect(uri)
         self.experiment = store.experiment(self.client, uri, plan.study)
         self.runs: dict[str, Any] = {}
@@ -96,7 +95,7 @@ class Mirror:
         plan = self.plan
         run = self.parents.get(plan.report)
         if run is None:
-            starts = [describe.times(self._out(stage))[0] for stage in plan.stages.values() if self._out(stage).exists()]
+            starts = [describe.stage_times(self._out(stage))[0] for stage in plan.stages.values() if self._out(stage).exists()]
             tags = {"study": plan.study, "scale": plan.scale, "plan": plan.report}
             run = self._new(f"{plan.study} at {plan.scale}", min(starts, default=round(1000 * time.time())), tags)
         arms = len({place.arm for place in self.places.values()})
@@ -112,11 +111,11 @@ class Mirror:
     def _run(self, stage: Stage, start: int) -> Any:
         """The stage's run, made when it is not there."""
         place = self.places.get(stage.digest)
-        tags = {**describe.tags(self.plan, stage, place), "mlflow.parentRunId": self.parent.info.run_id}
+        tags = {**describe.run_tags(self.plan, stage, place), "mlflow.parentRunId": self.parent.info.run_id}
         run = self.runs.get(stage.digest)
         if run is None:
             run = self._new(describe.run_name(stage, place), start, tags)
-        self._param(run, describe.params(stage, place))
+        self._param(run, describe.run_params(stage, place))
         self.runs[stage.digest] = run
         self._tag(run, tags)
         return run
@@ -126,7 +125,7 @@ class Mirror:
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
-    def stage(self, digest: str, seen: Found | None = None, start: int | None = None) -> Any:
+    def stage(self, digest: str, seen: describe.Found | None = None, start: int | None = None) -> Any:
         """Bring the run of a stage to what is on disk, or to what its job was just seen to do. Returns the run; None for a stage
         that was never started."""
         stage = self.plan.stages[digest]
@@ -135,7 +134,7 @@ class Mirror:
             state = seen
         if not state.status:
             return None
-        run = self._run(stage, start or describe.times(self._out(stage))[0])
+        run = self._run(stage, start or describe.stage_times(self._out(stage))[0])
         if DONE in self.tags[run.info.run_id]:
             return run
         if state.status == "FINISHED":
@@ -149,18 +148,18 @@ class Mirror:
     def _complete(self, run: Any, stage: Stage) -> None:
         out = self._out(stage)
         record, known_of = artifact.record(out), read_telemetry(out)
-        start, end = describe.times(out)
+        start, end = describe.stage_times(out)
         self.steps(stage.digest, (max(start, run.info.start_time), end))
         given, taken = stage_inputs(self, stage)
         if given or taken:
             self.client.log_inputs(run.info.run_id, given, taken)
         register_outputs(self, run, stage, record)
-        in_steps = {key for line in describe.steps(out) for key in line}
-        values = describe.metrics(stage.kind, record["metrics"])
+        in_steps = {key for line in describe.metric_lines(out) for key in line}
+        values = describe.run_metrics(stage.kind, record["metrics"])
         values = {key if key not in in_steps else f"final/{key}": value for key, value in values.items()}
         self._values(run, values, end, stage if makes(stage.kind) == "samples" else None)
         rows = events.read_benchmark(str(self.results.parent / "benchmarks" / stage.kind / f"{stage.digest}.tsv"))
-        self._values(run, describe.numbers({"telemetry": known_of, "benchmark": rows[-1] if rows else {}}), end)
+        self._values(run, describe.numeric_leaves({"telemetry": known_of, "benchmark": rows[-1] if rows else {}}), end)
         self.client.log_dict(run.info.run_id, record["spec"], "spec.json")
         self.client.log_dict(run.info.run_id, record["metrics"], "metrics.json")
         self._set(run, "FINISHED", end)
@@ -180,7 +179,7 @@ class Mirror:
     def job(self, digest: str, values: dict[str, float], time_ms: int) -> None:
         """What the scheduler measured of a stage's job."""
         if digest in self.runs:
-            self._values(self.runs[digest], describe.numbers({"telemetry": values}), time_ms)
+            self._values(self.runs[digest], describe.numeric_leaves({"telemetry": values}), time_ms)
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -194,9 +193,11 @@ class Mirror:
         begin = span[0] if span else run.info.start_time
         first, start, last, end = (int(part) for part in known.split()) if known else (0, begin, 0, begin)
         if known and run.info.run_id not in self.replayed:
-            self._points(run, [line for line in describe.steps(out, first) if line["step"] <= last], (first, start, last, end))
+            self._points(
+                run, [line for line in describe.metric_lines(out, first) if line["step"] <= last], (first, start, last, end)
+            )
         self.replayed.add(run.info.run_id)
-        lines = describe.steps(out, last)
+        lines = describe.metric_lines(out, last)
         if lines:
             until = span[1] if span else round(1000 * time.time())
             stretch = (last, end, int(lines[-1]["step"]), max(until, end))
@@ -234,7 +235,7 @@ class Mirror:
             status = "FINISHED"
         else:
             status = next((word for word in ("RUNNING", "FAILED") if word in states.values()), "KILLED")
-        self._set(self.parent, status, describe.times(self._out(report))[1])
+        self._set(self.parent, status, describe.stage_times(self._out(report))[1])
         return states
 
     def close_orphans(self) -> None:
@@ -259,9 +260,9 @@ class Mirror:
         if (out / "report.html").exists():
             self.client.log_artifact(run, str(out / "report.html"))
         self.client.log_text(run, self.plan.full_text(), "plan.json")
-        self._values(self.parent, describe.verdicts(claims), describe.times(out)[1])
+        self._values(self.parent, describe.verdicts(claims), describe.stage_times(out)[1])
         known_of = {f"claim.{number:02d}": f"{claim['verdict']}: {claim['says']}" for number, claim in enumerate(claims, 1)}
-        note = describe.question(cast(ReportSpec, stage.spec), claims)
+        note = describe.study_description(cast(ReportSpec, stage.spec), claims)
         self._tag(self.parent, {**known_of, "mlflow.note.content": note})
         self._tag(self.parent, {DONE: "1"})
 
@@ -298,7 +299,7 @@ def logged_models(client: Any, experiment: str) -> tuple[dict[str, str], dict[st
 
 
 def stage_inputs(mirror: "Mirror", stage: Stage) -> tuple[list[Any], list[Any]]:
-    """Datasets and models among the dependencies of a stage. The problem sets behind a corpus count as its trainer's data too,
+    """Datasets and models among the dependencies of a stage. The problem sets of a corpus count as its trainer's data too,
     and what these were curated from as theirs."""
     from mlflow.entities import DatasetInput, InputTag, LoggedModelInput
 

@@ -12,7 +12,6 @@ from interplay.report.metric_spec import ERROR, SHARE, Measure
 from interplay.report.spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate, uncertain_over, value
-from interplay.report.stats.frame import Results
 from interplay.report.write import tables
 
 # Classes of errors as stacked bars: a panel per band, a bar per arm.
@@ -30,9 +29,9 @@ LEAST = 0.08
 """Share from which a part has room for its number."""
 
 
-def bars(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
+def error_class_bars(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """Shares of samples by class: strictly right ones first, then each class in the order of the schema."""
-    bands, names = figure.bands or [], frame.classes(results)
+    bands, names = figure.bands or [], frame.error_classes(results)
     arms = frame.arms(results.spec)
     found = {(arm, band, name): value(results, arm, band, f"{ERROR}:{name}") for arm in arms for band in bands for name in names}
     if not any(item.seeds for item in found.values()):
@@ -48,12 +47,12 @@ def bars(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         axis.set_title(band)
     for axis in axes[len(bands) :]:
         axis.set_visible(False)
-    legend(canvas, axes[0], order=[tables.label("", f"{ERROR}:{name}") for name in names])
+    legend(canvas, axes[0], order=[tables.column_label("", f"{ERROR}:{name}") for name in names])
     whole = [(arm, found[arm, band, names[0]]) for arm in arms for band in bands]
     gone = [arm for arm in arms if not any(found[arm, band, names[0]].seeds for band in bands)]
     absent = f" Missing: {', '.join(gone)}." if gone else ""
     return canvas, (
-        "Samples by the first thing that is wrong with them, in percent; the mean over seeds. A table with the cell error has "
+        "Samples by their first error, in percent; the mean over seeds. A table with the cell error has "
         f"the intervals, uncertain over {uncertain_over(whole)}.{absent}"
     )
 
@@ -65,7 +64,7 @@ def _panel(axis: Axes, shares: dict[str, list[Estimate]], names: list[str]) -> N
     for number, name in enumerate(names):
         width = 100 * np.nan_to_num([of_arm[number].value for of_arm in shares.values()])
         colour, hatch = _look(name, names)
-        label = tables.label("", f"{ERROR}:{name}")
+        label = tables.column_label("", f"{ERROR}:{name}")
         axis.barh(places, width, 0.74, left=left, color=colour, hatch=hatch, edgecolor="#ffffff", linewidth=0.5, label=label)
         for place, (start, size) in enumerate(zip(left.tolist(), width.tolist(), strict=True)):
             if size >= 100 * LEAST and name == "none":

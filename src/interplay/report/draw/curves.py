@@ -11,12 +11,10 @@ from interplay.core import metrics
 from interplay.core.artifact import split_ref
 from interplay.kinds.table import KINDS
 from interplay.report.draw import style
-from interplay.report.draw.style import FIGURE_WIDTH, legend, look, whole_steps
 from interplay.report.metric_spec import RAW, SHARE, logged_heading, logged_measure, measure_of
 from interplay.report.spec import Figure, ReportArm
 from interplay.report.stats import extrapolate, frame
-from interplay.report.stats.estimate import Estimate, ends, uncertain_over, value
-from interplay.report.stats.frame import Results
+from interplay.report.stats.estimate import Estimate, interval_ends, uncertain_over, value
 from interplay.report.write import tables
 
 WIDE_RANGE = 30.0
@@ -27,7 +25,7 @@ TAIL = 10
 """The last of so many parts of a training curve is what an extrapolation is judged by: single steps are noise."""
 
 
-class Run(NamedTuple):
+class StageCurve(NamedTuple):
     """The last stage of an arm at those seeds that share it: value by step."""
 
     arm: str
@@ -35,15 +33,15 @@ class Run(NamedTuple):
     values: dict[int, float]
 
 
-def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
+def curves_by_step(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """The last stage of each arm, thin per seed and thick in the mean over seeds."""
     runs = [run for arm in frame.arms(results.spec) for run in _runs(results, arm, figure.y)]
-    by_kind: dict[str, list[Run]] = {}
+    by_kind: dict[str, list[StageCurve]] = {}
     for run in runs:
         by_kind.setdefault(run.kind, []).append(run)
     if not runs:
         return None, f"Not drawn: no arm's last stage logs {figure.y}."
-    canvas = Canvas(figsize=(FIGURE_WIDTH, 3.9 if len(by_kind) < 3 else 3.5), layout="constrained")
+    canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9 if len(by_kind) < 3 else 3.5), layout="constrained")
     axes = canvas.subplots(1, len(by_kind), squeeze=False)[0]
     notes: list[str] = []
     same: dict[str, style.Groups] = {}
@@ -52,7 +50,7 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         notes += _continue(results, axis, of_kind, figure)
         if len(by_kind) > 1:
             axis.set_title(kind)
-    legend(canvas, *axes, order=frame.arms(results.spec))
+    style.legend(canvas, *axes, order=frame.arms(results.spec))
     without = [arm for arm in frame.arms(results.spec) if arm not in {run.arm for run in runs}]
     gone = [arm for arm in without if not _last(results, arm).keys() & results.folders.keys()]
     without = [arm for arm in without if arm not in gone]
@@ -61,26 +59,27 @@ def by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     what = logged_heading(figure.y)
     what = what if what.startswith(figure.y) else f"{figure.y}, {what},"
     absent += " Dashed: forecast from the earlier steps." if notes else ""
-    caption = f"{what} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{style.said(same)}{absent}"
+    absent = style.coinciding_note(same) + absent
+    caption = f"{what} in the last stage of each arm: thin for one seed, thick for the mean over seeds.{absent}"
     return canvas, "\n".join([caption, *notes])
 
 
-def _runs(results: Results, arm: str, key: str) -> list[Run]:
+def _runs(results: frame.Results, arm: str, key: str) -> list[StageCurve]:
     """One per distinct last stage that logs the key."""
     found = []
     for digest, kind in sorted(_last(results, arm).items()):
         lines = metrics.read(results.folders[digest]) if digest in results.folders else []
-        found.append(Run(arm, kind, {line["step"]: line[key] for line in lines if key in line}))
+        found.append(StageCurve(arm, kind, {line["step"]: line[key] for line in lines if key in line}))
     return [run for run in found if run.values]
 
 
-def _last(results: Results, arm: str) -> dict[str, str]:
+def _last(results: frame.Results, arm: str) -> dict[str, str]:
     """Digest -> kind of the last stage of an arm at each seed."""
     ends = [item.path[-1] for item in results.spec.arms if item.arm == arm and item.path]
     return {split_ref(stage.digest)[0]: stage.kind for stage in ends}
 
 
-def _continue(results: Results, axis: Axes, runs: list[Run], figure: Figure) -> list[str]:
+def _continue(results: frame.Results, axis: Axes, runs: list[StageCurve], figure: Figure) -> list[str]:
     """Draw the forecast from the start of each arm's mean curve, and report its error against the mean of the last tenth."""
     asked, notes = figure.extrapolate, []
     for arm in dict.fromkeys(run.arm for run in runs) if asked is not None else []:
@@ -92,7 +91,7 @@ def _continue(results: Results, axis: Axes, runs: list[Run], figure: Figure) -> 
         found = extrapolate.forecast(steps, values.mean(axis=0), asked, logged_measure(figure.y).support, half, judged)
         notes.append(extrapolate.line(arm, found, RAW) if found else extrapolate.too_short(arm, len(steps)))
         if found:
-            extrapolate.dash(axis, found, RAW, look(results, arm).color)
+            extrapolate.dash(axis, found, RAW, style.arm_look(results, arm).color)
     return notes
 
 
@@ -102,13 +101,13 @@ def _shared(series: list[dict[int, float]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array(steps, dtype=float), np.array([[values[step] for step in steps] for values in series])
 
 
-def _panel(results: Results, axis: Axes, runs: list[Run], kind: str, key: str) -> style.Groups:
+def _panel(results: frame.Results, axis: Axes, runs: list[StageCurve], kind: str, key: str) -> style.Groups:
     """Draw the runs of one kind; returns which arms' means coincide."""
     series = {arm: [run.values for run in runs if run.arm == arm] for arm in dict.fromkeys(run.arm for run in runs)}
     means = {arm: _mean(values) for arm, values in series.items()}
-    same = style.groups(means)
+    same = style.coinciding_curves(means)
     for arm, (steps, mean) in means.items():
-        drawn, width = look(results, arm), 2.0 + style.wider(arm, same)
+        drawn, width = style.arm_look(results, arm), 2.0 + style.extra_width(arm, same)
         for values in series[arm] if len(series[arm]) > 1 else []:
             axis.plot(list(values), list(values.values()), color=drawn.color, linewidth=0.7, alpha=0.45)
         marker = drawn.marker if len(steps) == 1 else ""  # a line needs two points
@@ -117,11 +116,11 @@ def _panel(results: Results, axis: Axes, runs: list[Run], kind: str, key: str) -
     every = [value for run in runs for value in run.values.values()]
     if min(every) > 0 and max(every) / min(every) > WIDE_RANGE:
         axis.set_yscale("log")
-        axis.yaxis.set_major_formatter(Written())
-        axis.yaxis.set_minor_formatter(Written(labelOnlyBase=False))
+        axis.yaxis.set_major_formatter(PlainLogFormatter())
+        axis.yaxis.set_minor_formatter(PlainLogFormatter(labelOnlyBase=False))
     axis.set_xlabel(KINDS[kind].step)
     axis.set_ylabel(KINDS[kind].loss if key == "loss" else logged_heading(key))
-    whole_steps(axis)
+    style.integer_ticks(axis)
     axis.grid(axis="y")
     axis.margins(x=0.01)
     return same
@@ -133,7 +132,7 @@ def _mean(series: list[dict[int, float]]) -> tuple[np.ndarray, np.ndarray]:
     return steps, values.mean(axis=0)
 
 
-class Written(LogFormatter):
+class PlainLogFormatter(LogFormatter):
     """Numbers of a logarithmic axis in one form: all plain, or all with exponents where some are too small or large for that."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
@@ -156,15 +155,15 @@ class Ladder(NamedTuple):
     """By step; 0 is the model that the stage starts from."""
 
 
-def ladder_by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
-    """The metric at every rung, a panel per band where the figure asks for it."""
+def ladder_by_step(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """The metric at every rung, a panel per band if `panel: band`."""
     panels: list[str | None] = [*frame.bands(results)] if figure.panel == "band" else [None]
     drawn = {panel: ladders(results, figure.y, panel) for panel in panels}
     if not any(drawn.values()):
         return None, "Not drawn: no evaluation along a stage is there; give an evaluate stage `along: STAGE`."
     columns = min(len(panels), 4)
     rows = -(-len(panels) // columns)
-    canvas = Canvas(figsize=(FIGURE_WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
+    canvas = Canvas(figsize=(style.FIGURE_WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
     axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     notes: list[str] = []
     same: dict[str, style.Groups] = {}
@@ -175,18 +174,19 @@ def ladder_by_step(results: Results, figure: Figure) -> tuple[Canvas | None, str
         notes += _ladder_continue(results, axis, drawn[panel], figure, title)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
-    name = tables.label("", figure.y)
+    name = tables.column_label("", figure.y)
     for axis in axes[::columns]:
         axis.set_ylabel(f"{name} ({measure_of(figure.y).unit})")
-    legend(canvas, *axes[: len(panels)])
+    style.legend(canvas, *axes[: len(panels)])
     shown = [(_label(curve, drawn[panel]), point) for panel in panels for curve in drawn[panel] for _, point in curve.points]
     stages = ", ".join(dict.fromkeys(curve.stage for panel in panels for curve in drawn[panel]))
     dashed = " Dashed: forecast from the earlier points." if notes else ""
-    caption = f"{name} along {stages}. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}.{style.said(same)}{dashed}"
+    dashed = style.coinciding_note(same) + dashed
+    caption = f"{name} along {stages}. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}.{dashed}"
     return canvas, "\n".join([caption, *notes])
 
 
-def ladders(results: Results, metric: str, band: str | None) -> list[Ladder]:
+def ladders(results: frame.Results, metric: str, band: str | None) -> list[Ladder]:
     """Every ladder with at least one point, arms with the same evaluations taken together."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for arm in frame.arms(results.spec):
@@ -201,7 +201,9 @@ def ladders(results: Results, metric: str, band: str | None) -> list[Ladder]:
     return [curve for curve in found if curve.points]
 
 
-def _points(results: Results, arm: str, evaluation: str, stage: str, metric: str, band: str | None) -> list[tuple[int, Estimate]]:
+def _points(
+    results: frame.Results, arm: str, evaluation: str, stage: str, metric: str, band: str | None
+) -> list[tuple[int, Estimate]]:
     """The estimate at every step at which some seed has one. Of seeds that end at different steps each has an end of its own."""
     rows = [row for row in results.spec.arms if row.arm == arm]
     at: dict[int, list[ReportArm]] = {}
@@ -219,7 +221,7 @@ def _points(results: Results, arm: str, evaluation: str, stage: str, metric: str
     return found
 
 
-def _ladder_continue(results: Results, axis: Axes, drawn: list[Ladder], figure: Figure, panel: str) -> list[str]:
+def _ladder_continue(results: frame.Results, axis: Axes, drawn: list[Ladder], figure: Figure, panel: str) -> list[str]:
     """Draw the forecast from the start of each curve, and report its error; a note names curves that are too short."""
     asked, measure, notes = figure.extrapolate, measure_of(figure.y), []
     for curve in drawn if asked is not None else []:
@@ -232,22 +234,22 @@ def _ladder_continue(results: Results, axis: Axes, drawn: list[Ladder], figure: 
         made = extrapolate.forecast(steps, values, asked, measure.support, half)
         notes.append(extrapolate.line(name, made, measure) if made else extrapolate.too_short(name, len(steps)))
         if made:
-            extrapolate.dash(axis, made, measure, look(results, curve.arms[0]).color)
+            extrapolate.dash(axis, made, measure, style.arm_look(results, curve.arms[0]).color)
     return notes
 
 
-def _ladder_panel(results: Results, axis: Axes, drawn: list[Ladder], metric: str) -> style.Groups:
+def _ladder_panel(results: frame.Results, axis: Axes, drawn: list[Ladder], metric: str) -> style.Groups:
     """Draw the curves of a panel; returns which coincide."""
     spots = [_spots(curve, metric) for curve in drawn]
     names = [_label(curve, drawn) for curve in drawn]
-    same = style.groups({number: [steps, middle] for number, (steps, middle, _, _) in enumerate(spots)})
+    same = style.coinciding_curves({number: [steps, middle] for number, (steps, middle, _, _) in enumerate(spots)})
     for number, (name, (steps, middle, low, high)) in enumerate(zip(names, spots, strict=True)):
-        how, more = look(results, drawn[number].arms[0]), style.wider(number, same)
+        how, more = style.arm_look(results, drawn[number].arms[0]), style.extra_width(number, same)
         axis.fill_between(steps, low, high, color=how.color, alpha=0.15, linewidth=0)
         axis.plot(steps, middle, label=name, linewidth=1.8 + more, markersize=4 + more, **how.pen)
     if measure_of(metric) is SHARE:
         axis.set_ylim(-2, 102)
-    whole_steps(axis)
+    style.integer_ticks(axis)
     axis.set_xlabel(" or ".join(f"step of {stage}" for stage in dict.fromkeys(curve.stage for curve in drawn)) or "step")
     axis.grid(axis="y")
     return [[names[number] for number in group] for group in same]
@@ -255,7 +257,7 @@ def _ladder_panel(results: Results, axis: Axes, drawn: list[Ladder], metric: str
 
 def _spots(curve: Ladder, metric: str) -> tuple[np.ndarray, ...]:
     """Steps, and at each the estimate and the ends of its interval as they are drawn; each (points,)."""
-    return np.array([step for step, _ in curve.points]), *ends([point for _, point in curve.points], metric)
+    return np.array([step for step, _ in curve.points]), *interval_ends([point for _, point in curve.points], metric)
 
 
 def _label(curve: Ladder, drawn: list[Ladder]) -> str:

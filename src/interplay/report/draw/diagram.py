@@ -28,9 +28,9 @@ from interplay.kinds.table import KINDS
 WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 116.0, 58.0, 12.0, 8.0, 28.0, 8.0
 """Pixels: a box, the gap between boxes, the width of a bend, the gap between layers, the frame."""
 ROUNDS = 6
-LETTERS, LINES, PITCH, EM = 17, 4, 11, 7.2
+LETTERS, LINES, PITCH, EM, SMALL_EM = 17, 4, 11, 7.2, 6.3
 """Characters of a line of a label, lines of a label, pixels from line to line, and of a wide
-character."""
+character in a label and beneath it."""
 MODEL_ROLES = ("init", "model", "reference")
 STYLE = """<style>
 .diagram text{font:600 11px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}
@@ -214,7 +214,11 @@ def label_lines(text: str) -> list[str]:
 
 def _text(line: str, style: str, x: float, y: float) -> str:
     """A line of text, compressed to the width of the box where some font could be wider."""
-    fit = f' textLength="{WIDTH - 8:.0f}" lengthAdjust="spacingAndGlyphs"' if EM * len(line) > WIDTH - 8 else ""
+    fit = (
+        f' textLength="{WIDTH - 8:.0f}" lengthAdjust="spacingAndGlyphs"'
+        if (SMALL_EM if style else EM) * len(line) > WIDTH - 8
+        else ""
+    )
     kind = f' class="{style}"' if style else ""
     return f'<text{kind} x="{x:.1f}" y="{y:.1f}"{fit}>{_escaped(line)}</text>'
 
@@ -235,16 +239,16 @@ STATE_ORDER = ("failed", "unfinished", "running", "missing", "new", "done")
 ENTITIES = {'"': "#quot;", "[": "#91;", "]": "#93;", "<": "#lt;", ">": "#gt;", "#": "#35;", "&": "#amp;"}
 ROLE_KINDS = {"corpus": "corpus", "tokenizer": "tokenizer", "model": "model", "samples": "evaluate", "evaluation": "evaluate"}
 ROLE_KINDS |= {"offline": "evaluate", **dict.fromkeys(("data", "validation", "against"), "problems")}
-"""The kind of a stage that is known by its role alone, since its record is not at hand."""
+"""The kind of a stage that is known by its role alone, since it has no record here."""
 
 
-def graph_of(
+def study_graph(
     stages: Mapping[str, Mapping[str, Any]], states: Mapping[str, str], hrefs: Mapping[str, str] | None = None, most: int = MOST
 ) -> tuple[dict[str, Node], list[Edge]]:
     """Nodes and edges for `diagram.svg` and `mermaid`. `stages` by digest; `states` and `hrefs` by digest, as far as known.
 
     Dependencies that `stages` lacks stand for themselves, named by their role. The report's edges are left out but for those
-    to what nothing else reads: it depends on every stage."""
+    to stages that no other reads: it depends on every stage."""
     whole = _with_placeholders(stages)
     groups = _groups(whole, coarse=False)
     if len(set(groups.values())) > most:
@@ -323,7 +327,7 @@ def _groups(stages: Mapping[str, Mapping[str, Any]], coarse: bool) -> dict[str, 
 
 def _levels(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """How many evaluations in a row decided what a stage is made from: a set that is curated by samples of the base is
-    above the base, and what is trained on it above other stages that differ from it in nothing else."""
+    above the base, and what is trained on it above other stages that are otherwise equal."""
     levels: dict[str, int] = {}
     for digest, stage in stages.items():
         below = [dep.split("@")[0] for dep in stage["deps"].values()]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.execution import Run
 from interplay.core.metrics import read_telemetry
 from interplay.core.model import clock, quantity
@@ -24,7 +23,7 @@ IN_FIRST_LINE |= {"attempts"}
 Stages = Mapping[str, Mapping[str, Any]]
 
 
-def card(digest: str, step: int | None, stages: Stages, locks: list[str], results: Path, logs: Path, full: bool) -> str:
+def stage_card(digest: str, step: int | None, stages: Stages, locks: list[str], results: Path, logs: Path, full: bool) -> str:
     """Everything about the stage. `stages`: all that are known, by digest; `locks` contain it; `full`: the whole spec.
 
     Raises UserError when `step` is not a checkpoint that the finished stage keeps."""
@@ -36,7 +35,7 @@ def card(digest: str, step: int | None, stages: Stages, locks: list[str], result
     if record:
         blocks.append(["metrics", *_metrics(stage["kind"], record["metrics"])])
     if known := read_telemetry(out):
-        blocks.append(["telemetry", *telemetry(known)])
+        blocks.append(["telemetry", *telemetry_lines(known)])
     if record:
         where = artifact.at_step(out, step)
         blocks.append(_files(out, record["files"], "" if step is None else f"{where.relative_to(out)}/"))
@@ -78,7 +77,7 @@ def _spec(stage: Mapping[str, Any], full: bool) -> list[str]:
 
 def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
     def row(role: str, ref: str) -> tuple[str, ...]:
-        other = split_ref(ref)[0]
+        other = artifact.split_ref(ref)[0]
         known = stages.get(other)
         if known is None:
             return (ref, role, "", "", "in no lock and not in results/")
@@ -95,7 +94,7 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
         (other, role, ref)
         for other, stage in stages.items()
         for role, ref in stage["deps"].items()
-        if split_ref(ref)[0] == digest
+        if artifact.split_ref(ref)[0] == digest
     ]
     needed = [row("input" if role == ref else role + ref[len(digest) :], other) for other, role, ref in users]
     more = [f"  and {len(needed) - MOST} more"] if len(needed) > MOST else []
@@ -107,14 +106,14 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
 
 def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:
     if makes(kind) == "samples":
-        return scores(metrics)
+        return score_table(metrics)
     if makes(kind) == "report":
         verdicts = [(claim["verdict"], claim["says"]) for claim in metrics.get("claims", [])]
         cells = sum(len(table) for table in metrics.get("tables", {}).values())
         return [*aligned(verdicts), f"  {cells} cells in the tables {', '.join(metrics.get('tables', {}))}"]
     rows: list[tuple[str, ...]] = []
     if isinstance(metrics.get("steps"), list):  # of a curation
-        rows = [(f"step {number}", said) for number, said in enumerate(curated(metrics["steps"]))]
+        rows = [(f"step {number}", said) for number, said in enumerate(curation_lines(metrics["steps"]))]
         metrics = {key: value for key, value in metrics.items() if key != "steps"}
     for key, value in metrics.items():
         if key.endswith("_first") and f"{key[:-6]}_last" in metrics:
@@ -129,7 +128,7 @@ def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:
     return aligned(rows)
 
 
-def curated(steps: list[dict[str, Any]]) -> list[str]:
+def curation_lines(steps: list[dict[str, Any]]) -> list[str]:
     """What each step of a curate stage did: `pass_rate: 400 -> 130 rows (too_hard 210, too_easy 60)`."""
     said = []
     for step in steps:
@@ -138,7 +137,7 @@ def curated(steps: list[dict[str, Any]]) -> list[str]:
     return said
 
 
-def scores(metrics: Mapping[str, Any]) -> list[str]:
+def score_table(metrics: Mapping[str, Any]) -> list[str]:
     """An evaluation's record as a table in percent, one row for all problems and one per band and op."""
     largest = metrics["n_samples"]
     ks = sorted({1, max(k for k in (1 << i for i in range(20)) if k <= largest)})
@@ -157,7 +156,7 @@ def scores(metrics: Mapping[str, Any]) -> list[str]:
     return aligned(rows, right=range(1, len(rows[0]) - 1))
 
 
-def telemetry(known: Mapping[str, Any]) -> list[str]:
+def telemetry_lines(known: Mapping[str, Any]) -> list[str]:
     """When, where, how long, how often; then what else was measured."""
     attempts = known.get("attempts")
     said = [

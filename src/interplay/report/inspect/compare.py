@@ -1,4 +1,4 @@
-"""Two stages or two arms side by side: what was done otherwise, and what came out, paired by prompt and seed."""
+"""Two stages or two arms side by side: differences of their specs and of their results, paired by prompt and seed."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.model import UserError, nearest_name, plural
 from interplay.kinds.identity import flat_leaves, leaf_differences
 from interplay.kinds.table import SETS, is_trainer, makes
@@ -17,7 +16,6 @@ from interplay.report.draw.diagram import stage_name
 from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
 from interplay.report.spec import ReportArm, ReportSpec
 from interplay.report.stats import estimate, frame, provenance
-from interplay.report.stats.frame import Results
 from interplay.report.write import text
 from interplay.report.write.plain import aligned, short
 from interplay.rl.records import gold_text, rollout_block
@@ -54,18 +52,18 @@ class Flip(NamedTuple):
         return (rates[0] - 0.5) * (rates[1] - 0.5) < 0
 
 
-def count_flips(read: Results, pairs: Pairs, column: str | None, metric: str) -> tuple[int, int, int]:
+def count_flips(read: frame.Results, pairs: Pairs, column: str | None, metric: str) -> tuple[int, int, int]:
     """(Prompt, seed) pairs on which b scores better, worse and the same."""
     better = worse = equal = 0
     for _, a, b in pairs:
-        one, other = (frame.scores(frame.of_column(read.prompts[d], column, read.by_ops), metric) for d in (a, b))
+        one, other = (frame.prompt_scores(frame.of_column(read.prompts[d], column, read.by_ops), metric) for d in (a, b))
         change = one - other if lower_is_better(metric) else other - one
         better, worse, equal = better + int((change > 0).sum()), worse + int((change < 0).sum()), equal + int((change == 0).sum())
     return better, worse, equal
 
 
 def flipped_items(
-    read: Results, pairs: Pairs, folders: dict[str, Path], results: Path, column: str | None, number: int
+    read: frame.Results, pairs: Pairs, folders: dict[str, Path], results: Path, column: str | None, number: int
 ) -> list[list[str]]:
     """Blocks of text: the count of flips, then the `number` largest gains and losses, at most one seed of a prompt."""
     found = [flip for seed, a, b in pairs for flip in _flips(read, seed, a, b, column)]
@@ -80,7 +78,7 @@ def flipped_items(
     return blocks
 
 
-def _flips(read: Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
+def _flips(read: frame.Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
     one, other = (frame.of_column(read.prompts[digest], column, read.by_ops) for digest in (a, b))
     both = one[["strict", "n"]].join(other[["strict", "n"]], rsuffix="_b", how="inner")
     return [
@@ -88,7 +86,7 @@ def _flips(read: Results, seed: int, a: str, b: str, column: str | None) -> list
     ]
 
 
-def _flip_lines(flip: Flip, what: str, read: Results, folders: dict[str, Path], results: Path) -> list[str]:
+def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, Path], results: Path) -> list[str]:
     row = read.prompts[flip.digests[0]].loc[flip.prompt]
     rates = " -> ".join(f"{right} of {n}" for right, n in zip(flip.right, flip.n, strict=True))
     lines = [f"{what}: problem {flip.prompt}, {row['band']}, op {row['op']}, seed {flip.seed}: {rates} strictly right"]
@@ -178,7 +176,7 @@ class Side(NamedTuple):
     """One of the two. A stage has no seeds: its evaluation counts as seed 0."""
 
     name: str
-    """As it was asked for."""
+    """As on the command line."""
     steps: list[tuple[str, str]]
     """(name, digest) of the stages to compare with those of the other side, at the first seed."""
     evaluations: dict[int, dict[str, str]]
@@ -192,7 +190,7 @@ def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
     rows = [row for row in spec.arms if row.arm == arm]
     if not rows:
         raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest_name(arm, frame.arms(spec))}")
-    steps = [(stage.name, split_ref(stage.digest)[0]) for stage in rows[0].path]
+    steps = [(stage.name, artifact.split_ref(stage.digest)[0]) for stage in rows[0].path]
     steps += rows[0].evaluations.items()
     return Side(name, steps, {row.seed: dict(row.evaluations) for row in rows}, spec.blocks)
 
@@ -270,7 +268,7 @@ def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
 
 
 def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: str) -> list[list[str]]:
-    """[field, old -> new] of two stages and of what they rest on, each role's stage by its name; without roles in `skip`."""
+    """[field, old -> new] of two stages and of their dependencies, each role's stage by its name; without roles in `skip`."""
     one, other = stages[a], stages[b]
     fields = leaf_differences(one["spec"], other["spec"])
     rows = [[f"{path}{key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]
@@ -282,7 +280,7 @@ def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: st
         if old == new or role in skip:
             continue
         rows.append([f"{path}{role}", f"{_named(old, stages)} -> {_named(new, stages)}"])
-        before, after = (split_ref(ref)[0] if ref else "" for ref in (old, new))
+        before, after = (artifact.split_ref(ref)[0] if ref else "" for ref in (old, new))
         if before != after and before in stages and after in stages and stages[before]["kind"] == stages[after]["kind"]:
             rows += _differences(before, after, stages, (), f"{path}{role}.")
     return rows
@@ -291,7 +289,7 @@ def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: st
 def _named(ref: str | None, stages: Stages) -> str:
     if ref is None:
         return "-"
-    digest = split_ref(ref)[0]
+    digest = artifact.split_ref(ref)[0]
     if digest not in stages:
         return f"[{ref}]"
     name = stage_name(stages[digest])
@@ -355,7 +353,7 @@ def _scores(
     return blocks
 
 
-def _table(read: Results, pairs: Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
+def _table(read: frame.Results, pairs: Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
     """A line for each column: both values, the difference, and how many prompts moved."""
     rows = [["", "a", "b", "b − a", "", "uncertain over", "better", "worse", "equal"]]
     measure = measure_of(metric)
@@ -364,7 +362,7 @@ def _table(read: Results, pairs: Pairs, columns: Sequence[str | None], metric: s
         found = estimate.difference(read, "b", "a", item, metric)
         sides = [estimate.value(read, side, item, metric).value for side in ("a", "b")]
         counts = count_flips(read, pairs, item, metric)
-        interval = text.interval(found, True, metric).removesuffix(text.OVER_PROMPTS)
+        interval = text.interval_text(found, True, metric).removesuffix(text.OVER_PROMPTS)
         shown = [measure.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
         rows.append([(item or "all").replace(":", " "), *map(measure.shown, sides), *shown, *map(str, counts)])
     unit = "percent" if measure is SHARE else measure.unit
@@ -372,7 +370,7 @@ def _table(read: Results, pairs: Pairs, columns: Sequence[str | None], metric: s
     return [head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
 
-def _enough(read: Results, column: str | None, metric: str) -> None:
+def _enough(read: frame.Results, column: str | None, metric: str) -> None:
     """Every prompt of the column has the samples that the metric needs."""
     for digest, prompts in read.prompts.items():
         rows = frame.of_column(prompts, column, read.by_ops)
@@ -383,7 +381,7 @@ def _enough(read: Results, column: str | None, metric: str) -> None:
             raise UserError(f"--metric {metric}: evaluation {digest} has {plural(counts.min(), 'sample')} per prompt; lower k")
 
 
-def _results(pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path]) -> Results:
+def _results(pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path]) -> frame.Results:
     """The evaluations that are paired, as a report of two arms `a` and `b` would read them."""
     arms = [
         ReportArm(arm=key, seed=seed, path=[], evaluations={"eval": digest})
@@ -392,12 +390,12 @@ def _results(pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[s
     ]
     shown: dict[str, Any] = {"tables": {}, "figures": {}, "claims": []}
     spec = ReportSpec(study="compare", scale="", question="", arms=arms, bands=bands, trained_ops={}, blocks=blocks, **shown)
-    return frame.read(spec, folders)
+    return frame.read_results(spec, folders)
 
 
 def _ops(bands: dict[str, list[int]]) -> list[str]:
     return [f"op:{op}" for ops in bands.values() for op in ops]
 
 
-def _holds(column: str, read: Results) -> bool:
+def _holds(column: str, read: frame.Results) -> bool:
     return any(len(frame.of_column(table, column, read.by_ops)) for table in read.prompts.values())

@@ -1,4 +1,4 @@
-"""A table's cell, from its value down to the data: what it is uncertain over, and every stage behind it, each once.
+"""A table's cell, from its value down to the data: its interval, and every stage that it depends on, each once.
 
 Works from records alone where payloads are not here: then the interval is that of the report's record, and what needs samples or
 problems says so."""
@@ -13,11 +13,9 @@ import numpy as np
 from interplay.core import artifact
 from interplay.core.model import UserError, nearest_name
 from interplay.report.inspect.chain import stages_of
-from interplay.report.metric_spec import COUNTED, ERRORS, check_metric, each_class, find, is_gain, measure_of
+from interplay.report.metric_spec import COUNTED, ERRORS, check_metric, each_class, find_metric, is_gain, measure_of
 from interplay.report.spec import ReportSpec
 from interplay.report.stats import contrast, estimate, frame, gain, provenance
-from interplay.report.stats.estimate import Estimate
-from interplay.report.stats.frame import Results
 from interplay.report.write import tables, text
 from interplay.report.write.plain import aligned
 
@@ -70,7 +68,7 @@ def match_cell(spec: ReportSpec, stages: Stages, table: str, row: str, column: s
 def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
     """Every table of the report by its name: those that are declared, and the tables derived from them."""
     values: Rows = {arm: (arm, "") for arm in frame.arms(spec)}
-    controls = _rows(tables.contrasts(Results(spec, {}, {}, {})))
+    controls = _rows(tables.difference_pairs(frame.Results(spec, {}, {}, {})))
     found: dict[str, TableNames] = {}
     for name, table in spec.tables.items():
         cells = tables.side_by_side(each_class(table.cells, [*ERRORS]))
@@ -86,7 +84,9 @@ def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
             found[compared] = TableNames(table.columns, rows, list(dict.fromkeys(table.cells)), compared)
         if table.gain is not None:
             gains = f"{name}{gain.SUFFIX}"
-            found[gains] = TableNames(table.columns, _against(spec, table.gain.against), gain.metrics(table.gain.k or 1), gains)
+            found[gains] = TableNames(
+                table.columns, _against(spec, table.gain.against), gain.gain_metrics(table.gain.k or 1), gains
+            )
     return found
 
 
@@ -108,7 +108,7 @@ def _compared_pairs(spec: ReportSpec, name: str) -> list[tuple[str, str]]:
 
 
 def _column(word: str, of: TableNames, spec: ReportSpec, stages: Stages, where: str) -> str:
-    """One of its columns; any op, where `op` stands for all and no plan knows which there are."""
+    """One of its columns; any op, where `op` means all ops and the plan does not determine which there are."""
     bands = [
         provenance.planned_bands(stages[digest]["deps"]["data"], stages)
         for row in spec.arms
@@ -149,113 +149,113 @@ COUNTS = ("prompts.parquet", "samples.parquet")
 """What cells are computed from; either will do."""
 
 
-def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, asked: CellName, seed: int | None) -> str:
+def explain(spec: ReportSpec, report: str, stages: Stages, results: Path, query: CellName, seed: int | None) -> str:
     """The cell in words. `stages`: the study's plan as JSON, dependencies first; `report`: the digest of its report; `seed`: only
     that seed."""
-    spec = spec.model_copy(update={"arms": [row for row in spec.arms if row.arm in (asked.arm, asked.against)]})
-    found, notes = value(spec, report, results, asked)
+    spec = spec.model_copy(update={"arms": [row for row in spec.arms if row.arm in (query.arm, query.against)]})
+    found, notes = value(spec, report, results, query)
     rows = [row for row in spec.arms if seed is None or row.seed == seed]
     if not rows:
-        raise UserError(f"--seed {seed}: the study plans {asked.arm} at seeds {_listed(row.seed for row in spec.arms)}")
+        raise UserError(f"--seed {seed}: the study plans {query.arm} at seeds {_listed(row.seed for row in spec.arms)}")
     chain, absent = stages_of(
-        spec.model_copy(update={"arms": rows}), stages, results, lambda digest: _holds(stages, digest, asked, spec)
+        spec.model_copy(update={"arms": rows}), stages, results, lambda digest: _holds(stages, digest, query, spec)
     )
-    blocks = [_head(spec, report, found, asked), *chain]
+    blocks = [_head(spec, report, found, query), *chain]
     if notes or absent:
         blocks.append(["not here", *(f"  {line}" for line in [*notes, *absent])])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _holds(stages: Stages, digest: str, asked: CellName, spec: ReportSpec) -> bool:
+def _holds(stages: Stages, digest: str, query: CellName, spec: ReportSpec) -> bool:
     """Whether an evaluation's problem set has the column, or may have it, by the spec."""
     bands = provenance.planned_bands(stages[digest]["deps"]["data"], stages)
-    if asked.column in bands:
+    if query.column in bands:
         return True
     ops = provenance.planned_ops(bands)
-    named = asked.column.startswith("op:")
-    wanted = {int(asked.column.removeprefix("op:"))} if named else set(spec.bands.get(asked.column, []))
+    named = query.column.startswith("op:")
+    wanted = {int(query.column.removeprefix("op:"))} if named else set(spec.bands.get(query.column, []))
     return (named if ops is None else False) or bool(wanted & set(ops or []))
 
 
-def value(spec: ReportSpec, report: str, results: Path, asked: CellName) -> tuple[Estimate, list[str]]:
+def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tuple[estimate.Estimate, list[str]]:
     """The cell's estimate, and what kept it from being computed afresh: from samples where all are here, else from records."""
     digests = [digest for row in spec.arms for digest in row.evaluations.values()]
     wanted = [block for digest in digests for block in spec.blocks_of(digest)]
     folders = {block: artifact.folder(results, "evaluate", block) for block in wanted}
     absent = [d for d, path in folders.items() if artifact.done(path) and not any((path / name).exists() for name in COUNTS)]
     if not absent:
-        read = frame.read(spec, folders)
-        if is_gain(asked.metric):
-            return _of_gain(read, asked), []
-        if asked.against:
-            return estimate.difference(read, asked.arm, asked.against, asked.column, asked.metric), []
-        return estimate.value(read, asked.arm, asked.column, asked.metric), []
-    shown = _shown(report, results, asked)
+        read = frame.read_results(spec, folders)
+        if is_gain(query.metric):
+            return _of_gain(read, query), []
+        if query.against:
+            return estimate.difference(read, query.arm, query.against, query.column, query.metric), []
+        return estimate.value(read, query.arm, query.column, query.metric), []
+    shown = _shown(report, results, query)
     notes = [f"samples of evaluation {digest}: `interplay store pull` gets them" for digest in absent]
-    found = _from_records(spec, folders, asked, shown)
+    found = _from_records(spec, folders, query, shown)
     return found, notes if shown else [*notes, "the interval: it needs samples, or the report's record"]
 
 
-def _of_gain(read: Results, asked: CellName) -> Estimate:
+def _of_gain(read: frame.Results, query: CellName) -> estimate.Estimate:
     """A cell of a table of gains."""
-    of = read.spec.tables[asked.table.removesuffix(gain.SUFFIX)].gain
+    of = read.spec.tables[query.table.removesuffix(gain.SUFFIX)].gain
     k = of.k if of and of.k else 1
-    return gain.estimate(read, asked.arm, asked.against, asked.column, asked.metric, k)
+    return gain.gain_estimate(read, query.arm, query.against, query.column, query.metric, k)
 
 
-def _shown(report: str, results: Path, asked: CellName) -> list[float] | None:
+def _shown(report: str, results: Path, query: CellName) -> list[float] | None:
     """[estimate, low, high] in the report's record."""
     out = artifact.folder(results, "report", report)
     if not artifact.done(out):
         return None
-    row = f"{asked.arm} − {asked.against}" if asked.against else asked.arm
-    return artifact.record(out)["metrics"]["tables"].get(asked.table, {}).get(f"{row}/{asked.column}/{asked.metric}")
+    row = f"{query.arm} − {query.against}" if query.against else query.arm
+    return artifact.record(out)["metrics"]["tables"].get(query.table, {}).get(f"{row}/{query.column}/{query.metric}")
 
 
-def _from_records(spec: ReportSpec, folders: dict[str, Path], asked: CellName, shown: list[float] | None) -> Estimate:
+def _from_records(spec: ReportSpec, folders: dict[str, Path], query: CellName, shown: list[float] | None) -> estimate.Estimate:
     """Means per seed from the evaluations' records; the interval over seeds from them, else that which the report shows."""
     parts: dict[int, tuple[float, tuple[str, ...]]] = {}
     counts: list[tuple[int, int]] = []
     for row in spec.arms:
-        if row.arm != asked.arm:
+        if row.arm != query.arm:
             continue
-        others = [other for other in spec.arms if (other.arm, other.seed) == (asked.against, row.seed)]
-        cells = [_cell(item.evaluations.values(), spec, folders, asked) for item in [row, *others]]
-        if all(cells) and len(cells) == (2 if asked.against else 1):
+        others = [other for other in spec.arms if (other.arm, other.seed) == (query.against, row.seed)]
+        cells = [_cell(item.evaluations.values(), spec, folders, query) for item in [row, *others]]
+        if all(cells) and len(cells) == (2 if query.against else 1):
             known = [cell for cell in cells if cell]
-            parts[row.seed] = (known[0][1] - (known[1][1] if asked.against else 0.0), tuple(cell[0] for cell in known))
+            parts[row.seed] = (known[0][1] - (known[1][1] if query.against else 0.0), tuple(cell[0] for cell in known))
             counts += [cell[2] for cell in known]
     if not parts and shown and shown[0] is not None:
-        return Estimate(shown[0], shown[1], shown[2])
+        return estimate.Estimate(shown[0], shown[1], shown[2])
     if not parts:
-        return Estimate(missing=(f"no record here holds {asked.metric} of {asked.column}; any k needs the samples",))
+        return estimate.Estimate(missing=(f"no record here holds {query.metric} of {query.column}; any k needs the samples",))
     distinct = {digests: mean for mean, digests in parts.values()}
     means = np.array([*distinct.values()])
     low, high = (shown[1], shown[2]) if shown else (np.nan, np.nan)
     over = f"{min(count for count, _ in counts)} prompts"
     if len(means) > 1 and np.ptp(means) > estimate.AGREE:
-        of = measure_of(asked.metric)
-        low, high = estimate.t_interval(means, of.support_of_differences if asked.against else of.support)
+        of = measure_of(query.metric)
+        low, high = estimate.t_interval(means, of.support_of_differences if query.against else of.support)
         over = f"{len(means)} seeds"
     prompts, samples = (min(number) for number in zip(*counts, strict=True))
     per_seed = tuple(mean for mean, _ in parts.values())
     digests = tuple(dict.fromkeys(digest for _, pair in parts.values() for digest in pair))
-    return Estimate(float(means.mean()), low, high, over, prompts, samples, tuple(parts), per_seed, len(means), digests)
+    return estimate.Estimate(float(means.mean()), low, high, over, prompts, samples, tuple(parts), per_seed, len(means), digests)
 
 
 def _cell(
-    evaluations: Iterable[str], spec: ReportSpec, folders: dict[str, Path], asked: CellName
+    evaluations: Iterable[str], spec: ReportSpec, folders: dict[str, Path], query: CellName
 ) -> tuple[str, float, tuple[int, int]] | None:
     """(digest, mean, (prompts, samples)) of the first evaluation whose record holds the column. Of several blocks of samples the
     records add up for means over samples alone: pass@k of all is no mean of theirs."""
-    axis, name = ("op", asked.column.removeprefix("op:")) if asked.column.startswith("op:") else ("band", asked.column)
-    made = find(asked.metric)  # none: a part of a gain, which no record of an evaluation holds
+    axis, name = ("op", query.column.removeprefix("op:")) if query.column.startswith("op:") else ("band", query.column)
+    made = find_metric(query.metric)  # none: a part of a gain, which no record of an evaluation holds
     adds_up = made is not None and made.samples == 1 and made.per in ("sample", "draw")
     for digest in evaluations:
         of = [folders[block] for block in spec.blocks_of(digest)]
         metrics = [artifact.record(folder)["metrics"] if artifact.done(folder) else {} for folder in of]
         cells = [each.get(axis, {}).get(name, {}) for each in metrics]
-        numbers = [_recorded_metric(cell, asked.metric) for cell in cells]
+        numbers = [_recorded_metric(cell, query.metric) for cell in cells]
         if made is not None and made.per == "prompt":
             numbers = numbers[:1]  # the first block alone has it
         if not any(np.isnan(numbers)) and (len(numbers) == 1 or adds_up):
@@ -267,11 +267,11 @@ def _cell(
 
 def _recorded_metric(cell: Mapping[str, Any], metric: str) -> float:
     """What a record's numbers over some problems say of a metric; NaN where they do not."""
-    asked = find(metric)
-    if asked is None or asked.per == "draw":
+    query = find_metric(metric)
+    if query is None or query.per == "draw":
         return float(cell.get(metric, np.nan))
-    part = _mean(cell, asked.column) - (_mean(cell, asked.less) if asked.less else 0.0)
-    if asked.per != "right answer":
+    part = _mean(cell, query.column) - (_mean(cell, query.less) if query.less else 0.0)
+    if query.per != "right answer":
         return part
     right = _mean(cell, "answer")
     return part / right if right else np.nan
@@ -284,27 +284,29 @@ def _mean(cell: Mapping[str, Any], column: str) -> float:
     return float(cell.get(f"{column}_pass@1", cell.get(column, np.nan)))
 
 
-def _head(spec: ReportSpec, report: str, found: Estimate, asked: CellName) -> list[str]:
-    signed = bool(asked.against)
-    row = f"{asked.arm} − {asked.against}" if signed else asked.arm
-    measure = measure_of(asked.metric)
+def _head(spec: ReportSpec, report: str, found: estimate.Estimate, query: CellName) -> list[str]:
+    signed = bool(query.against)
+    row = f"{query.arm} − {query.against}" if signed else query.arm
+    measure = measure_of(query.metric)
     unit = measure.unit_of_differences if signed else measure.unit
-    lines = [f"{row}, {tables.label(asked.column, asked.metric)}: "]
+    lines = [f"{row}, {tables.column_label(query.column, query.metric)}: "]
     if not np.isnan(found.value):
-        interval = "" if np.isnan(found.low) else f" {text.interval(found, signed, asked.metric).removesuffix(text.OVER_PROMPTS)}"
+        interval = (
+            "" if np.isnan(found.low) else f" {text.interval_text(found, signed, query.metric).removesuffix(text.OVER_PROMPTS)}"
+        )
         lines[0] += f"{measure.shown(found.value, signed)} {unit}{interval}"
         counted = f"uncertain over {found.over}; {found.n_prompts} prompts, {found.n_samples} samples each"
         lines.append(f"  {counted if found.seeds else 'as the record of the report says: no evaluation is here to count'}")
     else:
         lines[0] += "missing"
-    lines.append(f"  table {asked.table} of study {spec.study} at scale {spec.scale}, report {report}")
+    lines.append(f"  table {query.table} of study {spec.study} at scale {spec.scale}, report {report}")
     if not np.isnan(found.detectable):
         lines.append(
             f"  smallest true difference that these seeds would find (80 % power): {measure.shown(found.detectable)} "
             f"{measure.unit_of_differences}"
         )
     seeds: dict[int, list[str]] = {}
-    for item in sorted(spec.arms, key=lambda item: item.arm != asked.arm):
+    for item in sorted(spec.arms, key=lambda item: item.arm != query.arm):
         seeds.setdefault(item.seed, []).extend(digest for digest in item.evaluations.values() if digest in found.digests)
     shown = zip(found.seeds, found.per_seed, strict=True)
     lines += aligned([[f"seed {seed}", f"{measure.shown(number, signed)} {unit}", *seeds[seed]] for seed, number in shown])

@@ -12,7 +12,7 @@ from interplay.core.artifact import split_ref
 from interplay.core.metrics import round_significant
 from interplay.core.model import nearest_name
 from interplay.report.metric_spec import logged_measure, measure_of, metric_row
-from interplay.report.stats.frame import Key, Results, num_relevant, of_column, scores, seeds, unavailable
+from interplay.report.stats.frame import Key, Results, num_relevant, of_column, prompt_scores, seeds, unavailable
 
 AGREE = 1e-12
 """Means of seeds that differ by less are equal but for rounding."""
@@ -44,7 +44,7 @@ class Estimate(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one seed contributes: score per prompt, and the evaluations behind it."""
+    """What one seed contributes: score per prompt, and its evaluations."""
 
     scores: pd.Series
     digests: tuple[str, ...]
@@ -95,7 +95,7 @@ def _value(results: Results, arm: str, column: str | None, metric: str) -> Estim
             missing.append(rows)
         else:
             bearing = num_relevant(rows.prompts, metric)
-            parts[seed] = _Part(scores(rows.prompts, metric), (rows.digest,), rows.n_samples, bearing)
+            parts[seed] = _Part(prompt_scores(rows.prompts, metric), (rows.digest,), rows.n_samples, bearing)
     return _estimate(parts, missing, measure_of(metric).support)
 
 
@@ -104,14 +104,14 @@ def difference(results: Results, arm: str, against: str, column: str | None, met
     models the bootstrap over prompts paired by prompt. An `against` that all seeds share is the same model in each pair, so the
     interval is then uncertain over the seeds of `arm` alone."""
     key = (arm, against, column or "", metric)
-    return _kept(results, key, lambda: paired(results, arm, against, column, metric, _change(metric)))
+    return _kept(results, key, lambda: paired_estimate(results, arm, against, column, metric, _change(metric)))
 
 
 def _change(metric: str) -> Pairing:
-    return lambda one, other: scores(one, metric) - scores(other, metric)
+    return lambda one, other: prompt_scores(one, metric) - prompt_scores(other, metric)
 
 
-def paired(
+def paired_estimate(
     results: Results,
     arm: str,
     against: str,
@@ -262,14 +262,14 @@ def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
     return "; ".join(f"{kind} ({', '.join(of)})" for kind, of in names.items()) or "nothing"
 
 
-def ends(found: Sequence[Estimate], metric: str) -> Ends:
+def interval_ends(found: Sequence[Estimate], metric: str) -> Ends:
     """Values, lower and upper ends of the intervals (n,) of n estimates, in the unit in which the metric is shown."""
     factor = measure_of(metric).factor
     middle, low, high = (factor * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))
     return middle, low, high
 
 
-def plain(estimate: Estimate) -> dict:
+def estimate_json(estimate: Estimate) -> dict:
     """JSON data: fractions to 7 significant digits, null for NaN."""
     return {key: _plain(item) for key, item in estimate._asdict().items()}
 
@@ -380,7 +380,7 @@ Found = tuple[float, str]
 """The number, and the digest of its stage."""
 
 
-def recorded(results: Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
+def recorded_estimate(results: Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
     """Mean over seeds of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by seed,
     with Student's interval. An arm whose seeds share one run has no interval."""
     found: dict[int, list[Found]] = {}

@@ -40,7 +40,7 @@ class Fit(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """A prediction and what came. The end is the mean over the last points that are judged together."""
+    """A prediction and the observation. The end is the mean over the last points that are judged together."""
 
     fit: Fit
     fitted: int

@@ -42,13 +42,15 @@ class Results(NamedTuple):
     """Estimates that were made before, where they are kept: `estimate.value` and `estimate.difference` look here first."""
 
 
-def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
+def read_results(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
     """Read every finished input. An unfinished or absent one is left out: what would need it says that it is missing."""
     folders = {digest: path for digest, path in inputs.items() if done(path)}
     wanted = {digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]}
     blocks = {digest: spec.blocks_of(digest) for digest in sorted(wanted)}
     prompts = {
-        digest: merged([count(folders[block]) for block in of]) for digest, of in blocks.items() if set(of) <= folders.keys()
+        digest: merge_blocks([count_samples(folders[block]) for block in of])
+        for digest, of in blocks.items()
+        if set(of) <= folders.keys()
     }
     records = {digest: record(path) for digest, path in folders.items()}
     return Results(spec, prompts, records, folders, _by_ops(spec, prompts))
@@ -67,7 +69,7 @@ def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, lis
     return {band: ops for band, ops in spec.bands.items() if band not in named}
 
 
-def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
+def merge_blocks(blocks: list[pd.DataFrame]) -> pd.DataFrame:
     """Counts of blocks of samples of the same prompts, added up; what only the first block holds stays as it is. Of several
     blocks the first half is counted by itself too (`HEAD`)."""
     columns = dict.fromkeys(name for block in blocks for name in block.columns if name == "n" or sums_up(name))
@@ -77,7 +79,7 @@ def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
     return blocks[0].assign(**sums)
 
 
-def count(folder: Path) -> pd.DataFrame:
+def count_samples(folder: Path) -> pd.DataFrame:
     """Samples of one evaluation counted per prompt (see `Results.prompts`): `prompts.parquet`, else counted here. UserError
     when neither is readable."""
     path = folder / "prompts.parquet"
@@ -125,7 +127,7 @@ def _has(prompts: pd.DataFrame, asked: Metric) -> bool:
     return asked.column in prompts
 
 
-def scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
+def prompt_scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
     """Per prompt, with their mean the metric's value. K must not exceed any prompt's n, and the prompts must have the metric
     (`untold`)."""
     asked = metric_row(metric)
@@ -167,7 +169,7 @@ def num_relevant(prompts: pd.DataFrame, metric: str) -> int:
     return int((prompts["answer"] > 0).sum()) if metric_row(metric).per == "right answer" else len(prompts)
 
 
-def classes(results: "Results") -> list[str]:
+def error_classes(results: "Results") -> list[str]:
     """Classes of errors, `none` for right ones, that occur in some evaluation that counts them, in the order of the schema."""
     counted = (name for table in results.prompts.values() for name in table.columns if name.startswith(COUNTED))
     found = {name.removeprefix(COUNTED) for name in counted}
@@ -204,24 +206,24 @@ def bands(results: Results) -> list[str]:
 
 
 def trained_ops(results: Results, arm: str) -> list[int] | None:
-    """Ops in the data of any stage of an arm: as planned, or where no plan knows them, as its sets hold them. None where one of
+    """Ops in the data of any stage of an arm: as planned, or as its sets hold them where the plan has none. None where one of
     these sets is not there, and of a model from elsewhere, whose own data are not known here."""
-    if adopted(results, arm):
+    if is_adopted(results, arm):
         return None
     sets = results.spec.trained_sets.get(arm)
     if sets is None:
         return results.spec.trained_ops.get(arm, [])
     if not set(sets) <= results.folders.keys():
         return None
-    return sorted({int(op) for digest in sets for op in keys(results.folders[digest])["op"].unique()})
+    return sorted({int(op) for digest in sets for op in problem_keys(results.folders[digest])["op"].unique()})
 
 
-def adopted(results: Results, arm: str) -> bool:
+def is_adopted(results: Results, arm: str) -> bool:
     """Whether an arm starts from a model that was made elsewhere."""
     return any(KINDS[stage.kind].spec is SourceSpec for item in results.spec.arms if item.arm == arm for stage in item.path)
 
 
-def keys(folder: Path) -> pd.DataFrame:
+def problem_keys(folder: Path) -> pd.DataFrame:
     """What identifies the rows of a problem set, in their order: op, key, origin. UserError when it is not readable."""
     path = folder / "keys.parquet"
     path = path if path.exists() else folder / "problems.parquet"

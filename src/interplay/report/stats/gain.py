@@ -32,13 +32,12 @@ from interplay.report.metric_spec import SHARE
 from interplay.report.spec import Table
 from interplay.report.stats import frame
 from interplay.report.stats import notes as stats_notes
-from interplay.report.stats.estimate import Estimate, paired
-from interplay.report.stats.frame import Results
+from interplay.report.stats.estimate import Estimate, paired_estimate
 from interplay.report.write.tables import Cell, Grid, column_ops, expand_columns, trained_mark
 from interplay.tasks.verdict import pass_at_k
 
 SUFFIX = "_gain"
-"""Behind the name of the table whose gains they are."""
+"""Suffix of the name of the table."""
 PARTS = ("gain", "sharpening", "capability")
 SPLIT = ("sharpening_split", "capability_split")
 """The same where other samples choose than measure."""
@@ -55,7 +54,7 @@ class Counts(NamedTuple):
     n_head: np.ndarray | None = None
 
 
-def metrics(k: int, split: bool = True) -> list[str]:
+def gain_metrics(k: int, split: bool = True) -> list[str]:
     """Columns of a table of gains, in order."""
     return [*PARTS, *(SPLIT if split else ()), *(f"{name}@{k}" for name in SHARES)]
 
@@ -68,7 +67,7 @@ def per_prompt(base: Counts, arm: Counts, k: int) -> dict[str, np.ndarray]:
     solved_base, solved_arm = (pass_at_k(counts.n, counts.right, k) for counts in (base, arm))
     values = (gain, np.where(solved, gain, 0.0), np.where(solved, 0.0, gain), gain - capability, capability)
     shares = ((1 - solved_base) * solved_arm, solved_base * (1 - solved_arm))
-    return dict(zip(metrics(k), [*values, *shares], strict=True))
+    return dict(zip(gain_metrics(k), [*values, *shares], strict=True))
 
 
 def _capability_split(base: Counts, arm: Counts) -> np.ndarray:
@@ -82,27 +81,27 @@ def _capability_split(base: Counts, arm: Counts) -> np.ndarray:
     return (of_base * by_head + base.n_head * by_tail) / base.n
 
 
-def grid(results: Results, table: Table) -> Grid:
-    """The gains of a table that asks for them: a row per arm but the one that they are compared with. The planner gave it a k."""
+def gain_grid(results: frame.Results, table: Table) -> Grid:
+    """The gains of a table with `gain`: a row per arm except the one that they are compared with. The planner gave it a k."""
     assert table.gain is not None
     against, k = table.gain.against, table.gain.k or 1
     arms = [arm for arm in frame.arms(results.spec) if arm != against and (table.arms is None or arm in table.arms)]
-    columns, shown = expand_columns(results, table.columns), metrics(k, _halved(results, [*arms, against]))
+    columns, shown = expand_columns(results, table.columns), gain_metrics(k, _halved(results, [*arms, against]))
     held = {column: column_ops(results, column) for column in columns}
     cells = {}
     for arm in arms:
         trained = frame.trained_ops(results, arm)
         for column in columns:
             for metric in shown:
-                found = estimate(results, arm, against, column, metric, k)
+                found = gain_estimate(results, arm, against, column, metric, k)
                 cell = Cell(arm, against, column, metric, found, trained_mark(held[column], trained))
                 cells[cell.row, column, metric] = cell
     rows = list(dict.fromkeys(key[0] for key in cells))
-    said = (*notes(against, k, SPLIT[0] in shown), *stats_notes.caveats_of(results, [*arms, against]))
+    said = (*gain_notes(against, k, SPLIT[0] in shown), *stats_notes.caveats_of(results, [*arms, against]))
     return Grid(rows, columns, shown, cells, {}, said)
 
 
-def estimate(results: Results, arm: str, against: str, column: str, metric: str, k: int) -> Estimate:
+def gain_estimate(results: frame.Results, arm: str, against: str, column: str, metric: str, k: int) -> Estimate:
     """One cell: the mean over prompts, with the interval that differences have."""
 
     def of(one: pd.DataFrame, other: pd.DataFrame) -> pd.Series:
@@ -111,7 +110,7 @@ def estimate(results: Results, arm: str, against: str, column: str, metric: str,
 
     share = metric.partition("@")[0] in SHARES
     support = SHARE.support if share else SHARE.support_of_differences
-    return paired(results, arm, against, column, f"strict_pass@{k}", of, support)
+    return paired_estimate(results, arm, against, column, f"strict_pass@{k}", of, support)
 
 
 def _counts(rows: pd.DataFrame) -> Counts:
@@ -119,13 +118,13 @@ def _counts(rows: pd.DataFrame) -> Counts:
     return Counts(*(rows[name].to_numpy() for name in names))
 
 
-def _halved(results: Results, arms: list[str]) -> bool:
+def _halved(results: frame.Results, arms: list[str]) -> bool:
     """Whether every evaluation of these arms that is there has several blocks."""
     digests = [digest for row in results.spec.arms if row.arm in arms for digest in row.evaluations.values()]
     return all(set(frame.HEAD) <= set(results.prompts[digest].columns) for digest in digests if digest in results.prompts)
 
 
-def notes(against: str, k: int, split: bool) -> tuple[str, ...]:
+def gain_notes(against: str, k: int, split: bool) -> tuple[str, ...]:
     """What must be known to read the columns."""
     split_note = (
         "Columns marked split have no such bias: one half of the blocks of samples chooses, the other measures both, either way."

@@ -13,7 +13,7 @@ from interplay.report.stats.frame import Results
 
 
 def caveats_of(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
-    """Lines on these arms; none where there is nothing to beware of."""
+    """Lines on these arms; none where there is no caveat."""
     chosen = list(arms)
     return (*idle_notes(results, chosen), *sampling_notes(results, chosen))
 
@@ -161,7 +161,7 @@ def idle_notes(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def between(results: Results, arm: str, against: str) -> str:
+def same_weights_note(results: Results, arm: str, against: str) -> str:
     """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none, or are one model by plan."""
     rows = {(row.arm, row.seed): row for row in results.spec.arms if row.arm in (arm, against)}
     seeds = []

@@ -1,5 +1,5 @@
-"""The stages behind a report, down to the data, with the telemetry of each. Read by the page
-alone; tables, figures and claims rest on `frame` and are determined by the digest."""
+"""The stages that a report depends on, down to the data, with the telemetry of each. Read by the page
+alone; tables, figures and claims are computed from `frame` and are determined by the digest."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ ROLES |= dict.fromkeys(("validation", "data", "against"), "problems")
 """Kind of a stage that is known only by the role it plays for another; a problem set may also have been read or curated."""
 
 
-class Behind(NamedTuple):
+class Provenance(NamedTuple):
     """Stages by digest, dependencies first."""
 
     stages: dict[str, dict[str, Any]]
@@ -29,26 +29,26 @@ class Behind(NamedTuple):
         return "metrics" in self.stages.get(digest, {})
 
 
-def of_plan(stages: Mapping[str, Mapping[str, Any]], results: Path, why: Mapping[str, str]) -> Behind:
-    """Of a plan whose stages are at hand as JSON; the report itself is left out."""
+def of_plan(stages: Mapping[str, Mapping[str, Any]], results: Path, why: Mapping[str, str]) -> Provenance:
+    """Of a plan whose stages are given as JSON; the report itself is left out."""
     found = {digest: {**stage, **_record(results, stage["kind"], digest)} for digest, stage in stages.items()}
     found = {digest: stage for digest, stage in found.items() if stage["kind"] != "report"}
-    return Behind(found, _telemetry(found, results), why)
+    return Provenance(found, _telemetry(found, results), why)
 
 
-def of_inputs(spec: ReportSpec, inputs: Mapping[str, Path]) -> Behind:
-    """Of a report that knows its inputs' folders: from their records to those of their dependencies, and on."""
+def of_inputs(spec: ReportSpec, inputs: Mapping[str, Path]) -> Provenance:
+    """Of a report with the folders of its inputs: from their records to those of their dependencies, and on."""
     kinds = {stage.digest: stage.kind for arm in spec.arms for stage in arm.path}
     kinds |= {digest: "evaluate" for arm in spec.arms for digest in arm.evaluations.values()}
     results = next((path.parent.parent for digest, path in sorted(inputs.items()) if path.name == digest), Path("results"))
     found: dict[str, dict[str, Any]] = {}
     for digest in dict.fromkeys([*kinds, *inputs]):
         _walk(artifact.split_ref(digest)[0], kinds.get(digest, ""), results, found)
-    return Behind(found, _telemetry(found, results), {})
+    return Provenance(found, _telemetry(found, results), {})
 
 
 def _walk(digest: str, kind: str, results: Path, found: dict[str, dict[str, Any]]) -> None:
-    """Put the stages behind `digest`, then itself, into `found`."""
+    """Put the dependencies of `digest`, then itself, into `found`."""
     if digest in found:
         return
     stage = _read(digest, kind, results)

@@ -8,7 +8,7 @@ from interplay.core.metrics import round_significant
 from interplay.report.draw import figures
 from interplay.report.spec import Figure
 from interplay.report.stats import budget, contrast, gain
-from interplay.report.stats.estimate import plain
+from interplay.report.stats.estimate import estimate_json
 from interplay.report.stats.frame import Results
 from interplay.report.write import tables, text
 
@@ -23,9 +23,9 @@ class Answer(NamedTuple):
     grids: dict[str, tables.Grid]
     """By table; the differences and the gains of a table are each one of their own."""
     drawings: dict[str, figures.Drawing]
-    budgets: list[budget.Judged]
-    contrasts: dict[str, contrast.Made]
-    """By table with the suffix of contrasts; their differences are among the grids too, for those who look behind a number."""
+    budgets: list[budget.JudgedMatch]
+    contrasts: dict[str, contrast.Comparison]
+    """By table with the suffix of contrasts; their differences are among the grids too, for their provenance."""
 
 
 def answer_study(results: Results) -> Answer:
@@ -33,13 +33,13 @@ def answer_study(results: Results) -> Answer:
     spec = results.spec
     grids = {}
     for name, table in sorted(spec.tables.items(), key=lambda item: ("op" in item[1].columns, item[0])):
-        grids[name] = tables.values(results, table)
-        if table.against is None and tables.contrasts(results, table):
-            grids[f"{name}_differences"] = tables.differences(results, table)
+        grids[name] = tables.value_grid(results, table)
+        if table.against is None and tables.difference_pairs(results, table):
+            grids[f"{name}_differences"] = tables.difference_grid(results, table)
         if table.gain is not None:
-            grids[f"{name}{gain.SUFFIX}"] = gain.grid(results, table)
-    contrasts = {f"{name}{contrast.SUFFIX}": contrast.make(results, name) for name in contrast.names(results)}
-    drawings = {name: figures.draw(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
+            grids[f"{name}{gain.SUFFIX}"] = gain.gain_grid(results, table)
+    contrasts = {f"{name}{contrast.SUFFIX}": contrast.compare_arms(results, name) for name in contrast.compared_tables(results)}
+    drawings = {name: figures.draw_figure(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
     judged = [contrast.judge_claim(results, claim) for claim in spec.claims]
     return Answer(results, judged, grids, drawings, budget.judge_all(results), contrasts)
 
@@ -67,7 +67,7 @@ def write_answers(made: Answer, out: Path) -> None:
             write_atomic(out / "figures" / f"{name}.txt", "".join(f"{note}\n" for note in drawing.notes).encode())
 
 
-def metrics(made: Answer) -> dict[str, Any]:
+def record_metrics(made: Answer) -> dict[str, Any]:
     """For the record: the verdicts and every table's numbers."""
     found = {name: _contrast_numbers(one) for name, one in made.contrasts.items()}
     return {
@@ -78,7 +78,7 @@ def metrics(made: Answer) -> dict[str, Any]:
 
 
 def _why(item: contrast.JudgedClaim) -> str:
-    return f"{item.reason}; beware: {item.caveat}" if item.caveat else item.reason
+    return f"{item.reason}; caveat: {item.caveat}" if item.caveat else item.reason
 
 
 def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:
@@ -87,20 +87,20 @@ def _figure_order(item: tuple[str, Figure]) -> tuple[int, str]:
 
 def _numbers(grid: tables.Grid) -> dict[str, list[Any]]:
     """`row/column/metric` -> [estimate, low, high], null where missing."""
-    found = {"/".join(key): plain(cell.estimate) for key, cell in grid.cells.items()}
+    found = {"/".join(key): estimate_json(cell.estimate) for key, cell in grid.cells.items()}
     return {key: [item["value"], item["low"], item["high"]] for key, item in found.items()}
 
 
-def _contrast_numbers(made: contrast.Made) -> dict[str, dict[str, Any]]:
+def _contrast_numbers(made: contrast.Comparison) -> dict[str, dict[str, Any]]:
     """`name/column/metric` -> what was chosen, difference, its interval, noise floor, p-values, verdict; null where missing."""
     found = {}
     for block in made.blocks:
         for row in block.rows:
-            gap = plain(row.gap)
+            gap = estimate_json(row.gap)
             numbers = {"floor": block.floor.size, "p": row.p, "adjusted": row.adjusted}
             found["/".join((row.chosen.name, block.column, block.metric))] = {
                 "arm": row.chosen.arm,
-                "value": plain(row.estimate)["value"],
+                "value": estimate_json(row.estimate)["value"],
                 "difference": [gap["value"], gap["low"], gap["high"]],
                 **{key: None if number != number else round_significant(number) for key, number in numbers.items()},
                 "verdict": row.verdict,

@@ -42,7 +42,7 @@ To make it again, in a checkout of Interplay at the commit that export.json name
 """
 
 
-def write(plan: Plan, configs: Path, results: Path, out: Path) -> None:
+def write_export(plan: Plan, configs: Path, results: Path, out: Path) -> None:
     """Write the export into `out`, which appears whole or not at all; an older export there is replaced, anything else is not.
 
     Raises UserError when the study is not finished or `out` is no export."""
@@ -100,7 +100,7 @@ def _page(spec: ReportSpec, plan: Plan, results: Path) -> str:
     inputs = {digest: artifact.folder(results, plan.stages[digest].kind, digest) for digest in plan.stages[plan.report].deps}
     of = provenance.of_inputs(spec, inputs)
     telemetry = {digest: {key: value for key, value in known.items() if key != "host"} for digest, known in of.telemetry.items()}
-    return page.html(answers.answer_study(frame.read(spec, inputs)), of._replace(telemetry=telemetry), [])
+    return page.render_page(answers.answer_study(frame.read_results(spec, inputs)), of._replace(telemetry=telemetry), [])
 
 
 def _packages() -> list[str]:

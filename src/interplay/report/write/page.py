@@ -12,7 +12,6 @@ import jinja2
 
 from interplay.core import artifact
 from interplay.core import metrics as surroundings
-from interplay.core.artifact import split_ref, write_atomic
 from interplay.core.execution import Run
 from interplay.core.model import plural
 from interplay.report.draw import bars, diagram
@@ -21,11 +20,8 @@ from interplay.report.metric_spec import Measure, measure_of
 from interplay.report.spec import ReportSpec, Test
 from interplay.report.stats import budget, contrast, frame, notes, provenance
 from interplay.report.stats.estimate import Estimate
-from interplay.report.stats.provenance import Behind
 from interplay.report.write import answers, ledger, tables, text
 from interplay.report.write import text as words
-from interplay.report.write.answers import Answer
-from interplay.report.write.tables import Cell, Grid, label
 
 # The report stage, and its page: one self-contained file that shows the verdicts, the plan, the numbers and what they cost.
 #
@@ -53,49 +49,51 @@ def run(spec: ReportSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[
     """Write the report of a study. `inputs` maps the digest of every stage it may read to that stage's artifact.
 
     Returns the verdicts and every table's numbers."""
-    made = answers.answer_study(frame.read(spec, inputs))
+    made = answers.answer_study(frame.read_results(spec, inputs))
     answers.write_answers(made, out)
-    view(made, provenance.of_inputs(spec, inputs), out)
-    return answers.metrics(made)
+    write_page(made, provenance.of_inputs(spec, inputs), out)
+    return answers.record_metrics(made)
 
 
-def again(spec: ReportSpec, inputs: dict[str, Path], out: Path) -> None:
-    """Make the page of a finished report again, and nothing else of it."""
-    view(answers.answer_study(frame.read(spec, inputs)), provenance.of_inputs(spec, inputs), out)
+def remake_page(spec: ReportSpec, inputs: dict[str, Path], out: Path) -> None:
+    """Make the page of a finished report again, without its tables and figures."""
+    write_page(answers.answer_study(frame.read_results(spec, inputs)), provenance.of_inputs(spec, inputs), out)
 
 
-def view(made: Answer, of: Behind, out: Path, gaps: list[Gap] | None = None) -> Path:
-    """Write the page; returns its path. With `gaps` it is one of an unfinished study, and says so at the top."""
-    write_atomic(out / PAGE, html(made, of, gaps or []).encode())
+def write_page(made: answers.Answer, of: provenance.Provenance, out: Path, gaps: list[Gap] | None = None) -> Path:
+    """Write the page; returns its path. With `gaps` it is marked at the top as one of an unfinished study."""
+    artifact.write_atomic(out / PAGE, render_page(made, of, gaps or []).encode())
     return out / PAGE
 
 
-def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
+def render_page(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]) -> str:
     """The page: style, script and figures inside it, no request to anywhere."""
     loader = jinja2.PackageLoader("interplay.report")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     spec = made.results.spec
-    entries = ledger.entries(spec, of)
-    anchors = ledger.anchors(entries)
+    entries = ledger.stage_entries(spec, of)
+    anchors = ledger.entry_anchors(entries)
     figures = [present_figure(name, made) for name in made.drawings]
     return environment.get_template("page.html.jinja").render(
         spec=spec,
         gaps=gaps,
-        summary=summary(made),
+        summary=verdict_summary(made),
         caveats=notes.caveats_of(made.results, frame.arms(spec)),
         facts=_facts(made, of),
         claims=[present_claim(item) for item in made.judged],
         plans=_plans(of, anchors),
-        reuse=ledger.reuse(spec, of),
+        reuse=ledger.stage_reuse(spec, of),
         budgets=budget.arm_costs(spec, of),
         matches=[{"chip": MATCHES[item.verdict], **item._asdict()} for item in made.budgets],
         results=[figure for figure in figures if figure["x"] != "step"],
         curves=[figure for figure in figures if figure["x"] == "step"],
         tables=[present_table(name, grid) for name, grid in made.grids.items()],
         contrasts=[present_contrast(name, one) for name, one in made.contrasts.items()],
-        provenance=provenance_data(spec, made.grids | {n: contrast.grid(one) for n, one in made.contrasts.items()}, of, anchors),
+        provenance=provenance_data(
+            spec, made.grids | {n: contrast.comparison_grid(one) for n, one in made.contrasts.items()}, of, anchors
+        ),
         spent=budget.stage_costs(of),
         where=budget.where_and_when(of),
         entries=entries,
@@ -107,7 +105,7 @@ def html(made: Answer, of: Behind, gaps: list[Gap]) -> str:
     )
 
 
-def summary(made: Answer) -> str:
+def verdict_summary(made: answers.Answer) -> str:
     """`Of 3 claims 2 are supported and 1 gives no information.`"""
     counts = {verdict: sum(item.verdict == verdict for item in made.judged) for verdict in CHIPS}
     parts = [f"{count} {_verb(count, verdict)} {verdict}" for verdict, count in counts.items() if count]
@@ -120,7 +118,7 @@ def _verb(count: int, verdict: str) -> str:
     return "is" if count == 1 else "are"
 
 
-def _facts(made: Answer, of: Behind) -> Mapping[str, str]:
+def _facts(made: answers.Answer, of: provenance.Provenance) -> Mapping[str, str]:
     """The line under the title: what this is, how large, how dear."""
     spec = made.results.spec
     seeds = len({arm.seed for arm in spec.arms})
@@ -139,14 +137,14 @@ def _listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def _plans(of: Behind, anchors: dict[str, str]) -> dict[str, str]:
+def _plans(of: provenance.Provenance, anchors: dict[str, str]) -> dict[str, str]:
     """The picture of the plan as SVG, for a wide and for a narrow page."""
     states = {digest: _state(of, digest) for digest in of.stages}
-    nodes, edges = diagram.graph_of(of.stages, states, anchors)
+    nodes, edges = diagram.study_graph(of.stages, states, anchors)
     return {"wide": diagram.diagram_svg(nodes, edges, ACROSS), "narrow": diagram.diagram_svg(nodes, edges, ACROSS_PHONE)}
 
 
-def _state(of: Behind, digest: str) -> str:
+def _state(of: provenance.Provenance, digest: str) -> str:
     if of.done(digest):
         return "done"
     return notes.state_of(of.why.get(digest, ""))
@@ -161,9 +159,9 @@ def render_partial(spec: ReportSpec, stages: Mapping[str, Mapping[str, Any]], re
     why = notes.missing_reasons(stages, results, results.parent / "logs")
     folders = {digest: artifact.folder(results, stage["kind"], digest) for digest, stage in stages.items()}
     inputs = {digest: path for digest, path in folders.items() if stages[digest]["kind"] != "report"}
-    made = answers.answer_study(frame.read(spec, inputs)._replace(why=why))
+    made = answers.answer_study(frame.read_results(spec, inputs)._replace(why=why))
     answers.write_answers(made, out)
-    return view(made, provenance.of_plan(stages, results, why), out, gaps(stages, why))
+    return write_page(made, provenance.of_plan(stages, results, why), out, gaps(stages, why))
 
 
 def gaps(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> list[Gap]:
@@ -188,7 +186,9 @@ def _gap(stage: Mapping[str, Any], why: str, digest: str, waiting: Mapping[str, 
 # What a click on a cell of the page shows: n, interval, seeds, and the digests from the evaluations down to the data.
 
 
-def provenance_data(spec: ReportSpec, grids: dict[str, Grid], behind: Behind, anchors: dict[str, str]) -> dict[str, Any]:
+def provenance_data(
+    spec: ReportSpec, grids: dict[str, tables.Grid], behind: provenance.Provenance, anchors: dict[str, str]
+) -> dict[str, Any]:
     """What the page's script reads: `cells` by table/row/column/metric; `chains` by evaluation, lines of [depth, role, digest]
     from the evaluation down; `stages` by digest: [kind, name, anchor, why it is missing or '']."""
     cells = {"/".join((name, *key)): _cell(spec, name, cell) for name, grid in grids.items() for key, cell in grid.cells.items()}
@@ -199,13 +199,13 @@ def provenance_data(spec: ReportSpec, grids: dict[str, Grid], behind: Behind, an
     return {"cells": cells, "chains": chains, "stages": stages}
 
 
-def provenance_chain(digest: str, behind: Behind) -> list[tuple[int, str, str]]:
+def provenance_chain(digest: str, behind: provenance.Provenance) -> list[tuple[int, str, str]]:
     """(depth, role, digest) of a stage and all that it depends on, each once; a checkpoint's step is part of its role."""
     lines: list[tuple[int, str, str]] = []
     seen: set[str] = set()
 
     def visit(ref: str, role: str, depth: int) -> None:
-        at, step = split_ref(ref)
+        at, step = artifact.split_ref(ref)
         lines.append((depth, role if step is None else f"{role} at step {step}", at))
         if at not in seen:
             seen.add(at)
@@ -216,7 +216,7 @@ def provenance_chain(digest: str, behind: Behind) -> list[tuple[int, str, str]]:
     return lines
 
 
-def explain_command(spec: ReportSpec, present_table: str, cell: Cell) -> str:
+def explain_command(spec: ReportSpec, present_table: str, cell: tables.Cell) -> str:
     """The command line that prints the same chain."""
     words = [spec.study, present_table, cell.row.replace("−", "-"), f"{cell.column}/{cell.metric}"]
     return f"interplay explain {shlex.join(words)} --scale {shlex.quote(spec.scale)}"
@@ -226,16 +226,16 @@ def _models_first(item: tuple[str, str]) -> tuple[bool, str]:
     return item[0] not in ("model", "init"), item[0]
 
 
-def _cell(spec: ReportSpec, present_table: str, cell: Cell) -> dict[str, Any]:
+def _cell(spec: ReportSpec, present_table: str, cell: tables.Cell) -> dict[str, Any]:
     found, signed = cell.estimate, bool(cell.against)
     measure = measure_of(cell.metric)
     unit = measure.unit_of_differences if signed else measure.unit
     shown = bool(found.seeds)
     seeds = zip(found.seeds, found.per_seed, strict=True)
     return {
-        "title": f"{cell.row}, {label(cell.column, cell.metric)}",
+        "title": f"{cell.row}, {tables.column_label(cell.column, cell.metric)}",
         "value": f"{measure.shown(found.value, signed)} {unit}" if shown else "missing",
-        "interval": text.interval(found, signed, cell.metric).removesuffix(text.OVER_PROMPTS) if shown else "",
+        "interval": text.interval_text(found, signed, cell.metric).removesuffix(text.OVER_PROMPTS) if shown else "",
         "over": found.over,
         "n": f"{found.n_prompts} prompts, {found.n_samples} samples each" if shown else "",
         "mde": "" if found.detectable != found.detectable else f"{measure.shown(found.detectable)} {measure.unit_of_differences}",
@@ -245,7 +245,7 @@ def _cell(spec: ReportSpec, present_table: str, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _evaluations(spec: ReportSpec, cell: Cell, found: Estimate, seed: int) -> list[str]:
+def _evaluations(spec: ReportSpec, cell: tables.Cell, found: Estimate, seed: int) -> list[str]:
     """Of one seed: the arm's evaluation, then that of what it is compared with."""
     of_arm = {
         arm: [d for row in spec.arms if (row.arm, row.seed) == (arm, seed) for d in row.evaluations.values()]
@@ -254,9 +254,9 @@ def _evaluations(spec: ReportSpec, cell: Cell, found: Estimate, seed: int) -> li
     return [digest for digests in of_arm.values() for digest in digests if digest in found.digests]
 
 
-def _stage(digest: str, behind: Behind, anchors: dict[str, str]) -> tuple[str, str, str, str]:
+def _stage(digest: str, behind: provenance.Provenance, anchors: dict[str, str]) -> tuple[str, str, str, str]:
     stage = behind.stages.get(digest, {"kind": "unknown"})
-    why = "" if behind.done(digest) else behind.why.get(digest, "not at hand")
+    why = "" if behind.done(digest) else behind.why.get(digest, "not available")
     name = ledger.name_of(stage)
     return stage["kind"], "" if name == stage["kind"] else name, anchors.get(digest, ""), why
 
@@ -290,7 +290,7 @@ def present_claim(item: contrast.JudgedClaim) -> dict[str, Any]:
         "picture": bars.forest_svg(found, contrast.claimed_range(test), signed, measure),
         "estimate": _minus(measure.shown(found.value, signed)) if found.seeds else "",
         "unit": unit,
-        "interval": _minus(words.interval(found, signed, metric).removesuffix(words.OVER_PROMPTS)),
+        "interval": _minus(words.interval_text(found, signed, metric).removesuffix(words.OVER_PROMPTS)),
         "per_seed": _minus(words.per_seed(found, signed, metric)),
         "over": found.over,
         "detectable": measure.shown(found.detectable),
@@ -301,7 +301,7 @@ def present_claim(item: contrast.JudgedClaim) -> dict[str, Any]:
 
 def _what(test: Test) -> str:
     """The metric and its band or stage."""
-    return f"{test.recorded}: {test.metric}" if test.recorded else tables.label(test.band, test.metric)
+    return f"{test.recorded}: {test.metric}" if test.recorded else tables.column_label(test.band, test.metric)
 
 
 def _range(low: float, high: float, measure: Measure, unit: str) -> str:
@@ -315,14 +315,14 @@ def _range(low: float, high: float, measure: Measure, unit: str) -> str:
 def present_table(name: str, grid: tables.Grid) -> dict[str, Any]:
     """Blocks of (bands with their widths, metrics, rows, prior)."""
     shown = []
-    for block in tables.blocks(grid):
+    for block in tables.grid_blocks(grid):
         rows = [(row, [_present_cell(name, grid.cells[row, *key]) for key in block]) for row in grid.rows]
-        bands = [(tables.label(column), len(list(of))) for column, of in itertools.groupby(column for column, _ in block)]
-        metrics = [tables.label("", metric) for _, metric in block]
-        shown.append({"bands": bands, "metrics": metrics, "rows": rows, "prior": words.baselines(grid, block)})
+        bands = [(tables.column_label(column), len(list(of))) for column, of in itertools.groupby(column for column, _ in block)]
+        metrics = [tables.column_label("", metric) for _, metric in block]
+        shown.append({"bands": bands, "metrics": metrics, "rows": rows, "prior": words.baseline_rows(grid, block)})
     wide = len(grid.columns) > tables.WIDEST // 2
     # Values per seed and detectable effects are a click away here, and written out in the other forms of the table.
-    unit, *others = words.notes(grid)
+    unit, *others = words.grid_notes(grid)
     head = unit.replace(" and under it the value at each seed", "")
     notes = [head, *(note for note in others if not note.startswith("MDE"))]
     return {"name": name, "title": name.replace("_", " "), "blocks": shown, "notes": notes, "wide": wide}
@@ -331,12 +331,12 @@ def present_table(name: str, grid: tables.Grid) -> dict[str, Any]:
 def _present_cell(present_table: str, cell: tables.Cell) -> dict[str, Any]:
     """Its key for the script, value and interval, and what is missing of it."""
     key = "/".join((present_table, cell.row, cell.column, cell.metric))
-    lines = [_minus(line) for line in words.lines(cell)[:2]]
+    lines = [_minus(line) for line in words.cell_lines(cell)[:2]]
     gaps = cell.estimate.missing if cell.estimate.seeds else ()
     return {"key": key, "lines": lines, "partly": bool(gaps), "why": "; ".join(cell.estimate.missing)}
 
 
-def present_contrast(name: str, made: contrast.Made) -> dict[str, Any]:
+def present_contrast(name: str, made: contrast.Comparison) -> dict[str, Any]:
     """Blocks of (caption, rows); a row is its cells, each lines of text and, where it has provenance, a key for the
     script, and the class of its verdict."""
     blocks = []
@@ -369,7 +369,7 @@ def _minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-def present_figure(name: str, made: Answer) -> dict[str, Any]:
+def present_figure(name: str, made: answers.Answer) -> dict[str, Any]:
     """The SVG as a data URI: inlined as an image, so that the ids inside two figures cannot clash."""
     drawing, present_figure = made.drawings[name], made.results.spec.figures[name]
     source = f"data:image/svg+xml;base64,{base64.b64encode(drawing.svg).decode()}" if drawing.svg else ""

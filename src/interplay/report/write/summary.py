@@ -27,10 +27,7 @@ from interplay.report.draw import figures
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
 from interplay.report.spec import Contrast, Figure, Lineup, ReportArm, ReportRung, ReportSpec
 from interplay.report.stats import contrast, estimate, frame
-from interplay.report.stats.estimate import Estimate
-from interplay.report.stats.frame import Results
 from interplay.report.write import answers
-from interplay.report.write.answers import Answer
 from interplay.report.write.tables import Cell, Grid
 from interplay.results.catalog import report_spec
 from interplay.study.plan import Plan
@@ -60,7 +57,7 @@ def summarise(plan: Plan, results: Path) -> dict[str, Any]:
     report = artifact.folder(results, "report", plan.report)
     spec = report_spec(plan)
     inputs = {digest: artifact.folder(results, plan.stages[digest].kind, digest) for digest in plan.stages[plan.report].deps}
-    read = frame.read(spec, inputs)._replace(kept={})
+    read = frame.read_results(spec, inputs)._replace(kept={})
     made = answers.answer_study(read)
     claims = [
         {
@@ -105,7 +102,7 @@ def _environments(plan: Plan, results: Path) -> list[dict[str, Any]]:
 # Writing: grids of cells, of the tables and of what figures show beyond them.
 
 
-def numbers_of(made: Answer) -> dict[str, Any]:
+def numbers_of(made: answers.Answer) -> dict[str, Any]:
     """Everything that tables and figures show, as JSON data. `made`: of Results that keep their estimates."""
     samples: Samples = []
     grids = {name: _grid(grid, samples) for name, grid in made.grids.items()}
@@ -123,7 +120,7 @@ def numbers_of(made: Answer) -> dict[str, Any]:
     }
 
 
-def _arms(results: Results) -> dict[str, dict[str, Any]]:
+def _arms(results: frame.Results) -> dict[str, dict[str, Any]]:
     """The seeds of each arm where it has not all, and its rungs, if any, with the number of the ladder: arms may share one."""
     every = sorted({row.seed for row in results.spec.arms})
     seeds = {arm: frame.seeds(results.spec, arm) for arm in frame.arms(results.spec)}
@@ -138,7 +135,7 @@ def _arms(results: Results) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def _ops(results: Results) -> dict[str, set[Any]]:
+def _ops(results: frame.Results) -> dict[str, set[Any]]:
     """Band -> ops of its prompts in the evaluations."""
     found: dict[str, set[Any]] = {}
     for table in results.prompts.values():
@@ -164,7 +161,11 @@ def _grid(grid: Grid, samples: Samples) -> dict[str, Any]:
 
 
 def _rows(
-    cells: Mapping[tuple[str, str, str], Estimate], rows: Iterable[str], columns: list[str], metrics: list[str], samples: Samples
+    cells: Mapping[tuple[str, str, str], estimate.Estimate],
+    rows: Iterable[str],
+    columns: list[str],
+    metrics: list[str],
+    samples: Samples,
 ) -> dict[str, Any]:
     """The cells, by (row, column, metric), as text."""
     keys = list(itertools.product(columns, metrics))
@@ -174,9 +175,9 @@ def _rows(
     return {"columns": columns, "metrics": metrics, "rows": texts} if texts else {}
 
 
-def _with_floors(made: contrast.Made) -> Grid:
+def _with_floors(made: contrast.Comparison) -> Grid:
     """The cells of a contrast and the differences between identical runs."""
-    grid = contrast.grid(made)
+    grid = contrast.comparison_grid(made)
     for block in made.blocks:
         floor = block.floor
         cell = Cell(floor.arm, floor.twin, block.column, block.metric, floor.gap, "")
@@ -185,8 +186,8 @@ def _with_floors(made: contrast.Made) -> Grid:
     return grid._replace(rows=list(dict.fromkeys(key[0] for key in grid.cells)))
 
 
-def _compared(made: contrast.Made) -> dict[str, Any]:
-    """What the verdicts of a contrast rest on, except its cells."""
+def _compared(made: contrast.Comparison) -> dict[str, Any]:
+    """What determines the verdicts of a contrast, except its cells."""
     first = made.blocks[0].rows if made.blocks else []
     floors = {
         f"{one.column}/{one.metric}": [
@@ -205,7 +206,7 @@ def _compared(made: contrast.Made) -> dict[str, Any]:
     }
 
 
-def _figures(made: Answer, seen: set[tuple[str, str, str]], samples: Samples) -> dict[str, Any]:
+def _figures(made: answers.Answer, seen: set[tuple[str, str, str]], samples: Samples) -> dict[str, Any]:
     """Figures of what the study found; the curves of training are left out: they are the largest and show how it went."""
     kept = made.results.kept or {}
     found = {}
@@ -237,7 +238,7 @@ def _row(key: Iterable[str]) -> str:
     return f"{arm} − {against}" if against else arm
 
 
-def encode(cells: Iterable[Estimate | None], metrics: Iterable[str], samples: Samples, signed: bool) -> str:
+def encode(cells: Iterable[estimate.Estimate | None], metrics: Iterable[str], samples: Samples, signed: bool) -> str:
     """A row of cells as text; `signed`: of differences, whose minimum detectable effect is left out where the interval implies
     it."""
     texts, last = [], -1
@@ -257,7 +258,7 @@ def _place(sample: tuple[str, int, int, int], samples: Samples) -> int:
     return samples.index(sample)
 
 
-def _cell(found: Estimate, metric: str, signed: bool) -> str:
+def _cell(found: estimate.Estimate, metric: str, signed: bool) -> str:
     seeds = found.per_seed if found.models > 1 else ()
     numbers = [shown(number, metric) for number in (found.value, found.low, found.high, *seeds)]
     mde = shown(found.detectable, metric)
@@ -303,7 +304,7 @@ def _is_row(value: Any) -> bool:
 # Reading: the same answers from the file.
 
 
-def read_summary(path: Path) -> Answer:
+def read_summary(path: Path) -> answers.Answer:
     """The tables, contrasts and figures of a summary. Raises UserError for a file that is none."""
     known = artifact.read_json(path)
     if absent := [key for key in ("grids", "figures", "samples", "arms", "ops") if key not in known]:
@@ -316,10 +317,10 @@ def read_summary(path: Path) -> Answer:
     results = _results(known, kept)
     contrasts = {name: _made(known, name, grids[name]) for name in known["compared"]}
     drawings = {
-        name: figures.draw(results, figure)._replace(caption=known["figures"][name].get("caption", ""))
+        name: figures.draw_figure(results, figure)._replace(caption=known["figures"][name].get("caption", ""))
         for name, figure in results.spec.figures.items()
     }
-    return Answer(results, [], {n: grid for n, grid in grids.items() if n not in contrasts}, drawings, [], contrasts)
+    return answers.Answer(results, [], {n: grid for n, grid in grids.items() if n not in contrasts}, drawings, [], contrasts)
 
 
 def write_files(path: Path, out: Path) -> None:
@@ -334,7 +335,7 @@ def write_files(path: Path, out: Path) -> None:
     artifact.write_atomic(out / "README.md", ("\n".join(lines) + "\n").encode())
 
 
-def _results(known: Mapping[str, Any], kept: dict[frame.Key, Estimate]) -> Results:
+def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate]) -> frame.Results:
     """Results whose every estimate is known; of prompts it holds which bands, ops and classes of errors there are."""
     arms = [
         ReportArm(arm=arm, seed=seed, path=[], evaluations={}, rungs=_rungs(row.get("ladder", [])))
@@ -350,7 +351,7 @@ def _results(known: Mapping[str, Any], kept: dict[frame.Key, Estimate]) -> Resul
     prompts["n"] = known["n_samples"]
     classes = dict.fromkeys(key[3].partition(":")[2] for key in kept if key[3].startswith(f"{ERROR}:"))
     prompts[[f"{COUNTED}{name}" for name in classes]] = 0
-    return Results(spec, {"summary": prompts}, {}, {}, kept=kept)
+    return frame.Results(spec, {"summary": prompts}, {}, {}, kept=kept)
 
 
 def _rungs(ladder: list[Any]) -> list[ReportRung]:
@@ -370,7 +371,7 @@ def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> Grid:
     return Grid(list(grid["rows"]), grid["columns"], grid["metrics"], cells, prior, tuple(grid.get("notes", [])))
 
 
-def _decode_rows(known: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[tuple[str, str, str], Estimate]:
+def _decode_rows(known: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[tuple[str, str, str], estimate.Estimate]:
     keys = list(itertools.product(grid["columns"], grid["metrics"]))
     return {
         (row, *key): found
@@ -385,17 +386,19 @@ def _pair(row: str) -> tuple[str, str]:
     return arm, against
 
 
-def decode(known: Mapping[str, Any], row: str, metrics: Iterable[str], signed: bool) -> list[Estimate]:
+def decode(known: Mapping[str, Any], row: str, metrics: Iterable[str], signed: bool) -> list[estimate.Estimate]:
     """The estimates of a row; `signed`: of differences, which have a minimum detectable effect."""
     found, at = [], 0
     for cell, metric in zip(row.split("|"), metrics, strict=True):
         words = cell.split()
         at = next((int(word[1:]) for word in words if word.startswith("@")), at)
-        found.append(_estimate(words, metric, known["samples"][at], known["seeds"], signed) if words else Estimate())
+        found.append(_estimate(words, metric, known["samples"][at], known["seeds"], signed) if words else estimate.Estimate())
     return found
 
 
-def _estimate(words: list[str], metric: str, sample: tuple[str, int, int, int], seeds: list[int], signed: bool) -> Estimate:
+def _estimate(
+    words: list[str], metric: str, sample: tuple[str, int, int, int], seeds: list[int], signed: bool
+) -> estimate.Estimate:
     over, n_prompts, n_samples, models = sample
     numbers = [word for word in words if word[0] not in "m@"]
     value, low, high, *each = (_fraction(word, metric) for word in numbers)
@@ -403,7 +406,7 @@ def _estimate(words: list[str], metric: str, sample: tuple[str, int, int, int], 
     implied = _implied(numbers, metric, over) if signed else np.nan
     mde = next((_fraction(word[1:], metric) for word in words if word.startswith("m")), implied)
     at = tuple(seeds[: len(each)])
-    return Estimate(value, low, high, over, n_prompts, n_samples, at, tuple(each), models, detectable=mde)
+    return estimate.Estimate(value, low, high, over, n_prompts, n_samples, at, tuple(each), models, detectable=mde)
 
 
 def _fraction(word: str, metric: str) -> float:
@@ -411,7 +414,7 @@ def _fraction(word: str, metric: str) -> float:
     return np.nan if word == "–" else float(word) / 10**unit.decimals / unit.factor
 
 
-def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Made:
+def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Comparison:
     of, entries = known["compared"][name], known["contrasts"][name]
     tries = [{"arm": ""}] * of["tries"]
     contenders = [{"name": one, "tries": tries} for one in of["chosen"]]
@@ -419,17 +422,17 @@ def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Made:
     blocks = []
     for key, (arm, twin, deviation, runs, missing) in of["floors"].items():
         column, _, metric = key.partition("/")
-        gap = grid.cells[f"{arm} − {twin}", column, metric].estimate if arm else Estimate(missing=tuple(missing))
-        floor = contrast.Floor(arm, twin, gap, _fraction(deviation, metric), runs)
+        gap = grid.cells[f"{arm} − {twin}", column, metric].estimate if arm else estimate.Estimate(missing=tuple(missing))
+        floor = contrast.NoiseFloor(arm, twin, gap, _fraction(deviation, metric), runs)
         against = entries[f"{of['against']}/{key}"]["arm"]
         rows = [_row_of(grid, one, of["chosen"][one], against, entries[f"{one}/{key}"], key) for one in of["chosen"]]
-        blocks.append(contrast.Block(column, metric, floor, rows))
-    return contrast.Made(Contrast.model_validate(of["contrast"]), lineup, blocks, of["tests"], tuple(of["caveats"]))
+        blocks.append(contrast.ComparisonBlock(column, metric, floor, rows))
+    return contrast.Comparison(Contrast.model_validate(of["contrast"]), lineup, blocks, of["tests"], tuple(of["caveats"]))
 
 
-def _row_of(grid: Grid, name: str, value: str, against: str, entry: Mapping[str, Any], key: str) -> contrast.Row:
+def _row_of(grid: Grid, name: str, value: str, against: str, entry: Mapping[str, Any], key: str) -> contrast.ComparisonRow:
     arm, (column, _, metric) = entry["arm"], key.partition("/")
     cells = [grid.cells.get((row, column, metric)) for row in (arm, f"{arm} − {against}")]
-    found, gap = (cell.estimate if cell else Estimate() for cell in cells)
+    found, gap = (cell.estimate if cell else estimate.Estimate() for cell in cells)
     p, adjusted = (np.nan if entry[one] is None else entry[one] for one in ("p", "adjusted"))
-    return contrast.Row(contrast.Chosen(name, arm, value, ()), found, gap, p, adjusted, entry["verdict"])
+    return contrast.ComparisonRow(contrast.ChosenArm(name, arm, value, ()), found, gap, p, adjusted, entry["verdict"])

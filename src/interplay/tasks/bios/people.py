@@ -13,7 +13,7 @@ from interplay.core.random import Draw, draw_between, draw_shuffled, stream, str
 from interplay.tasks import multihop
 from interplay.tasks.bios.spec import ATTRIBUTES, COMPOSITES, RELATIONS, Bios
 from interplay.tasks.facts import ERRORS, About, Fact, as_facts, invented_name, judge, judge_statement, parse_facts, walk
-from interplay.tasks.family import Generator, Item, Paragraph, Rendered, compact_json, from_json
+from interplay.tasks.family import Generator, Item, Paragraph, Rates, Rendered, compact_json, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
@@ -482,4 +482,5 @@ BIOS = Generator(
     shared=lambda problem: problem.mode in ("statement", "parametric"),  # facts to be memorised, and questions about one
     vocabulary=vocabulary,
     item=item,
+    rates=Rates(2200, 28000, 120, 185),
 )

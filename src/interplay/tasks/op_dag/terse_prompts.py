@@ -4,7 +4,7 @@ generator), and the row of the family."""
 import re
 from typing import NamedTuple
 
-from interplay.tasks.family import Generator, Language
+from interplay.tasks.family import Generator, Language, Rates
 from interplay.tasks.op_dag import dag, dag_growth, terse, terse_verifier
 from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Form, Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
@@ -227,4 +227,5 @@ OP_DAG = Generator(
     characters=terse.alphabet,
     vocabulary=lambda task: list(terse.alphabet(task)),
     language=Language(parse_prompt, node_letters, END, FLAWS),
+    rates=Rates(2300, 40000, 130, 470),
 )

@@ -18,7 +18,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from interplay.tasks.family import Generator
+from interplay.tasks.family import Generator, Rates
 from interplay.tasks.op_dag import dag, terse
 from interplay.tasks.op_dag_prose import prose, prose_parser, prose_problems
 from interplay.tasks.op_dag_prose.prose import UNKNOWN, VALUE_UNKNOWN, Node, Problem
@@ -349,4 +349,5 @@ OP_DAG_PROSE = Generator(
     dumps=prose.dumps,
     characters=prose.alphabet,
     vocabulary=prose.vocabulary,
+    rates=Rates(950, 3500, 416, 1470),
 )

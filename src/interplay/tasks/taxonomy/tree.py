@@ -7,7 +7,7 @@ from typing import NamedTuple
 from interplay.core.model import UserError
 from interplay.core.random import stream, stream_key
 from interplay.tasks.facts import ERRORS, Fact, as_facts, invented_name, judge, judge_statement, parse_facts, walk
-from interplay.tasks.family import Generator, Rendered, from_json
+from interplay.tasks.family import Generator, Rates, Rendered, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.taxonomy.spec import Taxonomy
 from interplay.tasks.verdict import BOX, Verdict
@@ -140,4 +140,5 @@ TAXONOMY = Generator(
     structure=structure,
     shared=lambda problem: problem.mode == "statement",  # facts to be memorised
     vocabulary=vocabulary,
+    rates=Rates(6300, 35000, 18, 113),
 )
