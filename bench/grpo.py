@@ -24,13 +24,13 @@ from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import folder
 from interplay.model.spec import Shape, TuneOptimizer
 from interplay.optim import optimizer
+from interplay.rl.batch import Memory
 from interplay.rl.draw import TrainerState
 from interplay.rl.loop import one_step
 from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.samplers.sampler import PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.spec import Method, RLSpec
-from interplay.rl.step_context import Memory
 from interplay.rl.update import Learner
 from interplay.rollout.engine import engine
 from interplay.tasks.op_dag.spec import OpDag

@@ -30,17 +30,16 @@ from interplay.kinds.extensions import EXTENSIONS, check_extensions, shown_signa
 from interplay.model import folder
 from interplay.model.spec import Shape
 from interplay.rl.advantages.advantages import advantages
-from interplay.rl.decoding import decode_sampling
+from interplay.rl.batch import Memory
+from interplay.rl.draw import decode_sampling
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
-from interplay.rl.losses.losses import token_losses
-from interplay.rl.losses.terms import MicroBatch
+from interplay.rl.losses.losses import MicroBatch, token_losses
 from interplay.rl.requests.continuation import first_requests, next_requests
 from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.samplers.sampler import PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.spec import RLSpec
-from interplay.rl.step_context import Memory
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Sampling

@@ -26,6 +26,7 @@ from interplay.model import folder
 from interplay.model.spec import Schedule, TuneOptimizer, TuneSchedule
 from interplay.optim import optimizer
 from interplay.rl import loop, update
+from interplay.rl.batch import Memory
 from interplay.rl.losses import losses
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.requests import continuation, first_requests
@@ -33,7 +34,6 @@ from interplay.rl.requests.spec import AnnealedShotsPrompting, FixedAllocation, 
 from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.samplers.sampler import Sampler
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
-from interplay.rl.step_context import Memory
 from interplay.rl.update import Learner
 from interplay.rollout import native
 from interplay.train import lm, prefer, reward_model, unlearn

@@ -16,11 +16,10 @@ from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.data.tokenizer import Special
 from interplay.rl.advantages.advantages import advantages
-from interplay.rl.batch import Batch, Span
+from interplay.rl.batch import Batch, Memory, Span, StepContext
 from interplay.rl.critic import critic
-from interplay.rl.decoding import lagged_policy
-from interplay.rl.decoding import update_decoding as learnt_decoding
-from interplay.rl.draw import sampling
+from interplay.rl.draw import lagged_policy, sampling
+from interplay.rl.draw import update_decoding as learnt_decoding
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.edits.spec import TokenBudget
 from interplay.rl.policy import scores
@@ -29,7 +28,6 @@ from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.samplers.sampler import Outcome, PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.spec import Method, RLSpec
-from interplay.rl.step_context import Memory, StepContext
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes

@@ -47,7 +47,7 @@ def test_leaving_itself_out_compares_a_completion_with_the_others() -> None:
 
 def test_a_row_set_aside_is_compared_with_all_others() -> None:
     off = torch.tensor([False, False, True])
-    assert rows(batch_of([1, 0, 1], [0, 0, 0], aside=off), "leave_one_out") == pytest.approx([1, -1, 0.5])
+    assert rows(batch_of([1, 0, 1], [0, 0, 0], excluded=off), "leave_one_out") == pytest.approx([1, -1, 0.5])
 
 
 @pytest.mark.parametrize("baseline", ["group", "none"])
@@ -168,7 +168,7 @@ def test_entropy_is_shared_at_each_place_among_the_completions_that_reach_it() -
 
 # --- all of them ---
 
-NAMES = [name for name in MEMBERS if name not in ("spans", "role", "turn_returns", "igpo")]
+NAMES = [name for name in MEMBERS if name not in ("spans", "role", "turn_returns", "igpo", "custom")]
 """Those of whole completions; of spans, seats and turns see test_rl_advantage.py, test_rl_self_play.py and test_rl_turns.py."""
 
 

@@ -20,7 +20,7 @@ from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.rl import loop
 from interplay.rl.advantages.advantages import advantages
-from interplay.rl.batch import Batch
+from interplay.rl.batch import Batch, Memory, StepContext
 from interplay.rl.edits.spec import DynamicSampling
 from interplay.rl.requests.continuation import (
     HISTORIES,
@@ -35,7 +35,6 @@ from interplay.rl.requests.first_requests import SamplingRequest
 from interplay.rl.requests.spec import ExitContinuation, FixedAllocation, ShownAttemptContinuation
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.rewards.spec import GapShaping
-from interplay.rl.step_context import Memory, StepContext
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import RetryEpisode
 

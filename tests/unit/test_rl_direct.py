@@ -21,9 +21,8 @@ from interplay.rl import loop
 from interplay.rl.advantages.advantages import advantages, cut_segments, ends
 from interplay.rl.advantages.spec import SegmentAdvantage
 from interplay.rl.batch import offsets
-from interplay.rl.losses.losses import STEPS, token_losses
+from interplay.rl.losses.losses import STEPS, MicroBatch, token_losses, token_weights
 from interplay.rl.losses.spec import DirectAdvantageLoss
-from interplay.rl.losses.terms import MicroBatch, token_weights
 from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import update

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from interplay.core.metrics import read
 from interplay.model.decoder import Decoder
-from interplay.rl import loop, teacher
+from interplay.rl import loop
+from interplay.rl import policy as passes
 from interplay.rl.batch import Batch, has_teacher, join, take
 from interplay.rl.edits.spec import Replay
 from interplay.rl.losses.losses import DIVERGENCES
@@ -128,7 +129,7 @@ def test_a_step_is_the_gradient_that_naive_autograd_finds(name: Any, mix: float)
 @pytest.mark.parametrize("name", DIVERGENCES)
 def test_pieces_of_the_vocabulary_and_of_the_batch_change_nothing(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, values = moved(batch(), divergence=name, mix_rlvr=0.3, entropy_coef=0.01)
-    monkeypatch.setattr(teacher, "MOST", 3 * toy.VOCABULARY)
+    monkeypatch.setattr(passes, "MOST", 3 * toy.VOCABULARY)
     for tokens in (10**6, 30):
         pieces, again = moved(batch(), tokens=tokens, divergence=name, mix_rlvr=0.3, entropy_coef=0.01)
         torch.testing.assert_close(pieces, whole, atol=2e-6, rtol=1e-3)
@@ -140,7 +141,7 @@ def test_of_several_pieces_no_logits_are_held(monkeypatch: pytest.MonkeyPatch) -
     given, policy = batch(), Decoder(toy.SHAPE, 5000)
     for parameter in policy.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    monkeypatch.setattr(teacher, "MOST", 10_000)
+    monkeypatch.setattr(passes, "MOST", 10_000)
     parameters = {parameter.data_ptr() for parameter in policy.parameters()}
     kept: list[int] = []
 
@@ -150,7 +151,7 @@ def test_of_several_pieces_no_logits_are_held(monkeypatch: pytest.MonkeyPatch) -
         return value
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
-        found = teacher.compared(policy, given, torch.arange(16), 1.0, torch.float32, DIVERGENCES["js"], 10**6)
+        found = passes.compared(policy, given, torch.arange(16), 1.0, torch.float32, DIVERGENCES["js"], 10**6)
     assert found.divergence is not None
     assert max(kept) <= policy.head().numel() < 5000 * int(given.lengths.sum())
 
@@ -190,7 +191,7 @@ def test_the_policy_comes_nearer_to_its_teacher() -> None:
         gaps = []
         for _ in range(2):
             rows = torch.arange(len(given))
-            found = teacher.compared(policy, given, rows, 1.0, torch.float32, DIVERGENCES["rev_kl"], 10**6)
+            found = passes.compared(policy, given, rows, 1.0, torch.float32, DIVERGENCES["rev_kl"], 10**6)
             torch.testing.assert_close(found.logp, scores(policy, given, rows, 1.0, torch.float32).logp)
             gaps.append(float(found.divergence.sum()))
             with torch.enable_grad():

@@ -11,12 +11,10 @@ from rl_cases import batch_of, now_of
 
 from interplay.rl.advantages.advantages import advantages
 from interplay.rl.advantages.spec import GroupAdvantage
-from interplay.rl.batch import Batch
-from interplay.rl.edits.edits import conflicts, edits_after_advantage, edits_before_advantage
-from interplay.rl.edits.rows import BUFFER
+from interplay.rl.batch import Batch, Memory, StepContext
+from interplay.rl.edits.edits import BUFFER, conflicts, edits_after_advantage, edits_before_advantage
 from interplay.rl.edits.spec import ConflictTokens, Demonstrations, Replay, TokenBudget, TopEntropy
 from interplay.rl.spec import RLSpec
-from interplay.rl.step_context import Memory, StepContext
 
 
 def edited(batch: Batch, now: StepContext, advantage: torch.Tensor | None = None) -> tuple[Batch, torch.Tensor, torch.Tensor]:

@@ -26,7 +26,7 @@ from interplay.optim import checkpoint
 from interplay.rl import loop
 from interplay.rl.advantages.spec import GaeAdvantage
 from interplay.rl.batch import Batch
-from interplay.rl.decoding import lagged_policy, update_lagged
+from interplay.rl.draw import lagged_policy, update_lagged
 from interplay.rl.edits.spec import Demonstrations
 from interplay.rl.losses.spec import ClippedLoss, DistilLoss
 from interplay.rl.policy import inside, scores

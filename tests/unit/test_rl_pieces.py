@@ -17,7 +17,7 @@ from interplay.core.metrics import read
 from interplay.rl import loop
 from interplay.rl.advantages.advantages import by_segments, cuts
 from interplay.rl.advantages.spec import GaeAdvantage, GroupAdvantage, SegmentAdvantage
-from interplay.rl.batch import Batch, join
+from interplay.rl.batch import Batch, StepContext, join
 from interplay.rl.edits.edits import uncertain_tokens
 from interplay.rl.edits.spec import UncertainTokens
 from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
@@ -25,7 +25,6 @@ from interplay.rl.requests.pieces import WINDOWS, tree_kept, windows_carried
 from interplay.rl.requests.spec import FixedAllocation, TreeContinuation, WindowContinuation
 from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import ValueHead
-from interplay.rl.step_context import StepContext
 
 ROWS: Any = [SimpleNamespace(prompt=f"p{n}|") for n in range(2)]
 

@@ -15,12 +15,12 @@ from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
+from interplay.rl.batch import Memory, StepContext
 from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
 from interplay.rl.requests.first_requests import SamplingRequest, first_steps, priority
 from interplay.rl.requests.spec import AnnealedShotsPrompting, Hint, XrpoAllocation
 from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
-from interplay.rl.step_context import Memory, StepContext
 
 
 def row(n: int) -> Any:

@@ -20,8 +20,7 @@ from interplay.rl.advantages.spec import SpanAdvantage
 from interplay.rl.batch import Batch, Span, join, take
 from interplay.rl.compatibility import CAPABILITIES
 from interplay.rl.draw import episode_requests
-from interplay.rl.edits.edits import edits_before_advantage
-from interplay.rl.edits.rows import informative
+from interplay.rl.edits.edits import edits_before_advantage, informative
 from interplay.rl.edits.spec import DynamicSampling
 from interplay.rl.requests.continuation import first_requests
 from interplay.rl.requests.first_requests import SamplingRequest

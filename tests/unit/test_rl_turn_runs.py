@@ -21,8 +21,7 @@ from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.rewards.spec import AttemptsShaping
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
-from interplay.rollout.episodes import play_episodes
-from interplay.rollout.play import Setting
+from interplay.rollout.episodes import Setting, play_episodes
 from interplay.rollout.request import Request, Sampling
 from interplay.rollout.spec import RetryEpisode
 from interplay.tasks.verdict import Verdict

@@ -82,7 +82,7 @@ def test_with_a_window_each_turn_is_a_row_that_follows_the_last_turns_alone() ->
     assert ["".join(map(chr, p)) for p in played.prompts] == ["qq|", "qq|3$?", "qq|6$?", "qq|6$?"]
     contexts = ["".join(map(chr, r.prompt)) for requests, _ in setting.engine.asked for r in requests]
     assert contexts == ["".join(map(chr, p)) for p in played.prompts], "what is learnt is what was sampled from"
-    assert played.aside.tolist() == [True, True, True, False], "the episode counts once"
+    assert played.excluded.tolist() == [True, True, True, False], "the episode counts once"
     assert all(len(turns) == 4 for turns in played.turns)
     assert [[t.end > 0 for t in turns].index(True) for turns in played.turns] == [0, 1, 2, 3]
     assert not played.observed.any()
@@ -222,7 +222,7 @@ def test_the_likelihood_of_an_answer_is_that_of_its_tokens_alone_however_it_is_c
 
 
 def test_rows_of_an_episode_that_are_aside_do_not_count_and_are_compared_with_those_that_do() -> None:
-    batch = replace(turned(*UFO[:2], *UFO[:2]), aside=torch.tensor([False, False, True, True]))
+    batch = replace(turned(*UFO[:2], *UFO[:2]), excluded=torch.tensor([False, False, True, True]))
     got = advantages(GroupAdvantage(scale_rewards="none"), batch, now_of())
     assert got[2:].tolist() == got[:2].tolist()
     values = {**measure_step(replace(batch, rewards=torch.tensor([1.0, 0, 5, 5])), torch.ones(4)), **sampled_counts(batch)}
@@ -235,7 +235,7 @@ def test_rows_are_taken_and_joined_with_what_was_read() -> None:
     assert (some.observed.sum(1).tolist(), [len(t) for t in some.turns]) == ([2, 0], [3, 1])
     both = join([take(batch, torch.tensor([0])), batch], 0)
     assert both.observed.shape == (5, 8)
-    assert both.written().tolist() == [2, 2, 4, 6, 4]
+    assert both.num_action_tokens().tolist() == [2, 2, 4, 6, 4]
 
 
 # --- nothing is learnt from what was read ---
@@ -269,7 +269,7 @@ def test_tokens_that_were_read_have_no_gradient_and_no_weight(loss: dict[str, st
         for i in range(len(batch)):
             n = int(batch.lengths[i])
             chosen = toy.naive_logprobs(policy, batch, i).gather(1, batch.tokens[i, :n, None])[:, 0]
-            total = total - (advantage[i, :n] * chosen)[~batch.observed[i, :n]].sum() / int(batch.written().sum())
+            total = total - (advantage[i, :n] * chosen)[~batch.observed[i, :n]].sum() / int(batch.num_action_tokens().sum())
         total.backward()
         before = torch.nn.utils.parameters_to_vector(policy.parameters()).detach()
         gradient = torch.cat([p.grad.flatten() for p in policy.parameters()])

@@ -20,7 +20,7 @@ from interplay.kinds.cost import realised
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl.teaching import proposals, teach
-from interplay.rl.teaching.student import ask, become, probe, trained, weights
+from interplay.rl.teaching.teach import ask, become, probe, trained, weights
 
 STILL = TuneOptimizer(learning_rate=0.0)
 

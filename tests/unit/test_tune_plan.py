@@ -90,7 +90,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     "data to unlearn": (
         [("forget: {edge: 1.0}, retain", "data: {edge: 1.0}, forget: {edge: 1.0}, retain")],
         "stages.forget.data: unknown key 'data' of unlearn; it is a key of pretrain, midtrain, sft, rl, teach, prefer, reward_model, "
-        "evaluate",
+        "custom, evaluate",
     ),
     "forgetting what is tested": (
         [("forget: {edge: 1.0}, retain", "forget: {test: 1.0}, retain")],

@@ -45,8 +45,42 @@ class UserError(Exception):
     About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/locate.py adds the
     line of the key to the file."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, about: "BadKey | None" = None) -> None:
         super().__init__(escape_control(" ".join(message.split())))
+        self.given = about
+
+    @property
+    def about(self) -> "BadKey | None":
+        """The key that the error is about; None: it is about none. Where no key was given it is that of the message, which reads
+        `FILE: KEY: PROBLEM` or `FILE: KEY = VALUE: PROBLEM`."""
+        return self.given or split_message(str(self))
+
+
+class BadKey(NamedTuple):
+    """A key of a study or scale that is refused."""
+
+    file: str
+    keys: tuple[str, ...]
+    """Its path; a name with dots, such as that of an arm, is several parts."""
+    value: str
+    """As shown; empty: not shown."""
+    problem: str
+    """What is wrong, and the remedy."""
+
+    @property
+    def tail(self) -> str:
+        """What a message has after the path."""
+        return f" = {self.value}: {self.problem}" if self.value else f": {self.problem}"
+
+
+def split_message(message: str) -> BadKey | None:
+    """The parts of `FILE: KEY[ = VALUE]: PROBLEM`; None: the message has another form."""
+    file, _, rest = message.partition(": ")
+    end = min((place for place in (rest.find(" = "), rest.find(": ")) if place >= 0), default=-1)
+    if not file.endswith(".yaml") or end < 0:
+        return None
+    shown, _, problem = rest[end + 3 :].partition(": ") if rest[end:].startswith(" = ") else ("", "", rest[end + 2 :])
+    return BadKey(file, tuple(rest[:end].split(".")), shown, problem)
 
 
 class PermanentError(Exception):
@@ -144,23 +178,23 @@ def _one_line(cls: type[Model], value: Any, error: Any, where: str) -> str:
     names = _keys(value, error)
     key = ".".join(names)
     spot = f"{where}{'.' if ': ' in where else ': '}{key}" if key else where
-    kind, context = error["type"], error.get("ctx", {})
-    if kind == "extra_forbidden":
+    code, context = error["type"], error.get("ctx", {})
+    if code == "extra_forbidden":
         return f"{spot}: {_unknown(cls, value, names)}"
-    if kind == "union_tag_not_found":
+    if code == "union_tag_not_found":
         return f"{spot}: missing name; it says which member this is"
-    if kind == "missing":
+    if code == "missing":
         return f"{spot}: missing; give it a value"
-    if kind == "union_tag_invalid":
+    if code == "union_tag_invalid":
         members, by = context["expected_tags"].replace("'", "").split(", "), context["discriminator"].strip("'")
         what = "member" if by == "name" else by
         return f"{spot}.{by} = {shorten_value(context['tag'])}: no such {what}{nearest_name(context['tag'], members)}"
-    given = "" if kind == "value_error" and len(repr(error["input"])) > 60 else f" = {shorten_value(error['input'])}"
-    if kind == "literal_error":
+    given = "" if code == "value_error" and len(repr(error["input"])) > 60 else f" = {shorten_value(error['input'])}"
+    if code == "literal_error":
         members = re.findall(r"'([^']*)'", context["expected"])
         close = nearest_name(error["input"], members) if isinstance(error["input"], str) and len(members) > 1 else ""
         return f"{spot}{given}: should be {context['expected']}{close if 'did you mean' in close else ''}"
-    message = MESSAGES.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = MESSAGES.get(code) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"{spot}{given}: {message[0].lower()}{message[1:]}"
 
 

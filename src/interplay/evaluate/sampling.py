@@ -22,7 +22,8 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import device, heads
 from interplay.optim import distributed
 from interplay.rollout import engine as engines
-from interplay.rollout import episodes, play
+from interplay.rollout import episodes
+from interplay.rollout import episodes as play
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
 from interplay.tasks.environments.transcript import UNANSWERED
@@ -162,7 +163,7 @@ def episode_rows(pool: sets.Pool, ids: list[int], played: play.Played) -> pa.Tab
     """The same for episodes of several turns: one row per episode, with its transcript, the verdict of its last turn, and in the
     column TURNS whether its answer was right after each turn."""
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
-    whole = [i for i in range(len(turns)) if played.aside is None or not played.aside[i]]
+    whole = [i for i in range(len(turns)) if played.excluded is None or not played.excluded[i]]
     kept = made._replace(**{name: getattr(made, name)[whole] for name in ("request", "sample", "truncated")})
     verdicts = [turns[i][-1].verdict or UNANSWERED for i in whole]
     own = (made.lengths if played.observed is None else made.lengths - played.observed.sum(1)).tolist()

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
     from interplay.core.execution import Run
     from interplay.model.decoder import Decoder
-    from interplay.rl.batch import Batch
-    from interplay.rl.losses.terms import MicroBatch
+    from interplay.rl.batch import Batch, Memory, StepContext
+    from interplay.rl.losses.losses import MicroBatch
     from interplay.rl.requests.first_requests import SamplingRequest
     from interplay.rl.samplers.sampler import Outcome, PromptSource
-    from interplay.rl.step_context import Memory, StepContext
     from interplay.rollout.engine import Engine
-    from interplay.rollout.play import Played, Setting
+    from interplay.rollout.episodes import Played, Setting
     from interplay.rollout.request import Request, Sampling
     from interplay.tasks.family import Generator
     from interplay.tasks.verdict import Row, Verdict
@@ -208,7 +207,7 @@ EXTENSIONS: dict[str, Union] = {
         (EpisodeFunction,),
         'method: {episode: {name: "mine.py:one_turn"}}',
         "def one_turn(setting, asked):\n"
-        "    from interplay.rollout.play import Played\n"
+        "    from interplay.rollout.episodes import Played\n"
         "    return Played(setting.engine.generate(list(asked), setting.sampling))\n",
     ),
     "engine": Union(

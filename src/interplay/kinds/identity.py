@@ -38,7 +38,7 @@ def _pruned(value: Any, models: list[type[Model]], spelt: Callable[[type[Model],
         return {key: _pruned(item, models, spelt) for key, item in value.items()}
     found, names = {}, _present_names(member)
     for key, item in value.items():
-        name = names.get(key, key)
+        name = names.get(str(key), str(key))
         field = member.model_fields.get(name)
         if field is None:
             found[key] = item

@@ -54,7 +54,7 @@ def check_compatibility(members: Members, seams: Mapping[str, Iterable[type[Mode
 
 
 def _remedy(word: str, seams: Mapping[str, Iterable[type[Model]]]) -> str:
-    """`; write method.sampler = pcl or phases`: the members that provide a capability whatever their options are."""
+    """`; write method.sampler = pcl or phases`: the members that provide a capability with any options."""
     found = {
         seam: [one.model_fields["name"].default for one in classes if word in one.PROVIDES and not issubclass(one, Extension)]
         for seam, classes in seams.items()

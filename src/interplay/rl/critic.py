@@ -40,7 +40,7 @@ class Critic:
         assert batch.values is not None
         old, mask = batch.values.double(), batch.mask() & batch.finished()[:, None]
         returns = gae(old, batch, self.spec.gamma, self.spec.lam) + old
-        told = _measure(old[mask], returns[mask])
+        measured = _measure(old[mask], returns[mask])
         losses = []
         for _ in range(self.spec.num_iterations if mask.any() else 0):
             loss = 0.0
@@ -52,7 +52,7 @@ class Critic:
                     loss += float(part.detach())
             optimizer.apply_gradients(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
             losses.append(distributed.all_reduce_dict({"loss": loss})["loss"])
-        return {"critic/loss": sum(losses) / max(len(losses), 1), **told}
+        return {"critic/loss": sum(losses) / max(len(losses), 1), **measured}
 
     def _values(self, batch: Batch, rows: Tensor) -> Tensor:
         """(n,T) of some rows."""

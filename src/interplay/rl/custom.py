@@ -20,9 +20,8 @@ from interplay.rl.samplers import sampler as samplers
 from interplay.tasks.verdict import Verdict
 
 if TYPE_CHECKING:
-    from interplay.rl.batch import Batch
-    from interplay.rl.losses.terms import MicroBatch
-    from interplay.rl.step_context import StepContext
+    from interplay.rl.batch import Batch, StepContext
+    from interplay.rl.losses.losses import MicroBatch
 
 T = TypeVar("T")
 

@@ -27,10 +27,18 @@ from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import records
 from interplay.rl.advantages.advantages import advantages, cut_segments, update_baselines
-from interplay.rl.batch import Batch, join, offsets, take
+from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
 from interplay.rl.critic import critic
-from interplay.rl.decoding import lagged_policy, update_decoding, update_lagged
-from interplay.rl.draw import TrainerState, draw_batch, gold_solution, sampling, tokens_of
+from interplay.rl.draw import (
+    TrainerState,
+    draw_batch,
+    gold_solution,
+    lagged_policy,
+    sampling,
+    tokens_of,
+    update_decoding,
+    update_lagged,
+)
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.records import drawn_shares, measure_step, sampled_counts, summarise_run
 from interplay.rl.requests.continuation import carried_prompts, kept_rollouts
@@ -38,7 +46,6 @@ from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.samplers.sampler import Outcome, PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.spec import RLSpec
-from interplay.rl.step_context import Memory, StepContext
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
 from interplay.rollout.engine import closing, engine, shard_engine
 from interplay.rollout.request import Request
@@ -71,8 +78,8 @@ def _outcome(spec: RLSpec, pool: Pool, i: int, completions: list[str]) -> Outcom
 def continuation_values(
     world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
 ) -> Tensor:
-    """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that stand); equal states are sampled once.
-    `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a completion is."""
+    """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
+    once. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a completion is."""
     state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
     first = {one: number for number, one in reversed(list(enumerate(state)))}
     distinct = sorted(first.values())
@@ -122,7 +129,7 @@ LONG = 10.0
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
     """Train and write `model/`, `checkpoints/<step>/model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`; and
-    `state/` beside them, from which a longer run goes on. Roles: see RLSpec.
+    `state/` next to them, from which a longer run goes on. Roles: see RLSpec.
 
     Goes on from `out/resume` where there is one. Raises PermanentError at the first loss that is not finite."""
     world, learner = assembled(spec, inputs, how)
@@ -237,7 +244,7 @@ def save(world: TrainerState, learner: Learner, resume: Path, step: int) -> None
 class Stepped(NamedTuple):
     """What a step leaves."""
 
-    told: Batch
+    known: Batch
     """All rows that it drew and whose rewards are known."""
     advantage: Tensor
     """(N,) mean over the tokens of each; 0 where an edit dropped it."""
@@ -248,7 +255,7 @@ def one_step(world: TrainerState, learner: Learner, out: Path, step: int, second
     """Draw, edit, learn and record. Adds to `seconds` what the choice of prompts, rollouts and updates took; returns the step's
     metrics."""
     spec, made = world.spec, stepped(world, learner, step, seconds)
-    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, made.told, made.advantage)
+    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, made.known, made.advantage)
     return made.metrics
 
 
@@ -296,20 +303,20 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
         update_lagged(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
-    of_rows, own = advantage.sum(1) / batch.written().clamp(min=1), batch.row >= 0
+    of_rows, own = advantage.sum(1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
-    told = everything
+    recorded = everything
     if everything.unfinished is not None and (known := everything.finished()).any():
-        told, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
+        recorded, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
     logged = {
-        **measure_step(told, per_row),
+        **measure_step(recorded, per_row),
         **sampled_counts(everything),
         **drawn_shares(everything, world.pool),
         **values,
         **chosen,
     }
-    return Stepped(told, per_row, logged)
+    return Stepped(recorded, per_row, logged)
 
 
 def valued(world: TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, Tensor, dict[str, float]]:

@@ -16,23 +16,13 @@ from interplay.rl.advantages.spec import (
 from interplay.rl.compatibility import check_compatibility
 from interplay.rl.edits.spec import Edit
 from interplay.rl.losses.spec import ClippedLoss, Loss
-from interplay.rl.requests.spec import (
-    Allocation,
-    Continuation,
-    FixedAllocation,
-    IcpoPrompting,
-    NoContinuation,
-    PlainPrompting,
-    Prompting,
-    ShownAttemptContinuation,
-    TreeContinuation,
-)
+from interplay.rl.requests import spec as requests_spec
 from interplay.rl.rewards.spec import ProcessReward, Reward, Shaping
 from interplay.rl.samplers.spec import LearnedMixtureSampler, Sampler, UniformSampler
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode
 from interplay.tasks.spec import Verify
 
-# The critic: what foretells, at each token, the reward that is to come.
+# The critic: a value function of the tokens.
 
 
 class ValueHead(Model):
@@ -45,7 +35,7 @@ class ValueHead(Model):
     learning_rate: NotNegative = 3e-4
     """Of its AdamW."""
     gamma: Share = 1.0
-    """Discount of a token in what it is to foretell."""
+    """Discount of a token in the returns that it estimates."""
     lam: Share = 0.95
     """It learns lambda-returns; 1: the rewards themselves (Monte Carlo)."""
     cliprange_value: NotNegative = 0.2
@@ -78,8 +68,8 @@ class AdaptiveTemperature(Model):
 class LaggedNucleus(Model):
     """Tokens within the nucleus of a copy of the policy that lags behind it (NLPO, arXiv:2210.01241): the likeliest tokens of the
     copy, at temperature 1, whose probabilities sum to `top_p`. The policy, renormalised over them, is what is sampled, and what
-    log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes beside the policy, and
-    passes beside it wherever a batch passes."""
+    log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes together with the policy,
+    and every forward pass over a batch is made by both."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
     REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions", "distillation"})
@@ -89,7 +79,7 @@ class LaggedNucleus(Model):
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
     """1: all tokens, so that nothing is masked."""
     sync_every: Count = 20
-    """Steps after which the copy becomes the policy as it then stands."""
+    """Steps after which the copy becomes the policy of that step."""
 
 
 class OwnDecoding(Extension):
@@ -104,7 +94,7 @@ class OwnDecoding(Extension):
 Decoding = Annotated[AdaptiveTemperature | LaggedNucleus | OwnDecoding, Field(discriminator="name"), written_as(OwnDecoding)]
 
 
-# Reinforcement learning: the loop's own knobs; the members of each seam stand in a file of their own. Option names are TRL's.
+# Reinforcement learning: the loop's own knobs; the members of each seam are in a file of their own. Option names are TRL's.
 
 
 class Method(Model):
@@ -113,11 +103,11 @@ class Method(Model):
     paper: str
     """Where the method and these settings come from."""
     sampler: Sampler = UniformSampler()
-    allocation: Annotated[Allocation, Formerly("planner")] = FixedAllocation()
+    allocation: Annotated[requests_spec.Allocation, Formerly("planner")] = requests_spec.FixedAllocation()
     """How many completions each prompt gets."""
-    prompting: Annotated[Prompting, Since(PlainPrompting())] = PlainPrompting()
+    prompting: Annotated[requests_spec.Prompting, Since(requests_spec.PlainPrompting())] = requests_spec.PlainPrompting()
     """From which text they are sampled."""
-    continuation: Annotated[Continuation, Since(NoContinuation())] = NoContinuation()
+    continuation: Annotated[requests_spec.Continuation, Since(requests_spec.NoContinuation())] = requests_spec.NoContinuation()
     """What follows from rollouts: further completions, and which are kept."""
     episode: Episode = CompletionEpisode()
     shaping: Annotated[list[Shaping], Since([])] = []
@@ -127,7 +117,7 @@ class Method(Model):
     advantage: Advantage = GroupAdvantage()
     loss: Loss = ClippedLoss()
     critic: Annotated[ValueHead | None, Since(None)] = None
-    """What foretells rewards token by token, for advantages that ask it; null: nothing."""
+    """Value function (critic) for advantages that read one; null: none."""
     decoding: Annotated[Decoding | None, Since(None)] = None
     """What tokens of rollouts are drawn from; null: the policy at the run's temperature."""
 
@@ -135,9 +125,9 @@ class Method(Model):
 SEAMS: dict[str, tuple[type[Model], ...]] = {
     "reward": get_args(get_args(Reward)[0]),
     "method.sampler": get_args(get_args(Sampler)[0]),
-    "method.allocation": get_args(get_args(Allocation)[0]),
-    "method.prompting": get_args(get_args(Prompting)[0]),
-    "method.continuation": get_args(get_args(Continuation)[0]),
+    "method.allocation": get_args(get_args(requests_spec.Allocation)[0]),
+    "method.prompting": get_args(get_args(requests_spec.Prompting)[0]),
+    "method.continuation": get_args(get_args(requests_spec.Continuation)[0]),
     "method.episode": get_args(get_args(Episode)[0]),
     "method.decoding": get_args(get_args(Decoding)[0]),
     "method.critic": (ValueHead,),
@@ -209,15 +199,17 @@ class RLSpec(Model):
         chosen, size = method.continuation, f"method.allocation.num_generations = {group}"
         if isinstance(method.advantage, PassKAdvantage) and method.advantage.k > group:
             raise ValueError(f"method.advantage.k = {method.advantage.k}: at most num_generations, {group}")
-        if isinstance(method.prompting, IcpoPrompting) and method.prompting.steered >= group:
+        if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
             raise ValueError(f"method.prompting.steered = {method.prompting.steered}: must be less than num_generations, {group}")
-        if isinstance(chosen, TreeContinuation):
+        if isinstance(chosen, requests_spec.TreeContinuation):
             if group != math.prod(chosen.branches):
                 raise ValueError(f"{size}: must be the product of branches, {math.prod(chosen.branches)}")
             if chosen.segment * (len(chosen.branches) - 1) >= limit:
                 segments = f"{len(chosen.branches) - 1} segments of {chosen.segment} tokens"
                 raise ValueError(f"method.continuation: {segments} leave nothing of max_completion_length, {limit}")
-        if isinstance(chosen, ShownAttemptContinuation) and (group % chosen.references or group - chosen.references < 2):
+        if isinstance(chosen, requests_spec.ShownAttemptContinuation) and (
+            group % chosen.references or group - chosen.references < 2
+        ):
             must = f"must divide num_generations, {group}, and leave two completions at least"
             raise ValueError(f"method.continuation.references = {chosen.references}: {must}")
         return self
@@ -249,7 +241,7 @@ class RLSpec(Model):
 
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
-        differs, neither the rate nor a member of a seam hangs on the length, and all that is to be kept of those was kept."""
+        differs, neither the rate nor a member of a seam depends on the length, and all that is to be kept of those was kept."""
         length = {"steps": self.steps, "checkpoints": self.checkpoints}
         members = (self.method.sampler, self.method.prompting, *self.method.shaping, *self.method.edits)
         scheduled = any(member.SCHEDULED for member in members)

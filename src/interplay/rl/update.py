@@ -14,12 +14,21 @@ from interplay.model.heads import Lagged
 from interplay.optim import distributed
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch, first_turns, has_teacher
-from interplay.rl.losses.losses import DIVERGENCES, FIRST_TURN, MEMBERS, STEPS, prepare_loss, token_losses
+from interplay.rl.losses.losses import (
+    DIVERGENCES,
+    FIRST_TURN,
+    MEMBERS,
+    STEPS,
+    FullBatch,
+    MicroBatch,
+    k3,
+    prepare_loss,
+    token_losses,
+    token_weights,
+)
 from interplay.rl.losses.spec import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
-from interplay.rl.losses.terms import FullBatch, MicroBatch, k3, token_weights
-from interplay.rl.policy import Scores, entropies, likelihoods, micro_batches, scores, shard_rows
+from interplay.rl.policy import Scores, compared, entropies, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
-from interplay.rl.teacher import compared
 
 DIFFERENCE, LARGEST, RATIO = (
     "sampling/sampling_logp_difference/mean",
@@ -28,8 +37,8 @@ DIFFERENCE, LARGEST, RATIO = (
 )
 MISMATCH = (DIFFERENCE, LARGEST, RATIO)
 """Over the tokens that were trained on and sampled in this step, before the first update: mean and largest
-|log pi - log pi_engine|, and largest pi / pi_engine. About 1e-6 where both compute alike; more is another arithmetic, or weights
-that the engine was not given."""
+|log pi - log pi_engine|, and largest pi / pi_engine. About 1e-6 where both compute the same; more is another arithmetic, or
+weights that the engine was not given."""
 
 
 class Learner(NamedTuple):
@@ -165,7 +174,7 @@ def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> T
 
 
 def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
-    """What the loss must know of a whole optimiser step, as the policy stands before it: (N,T) each, 0 outside the part."""
+    """What the loss must know of a whole optimiser step, under the policy before it: (N,T) each, 0 outside the part."""
     spec, room = learner.spec.method.loss, torch.zeros(batch.tokens.shape)
     read = {FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
     if isinstance(spec, DirectAdvantageLoss) and batch.steps is not None:
@@ -238,9 +247,9 @@ def _pass(
         loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
     loss.backward()
     values["kl_old"] = (k3(logp.detach() - batch.logprobs[rows]) * now).sum()
-    apart = torch.where(now, before - batch.logprobs[rows], 0.0)
-    values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: apart.abs().sum()}
-    return values, {LARGEST: apart.abs().max(), RATIO: apart.max().exp()}
+    mismatch = torch.where(now, before - batch.logprobs[rows], 0.0)
+    values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: mismatch.abs().sum()}
+    return values, {LARGEST: mismatch.abs().max(), RATIO: mismatch.max().exp()}
 
 
 def _learning(learner: Learner, batch: Batch, rows: Tensor) -> Scores:

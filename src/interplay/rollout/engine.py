@@ -35,7 +35,7 @@ class Engine(Protocol):
         """Completions in the order of the requests and of the samples in each."""
 
     def close(self) -> None:
-        """Let go of what it holds beside the decoder: memory, a server."""
+        """Let go of what it holds in addition to the decoder: memory, a server."""
 
 
 def engine(
@@ -70,10 +70,10 @@ def _vllm(decoder: Decoder, how: Run, dtype: torch.dtype, source: Path | None) -
     if missing := without_vllm():
         raise UserError(missing)
     if how.engine_server:
-        from interplay.rollout.vllm.server import Server
+        from interplay.rollout.vllm.engines import Server
 
         return Server(decoder, source, how, dtype)
-    from interplay.rollout.vllm.local import Local
+    from interplay.rollout.vllm.engines import Local
 
     return Local(decoder, source, how, dtype)
 
@@ -88,7 +88,7 @@ def closing(*engines: Engine) -> Iterator[None]:
             one.close()
 
 
-# Rollouts by several processes: each samples its share of the requests, and all learn what came of every one.
+# Rollouts by several processes: each samples its share of the requests, and all receive the rollouts of every one.
 
 
 class ShardedEngine(NamedTuple):

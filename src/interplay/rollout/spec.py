@@ -57,7 +57,7 @@ class Turns(Model):
     max_turns: Several = 5
     """Turns after which an episode ends."""
     window: Count | None = None
-    """Turns that stand behind the prompt in the context of the next one; null: all. With a window each turn is a row of its own,
+    """Turns that follow the prompt in the context of the next one; null: all. With a window each turn is a row of its own,
     with the text that it was sampled from and the reward of its episode; statistics of a group count an episode once
     (DeepMiner, arXiv:2510.08276)."""
 
@@ -101,7 +101,7 @@ class SelfPlayEpisode(Model):
 
 class OwnEpisode(Extension):
     """An episode of the user's own: `function(setting, asked, **options)`, which returns what was played
-    (`rollout.play.Played`)."""
+    (`rollout.episodes.Played`)."""
 
     UNION: ClassVar[str] = "episode"
     max_turns: Annotated[int, Field(ge=1, le=1000)] = 1

@@ -89,8 +89,8 @@ def apply_changes(stages: Tree, changes: Mapping[str, Any], where: str) -> dict[
         value = changes[dotted]
         stage, *keys = dotted.split(".")
         if stage not in result or not keys:
-            raise UserError(f"{where}: {dotted}: must be stage.key{nearest_name(stage, result)}")
-        result[stage] = _put(result[stage], keys, value, f"{where}: {dotted}")
+            raise UserError(f"{where}.{dotted}: must be stage.key{nearest_name(stage, result)}")
+        result[stage] = _put(result[stage], keys, value, f"{where}.{dotted}")
     return result
 
 

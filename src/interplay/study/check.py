@@ -26,7 +26,7 @@ from interplay.study.context import TASK, ArmContext, StudyStage
 from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
 from interplay.tasks.family import Environment, Game, families_with, families_with_language, judge_family
-from interplay.train.spec import PretrainSpec, TrainSpec, UnlearnSpec
+from interplay.train.spec import PretrainSpec, TrainSpec, TuneSpec
 
 Stages = Mapping[str, Stage]
 RESERVED = {TASK: "the task itself in an arm's set", SPLIT: "the split of a budget in an arm's axes"}
@@ -263,7 +263,7 @@ def _check_devices(stage: Stage, where: str) -> None:
 
 
 def _leaves_pair(stage: Stage | None) -> bool:
-    return stage is not None and isinstance(stage.spec, UnlearnSpec) and stage.spec.objective == "uld"
+    return stage is not None and isinstance(stage.spec, TuneSpec) and stage.spec.leaves_pair()
 
 
 def _check_before(stage: Stage, stages: Stages, where: str) -> None:

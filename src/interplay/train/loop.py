@@ -1,6 +1,6 @@
 """The training loop of all gradient trainers: optimiser steps, evaluation, kept checkpoints, progress and resume.
 
-The trainers `lm` (pre-training, mid-training, SFT), `prefer`, `unlearn` and `reward_model` give the gradient of a step as a
+The trainers of this package give the gradient of a step as a
 function of its number, so that a resumed run needs only weights and optimiser state."""
 
 import math

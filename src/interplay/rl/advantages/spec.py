@@ -138,7 +138,7 @@ class EntropyAdvantage(AdvantageMember):
     """token: GTPO, shares of entropy at each place among the completions that are that long; sequence: GRPO-S, shares of mean
     entropy among the completions."""
     bonus: NotNegative = 0.1
-    """b2: what the shares are worth beside the reward; 0.2 hurts, as published."""
+    """b2: weight of the shares relative to the reward; 0.2 hurts, as published."""
     wrong: bool = True
     """Whether wrong completions are shaped, too."""
     entropy_range: tuple[NotNegative, NotNegative] = (0.2, 0.28)

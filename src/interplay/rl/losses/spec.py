@@ -159,7 +159,7 @@ class DiscoLoss(PolicyLoss):
     tau: Positive | None = None
     """Temperature over wrong completions, of which likely ones weigh more; null: 10 for logL and 1 for Lratio, as released."""
     basic: bool = False
-    """DisCO-b: all wrong completions weigh alike."""
+    """DisCO-b: all wrong completions have equal weight."""
     delta: NotNegative = 1e-4
     """KL divergence from the policy that sampled, mean per token in nats, that is free."""
     disco_beta: NotNegative = 1000.0
@@ -196,7 +196,7 @@ class DistilLoss(RatioLoss):
     """Over the whole vocabulary. fwd_ce: cross-entropy of the policy under the teacher, as published; rev_kl: KL of the policy
     from the teacher; js: Jensen-Shannon, at most ln 2."""
     mix_rlvr: NotNegative = 0.0
-    """Weight of the clipped policy-gradient loss beside it; 0: it is not there."""
+    """Weight of the clipped policy-gradient loss that is added; 0: none."""
     epsilon: NotNegative = 0.2
     """Lower clip of that one's ratio."""
     epsilon_high: NotNegative | None = None
@@ -215,7 +215,7 @@ class DirectAdvantageLoss(PolicyLoss):
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
     name: Literal["direct_advantage"] = "direct_advantage"
     loss_type: Literal["luspo"] = "luspo"
-    """Mean over rows of the sum over each one's steps, so that all steps count alike."""
+    """Mean over rows of the sum over each one's steps, so that all steps have equal weight."""
     direct_beta: Positive = 0.1
     """What a nat of the log ratio stands for in reward. (The published value was not found.)"""
     first_turn_beta: Literal[0] = 0

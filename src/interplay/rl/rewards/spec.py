@@ -53,7 +53,7 @@ class SubproblemsReward(Model):
 
 class StepsReward(Model):
     """One reward per step of op_dag's forward problems: 1 up to the first wrong step, 0 from there on; behind them the answer, 1
-    if right. Other rows count as one step. The program stands where the paper has a trained judge of steps (process supervision,
+    if right. Other rows count as one step. A program replaces the paper's trained judge of steps (process supervision,
     arXiv:2402.03300, section 4.1.3)."""
 
     PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
@@ -66,12 +66,12 @@ class TextReward(Model):
 
     name: Literal["text"] = "text"
     form: Literal["exact", "f1", "substring", "f1_published", "substring_published"] = "substring"
-    """exact: equal once normalised as SQuAD does; f1: of their words; substring: one of them stands in the other as whole words,
+    """exact: equal once normalised as SQuAD does; f1: of their words; substring: one of them occurs in the other as whole words,
     but yes, no and answers under three characters only count as themselves, and an answer needs half of the gold's words. These
     pay nothing for an empty answer, for more than four boxes, and (f1, substring) for more words than `extra_words` allows; the
     published forms lack all guards, so that substring_published pays `no` for `unknown`, and an empty box."""
     extra_words: Natural = 2
-    """Words that an answer may have beside the gold. Any list of four options has at least three."""
+    """Words that an answer may have in addition to the gold. Any list of four options has at least three."""
 
 
 class CitationReward(Model):
@@ -146,8 +146,8 @@ class RepetitionShaping(ShapingTerm):
 
 
 class HistoryLengthShaping(ShapingTerm):
-    """A length term beside the reward, relative to the shortest right completion of the prompt so far (HAPO, history aware,
-    arXiv:2505.11225). It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
+    """A length term in addition to the reward, relative to the shortest right completion of the prompt so far (HAPO, history
+    aware, arXiv:2505.11225). It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
     name: Literal["hapo_length"] = "hapo_length"
     weight: Share = 1.0

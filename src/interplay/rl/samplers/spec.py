@@ -31,7 +31,7 @@ class AdaRftSampler(Model):
     """Mean reward at which T stays."""
 
 
-# Samplers that follow what came of the prompts so far. All count rewards as shares of a pass, clipped to [0, 1].
+# Samplers that adapt to the results of the prompts so far. All count rewards as shares of a pass, clipped to [0, 1].
 
 
 class EdgeSampler(Model):
@@ -43,7 +43,7 @@ class EdgeSampler(Model):
     target: Share = 0.5
     """Pass rate that is sought: groups have the most to say at one half (arXiv:2510.01135)."""
     band: tuple[Share, Share] | None = None
-    """In place of the target: lowest and highest pass rate, between which all are alike."""
+    """In place of the target: lowest and highest pass rate, between which all have equal weight."""
     explore: Share = 0.25
     """Share of the draws that go to prompts which were never drawn, as long as there are any."""
     candidates: Annotated[float, Field(ge=1)] | None = 4.0
@@ -170,7 +170,7 @@ class FormatLadderSampler(Model):
 
 
 class GainRlSampler(Model):
-    """Rank prompts by how alike the initial policy's states of their tokens point, and draw around a rank mu that moves on as
+    """Rank prompts by how aligned the initial policy's states of their tokens are, and draw around a rank mu that moves on as
     rewards rise: p is proportional to exp(-((rank - mu) / sigma)^2 / 2). After each step mu grows by
     step * (tanh(alpha * (reward - beta)) + tanh(alpha * angle)), held between `least` and `most`; reward and angle are means over
     the step's prompts."""
@@ -194,7 +194,7 @@ class GainRlSampler(Model):
     """Largest move."""
     reference: Count | None = None
     """Number of prompts that sigma, step, least and most are meant for: they are multiplied by the number there are over it; null
-    takes them as they stand."""
+    takes them as they are."""
     lag: Literal["old", "new"] = "new"
     """Whether a step draws around the mu before the last move (old) or after it (new); the released code does either."""
 
@@ -291,8 +291,8 @@ class PhasesSampler(Model):
 
 
 class ModelValue(Model):
-    """V(x) of a language model with a linear head on the last token of the prompt, which starts as the policy and learns beside
-    it, as published."""
+    """V(x) of a language model with a linear head on the last token of the prompt, which starts as the policy and learns along
+    with it, as published."""
 
     name: Literal["model"] = "model"
     learning_rate: Positive = 3e-4
@@ -319,7 +319,7 @@ class PclSampler(Model):
     tau: float = 0.5
     """Expected reward that is sought."""
     value: Annotated[ModelValue | BetaValue, Field(discriminator="name")] = ModelValue()
-    """What foretells a prompt's reward."""
+    """The model of a prompt's reward."""
 
 
 # Members of the sampler seam: which prompts a step draws.

@@ -1,5 +1,7 @@
-"""vLLM as a server inside the stage: a process of its own, which ends with the stage however that ends. It listens on a socket
-in a folder that this user alone may enter: on a shared node nobody else can ask it, or hand it weights."""
+"""vLLM as an engine: as a server process of its own, which ends with the stage however that ends, or in this process.
+
+The server listens on a socket in a folder that is open to this user alone: on a shared node no other user can send it requests or
+weights."""
 
 import contextlib
 import json
@@ -20,10 +22,11 @@ import torch
 
 from interplay.core import execution, stop
 from interplay.core.execution import Run
+from interplay.core.model import UserError
 from interplay.model.decoder import Decoder
 from interplay.model.folder import save_tensors
 from interplay.rollout.request import Request, Rollouts, Sampling
-from interplay.rollout.vllm import asking
+from interplay.rollout.vllm import protocol
 
 START_SECONDS = 900
 """Within which it must answer; a large model loads for minutes."""
@@ -40,8 +43,8 @@ class Server:
     """Samples from the present weights of `decoder`. Raises RuntimeError with the server's last words where it ends by itself."""
 
     def __init__(self, decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> None:
-        given = asking.arguments(decoder, source, how, dtype)
-        self.fresh, self.lanes = asking.Freshness(decoder), how.engine_batch
+        given = protocol.arguments(decoder, source, how, dtype)
+        self.fresh, self.lanes = protocol.Freshness(decoder), how.engine_batch
         self.place = tempfile.TemporaryDirectory(prefix="interplay-vllm-")
         self.log = Path(self.place.name) / "log"
         self.socket = Path(self.place.name) / "socket"
@@ -54,11 +57,11 @@ class Server:
 
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests; the same requests give the same samples as `native` does, up to rounding."""
-        asking.check_lengths(requests, sampling, self.most)
+        protocol.check_lengths(requests, sampling, self.most)
         if self.fresh.stale():
             self._refresh()
         asks = [
-            {"token_ids": r.prompt, "sampling_params": asking.params(sampling, r, r.first + i)}
+            {"token_ids": r.prompt, "sampling_params": protocol.params(sampling, r, r.first + i)}
             for r in requests
             for i in range(r.count)
         ]
@@ -66,7 +69,7 @@ class Server:
         with ThreadPoolExecutor(max(1, len(lanes))) as pool:
             made = list(pool.map(self._answers, lanes))
         answers = [made[number % self.lanes][number // self.lanes] for number in range(len(asks))]
-        return asking.rollouts(requests, answers, sampling)
+        return protocol.rollouts(requests, answers, sampling)
 
     def close(self) -> None:
         """End the server and all that it started."""
@@ -83,14 +86,14 @@ class Server:
             raise RuntimeError("vLLM's server keeps cached prompts of old weights")
         file.unlink()
 
-    def _answers(self, asks: Sequence[dict[str, Any]]) -> list[asking.Answer]:
+    def _answers(self, asks: Sequence[dict[str, Any]]) -> list[protocol.Answer]:
         """Ask one after the other, on one connection."""
         found = []
         with contextlib.closing(_Connection(self.socket)) as connection:
             for ask in asks:
                 (choice,) = self._say(connection, "POST", "/inference/v1/generate", ask)["choices"]
                 logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
-                found.append(asking.Answer(choice["token_ids"], logprobs))
+                found.append(protocol.Answer(choice["token_ids"], logprobs))
         return found
 
     def _one(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -103,7 +106,7 @@ class Server:
             answer = connection.getresponse()
             text = answer.read().decode()
         except (OSError, HTTPException) as error:
-            if stop.stop_requested():  # where a signal reaches all that a job runs, the server hears it, too
+            if stop.stop_requested():  # where a signal reaches all that a job runs, the server receives it, too
                 raise stop.StoppedError("stopped, and vLLM's server with it") from None
             raise RuntimeError(f"vLLM's server does not answer ({error}){self._last_words()}") from None
         if answer.status != 200:
@@ -130,10 +133,10 @@ class Server:
             time.sleep(0.1)
 
     def _last_words(self) -> str:
-        """The errors of its log, or its end: the cause stands before what others say of it."""
+        """The errors of its log, or its end: the cause comes before its consequences."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        told = list(dict.fromkeys(line.strip()[:LONGEST_LINE] for line in lines if "Error: " in line)) or lines
-        return "; it said:\n" + "\n".join(told[-MOST_LINES:]) if told else ""
+        found = list(dict.fromkeys(line.strip()[:LONGEST_LINE] for line in lines if "Error: " in line)) or lines
+        return "; it said:\n" + "\n".join(found[-MOST_LINES:]) if found else ""
 
 
 class _Connection(HTTPConnection):
@@ -172,7 +175,7 @@ def environment_on(device: torch.device) -> dict[str, str]:
         names = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
         number = device.index or 0
         own[VISIBLE] = names[number] if names else str(number)
-    return {**asking.ENVIRONMENT, **kept, **own}
+    return {**protocol.ENVIRONMENT, **kept, **own}
 
 
 def _flags(given: dict[str, Any]) -> list[str]:
@@ -198,3 +201,57 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
     if process.stdin:
         process.stdin.close()
+
+
+# vLLM in this process.
+
+
+REMEDY = "on a CPU, builds for CUDA of torchvision, torchaudio and torchcodec break it: pip uninstall them"
+
+
+class Local:
+    """Samples from the present weights of `decoder`, whose folder vLLM loads once and whose changes it is handed."""
+
+    def __init__(self, decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> None:
+        given = protocol.arguments(decoder, source, how, dtype)
+        protocol.environment()
+        self.fresh = protocol.Freshness(decoder)
+        self.llm = _started(given)
+        self.most = self.llm.llm_engine.model_config.max_model_len
+
+    def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
+        """Completions of all requests; the same requests give the same samples as `native` does, up to rounding."""
+        from vllm import SamplingParams
+
+        protocol.check_lengths(requests, sampling, self.most)
+        if self.fresh.stale():
+            self.llm.collective_rpc("take", args=(self.fresh.weights(),))
+            # What was cached of a prompt is of the old weights.
+            if not self.llm.reset_prefix_cache():
+                raise RuntimeError("vLLM keeps cached prompts of old weights")
+        each = [(r, r.first + i) for r in requests for i in range(r.count)]
+        prompts = [{"prompt_token_ids": request.prompt} for request, _ in each]
+        wanted = [SamplingParams(**protocol.params(sampling, request, sample), flat_logprobs=True) for request, sample in each]
+        with torch.random.fork_rng():  # vLLM draws from torch's own stream, which the trainer saves
+            made = [output.outputs[0] for output in self.llm.generate(prompts, wanted, use_tqdm=False)]
+        answers = [protocol.Answer(list(one.token_ids), list(one.logprobs.logprobs)) for one in made]
+        return protocol.rollouts(requests, answers, sampling)
+
+    def close(self) -> None:
+        """Let go of its memory."""
+        del self.llm
+
+
+def _started(given: dict[str, Any]) -> Any:
+    """vLLM's `LLM`, with what its start changes in this process put back: the trainer's random streams and threads."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    try:
+        from vllm import LLM  # takes seconds
+    except (ImportError, RuntimeError) as error:
+        raise UserError(f"engine = 'vllm': cannot be imported ({error}); {REMEDY}") from None
+    threads, set_threads = torch.get_num_threads(), torch.set_num_threads
+    with torch.random.fork_rng():
+        llm = LLM(**given)
+    torch.set_num_threads = set_threads
+    torch.set_num_threads(threads)
+    return llm

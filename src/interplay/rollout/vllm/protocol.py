@@ -1,4 +1,4 @@
-"""What vLLM is asked for, in process and over its server alike, and what comes of its answers. Does not import vLLM."""
+"""Requests and responses of vLLM, the same in process and over its server. Does not import vLLM."""
 
 import os
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
-    # A job binds no cores: others run beside it.
+    # A job binds no cores: others run on the same node.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # The second runner has another interface for logits processors.
     "VLLM_USE_V2_MODEL_RUNNER": "0",
@@ -31,19 +31,19 @@ ENVIRONMENT = {
     **execution.LOOPBACK,
 }
 SHARE = 0.01
-"""Of a GPU that vLLM wants to find free. By default it is nearly all, which beside a trainer never is; the cache is told in
-bytes."""
+"""Of a GPU that vLLM wants to find free. By default it is nearly all, which is never free next to a trainer; the cache is given
+in bytes."""
 
 
 class Answer(NamedTuple):
-    """One completion as vLLM tells it."""
+    """One completion as vLLM returns it."""
 
     tokens: list[int]
     logprobs: list[float]
 
 
 def environment() -> None:
-    """Set what vLLM reads from the environment, where nobody else did. To be called before it is imported."""
+    """Set what vLLM reads from the environment, where it is not set. To be called before it is imported."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
@@ -67,8 +67,8 @@ def arguments(decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> d
         "async_scheduling": False,
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logits",
-        "logits_processors": ["interplay.rollout.vllm.draw:Draw"],
-        "worker_extension_cls": "interplay.rollout.vllm.refresh.Refresh",
+        "logits_processors": ["interplay.rollout.vllm.worker:Draw"],
+        "worker_extension_cls": "interplay.rollout.vllm.worker.Refresh",
         "use_tqdm_on_load": False,
     }
 
@@ -130,7 +130,7 @@ def rollouts(requests: Sequence[Request], answers: Sequence[Answer], sampling: S
 
 class Freshness:
     """Whether a decoder's weights changed since they were last handed over. What writes in place is counted by torch for every
-    tensor (`load_state_dict`, `copy_`), or told to it (`optim.optimizer.step`)."""
+    tensor (`load_state_dict`, `copy_`), or reported to it (`optim.optimizer.step`)."""
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
