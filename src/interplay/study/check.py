@@ -22,7 +22,7 @@ from interplay.rl.teaching.spec import TeachSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import sets
 from interplay.study.arms import SPLIT, Combination, split_part
-from interplay.study.context import TASK, ArmContext, StudyStage
+from interplay.study.context import TASK, ArmContext, StudyStage, check_known
 from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
 from interplay.tasks.family import Environment, Game, families_with, families_with_language, judge_family
@@ -34,12 +34,6 @@ RESERVED = {TASK: "the task itself in an arm's set", SPLIT: "the split of a budg
 
 
 # -- names, before anything is planned ----------------------------------------------------------------------------------------
-
-
-def check_known(name: Any, table: Collection[str], where: str, what: str) -> None:
-    """Raises UserError where the table has no such name."""
-    if not isinstance(name, str) or name not in table:
-        raise UserError(f"{where} = {shorten_value(name)}: no such {what}{nearest_name(str(name), list(table))}")
 
 
 def check_shares(shares: Mapping[str, float] | None, where: str) -> None:
