@@ -139,7 +139,7 @@ def test_an_artifact_whose_record_was_altered_is_refused(finished: Laboratory, t
     record = json.loads((copy / "record.json").read_text())
     record["spec"]["task"]["letters"] += 1
     (copy / "record.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match=f"but it stands as {origin.name}"):
+    with pytest.raises(UserError, match=f"but it is recorded as {origin.name}"):
         adopt.adopt_artifacts(copy, tmp_path / "mine", inputs=False)
     assert not (tmp_path / "mine").exists()
 

@@ -173,7 +173,7 @@ def test_stacked_bars_name_the_classes_and_the_missing_arms(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("cls", "given", "says"),
     [
-        (Table, {"columns": ["id"], "cells": ["nll@2"]}, "there is one nll, whatever the number of samples; write nll"),
+        (Table, {"columns": ["id"], "cells": ["nll@2"]}, "there is one nll for any number of samples; write nll"),
         (Table, {"columns": ["id"], "cells": ["error:dependancy"]}, "did you mean 'dependency'"),
         (Table, {"columns": ["id"], "cells": ["nll"], "contrast": {"against": "a", "noise": "b"}}, "where more is better"),
         (Figure, {"x": "k", "y": "strict_pass", "form": "heat"}, "write x: op or x: band"),

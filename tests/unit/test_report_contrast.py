@@ -1,4 +1,4 @@
-"""Fair fights: what is chosen, what is adjusted, what is noise, and what may be called better."""
+"""Pairwise comparisons: what is chosen, what is adjusted, what is noise, and what may be called better."""
 
 import csv
 import io

@@ -84,7 +84,7 @@ def test_a_table_of_scores_alone_says_nothing_of_answers(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("metric", ["score_pass@1", "score@4", "score_pass"])
 def test_there_is_no_pass_at_k_of_a_score(metric: str) -> None:
-    with pytest.raises(UserError, match="there is one score, whatever the number of samples; write score"):
+    with pytest.raises(UserError, match="there is one score for any number of samples; write score"):
         parse_model(Table, {"columns": ["edge"], "cells": [metric]}, "study.yaml")
 
 

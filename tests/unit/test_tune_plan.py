@@ -61,6 +61,17 @@ def test_what_follows_a_reward_model_starts_from_the_model_before(root: Path) ->
     assert named(on, "dpo/dpo/seed0").deps["init"] == labelled(on, "base/base/seed0")[0]
 
 
+def test_an_arm_that_forgets_other_sets_declares_their_shares_with_their_names(root: Path) -> None:
+    """The shares in the spec follow from the names, so that the arm differs from its control in what it declares alone."""
+    other = (
+        "  forget: {path: [base, forget], control: base}\n",
+        "  forget: {path: [base, forget], control: base}\n"
+        "  more: {path: [base, forget], control: forget, set: {forget.forget: {edge: 0.5, corpus: 0.5}}}\n",
+    )
+    made = plan(root, *PAIRS, other)
+    assert named(made, "more/forget/seed0").spec.forget_mix == [0.5, 0.5]  # type: ignore[attr-defined]
+
+
 def test_pairs_cost_what_they_may_be_long_and_a_reference_a_pass_more(root: Path) -> None:
     made = plan(root, *PAIRS)
     found = costs(plan_json(made))
@@ -90,7 +101,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     "data to unlearn": (
         [("forget: {edge: 1.0}, retain", "data: {edge: 1.0}, forget: {edge: 1.0}, retain")],
         "stages.forget.data: unknown key 'data' of unlearn; it is a key of pretrain, midtrain, sft, rl, teach, prefer, reward_model, "
-        "evaluate",
+        "custom, evaluate",
     ),
     "forgetting what is tested": (
         [("forget: {edge: 1.0}, retain", "forget: {test: 1.0}, retain")],

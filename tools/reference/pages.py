@@ -75,8 +75,8 @@ PAGES = (
     Page(
         "training",
         "Language-model training",
-        "`pretrain`, `midtrain` and `sft` take the same keys; only `pretrain` has a `model`.",
-        ("kind: pretrain", "kind: midtrain", "kind: sft"),
+        "`pretrain`, `midtrain` and `sft` take the same keys; only `pretrain` has a `model`. `custom` is a trainer of your own.",
+        ("kind: pretrain", "kind: midtrain", "kind: sft", "kind: custom"),
     ),
     Page(
         "tuning",

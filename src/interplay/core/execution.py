@@ -29,7 +29,7 @@ class Run(Model):
     """Minutes that a cluster grants: more than `warn_seconds` of configs/site.yaml and a minute."""
     gpus: Natural = 0
     """GPUs that a cluster reserves; of several processes one each. On one machine a stage waits until so many are free of other
-    stages; `--resources gpu=2` tells Snakemake how many there are, so that others run meanwhile. Without any it computes on the
+    stages; `--resources gpu=2` sets how many Snakemake may use, so that others run meanwhile. Without any it computes on the
     CPU."""
     micro_batch_tokens: Count = 8192
     """Most tokens in one forward-backward pass; gradients accumulate up to the batch. Several processes make smaller passes where

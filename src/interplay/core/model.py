@@ -178,23 +178,23 @@ def _one_line(cls: type[Model], value: Any, error: Any, where: str) -> str:
     names = _keys(value, error)
     key = ".".join(names)
     spot = f"{where}{'.' if ': ' in where else ': '}{key}" if key else where
-    kind, context = error["type"], error.get("ctx", {})
-    if kind == "extra_forbidden":
+    code, context = error["type"], error.get("ctx", {})
+    if code == "extra_forbidden":
         return f"{spot}: {_unknown(cls, value, names)}"
-    if kind == "union_tag_not_found":
+    if code == "union_tag_not_found":
         return f"{spot}: missing name; it says which member this is"
-    if kind == "missing":
+    if code == "missing":
         return f"{spot}: missing; give it a value"
-    if kind == "union_tag_invalid":
+    if code == "union_tag_invalid":
         members, by = context["expected_tags"].replace("'", "").split(", "), context["discriminator"].strip("'")
         what = "member" if by == "name" else by
         return f"{spot}.{by} = {shorten_value(context['tag'])}: no such {what}{nearest_name(context['tag'], members)}"
-    given = "" if kind == "value_error" and len(repr(error["input"])) > 60 else f" = {shorten_value(error['input'])}"
-    if kind == "literal_error":
+    given = "" if code == "value_error" and len(repr(error["input"])) > 60 else f" = {shorten_value(error['input'])}"
+    if code == "literal_error":
         members = re.findall(r"'([^']*)'", context["expected"])
         close = nearest_name(error["input"], members) if isinstance(error["input"], str) and len(members) > 1 else ""
         return f"{spot}{given}: should be {context['expected']}{close if 'did you mean' in close else ''}"
-    message = MESSAGES.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = MESSAGES.get(code) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"{spot}{given}: {message[0].lower()}{message[1:]}"
 
 

@@ -34,14 +34,6 @@ Held = Mapping[str, Mapping[str, list[str]]]
 """Arm -> name of an evaluation -> the bands that it may hold."""
 
 
-class Planned(NamedTuple):
-    """An evaluation as it is planned."""
-
-    samples: int
-    """Per prompt, all blocks together."""
-    spec: EvaluateSpec
-
-
 class Shown(NamedTuple):
     """A metric that the study shows of some arms on a column; `key` is its place in the study."""
 
@@ -54,9 +46,10 @@ class Shown(NamedTuple):
 # -- samples -----------------------------------------------------------------------------------------------------------------
 
 
-def _planned(plan: PlanBuilder, digest: str) -> Planned:
+def _planned(plan: PlanBuilder, digest: str) -> EvaluateSpec:
+    """The spec of an evaluation, with the samples of all its blocks."""
     specs = [spec for block in plan.all_blocks(digest) if isinstance(spec := plan.stages[block].spec, EvaluateSpec)]
-    return Planned(sum(spec.num_samples for spec in specs), specs[0])
+    return specs[0].model_copy(update={"num_samples": sum(spec.num_samples for spec in specs)})
 
 
 def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[str, report_spec.Lineup]) -> None:
@@ -76,7 +69,7 @@ def check_samples(context: ArmContext, held: Held, rows: Rows, lineups: Mapping[
 
 def samples_of(plan: PlanBuilder, digest: str) -> int:
     """Samples per prompt of an evaluation, all blocks together."""
-    return _planned(plan, digest).samples
+    return _planned(plan, digest).num_samples
 
 
 def tables_with_k(
@@ -129,16 +122,16 @@ def _holds(column: str, named: list[str], bands: Mapping[str, list[int]]) -> boo
     return not ops.isdisjoint(bands.get(column, []))
 
 
-def _check_recorded(shown: Shown, planned: Mapping[str, Planned], whose: str, where: str) -> None:
+def _check_recorded(shown: Shown, planned: Mapping[str, EvaluateSpec], whose: str, where: str) -> None:
     """One of these evaluations records what is shown."""
     if not planned:
         return
-    most = max(planned, key=lambda name: planned[name].samples)
+    most = max(planned, key=lambda name: planned[name].num_samples)
     spot, metric = f"{where}: {shown.key} = {shown.metric!r}", metric_row(shown.metric)
-    if metric.samples > planned[most].samples:
-        has = f"evaluation {most}{whose} has {plural(planned[most].samples, 'sample')} per prompt"
+    if metric.samples > planned[most].num_samples:
+        has = f"evaluation {most}{whose} has {plural(planned[most].num_samples, 'sample')} per prompt"
         raise UserError(f"{spot}: {has}; give it more num_samples, or lower k")
-    if not any(metric.met_by(item.spec) for item in planned.values()):
+    if not any(metric.met_by(spec) for spec in planned.values()):
         has = f"evaluation {most}{whose} {metric.lacks}"
         raise UserError(f"{spot}: {has}; give stages.{most} `{metric.setting}`")
 

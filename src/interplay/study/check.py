@@ -22,11 +22,11 @@ from interplay.rl.teaching.spec import TeachSpec
 from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
 from interplay.study import sets
 from interplay.study.arms import SPLIT, Combination, split_part
-from interplay.study.context import TASK, ArmContext, StudyStage
+from interplay.study.context import TASK, ArmContext, StudyStage, check_known
 from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
 from interplay.tasks.family import Environment, Game, families_with, families_with_language, judge_family
-from interplay.train.spec import PretrainSpec, TrainSpec, UnlearnSpec
+from interplay.train.spec import PretrainSpec, TrainSpec, TuneSpec
 
 Stages = Mapping[str, Stage]
 RESERVED = {TASK: "the task itself in an arm's set", SPLIT: "the split of a budget in an arm's axes"}
@@ -34,12 +34,6 @@ RESERVED = {TASK: "the task itself in an arm's set", SPLIT: "the split of a budg
 
 
 # -- names, before anything is planned ----------------------------------------------------------------------------------------
-
-
-def check_known(name: Any, table: Collection[str], where: str, what: str) -> None:
-    """Raises UserError where the table has no such name."""
-    if not isinstance(name, str) or name not in table:
-        raise UserError(f"{where} = {shorten_value(name)}: no such {what}{nearest_name(str(name), list(table))}")
 
 
 def check_shares(shares: Mapping[str, float] | None, where: str) -> None:
@@ -263,7 +257,7 @@ def _check_devices(stage: Stage, where: str) -> None:
 
 
 def _leaves_pair(stage: Stage | None) -> bool:
-    return stage is not None and isinstance(stage.spec, UnlearnSpec) and stage.spec.objective == "uld"
+    return stage is not None and isinstance(stage.spec, TuneSpec) and stage.spec.leaves_pair()
 
 
 def _check_before(stage: Stage, stages: Stages, where: str) -> None:

@@ -1,6 +1,6 @@
 """Typed stages of a study, what planning one arm reads, and the builder that collects the stages of a plan."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,8 +57,7 @@ def parse_stage(name: str, written: Mapping[str, Any], where: str) -> StudyStage
     if "kind" not in written:
         raise UserError(f"{spot}.kind: missing; known: {', '.join(sorted(REFERENCES))}")
     kind = written["kind"]
-    if not isinstance(kind, str) or kind not in REFERENCES:
-        raise UserError(f"{spot}.kind = {shorten_value(kind)}: no such kind{nearest_name(str(kind), REFERENCES)}")
+    check_known(kind, REFERENCES, f"{spot}.kind", "kind")
     if planned := [key for key in KINDS[kind].planned if key in written]:
         raise UserError(f"{spot}.{planned[0]} = {shorten_value(written[planned[0]])}: the planner fills it in; take it away")
     if not isinstance(written.get("run", {}), dict):
@@ -189,8 +188,7 @@ class ArmContext:
 
     def pick(self, table: Mapping[Any, Any], name: Any, key: str, what: str) -> Any:
         """The entry of that name. Raises UserError with `key`, the place of the name, where there is none."""
-        if not isinstance(name, str) or name not in table:
-            raise UserError(f"{self.where}: {key} = {shorten_value(name)}: no such {what}{nearest_name(str(name), table)}")
+        check_known(name, table, f"{self.where}: {key}", what)
         return table[name]
 
     def settings(self, stage: StudyStage) -> dict[str, Any]:
@@ -242,6 +240,12 @@ def with_changes(context: ArmContext, changes: Mapping[str, Any]) -> ArmContext:
     after = apply_changes(before, changes, f"{base.where}: stages")
     changed = {name: parse_stage(name, after[name], base.where) for name in base.stages if after[name] is not before[name]}
     return replace(base, stages={**base.stages, **changed}, task=after[TASK], unchanged=base)
+
+
+def check_known(name: Any, table: Collection[str], where: str, what: str) -> None:
+    """Raises UserError where the table has no such name."""
+    if not isinstance(name, str) or name not in table:
+        raise UserError(f"{where} = {shorten_value(name)}: no such {what}{nearest_name(str(name), table)}")
 
 
 def parse_task(given: Mapping[str, Any], where: str) -> Task:

@@ -98,8 +98,8 @@ class Arm(Model):
     the one with the same values in brackets. A combination that is itself the control of its siblings has none."""
     set: dict[str, Any] = {}
     """`stage.key: value` or `task.key: value`; the value replaces the stage's own and is never merged. A key that leads into
-    the value of another, such as `rl.method.sampler.unit` into that of `rl.method.sampler`, is applied after it, in whatever
-    order they are written."""
+    the value of another, such as `rl.method.sampler.unit` into that of `rl.method.sampler`, is applied after it, in any
+    order of writing."""
     differs: list[str] = []
     """Further keys in which the arm differs from its control, such as one that the control sets and this arm does not."""
     grid: dict[str, list[Any]] = {}

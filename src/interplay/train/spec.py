@@ -102,6 +102,10 @@ class TuneSpec(Model):
         """Prompts with a completion, at most max_length tokens each, that one step trains on."""
         raise NotImplementedError
 
+    def leaves_pair(self) -> bool:
+        """Whether the model is one and an assistant, which can be evaluated natively and not trained on."""
+        return False
+
     @classmethod
     def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
         """Of so many tokens that a run with this spec (as JSON) trains on, those that a frozen reference scores, too."""
@@ -315,6 +319,10 @@ class UnlearnSpec(TuneSpec):
     def rows_per_step(self) -> int:
         """As many problems of either side."""
         return 2 * self.problems_per_step
+
+    def leaves_pair(self) -> bool:
+        """With objective uld."""
+        return self.objective == "uld"
 
     @classmethod
     def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
