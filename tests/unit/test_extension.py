@@ -49,7 +49,7 @@ from interplay.tasks import family
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.spec import OwnVerifier, Verify
 from interplay.tasks.verdict import Verdict
-from interplay.train import own
+from interplay.train import loop
 from interplay.train.spec import OwnTrainerSpec
 
 CODE = "\n".join(union.code for union in EXTENSIONS.values())
@@ -363,9 +363,9 @@ def test_a_trainer_of_the_users_own_is_a_stage_of_a_path(tmp_path: Path) -> None
     tokenizer.build_tokenizer(TokenizerSpec(task=OpDag()), {}, tmp_path / "words", Run())
     decoder = folder.init_decoder(SHAPE, 50, 0)
     folder.save_decoder(decoder, tmp_path / "base/model", tmp_path / "words/tokenizer")
-    metrics = own.run(made.spec, {"init": tmp_path / "base"}, tmp_path / "out", Run())
+    metrics = loop.run_custom_trainer(made.spec, {"init": tmp_path / "base"}, tmp_path / "out", Run())
     assert metrics["copied"] == 1
     assert metrics["parameters"] > 0
     broken = made.spec.model_copy(update={"source": made.spec.source.replace('"copied": 1', '"copied": "x"')})
     with pytest.raises(UserError, match=r"mine\.py:copied: must return metrics, finite numbers by name; 'copied' is none"):
-        own.run(broken, {"init": tmp_path / "base"}, tmp_path / "out", Run())
+        loop.run_custom_trainer(broken, {"init": tmp_path / "base"}, tmp_path / "out", Run())

@@ -74,7 +74,7 @@ def test_an_evaluation_in_the_environment_counts_answers_by_turn(inputs: dict[st
     assert turns["answer"]["3"] == pytest.approx(metrics["all"]["answer_pass@1"])
     assert turns["answer"]["1"] <= turns["answer"]["2"]
     assert turns["mean"] > 1.2
-    with pytest.raises(UserError, match="are transcripts, which have no one likelihood; write false"):
+    with pytest.raises(UserError, match="are transcripts, which have no single likelihood; write false"):
         sampling.evaluate_model(
             spec.model_copy(update={"nll": True}),
             {"model": inputs["init"], "data": inputs["data.0"]},

@@ -281,7 +281,7 @@ KINDS: dict[str, Kind] = {
     ),
     "custom": Kind(
         OwnTrainerSpec,
-        "interplay.train.own:run",
+        "interplay.train.loop:run_custom_trainer",
         makes="model",
         hue=75,
         references=study_keys.OwnTrainerReferences,

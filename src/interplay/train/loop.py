@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from interplay.core import execution, stop
+from interplay.core import execution, extension, stop
 from interplay.core.metrics import Metrics, Progress, telemetry
-from interplay.core.model import PermanentError
-from interplay.model import device
+from interplay.core.model import PermanentError, UserError
+from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Schedule
 from interplay.optim import checkpoint, distributed, optimizer
-from interplay.train.spec import TrainSpec, TuneSpec
+from interplay.train.spec import OwnTrainerSpec, TrainSpec, TuneSpec
 
 LINES = 200
 """Approximate number of lines of metrics.jsonl per run."""
@@ -168,3 +168,24 @@ def write_throughput(out: Path, result: TrainingResult, decoder: Decoder, dtype:
         measured_peak_gflops=round(peak / 1e9, 1),
         train_seconds=round(result.seconds, 3),
     )
+
+
+# Trainers of the user's own: the kind `custom`, which a study writes as `kind: "file.py:Name"` (core.extension).
+
+
+def run_custom_trainer(spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Call `function(spec, inputs, out, how, **options) -> metrics`. The function writes the model to `out/model` in the format
+    of Hugging Face; `inputs` are folders by role: `init` (a model, in `init/model`) and `data.<i>` (problem sets). Metrics: the
+    returned ones, `tokens` (the budget, unless returned) and `parameters`. Raises UserError where a metric is not a finite number
+    or there is no model."""
+    made = extension.call(spec, spec, inputs, out, how)
+    wrong = not isinstance(made, dict) or [name for name, value in made.items() if not _is_metric(name, value)]
+    if wrong:
+        what = f"{wrong[0]!r} is none" if isinstance(wrong, list) else f"it returned {type(made).__name__}"
+        raise UserError(f"{spec.function}: must return metrics, finite numbers by name; {what}")
+    decoder = folder.load_decoder(out / "model")
+    return {"tokens": spec.tokens, "parameters": sum(weight.numel() for weight in decoder.parameters()), **made}
+
+
+def _is_metric(name: Any, value: Any) -> bool:
+    return isinstance(name, str) and isinstance(value, (int, float)) and math.isfinite(value)
