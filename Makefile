@@ -70,6 +70,7 @@ $(VLLM_VENV)/ready: pyproject.toml constraints.txt
 
 lint: setup
 	@$(ACTIVATE) ruff check . && ruff format --check . && mypy && snakefmt --check Snakefile rules
+	@$(ACTIVATE) python -m tools.words
 	@$(ACTIVATE) snakemake --lint
 	@$(ACTIVATE) interplay plan --all --check
 
@@ -77,7 +78,7 @@ locks: setup
 	@$(ACTIVATE) interplay plan --all --write
 
 docs: setup
-	@$(ACTIVATE) python -m tools.reference docs/reference.md docs/papers.md docs/methods.md dvc.yaml configs/schema
+	@$(ACTIVATE) python -m tools.reference
 
 bench: setup
 	@$(ACTIVATE) for script in bench/*.py; do echo "== python $$script"; python $$script; done

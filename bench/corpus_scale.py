@@ -77,11 +77,11 @@ def make(stage: Stage, results: Path) -> Path:
 
 def spent(folders: list[Path]) -> dict[str, float]:
     """CPU seconds, bytes and the highest memory of finished stages."""
-    told: list[dict[str, Any]] = [read_telemetry(folder) for folder in folders]
+    telemetry: list[dict[str, Any]] = [read_telemetry(folder) for folder in folders]
     return {
-        "cpu": sum(one["seconds_cpu"] for one in told),
+        "cpu": sum(one["seconds_cpu"] for one in telemetry),
         "bytes": sum(size for folder in folders for size, _ in artifact.record(folder)["files"].values()),
-        "memory": max(one["peak_memory_mb"] for one in told),
+        "memory": max(one["peak_memory_mb"] for one in telemetry),
     }
 
 
@@ -104,11 +104,11 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     started = time.monotonic()
     plan, results = planned(folder, options), folder / "results"
     print(f"{len(plan.stages):,} stages planned in {time.monotonic() - started:.1f} s", flush=True)
-    made = estimate.to_make(state.Library(plan.stages, results, {}), {})
+    made = estimate.estimate_launch(state.Library(plan.stages, results, {}), {})
     by_kind = {kind: [d for d, stage in plan.stages.items() if stage.kind == kind] for kind in ("problems", "corpus")}
     for kind, digests in by_kind.items():
         hours = sum(made.times[digest].seconds for digest in digests) / 3600
-        print(f"foretold: {kind} {hours:.1f} hours of one core, {sum(made.bytes[d] or 0 for d in digests) / 1e9:.1f} GB")
+        print(f"estimated: {kind} {hours:.1f} hours of one core, {sum(made.bytes[d] or 0 for d in digests) / 1e9:.1f} GB")
     make(next(stage for stage in plan.stages.values() if stage.kind == "tokenizer"), results)
     chosen = [plan.stages[digest] for digest in by_kind["corpus"][: options.run]]
 
@@ -118,10 +118,10 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
     started = time.monotonic()
     with ThreadPoolExecutor(options.processes) as pool:
         folders = list(pool.map(shard, chosen))
-    tell(folders, time.monotonic() - started, options)
+    print_costs(folders, time.monotonic() - started, options)
 
 
-def tell(folders: list[tuple[Path, Path]], wall: float, options: argparse.Namespace) -> None:
+def print_costs(folders: list[tuple[Path, Path]], wall: float, options: argparse.Namespace) -> None:
     """Print what these shards took, and what all would take."""
     problem_sets, packed = [first for first, _ in folders], [second for _, second in folders]
     records = [artifact.record(folder)["metrics"] for folder in packed]
@@ -136,7 +136,7 @@ def tell(folders: list[tuple[Path, Path]], wall: float, options: argparse.Namesp
     print(f"in all {cpu:.0f} CPU s, {wall:.0f} s of wall clock on {options.processes} processes, {size / 1e9:.2f} GB")
     print(f"       {problems / wall:,.0f} problems/s, {tokens / wall:,.0f} tokens/s")
     within = sum(sum(artifact.record(folder)["metrics"]["duplicates"].values()) for folder in problem_sets)
-    every, distinct = sets.distinct(problem_sets)
+    every, distinct = sets.count_distinct(problem_sets)
     print(f"repeats: {within:,} within shards, {every - distinct - within:,} across them, of {every:,}")
     times = options.shards / len(folders)
     hours = {cores: cpu * times / 3600 / cores for cores in (2, 64)}

@@ -1,6 +1,6 @@
 """Training and evaluation in one process and in two that share the machine: tokens per second, and the ratio.
 
-    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/devices.py            # two cores that nobody else uses
+    OMP_NUM_THREADS=1 PYTHONPATH=src python bench/devices.py            # two idle cores
     PYTHONPATH=src python bench/devices.py --gpus                       # two GPUs
 
 Trains a fresh model of 0.8M parameters on a corpus that it makes, by the stage runner's own workers, in one process and in two,
@@ -36,13 +36,13 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def inputs(folder: Path) -> dict[str, Path]:
     task = OpDag(modulus=5, distractors=(0, 1))
-    tokenizer.run(TokenizerSpec(task=task), {}, folder / "tokenizer", Run())
+    tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, folder / "tokenizer", Run())
     spec = ProblemsSpec(task=task, bands={"id": {4: 1.0}}, shares={"id": 1.0}, size=4000, split="train")
-    problems.run(spec, {}, folder / "train", Run())
+    problems.generate_problems(spec, {}, folder / "train", Run())
     roles = {"tokenizer": folder / "tokenizer", "data.0": folder / "train"}
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=256), roles, folder / "corpus", Run())
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=256), roles, folder / "corpus", Run())
     tested = spec.model_copy(update={"size": 200, "split": "test"})
-    problems.run(tested, {}, folder / "test", Run())
+    problems.generate_problems(tested, {}, folder / "test", Run())
     write_json(folder / "test/stage.json", {"kind": "problems", "digest": "test", "spec": canonical(tested), "deps": {}})
     return {"corpus": folder / "corpus", "tokenizer": folder / "tokenizer"}
 
@@ -58,20 +58,20 @@ def main() -> None:
         folder = Path(name)
         roles = inputs(folder)
 
-        def told(kind: str, spec: Model, given: dict[str, Path], way: str) -> dict[str, Any]:
+        def measured(kind: str, spec: Model, given: dict[str, Path], way: str) -> dict[str, Any]:
             run = WAYS[way]
             how = Run(**run, gpus=run["processes"] if options.gpus else 0, micro_batch_tokens=8192)
             stage = {"kind": kind, "spec": spec.model_dump(), "run": how.stated()}
             workers.run_workers(stage, given, folder / kind / way, how)
             return read_json(folder / kind / way / "telemetry.json")
 
-        tell("training", {way: told("pretrain", spec, roles, way)["tokens_per_second"] for way in WAYS})
+        print_rates("training", {way: measured("pretrain", spec, roles, way)["tokens_per_second"] for way in WAYS})
         given = {"model": folder / "pretrain" / "1 process", "data": folder / "test"}
         rate, ways = "completion_tokens_per_second", list(WAYS)[:2]
-        tell("evaluation", {way: told("evaluate", evaluation, given, way)[rate] for way in ways})
+        print_rates("evaluation", {way: measured("evaluate", evaluation, given, way)[rate] for way in ways})
 
 
-def tell(what: str, rates: dict[str, float]) -> None:
+def print_rates(what: str, rates: dict[str, float]) -> None:
     for way, rate in rates.items():
         print(f"{what:10}  {way:13} {rate:10,.0f} tok/s   {rate / rates['1 process']:5.2f} x", flush=True)
 

@@ -1,4 +1,4 @@
-"""One GRPO step at one thread: this project's loop beside TRL's GRPOTrainer, same model, prompts, reward, group size and lengths.
+"""One GRPO step at one thread: this project's loop and TRL's GRPOTrainer, same model, prompts, reward, group size and lengths.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/grpo.py
 
@@ -18,20 +18,19 @@ import torch
 from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
-from interplay.core.references import Custom
-from interplay.data import pool as pools
-from interplay.data import problems
+from interplay.data import problems, sets
 from interplay.data import tokenizer as text
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.model import folder
 from interplay.model.spec import Shape, TuneOptimizer
 from interplay.optim import optimizer
+from interplay.rl.batch import Memory
 from interplay.rl.draw import TrainerState
 from interplay.rl.loop import one_step
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.samplers.sampler import PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.spec import Method, RLSpec
-from interplay.rl.step_context import Memory
 from interplay.rl.update import Learner
 from interplay.rollout.engine import engine
 from interplay.tasks.op_dag.spec import OpDag
@@ -57,11 +56,11 @@ PEERS: dict[str, dict[str, Any]] = {
 def prepare(place: Path, steps: int) -> dict[str, Path]:
     """A problem set with fresh prompts for every step, and an untrained model."""
     spec = ProblemsSpec(task=TASK, bands={"b": {4: 0.5, 6: 0.5}}, shares={"b": 1.0}, size=PROMPTS * steps, split="rl")
-    problems.run(spec, {}, place / "data", Run())
+    problems.generate_problems(spec, {}, place / "data", Run())
     write_json(place / "data" / "stage.json", {"kind": "problems", "digest": "b" * 12, "spec": canonical(spec), "deps": {}})
-    text.run(TokenizerSpec(task=TASK), {}, place / "init", Run())
-    decoder = folder.init(NANO, text.load(place / "init").get_vocab_size(), seed=0)
-    folder.save(decoder, place / "init" / "model", place / "init" / "tokenizer")
+    text.build_tokenizer(TokenizerSpec(task=TASK), {}, place / "init", Run())
+    decoder = folder.init_decoder(NANO, text.load(place / "init").get_vocab_size(), seed=0)
+    folder.save_decoder(decoder, place / "init" / "model", place / "init" / "tokenizer")
     return {"data": place / "data", "init": place / "init"}
 
 
@@ -70,7 +69,7 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
     how = Run(engine_batch=PROMPTS * SAMPLES, micro_batch_tokens=8192)
     spec = RLSpec(
         method=Method(paper="TRL's defaults"),
-        reward=Custom(function="reward.py:letters", source=REWARD),
+        reward=OwnReward(function="reward.py:letters", source=REWARD),
         mix=[1.0],
         steps=steps,
         prompts_per_step=PROMPTS,
@@ -78,8 +77,10 @@ def ours(inputs: dict[str, Path], out: Path, dtype: str, steps: int) -> list[flo
         optimizer=TuneOptimizer(learning_rate=1e-4),
         dtype=dtype,
     )
-    policy, pool = folder.load(inputs["init"] / "model"), pools.load_pool([inputs["data"]])
-    learner = Learner(spec, policy, None, optimizer.build(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens)
+    policy, pool = folder.load_decoder(inputs["init"] / "model"), sets.load_pool([inputs["data"]])
+    learner = Learner(
+        spec, policy, None, optimizer.build_optimizers(spec.optimizer, policy.named_parameters()), how.micro_batch_tokens
+    )
     never = text.Special(pad=0, eos=-1)
     draws = build_sampler(spec.method.sampler, PromptSource(pool.sizes, spec.mix, spec.seed))
     files, sampled_by = text.tokenizer_folder(inputs["init"]), engine("native", policy, how, getattr(torch, dtype))
@@ -133,7 +134,7 @@ def trl(inputs: dict[str, Path], out: Path, setting: dict[str, Any], steps: int)
         model=str(inputs["init"] / "model"),
         args=config,
         reward_funcs=letters,
-        train_dataset=Dataset.from_list([{"prompt": row.prompt} for row in pools.load_pool([inputs["data"]]).rows]),
+        train_dataset=Dataset.from_list([{"prompt": row.prompt} for row in sets.load_pool([inputs["data"]]).rows]),
         processing_class=AutoTokenizer.from_pretrained(inputs["init"] / "model", padding_side="left"),
         callbacks=[Clock()],
     )

@@ -1,11 +1,11 @@
-"""Speed of the keychain step, beside a plain re-implementation of the released algorithm's way to fill a context.
+"""Speed of the keychain step compared with a plain re-implementation of the released algorithm's way to fill a context.
 
     python bench/keychain.py [--rows 24] [--tokens 4096 16384]
 
 Items are synthetic, of the shape of HotpotQA's: ten passages of about 110 tokens, two of them supporting. The tokenizer is
 byte-level BPE trained on their text. The peer does what the released code does (arXiv:2510.19363): for each item the number of
 passages grows by ten, the whole prompt is made and tokenised anew each time until it is too long, then it takes the last that
-fitted and strews the pairs over its sentence stops. It neither meets the length within 2 % nor keeps keys or questions apart.
+fitted and strews the pairs over its sentence stops. It neither meets the length within 2 % nor separates keys or questions.
 Both run in this process; prints items per second of CPU time, and the share of the asked length that the prompts have."""
 
 import argparse
@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from interplay.data import tokenizer
-from interplay.data.steps.chain import keychain
+from interplay.data.curate import StepInputs
+from interplay.data.steps.chain import make_keychains
 from interplay.data.steps.context_spec import Keychain
-from interplay.data.steps.step import Inputs
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.problem import Item, Paragraph
+from interplay.tasks import multihop
+from interplay.tasks.family import Item, Paragraph
 from interplay.tasks.verdict import Row
 
 SYLLABLES = [c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"]
@@ -48,7 +48,7 @@ def items(number: int, random: np.random.Generator) -> list[Item]:
     for number_of_item in range(number):
         titles = [f"Topic {number_of_item} {words[random.integers(VOCABULARY)].title()} {i}" for i in range(PASSAGES)]
         passages = tuple(map(passage, titles))
-        question = f"Which word stands last where {titles[0]} leads to {titles[1]}?"
+        question = f"Which word is the last where {titles[0]} leads to {titles[1]}?"
         answer = passages[1].sentences[0].split()[-1].rstrip(".")
         made.append(Item(f"bench-{number_of_item}", question, (answer,), passages, ((0, 0), (1, 0)), 2, "bridge"))
     return made
@@ -66,7 +66,7 @@ def rows(made: list[Item]) -> list[Row]:
             "",
             "",
             one.answers[0],
-            multihop.dumps(multihop.plain(one)),
+            multihop.dumps(multihop.plain_problem(one)),
             f"{i:016x}",
             "multihop",
             f"b:{i}",
@@ -112,14 +112,14 @@ def main() -> None:
     made = items(300, np.random.default_rng(0))
     folder = Path(tempfile.mkdtemp())
     texts = (passage.text for item in made for passage in item.paragraphs)
-    tokenizer.save(tokenizer.byte_pairs(texts, 8000), folder / "tokenizer")
+    tokenizer.save(tokenizer.bpe_tokenizer(texts, 8000), folder / "tokenizer")
     source = rows(made)
     for tokens in given.tokens:
         spec = Keychain(chains="published_4_per_1024_hex8", context_tokens=tokens)
-        step = Inputs(0, {"tokenizer": folder}, 0)
-        keychain(spec, source[:1], step)  # loads the tokenizer
+        step = StepInputs(0, {"tokenizer": folder}, 0)
+        make_keychains(spec, source[:1], step)  # loads the tokenizer
         start = time.process_time()
-        done = keychain(spec, source, step)
+        done = make_keychains(spec, source, step)
         ours = len(done.rows) / (time.process_time() - start)
         start = time.process_time()
         theirs = [released(made, i, spec, step.count_tokens, np.random.default_rng(i)) for i in range(given.rows)]

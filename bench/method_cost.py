@@ -1,4 +1,4 @@
-"""What a step of each RL method costs beside GRPO's: CPU time at one thread, same model, prompts, completions and lengths.
+"""What a step of each RL method costs relative to GRPO's: CPU time at one thread, same model, prompts, completions and lengths.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/method_cost.py dapo gspo ppo
 
@@ -15,11 +15,11 @@ import torch
 from grpo import REWARD, prepare
 
 from interplay.core.execution import Run
-from interplay.core.references import Custom
 from interplay.model.spec import TuneOptimizer
 from interplay.rl.loop import assembled, one_step
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
-from tools.reference.methods import load
+from tools.reference import lists
 
 COMPLETIONS, NEW = 128, 64
 SHORTLIST = ("dapo", "gspo", "cispo", "disco", "pass_k", "rloo", "ppo")
@@ -29,7 +29,7 @@ def cost(method: Method, inputs: dict[str, Path], out: Path, steps: int) -> floa
     """CPU seconds of the fastest step."""
     spec = RLSpec(
         method=method,
-        reward=Custom(function="reward.py:letters", source=REWARD),
+        reward=OwnReward(function="reward.py:letters", source=REWARD),
         mix=[1.0],
         steps=steps,
         prompts_per_step=COMPLETIONS // method.allocation.num_generations,
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    methods = load(Path(__file__).parents[1])
+    methods = lists.methods(Path(__file__).parents[1])
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         made = prepare(place, arguments.steps * COMPLETIONS // 32 + 1)

@@ -1,4 +1,4 @@
-"""Speed of the prose surface on one thread beside the released generator and parser: problems generated and rendered, and
+"""Speed of the prose surface on one thread, compared with the released generator and parser: problems generated and rendered, and
 solutions verified, per second of CPU.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/op_dag_prose.py [--check 1000]
@@ -7,7 +7,7 @@ Released, measured on one core of the machine of docs/log.md (zero context, two 
 reverse problems/s at op 10, 13,000 solutions/s parsed. `verify group` judges eight solutions of each problem, as in groups of
 rollouts: gold with letters of their own, every other one with a value spoilt; `verify one` judges one gold of each problem, so
 that nothing of the problem was seen before. `--check N` instead verifies and solves N problems of every op of 2..20 in both
-modes, and tells how fast those of op 10 were made and verified on the way.
+modes, and prints how fast those of op 10 were made and verified on the way.
 """
 
 import argparse
@@ -16,13 +16,12 @@ import re
 import time
 from collections.abc import Callable
 
-from interplay.tasks.op_dag.parse import part_cached
-from interplay.tasks.op_dag.render import LETTERS
-from interplay.tasks.op_dag_prose.family import generate, render, solve, structure, verify
-from interplay.tasks.op_dag_prose.match import script
-from interplay.tasks.op_dag_prose.parse import parse, side
+from interplay.tasks.op_dag.terse import LETTERS, parse_part
+from interplay.tasks.op_dag_prose.prose import render, structure
+from interplay.tasks.op_dag_prose.prose_parser import parse_sentence, parse_side
+from interplay.tasks.op_dag_prose.prose_problems import generate, solve
+from interplay.tasks.op_dag_prose.prose_verifier import gold, script, verify
 from interplay.tasks.op_dag_prose.spec import OpDagProse
-from interplay.tasks.op_dag_prose.verify import gold
 from interplay.tasks.spec import Verify
 
 OPS = (5, 10, 20)
@@ -57,7 +56,7 @@ def sampled(solution: str, number: int, rng: random.Random) -> str:
 def measure(task: OpDagProse, op: int, size: int) -> dict[str, float]:
     """Rates of every function at one op, in items per CPU second."""
     options, rng = Verify(), random.Random(0)
-    for cache in (gold, script, parse, side, part_cached):
+    for cache in (gold, script, parse_sentence, parse_side, parse_part):
         cache.cache_clear()
     problems = [generate(task, 1, index, op) for index in range(size)]
     shown = [render(problem, task) for problem in problems]
@@ -77,8 +76,8 @@ def measure(task: OpDagProse, op: int, size: int) -> dict[str, float]:
 
 
 def check(size: int) -> None:
-    """Verify and solve `size` problems of every op of 2..20 in both modes; print what is not strict or not solved, and beside the
-    released rates those of op 10, caches cold, everything that the work takes included."""
+    """Verify and solve `size` problems of every op of 2..20 in both modes; print what is not strict or not solved, and the
+    rates at op 10 next to the released ones, caches cold, everything that the work takes included."""
     options = Verify(operator=True, extra_nodes="penalised")
     for mode in MODES:
         task = OpDagProse.model_validate({"modes": {mode: 1.0}})
@@ -99,11 +98,11 @@ def check(size: int) -> None:
             ]
             wrong += size - sum(map(all, zip(strict, solved, strict=True)))
         print(f"{mode}: {19 * size:,} golds, {wrong} not strict, of another op or not solved; {keys:,} structures")
-        beside(mode, *rates)
+        print_comparison(mode, *rates)
 
 
-def beside(mode: str, made: float, judged: float) -> None:
-    """Print problems and verifications per second at op 10 beside the released ones."""
+def print_comparison(mode: str, made: float, judged: float) -> None:
+    """Print problems and verifications per second at op 10 and of the released ones."""
     print(f"    op 10: {made:,.0f} problems/s, released {RELEASED[mode]:,}: {made / RELEASED[mode]:,.1f} times; ", end="")
     print(f"{judged:,.0f} solutions/s verified, released {PARSED:,} parsed: {judged / PARSED:.2f} times", flush=True)
 
@@ -127,7 +126,7 @@ def main() -> None:
             best = {name: max(run[name] for run in runs) for name in names}
             print(f"{mode:8} {op:3} " + " ".join(f"{value:16,.0f}/s" for value in best.values()), flush=True)
             if op == 10:
-                beside(mode, best["generate + render"], best["verify group"])
+                print_comparison(mode, best["generate + render"], best["verify group"])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ left to do.
     OMP_NUM_THREADS=1 python bench/plan.py [--stages 10000]
 
 The study is a base, a grid of RL arms over it at five seeds, and an evaluation of each. For the last line every stage gets an
-empty record, made here: a fixture of this bench, in a temporary folder. Beside it stands plain Snakemake: a Snakefile of the same
+empty record, made here: a fixture of this bench, in a temporary folder. For comparison, plain Snakemake: a Snakefile of the same
 shape whose stages are files by wildcard, from a list that is known without planning. Aim: planned in 3 s, without torch.
 """
 
@@ -69,12 +69,12 @@ GPUS = (1, 8, 64, 512)
 SCHEDULED = """
 import json, sys, time
 from pathlib import Path
-from interplay.results import estimate, schedule, state
+from interplay.results import estimate, state
 from interplay.study import expand
 plan = expand.plan_study(Path("configs"), "many", "gpu")
 started = (time.perf_counter(), time.process_time())
-made = estimate.to_make(state.Library(plan.stages, Path("results"), {}), {})
-on = [schedule.on_gpus(plan, made, gpus, wait=30.0) for gpus in map(int, sys.argv[1:])]
+made = estimate.estimate_launch(state.Library(plan.stages, Path("results"), {}), {})
+on = [estimate.schedule_stages(plan, made, gpus, wait=30.0) for gpus in map(int, sys.argv[1:])]
 took = [time.perf_counter() - started[0], time.process_time() - started[1]]
 print(json.dumps({"took": took, "gpu_hours": made.gpu_hours(), "on": on, "bytes": sum(made.bytes[d] or 0 for d in made.bytes)}))
 """

@@ -1,4 +1,4 @@
-"""Rollout throughput at one thread: `native` beside transformers `generate` (and vLLM if importable), same model, same prompts.
+"""Rollout throughput at one thread: `native` and transformers `generate` (and vLLM if importable), same model, same prompts.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/rollout.py
 
@@ -41,7 +41,7 @@ def prompts(count: int) -> list[list[int]]:
 
 def native(path: Path, given: list[list[int]], dtype: str, rows: int) -> Callable[[], object]:
     """This project's engine, `rows` sequences side by side."""
-    sampler = engine("native", folder.load(path), Run(engine_batch=rows), DTYPES[dtype])
+    sampler = engine("native", folder.load_decoder(path), Run(engine_batch=rows), DTYPES[dtype])
     requests = [Request(prompt, index, 0, SAMPLES) for index, prompt in enumerate(given)]
     return lambda: sampler.generate(requests, SAMPLING)
 
@@ -110,7 +110,7 @@ def main() -> None:
         tokenizer.mkdir()
         Tokenizer(models.WordLevel({str(i): i for i in range(VOCAB)}, unk_token="0")).save(str(tokenizer / "tokenizer.json"))
         (tokenizer / "tokenizer_config.json").write_text("{}")
-        folder.save(folder.init(NANO, VOCAB, seed=0), path, tokenizer)
+        folder.save_decoder(folder.init_decoder(NANO, VOCAB, seed=0), path, tokenizer)
         for sequences in arguments.sequences:
             rate = dict.fromkeys(found := contestants(path, sequences), 0.0)
             for _ in range(arguments.repeats):

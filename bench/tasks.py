@@ -17,12 +17,13 @@ from collections.abc import Callable
 
 from interplay.data import tokenizer
 from interplay.tasks.bios.spec import Bios
-from interplay.tasks.families import task_family
-from interplay.tasks.op_dag.family import Problem, generate, render, solve, structure, verify
-from interplay.tasks.op_dag.judge import layout
-from interplay.tasks.op_dag.parse import parse_cached, part_cached
+from interplay.tasks.family import task_family
+from interplay.tasks.op_dag.dag import Problem, structure
+from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
-from interplay.tasks.op_dag.verify import gold
+from interplay.tasks.op_dag.terse import parse_part, parse_step_cached, render
+from interplay.tasks.op_dag.terse_prompts import solve
+from interplay.tasks.op_dag.terse_verifier import gold, layout, verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.taxonomy.spec import Taxonomy
 
@@ -97,7 +98,7 @@ def facts(task: Bios | Taxonomy, op: int, size: int) -> dict[str, float]:
     module, options = task_family(task), Verify()
     problems = [module.generate(task, 1, index, op) for index in range(size)]
     shown = [module.render(problem, task) for problem in problems]
-    words = tokenizer.words(module.vocabulary(task))
+    words = tokenizer.word_tokenizer(module.vocabulary(task))
     tokens = [tokenizer.encode_all(words, list(texts))[1].mean() for texts in list(zip(*shown, strict=True))[:2]]
     return {
         "generate + render": rate(lambda i: module.render(module.generate(task, 0, i, op), task), size),
@@ -141,8 +142,8 @@ def main() -> None:
         for op in OPS:
             runs = []
             for _ in range(arguments.repeats):
-                parse_cached.cache_clear()
-                part_cached.cache_clear()
+                parse_step_cached.cache_clear()
+                parse_part.cache_clear()
                 gold.cache_clear()
                 layout.cache_clear()
                 runs.append(measure(task, op, arguments.size))

@@ -1,10 +1,10 @@
-"""Training speed beside Hugging Face's Trainer and TRL's SFTTrainer: same model, data, optimiser and tokens a step, one thread.
+"""Training speed compared with Hugging Face's Trainer and TRL's SFTTrainer: same model, data, optimiser and tokens, one thread.
 
     OMP_NUM_THREADS=1 python bench/train.py [--seconds 20] [--hidden 128] [--layers 4]
 
 Each peer runs at its best public settings: bfloat16 autocast, fused AdamW, no gradient checkpointing, no logging; Trainer with
-batches of similar length, SFTTrainer both so and with packing. Steps of the two alternate, and rates are tokens without padding
-per second of CPU time, the first steps left out, so that other work on the machine touches both alike."""
+batches of similar length, SFTTrainer both so and with corpus. Steps of the two alternate, and rates are tokens without padding
+per second of CPU time, the first steps left out, so that other work on the machine affects both equally."""
 
 import argparse
 import tempfile
@@ -23,7 +23,7 @@ from interplay.model.spec import Optimizer, Shape
 from interplay.optim import optimizer
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.train import lm, loop
-from interplay.train.loop import Job
+from interplay.train.loop import TrainingJob
 from interplay.train.spec import PretrainSpec
 
 WIDTH, STEP_TOKENS, SKIPPED = 256, 4096, 3
@@ -33,13 +33,13 @@ def prepare(work: Path, shape: Shape) -> dict[str, Path]:
     """4,000 problems of op 2 to 8, their tokenizer and corpus, and a fresh model as a Hugging Face folder."""
     task, roles = OpDag(filler=(0, 8)), {"data.0": work / "problems", "tokenizer": work / "tokenizer"}
     ops = {op: 1 / 7 for op in range(2, 9)}
-    problems.run(
+    problems.generate_problems(
         ProblemsSpec(task=task, bands={"id": ops}, shares={"id": 1.0}, size=4000, split="train"), {}, work / "problems", Run()
     )
-    tokenizer.run(TokenizerSpec(task=task), {}, work / "tokenizer", Run())
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=WIDTH), roles, work / "corpus", Run())
-    model = folder.init(shape, tokenizer.load(work / "tokenizer").get_vocab_size(), 0)
-    folder.save(model, work / "model", work / "tokenizer/tokenizer")
+    tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, work / "tokenizer", Run())
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=WIDTH), roles, work / "corpus", Run())
+    model = folder.init_decoder(shape, tokenizer.load(work / "tokenizer").get_vocab_size(), 0)
+    folder.save_decoder(model, work / "model", work / "tokenizer/tokenizer")
     return {**roles, "corpus": work / "corpus", "model": work / "model"}
 
 
@@ -67,14 +67,14 @@ class Own:
         self.spec = PretrainSpec(
             model=shape, tokens=10**9, batch_tokens=STEP_TOKENS, optimizer=Optimizer.model_validate({"name": name})
         )
-        self.course, self.model, self.rate = lm.plan(self.spec, paths, Run()), folder.load(paths["model"]), Rate()
-        self.job = Job(
+        self.course, self.model, self.rate = lm.prepare(self.spec, paths, Run()), folder.load_decoder(paths["model"]), Rate()
+        self.job = TrainingJob(
             model=self.model,
-            optimizers=optimizer.build(self.spec.optimizer, self.model.named_parameters()),
+            optimizers=optimizer.build_optimizers(self.spec.optimizer, self.model.named_parameters()),
             steps=self.course.steps,
             schedule=self.spec.schedule,
             max_grad_norm=self.spec.optimizer.max_grad_norm,
-            learn=lambda step: lm.learn(self.course, self.model, lm.step_of(self.spec, self.course, step)),
+            step_gradient=lambda step: lm.step_gradient(self.course, self.model, lm.make_step(self.spec, self.course, step)),
             save=lambda path: None,
             checkpoints=[],
         )
@@ -82,11 +82,11 @@ class Own:
     def step(self) -> None:
         """Train one step and count it."""
         start = time.process_time()
-        line = loop.one_step(self.job, self.rate.steps + 1)
+        line = loop.training_step(self.job, self.rate.steps + 1)
         self.rate.add(int(line["tokens"]), time.process_time() - start)
 
 
-def beside(trainer: Any, own: Own, seconds: float) -> Rate:
+def alternate(trainer: Any, own: Own, seconds: float) -> Rate:
     """Train with a transformers Trainer, one step of ours after each of its own, until its steps took `seconds`."""
     from transformers import TrainerCallback
 
@@ -131,7 +131,7 @@ def hf_trainer(paths: dict[str, Path], work: Path, sequences: int) -> Any:
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq, Trainer, TrainingArguments
 
-    encoded = corpus.encode(paths["data.0"], paths["tokenizer"])
+    encoded = corpus.encode_problems(paths["data.0"], paths["tokenizer"])
     rows, start = [], 0
     for length, prompt in zip(encoded.lengths.tolist(), encoded.prompts.tolist(), strict=True):
         ids = encoded.tokens[start : start + length].tolist()
@@ -149,7 +149,7 @@ def trl_sft(paths: dict[str, Path], work: Path, sequences: int, packing: bool) -
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import SFTConfig, SFTTrainer
 
-    table = sets.load(paths["data.0"], ["prompt", "solution"]).rename_columns(["prompt", "completion"])
+    table = sets.read_table(paths["data.0"], ["prompt", "solution"]).rename_columns(["prompt", "completion"])
     how = {"packing": True} if packing else {"train_sampling_strategy": "group_by_length"}
     more = {"max_length": WIDTH, "gradient_checkpointing": False, "completion_only_loss": True, **how}
     model = AutoModelForCausalLM.from_pretrained(paths["model"], dtype=torch.float32)
@@ -171,7 +171,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         paths = prepare(work, shape)
-        mean = corpus.encode(paths["data.0"], paths["tokenizer"]).lengths.mean()
+        mean = corpus.encode_problems(paths["data.0"], paths["tokenizer"]).lengths.mean()
         alone, packed = round(STEP_TOKENS / mean), STEP_TOKENS // WIDTH
         print(f"qwen3, hidden {args.hidden}, {args.layers} layers; {mean:.0f} tokens a problem, {STEP_TOKENS} a step, bfloat16")
         for label, trainer in (
@@ -180,7 +180,7 @@ def main() -> None:
             ("SFTTrainer, packed", trl_sft(paths, work, packed, packing=True)),
         ):
             own = Own(paths, shape, "adamw")
-            theirs, ours = beside(trainer, own, args.seconds).value(), own.rate.value()
+            theirs, ours = alternate(trainer, own, args.seconds).value(), own.rate.value()
             print(f"{label:32} {theirs:8.0f} tok/s   interplay {ours:8.0f} tok/s   {ours / theirs:5.2f}x", flush=True)
         own = Own(paths, shape, "muon")
         while own.rate.seconds < args.seconds:

@@ -1,4 +1,4 @@
-"""Rollout throughput of the engine `vllm` beside `native`: one process, one thread, one model, the same requests and samples.
+"""Rollout throughput of the engines `vllm` and `native`: one process, one thread, one model, the same requests and samples.
 
     OMP_NUM_THREADS=1 PYTHONPATH=src python bench/vllm_rollout.py
 
@@ -43,7 +43,7 @@ def model_at(place: Path, shape: Shape) -> Path:
     tokenizer.mkdir(parents=True)
     Tokenizer(models.WordLevel({str(i): i for i in range(VOCAB)}, unk_token="0")).save(str(tokenizer / "tokenizer.json"))
     (tokenizer / "tokenizer_config.json").write_text("{}")
-    folder.save(folder.init(shape, VOCAB, seed=0), path, tokenizer)
+    folder.save_decoder(folder.init_decoder(shape, VOCAB, seed=0), path, tokenizer)
     return path
 
 
@@ -75,7 +75,7 @@ def main() -> None:
         for dtype in arguments.dtypes:
             with tempfile.TemporaryDirectory() as place:
                 path = model_at(Path(place), shape)
-                model, how = folder.load(path), Run(engine_batch=256)
+                model, how = folder.load_decoder(path), Run(engine_batch=256)
                 found = {name: engine(name, model, how, DTYPES[dtype], path) for name in ("native", "vllm")}
                 with closing(*found.values()):
                     for sequences in arguments.sequences:

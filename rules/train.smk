@@ -53,3 +53,12 @@ use rule stage as reward_model with:
         "logs/reward_model/{digest}.log",
     benchmark:
         "benchmarks/reward_model/{digest}.tsv"
+
+
+use rule stage as custom with:
+    output:
+        update("results/custom/{digest}/record.json"),
+    log:
+        "logs/custom/{digest}.log",
+    benchmark:
+        "benchmarks/custom/{digest}.tsv"

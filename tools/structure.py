@@ -32,14 +32,18 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 """Packages of the package from the bottom up. A module imports from its own floor's package and from floors below."""
 SPEC = "spec"
-"""Modules of this name lie on a floor of their own, right above `core`: every package may import them, and they import `core`,
-`pydantic` and each other, so that planning imports no torch."""
+"""Modules of this name, or whose name ends in `_spec`, lie on a floor of their own, right above `core`: every package may import
+them, and they import `core`, `pydantic` and each other, so that planning imports no torch."""
+SPEC_TABLES = ("kinds.table", "kinds.study_keys")
+"""Data that a spec above them may import, too: a study is a union over the kinds."""
 SPEC_LIBRARIES = {"pydantic", "annotated_types", "typing_extensions"}
-"""Libraries that a spec may import beside the standard library."""
+"""Libraries that a spec may import in addition to the standard library."""
 UNCOUNTED = ("spec.py", "__init__.py", "__main__.py")
 """Basenames that modules may share."""
 
 
+TABLES = ("KINDS", "REFERENCES")
+"""Of kinds; a look-up in them names none."""
 MOST_CODE = 26_636
 """15 % below the first edition."""
 
@@ -55,7 +59,7 @@ class Module(NamedTuple):
     imports: int
     """Lines of code that belong to imports."""
     kinds: int
-    """Comparisons of something called `kind` with a value."""
+    """Comparisons of something called `kind` with the name of a kind of stage, or with several."""
     targets: tuple[str, ...]
     """Modules of the package that it imports, anywhere in its text."""
     libraries: frozenset[str]
@@ -79,8 +83,8 @@ def modules(src: Path) -> list[Module]:
     """The modules of the package at `src`, such as src/interplay."""
     files = sorted(src.rglob("*.py"))
     names = {path: ".".join(path.relative_to(src).with_suffix("").parts).removesuffix("__init__").strip(".") for path in files}
-    known = set(names.values())
-    return [_module(path, names[path], src.name, known) for path in files]
+    known, kinds = set(names.values()), _kinds(src)
+    return [_module(path, names[path], src.name, known, kinds) for path in files]
 
 
 def findings(src: Path) -> list[Finding]:
@@ -111,7 +115,7 @@ def findings(src: Path) -> list[Finding]:
     ]
 
 
-def _module(path: Path, name: str, package: str, known: set[str]) -> Module:
+def _module(path: Path, name: str, package: str, known: set[str], kinds: frozenset[str]) -> Module:
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     nodes = list(ast.walk(tree))
@@ -120,7 +124,7 @@ def _module(path: Path, name: str, package: str, known: set[str]) -> Module:
     of_imports = {number for node in imported for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
     outside = {root for node in imported for root in _roots(node)} - {package, ""} - sys.stdlib_module_names
     targets = dict.fromkeys(target for node in imported for target in _targets(node, package, known) if target != name)
-    tests = sum(isinstance(node, ast.Compare) and _tests_kind(node) for node in nodes)
+    tests = sum(isinstance(node, ast.Compare) and _tests_kind(node, kinds) for node in nodes)
     return Module(name, path, len(lines), len(lines & of_imports), tests, tuple(targets), frozenset(outside))
 
 
@@ -155,15 +159,36 @@ def _targets(node: ast.Import | ast.ImportFrom, package: str, known: set[str]) -
                 yield inner if inner in known else below
 
 
-def _tests_kind(node: ast.Compare) -> bool:
+def _tests_kind(node: ast.Compare, kinds: frozenset[str]) -> bool:
+    """Whether `kind` is compared with a name of the table, a tuple of such names, or a constant that holds some. Look-ups in
+    the table itself (`kind in KINDS`) are none."""
     called = getattr(node.left, "attr", getattr(node.left, "id", ""))
-    return called == "kind" and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn)
+    if called != "kind" or not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
+        return False
+    values = list(ast.walk(node.comparators[0]))
+    named = any(isinstance(one, ast.Constant) and one.value in kinds for one in values)
+    return named or any(isinstance(one, ast.Name) and one.id.isupper() and one.id not in TABLES for one in values)
+
+
+def _kinds(src: Path) -> frozenset[str]:
+    """The names of kinds, from the text of the table."""
+    table = src / "kinds" / "table.py"
+    body = ast.parse(table.read_text(encoding="utf-8")).body if table.exists() else []
+    assigned = [node for node in body if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict)]
+    keys = [key for node in assigned if isinstance(node.value, ast.Dict) and "KINDS" in ast.dump(node) for key in node.value.keys]
+    return frozenset(str(key.value) for key in keys if isinstance(key, ast.Constant))
+
+
+def is_spec(name: str) -> bool:
+    """Whether a module holds settings: `rl.spec`, `report.metric_spec`."""
+    last = name.rpartition(".")[2]
+    return last == SPEC or last.endswith(f"_{SPEC}")
 
 
 def floor(name: str) -> float:
     """The floor of a module: half a floor above `core` for specs."""
-    package, last = name.partition(".")[0], name.rpartition(".")[2]
-    if last == SPEC:
+    package = name.partition(".")[0]
+    if is_spec(name):
         return 0.5
     return next((number for number, packages in enumerate(FLOORS) if package in packages), len(FLOORS))
 
@@ -173,14 +198,23 @@ def _upward(found: list[Module]) -> Iterator[str]:
         for target in one.targets:
             above = floor(target) > floor(one.name)
             across = floor(target) == floor(one.name) and target.partition(".")[0] != one.name.partition(".")[0]
-            if one.name.rpartition(".")[2] != SPEC and (above or across):
+            if not is_spec(one.name) and (above or across):
                 yield f"{one.name} -> {target}"
+
+
+def _is_table_below(name: str, target: str) -> bool:
+    package = next((number for number, packages in enumerate(FLOORS) if name.partition(".")[0] in packages), 0)
+    return target in SPEC_TABLES and package > floor(target)
 
 
 def _heavy_specs(found: list[Module]) -> Iterator[str]:
     for one in found:
-        if one.name.rpartition(".")[2] == SPEC:
-            yield from (f"{one.name} -> {target}" for target in one.targets if floor(target) > 0.5)
+        if is_spec(one.name):
+            yield from (
+                f"{one.name} -> {target}"
+                for target in one.targets
+                if floor(target) > 0.5 and not _is_table_below(one.name, target)
+            )
             yield from (f"{one.name} -> {library}" for library in sorted(one.libraries - SPEC_LIBRARIES))
 
 

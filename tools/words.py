@@ -37,6 +37,7 @@ EVERYWHERE = (
     "README.md",
     "Snakefile",
     "bench/",
+    "data/external/",
     "docs/",
     "rules/",
     "src/",
@@ -48,8 +49,12 @@ COMMENTS = ("configs/",)
 """YAML of which comments are read: the values of a study are hashed, and its claims may quote a paper."""
 EXEMPT = ("docs/log/", "docs/log.md", "docs/results/", "docs/papers.md", "tools/words.py")
 """History, exported results and the page that quotes claims and titles."""
-QUOTED = re.compile(r"arxiv|https?://", re.IGNORECASE)
-"""A line that cites a paper may hold its title."""
+QUOTED = re.compile(r"arxiv|https?://|^\s*claim: ", re.IGNORECASE)
+"""A line that cites a paper may hold its title, and one of docs/data a claim as its study makes it."""
+
+
+CONTENTS = re.compile(r'never_apart|["`]alike["`]|`told`|`test_\w+`|`test_alike\.py`|spec\.told|\btold: (?=Share)')
+"""Keys of records and of studies: contents that digests cover, and no prose."""
 
 
 def findings(name: str, text: str) -> Iterator[str]:
@@ -59,7 +64,7 @@ def findings(name: str, text: str) -> Iterator[str]:
             line = line.partition("#")[2]
         if QUOTED.search(line):
             continue
-        for match in FOUND.finditer(line):
+        for match in FOUND.finditer(CONTENTS.sub("", line)):
             wording = list(WORDS.values())[match.lastindex - 1] if match.lastindex else ""
             yield f"{name}:{number}: {match[0]}; write: {wording}"
 

@@ -35,7 +35,7 @@ def main() -> int:
     """Exit code 2 where a file cannot be had, or is not what it was."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--from", dest="folder", type=Path, metavar="FOLDER", help="a folder with the four files")
-    parser.add_argument("--to", type=Path, default=HERE, metavar="FOLDER", help="where they go (default: beside this script)")
+    parser.add_argument("--to", type=Path, default=HERE, metavar="FOLDER", help="where they go (default: next to this script)")
     args = parser.parse_args()
     try:
         made = subsets({name: read(name, args.folder) for name in SOURCES})

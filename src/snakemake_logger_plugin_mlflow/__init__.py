@@ -1,8 +1,8 @@
-"""A Snakemake logger plugin that shows a workflow in MLflow. It knows nothing of Interplay and serves any Snakemake workflow.
+"""A Snakemake logger plugin that shows a workflow in MLflow. It does not depend on Interplay and serves any Snakemake workflow.
 
 `snakemake --logger mlflow ...`, or `logger: [mlflow]` in a profile. One run stands for the execution of the workflow and has one
 child run per job: its rule, wildcards and threads (params), its resources, its benchmark figures, the seconds it waited and ran
-(metrics), its log (artifact) and its state. The state tells the truth:
+(metrics), its log (artifact) and its state. The state is that of the job:
 
 - FAILED when a job failed or was killed, with the reason and the last words of its log; RUNNING again when Snakemake retries it,
   in the same run, and FINISHED when a retry succeeds;
@@ -10,7 +10,7 @@ child run per job: its rule, wildcards and threads (params), its resources, its 
   (recognised by host, process id and start time) is closed when the next execution logs its first job.
 
 Tracking never fails a workflow and hardly slows it: mlflow is imported when the first job starts and not before (a run with
-nothing to do does not pay for it), everything happens in a thread beside the scheduler, waiting times are short, and after an
+nothing to do does not pay for it), everything happens in a thread of its own, waiting times are short, and after an
 error there is one warning, silence, and another attempt minutes later. Neither the environment nor shell commands are logged;
 logs of jobs are.
 

@@ -1,5 +1,8 @@
 """Snakemake's log records as plain data, and the jobs that they add up to. No mlflow here."""
 
+import contextlib
+import csv
+import json
 import re
 from collections import deque
 from dataclasses import dataclass, field
@@ -55,7 +58,8 @@ class Job:
 
 
 class Reader:
-    """Turns log records into events. It remembers the last exceptions: Snakemake tells apart from a job how its command ended."""
+    """Turns log records into events. It remembers the last exceptions: Snakemake reports the exit of a command and the failure of
+    its job in different events."""
 
     def __init__(self) -> None:
         self.exceptions: deque[str] = deque(maxlen=50)
@@ -163,7 +167,7 @@ class Board:
         return [job for job in self.jobs.values() if job.changed]
 
     def stop(self, now: float) -> None:
-        """Snakemake ends: what still runs was left alone by it."""
+        """Snakemake ends: jobs that still run are no longer supervised."""
         for job in self.jobs.values():
             if job.status == "RUNNING":
                 job.status, job.ended, job.changed = "KILLED", now, True
@@ -174,3 +178,36 @@ class Board:
         if "FAILED" in states:
             return "FAILED"
         return "KILLED" if "KILLED" in states else "FAILED" if self.failed else "FINISHED"
+
+
+# Snakemake's benchmark files.
+
+
+def read_benchmark(path: str | None) -> list[dict[str, float]]:
+    """The numbers of each repetition: `s` (seconds), `max_rss` (MB), `cpu_time` (seconds), ...; [] when there is no such file.
+
+    What was not measured (`NA`, `-`) and what is not a number is left out."""
+    if path is None or not Path(path).exists():
+        return []
+    with contextlib.suppress(OSError, ValueError), open(path, newline="") as handle:
+        if path.endswith(".jsonl"):
+            rows = [json.loads(line) for line in handle if line.strip()]
+        else:
+            rows = list(csv.DictReader(handle, delimiter="\t"))
+        return [_numbers(row) for row in rows]
+    return []
+
+
+def _numbers(row: dict) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for key, value in row.items():
+        with contextlib.suppress(TypeError, ValueError):
+            number = float(value)
+            if number == number and abs(number) != float("inf"):
+                found[str(key)] = number
+    return found
+
+
+def benchmark_seconds(rows: list[dict[str, float]]) -> float | None:
+    """Seconds that the job's own command ran; None when that was not measured."""
+    return sum(row["s"] for row in rows) if rows and all("s" in row for row in rows) else None

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from snakemake_logger_plugin_mlflow import benchmark, store
-from snakemake_logger_plugin_mlflow.events import Job
+from snakemake_logger_plugin_mlflow import events, store
 
 LOG_BYTES = 1_000_000
 """The end of a job's log that is kept."""
@@ -19,8 +18,8 @@ class Sink(Protocol):
 
     Called in one thread. May raise: the call is repeated minutes later, so every method must bear repetition."""
 
-    def update(self, job: Job) -> None:
-        """The job started, failed, started again, finished, or was left alone by Snakemake (KILLED)."""
+    def update(self, job: events.Job) -> None:
+        """The job started, failed, started again, finished, or is no longer supervised by Snakemake (KILLED)."""
 
     def tick(self) -> None:
         """Half a minute has passed."""
@@ -50,7 +49,7 @@ class RunSink:
         self.begun: dict[int, str] = {}
         """Jobs whose run was made and has no parameters yet: the store failed in between."""
 
-    def update(self, job: Job) -> None:
+    def update(self, job: events.Job) -> None:
         """Bring the job's run to the job's state."""
         from mlflow.entities import RunTag
 
@@ -66,14 +65,14 @@ class RunSink:
             self.client.set_terminated(run, job.status, end_time=round(1000 * (job.ended or time.time())))
 
     def tick(self) -> None:
-        """Leave a sign of life: it tells the next execution until when this one lived."""
+        """Write a heartbeat: the next execution reads from it how long this one lived."""
         self.client.set_tag(self.parent, "snakemake.seen", str(round(1000 * time.time())))
 
     def close(self, outcome: str) -> None:
         """End the parent."""
         self.client.set_terminated(self.parent, outcome)
 
-    def _child(self, job: Job) -> str:
+    def _child(self, job: events.Job) -> str:
         from mlflow.entities import Param
 
         tags = {
@@ -91,7 +90,7 @@ class RunSink:
         job.run = self.begun.pop(job.jobid)
         return run
 
-    def _metrics(self, job: Job) -> list[Any]:
+    def _metrics(self, job: events.Job) -> list[Any]:
         from mlflow.entities import Metric
 
         now = round(1000 * (job.ended or job.submitted))
@@ -99,7 +98,7 @@ class RunSink:
         if job.status != "RUNNING":
             found |= times(job)
         metrics = [Metric(store.metric_key(key), float(value), now, job.attempt) for key, value in found.items()]
-        rows = benchmark.read(job.benchmark) if job.status == "FINISHED" else []
+        rows = events.read_benchmark(job.benchmark) if job.status == "FINISHED" else []
         return metrics + [
             Metric(store.metric_key(f"benchmark/{key}"), value, now, step)
             for step, row in enumerate(rows)
@@ -113,11 +112,11 @@ class RunSink:
                 self.client.log_text(run, handle.read().decode(errors="replace"), f"logs/{path.name}")
 
 
-def times(job: Job) -> dict[str, float]:
+def times(job: events.Job) -> dict[str, float]:
     """`run_seconds`: as benchmarked where the job has a benchmark, else from submission to end. `queue_seconds`: what lies
     between submission and end beyond that (waiting on a cluster, start of the job, the executor's polling), where it is known."""
     elapsed = (job.ended or time.time()) - job.submitted
-    ran = benchmark.seconds(benchmark.read(job.benchmark)) if job.status == "FINISHED" else None
+    ran = events.benchmark_seconds(events.read_benchmark(job.benchmark)) if job.status == "FINISHED" else None
     if ran is None:
         return {"run_seconds": round(elapsed, 3)}
     return {"run_seconds": ran, "queue_seconds": round(max(0.0, elapsed - ran), 3)}

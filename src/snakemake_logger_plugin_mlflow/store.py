@@ -49,7 +49,7 @@ def connect(uri: str) -> "MlflowClient":
 
 
 def experiment(client: "MlflowClient", uri: str, name: str) -> str:
-    """Id of the experiment of that name, made when it is not there. A SQLite store keeps its artifacts beside it."""
+    """Id of the experiment of that name, made when it is not there. A SQLite store keeps its artifacts next to it."""
     found = client.get_experiment_by_name(name)
     if found is not None:
         return found.experiment_id
@@ -110,3 +110,45 @@ def _alone(uri: str) -> Iterator[None]:
     with open(file.with_name(f".{file.name}.lock"), "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+# Addresses and what libraries say of them, without passwords.
+
+
+LONGEST = 200
+"""Characters of an error that are shown."""
+ADDRESS = re.compile(r"(?P<scheme>[\w+.\-]*:)?//(?P<rest>\S*)")
+SECRET = re.compile(r"(?i)([\w.\-]*(?:pass|pwd|secret|token|key|auth|sig|cred|odbc)[\w.\-]*=)[^\s&;'\"]+")
+"""`password=...` and similar, in a query or in a library's own words; the value of `odbc_connect` holds such pairs."""
+FILES = ("sqlite:", "file:")
+"""Schemes without a server, whose paths may hold an `@`."""
+
+
+def redacted(text: str) -> str:
+    """An address, or a text that may hold some, as it may be printed."""
+    return SECRET.sub(r"\1***", ADDRESS.sub(_address, text))
+
+
+def redacted_reason(uri: str, error: Exception) -> str:
+    """What is wrong with a store, in one line."""
+    said = str(error).replace(uri, redacted(_spelt(uri)))
+    host = _spelt(uri).rpartition("@")[2] if "@" in uri else ""
+    name = re.split(r"[/?#:]", host)[0]
+    if name:  # a library that splits the address elsewhere takes a part of the password for the host
+        said = re.sub(rf"[^\s\"'(/]*@(?={re.escape(name)})", "", said)
+    return f"{redacted(_spelt(uri))}: {' '.join(redacted(said).split())[:LONGEST] or type(error).__name__}"
+
+
+def _spelt(uri: str) -> str:
+    """Without blanks, at which an address in a text ends."""
+    return re.sub(r"\s", "%20", uri)
+
+
+def _address(found: re.Match[str]) -> str:
+    scheme, rest = found["scheme"] or "", found["rest"]
+    if scheme in FILES:
+        return found[0]
+    place, mark, query = rest.partition("?")
+    if "@" in urllib.parse.unquote(query):  # the password may hold the `?`
+        return f"{scheme}//***"
+    return f"{scheme}//{place.rpartition('@')[2]}{mark}{query}"

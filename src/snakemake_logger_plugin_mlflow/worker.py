@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from snakemake_logger_plugin_mlflow.events import Board, Event
-from snakemake_logger_plugin_mlflow.redact import reason
-from snakemake_logger_plugin_mlflow.store import uri_of
+from snakemake_logger_plugin_mlflow.store import redacted_reason, uri_of
 
 if TYPE_CHECKING:
     from snakemake_logger_plugin_mlflow.sink import Sink
@@ -74,7 +73,7 @@ class Worker(threading.Thread):
             self.silent_until = time.monotonic() + PAUSE
             if not self.warned:
                 self.warned = True
-                said = reason(uri_of(self.settings.tracking_uri), error)
+                said = redacted_reason(uri_of(self.settings.tracking_uri), error)
                 print(f"mlflow: {said}; the workflow goes on without it", file=sys.stderr, flush=True)
 
     def _push(self) -> None:

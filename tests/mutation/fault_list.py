@@ -87,7 +87,7 @@ STEPS = [
     fault("iterations", "for _ in range(spec.method.loss.num_iterations):", "for _ in range(1):", "handed_over"),
     fault(
         "reference",
-        "reference = placed(folder.load(base), how).requires_grad_(False) if spec.method.loss.refers() else None",
+        "reference = place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None",
         "reference = policy if spec.method.loss.refers() else None",
         "rl_loop",
     ),
@@ -107,7 +107,9 @@ STEPS = [
         "world.critic.optimizers if world.critic else ())], 1.0)",
         "handed_over",
     ),
-    fault("rollout_noise", 'seed=key(spec.seed, "rollout", step),', 'seed=key(spec.seed, "rollout"),', "handed_over"),
+    fault(
+        "rollout_noise", 'seed=stream_key(spec.seed, "rollout", step),', 'seed=stream_key(spec.seed, "rollout"),', "handed_over"
+    ),
     fault(
         "rollout_temperature",
         "temperature=spec.temperature,\n        top_p=1.0,",
@@ -160,8 +162,8 @@ TRAINING = [
     fault("dpo_ratio", "return self.chosen - self.ref_chosen, self", "return self.chosen + self.ref_chosen, self", "prefer"),
     fault(
         "dpo_reference",
-        "other = totals(course.reference, prompts, completions, course.dtype)",
-        "other = totals(course.policy, prompts, completions, course.dtype)",
+        "other = completion_logps(setup.reference, prompts, completions, setup.dtype)",
+        "other = completion_logps(setup.policy, prompts, completions, setup.dtype)",
         "prefer",
     ),
     fault(
@@ -170,12 +172,17 @@ TRAINING = [
         "b.score - a.score for a, b in zip(good, bad",
         "reward_model",
     ),
-    fault("npo_reference", "(said.logp - said.reference))", "said.logp)", "unlearn"),
-    fault("npo_base", "reference = sums(course.base, batch, size, course)[0]", "reference = logp.detach()", "unlearn"),
+    fault("npo_reference", "(logps.logp - logps.reference))", "logps.logp)", "unlearn"),
+    fault("npo_base", "reference = solution_logps(setup.base, batch, size, setup)[0]", "reference = logp.detach()", "unlearn"),
 ]
 
 EVALUATION = [
-    fault("noise_key", 'return key("prompt", row.prompt)', 'return key("prompt", row.index)', "handed_over"),
+    fault(
+        "noise_key",
+        'return random.stream_key("prompt", row.prompt)',
+        'return random.stream_key("prompt", row.index)',
+        "handed_over",
+    ),
     fault(
         "eval_temperature",
         "temperature=spec.temperature,\n        top_p=spec.top_p",

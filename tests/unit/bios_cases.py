@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from interplay.tasks.bios.family import Problem
+from interplay.tasks.bios.people import Problem
 from interplay.tasks.bios.spec import Bios
 from interplay.tasks.facts import Fact
 

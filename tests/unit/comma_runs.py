@@ -3,8 +3,8 @@
 from typing import Any
 
 from interplay.core.execution import Run
-from interplay.core.references import Custom
 from interplay.model.spec import TuneOptimizer
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 
 COMMAS = """
@@ -18,7 +18,7 @@ def spec_of(steps: int, prompts: int = 8, **method: Any) -> RLSpec:
     """A run of the method on one set."""
     return RLSpec(
         method=Method(paper="test", **method),
-        reward=Custom(function="mine.py:commas", source=COMMAS),
+        reward=OwnReward(function="mine.py:commas", source=COMMAS),
         mix=[1.0],
         steps=steps,
         prompts_per_step=prompts,

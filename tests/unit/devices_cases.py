@@ -16,13 +16,13 @@ from safetensors.torch import load_file
 from interplay.core import artifact
 from interplay.core.execution import Run
 from interplay.core.model import Model
-from interplay.core.references import Custom
 from interplay.data import corpus, problems, tokenizer
-from interplay.data.spec import CorpusSpec, ProblemsSpec, SourceSpec, TokenizerSpec
+from interplay.data.spec import CorpusSpec, ProblemsSpec, TokenizerSpec
 from interplay.model import folder
-from interplay.model.spec import Shape, TuneOptimizer
+from interplay.model.spec import Shape, SourceSpec, TuneOptimizer
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.run.workers import load_function
 from interplay.study.plan import Stage
@@ -50,22 +50,22 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.tokenizer = self._made("tokenizer", TokenizerSpec(task=TASK), {}, tokenizer.run)
+        self.tokenizer = self._made("tokenizer", TokenizerSpec(task=TASK), {}, tokenizer.build_tokenizer)
         self.train, self.held_out = (self._set(split, size) for split, size in (("train", 120), ("validation", 16)))
         self.rl = self._set("rl", 40)
         roles = {"tokenizer": self.tokenizer, "data.0": self.train}
-        self.corpus = self._made("corpus", CorpusSpec(mix=[1.0], sequence_length=64), roles, corpus.run)
+        self.corpus = self._made("corpus", CorpusSpec(mix=[1.0], sequence_length=64), roles, corpus.build_corpus)
         self.model = self._made("source", SourceSpec(sha256="0" * 64), {}, self._untrained)
 
     def _set(self, split: Any, size: int) -> str:
         bands: dict[str, dict[int, float]] = {"id": {2: 1.0}, "edge": {3: 1.0}}
         spec = ProblemsSpec(task=TASK, bands=bands, shares={"id": 0.5, "edge": 0.5}, size=size, split=split, unique=False)
-        return self._made("problems", spec, {}, problems.run)
+        return self._made("problems", spec, {}, problems.generate_problems)
 
     def _untrained(self, spec: Any, inputs: Any, out: Path, how: Run) -> dict[str, Any]:
-        tokenizer.run(TokenizerSpec(task=TASK), {}, out, how)
-        decoder = folder.init(SHAPE, tokenizer.load(out).get_vocab_size(), 0)
-        folder.save(decoder, out / "model", out / "tokenizer")
+        tokenizer.build_tokenizer(TokenizerSpec(task=TASK), {}, out, how)
+        decoder = folder.init_decoder(SHAPE, tokenizer.load(out).get_vocab_size(), 0)
+        folder.save_decoder(decoder, out / "model", out / "tokenizer")
         return {}
 
     def _made(self, kind: str, spec: Model, deps: dict[str, str], function: Any) -> str:
@@ -119,7 +119,7 @@ class Results:
 def laid_out(path: Path) -> dict[str, Path]:
     """A corpus and its tokenizer."""
     base, data = world.model(path, "b" * 12), world.problem_set(path, "a" * 12, 60, split="train")
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": base, "data.0": data}, path / "corpus", Run())
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": base, "data.0": data}, path / "corpus", Run())
     return {"corpus": path / "corpus", "tokenizer": base}
 
 
@@ -131,7 +131,7 @@ def rl_spec(seed: int = 0, **method: Any) -> RLSpec:
     seams = {"allocation": FixedAllocation(num_generations=4), "loss": ClippedLoss(beta=0.1, num_iterations=2), **method}
     return RLSpec(
         method=Method(paper="test", **seams),
-        reward=Custom(function="mine.py:commas", source=REWARDS),
+        reward=OwnReward(function="mine.py:commas", source=REWARDS),
         mix=[1.0],
         steps=4,
         prompts_per_step=8,

@@ -4,9 +4,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from interplay.data import tokenizer
-from interplay.data.steps.step import Inputs
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.problem import Item, Paragraph
+from interplay.data.curate import StepInputs
+from interplay.tasks import multihop
+from interplay.tasks.family import Item, Paragraph
 from interplay.tasks.verdict import Row
 
 PEOPLE = ["Ada", "Bea", "Cid", "Dan", "Eve", "Fay", "Gus", "Hal", "Ida", "Jon", "Kit", "Lea", "Max", "Ned", "Oda", "Pip"]
@@ -32,7 +32,7 @@ def item(number: int, shift: int = 0) -> Item:
 
 def row_of(asked: Item, index: int) -> Row:
     """As the source of the item would have it."""
-    problem = multihop.plain(asked)
+    problem = multihop.plain_problem(asked)
     shown = multihop.render(problem, "published")
     return Row(0, index, "all", 2, "plain", *shown, multihop.dumps(problem), f"{index:016x}", "multihop", f"{'a' * 12}:{index}")
 
@@ -45,11 +45,11 @@ def rows(number: int) -> list[Row]:
 @lru_cache(maxsize=1)
 def words() -> tokenizer.Tokenizer:
     """A tokenizer of words for these items."""
-    return tokenizer.words([*multihop.pieces(), *map(name, range(400)), *CITIES, "'s boss is ", "'s city is "])
+    return tokenizer.word_tokenizer([*multihop.terse_pieces(), *map(name, range(400)), *CITIES, "'s boss is ", "'s city is "])
 
 
-def inputs(folder: Path, seed: int = 0) -> Inputs:
-    """Inputs of a step with that tokenizer."""
+def inputs(folder: Path, seed: int = 0) -> StepInputs:
+    """StepInputs of a step with that tokenizer."""
     if not (folder / "tokenizer").exists():
         tokenizer.save(words(), folder / "tokenizer")
-    return Inputs(0, {"tokenizer": folder}, seed)
+    return StepInputs(0, {"tokenizer": folder}, seed)

@@ -2,8 +2,10 @@
 
 from hypothesis import strategies as st
 
-from interplay.tasks.op_dag.family import Problem, generate, render
+from interplay.tasks.op_dag.dag import Problem
+from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import render
 from interplay.tasks.verdict import Verdict
 
 REVERSE = {"reverse": 1.0}

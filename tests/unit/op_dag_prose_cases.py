@@ -1,9 +1,10 @@
 """What the tests of op_dag_prose share: every kind of task, drawn by hypothesis, and two problems written by hand."""
 
 from hypothesis import strategies as st
+from op_dag_prose_text import read_problem
 
-from interplay.tasks.op_dag_prose.family import Problem, generate, render
-from interplay.tasks.op_dag_prose.read import read
+from interplay.tasks.op_dag_prose.prose import Problem, render
+from interplay.tasks.op_dag_prose.prose_problems import generate
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 
 REVERSE = {"modes": {"reverse": 1.0}}
@@ -55,12 +56,12 @@ REVERSE_GOLD = (
 
 def small() -> Problem:
     """The forward problem above."""
-    return read(FORWARD_TEXT)
+    return read_problem(FORWARD_TEXT)
 
 
 def line() -> Problem:
     """The reverse problem above, with a total that has a solution."""
-    return read(REVERSE_TEXT.replace("equals 38", "equals 54"))
+    return read_problem(REVERSE_TEXT.replace("equals 38", "equals 54"))
 
 
 LINE_GOLD = (

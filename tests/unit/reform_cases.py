@@ -1,7 +1,7 @@
 """Rows for tests of reformulation: op_dag problems as a problem set holds them."""
 
-from interplay.tasks.op_dag import family as op_dag
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.verdict import Row
 
 TASK = OpDag(modulus=23, letters=12, constants=(0, 22), distractors=(0, 2))
@@ -15,8 +15,8 @@ def rows(size: int, task: OpDag = TASK, op: int = 4, first: int = 0) -> list[Row
 
 def row(task: OpDag, op: int, place: int, index: int = 0) -> Row:
     """The row of the problem at (0, place)."""
-    problem = op_dag.generate(task, 0, place, op)
-    prompt, solution, answer = op_dag.render(problem, task)
+    problem = OP_DAG.generate(task, 0, place, op)
+    prompt, solution, answer = OP_DAG.render(problem, task)
     return Row(
         set=0,
         index=index,
@@ -26,8 +26,8 @@ def row(task: OpDag, op: int, place: int, index: int = 0) -> Row:
         prompt=prompt,
         solution=solution,
         answer=answer,
-        graph=op_dag.dumps(problem),
-        key=op_dag.structure(problem),
+        graph=OP_DAG.dumps(problem),
+        key=OP_DAG.structure(problem),
         family="op_dag",
         origin=f"{'a' * 12}:{place}",
     )

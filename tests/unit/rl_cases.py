@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interplay.rl.batch import Batch
+from interplay.rl.batch import Batch, Memory, StepContext
 from interplay.rl.spec import Method
-from interplay.rl.step_context import Memory, StepContext
 from interplay.tasks.verdict import Verdict
 
 RIGHT = Verdict(True, True, 1.0, "none", 0, 0, 0, 0, 1)

@@ -10,21 +10,21 @@ from pydantic import ValidationError
 from specs import CUSTOM, SHAPE
 
 from interplay.core.digest import canonical
+from interplay.core.extension import Extension
 from interplay.core.model import Model
-from interplay.core.references import Custom
 from interplay.kinds.table import KINDS
 from interplay.model.spec import Shape
-from interplay.report.comparison_spec import Contrast, Tune
-from interplay.report.spec import Extrapolate, Gain
+from interplay.report.spec import Contrast, Extrapolate, Gain, Tune
 
 Path = tuple[str | int, ...]
 
+OWN = [Extension, *Extension.__subclasses__()]
 FIGHTS: dict[type[Model], dict[str, Any]] = {
     Contrast: {"against": "rl", "noise": ["again"]},
     Tune: {"axis": "rl.temperature", "band": "hard"},
 }
 ANALYSES: dict[type[Model], dict[str, Any]] = {Gain: {"against": "rl", "k": 4}, Extrapolate: {"part": 0.25}}
-SAMPLES: dict[type[Model], dict[str, Any]] = {Custom: CUSTOM, Shape: SHAPE, **FIGHTS, **ANALYSES}
+SAMPLES: dict[type[Model], dict[str, Any]] = {**dict.fromkeys(OWN, CUSTOM), Shape: SHAPE, **FIGHTS, **ANALYSES}
 """A value for models with required fields, where a field without one is given one."""
 
 TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
@@ -43,6 +43,7 @@ TOGETHER: dict[tuple[str, str], dict[str, Any]] = {
     ("CorpusSpec", "mix"): {"mix": [0.25, 0.75]},
     ("CurateSpec", "mix"): {"mix": [0.25, 0.75]},
     ("RLSpec", "mix"): {"mix": [0.25, 0.75]},
+    ("OwnTrainerSpec", "mix"): {"mix": [0.25, 0.75]},
     ("TeachSpec", "mix"): {"mix": [0.25, 0.75]},
     ("Units", "shares"): {"shares": [0.5, 0.5]},
     ("PreferSpec", "mix"): {"mix": [0.25, 0.75]},

@@ -147,7 +147,7 @@ METHODS: list[dict[str, Any]] = [
 
 SPECS: dict[str, list[dict[str, Any]]] = {
     "source": [{"sha256": "0" * 64}, {"hub_id": "Qwen/Qwen2.5-0.5B", "revision": "f" * 40}],
-    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE, *ENVIRONMENTS],
+    "problems": [PROBLEMS, {**PROBLEMS, "transform": CUSTOM}, BIOS, TAXONOMY, PROSE, *ENVIRONMENTS, {**PROBLEMS, "task": CUSTOM}],
     "dataset": [{"format": "hotpotqa", "sha256": "0" * 64}],
     "curate": [
         SIFTED,
@@ -184,6 +184,22 @@ SPECS: dict[str, list[dict[str, Any]]] = {
             "mix": [1.0],
             "steps": 10,
         },
+        {
+            "method": {
+                "paper": "p",
+                "advantage": CUSTOM,
+                "loss": CUSTOM,
+                "shaping": [CUSTOM],
+                "edits": [CUSTOM],
+                "decoding": CUSTOM,
+                "allocation": CUSTOM,
+            },
+            "mix": [1.0],
+            "steps": 10,
+        },
+        {"method": {"paper": "p", "loss": CUSTOM, "episode": {"name": "retry"}}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "prompting": CUSTOM}, "mix": [1.0], "steps": 10},
+        {"method": {"paper": "p", "continuation": CUSTOM}, "mix": [1.0], "steps": 10},
         {"method": {"paper": "p"}, "reward": {"name": "outcome"}, "mix": [1.0], "steps": 10},
         {
             "method": {"paper": "p", "sampler": {"name": "format_ladder", "promotion": "random", "rate": 0.5}},
@@ -244,13 +260,19 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"forget_mix": [1.0], "retain_mix": [1.0], "steps": 10, "objective": "grad_diff", "formulation": "hamu"},
     ],
     "reward_model": [{"mix": [0.5, 0.5], "steps": 10}, {"mix": [1.0], "steps": 10, "routing": {}}],
-    "evaluate": [{}, {"episode": {"name": "retry"}}, {"unit_caps": 3, "verify": {"separator": "?"}}],
+    "evaluate": [
+        {},
+        {"engine": CUSTOM, "episode": CUSTOM, "verify": {"own": CUSTOM}},
+        {"episode": {"name": "retry"}},
+        {"unit_caps": 3, "verify": {"separator": "?"}},
+    ],
     "select": [{"by": "loss", "mode": "min", "candidates": [20, 40]}, {"by": "entropy", "mode": "nearest", "target": 0.4}],
     "report": [REPORT, LADDER, FIGHT, ANALYSED],
 }
 """Per kind JSON specs, the usual one first."""
 
 DEPS: dict[str, dict[str, str]] = {
+    "custom": {"data.0": "a" * 12, "data.1": "b" * 12, "init": "c" * 12},
     "curate": {"data.0": "a" * 12, "data.1": "b" * 12, "tokenizer": "c" * 12},
     "corpus": {"data.0": "a" * 12, "data.1": "b" * 12, "tokenizer": "c" * 12},
     "pretrain": {"corpus": "a" * 12, "tokenizer": "b" * 12},

@@ -8,9 +8,8 @@ import torch
 import world
 
 from interplay.core.execution import Run
-from interplay.data import pool as pools
 from interplay.data import sets, tokenizer
-from interplay.data.batches import Batch, layout
+from interplay.data.batches import Batch, batch_of_sequences
 from interplay.model import folder
 from interplay.model.spec import Optimizer, TuneOptimizer
 from interplay.optim import optimizer
@@ -51,16 +50,18 @@ def spec_of(**more: Any) -> TeachSpec:
 def writer(results: Path, digest: str, learnt: Path, steps: int = 240) -> Path:
     """`results/pretrain/<digest>`: a model that was trained for a moment on the whole texts of the problem set `learnt`."""
     out = world.model(results, digest)
-    decoder, words = folder.load(out / "model"), tokenizer.load(out)
+    decoder, words = folder.load_decoder(out / "model"), tokenizer.load(out)
     eos = tokenizer.special(out).eos
-    texts = [[*ids, eos] for ids in pools.encode_texts(words, [row.prompt + row.solution for row in sets.rows(learnt, 0)])]
+    texts = [
+        [*ids, eos] for ids in tokenizer.encode_texts(words, [row.prompt + row.solution for row in sets.read_rows(learnt, 0)])
+    ]
     rule = Optimizer(name="adamw", learning_rate=5e-3)
-    optimizers = optimizer.build(rule, decoder.named_parameters())
+    optimizers = optimizer.build_optimizers(rule, decoder.named_parameters())
     batch = _batch(texts)
     for _ in range(steps):
         token_losses(decoder, batch, torch.float32).mean().backward()
-        optimizer.step(optimizers, list(decoder.parameters()), 1.0)
-    folder.save(decoder, out / "model", out / "tokenizer")
+        optimizer.apply_gradients(optimizers, list(decoder.parameters()), 1.0)
+    folder.save_decoder(decoder, out / "model", out / "tokenizer")
     return out
 
 
@@ -70,4 +71,4 @@ def _batch(texts: list[list[int]]) -> Batch:
     first = np.cumsum(lengths) - lengths
     bears = np.ones(len(flat), dtype=bool)
     bears[first] = False
-    return layout(flat, lengths, bears, torch.device("cpu"))
+    return batch_of_sequences(flat, lengths, bears, torch.device("cpu"))

@@ -130,7 +130,7 @@ def test_a_finished_artifact_comes_with_all_that_it_rests_on(
         assert (path / "record.json").read_bytes() == twin.read_bytes()
         assert path.name in out
     assert {"evaluate", "pretrain", "corpus", "problems", "tokenizer"} <= {path.name for path in project.glob("results/*")}
-    assert interplay(capsys, "adopt", origin)[1] == f"{origin.name} was here already, whole\n"
+    assert interplay(capsys, "adopt", origin)[1] == f"{origin.name} was here already, complete\n"
 
 
 def test_an_artifact_whose_record_was_altered_is_refused(finished: Laboratory, tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_an_artifact_whose_record_was_altered_is_refused(finished: Laboratory, t
     record = json.loads((copy / "record.json").read_text())
     record["spec"]["task"]["letters"] += 1
     (copy / "record.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match=f"but it stands as {origin.name}"):
-        adopt.artifacts(copy, tmp_path / "mine", inputs=False)
+    with pytest.raises(UserError, match=f"but it is recorded as {origin.name}"):
+        adopt.adopt_artifacts(copy, tmp_path / "mine", inputs=False)
     assert not (tmp_path / "mine").exists()
 
 
@@ -150,7 +150,7 @@ def test_an_artifact_whose_payload_is_damaged_is_refused(finished: Laboratory, t
     with open(next(copy.glob("tokenizer/*.json")), "a") as handle:
         handle.write(" ")
     with pytest.raises(UserError, match="corrupted"):
-        adopt.artifacts(copy, tmp_path / "mine", inputs=False)
+        adopt.adopt_artifacts(copy, tmp_path / "mine", inputs=False)
     assert not (tmp_path / "mine").exists()
 
 

@@ -13,22 +13,23 @@ from world import problem_set
 from interplay.core.artifact import checksum, write_json
 from interplay.core.execution import Run
 from interplay.core.model import PermanentError
-from interplay.data import curate, near_duplicates, sets
-from interplay.data.dataset import run as read_file
-from interplay.data.near_duplicates import NAME, Near, shingled
-from interplay.data.problems import run as generate
+from interplay.data import curate, sets, similarity
+from interplay.data.curate import StepInputs
+from interplay.data.dataset import read_dataset
+from interplay.data.problems import generate_problems
+from interplay.data.similarity import NAME, JaccardIndex, shingle_texts
 from interplay.data.spec import DatasetSpec, ProblemsSpec
 from interplay.data.steps.context_spec import Choice, Cloze, Ladder, Subproblems, TrueFalse
-from interplay.data.steps.decompose import parts
-from interplay.data.steps.reformulate import choice, cloze, ladder, true_false
-from interplay.data.steps.sift import deduplicate, matched
+from interplay.data.steps.decompose import make_subproblems
+from interplay.data.steps.filter import deduplicate, match_rows
+from interplay.data.steps.reformulate import make_choices, make_clozes, make_ladders, make_statements
 from interplay.data.steps.spec import Contamination, CurateSpec, Deduplicate
-from interplay.data.steps.step import Inputs
-from interplay.tasks import qa
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.problem import Item, Paragraph, plain
-from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks import multihop, qa
+from interplay.tasks.family import Item, Paragraph
+from interplay.tasks.multihop import plain_problem
+from interplay.tasks.op_dag import dag
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.verdict import Row
 
 SAMPLES = ROOT.parent / "shared" / "data"
@@ -49,7 +50,7 @@ def grams(text: list[int], n: int) -> set[tuple[int, ...]]:
     st.sampled_from([0.2, 0.5, 0.75, 0.8, 1.0]),
 )
 def test_near_copies_are_those_that_brute_force_finds(texts: list[list[int]], n: int, threshold: float) -> None:
-    near, sets_ = Near(shingled(texts, n), threshold), [grams(text, n) for text in texts]
+    near, sets_ = JaccardIndex(shingle_texts(texts, n), threshold), [grams(text, n) for text in texts]
     for number, mine in enumerate(sets_):
         like = [at for at in range(number) if len(mine & sets_[at]) / len(mine | sets_[at]) >= threshold - 1e-9]
         assert near.find(number) == (like[0] if like else None)
@@ -58,9 +59,9 @@ def test_near_copies_are_those_that_brute_force_finds(texts: list[list[int]], n:
 
 def test_texts_may_be_cut_into_parts_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [[1 + (a * b) % 5 for b in range(a % 9)] for a in range(60)]
-    whole = shingled(texts, 3)
-    monkeypatch.setattr(near_duplicates, "CHUNK", 7)
-    parts = shingled(texts, 3)
+    whole = shingle_texts(texts, 3)
+    monkeypatch.setattr(similarity, "CHUNK", 7)
+    parts = shingle_texts(texts, 3)
     assert whole.starts.tolist() == parts.starts.tolist()
     assert whole.ranks.tolist() == parts.ranks.tolist()
 
@@ -68,21 +69,21 @@ def test_texts_may_be_cut_into_parts_anywhere(monkeypatch: pytest.MonkeyPatch) -
 # -- planted copies ----------------------------------------------------------------------------------------------------
 
 
-def of_problem(problem: op_dag.Problem) -> Row:
-    return Row(0, 0, "b", problem.op, problem.mode, *op_dag.render(problem, TASK), op_dag.dumps(problem),
-               op_dag.structure(problem), "op_dag", "o")  # fmt: skip
+def of_problem(problem: dag.Problem) -> Row:
+    return Row(0, 0, "b", problem.op, problem.mode, *OP_DAG.render(problem, TASK), OP_DAG.dumps(problem),
+               OP_DAG.structure(problem), "op_dag", "o")  # fmt: skip
 
 
-def problem(index: int, seed: int = 1) -> op_dag.Problem:
-    return op_dag.generate(TASK, seed, index, 8)
+def problem(index: int, seed: int = 1) -> dag.Problem:
+    return OP_DAG.generate(TASK, seed, index, 8)
 
 
-def renamed(one: op_dag.Problem) -> op_dag.Problem:
+def renamed(one: dag.Problem) -> dag.Problem:
     """Other letters, in the same order."""
     return one._replace(nodes=tuple(node._replace(name=chr(ord("a") + (ord(node.name) - 90) % 20)) for node in one.nodes))
 
 
-def reordered(one: op_dag.Problem) -> op_dag.Problem:
+def reordered(one: dag.Problem) -> dag.Problem:
     """Other letters, and the definitions in the opposite order: the same structure."""
     return renamed(one)._replace(order=one.order[::-1])
 
@@ -98,7 +99,7 @@ ALICE = Item(
 
 
 def of_item(item: Item, key: str = "00") -> Row:
-    whole = plain(item)
+    whole = plain_problem(item)
     rendered = multihop.render(whole, "published")
     return Row(0, 0, "b", 2, "plain", *rendered, multihop.dumps(whole), key, "multihop", "o")
 
@@ -128,7 +129,7 @@ OTHERS = [of_problem(problem(index, seed=2)) for index in range(40)]
 def test_a_planted_copy_of_an_evaluation_problem_is_found_in_each_way_that_it_is_one(copy: object, ways: set[str]) -> None:
     tests = [of_problem(problem(index)) for index in range(30)]
     rows = [*OTHERS, of_problem(copy(problem(17))), *OTHERS]  # type: ignore[operator]
-    found = {how: matched(Contamination(how=[how]), rows, tests) for how in WAYS}  # type: ignore[list-item]
+    found = {how: match_rows(Contamination(how=[how]), rows, tests) for how in WAYS}  # type: ignore[list-item]
     assert {how for how, matches in found.items() if matches} == ways
     assert all(matches == {40: (how, 17)} for how, matches in found.items() if matches)
 
@@ -140,7 +141,7 @@ def test_a_question_over_documents_is_known_again_in_another_context_and_with_ot
     asked = ALICE._replace(question="Where was the spouse of the boss of Dan Ford born, and in which year did he move?")
     for item, ways in ((moved, {"exact", "ngram", "renamed"}), (other, {"renamed"}), (asked, set())):
         row = of_item(item, "11")
-        assert {how for how in WAYS if matched(Contamination(how=[how]), [row], [of_item(ALICE)])} == ways  # type: ignore[list-item]
+        assert {how for how in WAYS if match_rows(Contamination(how=[how]), [row], [of_item(ALICE)])} == ways  # type: ignore[list-item]
 
 
 def test_a_near_copy_of_a_plain_question_is_found_and_one_with_other_numbers_counts_as_renamed() -> None:
@@ -149,16 +150,16 @@ def test_a_near_copy_of_a_plain_question_is_found_and_one_with_other_numbers_cou
     )
 
     def row(prompt: str) -> Row:
-        return replace(OTHERS[0], prompt=prompt, family="told", key="22")
+        return replace(OTHERS[0], prompt=prompt, family="taxonomy", key="22")
 
     near, other = text.replace("of work?", "of labour?"), text.replace("12", "14").replace("Anna", "Berta")
     spec = Contamination(how=["exact", "ngram", "renamed"])
-    assert matched(spec, [row(near), row(other)], [replace(row(text), key="0")]) == {0: ("ngram", 0), 1: ("renamed", 0)}
+    assert match_rows(spec, [row(near), row(other)], [replace(row(text), key="0")]) == {0: ("ngram", 0), 1: ("renamed", 0)}
 
 
 def test_variants_of_one_question_are_found_by_their_origin() -> None:
     first, second = replace(OTHERS[0], origin="a:1"), replace(OTHERS[1], origin="a:1")
-    assert matched(Contamination(how=["origin"]), [second], [first]) == {0: ("origin", 0)}
+    assert match_rows(Contamination(how=["origin"]), [second], [first]) == {0: ("origin", 0)}
 
 
 def of_text(question: str, answer: str, number: int = 0) -> Row:
@@ -169,14 +170,14 @@ def of_text(question: str, answer: str, number: int = 0) -> Row:
 def anew(rows: list[Row], form: str) -> list[Row]:
     """The rows in a form of the question."""
     steps = {
-        "choice": (choice, Choice()),
-        "cloze": (cloze, Cloze()),
-        "true_false": (true_false, TrueFalse()),
-        "ladder": (ladder, Ladder(formats=["four_choice", "open"])),
-        "subproblems": (parts, Subproblems()),
+        "choice": (make_choices, Choice()),
+        "cloze": (make_clozes, Cloze()),
+        "true_false": (make_statements, TrueFalse()),
+        "ladder": (make_ladders, Ladder(formats=["four_choice", "open"])),
+        "subproblems": (make_subproblems, Subproblems()),
     }
     step, spec = steps[form]
-    return step(spec, rows, Inputs(0, {}, 0)).rows  # type: ignore[operator]
+    return step(spec, rows, StepInputs(0, {}, 0)).rows  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("form", ["choice", "cloze", "true_false", "ladder"])
@@ -187,11 +188,11 @@ def test_a_question_in_another_form_is_alike_to_what_it_was_alike_to_in_its_own(
     test = replace(of_text(asked.format("lamps").replace("work", "labour"), "1800"), key="ff")
     for how in ("exact", "ngram", "renamed"):
         spec = Contamination(how=[how])  # type: ignore[list-item]
-        plain = {rows[number].origin for number in matched(spec, rows, [test])}
+        plain_problem = {rows[number].origin for number in match_rows(spec, rows, [test])}
         made = anew(rows, form)
-        assert {made[number].origin for number in matched(spec, made, [test])} == plain
-        assert bool(plain) == (how != "exact")
-        assert {made[number].origin for number in matched(spec, made, anew(rows, "cloze"))} == {row.origin for row in rows}
+        assert {made[number].origin for number in match_rows(spec, made, [test])} == plain_problem
+        assert bool(plain_problem) == (how != "exact")
+        assert {made[number].origin for number in match_rows(spec, made, anew(rows, "cloze"))} == {row.origin for row in rows}
 
 
 @pytest.mark.parametrize("form", ["choice", "subproblems", "true_false"])
@@ -202,8 +203,8 @@ def test_a_terse_problem_in_another_form_is_known_again(form: str) -> None:
     assert len(made) > 6
     for how in WAYS:
         spec = Contamination(how=[how])  # type: ignore[list-item]
-        assert len(matched(spec, made, own)) == len(made)
-        assert matched(spec, made, OTHERS) == {}
+        assert len(match_rows(spec, made, own)) == len(made)
+        assert match_rows(spec, made, OTHERS) == {}
 
 
 def test_different_questions_over_one_document_stay_apart_in_another_form() -> None:
@@ -214,13 +215,13 @@ def test_different_questions_over_one_document_stay_apart_in_another_form() -> N
     ]
     made = anew([replace(row, origin=f"m:{number}") for number, row in enumerate(rows)], "choice")
     assert len(made) == 20
-    assert deduplicate(Deduplicate(how="ngram"), made, Inputs(0, {}, 0)).counts == {"alike": 0}
+    assert deduplicate(Deduplicate(how="ngram"), made, StepInputs(0, {}, 0)).counts == {"alike": 0}
 
 
 @pytest.mark.parametrize("how", ["exact", "ngram", "renamed"])
 def test_the_signs_of_arithmetic_tell_questions_apart(how: str) -> None:
     rows = [of_text(f"What is 12 {sign} 3?", "9", number) for number, sign in enumerate("+-*/^")]
-    assert deduplicate(Deduplicate(how=how), rows, Inputs(0, {}, 0)).counts == {"alike": 0}  # type: ignore[arg-type]
+    assert deduplicate(Deduplicate(how=how), rows, StepInputs(0, {}, 0)).counts == {"alike": 0}  # type: ignore[arg-type]
 
 
 # -- the stage ---------------------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def test_the_signs_of_arithmetic_tell_questions_apart(how: str) -> None:
 
 def placed(results: Path, digest: str, rows: list[Row]) -> Path:
     out = results / "problems" / digest
-    sets.write(sets.of_rows(rows), out)
+    sets.write_table(sets.table_of_rows(rows), out)
     write_json(out / "stage.json", {"kind": "problems", "digest": digest, "deps": {}})
     return out
 
@@ -238,9 +239,9 @@ def curated(tmp_path: Path, step: dict, rows: list[Row], against: list[Row] | No
     if against is not None:
         inputs["against.0.0"] = placed(tmp_path, "b" * 12, against)
     out = tmp_path / "curate" / ("c" * 12)
-    record = curate.run(CurateSpec(mix=[1.0], steps=[step]), inputs, out, Run())  # type: ignore[list-item]
+    record = curate.curate_problems(CurateSpec(mix=[1.0], steps=[step]), inputs, out, Run())  # type: ignore[list-item]
     write_json(out / "stage.json", {"kind": "curate", "digest": "c" * 12, "deps": {}})
-    return record, sets.rows(out, 0)
+    return record, sets.read_rows(out, 0)
 
 
 def test_a_contaminated_set_is_refused_in_one_line_that_names_both_rows(tmp_path: Path) -> None:
@@ -252,7 +253,7 @@ def test_a_contaminated_set_is_refused_in_one_line_that_names_both_rows(tmp_path
     assert said.count("\n") == 0
     assert "2 rows of 42" in said
     assert "(exact 1, renamed 1)" in said
-    assert f"{'a' * 12}:40 is like {'b' * 12}:17 (renamed)" in said or f"{'a' * 12}:41 is like {'b' * 12}:3 (exact)" in said
+    assert f"{'a' * 12}:40 matches {'b' * 12}:17 (renamed)" in said or f"{'a' * 12}:41 matches {'b' * 12}:3 (exact)" in said
 
 
 def test_a_contaminated_set_may_drop_what_is_alike_and_counts_it(tmp_path: Path) -> None:
@@ -279,23 +280,23 @@ def test_two_thousand_problems_of_another_split_are_not_refused(tmp_path: Path, 
     folders = []
     for split, size in (("train", 2000), ("test", 300)):
         out = tmp_path / "problems" / split
-        generate(ProblemsSpec.model_validate({**spec, "size": size, "split": split}), {}, out, Run())
+        generate_problems(ProblemsSpec.model_validate({**spec, "size": size, "split": split}), {}, out, Run())
         write_json(out / "stage.json", {"kind": "problems", "digest": split, "deps": {}})
-        folders.append(sets.rows(out, 0))
-    assert matched(Contamination(), *folders) == {}
+        folders.append(sets.read_rows(out, 0))
+    assert match_rows(Contamination(), *folders) == {}
 
 
 @pytest.mark.skipif(not (SAMPLES / "hotpotqa_sample.json").exists(), reason="no real sample here")
 def test_real_questions_of_one_file_are_hardly_ever_alike(tmp_path: Path) -> None:
     file = SAMPLES / "hotpotqa_sample.json"
     out = tmp_path / "dataset" / digest_of(file)
-    read_file(DatasetSpec(format="hotpotqa", sha256=checksum(file)), {}, out, Run(path=str(file)))
+    read_dataset(DatasetSpec(format="hotpotqa", sha256=checksum(file)), {}, out, Run(path=str(file)))
     write_json(out / "stage.json", {"kind": "dataset", "digest": out.name, "deps": {}})
-    rows = sets.rows(out, 0)
+    rows = sets.read_rows(out, 0)
     half = len(rows) // 2
     assert half > 20
-    assert matched(Contamination(), rows[:half], rows[half:]) == {}
-    assert matched(Contamination(), rows, rows[:5]) == {number: ("exact", number) for number in range(5)}
+    assert match_rows(Contamination(), rows[:half], rows[half:]) == {}
+    assert match_rows(Contamination(), rows, rows[:5]) == {number: ("exact", number) for number in range(5)}
 
 
 def digest_of(file: Path) -> str:
@@ -304,7 +305,9 @@ def digest_of(file: Path) -> str:
 
 def test_the_generators_rows_keep_their_names_in_a_refusal(tmp_path: Path) -> None:
     folder = problem_set(tmp_path, "e" * 12, 20)
-    row = sets.rows(folder, 0)[7]
+    row = sets.read_rows(folder, 0)[7]
     spec = CurateSpec(mix=[1.0], steps=[Contamination(how=["exact"])])
     with pytest.raises(PermanentError, match=f"{'e' * 12}:"):
-        curate.run(spec, {"data.0": folder, "against.0.0": placed(tmp_path, "f" * 12, [row])}, tmp_path / "out", Run())
+        curate.curate_problems(
+            spec, {"data.0": folder, "against.0.0": placed(tmp_path, "f" * 12, [row])}, tmp_path / "out", Run()
+        )

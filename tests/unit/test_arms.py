@@ -3,6 +3,7 @@
 import itertools
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interplay.core.model import UserError
-from interplay.study.arms import Combination, expand
+from interplay.study.arms import Combination, expand_axes
 from interplay.study.expand import plan_study
 from interplay.study.spec import Arm
 
@@ -21,12 +22,12 @@ KEYS = ["rl.steps", "rl.beta", "rl.a.b", "mid.a.b", "mid.tokens"]
 AXES = st.dictionaries(st.sampled_from(KEYS), st.lists(st.integers(100, 120), min_size=1, max_size=4, unique=True), max_size=4)
 
 
-def own(arm: Arm, key: str) -> Any:
-    return arm.set.get(key, OWN.get(key))
+def lookup(changes: Mapping[str, Any], key: str) -> Any:
+    return changes.get(key, OWN.get(key))
 
 
 def expanded(**arm: Any) -> dict[str, Combination]:
-    return expand({"rl": Arm(path=["base", "rl"], **arm)}, own, "study.yaml")
+    return expand_axes({"rl": Arm(path=["base", "rl"], **arm)}, lookup, "study.yaml")
 
 
 def chosen(made: dict[str, Combination]) -> list[dict[str, Any]]:
@@ -62,12 +63,12 @@ def test_one_at_a_time_is_the_centre_and_one_arm_for_each_other_value(axes: dict
 
 
 def test_the_control_of_a_variation_is_the_centre_of_its_own_cell() -> None:
-    made = expand(
+    made = expand_axes(
         {
             "base": Arm(path=["base"]),
             "rl": Arm(path=["base", "rl"], control="base", grid={"rl.steps": [1, 2]}, one_at_a_time={"rl.beta": [0.1]}),
         },
-        own,
+        lookup,
         "study.yaml",
     )
     assert {name: one.control for name, one in made.items()} == {
@@ -136,7 +137,7 @@ def test_a_control_with_axes_is_met_at_the_same_values() -> None:
     axes = {"rl.steps": [1, 2]}
     one = Arm(path=["base", "rl"], grid=axes)
     two = Arm(path=["base", "rl"], grid=axes, control="one", set={"rl.data": {"hard": 1.0}})
-    made = expand({"one": one, "two": two}, own, "study.yaml")
+    made = expand_axes({"one": one, "two": two}, lookup, "study.yaml")
     assert {name: item.control for name, item in made.items() if item.group == "two"} == {
         "two[steps=1]": "one[steps=1]",
         "two[steps=2]": "one[steps=2]",
@@ -190,7 +191,7 @@ def test_refused_is(case: str) -> None:
 
 def test_a_name_with_a_bracket_is_refused() -> None:
     with pytest.raises(UserError, match="without '\\['"):
-        expand({"rl[a=1]": Arm(path=["base"])}, own, "study.yaml")
+        expand_axes({"rl[a=1]": Arm(path=["base"])}, lookup, "study.yaml")
 
 
 # -- through the planner -------------------------------------------------------------------------------------------------

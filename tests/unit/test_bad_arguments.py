@@ -65,7 +65,7 @@ def test_a_digest_is_no_pattern_and_no_path(
 
 def test_seeds_stand_once_and_shares_are_from_nought_on(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.edit("study/quickstart.yaml", "values: [0]", "values: [3, 0, 3]")
-    assert "seeds.values = [3, 0, 3]: 3 stands twice" in refusal(capsys, "plan", "quickstart")
+    assert "seeds.values = [3, 0, 3]: 3 is given twice" in refusal(capsys, "plan", "quickstart")
     lab.edit("study/quickstart.yaml", "values: [3, 0, 3]", "values: [0]")
     lab.edit("study/quickstart.yaml", "rl.data: {hard: 1.0}", "rl.data: {hard: 2.0, edge: -1.0}")
     assert "must be shares from 0 to 1; -1 is none" in refusal(capsys, "plan", "quickstart")
@@ -105,7 +105,7 @@ def test_novelty_is_beside_a_problem_set(lab: Lab, capsys: pytest.CaptureFixture
 def test_calibrate_measures_beyond_what_was_trained_on(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     lab.finish(of_kind(lab.plan(), "pretrain")[0])
     said = refusal(capsys, "calibrate", "quickstart", "--scale", "smoke", "--max-op", "1")
-    assert said == "interplay: calibrate: --max-op 1: must be beyond 2, the last op that the base was trained on\n"
+    assert said == "interplay: calibrate: --max-op 1: must be beyond 3, the last op that the base was trained on\n"
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 100])

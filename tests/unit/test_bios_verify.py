@@ -5,8 +5,8 @@ from bios_cases import CHAIN, LOOKUP, places, tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interplay.tasks.bios import family as bios
-from interplay.tasks.bios.text import step
+from interplay.tasks.bios import people
+from interplay.tasks.bios.people import BIOS, step
 from interplay.tasks.facts import Fact
 from interplay.tasks.spec import Verify
 
@@ -42,31 +42,31 @@ ONE, TWO, END = "Ada's mother is Bea.", "Bea's boss is Cid.", "\\boxed{Cid}"
     ],
 )
 def test_verdicts_worked_by_hand(completion: str, error: str, answer: bool, score: float) -> None:
-    verdict = bios.verify(CHAIN, completion, FREE)
+    verdict = BIOS.verify(CHAIN, completion, FREE)
     assert (verdict.error, verdict.answer, verdict.score, verdict.strict) == (error, answer, score, error == "none")
 
 
 def test_facts_beside_the_chain_forfeit_strictness_where_they_are_penalised() -> None:
-    verdict = bios.verify(CHAIN, f"{ONE} {TWO} Dov's boss is Ada. {END}", PENALISED)
+    verdict = BIOS.verify(CHAIN, f"{ONE} {TWO} Dov's boss is Ada. {END}", PENALISED)
     assert (verdict.error, verdict.extra, verdict.answer) == ("extra", 1, True)
-    assert bios.verify(CHAIN, f"{ONE} {TWO} {END}", PENALISED).strict
+    assert BIOS.verify(CHAIN, f"{ONE} {TWO} {END}", PENALISED).strict
 
 
 def test_counts_stand_in_the_verdict_for_rewards_that_read_the_steps() -> None:
-    verdict = bios.verify(CHAIN, f"Ada's mother is Dov. {TWO} {END}", FREE)
+    verdict = BIOS.verify(CHAIN, f"Ada's mother is Dov. {TWO} {END}", FREE)
     assert (verdict.value_mismatches, verdict.missing, verdict.dependency_mismatches, verdict.nodes) == (1, 0, 0, 2)
-    verdict = bios.verify(CHAIN, f"{TWO} {END}", FREE)
+    verdict = BIOS.verify(CHAIN, f"{TWO} {END}", FREE)
     assert (verdict.value_mismatches, verdict.missing, verdict.dependency_mismatches) == (0, 1, 0)
-    verdict = bios.verify(CHAIN, f"{TWO} {ONE} {END}", FREE)
+    verdict = BIOS.verify(CHAIN, f"{TWO} {ONE} {END}", FREE)
     assert (verdict.value_mismatches, verdict.missing, verdict.dependency_mismatches) == (0, 0, 1)
 
 
 def test_stating_every_possible_fact_or_boxing_every_name_pays_nothing() -> None:
     names = ["Ada", "Bea", "Cid", "Dov"]
     everything = " ".join(f"Bea's boss is {name}." for name in names)
-    assert bios.verify(LOOKUP, f"{everything} {END}", FREE).error == "wrong_hop"
-    assert bios.verify(LOOKUP, f"{TWO} \\boxed{{{' '.join(names)}}}", FREE).answer is False
-    assert bios.verify(LOOKUP, f"{TWO} " + END * 20, FREE)[:2] == (False, False)
+    assert BIOS.verify(LOOKUP, f"{everything} {END}", FREE).error == "wrong_hop"
+    assert BIOS.verify(LOOKUP, f"{TWO} \\boxed{{{' '.join(names)}}}", FREE).answer is False
+    assert BIOS.verify(LOOKUP, f"{TWO} " + END * 20, FREE)[:2] == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_stating_every_possible_fact_or_boxing_every_name_pays_nothing() -> None
     [("Rome.", "none"), ("Rome", "truncated"), ("Oslo.", "answer"), ("Rome. Oslo.", "parse"), ("", "truncated"), (".", "answer")],
 )
 def test_a_statement_is_its_object_and_a_stop(completion: str, error: str) -> None:
-    problem = bios.Problem("statement", "terse", 0, (Fact("Ada", "city", "Rome"),), ())
-    verdict = bios.verify(problem, completion, FREE)
+    problem = people.Problem("statement", "terse", 0, (Fact("Ada", "city", "Rome"),), ())
+    verdict = BIOS.verify(problem, completion, FREE)
     assert (verdict.error, verdict.strict, verdict.answer) == (error, error == "none", error in ("none", "parse"))
 
 
@@ -85,26 +85,26 @@ def test_a_gold_solution_with_one_hop_wrong_or_left_out_or_another_answer_is_nev
     task = data.draw(
         tasks(data.draw(st.sampled_from(["contextual", "parametric", "iid", "zero_shot", "in_context", "by_heart"])))
     )
-    problem = bios.generate(task, *data.draw(places(task)))
+    problem = BIOS.generate(task, *data.draw(places(task)))
     steps = [step(hop) for hop in problem.hops]
     place = data.draw(st.integers(0, len(steps) - 1))
     box = f"\\boxed{{{problem.answer}}}"
     hop = problem.hops[place]
     spoilt = [*steps[:place], step(hop._replace(object="Nobody")), *steps[place + 1 :]]
-    verdict = bios.verify(problem, " ".join([*spoilt, box]), FREE)
+    verdict = BIOS.verify(problem, " ".join([*spoilt, box]), FREE)
     assert (verdict.error, verdict.answer, verdict.value_mismatches) == ("wrong_hop", True, 1)
     assert verdict.score == pytest.approx(1 - 1 / problem.op)
     shorter = [*steps[:place], *steps[place + 1 :]]
-    assert bios.verify(problem, " ".join([*shorter, box]), FREE).error == "missing_hop"
-    wrong = bios.verify(problem, " ".join([*steps, "\\boxed{Nobody}"]), FREE)
+    assert BIOS.verify(problem, " ".join([*shorter, box]), FREE).error == "missing_hop"
+    wrong = BIOS.verify(problem, " ".join([*steps, "\\boxed{Nobody}"]), FREE)
     assert (wrong.error, wrong.answer, wrong.said) == ("answer", False, "Nobody")
     if problem.op > 1:
-        assert bios.verify(problem, " ".join([*steps[::-1], box]), FREE).error == "order"
+        assert BIOS.verify(problem, " ".join([*steps[::-1], box]), FREE).error == "order"
 
 
 @given(st.text(alphabet="Ada Beaosmthr'{}\\.boxd#", max_size=80))
 def test_any_text_gets_a_verdict(completion: str) -> None:
-    verdict = bios.verify(CHAIN, completion, FREE)
+    verdict = BIOS.verify(CHAIN, completion, FREE)
     assert 0 <= verdict.score <= 1
     assert verdict.strict == (verdict.error == "none")
     assert verdict.answer >= verdict.strict

@@ -11,7 +11,7 @@ from test_arms import configs, study
 
 from interplay.core.model import UserError
 from interplay.report.spec import Claim, Match, ReportArm, budget_spread, matched_stages
-from interplay.report.stats import budget, claims, frame
+from interplay.report.stats import budget, contrast, frame
 from interplay.report.stats.frame import Results
 from interplay.study.expand import plan_study
 
@@ -120,7 +120,7 @@ def results(root: Path, gold_tokens: list[int], match: dict[str, Any], without: 
             path = ["base:pretrain:b", f"{arm}:{kind}:{model}{seed}"]
             arms.append(report.arm(arm, seed, path, f"e{model}{seed}"))
     inputs.pop(without, None)
-    return frame.read(report.spec(arms, match=[{"among": ["rl", "gold"], **match}]), inputs)
+    return frame.read_results(report.spec(arms, match=[{"among": ["rl", "gold"], **match}]), inputs)
 
 
 CLAIM = Claim.model_validate(
@@ -139,23 +139,23 @@ def test_arms_within_tolerance_are_matched_and_their_claims_judged(tmp_path: Pat
     assert judged.means == {"rl": 1000, "gold": 970}
     assert judged.spread == pytest.approx(0.03)
     assert judged.verdict == "matched"
-    assert claims.judge(found, CLAIM).verdict == "supported"
+    assert contrast.judge_claim(found, CLAIM).verdict == "supported"
 
 
 def test_a_claim_that_compares_arms_of_a_failed_match_is_not_judged_and_says_why(tmp_path: Path) -> None:
     found = results(tmp_path, [800, 800, 800], {"budget": "tokens"})
-    judged = claims.judge(found, CLAIM)
+    judged = contrast.judge_claim(found, CLAIM)
     assert judged.verdict == "not judged"
     assert judged.reason == "budgets not matched: realised tokens differ by 20.0%, 5.0% allowed: rl 1,000, gold 800"
     alone = Claim.model_validate(
         {"says": "so", "test": {"value": "strict_pass@1", "band": "edge", "arm": "rl", "within": [0.0, 1.0]}}
     )
-    assert claims.judge(found, alone).verdict == "supported", "it compares nothing"
+    assert contrast.judge_claim(found, alone).verdict == "supported", "it compares nothing"
 
 
 def test_flops_charge_sampling_and_rollouts_only_rl(tmp_path: Path) -> None:
     flops, rollouts = (
-        budget.judge(results(tmp_path / name, [1000] * SEEDS, {"budget": name, **more}), match)
+        budget.judge_match(results(tmp_path / name, [1000] * SEEDS, {"budget": name, **more}), match)
         for name, more in (("flops", {"tolerance": 0.5}), ("rollouts", {}))
         for match in [Match(budget=name, among=["rl", "gold"], tolerance=0.5)]
     )
@@ -180,7 +180,7 @@ def test_a_path_that_goes_on_from_a_checkpoint_is_charged_up_to_there(tmp_path: 
     arms[0]["path"][0]["step"] = 4
     for accounting, expected in (("realised", {"a": 260, "b": 260}), ("paper", {"a": 400, "b": 250})):
         match = {"budget": "tokens", "accounting": accounting, "among": ["a", "b"], "tolerance": 0.5}
-        assert budget.judge_all(frame.read(report.spec(arms, match=[match]), inputs))[0].means == expected
+        assert budget.judge_all(frame.read_results(report.spec(arms, match=[match]), inputs))[0].means == expected
 
 
 def test_an_arm_without_its_records_is_named_and_decides_nothing(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_an_arm_without_its_records_is_named_and_decides_nothing(tmp_path: Path)
     (judged,) = budget.judge_all(found)
     assert judged.spent["gold"] == {0: 800, 1: None, 2: 800}
     assert (judged.verdict, judged.reason) == ("not judged", "realised tokens; not known of gold")
-    assert budget.obstacle(found, CLAIM.test) == ""
+    assert budget.budget_obstacle(found, CLAIM.test) == ""
 
 
 def test_budgets_are_plain_json(tmp_path: Path) -> None:

@@ -66,12 +66,12 @@ def test_a_restored_model_and_optimizer_go_on_bit_for_bit(tmp_path: Path, name: 
     def fresh() -> tuple[nn.Module, list[torch.optim.Optimizer]]:
         torch.manual_seed(0)
         model = nn.ModuleDict({"model": nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])})})
-        return model, optimizer.build(Optimizer(name=name), model.named_parameters())
+        return model, optimizer.build_optimizers(Optimizer(name=name), model.named_parameters())
 
     def step(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
         for p in model.parameters():
             p.grad = torch.randn(p.shape)
-        optimizer.step(optimizers, list(model.parameters()), 1.0)
+        optimizer.apply_gradients(optimizers, list(model.parameters()), 1.0)
 
     model, optimizers = fresh()
     for _ in range(3):

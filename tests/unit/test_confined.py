@@ -217,7 +217,7 @@ def test_a_function_lies_beside_the_study(lab: Lab, file: str) -> None:
     (lab.configs / "outside.py").write_text("def score(): ...\n")
     reward = f"reward: {{name: custom, function: '{file}:score'}}"
     message = refused(lab, "rl: {kind: rl, data: {edge: 1.0}}", f"rl: {{kind: rl, data: {{edge: 1.0}}, {reward}}}")
-    assert "must be file.py:function, the file beside the study" in message
+    assert "must be file.py:Name, the file in the study's folder" in message
 
 
 def test_a_function_is_not_reached_through_a_link(lab: Lab) -> None:
@@ -225,4 +225,4 @@ def test_a_function_is_not_reached_through_a_link(lab: Lab) -> None:
     (lab.configs / "study/mine.py").symlink_to(lab.folder / "outside.py")
     reward = "reward: {name: custom, function: 'mine.py:score'}"
     message = refused(lab, "rl: {kind: rl, data: {edge: 1.0}}", f"rl: {{kind: rl, data: {{edge: 1.0}}, {reward}}}")
-    assert "must be file.py:function, the file beside the study" in message
+    assert "must be file.py:Name, the file in the study's folder" in message

@@ -9,15 +9,12 @@ import pytest
 from bios_cases import SMALL
 from pydantic import ValidationError
 
-from interplay.data.steps.conflict import conflict_pairs
+from interplay.data.curate import StepInputs, StepResult
+from interplay.data.steps.conflict import make_conflict_pairs
 from interplay.data.steps.context_spec import ConflictPairs
-from interplay.data.steps.step import Inputs, Made
 from interplay.tasks import conflicts
-from interplay.tasks.bios import family as bios
-from interplay.tasks.bios.family import Problem
+from interplay.tasks.bios.people import BIOS, Problem, sentences, world
 from interplay.tasks.bios.spec import Bios
-from interplay.tasks.bios.text import sentences
-from interplay.tasks.bios.world import world
 from interplay.tasks.conflicts import Conflict
 from interplay.tasks.facts import Fact
 from interplay.tasks.spec import Verify
@@ -34,16 +31,16 @@ def rows(size: int, task: Bios = TASK) -> list[Row]:
 
 
 def row(task: Bios, index: int) -> Row:
-    problem = bios.generate(task, 0, index, 1)
-    prompt, solution, answer = bios.render(problem, task)
+    problem = BIOS.generate(task, 0, index, 1)
+    prompt, solution, answer = BIOS.render(problem, task)
     return Row(
-        *(0, index, "mem", 1, problem.mode, prompt, solution, answer, bios.dumps(problem)),
-        *(bios.structure(problem), "bios", f"{'a' * 12}:{index}"),
+        *(0, index, "mem", 1, problem.mode, prompt, solution, answer, BIOS.dumps(problem)),
+        *(BIOS.structure(problem), "bios", f"{'a' * 12}:{index}"),
     )
 
 
-def made(size: int = 40, seed: int = 0, task: Bios = TASK, **keys: object) -> Made:
-    return conflict_pairs(ConflictPairs.model_validate(keys), rows(size, task), Inputs(0, {}, seed))
+def made(size: int = 40, seed: int = 0, task: Bios = TASK, **keys: object) -> StepResult:
+    return make_conflict_pairs(ConflictPairs.model_validate(keys), rows(size, task), StepInputs(0, {}, seed))
 
 
 def error(one: Row, completion: str) -> str:
@@ -131,9 +128,9 @@ def test_without_rewriting_only_answers_by_heart_are_bare() -> None:
 
 
 def test_other_questions_are_dropped_and_so_are_those_for_which_there_are_no_names() -> None:
-    iid = bios.generate(Bios(**SMALL, level="iid"), 0, 0, 2)
-    other = replace(row(TASK, 0), graph=bios.dumps(iid), mode="iid")
-    assert conflict_pairs(ConflictPairs(), [other], Inputs(0, {}, 0)) == Made(
+    iid = BIOS.generate(Bios(**SMALL, level="iid"), 0, 0, 2)
+    other = replace(row(TASK, 0), graph=BIOS.dumps(iid), mode="iid")
+    assert make_conflict_pairs(ConflictPairs(), [other], StepInputs(0, {}, 0)) == StepResult(
         [], {"ignorance": 0, "over_inclusion": 0, "irrelevant": 0, "not_by_heart": 1, "no_context": 0}
     )
     assert made(1).counts["no_context"] == 1, "one fact alone has nobody else's"
@@ -141,7 +138,7 @@ def test_other_questions_are_dropped_and_so_are_those_for_which_there_are_no_nam
 
 def test_a_row_draws_its_context_by_itself_and_from_the_seed() -> None:
     keys = {"contradicting": 0.0}
-    all_, backwards = made(20, **keys).rows, conflict_pairs(ConflictPairs(**keys), rows(20)[::-1], Inputs(0, {}, 0)).rows
+    all_, backwards = made(20, **keys).rows, make_conflict_pairs(ConflictPairs(**keys), rows(20)[::-1], StepInputs(0, {}, 0)).rows
     assert all_ == backwards[::-1]
     assert all_ != made(20, seed=1, **keys).rows
     again = made(200).rows

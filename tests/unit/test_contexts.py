@@ -14,16 +14,20 @@ from interplay.core.digest import canonical, hashed
 from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data import problems, sets
+from interplay.data.curate import StepInputs
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
-from interplay.data.steps.sift import deduplicate
+from interplay.data.steps.filter import deduplicate
 from interplay.data.steps.spec import Deduplicate
-from interplay.data.steps.step import Inputs
-from interplay.data.tokenizer import characters
+from interplay.data.tokenizer import character_tokenizer
 from interplay.kinds.cost import vocabulary
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
-from interplay.tasks.op_dag.family import alphabet, generate, render, solve, structure, verify
+from interplay.tasks.op_dag.dag import structure
+from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import alphabet, render
+from interplay.tasks.op_dag.terse_prompts import solve
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 
 PAIR = [OpDag(letters=12, contexts=2, context=context, distractors=(0, 4), modulus=11, constants=(0, 10)) for context in (0, 1)]
@@ -67,7 +71,7 @@ def test_the_first_context_is_the_task_without_contexts(at: tuple[int, int, int]
 def test_all_contexts_share_one_alphabet_whose_size_the_cost_knows() -> None:
     assert alphabet(PAIR[0]) == alphabet(PAIR[1])
     assert alphabet(PAIR[0]).endswith("".join(ALPHABETS))
-    assert vocabulary(canonical(TokenizerSpec(task=PAIR[1]))) == characters(alphabet(PAIR[1])).get_vocab_size()
+    assert vocabulary(canonical(TokenizerSpec(task=PAIR[1]))) == character_tokenizer(alphabet(PAIR[1])).get_vocab_size()
 
 
 def test_a_task_without_contexts_keeps_its_identity() -> None:
@@ -96,13 +100,13 @@ def made(folder: Path, task: OpDag, split: str = "train", seed: int = 0, size: i
         {"task": task, "bands": {"id": {3: 0.5, 4: 0.5}}, "shares": {"id": 1.0}, "size": size, "split": split, "seed": seed}
     )
     out = folder / f"{task.context}{split}{seed}"
-    problems.run(spec, {}, out, Run())
+    problems.generate_problems(spec, {}, out, Run())
     write_json(out / "stage.json", {"kind": "problems", "digest": out.name, "deps": {}})
     return out
 
 
 def keys(folder: Path) -> list[str]:
-    return [row.key for row in sets.rows(folder, 0)]
+    return [row.key for row in sets.read_rows(folder, 0)]
 
 
 def test_sets_of_one_split_are_translations_unless_their_seeds_differ_and_splits_share_none(tmp_path: Path) -> None:
@@ -115,9 +119,9 @@ def test_sets_of_one_split_are_translations_unless_their_seeds_differ_and_splits
 
 
 def test_steps_that_compare_up_to_names_take_a_translation_for_the_same_problem(tmp_path: Path) -> None:
-    rows = [*sets.rows(made(tmp_path, PAIR[0]), 0), *sets.rows(made(tmp_path, PAIR[1]), 1)]
+    rows = [*sets.read_rows(made(tmp_path, PAIR[0]), 0), *sets.read_rows(made(tmp_path, PAIR[1]), 1)]
     left = {
-        how: len(deduplicate(Deduplicate.model_validate({"how": how}), rows, Inputs(0, {}, 0)).rows)
+        how: len(deduplicate(Deduplicate.model_validate({"how": how}), rows, StepInputs(0, {}, 0)).rows)
         for how in ("exact", "structural")
     }
     assert left == {"exact": 120, "structural": 60}

@@ -4,7 +4,7 @@ import pytest
 
 from interplay.core.digest import canonical
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
-from interplay.data.tokenizer import characters
+from interplay.data.tokenizer import character_tokenizer
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.kinds.cost import costs, paper_tokens, realised, shape_parameters, vocabulary
 from interplay.kinds.formulas import Cost
@@ -12,7 +12,7 @@ from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.spec import Method, RLSpec
-from interplay.tasks.families import task_family
+from interplay.tasks.family import task_family
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.train.spec import MidtrainSpec, PretrainSpec
 
@@ -51,7 +51,7 @@ def test_parameters_are_those_of_the_decoder(architecture: str, tied: bool) -> N
 @pytest.mark.parametrize("letters", [10, 26, 52])
 def test_the_vocabulary_is_that_of_the_tokenizer(letters: int) -> None:
     task = OpDag(letters=letters, distractors=(0, 0))
-    made = characters(task_family(task).alphabet(task)).get_vocab_size()
+    made = character_tokenizer(task_family(task).alphabet(task)).get_vocab_size()
     assert vocabulary(canonical(TokenizerSpec(task=task))) == made
 
 

@@ -149,7 +149,7 @@ def test_rows_that_bear_no_loss_are_not_kept() -> None:
 
 def moved(batch: Batch, advantage: Tensor, bears: Tensor | None, **loss: Any) -> tuple[Tensor, dict[str, float]]:
     """The step of plain gradient descent, as one vector, and what the update reports."""
-    policy = folder.init(SHAPE, 9, seed=0)
+    policy = folder.init_decoder(SHAPE, 9, seed=0)
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.mul_(5 if parameter.dim() == 2 else 1)
@@ -190,7 +190,7 @@ def test_the_mean_of_the_loss_is_over_the_tokens_that_bear_it() -> None:
 
 def test_the_gradient_is_that_of_the_kept_tokens_alone() -> None:
     batch = batch_of([4, 3, 4, 2], 2)
-    policy = folder.init(SHAPE, 9, seed=0)
+    policy = folder.init_decoder(SHAPE, 9, seed=0)
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.mul_(5 if parameter.dim() == 2 else 1)
@@ -208,7 +208,7 @@ def test_the_gradient_is_that_of_the_kept_tokens_alone() -> None:
 
 
 def test_entropies_do_not_depend_on_how_the_pass_is_cut() -> None:
-    batch, policy = batch_of([4, 1, 3, 2], 2), folder.init(SHAPE, 9, seed=0)
+    batch, policy = batch_of([4, 1, 3, 2], 2), folder.init_decoder(SHAPE, 9, seed=0)
     whole = entropies(policy, batch, 1.0, torch.float32, 10**6)
     torch.testing.assert_close(whole, entropies(policy, batch, 1.0, torch.float32, 1), atol=1e-6, rtol=1e-5)
     exact = scores(copy.deepcopy(policy), batch, torch.arange(4), 1.0, torch.float32, with_entropy=True).entropy

@@ -15,7 +15,7 @@ from interplay.data import dataset, sets
 from interplay.data.formats import FORMATS
 from interplay.data.spec import SPLITS, DatasetSpec, Defects
 from interplay.tasks import qa
-from interplay.tasks.families import judge_family, multihop_item
+from interplay.tasks.family import judge_family, multihop_item
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 
@@ -30,9 +30,9 @@ def fixture(name: str) -> Path:
 
 def made(path: Path, out: Path, **spec: Any) -> tuple[dict[str, Any], list[Row]]:
     """Metrics and rows of a stage."""
-    metrics = dataset.run(DatasetSpec(sha256=checksum(path), **spec), {}, out, Run(path=str(path)))
+    metrics = dataset.read_dataset(DatasetSpec(sha256=checksum(path), **spec), {}, out, Run(path=str(path)))
     write_json(out / "stage.json", {"digest": "d" * 12})
-    return metrics, sets.rows(out, 0)
+    return metrics, sets.read_rows(out, 0)
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -200,10 +200,10 @@ def test_an_item_that_is_not_of_the_format_is_refused(change: dict[str, Any], ex
     [
         ("", "line 1, column 1: should be a JSON list that starts with '['"),
         ('{"data": []}', "line 1, column 1: should be a JSON list that starts with '['"),
-        ('[\n{"question": "never', "item 1: not JSON (Unterminated string starting at, line 2, column 14); it never ends"),
+        ('[\n{"question": "never', "item 1: not JSON (Unterminated string starting at, line 2, column 14); it is not closed"),
         ('[{"a": 1}\n{"a": 2}]', "line 2, column 1: after item 1 should be ',' or ']'"),
         ('[{"a": 1}', "line 1, column 10: after item 1 should be ',' or ']'"),
-        ('[] []', "the list ends and text goes on"),
+        ('[] []', "text after the end of the list"),
         ("[]", "the file has 0 items in all"),
         ("[" + "[" * 100_000 + "]" * 100_000 + "]", "item 1"),
         (b"[\xff]", "not text in UTF-8 (byte 1)"),
@@ -302,9 +302,9 @@ def test_more_items_than_the_file_has_are_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_asked_for_by_checksum_and_place(tmp_path: Path) -> None:
     spec = DatasetSpec(format="gsm8k", sha256="e" * 64)
     with pytest.raises(UserError, match=f"nowhere.jsonl: no such file; put the gsm8k file with sha256 {'e' * 64} there"):
-        dataset.run(spec, {}, tmp_path / "out", Run(path=str(tmp_path / "nowhere.jsonl")))
-    with pytest.raises(UserError, match=f"the gsm8k file with sha256 {'e' * 64} has no place"):
-        dataset.run(spec, {}, tmp_path / "out", Run())
+        dataset.read_dataset(spec, {}, tmp_path / "out", Run(path=str(tmp_path / "nowhere.jsonl")))
+    with pytest.raises(UserError, match=f"the gsm8k file with sha256 {'e' * 64} has no path"):
+        dataset.read_dataset(spec, {}, tmp_path / "out", Run())
 
 
 def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_a_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
     spec = DatasetSpec(format="gsm8k", sha256=checksum(path))
     path.write_text(path.read_text().replace("48", "49"))
     with pytest.raises(UserError, match=f"has sha256 {checksum(path)}; put the gsm8k file with sha256 {spec.sha256} there"):
-        dataset.run(spec, {}, tmp_path / "out", Run(path=str(path)))
+        dataset.read_dataset(spec, {}, tmp_path / "out", Run(path=str(path)))
     assert not (tmp_path / "out").exists()
 
 

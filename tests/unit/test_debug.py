@@ -8,8 +8,8 @@ from conftest import Laboratory
 
 from interplay.core import artifact
 from interplay.core.execution import Run
-from interplay.core.references import Custom
 from interplay.data.spec import ProblemsSpec
+from interplay.rl.rewards.spec import OwnReward
 from interplay.study.plan import Stage
 
 TEST_SET = "quickstart.smoke/data.test"
@@ -60,7 +60,7 @@ def test_what_differs_from_the_record_is_listed(project: Path, capsys: pytest.Ca
 def test_fewer_steps_make_a_stage_of_its_own(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = interplay(capsys, "debug", "quickstart.smoke/rl_edge/seed0/rl", "--steps", "1", "--into", "scratch")
     assert code == 0
-    assert "a stage of its own, nothing to compare with" in out
+    assert "a shorter run, nothing to compare with" in out
     (record,) = (project / "scratch/results/rl").glob("*/record.json")
     assert json.loads(record.read_text())["metrics"]["steps"] == 1
     assert not (project / "results/rl" / record.parent.name).exists()
@@ -71,7 +71,7 @@ def test_fewer_steps_make_a_stage_of_its_own(project: Path, capsys: pytest.Captu
     [
         ((TEST_SET, "--steps", "3"), "a stage of kind problems has no steps"),
         (("quickstart.smoke/rl_edge/seed0/rl", "--steps", "500"), "must lie in 1..4"),
-        ((TEST_SET, "--into", "results/scratch"), "debug never writes to"),
+        ((TEST_SET, "--into", "results/scratch"), "debug does not write"),
     ],
 )
 def test_what_cannot_be_done_is_refused(
@@ -94,7 +94,7 @@ def test_an_input_that_is_not_finished_is_named(project: Path, capsys: pytest.Ca
 def test_a_stage_that_fails_shows_where_and_keeps_what_it_wrote(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = ProblemsSpec.model_validate(json.loads((problems_of(project, capsys) / "record.json").read_text())["spec"])
     source = "def twist(rows):\n    raise ValueError('a planted fault')\n"
-    broken = spec.model_copy(update={"transform": Custom(function="twist.py:twist", source=source)})
+    broken = spec.model_copy(update={"transform": OwnReward(function="twist.py:twist", source=source)})
     stage = Stage.make("problems", broken, {}, Run(), "data.twisted")
     folder = project / "results/problems" / stage.digest
     artifact.write_json(folder / "stage.json", stage.as_json())
@@ -102,4 +102,4 @@ def test_a_stage_that_fails_shows_where_and_keeps_what_it_wrote(project: Path, c
     code, _, error = interplay(capsys, "debug", stage.digest, "--into", "scratch")
     assert code == 1
     assert "ValueError: a planted fault" in error
-    assert f"what it wrote lies in scratch/results/problems/{stage.digest}" in error
+    assert f"its files are in scratch/results/problems/{stage.digest}" in error

@@ -18,11 +18,11 @@ from interplay.core.artifact import write_atomic, write_json
 from interplay.core.execution import Run
 from interplay.core.model import UserError, parse_model
 from interplay.data import batches
-from interplay.data.batches import Ahead
-from interplay.optim import checkpoint, collectives
+from interplay.data.batches import Prefetcher
+from interplay.optim import checkpoint, distributed
 from interplay.run.graph import Graph
 from interplay.train import lm
-from interplay.train.loop import Pace
+from interplay.train.loop import Throughput
 
 RL = "rl: {kind: rl, data: {edge: 1.0}"
 
@@ -37,7 +37,7 @@ def test_items_are_dealt_in_turn_and_every_one_once(as_worker: None) -> None:
     hands = []
     for rank in range(3):
         execution.set_rank(rank, 3)
-        hands.append(list(collectives.shard_round_robin(range(8))))
+        hands.append(list(distributed.shard_round_robin(range(8))))
     assert hands == [[0, 3, 6], [1, 4, 7], [2, 5]]
 
 
@@ -45,30 +45,30 @@ def test_passes_become_smaller_where_some_process_would_have_none(as_worker: Non
     def cut(tokens: int) -> list[int]:
         return [tokens] * (12 // tokens)
 
-    assert (collectives.batch_limit(8, 12), list(collectives.shard_pieces(cut, 12, 12))) == (8, [12])
+    assert (distributed.batch_limit(8, 12), list(distributed.shard_micro_batches(cut, 12, 12))) == (8, [12])
     execution.set_rank(1, 3)
-    assert (collectives.batch_limit(8, 12), collectives.batch_limit(2, 12), collectives.batch_limit(8, 1)) == (4, 2, 1)
-    assert list(collectives.shard_pieces(cut, 12, 12)) == [
+    assert (distributed.batch_limit(8, 12), distributed.batch_limit(2, 12), distributed.batch_limit(8, 1)) == (4, 2, 1)
+    assert list(distributed.shard_micro_batches(cut, 12, 12)) == [
         3
     ]  # one piece of 12, two of 6, four of 3: the second falls to this process
-    assert list(collectives.shard_pieces(lambda tokens: [tokens], 12, 1)) == []  # one thing cannot be cut
+    assert list(distributed.shard_micro_batches(lambda tokens: [tokens], 12, 1)) == []  # one thing cannot be cut
 
 
 def test_processes_see_the_rows_that_one_sees_in_its_order(tmp_path: Path, as_worker: None) -> None:
     inputs, how = laid_out(tmp_path), Run(micro_batch_tokens=128)
     spec = pretrain(model=SHAPE, tokens=4000)
-    whole = lm.plan(spec, inputs, how)
+    whole = lm.prepare(spec, inputs, how)
     per_step = whole.rows_per_step
     order = batches.rows_between(len(whole.per_row), spec.seed, 0, 3 * per_step)
     for count in (2, 3):
         seen: list[dict[int, list[int]]] = []
         for rank in range(count):
             execution.set_rank(rank, count)
-            course = lm.plan(spec, inputs, how)
+            course = lm.prepare(spec, inputs, how)
             assert course.steps == whole.steps
             for step in range(3):
                 rows = batches.rows_between(len(course.per_row), spec.seed, step * per_step, (step + 1) * per_step)
-                seen.append({step * per_step + p.start: rows[p].tolist() for p in lm.dealt(per_step, course.rows_per_pass)})
+                seen.append({step * per_step + p.start: rows[p].tolist() for p in lm.pass_slices(per_step, course.rows_per_pass)})
         places = sorted(place for one in seen for place in one)
         joined = [row for place in places for one in seen for row in one.get(place, [])]
         assert joined == order.tolist()
@@ -158,13 +158,13 @@ def test_a_run_block_of_old_says_nothing_new() -> None:
 def test_compiled_passes_train_as_others_do(tmp_path: Path) -> None:
     inputs, spec = laid_out(tmp_path), pretrain(model=SHAPE, tokens=2000)
     for name, compiled in (("plain", False), ("compiled", True)):
-        lm.run(spec, inputs, tmp_path / name, Run(micro_batch_tokens=128, compile=compiled))
+        lm.train_language_model(spec, inputs, tmp_path / name, Run(micro_batch_tokens=128, compile=compiled))
     check_equal(tmp_path / "plain", tmp_path / "compiled")
     assert counters["stats"]["unique_graphs"] == 2, "one before attention and one after, whatever the number of tokens"
 
 
 def test_the_first_step_counts_for_the_pace_only_while_it_is_the_only_one() -> None:
-    pace = Pace()
+    pace = Throughput()
     found = []
     for tokens, seconds in ((100, 20.0), (50, 1.0), (70, 2.0)):
         pace.add(tokens, seconds)
@@ -183,11 +183,11 @@ def test_steps_are_made_ahead_on_the_gpu_of_the_process(monkeypatch: pytest.Monk
         made.append(number)
         return number * number
 
-    ahead = Ahead(make, 5, torch.device("cuda", 1))
+    ahead = Prefetcher(make, 5, torch.device("cuda", 1))
     assert [ahead(number) for number in (3, 4, 5)] == [9, 16, 25]
     assert made == [3, 4, 5]
     assert len(chosen) == 1
-    failing = Ahead(lambda number: 1 // (3 - number), 4, torch.device("cuda", 1))
+    failing = Prefetcher(lambda number: 1 // (3 - number), 4, torch.device("cuda", 1))
     assert failing(2) == 1
     with pytest.raises(ZeroDivisionError):
         failing(3)

@@ -11,8 +11,9 @@ from conftest import ROOT
 
 from interplay.kinds.table import KINDS
 from tools.reference import lists
-from tools.reference.pages import SEAMS
+from tools.reference.specs import unions
 
+SEAMS = [key.replace("edits", "edit") for key in unions() if key not in ("task", "steps")]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if DOCS / "results" not in path.parents)]
 FINDINGS = (DOCS / "findings.md").read_text()
@@ -36,11 +37,32 @@ def test_the_log_lists_every_topic_and_every_entry() -> None:
 
 
 def test_every_interval_of_the_findings_is_in_the_results_or_the_log() -> None:
-    sources = [DOCS / "papers.md", *(DOCS / "log").glob("*.md"), *(DOCS / "results").rglob("*.md")]
+    sources = [DOCS / "papers.md", *(DOCS / "log").glob("*.md")]
     known = set().union(*(_intervals(path.read_text()) for path in sources))
+    for result in (json.loads(path.read_text()) for path in (DOCS / "results").glob("*.json")):
+        ends = [(claim["estimate"]["low"], claim["estimate"]["high"]) for claim in result["claims"] if claim["estimate"]["value"]]
+        ends += [tuple(one["difference"][1:]) for fight in result["contrasts"].values() for one in fight.values()]
+        known |= {(round(100 * low, 1), round(100 * high, 1)) for low, high in ends if None not in (low, high)}
     stated = _intervals(FINDINGS)
     assert len(stated) > 20
-    assert not stated - known
+    assert not {(low, high) for low, high in stated if not {(low, high), (-high, -low)} & known}
+
+
+def test_the_findings_state_no_interval_of_a_withdrawn_claim() -> None:
+    withdrawn: set[tuple[float, float]] = set()
+    left: set[tuple[float, float]] = set()
+    for path in sorted((DOCS / "results").glob("*.json")):
+        result = json.loads(path.read_text())
+        gone = {
+            entry.claim for entry in lists.withdrawals(ROOT) if (entry.study, entry.scale) == (result["study"], result["scale"])
+        }
+        for claim in (claim for claim in result["claims"] if claim["estimate"]["low"] is not None):
+            ends = (round(100 * claim["estimate"]["low"], 1), round(100 * claim["estimate"]["high"], 1))
+            (withdrawn if claim["says"] in gone else left).add(ends)
+    assert withdrawn
+    assert not {
+        (low, high) for low, high in _intervals(FINDINGS) if (low, high) in withdrawn - left and (-high, -low) not in left
+    }
 
 
 def _intervals(text: str) -> set[tuple[float, float]]:
@@ -62,9 +84,9 @@ def test_the_counts_of_the_findings_are_those_of_the_results() -> None:
         f"**{left['supported']} are supported, {left['inconclusive']} inconclusive, {left['refuted']} refuted, "
         f"{left['not judged']} not judged and {len(withdrawn)} withdrawn**"
     ) in words
-    assert f"Of {fights['tie'] + fights['better'] + fights['worse']} comparisons" in words
+    assert f"Of {fights['no information'] + fights['better'] + fights['worse']} comparisons" in words
     assert (
-        f"**{fights['tie']} carry no information**, {fights['better']} are better than their rival and {fights['worse']} is"
+        f"**{fights['no information']} carry no information**, {fights['better']} are better than their rival and {fights['worse']} is"
         in words
     )
     listed = {reason: int(count) for reason, count in re.findall(r"^\| `(\w+)`[^|]*\| (\d+) \|", FINDINGS, re.MULTILINE)}

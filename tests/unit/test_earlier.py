@@ -10,10 +10,10 @@ import world
 
 from interplay.core import artifact
 from interplay.core.execution import Run
-from interplay.core.references import Custom
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer, TuneSchedule
 from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.run import stage as runner
 from interplay.study.plan import Stage
@@ -24,7 +24,7 @@ REWARD = "def early(problems, completions, verdicts):\n    return [float(c[:1] <
 def spec_of(**more: Any) -> RLSpec:
     values: dict[str, Any] = {
         "method": Method(paper="test", allocation=FixedAllocation(num_generations=2)),
-        "reward": Custom(function="mine.py:early", source=REWARD),
+        "reward": OwnReward(function="mine.py:early", source=REWARD),
         "mix": [1.0],
         "steps": 3,
         "prompts_per_step": 4,
@@ -68,7 +68,7 @@ def test_a_longer_run_goes_on_from_the_longest_finished_one_and_ends_with_the_by
 ) -> None:
     make(results, spec_of(steps=2, checkpoints=[2]))
     shorter = make(results, spec_of(checkpoints=[2]))
-    start, end = (folder.load(out / "model").state_dict() for out in (results / "pretrain" / ("a" * 12), shorter))
+    start, end = (folder.load_decoder(out / "model").state_dict() for out in (results / "pretrain" / ("a" * 12), shorter))
     assert any((start[name] != end[name]).any() for name in start), "it learned nothing, so equal bytes would say nothing"
     assert continued(shorter) is not None
     longer = make(results, spec_of(steps=5, checkpoints=[2, 4]))

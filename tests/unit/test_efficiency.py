@@ -8,7 +8,7 @@ from lab import Lab
 
 from interplay.cli import main
 from interplay.core.execution import Run
-from interplay.results.efficiency import Used, proposals, used
+from interplay.results.telemetry import Usage, proposals, usage_by_kind
 from interplay.run.graph import Graph
 
 
@@ -19,7 +19,7 @@ def test_stages_of_a_kind_that_were_given_the_same_are_one_row(tmp_path: Path) -
     lab.finish(first, 60.0, seconds_cpu=30.0, peak_memory_mb=400.0, attempts=2)
     lab.finish(second, 180.0, seconds_cpu=90.0, peak_memory_mb=700.0)
     lab.start(unfinished)
-    (row,) = used(plan, lab.results)
+    (row,) = usage_by_kind(plan, lab.results)
     assert (row.kind, row.stages, row.attempts, row.memory_mb, row.minutes) == ("evaluate", 2, 3, 700.0, 3.0)
     assert row.cpu == pytest.approx(120 / 240)
 
@@ -32,7 +32,7 @@ def test_threads_and_memory_of_a_stage_are_those_of_all_its_processes(tmp_path: 
     asked = {name: of(SimpleNamespace(digest=stage.digest)) for name, of in Graph(lab.results, [plan]).resources().items()}
     assert (asked["mem_mb"], Graph(lab.results, [plan]).threads(SimpleNamespace(digest=stage.digest))) == (4000, 6)
     lab.finish(stage, 10.0, seconds_cpu=30.0, peak_memory_mb=3000.0, peak_processes=3)
-    (row,) = used(plan, lab.results)
+    (row,) = usage_by_kind(plan, lab.results)
     assert (row.run.cores(), row.run.memory(), row.cpu) == (6, 4000, pytest.approx(0.5))
     assert "memory_mb" not in proposals(row), "three quarters of what both were given"
     assert proposals(row._replace(memory_mb=3900.0))["memory_mb"] == 2600, "of each process, as it was given"
@@ -44,14 +44,14 @@ def test_an_older_peak_of_several_processes_proposes_nothing(tmp_path: Path) -> 
     lab.edit("scale/smoke.yaml", "pretrain: {", "pretrain: {run: {processes: 2}, ")
     plan = lab.plan()
     lab.finish(next(s for s in plan.stages.values() if s.kind == "pretrain"), 10.0, seconds_cpu=30.0, peak_memory_mb=100.0)
-    assert used(plan, lab.results) == []
+    assert usage_by_kind(plan, lab.results) == []
 
 
 def test_a_stage_that_tells_nothing_is_left_out(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     plan = lab.plan()
     lab.finish(next(iter(plan.stages.values())))  # without memory and processor time
-    assert used(plan, lab.results) == []
+    assert usage_by_kind(plan, lab.results) == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_stage_that_tells_nothing_is_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_far_off_is_proposed_anew(memory_mb: float, minutes: float, expected: dict[str, int]) -> None:
-    row = Used("rl", Run(memory_mb=3000, runtime=120), 1, 0.9, memory_mb, minutes, 1)
+    row = Usage("rl", Run(memory_mb=3000, runtime=120), 1, 0.9, memory_mb, minutes, 1)
     assert proposals(row) == expected
 
 

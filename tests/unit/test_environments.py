@@ -19,16 +19,15 @@ from interplay.core.artifact import write_json
 from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data import corpus, problems, tokenizer
-from interplay.data import pool as pools
+from interplay.data import corpus, problems, sets, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
 from interplay.tasks.bios.spec import Bios
-from interplay.tasks.environments import calculator, games, kuhn, tic_tac_toe, twenty_questions
-from interplay.tasks.environments.games import MARK, Reply, honest, joined, said, told, worth
+from interplay.tasks.environments import calculator, games, twenty_questions
 from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
-from interplay.tasks.families import ENVIRONMENTS, solved
+from interplay.tasks.environments.transcript import MARK, join_turns, judge_transcript, observations, policy_turns, replies_match
+from interplay.tasks.family import Environment, Position, Reply, families_with, task_family
 from interplay.tasks.spec import Verify
 
 TASKS = {
@@ -43,9 +42,13 @@ RANDOM = TicTacToe(opponent="random")
 
 
 def made(name: str, index: int, op: int | None = None) -> tuple[Any, Any, Any]:
-    task, module = TASKS[name], ENVIRONMENTS[name]
+    task, module = TASKS[name], task_family(TASKS[name])
     low, high = task.ops()
     return task, module, module.generate(task, 1, index, op or low + index % (min(high, low + 6) - low + 1))
+
+
+def test_every_environment_is_tried() -> None:
+    assert set(families_with(Environment)) == set(TASKS)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -54,7 +57,7 @@ def test_gold_transcripts_are_strictly_right_and_a_solver_that_may_ask_agrees(na
         task, module, problem = made(name, index)
         prompt, solution, answer = module.render(problem, task)
         assert module.verify(problem, solution, Verify()).strict
-        assert solved(task, problem, prompt) == answer
+        assert module.answer(task, problem, prompt) == answer
         assert module.loads(module.dumps(problem)) == problem == module.generate(task, 1, index, problem_op(name, index))
         assert set(prompt + solution) - {MARK} <= set(module.alphabet(task))
         for turn in (["?"], ["calc(1/0)"], ["look(nobody)"], ["ask(red)"]):
@@ -73,7 +76,7 @@ def test_no_text_of_a_model_breaks_a_judge_or_an_environment(name: str, text: st
     _, module, problem = made(name, 3)
     verdict = module.verify(problem, text, Verify())
     assert 0 <= verdict.score <= 1
-    assert module.reply(problem, said(text)) == module.reply(problem, said(text))
+    assert module.reply(problem, policy_turns(text)) == module.reply(problem, policy_turns(text))
 
 
 @pytest.mark.parametrize("name", ["calculator", "bios_search", "twenty_questions", "kuhn"])
@@ -81,30 +84,31 @@ def test_a_transcript_with_a_reply_that_was_none_is_not_right(name: str) -> None
     for index in range(12):
         task, module, problem = made(name, index)
         solution = module.render(problem, task).solution
-        if told(solution):
-            false = joined(said(solution), ["0\n", *told(solution)[1:]])
+        if observations(solution):
+            false = join_turns(policy_turns(solution), ["0\n", *observations(solution)[1:]])
             assert module.verify(problem, false, Verify()).error == "made_up"
 
 
 def test_turns_and_replies_make_a_transcript_and_come_out_of_it_again() -> None:
-    assert joined(["a", "b"], ["x"]) == f"a{MARK}x{MARK}b"
-    assert (said("a\x1ex\x1eb"), told("a\x1ex\x1eb")) == (["a", "b"], ["x"])
+    assert join_turns(["a", "b"], ["x"]) == f"a{MARK}x{MARK}b"
+    assert (policy_turns("a\x1ex\x1eb"), observations("a\x1ex\x1eb")) == (["a", "b"], ["x"])
     with pytest.raises(ValueError, match="zip"):
-        joined(["a"], ["x", "y"])
+        join_turns(["a"], ["x", "y"])
 
 
 def test_a_transcript_is_worth_its_answer_and_what_was_found_out() -> None:
     def reply(turns: list[str]) -> Reply:
         return Reply("x", turns[-1] == "over")
 
-    assert honest("a\x1ex\x1eb", reply)
-    assert not honest("over\x1ex\x1eb", reply)
+    assert replies_match("a\x1ex\x1eb", reply)
+    assert not replies_match("over\x1ex\x1eb", reply)
     errors = [
-        worth(text, reply, "7", lambda turns: 0.5 * len(turns)).error for text in ("a", r"\boxed{7}", "a\x1ex\x1e\\boxed{7}")
+        judge_transcript(text, reply, "7", lambda turns: 0.5 * len(turns)).error
+        for text in ("a", r"\boxed{7}", "a\x1ex\x1e\\boxed{7}")
     ]
     assert errors == ["truncated", "process", "none"]
-    assert worth("a\x1ey\x1e\\boxed{7}", reply, "7").error == "made_up"
-    assert worth("a\x1ex\x1e\\boxed{8}", reply, "7")[:4] == (False, False, 0.0, "answer")
+    assert judge_transcript("a\x1ey\x1e\\boxed{7}", reply, "7").error == "made_up"
+    assert judge_transcript("a\x1ex\x1e\\boxed{8}", reply, "7")[:4] == (False, False, 0.0, "answer")
 
 
 # --- calculator ---
@@ -229,39 +233,39 @@ def brute(board: str, me: str) -> int:
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_a_position_is_worth_what_minimax_without_a_memory_says(index: int, op: int) -> None:
-    board = tic_tac_toe.generate(TicTacToe(), 0, index, op).board
+    board = games.generate_board(TicTacToe(), 0, index, op).board
     assert board.count(".") == op
     assert abs(board.count("X") - board.count("O")) <= 1
-    assert tic_tac_toe.value(board) == brute(board, tic_tac_toe.mark(board))
+    assert games.minimax(board) == brute(board, games.mover_mark(board))
 
 
 def test_the_empty_board_is_a_draw_and_nobody_beats_the_perfect_opponent() -> None:
-    assert tic_tac_toe.value("." * 9) == 0
+    assert games.minimax("." * 9) == 0
     draw = np.random.default_rng(0)
     for index in range(60):
-        problem = tic_tac_toe.generate(TicTacToe(), 0, index, 2 + index % 8)
+        problem = games.generate_board(TicTacToe(), 0, index, 2 + index % 8)
         turns: list[str] = []
-        while tic_tac_toe.position(problem, moves := games.against(tic_tac_toe, problem, turns)[0]).mover >= 0:
-            board = tic_tac_toe._after(problem, moves)
-            turns.append(str(draw.choice(tic_tac_toe.cells(board)) + 1))
-        payoff = tic_tac_toe.position(problem, moves).payoff
-        assert payoff <= tic_tac_toe.value(problem.board)
+        while games.TIC_TAC_TOE.position(problem, moves := games.TIC_TAC_TOE_RULES.against(problem, turns)[0]).mover >= 0:
+            board = games._board_after(problem, moves)
+            turns.append(str(draw.choice(games.empty_cells(board)) + 1))
+        payoff = games.TIC_TAC_TOE.position(problem, moves).payoff
+        assert payoff <= games.minimax(problem.board)
 
 
 def test_a_move_on_a_taken_cell_loses_at_once() -> None:
-    problem = tic_tac_toe.Problem("perfect", "X...O....", 0)
-    assert tic_tac_toe.position(problem, ["1"]) == games.Position(-1, -1.0, False)
-    assert tic_tac_toe.position(problem, ["2", "5"]) == games.Position(-1, 1.0, False)
-    verdict = tic_tac_toe.verify(problem, "1", Verify())
+    problem = games.Board("perfect", "X...O....", 0)
+    assert games.TIC_TAC_TOE.position(problem, ["1"]) == Position(-1, -1.0, False)
+    assert games.TIC_TAC_TOE.position(problem, ["2", "5"]) == Position(-1, 1.0, False)
+    verdict = games.TIC_TAC_TOE.verify(problem, "1", Verify())
     assert verdict[:4] == (False, False, 0.0, "illegal")
-    assert tic_tac_toe.judge(problem, ["2", "5"], 0).answer
-    assert tic_tac_toe.judge(problem, ["2", "5"], 1).error == "illegal"
+    assert games.TIC_TAC_TOE.judge(problem, ["2", "5"], 0).answer
+    assert games.TIC_TAC_TOE.judge(problem, ["2", "5"], 1).error == "illegal"
 
 
 def test_the_random_opponent_moves_anywhere_and_always_the_same() -> None:
-    problem = tic_tac_toe.generate(RANDOM, 0, 4, 9)
-    assert {tic_tac_toe.scripted(problem._replace(seed=n), ["1"]) for n in range(80)} == set("23456789")
-    assert tic_tac_toe.scripted(problem, ["1"]) == tic_tac_toe.scripted(problem, ["1"])
+    problem = games.generate_board(RANDOM, 0, 4, 9)
+    assert {games.TIC_TAC_TOE_RULES.scripted(problem._replace(seed=n), ["1"]) for n in range(80)} == set("23456789")
+    assert games.TIC_TAC_TOE_RULES.scripted(problem, ["1"]) == games.TIC_TAC_TOE_RULES.scripted(problem, ["1"])
 
 
 # --- Kuhn poker ---
@@ -274,18 +278,18 @@ def expected(first: Plan, second: Plan) -> Fraction:
     """Chips of seat 0 over the six deals."""
 
     def walk(cards: tuple[str, str], moves: tuple[str, ...]) -> Fraction:
-        won = kuhn.chips(cards, moves)
+        won = games.chips_won(cards, moves)
         if won is not None:
             return Fraction(won)
         seat = len(moves) % 2
         chance = (first, second)[seat][cards[seat], moves]
         return chance * walk(cards, (*moves, "bet")) + (1 - chance) * walk(cards, (*moves, "pass"))
 
-    return sum((walk(cards, ()) for cards in kuhn.DEALS), Fraction(0)) / 6
+    return sum((walk(cards, ()) for cards in games.DEALS), Fraction(0)) / 6
 
 
 def equilibrium(seat: int, alpha: Fraction) -> Plan:
-    return {(card, moves): kuhn.betting(card, moves, alpha) for card in "JQK" for moves in SPOTS[seat]}
+    return {(card, moves): games.bet_chance(card, moves, alpha) for card in "JQK" for moves in SPOTS[seat]}
 
 
 SPOTS: tuple[list[tuple[str, ...]], ...] = ([(), ("pass", "bet")], [("bet",), ("pass",)])
@@ -308,7 +312,7 @@ def test_what_no_equilibrium_does_is_not_sound() -> None:
     def sound(card: str, *moves: str) -> bool:
         cards = (card, "Q" if card != "Q" else "K")
         seated = cards if len(moves) % 2 else cards[::-1]
-        return kuhn.sound(kuhn.Problem("kuhn", seated, 0, 0), list(moves))
+        return games.KUHN_RULES.sound(games.Deal("kuhn", seated, 0, 0), list(moves))
 
     assert not sound("Q", "bet")
     assert not sound("J", "bet", "bet")
@@ -319,8 +323,8 @@ def test_what_no_equilibrium_does_is_not_sound() -> None:
 
 
 def test_the_opponents_draws_follow_the_equilibrium() -> None:
-    problem = kuhn.Problem("kuhn", ("K", "Q"), 0, 0)
-    calls = np.mean([kuhn.scripted(problem._replace(draw=n), ["bet"]) == "bet" for n in range(3000)])
+    problem = games.Deal("kuhn", ("K", "Q"), 0, 0)
+    calls = np.mean([games.KUHN_RULES.scripted(problem._replace(draw=n), ["bet"]) == "bet" for n in range(3000)])
     assert calls == pytest.approx(1 / 3, abs=0.03)
 
 
@@ -329,12 +333,12 @@ def test_the_opponents_draws_follow_the_equilibrium() -> None:
 
 def test_an_episode_goes_turn_by_turn_with_the_environment_until_it_is_over() -> None:
     problem = calculator.Problem("calculator", "(3+4)*2", True)
-    row = cases.row("(3+4)*2?\n", "14", "calculator", calculator.dumps(problem))
+    row = cases.row("(3+4)*2?\n", "14", "calculator", calculator.CALCULATOR.dumps(problem))
 
     def says(text: str, sample: int) -> str:
-        told = text.split("\n")[1:]
+        observed = text.split("\n")[1:]
         steps = ["calc(3+4)$", "calc(7*2)$", "\\boxed{14}$"] if sample == 0 else ["calc(3)$"] * 9
-        return steps[len(told) - 1]
+        return steps[len(observed) - 1]
 
     setting = cases.setting(says, [row])._replace(
         verify=lambda of, text: calculator.verify(problem, text, Verify()), problem=lambda of: problem
@@ -346,7 +350,7 @@ def test_an_episode_goes_turn_by_turn_with_the_environment_until_it_is_over() ->
     assert played.transcripts[0] == calculator.render(problem, Calculator()).solution
     text = "".join(map(chr, played.rollouts.tokens[0, : played.rollouts.lengths[0]].tolist()))
     assert text == "calc(3+4)$7\ncalc(7*2)$14\n\\boxed{14}$"
-    with pytest.raises(UserError, match="the family 'op_dag' of row 0 replies to nothing"):
+    with pytest.raises(UserError, match="the family 'op_dag' of row 0 is no environment; known: calculator"):
         play_episodes(EnvironmentEpisode(), cases.setting(says, [cases.row("x", "1")]), cases.asked([cases.row("x", "1")]))
 
 
@@ -355,17 +359,17 @@ def test_sets_are_generated_and_taught_turn_by_turn(name: str, tmp_path: Path) -
     low, high = TASKS[name].ops()
     ops = {op: 1 / 2 for op in (min(low + 2, high), min(low + 3, high))} if high > low else {low: 1.0}
     spec = ProblemsSpec(task=TASKS[name], bands={"b": ops}, shares={"b": 1.0}, size=8, split="train", unique=False)
-    problems.run(spec, {}, tmp_path, Run())
+    problems.generate_problems(spec, {}, tmp_path, Run())
     write_json(tmp_path / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
-    tokenizer.run(TokenizerSpec(task=TASKS[name]), {}, tmp_path / "tok", Run())
-    rows = pools.load_pool([tmp_path]).rows
-    encoded = corpus.encode(tmp_path, tmp_path / "tok")
+    tokenizer.build_tokenizer(TokenizerSpec(task=TASKS[name]), {}, tmp_path / "tok", Run())
+    rows = sets.load_pool([tmp_path]).rows
+    encoded = corpus.encode_problems(tmp_path, tmp_path / "tok")
     text = tokenizer.load(tmp_path / "tok")
-    assert len(encoded.lengths) == sum(len(said(row.solution)) for row in rows)
+    assert len(encoded.lengths) == sum(len(policy_turns(row.solution)) for row in rows)
     place = number = 0
     for row in rows:
         seen: list[int] = text.encode(row.prompt).ids
-        for turn, reply in itertools.zip_longest(said(row.solution), told(row.solution)):
+        for turn, reply in itertools.zip_longest(policy_turns(row.solution), observations(row.solution)):
             ids = encoded.tokens[place : place + encoded.lengths[number]].tolist()
             own = text.encode(turn).ids
             assert ids == [*seen, *own, 1]

@@ -23,9 +23,9 @@ def test_a_study_takes_a_method_of_several_turns_as_any_other(tmp_path: Path, na
     [
         (
             "igpo",
-            r"igpo\.yaml:\d: episode = environment: needs problems of a family that replies, and data\.0 has those of op_dag",
+            r"igpo\.yaml:\d: episode = environment: needs problems of an environment, and data\.0 has those of op_dag",
         ),
-        ("spiral", r"reward = process is not what a game pays"),
+        ("spiral", r"episode = self_play needs .*; write reward = payoff"),
     ],
 )
 def test_an_episode_that_the_problems_do_not_allow_is_refused_in_one_line(tmp_path: Path, name: str, message: str) -> None:
@@ -44,5 +44,5 @@ def test_an_evaluation_names_its_episode_and_keeps_its_digest_without_one(tmp_pa
     assert not before & {stage.digest for stage in after}
     assert {stage.spec.episode.max_turns for stage in after} == {3}  # type: ignore[attr-defined]
     lab.edit(STUDY, "name: retry, max_turns: 3, feedback: '?'", "name: environment")
-    with pytest.raises(UserError, match=r"episode = environment: needs problems of a family that replies"):
+    with pytest.raises(UserError, match=r"episode = environment: needs problems of an environment"):
         lab.plan()

@@ -9,7 +9,8 @@ import pytest
 from conftest import ROOT
 
 from interplay.cli import main
-from interplay.core.model import UserError, nearest_name
+from interplay.core.execution import Run
+from interplay.core.model import BadKey, UserError, nearest_name, parse_model
 from interplay.study import compose
 from interplay.study.expand import plan_study
 
@@ -115,7 +116,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         "set: {rl.data: {hard: 1.0}}",
         "set: {rl..data: {hard: 1.0}}",
-        "arms.rl_hard.set.rl..data: no word between two dots, or behind the last; write stage.key.key",
+        "arms.rl_hard.set.rl..data: an empty word between dots, or after the last one; write stage.key.key",
     ),
     "a key of an arm's run block": (
         "quickstart",
@@ -150,7 +151,7 @@ CASES: dict[str, tuple[str, str, str, str, str]] = {
         STUDY,
         RL,
         "rl: {kind: rl, data: {edge: 1.0}, kind: sft}",
-        "'kind' stands twice; it stood in line 19 already",
+        "'kind' occurs twice; it is in line 19 already",
     ),
     "a file of the defaults list": (
         "quickstart",
@@ -345,3 +346,19 @@ def test_a_right_study_is_read_once_to_see_what_it_includes_and_never_searched_f
     monkeypatch.setattr("interplay.study.locate.sources", fail)
     assert plan_study(root / "configs", "quickstart", "smoke").report
     assert len(read) == 1
+
+
+def test_an_error_about_a_key_has_its_parts() -> None:
+    for message, about in [
+        ("configs/study/a.yaml: stages.rl.steps = 'many': should be a number", BadKey("configs/study/a.yaml", ("stages", "rl", "steps"), "'many'", "should be a number")),
+        ("configs/scale/b.yaml: kinds.rl: unknown key 'x'; known: y", BadKey("configs/scale/b.yaml", ("kinds", "rl"), "", "unknown key 'x'; known: y")),
+        ("results/x: not a record", None),
+        ("configs/study/a.yaml: nested too deeply", None),
+    ]:  # fmt: skip
+        assert UserError(message).about == about
+        assert about is None or f"{about.file}: {'.'.join(about.keys)}{about.tail}" == message
+    with pytest.raises(UserError) as raised:
+        parse_model(Run, {"threads": "many"}, "configs/study/a.yaml: stages.rl.run")
+    assert raised.value.about == BadKey(
+        "configs/study/a.yaml", ("stages", "rl", "run", "threads"), "'many'", "should be a whole number"
+    )

@@ -20,13 +20,11 @@ from conftest import BEHIND
 
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
-from interplay.data import pool as pools
-from interplay.data import tokenizer
-from interplay.evaluate import run as evaluate
-from interplay.evaluate import samples
-from interplay.evaluate.passk import Samples, powers, prior, summarise
+from interplay.data import sets, tokenizer
+from interplay.evaluate import sampling
+from interplay.evaluate.scores import Samples, answer_prior, powers_of_two, summarise
 from interplay.evaluate.spec import EvaluateSpec
-from interplay.report.inspect.rollouts import show_rollouts
+from interplay.report.inspect.compare import show_rollouts
 from interplay.rollout.request import Rollouts
 from interplay.tasks.verdict import Row
 
@@ -46,7 +44,7 @@ def samples_of(strict: list[list[int]], answer: list[list[int]]) -> Samples:
 
 
 def test_k_runs_over_the_powers_of_two_up_to_n() -> None:
-    assert (powers(1), powers(6), powers(32)) == ([1], [1, 2, 4], [1, 2, 4, 8, 16, 32])
+    assert (powers_of_two(1), powers_of_two(6), powers_of_two(32)) == ([1], [1, 2, 4], [1, 2, 4, 8, 16, 32])
 
 
 def test_pass_at_k_of_each_cell_is_the_mean_over_its_problems() -> None:
@@ -72,7 +70,7 @@ def test_pass_at_k_is_the_share_of_all_choices_of_k_samples_that_hold_a_pass() -
 
 def test_the_answer_prior_guesses_from_the_other_problems_of_the_same_op_and_mode() -> None:
     rows = [row(2, "forward", a) for a in "1123"] + [row(2, "reverse", "1"), row(3, "forward", "1")]
-    assert prior(rows).tolist() == pytest.approx([1 / 3, 1 / 3, 0, 0, 0, 0])
+    assert answer_prior(rows).tolist() == pytest.approx([1 / 3, 1 / 3, 0, 0, 0, 0])
     got = summarise(rows, samples_of([[0, 0]] * 6, [[0, 0]] * 6))["all"]
     assert got["prior_pass@1"] == pytest.approx(2 / 3 / 6)
     assert got["prior_pass@2"] == pytest.approx(2 * (1 - (2 / 3) ** 2) / 6)
@@ -98,7 +96,7 @@ HOW = Run(engine_batch=4)
 
 
 def test_gold_solutions_pass_and_spoilt_ones_fail_and_each_lands_in_its_problems_row(inputs: dict[str, Path]) -> None:
-    pool, text = pools.load_pool([inputs["data"]]), tokenizer.load(inputs["model"])
+    pool, text = sets.load_pool([inputs["data"]]), tokenizer.load(inputs["model"])
     ids = [3, 17, 40]
     gold = [pool.rows[i].solution for i in ids]
     encoded = [[*text.encode(written).ids, 1] for solution in gold for written in (solution, solution[:-1] + "_")]
@@ -111,7 +109,7 @@ def test_gold_solutions_pass_and_spoilt_ones_fail_and_each_lands_in_its_problems
         logprobs=torch.zeros(6, width),
         truncated=torch.zeros(6, dtype=torch.bool),
     )
-    table = evaluate.judge(SPEC, pool, ids, rollouts, text).to_pylist()
+    table = sampling.completion_rows(SPEC, pool, ids, rollouts, text).to_pylist()
     assert [r["strict"] for r in table] == [True, False] * 3
     assert [r["index"] for r in table] == [pool.rows[i].index for i in ids for _ in range(2)]
     assert [r["op"] for r in table] == [pool.rows[i].op for i in ids for _ in range(2)]
@@ -120,7 +118,7 @@ def test_gold_solutions_pass_and_spoilt_ones_fail_and_each_lands_in_its_problems
 
 
 def test_every_problem_has_its_samples_in_order_and_the_metrics_follow_from_them(inputs: dict[str, Path], tmp_path: Path) -> None:
-    metrics = evaluate.run(SPEC, inputs, tmp_path, HOW)
+    metrics = sampling.evaluate_model(SPEC, inputs, tmp_path, HOW)
     table = pq.read_table(tmp_path / "samples.parquet")
     problems = pq.read_table(inputs["data"] / "problems.parquet")
     assert table["index"].to_pylist() == [i for i in problems["index"].to_pylist() for _ in range(4)]
@@ -133,12 +131,12 @@ def test_every_problem_has_its_samples_in_order_and_the_metrics_follow_from_them
 
 
 def test_samples_do_not_depend_on_which_other_problems_are_evaluated(inputs: dict[str, Path], tmp_path: Path) -> None:
-    evaluate.run(SPEC, inputs, tmp_path / "all", HOW)
+    sampling.evaluate_model(SPEC, inputs, tmp_path / "all", HOW)
     few = tmp_path / "results" / "problems" / "few"
     few.mkdir(parents=True)
     pq.write_table(pq.read_table(inputs["data"] / "problems.parquet").slice(11, 5), few / "problems.parquet")
     (few / "stage.json").write_bytes((inputs["data"] / "stage.json").read_bytes())
-    evaluate.run(SPEC, {**inputs, "data": few}, tmp_path / "few", HOW)
+    sampling.evaluate_model(SPEC, {**inputs, "data": few}, tmp_path / "few", HOW)
     every, some = (pq.read_table(tmp_path / name / "samples.parquet")["completion"].to_pylist() for name in ("all", "few"))
     same = np.mean([a == b for a, b in zip(every[44:64], some, strict=True)])
     assert same >= 0.95  # another batch may round a tie the other way, but the noise is each problem's own
@@ -148,7 +146,7 @@ def test_blocks_of_samples_together_are_what_one_stage_of_all_of_them_gives(inpu
     shapes = {"whole": (0, 64), "first": (0, 32), "second": (32, 32)}
     for name, (first, count) in shapes.items():
         spec = SPEC.model_copy(update={"num_samples": count, "first_sample": first})
-        evaluate.run(spec, inputs, tmp_path / name, Run(engine_batch=64))
+        sampling.evaluate_model(spec, inputs, tmp_path / name, Run(engine_batch=64))
     tables = {name: pq.read_table(tmp_path / name / "samples.parquet").to_pylist() for name in shapes}
     blocks = {(row["index"], row["sample"]): row for row in [*tables["first"], *tables["second"]]}
     assert len(blocks) == len(tables["whole"]) == 41 * 64
@@ -156,25 +154,25 @@ def test_blocks_of_samples_together_are_what_one_stage_of_all_of_them_gives(inpu
 
 
 def test_another_seed_gives_other_samples(inputs: dict[str, Path], tmp_path: Path) -> None:
-    evaluate.run(SPEC, inputs, tmp_path / "a", HOW)
-    evaluate.run(SPEC.model_copy(update={"seed": 6}), inputs, tmp_path / "b", HOW)
+    sampling.evaluate_model(SPEC, inputs, tmp_path / "a", HOW)
+    sampling.evaluate_model(SPEC.model_copy(update={"seed": 6}), inputs, tmp_path / "b", HOW)
     assert (tmp_path / "a" / "samples.parquet").read_bytes() != (tmp_path / "b" / "samples.parquet").read_bytes()
 
 
 RUNNER = """
 import json, sys
 from pathlib import Path
-from interplay.evaluate import run
+from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.core.execution import Run
 spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
-print(json.dumps(run.run(EvaluateSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))))
+print(json.dumps(sampling.evaluate_model(EvaluateSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))))
 """
 
 
 def test_a_killed_evaluation_goes_on_from_its_shards_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = SPEC.model_copy(update={"max_completion_length": 60})
-    expected = evaluate.run(spec, inputs, tmp_path / "whole", HOW)
+    expected = sampling.evaluate_model(spec, inputs, tmp_path / "whole", HOW)
     out = tmp_path / "killed"
     arguments: list[Any] = [spec.model_dump(), {role: str(path) for role, path in inputs.items()}, str(out), HOW.model_dump()]
     command = [*BEHIND, sys.executable, "-c", RUNNER, *(json.dumps(a) for a in arguments)]
@@ -196,12 +194,12 @@ def test_a_killed_evaluation_goes_on_from_its_shards_to_the_same_bytes(inputs: d
 def test_the_last_progress_line_shows_the_mean_over_all_samples_those_of_an_earlier_attempt_too(
     inputs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evaluate.run(SPEC, inputs, tmp_path / "first", HOW)
+    sampling.evaluate_model(SPEC, inputs, tmp_path / "first", HOW)
     earlier, kept = pq.read_table(tmp_path / "first" / "samples.parquet").slice(0, 80), tmp_path / "resume" / "shards"
     right = pa.array([True] * 60 + [False] * 20)
-    samples.write_shard(kept, range(20), earlier.set_column(earlier.column_names.index("strict"), "strict", right))
+    sampling.write_shard(kept, range(20), earlier.set_column(earlier.column_names.index("strict"), "strict", right))
     capsys.readouterr()
-    metrics = evaluate.run(SPEC, inputs, tmp_path, HOW)
+    metrics = sampling.evaluate_model(SPEC, inputs, tmp_path, HOW)
     last = capsys.readouterr().err.splitlines()[-1]
     assert metrics["all"]["strict_pass@1"] > 0.3
     assert f" strict {metrics['all']['strict_pass@1']:.4g} " in last
@@ -210,10 +208,10 @@ def test_the_last_progress_line_shows_the_mean_over_all_samples_those_of_an_earl
 def test_samples_are_shown_with_their_problem(inputs: dict[str, Path], tmp_path: Path) -> None:
     out = inputs["data"].parent.parent / "evaluate" / ("e" * 12)
     out.mkdir(parents=True)
-    evaluate.run(SPEC, inputs, out, HOW)
+    sampling.evaluate_model(SPEC, inputs, out, HOW)
     write_json(out / "stage.json", {"deps": {"model": "m" * 12, "data": "d" * 12}})
     text = show_rollouts(out, failed=True, limit=4)
-    first = pools.load_pool([inputs["data"]]).rows[0]
+    first = sets.load_pool([inputs["data"]]).rows[0]
     assert text.count("problem ") == 4
     assert f"  prompt {first.prompt}\n" in text
     assert f"  gold   {first.solution}\n" in text

@@ -16,9 +16,8 @@ def plan_of(study: str, **method: object) -> Plan:
     """A plan of one stage of RL."""
     base = next(stage for stage in plan_study(ROOT / "configs", "edge", "smoke").stages.values() if stage.kind == "rl")
     spec = base.spec.model_copy(update={"method": base.spec.method.model_validate(method)})  # type: ignore[attr-defined]
-    plan = Plan(study, "smoke")
-    plan.add(Stage.make("rl", spec, base.deps, Run(), "rl"))
-    return plan
+    stage = Stage.make("rl", spec, base.deps, Run(), "rl")
+    return Plan(study, "smoke", {stage.digest: stage})
 
 
 def test_members_are_named_by_their_key_and_their_name() -> None:

@@ -10,8 +10,7 @@ from conftest import ROOT, Laboratory
 
 from interplay.kinds.formulas import Cost
 from interplay.report.inspect import chain
-from interplay.report.inspect.asked import Asked
-from interplay.report.inspect.explain import value
+from interplay.report.inspect.explain import CellName, value
 from interplay.report.spec import ReportSpec
 from interplay.report.write import plain
 
@@ -142,7 +141,7 @@ def split(root: Path, metrics: list[dict]) -> ReportSpec:
 def test_a_cell_of_an_evaluation_in_blocks_counts_the_samples_of_all(tmp_path: Path) -> None:
     rates = [{"strict_pass@1": 0.5, "strict_pass@4": 0.5}, {"strict_pass@1": 0.25, "strict_pass@4": 0.5}]
     spec = split(tmp_path, rates)
-    asked = Asked("main", "base", "", "edge", "strict_pass@8")
+    asked = CellName("main", "base", "", "edge", "strict_pass@8")
     found, notes = value(spec, "r", tmp_path, asked)
     assert (found.value, found.n_samples, notes) == (0.5, 8, [])
     once = asked._replace(metric="strict_pass@1")

@@ -1,4 +1,4 @@
-"""The end of a curve foretold from its start: exact curves are recovered, and noise is not called near unless it is."""
+"""Forecast of the end of a curve from its start: exact curves are recovered, and noise is not called near unless it is."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from interplay.report.draw import curves, figures
 from interplay.report.metric_spec import SHARE
 from interplay.report.spec import Extrapolate, Figure
 from interplay.report.stats import extrapolate, frame
-from interplay.report.stats.extrapolate import foretell
+from interplay.report.stats.extrapolate import forecast
 
 ASKED = Extrapolate(part=0.5, tolerance=0.05)
 FREE = (-np.inf, np.inf)
@@ -19,7 +19,7 @@ FREE = (-np.inf, np.inf)
 def test_an_exact_curve_gives_back_its_asymptote_and_its_end(c: float, a: float, b: float, step: float) -> None:
     x = np.arange(24) * step
     y = c - a * (x + 1) ** -b
-    found = foretell(x, y, ASKED, FREE)
+    found = forecast(x, y, ASKED, FREE)
     assert found is not None
     assert (found.fit.c, found.fit.b) == (pytest.approx(c, abs=1e-4), pytest.approx(b, abs=1e-3))
     assert found.predicted == pytest.approx(y[-1], abs=1e-4)
@@ -30,7 +30,7 @@ def test_one_wild_point_does_not_move_the_fit() -> None:
     x = np.arange(40.0)
     y = 0.9 - 0.8 / (x + 1)
     y[7] = 5.0
-    found = foretell(x, y, ASKED, FREE)
+    found = forecast(x, y, ASKED, FREE)
     assert found is not None
     assert found.predicted == pytest.approx(0.9 - 0.8 / 40, abs=0.02)
 
@@ -39,7 +39,7 @@ def test_a_curve_that_breaks_off_is_not_near() -> None:
     x = np.arange(20.0)
     y = 0.9 - 0.8 / (x + 1)
     y[12:] = 0.2
-    found = foretell(x, y, ASKED, (0.0, 1.0))
+    found = forecast(x, y, ASKED, (0.0, 1.0))
     assert found is not None
     assert not found.near
     assert "not near (off by 6" in extrapolate.line("rl", found, SHARE)
@@ -49,9 +49,9 @@ def test_the_end_is_not_looked_at_and_a_wide_interval_is_what_makes_it_near() ->
     draw = np.random.default_rng(0)
     x, y = np.arange(20.0), draw.normal(0.5, 0.1, 20)
     ends = [0.0, 0.5, 1.0]
-    found = [foretell(x, np.append(y[:-1], end), ASKED, (0.0, 1.0)) for end in ends]
+    found = [forecast(x, np.append(y[:-1], end), ASKED, (0.0, 1.0)) for end in ends]
     assert len({one.predicted for one in found if one}) == 1
-    far = foretell(x, np.append(y[:-1], 1.0), ASKED, (0.0, 1.0), half=0.7)
+    far = forecast(x, np.append(y[:-1], 1.0), ASKED, (0.0, 1.0), half=0.7)
     assert far is not None
     assert found[2] is not None
     assert (found[2].near, found[2].allowed) == (False, 0.05)
@@ -61,25 +61,25 @@ def test_the_end_is_not_looked_at_and_a_wide_interval_is_what_makes_it_near() ->
 def test_noise_is_near_no_more_often_than_chance_allows() -> None:
     """Of independent noise with standard deviation 0.1 no forecast lies within 0.05 of the end in more than 38.3 %."""
     draw = np.random.default_rng(3)
-    found = [foretell(np.arange(12.0), draw.normal(0.5, 0.1, 12), ASKED, (0.0, 1.0)) for _ in range(120)]
+    found = [forecast(np.arange(12.0), draw.normal(0.5, 0.1, 12), ASKED, (0.0, 1.0)) for _ in range(120)]
     near = [one.near for one in found if one]
     assert len(near) == 120
     assert near == [abs(one.predicted - one.observed) <= 0.05 for one in found if one]
     assert np.mean(near) < 0.383 + 3 * (0.383 * 0.617 / 120) ** 0.5
 
 
-def test_shares_stay_within_their_support_and_few_points_foretell_nothing() -> None:
+def test_shares_stay_within_their_support_and_few_points_give_no_forecast() -> None:
     x = np.arange(16.0)
-    rising = foretell(x, x / 20, ASKED, (0.0, 1.0))
+    rising = forecast(x, x / 20, ASKED, (0.0, 1.0))
     assert rising is not None
     assert 0 <= rising.fit.c <= 1 + 1e-6
-    assert foretell(x[:7], x[:7], ASKED, FREE) is None
-    flat = foretell(x, np.full(16, 0.3), ASKED, FREE)
+    assert forecast(x[:7], x[:7], ASKED, FREE) is None
+    flat = forecast(x, np.full(16, 0.3), ASKED, FREE)
     assert flat is not None
     assert (flat.predicted, flat.near) == (0.3, True)
 
 
-def test_a_training_curve_says_beneath_what_was_foretold(tmp_path) -> None:
+def test_a_training_curve_has_its_forecast_as_a_note(tmp_path) -> None:
     arms, inputs = [], {}
     for seed in range(2):
         values = [0.7 - 0.5 * (step + 2) ** -1.0 + 0.01 * seed for step in range(20)]
@@ -87,13 +87,13 @@ def test_a_training_curve_says_beneath_what_was_foretold(tmp_path) -> None:
         study.write_steps(inputs[f"m{seed}"], reward=values)
         arms.append(study.arm("rl", seed, [f"rl:rl:m{seed}"], "none"))
     figure = Figure(x="step", y="reward", extrapolate=Extrapolate(tolerance=0.01))
-    found = frame.read(study.spec(arms, figures={"reward": figure}), inputs)
-    drawn = figures.draw(found, figure)
+    found = frame.read_results(study.spec(arms, figures={"reward": figure}), inputs)
+    drawn = figures.draw_figure(found, figure)
     (note,) = drawn.notes
-    assert note.startswith("rl: the first 10 of 20 points (to step 10) foretell 0.68")
+    assert note.startswith("rl: the first 10 of 20 points (to step 10) predict 0.68")
     assert "near (off by 0.00" in note
     assert "Dashed" in drawn.caption
-    plain = figures.draw(found, Figure(x="step", y="reward"))
+    plain = figures.draw_figure(found, Figure(x="step", y="reward"))
     assert plain.notes == []
     assert plain.svg != drawn.svg
     assert curves.TAIL == 10

@@ -49,7 +49,7 @@ def test_the_fixed_prefix_is_what_all_prompts_begin_with() -> None:
 
 
 def test_states_are_those_that_enter_the_last_layers_mlp() -> None:
-    decoder = folder.init(SHAPE, 9, seed=1)
+    decoder = folder.init_decoder(SHAPE, 9, seed=1)
     ids, places = torch.tensor([[1, 2, 3, 4]]), torch.arange(4)[None]
     inputs = decoder.mlp_input(ids, places)
     # From there the last layer's MLP and the norm are all that is left: undo them by computing on.
@@ -70,7 +70,7 @@ def residual_of(decoder: Any, ids: torch.Tensor) -> torch.Tensor:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     special = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
-    config = AutoConfig.for_model(**folder.config(decoder, special))
+    config = AutoConfig.for_model(**folder.config_json(decoder, special))
     model = AutoModelForCausalLM.from_config(config).eval()
     model.load_state_dict(decoder.state_dict(), strict=False)
     model.tie_weights()
@@ -93,7 +93,7 @@ def encoded(prompts: list[list[int]], asked: list[int] | None = None) -> Encode:
 
 
 def test_a_deck_is_never_encoded_at_once_and_its_scores_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder, asked = folder.init(SHAPE, 9, seed=1), list[int]()
+    decoder, asked = folder.init_decoder(SHAPE, 9, seed=1), list[int]()
     prompts = [[1, 2, 3 + i % 6, *([4] * (i % 5))] for i in range(12)] + [[1, 5]]
     whole = score_all(decoder, encoded(prompts), 13, 8, torch.float32)
     monkeypatch.setattr("interplay.rl.samplers.sampler.SLICE", 3)
@@ -104,7 +104,7 @@ def test_a_deck_is_never_encoded_at_once_and_its_scores_are_the_same(monkeypatch
 
 
 def test_scores_do_not_depend_on_padding_or_on_how_the_pass_is_cut() -> None:
-    decoder = folder.init(SHAPE, 9, seed=1)
+    decoder = folder.init_decoder(SHAPE, 9, seed=1)
     prompts = [[1, 2, 3], [1, 2, 4, 5, 6], [1, 2, 7, 7], [1, 2, 8, 3, 3, 3, 4]]
     whole, pieces = (score_all(decoder, encoded(prompts), 4, tokens, torch.float32) for tokens in (10**6, 1))
     torch.testing.assert_close(whole, pieces, atol=1e-6, rtol=1e-5)
@@ -196,7 +196,7 @@ def test_a_resumed_run_keeps_the_scores_of_the_initial_policy_and_draws_the_same
     prompts = [[1, 2, 3 + i % 5, *([4] * (i % 3)), 1 + i % 7] for i in range(24)]
 
     def made(seed: int) -> GainRl:
-        policy = folder.init(SHAPE, 9, seed)
+        policy = folder.init_decoder(SHAPE, 9, seed)
         spec = GainRlSampler(sigma=3.0, step=2.0)
         return GainRl(spec, deck(24, policy=policy, encode=lambda ids: [prompts[i] for i in ids]))
 

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from interplay.core.model import UserError
 from interplay.model import folder
-from interplay.model.source import convert_gguf
+from interplay.model.folder import convert_gguf
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_a_gguf_model_gives_the_logits_of_the_model_it_was_written_from(
     tokens = torch.arange(3, 40)[None]
     ours = LlamaForCausalLM.from_pretrained(tmp_path)
     torch.testing.assert_close(ours(tokens).logits, model(tokens).logits, rtol=1e-4, atol=1e-5)
-    assert sum(p.numel() for p in folder.load(tmp_path).parameters()) == sum(p.numel() for p in model.parameters())
+    assert sum(p.numel() for p in folder.load_decoder(tmp_path).parameters()) == sum(p.numel() for p in model.parameters())
 
 
 def test_adopting_a_gguf_file_twice_finds_the_same_model(

@@ -14,7 +14,7 @@ SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "n
 
 
 def decoder(device: str) -> Decoder:
-    return folder.init(Shape(intermediate_size=96, initializer_range=0.12, **SIZES), 24, seed=0).to(device)
+    return folder.init_decoder(Shape(intermediate_size=96, initializer_range=0.12, **SIZES), 24, seed=0).to(device)
 
 
 def drawn(device: str, dtype: torch.dtype = torch.float32, graphs: bool = False) -> Rollouts:

@@ -18,22 +18,22 @@ from test_prefer import pair_set
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.core.references import Custom
-from interplay.data import batches, corpus, packing
+from interplay.data import batches, corpus
 from interplay.data.spec import CorpusSpec
-from interplay.evaluate import run as evaluate
+from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import Schedule, TuneOptimizer, TuneSchedule
 from interplay.optim import optimizer
 from interplay.rl import loop, update
+from interplay.rl.batch import Memory
 from interplay.rl.losses import losses
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.requests import continuation, first_requests
 from interplay.rl.requests.spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.samplers.sampler import Sampler
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
-from interplay.rl.step_context import Memory
 from interplay.rl.update import Learner
 from interplay.rollout import native
 from interplay.train import lm, prefer, reward_model, unlearn
@@ -47,7 +47,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results = tmp_path_factory.mktemp("results")
     model = world.model(results, "m" * 12)
     problems = world.problem_set(results, "a" * 12, 40)
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": model, "data.0": problems}, results / "corpus", Run())
+    corpus.build_corpus(
+        CorpusSpec(mix=[1.0], sequence_length=64), {"tokenizer": model, "data.0": problems}, results / "corpus", Run()
+    )
     return {"init": model, "model": model, "data": problems, "problems": problems, "corpus": results / "corpus"} | {
         "pairs": pair_set(results, "b" * 12)
     }
@@ -108,16 +110,20 @@ def test_the_order_of_a_language_models_rows_follows_the_seed(
     def run(seed: int) -> None:
         counts[seed] += 1
         spec = spec_class(tokens=1500, batch_tokens=256, dtype="float32", seed=seed)
-        lm.run(spec, inputs, tmp_path / f"{seed}.{counts[seed]}", Run())
+        lm.train_language_model(spec, inputs, tmp_path / f"{seed}.{counts[seed]}", Run())
 
-    calls = record(batches, "of_rows")
+    calls = record(batches, "batch_of_rows")
     first, again, other = by_seed(calls, run, lambda call: call.given["rows"].tolist())
     assert first == again != other
 
 
-@pytest.mark.parametrize(("stage", "spec_class"), [(prefer, PreferSpec), (reward_model, RewardModelSpec)], ids=["prefer", "rm"])
+@pytest.mark.parametrize(
+    ("stage", "train", "spec_class"),
+    [(prefer, prefer.train_preferences, PreferSpec), (reward_model, reward_model.train_reward_model, RewardModelSpec)],
+    ids=["prefer", "rm"],
+)
 def test_the_order_of_pairs_follows_the_seed(
-    stage: Any, spec_class: type, inputs: dict[str, Path], record: Record, tmp_path: Path
+    stage: Any, train: Any, spec_class: type, inputs: dict[str, Path], record: Record, tmp_path: Path
 ) -> None:
     roles = {"init": inputs["init"], "data.0": inputs["pairs"]}
     roles |= {"validation": inputs["pairs"]} if stage is reward_model else {}
@@ -126,10 +132,10 @@ def test_the_order_of_pairs_follows_the_seed(
     def run(seed: int) -> None:
         counts[seed] += 1
         spec = spec_class(mix=[1.0], steps=2, pairs_per_step=6, max_length=128, seed=seed)
-        stage.run(spec, roles, tmp_path / f"{seed}.{counts[seed]}", Run())
+        train(spec, roles, tmp_path / f"{seed}.{counts[seed]}", Run())
 
-    calls = record(stage, "judged")
-    first, again, other = by_seed(calls, run, lambda call: call.given["places"].tolist() if call.given["learn"] else [])
+    calls = record(stage, "pair_metrics")
+    first, again, other = by_seed(calls, run, lambda call: call.given["places"].tolist() if call.given["backward"] else [])
     assert first == again != other
     assert len(set(first[0] + first[1])) == 12, "a step must go on where the one before ended"
 
@@ -141,9 +147,9 @@ def test_the_order_of_what_is_unlearnt_follows_the_seed(inputs: dict[str, Path],
     def run(seed: int) -> None:
         counts[seed] += 1
         spec = UnlearnSpec(forget_mix=[1.0], retain_mix=[1.0], steps=2, problems_per_step=4, max_length=128, seed=seed)
-        unlearn.run(spec, roles, tmp_path / f"{seed}.{counts[seed]}", Run())
+        unlearn.train_unlearning(spec, roles, tmp_path / f"{seed}.{counts[seed]}", Run())
 
-    calls = record(unlearn, "drawn")
+    calls = record(unlearn, "draw_problems")
     first, again, other = by_seed(calls, run, lambda call: call.returned.tokens.tolist())
     assert first == again != other
 
@@ -166,11 +172,11 @@ def test_how_an_evaluation_samples_reaches_the_draw(
 ) -> None:
     calls, noise = record(native, "draw_tokens"), record(native, "uniform_noise")
     spec = EvaluateSpec(**{"num_samples": 2, "max_completion_length": 5, **given})
-    evaluate.run(spec, inputs, tmp_path, Run(engine_batch=128))
+    sampling.evaluate_model(spec, inputs, tmp_path, Run(engine_batch=128))
     assert calls
     for call in calls:
-        sampling = call.given["sampling"]
-        assert (sampling.temperature, sampling.top_p, sampling.top_k) == (spec.temperature, spec.top_p, spec.top_k)
+        options = call.given["sampling"]
+        assert (options.temperature, options.top_p, options.top_k) == (spec.temperature, spec.top_p, spec.top_k)
         if spec.temperature == 0:
             assert torch.equal(call.returned[0], call.given["logits"].argmax(-1))
     assert {call.given["seed"] for call in noise} == {spec.seed}
@@ -181,11 +187,13 @@ def test_how_an_evaluation_samples_reaches_the_draw(
 def test_a_block_of_samples_begins_at_its_first_one(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
     noise = record(native, "uniform_noise")
     spec = EvaluateSpec(num_samples=3, first_sample=6, max_completion_length=4)
-    evaluate.run(spec, inputs, tmp_path / "block", Run(engine_batch=60))
+    sampling.evaluate_model(spec, inputs, tmp_path / "block", Run(engine_batch=60))
     assert {sample for call in noise for sample in call.given["samples"]} == {6, 7, 8}
     block = pq.read_table(tmp_path / "block" / "samples.parquet")
     assert block["sample"].to_pylist()[:6] == [6, 7, 8, 6, 7, 8]
-    evaluate.run(spec.model_copy(update={"first_sample": 0, "num_samples": 9}), inputs, tmp_path / "whole", Run(engine_batch=180))
+    sampling.evaluate_model(
+        spec.model_copy(update={"first_sample": 0, "num_samples": 9}), inputs, tmp_path / "whole", Run(engine_batch=180)
+    )
     whole = pq.read_table(tmp_path / "whole" / "samples.parquet").to_pylist()
     assert block["completion"].to_pylist() == [row["completion"] for row in whole if row["sample"] >= 6]
 
@@ -200,7 +208,7 @@ def test_noise_follows_the_text_of_a_prompt_and_not_its_number(inputs: dict[str,
     (moved / "stage.json").write_bytes((inputs["data"] / "stage.json").read_bytes())
     spec, found = EvaluateSpec(num_samples=2, max_completion_length=6), []
     for name, data in (("here", inputs["data"]), ("moved", moved)):
-        evaluate.run(spec, {**inputs, "data": data}, tmp_path / name, Run(engine_batch=80))
+        sampling.evaluate_model(spec, {**inputs, "data": data}, tmp_path / name, Run(engine_batch=80))
         prompts = pq.read_table(data / "problems.parquet")["prompt"].to_pylist()
         completions = pq.read_table(tmp_path / name / "samples.parquet")["completion"].to_pylist()
         found.append({prompt: completions[2 * i : 2 * i + 2] for i, prompt in enumerate(prompts)})
@@ -212,10 +220,10 @@ def test_noise_follows_the_text_of_a_prompt_and_not_its_number(inputs: dict[str,
 
 def learner_of(inputs: dict[str, Path], loss: ClippedLoss, **more: Any) -> Learner:
     """A tiny policy with plain gradient descent."""
-    policy = folder.load(inputs["init"] / "model")
+    policy = folder.load_decoder(inputs["init"] / "model")
     method = Method(paper="test", loss=loss)
     spec = RLSpec(**{"method": method, "mix": [1.0], "steps": 4, "prompts_per_step": 4, "max_completion_length": 5, **more})
-    reference = folder.load(inputs["init"] / "model") if loss.refers() else None
+    reference = folder.load_decoder(inputs["init"] / "model") if loss.refers() else None
     return Learner(spec, policy, reference, [torch.optim.SGD(policy.parameters(), lr=0.5)], 10**6)
 
 
@@ -238,7 +246,7 @@ def test_a_minibatch_holds_whole_groups_of_whatever_size(inputs: dict[str, Path]
 def test_as_many_optimiser_steps_as_minibatches_times_iterations(
     minibatches: int, num_iterations: int, inputs: dict[str, Path], record: Record
 ) -> None:
-    calls, (batch, advantage) = record(optimizer, "step"), unequal()
+    calls, (batch, advantage) = record(optimizer, "apply_gradients"), unequal()
     learner = learner_of(inputs, ClippedLoss(num_iterations=num_iterations), minibatches=minibatches)
     values = update.update(learner, batch, advantage, 1)
     assert len(calls) == values["optimizer_steps"] == minibatches * num_iterations
@@ -315,7 +323,7 @@ HOW = Run(engine_batch=32, micro_batch_tokens=400, save_minutes=0.0)
 def rl_spec(method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     given: dict[str, Any] = {
         "method": Method(paper="test", **{"allocation": FixedAllocation(num_generations=3), **(method or {})}),
-        "reward": Custom(function="mine.py:commas", source=SCORE),
+        "reward": OwnReward(function="mine.py:commas", source=SCORE),
         "mix": [1.0],
         "steps": 3,
         "prompts_per_step": 4,
@@ -334,7 +342,7 @@ def rates(given: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_rate_and_its_schedule_reach_every_optimiser_step_of_rl(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
-    calls = record(optimizer, "step", note=rates)
+    calls = record(optimizer, "apply_gradients", note=rates)
     falling = TuneSchedule(name="linear", warmup_ratio=0.5, decay_ratio=0.5)
     rl_run(rl_spec(steps=4, schedule=falling), inputs, tmp_path)
     assert [{group["lr"] for group in call.note} for call in calls] == [{0.005}, {0.01}, {0.005}, {0.0}]
@@ -342,7 +350,7 @@ def test_rate_and_its_schedule_reach_every_optimiser_step_of_rl(inputs: dict[str
 
 
 def test_betas_decay_and_clipping_reach_the_optimiser(inputs: dict[str, Path], record: Record, tmp_path: Path) -> None:
-    calls = record(optimizer, "step", note=rates)
+    calls = record(optimizer, "apply_gradients", note=rates)
     clips = record(torch.nn.utils, "clip_grad_norm_")
     own = TuneOptimizer(learning_rate=1e-2, weight_decay=0.25, adam_beta1=0.5, adam_beta2=0.75, max_grad_norm=0.125)
     rl_run(rl_spec(optimizer=own), inputs, tmp_path)
@@ -486,7 +494,7 @@ def test_the_continuation_is_given_what_was_sampled_and_after_a_resume_what_it_r
 
 
 def test_the_tokens_that_bear_loss_are_those_of_the_corpus(inputs: dict[str, Path]) -> None:
-    rows = packing.load([inputs["corpus"]])
-    batch = batches.of_rows(rows, np.arange(6), torch.device("cpu"))
+    rows = corpus.load_rows([inputs["corpus"]])
+    batch = batches.batch_of_rows(rows, np.arange(6), torch.device("cpu"))
     assert len(batch.targets) == int((np.asarray(rows.loss[np.arange(6)]) != 0).sum())
     assert torch.equal(batch.ids[batch.before + 1], batch.targets)

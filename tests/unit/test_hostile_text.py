@@ -11,14 +11,13 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interplay.data.dataset import read
+from interplay.data.dataset import read_items
 from interplay.data.formats import FORMATS
 from interplay.data.spec import Defects
-from interplay.tasks import qa
+from interplay.tasks import multihop, qa
 from interplay.tasks.bios.spec import Bios
-from interplay.tasks.environments.games import MARK, said
-from interplay.tasks.families import ENVIRONMENTS, FAMILIES, LANGUAGES
-from interplay.tasks.multihop import family as multihop
+from interplay.tasks.environments.transcript import MARK, policy_turns
+from interplay.tasks.family import Environment, Generator, families_with, judge_family, language_of, task_family
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 from interplay.tasks.spec import Verify
@@ -70,14 +69,14 @@ HOSTILE = {
 def problem_of(family: str) -> tuple[Any, Any, str]:
     """(module, problem, gold solution) of a family."""
     if family in TASKS:
-        task, module = TASKS[family], FAMILIES[family]
+        task, module = TASKS[family], task_family(TASKS[family])
         low, high = task.ops()
         problem = module.generate(task, 1, 3, min(low + 1, high))
         return module, problem, module.render(problem, task)[1]
-    name, module = {"qa": ("gsm8k", qa), "multihop": ("musique", multihop)}[family]
+    name = {"qa": "gsm8k", "multihop": "musique"}[family]
     path = next((ROOT / "data/fixtures").glob(f"{name}.json*"))
-    problem = read(path, FORMATS[name], Defects()).entries[0].problem
-    return module, problem, qa.render(problem)[1] if family == "qa" else multihop.render(problem, "published")[1]
+    problem = read_items(path, FORMATS[name], Defects()).entries[0].problem
+    return judge_family(family), problem, qa.render(problem)[1] if family == "qa" else multihop.render(problem, "published")[1]
 
 
 PROBLEMS = {family: problem_of(family) for family in (*TASKS, "qa", "multihop")}
@@ -96,14 +95,14 @@ def judged(family: str, text: str) -> None:
     module, problem, _ = PROBLEMS[family]
     started = time.process_time()
     verdict = module.verify(problem, text, Verify())
-    replies = [module.reply(problem, said(text)) for _ in range(2)] if family in ENVIRONMENTS else []
+    replies = [module.reply(problem, policy_turns(text)) for _ in range(2)] if isinstance(module, Environment) else []
     assert time.process_time() - started < MOST_SECONDS, text[:80]
     assert 0 <= verdict.score <= 1
     assert replies[:1] == replies[1:]
 
 
 def test_every_family_is_tried() -> None:
-    assert set(TASKS) == set(FAMILIES)
+    assert set(TASKS) == set(families_with(Generator))
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
@@ -136,8 +135,8 @@ def test_a_prompt_that_a_model_wrote_is_read_at_once_and_never_run(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    language, task = LANGUAGES["op_dag"], TASKS["op_dag"]
-    prompt = FAMILIES["op_dag"].render(PROBLEMS["op_dag"][1], task)[0]
+    task = TASKS["op_dag"]
+    language, prompt = language_of(task), task_family(task).render(PROBLEMS["op_dag"][1], task)[0]
     for text in around(prompt, HOSTILE[kind]):
         started = time.process_time()
         language.read(text, task)

@@ -14,14 +14,16 @@ from op_dag_cases import cases
 from reform_cases import INTEGERS, TASK, row, rows
 
 from interplay.core.execution import Run
-from interplay.data import corpus, packing, sets, tokenizer
+from interplay.data import corpus, sets, tokenizer
+from interplay.data.curate import StepInputs
 from interplay.data.spec import CorpusSpec, TokenizerSpec, split_of
 from interplay.data.steps.context_spec import Atoms, Intervention
-from interplay.data.steps.decompose import atoms, intervention
-from interplay.data.steps.step import Inputs
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.corrupt import Repair, repair
-from interplay.tasks.op_dag.family import Node, Problem, render, verify
+from interplay.data.steps.decompose import make_atoms, make_interventions
+from interplay.tasks.op_dag.dag import Node, Problem
+from interplay.tasks.op_dag.terse import render
+from interplay.tasks.op_dag.terse_corruptions import Repair, repair
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import UNFINISHED, Row
 
@@ -91,23 +93,23 @@ def test_prefix_intervention_and_suffix_are_strictly_right_whatever_was_spoilt(c
 # --- the step ---
 
 
-def inputs(folder: Path, samples: dict[int, list[str]], given_rows: list[Row]) -> Inputs:
-    """Inputs with an evaluation of set 0 that has these completions by index."""
+def inputs(folder: Path, samples: dict[int, list[str]], given_rows: list[Row]) -> StepInputs:
+    """StepInputs with an evaluation of set 0 that has these completions by index."""
     entries = []
     for index, completions in samples.items():
-        problem = op_dag.loads(given_rows[index].graph)
+        problem = OP_DAG.loads(given_rows[index].graph)
         for number, completion in enumerate(completions):
             answer = verify(problem, completion, Verify()).answer
             entries.append({"index": index, "sample": number, "completion": completion, "answer": answer, "strict": answer})
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(entries), folder / "samples.parquet")
-    return Inputs(0, {"samples.0.0.0": folder}, 0)
+    return StepInputs(0, {"samples.0.0.0": folder}, 0)
 
 
 def source(index: int = 0) -> Row:
     made = render(PROBLEM, TASK)
     base = row(TASK, 4, index, index)
-    columns = {"prompt": made.prompt, "solution": made.solution, "answer": made.answer, "graph": op_dag.dumps(PROBLEM)}
+    columns = {"prompt": made.prompt, "solution": made.solution, "answer": made.answer, "graph": OP_DAG.dumps(PROBLEM)}
     return base.__class__(**{name: getattr(base, name) for name in base.__slots__} | columns)
 
 
@@ -118,7 +120,7 @@ LAST, LATE = "cb*2,bd+a,d3,a1|a1,d3,b3+1=4,c4*2=9#9", GOLD[:-1] + "9"
 def test_wrong_samples_become_unfinished_solutions_and_every_other_is_counted(tmp_path: Path) -> None:
     given_rows = [source(0), source(1), source(2)]
     samples = {0: [GOLD, LAST, LATE, VALUE, LEAF], 1: [GOLD, GOLD]}
-    made = intervention(Intervention(), given_rows, inputs(tmp_path, samples, given_rows))
+    made = make_interventions(Intervention(), given_rows, inputs(tmp_path, samples, given_rows))
     assert [(one.solution, one.mode, one.origin) for one in made.rows] == [
         ("cb*2,bd+a,d3,a1|a1,d3,b3+1=4", UNFINISHED, given_rows[0].origin)
     ]
@@ -136,27 +138,27 @@ def test_wrong_samples_become_unfinished_solutions_and_every_other_is_counted(tm
 )
 def test_prefix_suffix_and_number_are_as_asked(spec: Intervention, solutions: list[str], mode: str, tmp_path: Path) -> None:
     given_rows = [source()]
-    made = intervention(spec, given_rows, inputs(tmp_path, {0: [VALUE, VALUE, LEAF]}, given_rows))
+    made = make_interventions(spec, given_rows, inputs(tmp_path, {0: [VALUE, VALUE, LEAF]}, given_rows))
     assert [(one.solution, one.mode) for one in made.rows] == [(solution, mode) for solution in solutions]
 
 
 def test_an_unfinished_solution_is_trained_without_an_end_token_and_others_with_one(tmp_path: Path) -> None:
     given_rows = [source()]
-    unfinished = intervention(Intervention(), given_rows, inputs(tmp_path / "samples", {0: [VALUE]}, given_rows)).rows
-    sets.write(sets.of_rows([*unfinished, *given_rows]), tmp_path / "data")
-    tokenizer.run(TokenizerSpec(task=TASK), {}, tmp_path / "tokenizer", Run())
-    encoded = corpus.encode(tmp_path / "data", tmp_path / "tokenizer")
+    unfinished = make_interventions(Intervention(), given_rows, inputs(tmp_path / "samples", {0: [VALUE]}, given_rows)).rows
+    sets.write_table(sets.table_of_rows([*unfinished, *given_rows]), tmp_path / "data")
+    tokenizer.build_tokenizer(TokenizerSpec(task=TASK), {}, tmp_path / "tokenizer", Run())
+    encoded = corpus.encode_problems(tmp_path / "data", tmp_path / "tokenizer")
     eos, encoder = tokenizer.special(tmp_path / "tokenizer").eos, tokenizer.load(tmp_path / "tokenizer")
     first, second = np.split(encoded.tokens, [int(encoded.lengths[0])])
     assert encoder.decode(first.tolist()) == given_rows[0].prompt + unfinished[0].solution
     assert eos not in first
     assert second[-1] == eos
     assert list(second).count(eos) == 1
-    corpus.run(
+    corpus.build_corpus(
         CorpusSpec(mix=[1.0], sequence_length=96), {"tokenizer": tmp_path / "tokenizer", "data.0": tmp_path / "data"},
         tmp_path / "corpus", Run(),
     )  # fmt: skip
-    packed = packing.load([tmp_path / "corpus"])
+    packed = corpus.load_rows([tmp_path / "corpus"])
     assert int(packed.loss.sum()) == len(unfinished[0].solution) + len(given_rows[0].solution) + 1
 
 
@@ -165,7 +167,7 @@ def test_an_unfinished_solution_is_trained_without_an_end_token_and_others_with_
 
 def test_each_step_becomes_a_problem_that_gives_what_it_reads() -> None:
     parents = [replace(source(), key=key) for key in ("32", "0f")]  # of train and of rl, as the two atoms are
-    made = [one for parent in parents for one in atoms(Atoms(), [parent], Inputs(0, {}, 0)).rows]
+    made = [one for parent in parents for one in make_atoms(Atoms(), [parent], StepInputs(0, {}, 0)).rows]
     assert sorted("".join(sorted(one.prompt)) for one in made) == sorted(
         "".join(sorted(t)) for t in ("d3,a1,bd+a?b|", "b4,cb*2?c|")
     )
@@ -176,11 +178,11 @@ def test_each_step_becomes_a_problem_that_gives_what_it_reads() -> None:
 @pytest.mark.parametrize("task", [TASK, INTEGERS])
 def test_atoms_are_problems_that_their_solver_and_their_judge_agree_on(task) -> None:
     given_rows = rows(20, task, 6)
-    made = atoms(Atoms(), given_rows, Inputs(0, {}, 0))
+    made = make_atoms(Atoms(), given_rows, StepInputs(0, {}, 0))
     assert len({one.key for one in made.rows}) == len(made.rows)
     for one in made.rows:
-        problem = op_dag.loads(one.graph)
-        assert op_dag.solve(one.prompt, task) == one.answer == str(problem.answer)
+        problem = OP_DAG.loads(one.graph)
+        assert OP_DAG.solve(one.prompt, task) == one.answer == str(problem.answer)
         assert verify(problem, one.solution, Verify()).strict
         assert one.op == problem.op
         assert one.origin in {given.origin for given in given_rows}
@@ -188,10 +190,10 @@ def test_atoms_are_problems_that_their_solver_and_their_judge_agree_on(task) -> 
     assert all(split_of(one.key) == splits[one.origin] for one in made.rows)
     steps = sum(bool(node.parents) for given in given_rows for node in _necessary(given))
     assert len(made.rows) + made.counts.get("repeats", 0) + made.counts["other_split"] == steps
-    repeating = atoms(Atoms(unique=False), given_rows, Inputs(0, {}, 0))
+    repeating = make_atoms(Atoms(unique=False), given_rows, StepInputs(0, {}, 0))
     assert len(repeating.rows) + repeating.counts["other_split"] == steps
 
 
 def _necessary(given: Row) -> tuple[Node, ...]:
-    problem = op_dag.loads(given.graph)
+    problem = OP_DAG.loads(given.graph)
     return problem.nodes[: problem.necessary]

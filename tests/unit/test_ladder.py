@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from interplay.core.artifact import split_ref
 from interplay.core.model import UserError
-from interplay.report.draw import ladder
+from interplay.report.draw import curves
 from interplay.report.spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import value
@@ -122,9 +122,9 @@ REFUSED = {
     ),
     "candidates by hand": (("mode: min", "mode: min, candidates: [20]"), "unknown key 'candidates'"),
     "a ladder that an arm sends nowhere": (
-        ("path: [base, rl], control: base", "path: [base, rl], control: base, set: {along.along: 7}"), "no such stage",
+        ("path: [base, rl], control: base", "path: [base, rl], control: base, set: {along.along: 7}"), "along.along = 7: should be text",
     ),
-    "an evaluation that is none": (("by: eval_loss/id, mode: min", "by: strict_pass@1, mode: max, evaluate: rl"), "must be the name"),
+    "an evaluation that is none": (("by: eval_loss/id, mode: min", "by: strict_pass@1, mode: max, evaluate: rl"), "is a rl stage; name one of kind evaluate"),
     "checkpoints past the end": (("checkpoints: [1, 2, 4]", "checkpoints: [1, 9]"), "9 is not among the steps 1..4"),
 }  # fmt: skip
 
@@ -168,7 +168,7 @@ def test_the_report_reads_the_blocks_of_an_evaluation_as_one(tmp_path: Path) -> 
         "second": toy.write_evaluation(tmp_path, "second", {2: [4, 1], 4: [0, 1]}, n=4),
     }
     rows = [toy.arm("whole", 0, ["m:rl:m"], "whole"), toy.arm("parts", 0, ["m:rl:m"], "first")]
-    results = frame.read(toy.spec(rows, blocks={"first": ["second"]}), folders)
+    results = frame.read_results(toy.spec(rows, blocks={"first": ["second"]}), folders)
     for metric in ("strict_pass@1", "strict_pass@8", "answer_pass@4"):
         whole, parts = (value(results, name, "id", metric) for name in ("whole", "parts"))
         assert parts._replace(digests=()) == whole._replace(digests=())
@@ -177,7 +177,7 @@ def test_the_report_reads_the_blocks_of_an_evaluation_as_one(tmp_path: Path) -> 
 
 def test_an_evaluation_with_a_missing_block_is_missing(tmp_path: Path) -> None:
     folders = {"first": toy.write_evaluation(tmp_path, "first", {2: [4, 2]}, n=4)}
-    results = frame.read(toy.spec([toy.arm("parts", 0, ["m:rl:m"], "first")], blocks={"first": ["second"]}), folders)
+    results = frame.read_results(toy.spec([toy.arm("parts", 0, ["m:rl:m"], "first")], blocks={"first": ["second"]}), folders)
     assert np.isnan(value(results, "parts", "id", "strict_pass@1").value)
 
 
@@ -192,11 +192,11 @@ def test_the_ladder_is_drawn_over_the_steps_and_ends_where_the_record_says(tmp_p
         {"evaluation": "along", "stage": "base", "step": step, "digest": name}
         for step, name in ((10, "a"), (20, "b"), (None, "c"))
     ]
-    results = frame.read(toy.spec([{**row, "rungs": rungs}, {**row, "arm": "again", "rungs": rungs}]), folders)
-    (curve,) = ladder.curves(results, "strict_pass@1", "id")
+    results = frame.read_results(toy.spec([{**row, "rungs": rungs}, {**row, "arm": "again", "rungs": rungs}]), folders)
+    (curve,) = curves.ladders(results, "strict_pass@1", "id")
     assert curve.arms == ["base", "again"]
     assert [(step, point.value) for step, point in curve.points] == [(10, 0.25), (20, 0.5), (99, 1.0)]
-    canvas, caption = ladder.by_step(results, Figure(x="step", y="strict_pass@1"))
+    canvas, caption = curves.ladder_by_step(results, Figure(x="step", y="strict_pass@1"))
     assert canvas is not None
     assert "along base" in caption
 
@@ -207,8 +207,8 @@ def test_the_steps_beneath_narrow_panels_stand_apart(last: int, tmp_path: Path, 
     folders = {name: toy.write_evaluation(tmp_path, name, {2: [1], 4: [1], 6: [0], 8: [0]}) for name in "ab"}
     row = toy.arm("base", 0, ["base:pretrain:m"], "b")
     rungs = [{"evaluation": "along", "stage": "base", "step": step, "digest": name} for step, name in ((1, "a"), (last, "b"))]
-    results = frame.read(toy.spec([{**row, "rungs": rungs}]), folders)
-    canvas, _ = ladder.by_step(results, Figure(x="step", y="strict_pass@1", panel="band"))
+    results = frame.read_results(toy.spec([{**row, "rungs": rungs}]), folders)
+    canvas, _ = curves.ladder_by_step(results, Figure(x="step", y="strict_pass@1", panel="band"))
     assert canvas is not None
     canvas.draw_without_rendering()
     for axis in [axis for axis in canvas.axes if axis.get_visible()]:

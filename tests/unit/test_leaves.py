@@ -119,9 +119,9 @@ CHANGES: dict[tuple[str, str], dict[str, Any]] = {
     ("ProblemsSpec", "transform"): {"transform": {"name": "custom", "function": "mine.py:half", "source": HALF}},
     ("ProblemsSpec", "shares"): {"shares": {"easy": 0.25, "hard": 0.75}},
     ("RetryEpisode", "feedback"): {"feedback": "2"},
-    ("Custom", "function"): {"function": "mine.py:dots"},
-    ("Custom", "source"): {"source": SOURCE.replace("0.01", "0.03")},
-    ("Custom", "options"): {"options": {"weight": 2.0}},
+    ("Extension", "function"): {"function": "mine.py:dots"},
+    ("Extension", "source"): {"source": SOURCE.replace("0.01", "0.03")},
+    ("Extension", "options"): {"options": {"weight": 2.0}},
     ("RewardModelSpec", "routing"): {"routing": {}},
 }
 """Changes in place of guessed ones, which would be too small or not fit the inputs."""
@@ -132,6 +132,7 @@ KINDS_WITHOUT = {
     "curate": "thirty steps, each with inputs of its own",
     "teach": "a run takes tens of seconds",
     "select": "chooses among finished records",
+    "custom": "does what the user's function does",
     "report": "a page, whose fields are its text",
 }
 """Kinds that are not tested here. Of rl only the loop, the clipped loss and an episode are: the other members of its seams are in no
@@ -176,7 +177,7 @@ def inputs() -> dict[str, dict[str, Path]]:
     sets = [world.problem_set(results, letter * 12, 24, seed) for seed, letter in enumerate("ab")]
     pairs = [pair_set(results, f"{letter * 11}0") for letter in "cd"]
     roles = {"tokenizer": model, "data.0": sets[0], "data.1": sets[1]}
-    corpus.run(CorpusSpec(mix=[0.5, 0.5], sequence_length=64), roles, results / "corpus", Run())
+    corpus.build_corpus(CorpusSpec(mix=[0.5, 0.5], sequence_length=64), roles, results / "corpus", Run())
     rows = {"corpus": results / "corpus", "validation": sets[1]}
     tuned = {"init": model, "data.0": pairs[0], "data.1": pairs[1], "validation": pairs[1]}
     return {

@@ -6,7 +6,7 @@ import pytest
 from test_arms import configs, study
 
 from interplay.core.model import UserError
-from interplay.report.comparison_spec import Lineup
+from interplay.report.spec import Lineup
 from interplay.results.catalog import report_spec
 from interplay.study.expand import plan_study
 
@@ -107,7 +107,7 @@ REFUSED = {
     "an arm that is not there": (TUNED.replace("among: [hard]", "among: [hrad]"), (), "no such arm; did you mean 'hard'"),
     "nobody to compare with": (TUNED.replace("among: [hard]", "among: [grpo]"), (), "nothing is compared with grpo"),
     "noise left out": (TUNED.replace("noise: again, ", ""), (), "contrast.noise: missing"),
-    "a seed that is no number": (TUNED, (*ARMS[:2], ARMS[2].replace("100", "x")), "rl.seed = 'x': must be a whole number"),
+    "a seed that is no number": (TUNED, (*ARMS[:2], ARMS[2].replace("100", "x")), "rl.seed = 'x': should be a whole number"),
 }  # fmt: skip
 
 

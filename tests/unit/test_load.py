@@ -14,7 +14,7 @@ import yaml
 from conftest import ROOT, Laboratory
 
 import interplay
-from interplay.api.frames import Loaded, _apart, _values
+from interplay.api.frames import Loaded, _axis_values, _values
 from interplay.core.model import UserError
 from interplay.results import catalog
 
@@ -57,13 +57,13 @@ def test_what_sets_arms_apart_is_a_column_that_can_be_pivoted_by(loaded: Loaded)
 
 
 def test_a_whole_method_goes_by_the_name_of_its_file_and_its_parts_by_theirs() -> None:
-    keys, apart = _apart(ROOT / "configs", "methods/showdown", "smoke")
+    keys, apart = _axis_values(ROOT / "configs", "methods/showdown", "smoke")
     assert "rl.method" in keys
     named = {arm: values["rl.method"] for arm, values in apart.items()}
     assert named["grpo[learning_rate=0.0001]"] == "grpo"
     assert named["dapo[learning_rate=0.0003]"] == "dapo"
     assert named["base"] is None
-    _, curricula = _apart(ROOT / "configs", "curricula/showdown", "smoke")
+    _, curricula = _axis_values(ROOT / "configs", "curricula/showdown", "smoke")
     assert curricula["uniform[learning_rate=0.0002]"]["rl.method.sampler"] == "name:uniform"
 
 

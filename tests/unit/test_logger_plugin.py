@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tracking import dump, store_in, template
 
-from snakemake_logger_plugin_mlflow import LogHandler, LogHandlerSettings, benchmark, sink, store
+from snakemake_logger_plugin_mlflow import LogHandler, LogHandlerSettings, events, sink, store
 from snakemake_logger_plugin_mlflow.events import Board, Job, Reader
 from snakemake_logger_plugin_mlflow.worker import Worker
 
@@ -94,11 +94,11 @@ def test_what_still_runs_when_snakemake_ends_was_killed() -> None:
 def test_benchmarks_are_read_in_both_formats_without_what_was_not_measured(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("s\th:m:s\tmax_rss\tmean_load\n1.5\t0:00:01\tNA\t50.0\n2.5\t0:00:02\t8.0\t-\n")
     (tmp_path / "a.jsonl").write_text('{"s": 4.0, "h:m:s": "0:00:04", "max_rss": "NA"}\n')
-    rows = benchmark.read(str(tmp_path / "a.tsv"))
+    rows = events.read_benchmark(str(tmp_path / "a.tsv"))
     assert rows == [{"s": 1.5, "mean_load": 50.0}, {"s": 2.5, "max_rss": 8.0}]
-    assert benchmark.seconds(rows) == 4.0
-    assert benchmark.read(str(tmp_path / "a.jsonl")) == [{"s": 4.0}]
-    assert benchmark.read(str(tmp_path / "none.tsv")) == []
+    assert events.benchmark_seconds(rows) == 4.0
+    assert events.read_benchmark(str(tmp_path / "a.jsonl")) == [{"s": 4.0}]
+    assert events.read_benchmark(str(tmp_path / "none.tsv")) == []
 
 
 @pytest.fixture

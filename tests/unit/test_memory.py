@@ -58,13 +58,18 @@ def test_what_a_pass_held_is_let_go_of_before_smaller_ones_are_tried(tmp_path: P
 
     monkeypatch.setattr(lm, "token_losses", lambda m, batch, dtype: Full.apply(token_losses(m, batch, dtype), len(batch.ids)))
     with pytest.raises(PermanentError, match=r"a pass of 512 does not fit into memory; write 128, which does$"):
-        lm.run(pretrain(model=SHAPE, tokens=4000), laid_out(tmp_path), tmp_path / "out", Run(micro_batch_tokens=512))
+        lm.train_language_model(
+            pretrain(model=SHAPE, tokens=4000), laid_out(tmp_path), tmp_path / "out", Run(micro_batch_tokens=512)
+        )
     assert len(held) == 3
 
 
 @pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"])
 def test_memory_that_a_library_was_refused_counts_too(words: str) -> None:
-    with pytest.raises(PermanentError, match=r"write 4, which does$"), device.enough("micro_batch_tokens", 8, lambda n: None):
+    with (
+        pytest.raises(PermanentError, match=r"write 4, which does$"),
+        device.report_out_of_memory("micro_batch_tokens", 8, lambda n: None),
+    ):
         raise RuntimeError(words)
 
 
@@ -75,16 +80,16 @@ def test_a_pass_that_does_not_fit_is_one_line_with_one_that_does(
     inputs = laid_out(tmp_path)
     monkeypatch.setattr(lm, "token_losses", _greedy(150, error))
     with pytest.raises(PermanentError) as said:
-        lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=512))
+        lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=512))
     assert str(said.value) == "run.micro_batch_tokens: a pass of 512 does not fit into memory; write 128, which does"
-    lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=128))
+    lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "out", Run(micro_batch_tokens=128))
     monkeypatch.setattr(lm, "token_losses", _greedy(10, error))
-    with pytest.raises(PermanentError, match=r"nor does the smallest; take a smaller model or shorter rows$"):
-        lm.run(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "small", Run(micro_batch_tokens=512))
+    with pytest.raises(PermanentError, match=r"nor does the smallest; use a smaller model or shorter rows$"):
+        lm.train_language_model(pretrain(model=SHAPE, tokens=4000), inputs, tmp_path / "small", Run(micro_batch_tokens=512))
 
 
 def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = folder.load(untrained(tmp_path, "b" * 12) / "model")
+    decoder = folder.load_decoder(untrained(tmp_path, "b" * 12) / "model")
     asked = [Request(prompt=[3, 4], key=key, first=0, count=4) for key in range(8)]
     sampling = Sampling(1.0, 1.0, 0, 5, 0, None, 0)
     whole = native.Native(decoder, Run(engine_batch=32), torch.float32).generate(asked, sampling)
@@ -102,7 +107,7 @@ def test_rollouts_that_do_not_fit_name_the_rows_that_do(tmp_path: Path, monkeypa
 
 
 def test_other_errors_of_a_pass_stay_what_they_are() -> None:
-    with pytest.raises(RuntimeError, match=r"^shapes$"), device.enough("micro_batch_tokens", 8, lambda n: None):
+    with pytest.raises(RuntimeError, match=r"^shapes$"), device.report_out_of_memory("micro_batch_tokens", 8, lambda n: None):
         raise RuntimeError("shapes")
 
 
@@ -111,14 +116,14 @@ def test_pairs_that_do_not_fit_are_one_line(tmp_path: Path, monkeypatch: pytest.
     kind, spec, _ = CASES[case]
     data = pair_set(tmp_path, "b" * 12)
     inputs = {"init": world.model(tmp_path, "a" * 12), "data.0": data, "validation": data}
-    padded = pairs.padded
+    padded = pairs.pad_completions
 
     def greedy(completions, device):
         if len(completions) > 6:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return padded(completions, device)
 
-    monkeypatch.setattr(pairs, "padded", greedy)
+    monkeypatch.setattr(pairs, "pad_completions", greedy)
     with pytest.raises(PermanentError, match=r"^run.micro_batch_tokens: a pass of 4096 does not fit into memory; write ") as said:
         workers.load_function(kind)(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=4096))
     fitting = int(str(said.value).split("write ")[1].split(",")[0])
@@ -131,17 +136,17 @@ def test_problems_to_unlearn_that_do_not_fit_are_one_line(tmp_path: Path, monkey
     _, spec, _ = CASES["npo"]
     sides = {f"{side}.0": world.problem_set(tmp_path, side[0] * 12, 24, split="train") for side in ("forget", "retain")}
     inputs = {"init": world.model(tmp_path, "a" * 12), **sides}
-    monkeypatch.setattr(unlearn, "losses", lambda *given: {})  # measured before the first step, without a gradient
+    monkeypatch.setattr(unlearn, "held_out_losses", lambda *given: {})  # measured before the first step, without a gradient
     monkeypatch.setattr(unlearn, "token_losses", _greedy(150, error=True))
     with pytest.raises(PermanentError, match=r"^run.micro_batch_tokens: a pass of 1024 does not fit into memory; write 128, "):
-        unlearn.run(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=1024))
+        unlearn.train_unlearning(spec, inputs, tmp_path / "out", Run(micro_batch_tokens=1024))
 
 
 def test_what_nobody_watches_over_is_one_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(*given: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
-    monkeypatch.setattr(lm, "run", measure)
+    monkeypatch.setattr(lm, "train_language_model", measure)
     with pytest.raises(PermanentError) as said:
         workers.call_function("pretrain", pretrain(), {}, tmp_path, Run(micro_batch_tokens=512))
     keys = "run.micro_batch_tokens = 512 (training, scoring), run.engine_batch = 256"
@@ -152,6 +157,6 @@ def test_an_error_of_another_kind_stays_what_it_is(tmp_path: Path, monkeypatch: 
     def fail(*given: object) -> None:
         raise RuntimeError("shapes")
 
-    monkeypatch.setattr(lm, "run", fail)
+    monkeypatch.setattr(lm, "train_language_model", fail)
     with pytest.raises(RuntimeError, match=r"^shapes$"):
         workers.call_function("pretrain", pretrain(), {}, tmp_path, Run())

@@ -16,12 +16,10 @@ from interplay.core.digest import canonical
 from interplay.core.execution import Run
 from interplay.data.tokenizer import Special
 from interplay.rl.advantages.advantages import advantages
-from interplay.rl.batch import Batch, Span
-from interplay.rl.compatibility import ADVANTAGES, SHAPINGS
+from interplay.rl.batch import Batch, Memory, Span, StepContext
 from interplay.rl.critic import critic
-from interplay.rl.decoding import lagged_policy
-from interplay.rl.decoding import update_decoding as learnt_decoding
-from interplay.rl.draw import sampling
+from interplay.rl.draw import lagged_policy, sampling
+from interplay.rl.draw import update_decoding as learnt_decoding
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.edits.spec import TokenBudget
 from interplay.rl.policy import scores
@@ -30,22 +28,33 @@ from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.samplers.sampler import Outcome, PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.spec import Method, RLSpec
-from interplay.rl.step_context import Memory, StepContext
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import engine
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.request import Request
-from interplay.tasks.environments.tic_tac_toe import Problem
-from tools.reference.methods import MARKS, differing, load, page
+from interplay.tasks.environments.games import Board
+from tools.reference import lists, methods
+from tools.reference.lists import differing
 
 ROOT = Path(__file__).parents[2]
-METHODS = load(ROOT)
+METHODS = lists.methods(ROOT)
+MARKS = lists.marks(ROOT)
 GRPO = METHODS["grpo"]
 OTHERS = [name for name in METHODS if name != "grpo"]
 
 
-def test_the_page_is_what_the_code_says() -> None:
-    assert (ROOT / "docs" / "methods.md").read_text() == page(ROOT), "run `make docs`"
+def test_the_pages_are_what_code_and_results_say() -> None:
+    made = methods.files(ROOT)
+    assert set(made) == {ROOT / "docs" / "methods.md", *(ROOT / "docs" / "methods").iterdir()}
+    stale = [path.name for path, text in made.items() if path.read_text() != text]
+    assert stale == [], "run `make docs`"
+
+
+def test_a_page_has_the_whole_method_and_links_to_the_card_of_each_member() -> None:
+    page = methods.files(ROOT)[ROOT / "docs" / "methods" / "ppo.md"]
+    assert "paper: arXiv:1707.06347" in page
+    assert "| critic | [value_head](../reference/critic.md#critic-value_head) |" in page
+    assert "`methods/showdown`" in page
 
 
 def test_every_method_has_a_test_of_its_equation_that_exists() -> None:
@@ -113,7 +122,7 @@ def turned(found: Batch) -> Batch:
 
 
 def acted(method: Method) -> Any:
-    board = Problem("random", "X...O....", 0)
+    board = Board("random", "X...O....", 0)
     rows = [turns.row(text, answer, "tic_tac_toe") for text, answer in (("p|", "4"), ("q|", "7"))]
     setting = turns.setting(lambda text, sample: f"{len(text) % 7}$", rows)._replace(problem=lambda row: board)
     played = play_episodes(method.episode, setting, turns.asked(rows, 2))
@@ -135,7 +144,7 @@ def asked(method: Method) -> Any:
 def rewarded(method: Method) -> Any:
     at = now(method, Memory(12))
     batches = [batch(rewards) for rewards in (REWARDS, REWARDS[::-1])]
-    if {spec.name for spec in method.shaping} & set(SHAPINGS):
+    if any("several_turns" in spec.needs() for spec in method.shaping):
         batches = [turned(found) for found in batches]
     return [(found.rewards.tolist(), found.spans) for found in (shape_rewards(each, at) for each in batches)]
 
@@ -154,7 +163,7 @@ def after_edits(method: Method) -> Any:
 def valued(method: Method) -> Any:
     if method.advantage.name == "role":
         return advantages(method.advantage, replace(batch(), seats=torch.arange(12) % 2), now(method, Memory(12))).tolist()
-    found = turned(batch()) if method.advantage.name in ADVANTAGES else batch()
+    found = turned(batch()) if "several_turns" in method.advantage.needs() else batch()
     return advantages(method.advantage, found, now(method, Memory(12))).tolist()
 
 

@@ -33,7 +33,7 @@ def shape(architecture: str, tied: bool, kv_heads: int = 2) -> Shape:
 
 def decoder(architecture: str = "qwen3", tied: bool = True, kv_heads: int = 2) -> Decoder:
     """Vectors get values too, so that a norm or bias in the wrong place shows."""
-    model = folder.init(shape(architecture, tied, kv_heads), VOCAB, seed=1)
+    model = folder.init_decoder(shape(architecture, tied, kv_heads), VOCAB, seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -44,7 +44,7 @@ def decoder(architecture: str = "qwen3", tied: bool = True, kv_heads: int = 2) -
 
 def peer(model: Decoder) -> torch.nn.Module:
     none = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    hf = AutoModelForCausalLM.from_config(AutoConfig.for_model(**folder.config(model, none)))
+    hf = AutoModelForCausalLM.from_config(AutoConfig.for_model(**folder.config_json(model, none)))
     hf.load_state_dict(model.state_dict(), strict=not model.shape.tie_word_embeddings)
     return hf
 

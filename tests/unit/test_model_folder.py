@@ -12,10 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from interplay.core.artifact import checksum, model_checksum
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data.spec import SourceSpec
 from interplay.model import folder
-from interplay.model.source import run
-from interplay.model.spec import Shape
+from interplay.model.folder import import_model
+from interplay.model.spec import Shape, SourceSpec
 
 ALPHABET = ["<pad>", "<eos>", *"abcdefgh"]
 
@@ -42,8 +41,8 @@ def tokenizer(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_transformers_loads_what_is_saved(architecture: str, tied: bool, tmp_path: Path, tokenizer: Path) -> None:
-    decoder = folder.init(shape(architecture=architecture, tie_word_embeddings=tied), len(ALPHABET), seed=3)
-    folder.save(decoder, tmp_path / "model", tokenizer)
+    decoder = folder.init_decoder(shape(architecture=architecture, tie_word_embeddings=tied), len(ALPHABET), seed=3)
+    folder.save_decoder(decoder, tmp_path / "model", tokenizer)
     hf, report = AutoModelForCausalLM.from_pretrained(tmp_path / "model", output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
@@ -56,7 +55,7 @@ def test_transformers_loads_what_is_saved(architecture: str, tied: bool, tmp_pat
 
 
 def test_the_rotary_base_is_written_for_old_and_new_transformers(tokenizer: Path, tmp_path: Path) -> None:
-    folder.save(folder.init(shape(), 10, seed=0), tmp_path / "model", tokenizer)
+    folder.save_decoder(folder.init_decoder(shape(), 10, seed=0), tmp_path / "model", tokenizer)
     written = json.loads((tmp_path / "model" / "config.json").read_text())
     assert written["rope_theta"] == written["rope_parameters"]["rope_theta"] == 12345.0
     assert AutoConfig.from_pretrained(tmp_path / "model").rope_parameters["rope_theta"] == 12345.0
@@ -66,19 +65,21 @@ def test_the_rotary_base_is_written_for_old_and_new_transformers(tokenizer: Path
 @pytest.mark.parametrize("shards", ["1GB", "10KB"])
 def test_a_folder_of_transformers_loads_whole_or_in_shards(architecture: str, shards: str, tmp_path: Path) -> None:
     none = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
-    settings = folder.config(folder.init(shape(architecture=architecture, tie_word_embeddings=False), 10, seed=0), none)
+    settings = folder.config_json(
+        folder.init_decoder(shape(architecture=architecture, tie_word_embeddings=False), 10, seed=0), none
+    )
     hf = AutoModelForCausalLM.from_config(AutoConfig.for_model(**settings))
     hf.save_pretrained(tmp_path / "hf", max_shard_size=shards)
     assert (tmp_path / "hf" / "model.safetensors.index.json").exists() == (shards == "10KB")
-    decoder = folder.load(tmp_path / "hf")
+    decoder = folder.load_decoder(tmp_path / "hf")
     assert decoder.shape == shape(architecture=architecture, tie_word_embeddings=False)
     assert all(torch.equal(value, hf.state_dict()[name]) for name, value in decoder.state_dict().items())
 
 
 def test_saving_twice_gives_the_same_bytes_and_loading_the_same_weights(tmp_path: Path, tokenizer: Path) -> None:
-    decoder = folder.init(shape(), 10, seed=0)
-    folder.save(decoder, tmp_path / "a", tokenizer)
-    folder.save(folder.load(tmp_path / "a"), tmp_path / "b", tmp_path / "a")
+    decoder = folder.init_decoder(shape(), 10, seed=0)
+    folder.save_decoder(decoder, tmp_path / "a", tokenizer)
+    folder.save_decoder(folder.load_decoder(tmp_path / "a"), tmp_path / "b", tmp_path / "a")
     names = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert names == ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     assert all(checksum(tmp_path / "a" / name) == checksum(tmp_path / "b" / name) for name in names)
@@ -86,25 +87,25 @@ def test_saving_twice_gives_the_same_bytes_and_loading_the_same_weights(tmp_path
 
 def test_initial_weights_depend_on_the_seed_and_on_nothing_else() -> None:
     torch.manual_seed(1)
-    first = folder.init(shape(), 10, seed=7).state_dict()
+    first = folder.init_decoder(shape(), 10, seed=7).state_dict()
     state = torch.get_rng_state()
-    second = folder.init(shape(), 10, seed=7).state_dict()
+    second = folder.init_decoder(shape(), 10, seed=7).state_dict()
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(first[name], second[name]) for name in first)
-    other = folder.init(shape(), 10, seed=8).state_dict()
+    other = folder.init_decoder(shape(), 10, seed=8).state_dict()
     assert not torch.equal(first["model.embed_tokens.weight"], other["model.embed_tokens.weight"])
 
 
 def test_matrices_that_write_into_the_residual_stream_start_smaller() -> None:
-    weights = folder.init(shape(hidden_size=256, intermediate_size=512, num_hidden_layers=8), 10, seed=0).state_dict()
+    weights = folder.init_decoder(shape(hidden_size=256, intermediate_size=512, num_hidden_layers=8), 10, seed=0).state_dict()
     assert weights["model.layers.0.mlp.up_proj.weight"].std().item() == pytest.approx(0.02, rel=0.02)
     assert weights["model.layers.0.mlp.down_proj.weight"].std().item() == pytest.approx(0.02 / 4, rel=0.02)
 
 
 def test_what_cannot_be_loaded_is_named_in_one_line(tmp_path: Path, tokenizer: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere/config.json: missing"):
-        folder.load(tmp_path / "nowhere")
-    folder.save(folder.init(shape(), 10, seed=0), tmp_path / "model", tokenizer)
+        folder.load_decoder(tmp_path / "nowhere")
+    folder.save_decoder(folder.init_decoder(shape(), 10, seed=0), tmp_path / "model", tokenizer)
     config = tmp_path / "model" / "config.json"
     good = json.loads(config.read_text())
     for change, words in (
@@ -117,24 +118,24 @@ def test_what_cannot_be_loaded_is_named_in_one_line(tmp_path: Path, tokenizer: P
     ):
         config.write_text(json.dumps({**good, **change}))
         with pytest.raises(UserError, match=words) as caught:
-            folder.load(tmp_path / "model")
+            folder.load_decoder(tmp_path / "model")
         assert "\n" not in str(caught.value)
     config.write_text(json.dumps(good))
     (tmp_path / "model" / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(UserError, match="damaged"):
-        folder.load(tmp_path / "model")
+        folder.load_decoder(tmp_path / "model")
 
 
 def test_a_source_is_copied_and_checked_by_content(tmp_path: Path, tokenizer: Path) -> None:
     origin = tmp_path / "origin"
-    folder.save(folder.init(shape(), 10, seed=0), origin, tokenizer)
+    folder.save_decoder(folder.init_decoder(shape(), 10, seed=0), origin, tokenizer)
     shutil.copytree(origin, tmp_path / "elsewhere")
     digest = model_checksum(origin)
     assert digest == model_checksum(tmp_path / "elsewhere")
     (tmp_path / "out").mkdir()
-    metrics = run(SourceSpec(sha256=digest), {}, tmp_path / "out", Run(path=str(origin)))
+    metrics = import_model(SourceSpec(sha256=digest), {}, tmp_path / "out", Run(path=str(origin)))
     assert metrics["sha256"] == digest == model_checksum(tmp_path / "out" / "model")
     assert AutoTokenizer.from_pretrained(tmp_path / "out" / "model").eos_token_id == 1
-    folder.save(folder.init(shape(), 10, seed=1), origin, tokenizer)
+    folder.save_decoder(folder.init_decoder(shape(), 10, seed=1), origin, tokenizer)
     with pytest.raises(UserError, match="restore the folder or plan the study again"):
-        run(SourceSpec(sha256=digest), {}, tmp_path / "out", Run(path=str(origin)))
+        import_model(SourceSpec(sha256=digest), {}, tmp_path / "out", Run(path=str(origin)))

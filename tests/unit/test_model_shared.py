@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from interplay.model.folder import init
-from interplay.model.shared import hidden
+from interplay.model.folder import init_decoder
+from interplay.model.shared_prompts import hidden_states
 from interplay.model.spec import Shape
 
 PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3]]
@@ -17,11 +17,11 @@ GROUP = [0, 2, 0, 1, 1]
 def test_states_and_gradients_are_those_of_each_prompt_with_its_completion(architecture: str, kv_heads: int) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8, "intermediate_size": 40}
     shape = Shape(architecture=architecture, num_key_value_heads=kv_heads, initializer_range=0.3, **sizes)
-    decoder = init(shape, 12, seed=0)
+    decoder = init_decoder(shape, 12, seed=0)
     prompts = torch.tensor([prompt + [0] * (5 - len(prompt)) for prompt in PROMPTS])
     completions = torch.tensor([completion + [0] * (4 - len(completion)) for completion in COMPLETIONS])
     lengths = torch.tensor([len(prompt) for prompt in PROMPTS])
-    got = hidden(decoder, prompts, lengths, torch.tensor(GROUP), completions, torch.float32)
+    got = hidden_states(decoder, prompts, lengths, torch.tensor(GROUP), completions, torch.float32)
     weights = torch.randn(got.shape, generator=torch.Generator().manual_seed(1))
     expected_sum = torch.zeros(())
     for row, (group, completion) in enumerate(zip(GROUP, COMPLETIONS, strict=True)):
@@ -39,8 +39,8 @@ def test_completions_of_one_token_need_no_pass_of_their_own() -> None:
     shape = Shape(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=8, intermediate_size=24
     )
-    decoder = init(shape, 12, seed=0)
+    decoder = init_decoder(shape, 12, seed=0)
     prompt = torch.tensor([[3, 1, 4]])
-    got = hidden(decoder, prompt, torch.tensor([3]), torch.tensor([0, 0]), torch.tensor([[5], [6]]), torch.float32)
+    got = hidden_states(decoder, prompt, torch.tensor([3]), torch.tensor([0, 0]), torch.tensor([[5], [6]]), torch.float32)
     expected = decoder.hidden(prompt, torch.arange(3)[None])[0, -1]
     torch.testing.assert_close(got, expected.expand(2, 1, -1))

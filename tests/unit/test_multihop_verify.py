@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from multihop_cases import inputs, item, row_of, rows
 
-from interplay.data.steps.chain import citation
+from interplay.data.steps.chain import make_citations
 from interplay.data.steps.context_spec import Citation
 from interplay.rl.rewards import rewards as reward
 from interplay.rl.rewards.spec import CitationReward
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.family import NO_CHUNK, cited_chunks, f_beta
-from interplay.tasks.multihop.problem import Chain, Paragraph, Problem, Spot, stops
+from interplay.tasks import multihop
+from interplay.tasks.family import Paragraph
+from interplay.tasks.multihop import NO_CHUNK, Chain, Problem, Spot, cited_chunks, f_beta, sentence_ends
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, Verdict
 
@@ -61,7 +61,7 @@ def test_an_answer_in_more_than_four_boxes_is_none() -> None:
 
 def test_reasoning_whose_sentences_begin_alike_does_not_contradict_itself() -> None:
     steps = ("What is the boss of Ada? Bea.", "What is the city of Bea: Rome.")
-    asked = multihop.plain(ITEM._replace(steps=steps))
+    asked = multihop.plain_problem(ITEM._replace(steps=steps))
     assert judged(asked, f"{steps[0]} {steps[1]} \\boxed{{Rome}}").strict
     assert judged(asked, f"{steps[0]} What is the city of Bea: Oslo. \\boxed{{Rome}}").error == "step"
 
@@ -76,7 +76,7 @@ def test_the_score_of_an_answer_in_words_is_its_f1() -> None:
 @pytest.mark.parametrize("style", ["published", "terse"])
 @pytest.mark.parametrize("mode", ["plain", "long", "keychain", "citation"])
 def test_gold_solutions_are_strictly_right_and_problems_survive_writing(mode: str, style: str) -> None:
-    problem = CHAINED._replace(mode=mode) if mode == "keychain" else multihop.plain(ITEM)._replace(mode=mode)
+    problem = CHAINED._replace(mode=mode) if mode == "keychain" else multihop.plain_problem(ITEM)._replace(mode=mode)
     shown = multihop.render(problem, style)
     assert judged(problem, shown.solution).strict
     assert shown.answer == "Rome"
@@ -130,7 +130,7 @@ def test_each_tag_must_stand_once_and_in_order(completion: str, found: list[int]
 def tagged(tmp_path_factory: pytest.TempPathFactory) -> Row:
     """A question over 16 chunks, two of them useful."""
     step = inputs(tmp_path_factory.mktemp("tokenizer"))
-    return citation(Citation(style="terse", n_chunks=16), rows(30), step).rows[0]
+    return make_citations(Citation(style="terse", n_chunks=16), rows(30), step).rows[0]
 
 
 def paid(spec: CitationReward, tagged: Row, completion: str) -> float:
@@ -156,10 +156,10 @@ def test_citing_all_chunks_pays_the_baseline_and_less_than_citing_the_useful_one
     problem = multihop.loads(tagged.graph)
     everything = " ".join(map(str, range(16)))
     verdict = judged(problem, f"{OPEN}{everything}{CLOSE}\\boxed{{nobody}}")
-    assert verdict.score == multihop.baseline(problem) == pytest.approx(5 * 0.125 / 1.5)
+    assert verdict.score == multihop.trivial_score(problem) == pytest.approx(5 * 0.125 / 1.5)
     assert not verdict.strict
     assert paid(CitationReward(), tagged, f"{OPEN}{everything}{CLOSE}\\boxed{{nobody}}") == pytest.approx(0.1 * 0.125 * 5 / 1.5)
-    assert multihop.baseline(multihop.plain(ITEM)) == 0
+    assert multihop.trivial_score(multihop.plain_problem(ITEM)) == 0
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_broken_formats_earn_nothing(template: str, tagged: Row) -> None:
 
 def test_steps_with_the_tags_of_their_chunks_are_right_and_change_nothing_that_is_read(tagged: Row, tmp_path: Path) -> None:
     spec = Citation(style="terse", n_chunks=16, tagged_steps=True)
-    made = citation(spec, rows(30), inputs(tmp_path)).rows[0]
+    made = make_citations(spec, rows(30), inputs(tmp_path)).rows[0]
     problem = multihop.loads(made.graph)
     first, second = problem.useful
     assert (made.prompt, made.graph) == (tagged.prompt, tagged.graph)
@@ -201,7 +201,7 @@ def test_repeated_ids_cost(tagged: Row) -> None:
 def test_a_row_that_asks_for_no_citations_earns_its_answer() -> None:
     plain = dataclasses.replace(row_of(ITEM, 0))
     right, wrong = f"{STEPS}\\boxed{{Rome}}", "\\boxed{Oslo}"
-    verdicts = [judged(multihop.plain(ITEM), completion) for completion in (right, wrong)]
+    verdicts = [judged(multihop.plain_problem(ITEM), completion) for completion in (right, wrong)]
     assert reward.citation(CitationReward(), [plain, plain], [right, wrong], verdicts).sequence == [1, 0]
 
 
@@ -214,9 +214,9 @@ def test_a_row_that_asks_for_no_citations_earns_its_answer() -> None:
     ],
 )
 def test_sentences_end_at_stops_before_something_that_begins_one(text: str, ends: list[int]) -> None:
-    assert stops(Paragraph("", (text,))) == ends
+    assert sentence_ends(Paragraph("", (text,))) == ends
 
 
 def test_given_sentences_end_where_the_source_says_if_in_a_stop() -> None:
     document = Paragraph("", ("St. Louis lies there.", "A heading", "It ends 'so.'"))
-    assert [document.text[:end] for end in stops(document)] == ["St. Louis lies there.", document.text]
+    assert [document.text[:end] for end in sentence_ends(document)] == ["St. Louis lies there.", document.text]

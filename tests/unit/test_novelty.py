@@ -17,16 +17,17 @@ from interplay.cli import main
 from interplay.core.artifact import write_json
 from interplay.core.model import UserError
 from interplay.data import sets
-from interplay.data.novelty import Novelty, by_band
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.family import render, verify
-from interplay.tasks.op_dag.novelty import Definition, features, gold, library, nearest, similarity, stated
+from interplay.data.similarity import Novelty, novelty_by_band
+from interplay.tasks.op_dag.graph_similarity import Definition, features, gold_graph, library, nearest, similarity, stated_graph
+from interplay.tasks.op_dag.terse import render
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 
 
 def like(one: str, other: str) -> float:
     palette: dict = {}
-    return similarity(features(stated(one, 23), palette), features(stated(other, 23), palette))
+    return similarity(features(stated_graph(one, 23), palette), features(stated_graph(other, 23), palette))
 
 
 # -- by hand ---------------------------------------------------------------------------------------------------------------------
@@ -39,11 +40,11 @@ def test_the_graph_is_what_the_definitions_say_in_either_order_and_also_where_th
         "d": Definition(numbers=((0, 3),)),
         "a": Definition(numbers=((0, 1),)),
     }
-    assert stated("cb*2,bd+a,d3,a1|a1,d3,b3+1=4,c4*2=8#8", 23) == graph
-    assert stated("a1,d3,bd+a=3+1=4,cb*2=4*2=8#8", 23) == graph
-    assert stated("a1,d3,bd+a=3+1=9,cb*2=9*2=18#18", 23) == graph, "values are no part of a graph"
-    assert stated("cb*2,@@,c5#5", 23) == {"c": Definition(("*",), ("b",), ((0, 2),)), "b": Definition()}
-    assert stated("", 23) == {}
+    assert stated_graph("cb*2,bd+a,d3,a1|a1,d3,b3+1=4,c4*2=8#8", 23) == graph
+    assert stated_graph("a1,d3,bd+a=3+1=4,cb*2=4*2=8#8", 23) == graph
+    assert stated_graph("a1,d3,bd+a=3+1=9,cb*2=9*2=18#18", 23) == graph, "values are no part of a graph"
+    assert stated_graph("cb*2,@@,c5#5", 23) == {"c": Definition(("*",), ("b",), ((0, 2),)), "b": Definition()}
+    assert stated_graph("", 23) == {}
 
 
 def test_similarity_is_the_jaccard_index_of_the_nodes_colours() -> None:
@@ -83,7 +84,7 @@ def test_gold_solutions_state_the_gold_graph_in_either_trace(case: tuple) -> Non
     for trace in ("goal_first", "leaf_first"):
         text = render(problem, task.model_copy(update={"trace": trace})).solution
         palette: dict = {}
-        assert features(stated(text, task.modulus), palette) == features(gold(problem), palette)
+        assert features(stated_graph(text, task.modulus), palette) == features(gold_graph(problem), palette)
 
 
 @given(cases(), st.integers(0, 10**6))
@@ -91,15 +92,15 @@ def test_gold_solutions_state_the_gold_graph_in_either_trace(case: tuple) -> Non
 def test_names_order_and_commuted_operands_change_nothing(case: tuple, seed: int) -> None:
     _, problem = case
     palette: dict = {}
-    assert features(gold(disguised(problem, random.Random(seed))), palette) == features(gold(problem), palette)
+    assert features(gold_graph(disguised(problem, random.Random(seed))), palette) == features(gold_graph(problem), palette)
 
 
 @given(st.lists(cases(), min_size=1, max_size=5), cases())
 @settings(max_examples=100, deadline=None)
 def test_the_nearest_of_a_library_is_the_most_similar_of_its_graphs(given_cases: list[tuple], case: tuple) -> None:
     palette: dict = {}
-    known = [features(gold(problem), palette) for _, problem in given_cases]
-    asked = features(gold(case[1]), palette)
+    known = [features(gold_graph(problem), palette) for _, problem in given_cases]
+    asked = features(gold_graph(case[1]), palette)
     assert nearest(asked, library(known)) == pytest.approx(max(similarity(asked, one) for one in known))
     assert nearest(known[0], library(known)) == 1.0
     assert 0 <= similarity(asked, known[0]) == similarity(known[0], asked) <= 1
@@ -120,15 +121,15 @@ def laboratory(root: Path) -> tuple[Path, Path, Path]:
     tested, trained = stage(root, "problems", "a" * 12), stage(root, "problems", "b" * 12)
     found = [*rows(4), *rows(1, op=3, first=9)]
     found = [replace(one, **{"band": "low" if at < 2 else "high", "index": at}) for at, one in enumerate(found)]
-    sets.write(sets.of_rows(found), tested)
-    twins = [disguised(op_dag.loads(one.graph), random.Random(1)) for one in found[:2]]
-    made = [replace(one, **{"graph": op_dag.dumps(twin)}) for one, twin in zip(found, twins, strict=False)]
-    sets.write(sets.of_rows(made), trained)
+    sets.write_table(sets.table_of_rows(found), tested)
+    twins = [disguised(OP_DAG.loads(one.graph), random.Random(1)) for one in found[:2]]
+    made = [replace(one, **{"graph": OP_DAG.dumps(twin)}) for one, twin in zip(found, twins, strict=False)]
+    sets.write_table(sets.table_of_rows(made), trained)
     samples = []
     for one in found:
         lucky = f"#{one.answer}"
         for number, text in enumerate([one.solution, one.solution, lucky, "#x"]):
-            verdict = verify(op_dag.loads(one.graph), text, Verify())
+            verdict = verify(OP_DAG.loads(one.graph), text, Verify())
             columns = {"completion": text, "strict": verdict.strict, "answer": verdict.answer}
             samples.append({"index": one.index, "sample": number, "band": one.band, "op": one.op, **columns})
     evaluation = stage(root, "evaluate", "e" * 12, data="a" * 12, model="c" * 12)
@@ -138,23 +139,23 @@ def laboratory(root: Path) -> tuple[Path, Path, Path]:
 
 def test_copies_and_the_nearest_are_counted_by_band_over_the_right_samples(tmp_path: Path) -> None:
     evaluation, tested, trained = laboratory(tmp_path)
-    low, high = by_band(evaluation, tested, trained)
+    low, high = novelty_by_band(evaluation, tested, trained)
     assert low == Novelty("low", right=4, graphs=2, copied=1.0, nearest=1.0, without=0)
     assert (high.right, high.graphs, high.copied, high.without) == (4, 2, 0.0, 2)
     assert 0 < high.nearest < 1
 
 
 def test_by_answer_lucky_samples_count_with_the_graph_that_they_state(tmp_path: Path) -> None:
-    low, _ = by_band(*laboratory(tmp_path), by="answer")
+    low, _ = novelty_by_band(*laboratory(tmp_path), by="answer")
     assert (low.right, low.graphs, low.copied) == (6, 3, pytest.approx(4 / 6))
 
 
 def test_a_set_of_another_family_is_refused(tmp_path: Path) -> None:
     evaluation, tested, _ = laboratory(tmp_path)
     other = stage(tmp_path, "problems", "d" * 12)
-    sets.write(sets.of_rows([replace(one, **{"family": "qa"}) for one in rows(1)]), other)
-    with pytest.raises(UserError, match="holds no problems of op_dag"):
-        by_band(evaluation, tested, other)
+    sets.write_table(sets.table_of_rows([replace(one, **{"family": "qa"}) for one in rows(1)]), other)
+    with pytest.raises(UserError, match="has no problems of op_dag"):
+        novelty_by_band(evaluation, tested, other)
 
 
 def test_the_command_prints_a_line_per_band(

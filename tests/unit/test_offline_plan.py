@@ -33,7 +33,7 @@ def test_the_prompts_of_every_set_are_sampled_by_the_model_that_rl_starts_from(t
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("offline: base", r"stages\.rl\.offline = 'base': must name an evaluate stage"),
+        ("offline: base", r"stages\.rl\.offline = 'base': is a pretrain stage; name one of kind evaluate"),
         ("offline: prob", r"stages\.rl\.offline = 'prob': no such stage; did you mean 'probe'"),
         ("offline: probe, method: {paper: p}", r"the sampler uniform learns nothing from samples; take it away"),
     ],

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from op_dag_cases import INTEGERS, REVERSE, case, cases, tasks
 
 from interplay.core.model import UserError
-from interplay.tasks.op_dag.family import Problem, alphabet, dumps, generate, loads, render, solve
+from interplay.tasks.op_dag.dag import Problem, dumps, loads
+from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import alphabet, render
+from interplay.tasks.op_dag.terse_prompts import solve
 
 THOROUGH = settings(max_examples=400, deadline=None)
 
@@ -170,9 +173,9 @@ def test_a_problem_is_the_same_alone_and_in_any_order():
 
 def test_a_problem_does_not_depend_on_the_hash_seed():
     code = (
-        "from interplay.tasks.op_dag.spec import OpDag\nfrom interplay.tasks.op_dag.family import *\n"
+        "from interplay.tasks.op_dag.spec import OpDag\nfrom interplay.tasks.op_dag.terse_prompts import OP_DAG as o\n"
         "t = OpDag(modes={'forward': .5, 'reverse': .5}, max_parents=3)\n"
-        "for i in range(30):\n p = generate(t, 1, i, 9); print(render(p, t), structure(p))"
+        "for i in range(30):\n p = o.generate(t, 1, i, 9); print(o.render(p, t), o.structure(p))"
     )
     texts = {
         subprocess.run(

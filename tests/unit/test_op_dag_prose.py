@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_dag_prose_cases import FORWARD, FORWARD_TEXT, OWN, REVERSE, REVERSE_TEXT, case, cases, line, small
+from op_dag_prose_text import levels, read_problem
 
 from interplay.core.model import UserError, parse_model
-from interplay.data.tokenizer import characters, words
-from interplay.tasks.op_dag_prose.family import alphabet, dumps, generate, loads, render, solve, structure, verify, vocabulary
-from interplay.tasks.op_dag_prose.graph import forms, levels
-from interplay.tasks.op_dag_prose.read import read
+from interplay.data.tokenizer import character_tokenizer, word_tokenizer
+from interplay.tasks.op_dag.dag import forms
+from interplay.tasks.op_dag_prose.prose import alphabet, dumps, loads, render, structure, vocabulary
+from interplay.tasks.op_dag_prose.prose_problems import generate, solve
+from interplay.tasks.op_dag_prose.prose_verifier import verify
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 from interplay.tasks.spec import TaskKey, Verify
 
@@ -67,7 +69,7 @@ def test_the_solver_that_reads_the_prompt_alone_agrees_and_the_gold_is_strict(ca
     verdict = verify(problem, shown.solution, EXACT)
     assert verdict.strict
     assert verdict.nodes == problem.necessary
-    assert read(shown.prompt.removeprefix("<question> ")).op == problem.op
+    assert read_problem(shown.prompt.removeprefix("<question> ")).op == problem.op
 
 
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
@@ -187,7 +189,7 @@ def test_an_own_theme_uses_its_own_nouns():
 def test_tokenizers_of_words_and_characters_read_what_they_write():
     for knobs in ({}, OWN, {"note": True}):
         task = OpDagProse.model_validate(knobs)
-        for tokenizer in (words(vocabulary(task)), characters(alphabet(task))):
+        for tokenizer in (word_tokenizer(vocabulary(task)), character_tokenizer(alphabet(task))):
             for index in range(20):
                 for text in render(generate(task, 0, index, 8), task):
                     assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
@@ -195,7 +197,7 @@ def test_tokenizers_of_words_and_characters_read_what_they_write():
 
 def test_a_word_tokenizer_spells_numbers_in_digits_and_takes_nouns_whole():
     task = OpDagProse()
-    tokenizer = words(vocabulary(task))
+    tokenizer = word_tokenizer(vocabulary(task))
     assert tokenizer.encode("The number of adult blue jay in Bundle Ranch equals 384").tokens == [
         "The number of ", "adult blue jay", " in ", "Bundle Ranch", " equals ", "3", "8", "4",
     ]  # fmt: skip
@@ -231,8 +233,8 @@ def test_an_op_that_the_task_cannot_have_is_named():
 @pytest.mark.parametrize("text", ["", "no question", FORWARD_TEXT.partition(" How many")[0], REVERSE_TEXT])
 def test_a_text_without_an_answer_is_no_problem(text):
     with pytest.raises(ValueError, match=r"question|solution"):
-        read(text)
-    with pytest.raises(ValueError, match=r"question|answer"):
+        read_problem(text)
+    with pytest.raises(ValueError, match=r"question|answer|solution"):
         solve(text, OpDagProse())
 
 

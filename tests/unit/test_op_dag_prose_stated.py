@@ -2,11 +2,12 @@
 
 from hypothesis import given, settings
 from op_dag_prose_cases import FORWARD_GOLD, FORWARD_TEXT, REVERSE_GOLD, REVERSE_TEXT, cases
+from op_dag_prose_text import read_problem
 
-from interplay.tasks.op_dag import novelty
-from interplay.tasks.op_dag.novelty import Definition, features, similarity
-from interplay.tasks.op_dag_prose.family import Problem, render
-from interplay.tasks.op_dag_prose.read import gold_graph, read, stated_graph
+from interplay.tasks.op_dag import graph_similarity
+from interplay.tasks.op_dag.graph_similarity import Definition, features, similarity
+from interplay.tasks.op_dag_prose.prose import Problem, render
+from interplay.tasks.op_dag_prose.prose_parser import gold_graph, stated_graph
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 
 FOX, BEAR, WOLF = "adult fox in Pine Ridge", "adult bear in Pine Ridge", "adult wolf in Pine Ridge"
@@ -21,14 +22,14 @@ GRAPH = {
 }
 
 
-def like(one: novelty.Graph, other: novelty.Graph) -> float:
-    palette: novelty.Palette = {}
+def like(one: graph_similarity.Graph, other: graph_similarity.Graph) -> float:
+    palette: graph_similarity.Palette = {}
     return similarity(features(one, palette), features(other, palette))
 
 
 def test_the_graph_is_what_the_definitions_say_with_intermediate_results_taken_apart() -> None:
     assert stated_graph(FORWARD_GOLD) == GRAPH
-    assert like(gold_graph(read(FORWARD_TEXT)), GRAPH) == 1.0
+    assert like(gold_graph(read_problem(FORWARD_TEXT)), GRAPH) == 1.0
     assert stated_graph(FORWARD_GOLD.replace("= 33", "= 34")) == GRAPH, "values are no part of a graph"
     assert stated_graph("") == {}
     assert stated_graph("Nothing. Define adult fox in Pine Ridge as Q; so Q = A + 1.")[FOX] == Definition(
@@ -39,7 +40,7 @@ def test_the_graph_is_what_the_definitions_say_with_intermediate_results_taken_a
 def test_the_unknown_of_a_reverse_problem_is_a_leaf_of_its_own_kind() -> None:
     graph = stated_graph(REVERSE_GOLD)
     assert graph["elementary school in Brightford"] == Definition(numbers=((1, 0),))
-    assert like(graph, gold_graph(read(REVERSE_TEXT.replace("equals 38", "equals 39")))) == 1.0, "39 has a whole root"
+    assert like(graph, gold_graph(read_problem(REVERSE_TEXT.replace("equals 38", "equals 39")))) == 1.0, "39 has a whole root"
 
 
 def test_another_operator_parent_or_number_is_another_graph() -> None:
@@ -59,4 +60,4 @@ def test_a_gold_solution_states_the_gold_graph(case: tuple[OpDagProse, Problem])
 def test_one_measure_reads_both_surfaces() -> None:
     """The same sum, said with letters and with names."""
     prose = "Define fox in A as Q; so Q = 3. Define owl in A as R; so R = 2 + Q = 2 + 3 = 5. Answer: 5."
-    assert like(stated_graph(prose), novelty.stated("a3,ba+2=3+2=5#5", None)) == 1.0
+    assert like(stated_graph(prose), graph_similarity.stated_graph("a3,ba+2=3+2=5#5", None)) == 1.0

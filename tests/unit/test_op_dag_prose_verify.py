@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 from op_dag_cases import consistent
 from op_dag_prose_cases import FORWARD, FORWARD_GOLD, LINE_GOLD, REVERSE, case, cases, line, small
 
-from interplay.tasks.op_dag_prose.family import Problem, render, verify
-from interplay.tasks.op_dag_prose.match import match, script
-from interplay.tasks.op_dag_prose.parse import split
-from interplay.tasks.op_dag_prose.scope import Letters
+from interplay.tasks.op_dag_prose.prose import Problem, render
+from interplay.tasks.op_dag_prose.prose_parser import Letters, split_sentences
+from interplay.tasks.op_dag_prose.prose_verifier import match_sentence, script, verify
 from interplay.tasks.spec import Verify
 
 PLAIN = Verify()
 EXACT = Verify(operator=True, extra_nodes="penalised")
 SMALL, LINE = small(), line()
-VERIFIER = import_module("interplay.tasks.op_dag_prose.verify")
+VERIFIER = import_module("interplay.tasks.op_dag_prose.prose_verifier")
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MODES = [FORWARD, REVERSE]
 
@@ -56,7 +55,7 @@ def test_the_short_way_through_gold_sentences_judges_as_the_long_one(case, spot,
     for text in (solution, solution[:spot] + piece + solution[spot + 1 :]):
         short = [verify(problem, text, options) for options in (PLAIN, EXACT)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(VERIFIER, "match", lambda *_: False)
+            patch.setattr(VERIFIER, "match_sentence", lambda *_: False)
             assert [verify(problem, text, options) for options in (PLAIN, EXACT)] == short
 
 
@@ -276,7 +275,7 @@ def test_what_was_judged_before_does_not_alter_a_verdict():
 
 def matches(problem: Problem, completion: str) -> list[bool]:
     letters, state = Letters(), [0] * problem.necessary
-    return [match(script(problem), letters, state, text.strip()) for text in split(completion)[0]]
+    return [match_sentence(script(problem), letters, state, text.strip()) for text in split_sentences(completion)[0]]
 
 
 def test_the_short_way_takes_gold_whole_and_leaves_out_what_does_not_say_the_same():
@@ -310,7 +309,7 @@ def test_after_a_spoilt_sentence_gold_sentences_are_judged_as_they_would_be_the_
         assert matches(problem, spoilt).count(False) >= 1
         short = verify(problem, spoilt, EXACT)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(VERIFIER, "match", lambda *_: False)
+            patch.setattr(VERIFIER, "match_sentence", lambda *_: False)
             assert verify(problem, spoilt, EXACT) == short
             assert not short.strict
 

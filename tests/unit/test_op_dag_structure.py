@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_dag_cases import cases
 
-from interplay.tasks.op_dag.family import Node, Problem, generate, loads, structure
-from interplay.tasks.op_dag.render import LETTERS
+from interplay.tasks.op_dag.dag import Node, Problem, loads, structure
+from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import LETTERS
 
 TEXT = (
     '{"mode":"forward","modulus":7,"nodes":[["a","",[],4],["b","",[],4],["c","-",[0,1],null],["d","+",[0],2],["e","*",[2,3],null],'

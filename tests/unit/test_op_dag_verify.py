@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_dag_cases import INTEGERS, REVERSE, case, cases, consistent
 
-from interplay.tasks.op_dag.family import Problem, generate, loads, render, verify
-from interplay.tasks.op_dag.judge import judge, layout
-from interplay.tasks.op_dag.parse import parse
+from interplay.tasks.op_dag.dag import Problem, loads
+from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
-from interplay.tasks.op_dag.verify import gold
+from interplay.tasks.op_dag.terse import parse_step, render
+from interplay.tasks.op_dag.terse_verifier import gold, judge_step, layout, verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 
@@ -58,9 +58,9 @@ def test_the_gold_sentences_known_beforehand_are_judged_as_the_parser_judges_the
     _, problem = case
     gold.cache_clear()
     for text, effect in gold(problem).effects.items():
-        step = parse(text, problem.modulus)
+        step = parse_step(text, problem.modulus)
         assert step is not None
-        assert judge(layout(problem), step) == effect
+        assert judge_step(layout(problem), step) == effect
 
 
 @settings(max_examples=300, deadline=None)

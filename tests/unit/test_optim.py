@@ -64,29 +64,29 @@ def test_muon_moves_a_square_matrix_by_the_rate_along_every_direction() -> None:
 
 def test_muon_gets_the_matrices_of_the_layers_and_adamw_the_rest() -> None:
     model = tiny_model()
-    muon, adamw = optimizer.build(Optimizer(name="muon", weight_decay=0.3), model.named_parameters())
+    muon, adamw = optimizer.build_optimizers(Optimizer(name="muon", weight_decay=0.3), model.named_parameters())
     names = {id(p): name for name, p in model.named_parameters()}
     in_muon = {names[id(p)] for group in muon.param_groups for p in group["params"]}
     decayed = {names[id(p)] for group in adamw.param_groups for p in group["params"] if group["weight_decay"]}
     spared = {names[id(p)] for group in adamw.param_groups for p in group["params"] if not group["weight_decay"]}
     assert in_muon == {f"model.layers.{i}.{m}.weight" for i in (0, 1) for m in ("q", "up", "down")}
     assert decayed == {"model.embed_tokens.weight"}
-    assert spared == {"model.decoder.weight", "model.layers.0.q.bias", "model.layers.1.q.bias"}
+    assert spared == {"model.norm.weight", "model.layers.0.q.bias", "model.layers.1.q.bias"}
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_learning_rate_zero_leaves_every_weight_as_it_was(name: str) -> None:
     model = tiny_model()
     before = copy.deepcopy(model.state_dict())
-    optimizers = optimizer.build(Optimizer(name=name, weight_decay=0.5), model.named_parameters())
+    optimizers = optimizer.build_optimizers(Optimizer(name=name, weight_decay=0.5), model.named_parameters())
     optimizer.set_lr(optimizers, 0.0)
     give_gradients(model, 1)
-    optimizer.step(optimizers, list(model.parameters()), 1.0)
+    optimizer.apply_gradients(optimizers, list(model.parameters()), 1.0)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
 def test_set_lr_scales_each_peak() -> None:
-    optimizers = optimizer.build(
+    optimizers = optimizer.build_optimizers(
         Optimizer(name="muon", learning_rate=0.004, muon_learning_rate=0.02), tiny_model().named_parameters()
     )
     optimizer.set_lr(optimizers, 0.5)
@@ -99,9 +99,9 @@ def test_gradients_are_clipped_to_the_norm_and_the_norm_before_is_returned() -> 
     p = nn.Parameter(torch.tensor([0.0, 0.0]))
     sgd = torch.optim.SGD([p], lr=1.0)
     p.grad = torch.tensor([3.0, 4.0])
-    assert optimizer.step([sgd], [p], 1.0).item() == pytest.approx(5.0)
+    assert optimizer.apply_gradients([sgd], [p], 1.0).item() == pytest.approx(5.0)
     assert p.tolist() == pytest.approx([-0.6, -0.8], abs=1e-5)
     p.grad = torch.tensor([3.0, 4.0])
-    optimizer.step([sgd], [p], 0.0)
+    optimizer.apply_gradients([sgd], [p], 0.0)
     assert p.tolist() == pytest.approx([-3.6, -4.8], abs=1e-5)
     assert p.grad is None

@@ -10,18 +10,18 @@ from test_rejection import BY_LUCK, GOLD, SWAPPED, WRONG, evaluation, source
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.data import pairs, sets, tokenizer
+from interplay.data.curate import StepInputs
 from interplay.data.spec import TokenizerSpec
-from interplay.data.steps.measured import preference_pairs
+from interplay.data.steps.sample_based import make_preference_pairs
 from interplay.data.steps.spec import PreferencePairs
-from interplay.data.steps.step import Inputs
 
 OTHER = WRONG.replace("c5*2=10#10", "c5*2=9#9")
 
 
 def step(folder: Path, spec: PreferencePairs, *completions: list[str], seed: int = 0, cut: tuple = ()) -> Any:
     rows = [source(index) for index in range(len(completions))]
-    inputs = Inputs(0, {"data.0": folder, "samples.0.0.0": evaluation(folder, dict(enumerate(completions)), cut)}, seed)
-    return preference_pairs(spec, rows, inputs)
+    inputs = StepInputs(0, {"data.0": folder, "samples.0.0.0": evaluation(folder, dict(enumerate(completions)), cut)}, seed)
+    return make_preference_pairs(spec, rows, inputs)
 
 
 def made_of(result: Any) -> list[tuple[int, str, str]]:
@@ -71,32 +71,32 @@ def test_the_seed_decides_which_and_nothing_else_does(tmp_path: Path) -> None:
 def test_sets_keep_pairs_and_sets_without_any_know_nothing_of_them(tmp_path: Path) -> None:
     (row,) = step(tmp_path, PreferencePairs(), [WRONG, SWAPPED]).rows
     for name, rows in (("pairs", [row]), ("plain", [source()])):
-        sets.write(sets.of_rows(rows), tmp_path / name)
+        sets.write_table(sets.table_of_rows(rows), tmp_path / name)
         write_json(tmp_path / name / "stage.json", {"digest": name})
-    assert [kept.rejected for kept in sets.rows(tmp_path / "pairs", 0)] == [WRONG]
-    assert [kept.rejected for kept in sets.rows(tmp_path / "plain", 0)] == [""]
+    assert [kept.rejected for kept in sets.read_rows(tmp_path / "pairs", 0)] == [WRONG]
+    assert [kept.rejected for kept in sets.read_rows(tmp_path / "plain", 0)] == [""]
     assert pq.read_schema(tmp_path / "plain/problems.parquet").names == sets.COLUMNS.names
 
 
 def test_both_completions_end_and_a_mix_uses_up_the_set_that_is_smallest_for_its_share(tmp_path: Path) -> None:
     from reform_cases import TASK
 
-    tokenizer.run(TokenizerSpec(task=TASK), {}, tmp_path / "tokenizer", Run())
+    tokenizer.build_tokenizer(TokenizerSpec(task=TASK), {}, tmp_path / "tokenizer", Run())
     eos = tokenizer.special(tmp_path / "tokenizer").eos
     for name, count in (("a", 4), ("b", 8)):
         rows = step(tmp_path, PreferencePairs(), *[[WRONG, SWAPPED]] * count).rows
-        sets.write(sets.of_rows(rows), tmp_path / name)
+        sets.write_table(sets.table_of_rows(rows), tmp_path / name)
         write_json(tmp_path / name / "stage.json", {"digest": name})
-    found = pairs.load([tmp_path / "a", tmp_path / "b"], [0.5, 0.5], tmp_path / "tokenizer", 0, 200, "prefer")
+    found = pairs.load_pairs([tmp_path / "a", tmp_path / "b"], [0.5, 0.5], tmp_path / "tokenizer", 0, 200, "prefer")
     assert [row.set for row in found.rows] == [0] * 4 + [1] * 4
     assert {tokens[-1] for tokens in (*found.chosen, *found.rejected)} == {eos}
-    assert found.tokens(np.array([0])) == len(found.prompts[0]) + len(SWAPPED) + len(WRONG) + 2
+    assert found.count_tokens(np.array([0])) == len(found.prompts[0]) + len(SWAPPED) + len(WRONG) + 2
 
 
 def test_pieces_hold_each_pair_once_within_the_tokens() -> None:
     lengths = [3, 9, 1, 4, 4, 30, 2]
     some = pairs.Pairs([[0] * 2] * 7, [[1] * n for n in lengths], [[1] * (n + 1) for n in lengths], [])
-    found = pairs.pieces(some, np.arange(7), 40)
+    found = pairs.micro_batches(some, np.arange(7), 40)
     assert sorted(np.concatenate(found).tolist()) == list(range(7))
     for piece in found:
         width = max(lengths[i] + 1 for i in piece)

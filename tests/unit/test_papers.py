@@ -12,11 +12,11 @@ from conftest import ROOT
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.report.write import answers, page
+from interplay.report.write import page, summary
 from interplay.study import compose
 from interplay.study.plan import Plan, Stage
 from tools.reference import __main__ as reference
-from tools.reference import claim_table, committed, lists, numbers, papers
+from tools.reference import committed, lists, numbers, papers
 
 PAPER = lists.Paper(title="A Paper", arxiv="2512.07783", study="folder/toy", table="main", finding="It lifts.", row="rl")
 OTHER = lists.Paper(title="Another", arxiv="2510.01135", study="folder/toy", table="main", finding="It does not.")
@@ -29,6 +29,18 @@ ENTRY = {
     "because": "Both arms are at 0.",
 }
 ALL = lists.papers(ROOT)
+TEST = {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base"}
+CLAIMS = [
+    {
+        "says": "It lifts",
+        "source": "arXiv:2512.07783, Figure 1",
+        "published": "+42 points",
+        "scale_note": "Small",
+        "test": {**TEST, "at_least": 0.1},
+    },
+    {"says": "It does not", "source": "arXiv:2510.01135", "test": {**TEST, "at_most": 0.0}},
+]
+"""Of the toy study, which has a lock and no YAML."""
 
 
 def place(root: Path, *listed: lists.Paper) -> None:
@@ -72,37 +84,27 @@ def root(tmp_path: Path) -> Path:
             inputs[digest] = study.write_evaluation(tmp_path / "results", digest, {2: [8], 4: [right]}, n=16)
             arms.append(study.arm(name, seed, [f"rl:rl:m{digest}"], digest))
     contenders = [{"name": name, "tries": [{"arm": name}]} for name in ("base", "rl")]
-    test = {"difference": "strict_pass@1", "band": "edge", "arm": "rl", "against": "base"}
     spec = study.spec(
         arms,
         study="folder/toy",
         scale="laptop",
         tables={"main": {"columns": ["edge"], "cells": ["strict_pass@1"], "contrast": {"against": "base", "noise": "again"}}},
         lineups={"main": {"against": "base", "contenders": contenders, "twins": {"again": "base"}}},
-        claims=[
-            {
-                "says": "It lifts",
-                "source": "arXiv:2512.07783, Figure 1",
-                "published": "+42 points",
-                "scale_note": "Small",
-                "test": {**test, "at_least": 0.1},
-            },
-            {"says": "It does not", "source": "arXiv:2510.01135", "test": {**test, "at_most": 0.0}},
-        ],
+        claims=CLAIMS,
     )
-    plan = Plan("folder/toy", "laptop")
-    plan.report = plan.add(Stage.make("report", spec, {}, Run(), "report"))
+    report = Stage.make("report", spec, {}, Run(), "report")
+    plan = Plan("folder/toy", "laptop", {report.digest: report}, report.digest)
     out = study.write_record(tmp_path / "results", plan.report, "report", {}, page.run(spec, inputs, tmp_path / "made", Run()))
     (out / "claims.json").write_bytes((tmp_path / "made/claims.json").read_bytes())
     plan.lock_path(tmp_path / "configs").parent.mkdir(parents=True)
     plan.lock_path(tmp_path / "configs").write_text(plan.lock())
-    answers.write_summary(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json")
+    summary.write_summary(plan, tmp_path / "results", tmp_path / "docs/results/folder.toy.laptop.json")
     place(tmp_path, PAPER, OTHER)
     (tmp_path / lists.PLACES).write_text("Here:\n  - {paper: A Paper, why: It is}\n")
     return tmp_path
 
 
-def test_a_claim_stands_with_its_verdict_and_number_under_the_paper_that_its_source_names(root: Path) -> None:
+def test_a_claim_is_listed_with_its_verdict_and_number_under_the_paper_that_its_source_names(root: Path) -> None:
     written = papers.page(root)
     _, first, second, _ = written.split("\n## ")[1:]
     assert "- **supported**: It lifts. strict pass@1 of rl − base on edge: +39.6 [" in first
@@ -113,7 +115,10 @@ def test_a_claim_stands_with_its_verdict_and_number_under_the_paper_that_its_sou
     assert "noise floor 2.1, adjusted p 0.00" in first
 
 
-def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_other_verdict(root: Path) -> None:
+def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_other_verdict(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committed, "claims", lambda root, study, scale: CLAIMS)
     withdraw(root, ENTRY)
     written = papers.page(root)
     _, first, second, _ = written.split("\n## ")[1:]
@@ -126,7 +131,7 @@ def test_a_withdrawn_claim_is_printed_as_withdrawn_with_its_reason_and_with_no_o
     (root / "configs/plans/interplay").mkdir()
     (root / "configs/plans/folder/toy.laptop.lock.json").rename(root / "configs/plans/interplay/toy.laptop.lock.json")
     withdraw(root, {**ENTRY, "study": "interplay/toy"})
-    (row, other) = claim_table.of_study(root, "interplay/toy")
+    (row, other) = papers.study_rows(root, "interplay/toy")
     assert row[5] == "**withdrawn** (was supported; floor): Both arms are at 0."
     assert other[5] == "**refuted**"
 
@@ -147,7 +152,7 @@ def test_an_entry_that_matches_no_claim_is_refused_in_one_line_and_nothing_is_wr
 ) -> None:
     withdraw(root, {**ENTRY, **change})
     monkeypatch.chdir(root)
-    assert reference.main(["docs/papers.md"]) == 2
+    assert reference.main(["papers"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("docs/data/withdrawn.yaml: ")
     assert said in line
@@ -172,18 +177,10 @@ def test_no_withdrawn_claim_of_the_project_has_a_verdict_on_the_page() -> None:
         study = re.search(r"configs/study/(\S+)\.yaml", part)
         for entry in entries if study else ():
             if entry.study == study[1]:
-                told = re.findall(rf"^- \*\*([a-z ]+)\*\*[^:]*: {re.escape(entry.claim)}\. ", part, re.MULTILINE)
-                assert set(told) <= {"withdrawn"}, entry.claim
-                printed += told
+                verdicts = re.findall(rf"^- \*\*([a-z ]+)\*\*[^:]*: {re.escape(entry.claim)}\. ", part, re.MULTILINE)
+                assert set(verdicts) <= {"withdrawn"}, entry.claim
+                printed += verdicts
     assert len(printed) >= len(entries), "every entry is printed under a paper, some under two"
-
-
-def test_a_tie_is_no_information(root: Path) -> None:
-    path = root / "docs/results/folder.toy.laptop.json"
-    path.write_text(path.read_text().replace('"better"', '"tie"'))
-    written = papers.page(root)
-    assert "- **no information** (edge strict pass@1): " in written
-    assert "**tie**" not in written
 
 
 def test_what_an_older_version_of_a_study_gave_is_shown_as_that(root: Path) -> None:
@@ -221,27 +218,22 @@ def test_links_lead_to_the_sections_of_the_page() -> None:
         assert f"](#{anchor})" in written
 
 
-def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path) -> None:
+def test_every_claim_of_the_central_paper_has_a_line_run_or_not(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plans = root / "configs/plans"
-    claims = papers_claims(plans)
+    monkeypatch.setattr(committed, "claims", lambda root, study, scale: CLAIMS)
     (plans / "interplay").mkdir()
     (plans / "folder/toy.laptop.lock.json").rename(plans / "interplay/toy.laptop.lock.json")
     paper = PAPER.model_copy(update={"study": "interplay/toy"})
-    rows = [row.split(" | ") for row in claim_table.table(root, (paper, OTHER)).splitlines()[2:]]
-    assert [row[1] for row in rows] == [claim["says"] for claim in claims]
+    rows = [row.split(" | ") for row in papers.claim_table(root, (paper, OTHER)).splitlines()[2:]]
+    assert [row[1] for row in rows] == [claim["says"] for claim in CLAIMS]
     assert rows[0][2:] == ["arXiv:2512.07783, Figure 1", "+42 points", committed.NOT_RUN, "–", "Small |"]
     assert rows[1][3] == "–"
     old = root / "docs/results/folder.toy.laptop.json"
     old.rename(root / "docs/results/interplay.toy.laptop.json")
-    (first, _) = claim_table.of_study(root, "interplay/toy")
+    (first, _) = papers.study_rows(root, "interplay/toy")
     assert first[4].startswith("laptop: +39.6 [")
     assert first[4].endswith(" points over 3 seeds")
     assert first[5] == "**supported**"
-
-
-def papers_claims(plans: Path) -> list[dict]:
-    lock = json.loads((plans / "folder/toy.laptop.lock.json").read_text())
-    return lock["stages"][-1]["spec"]["claims"]
 
 
 @pytest.mark.parametrize(
@@ -252,13 +244,13 @@ def papers_claims(plans: Path) -> list[dict]:
         ({"arm": "rl", "against": "base", "band": "edge", "difference": "score"}, "score of rl − base on edge: -1.2 [-2.0, +0.4] points over 3 seeds."),
     ],
 )  # fmt: skip
-def test_a_number_stands_in_the_unit_of_its_metric(test: dict, said: str) -> None:
+def test_a_number_has_the_unit_of_its_metric(test: dict, said: str) -> None:
     found = {"value": -0.012, "low": -0.02, "high": 0.004, "over": "3 seeds"}
     assert numbers.of_claim({"test": test, "estimate": found}) == said
     assert numbers.of_claim({"test": test, "estimate": {"value": None}}) == f"{numbers.ABSENT}."
 
 
-def test_a_contrast_stands_in_the_unit_of_its_metric() -> None:
+def test_a_contrast_has_the_unit_of_its_metric() -> None:
     entry = {"difference": [-0.012, -0.02, 0.004], "floor": 0.021, "adjusted": 0.5}
     assert numbers.of_contrast("strict_pass@1", entry) == "-1.2 [-2.0, +0.4] points, noise floor 2.1, adjusted p 0.500"
     assert numbers.of_contrast("nll", entry).endswith("nats per token, noise floor 0.021, adjusted p 0.500")
@@ -266,10 +258,9 @@ def test_a_contrast_stands_in_the_unit_of_its_metric() -> None:
 
 def test_every_place_of_a_paper_exists_and_a_paper_without_one_says_why() -> None:
     from interplay.kinds.table import KINDS
-    from tools.reference.methods import load
 
     root = ROOT
-    methods = load(root)
+    methods = lists.methods(root)
     for place in (place for places in lists.places(root).values() for place in places):
         assert set(place.methods) <= set(methods), place.paper
         assert set(place.kinds) <= set(KINDS), place.paper

@@ -25,7 +25,7 @@ def prompts(ids: Sequence[int]) -> list[list[int]]:
 
 
 def deck(size: int = 40, **more: Any) -> PromptSource:
-    policy = folder.init(SHAPE, 9, seed=3)
+    policy = folder.init_decoder(SHAPE, 9, seed=3)
     values: dict[str, Any] = {"sizes": [size], "mix": [1.0], "seed": 4, "policy": policy, "encode": prompts}
     return PromptSource(**{**values, **more})
 
@@ -72,10 +72,10 @@ def test_only_k_times_m_prompts_are_candidates_and_all_come_up_once_an_epoch() -
     seen: list[int] = []
     for step in range(1, 11):
         chosen = draws.select(2, step)
-        seen += list(draws.foretold)
-        assert len(draws.foretold) == 4
-        assert set(chosen) <= set(draws.foretold)
-        wanted = [i for i in draws.foretold if known.values[i] == 0.5]
+        seen += list(draws.predicted)
+        assert len(draws.predicted) == 4
+        assert set(chosen) <= set(draws.predicted)
+        wanted = [i for i in draws.predicted if known.values[i] == 0.5]
         assert set(wanted[:2]) <= set(chosen)
         draws.observe(step, [outcome(i, 1.0, 0.0) for i in chosen])
         draws.learn(step)
@@ -182,7 +182,7 @@ def test_it_learns_to_tell_prompts_apart_and_the_policy_does_not_move() -> None:
 def test_the_tracker_prefers_prompts_that_pass_half_the_time() -> None:
     draws = build_sampler(PclSampler(value=BetaValue(rho=1.0)), deck(8))
     history = dict(enumerate([(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 0.0), (1.0, 1.0), (0.0, 1.0), (1.0, 1.0), (0.0,) * 9]))
-    draws.foretold = dict.fromkeys(history, 0.5)
+    draws.predicted = dict.fromkeys(history, 0.5)
     draws.observe(1, [outcome(i, *rewards) for i, rewards in history.items()])
     draws.learn(1)
     assert draws.value.predict(range(8)) == pytest.approx([(0.5 + sum(r)) / (1 + len(r)) for r in history.values()])
@@ -206,7 +206,7 @@ def test_it_goes_on_from_its_state_to_the_same_choices_and_the_same_value(value:
     expected = steps(whole, range(1, 13))
     steps(first, range(1, 6))
     state, tensors = first.state_dict(), {name: tensor.detach().clone() for name, tensor in first.tensors().items()}
-    elsewhere = folder.init(SHAPE, 9, seed=8)  # a policy that has moved on
+    elsewhere = folder.init_decoder(SHAPE, 9, seed=8)  # a policy that has moved on
     second = Pcl(spec, deck(policy=elsewhere))
     second.load_state_dict(state, tensors)
     assert steps(second, range(6, 13)) == expected[5:]

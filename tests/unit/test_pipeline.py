@@ -36,7 +36,7 @@ def test_what_is_built_by_default_has_a_stage_at_the_default_scale() -> None:
     assert defaults[1]["scale"] == scale, "dvc.yaml reads the scale from ${defaults[1].scale}"
 
 
-def test_names_are_short_and_tell_studies_apart(tmp_path: Path) -> None:
+def test_names_are_short_and_distinguish_studies(tmp_path: Path) -> None:
     names = pipeline.stages(ROOT)
     assert names["extrapolation"] == "interplay/extrapolation"
     assert names["cog_drift_ladder"] == "cog_drift/ladder"  # there is a study `ladder`, too

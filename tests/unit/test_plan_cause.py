@@ -10,8 +10,8 @@ from lab import Lab, of_kind
 
 from interplay import cli
 from interplay.core.digest import canonical
-from interplay.results import against, cause, overview
-from interplay.results.cause import Cause, Change, pair, short
+from interplay.results import cause, locks, overview
+from interplay.results.cause import Cause, Change, show_change, show_value
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 def causes(lab: Lab, study: str = "quickstart") -> dict[str, Cause]:
     """By kind and label."""
-    return {f"{one.kind} {one.label}": one for one in overview.look(lab.plan(study), lab.configs, lab.results).causes}
+    return {f"{one.kind} {one.label}": one for one in overview.read_overview(lab.plan(study), lab.configs, lab.results).causes}
 
 
 def test_an_edited_field_is_named_with_its_values_at_the_stage_and_behind_all_that_follow(lab: Lab) -> None:
@@ -53,14 +53,14 @@ def test_the_nearest_stage_is_the_one_with_the_fewest_differences_and_else_the_o
     hard = next(stage for stage in of_kind(lab.plan(), "rl") if stage.label.startswith("rl_hard"))
     found = causes(lab)["rl sharp/rl/seed0"]
     assert found.nearest == hard.digest
-    assert found.beside == "rl_hard/rl/seed0"
+    assert found.nearest_label == "rl_hard/rl/seed0"
     assert [str(change) for change in found.changes] == ["temperature: 1.0 -> 0.7"]
 
 
 def test_a_new_seed_is_grouped_with_the_other_new_seeds(lab: Lab) -> None:
     lab.finish_all(lab.plan())
     lab.edit("study/quickstart.yaml", "values: [0]", "values: [0, 1, 2]")
-    groups = cause.grouped(list(causes(lab).values()))
+    groups = cause.group_causes(list(causes(lab).values()))
     sizes = {group[0].kind: len(group) for group in groups}
     assert sizes == {"pretrain": 2, "rl": 4, "evaluate": 6, "report": 1}
 
@@ -109,9 +109,9 @@ def test_many_new_stages_are_capped_and_counted(lab: Lab, monkeypatch: pytest.Mo
     lab.finish_all(lab.plan())
     lab.edit("study/quickstart.yaml", "values: [0]", f"values: {list(range(8))}")
     monkeypatch.setattr(overview, "EXPLAINED", 3)
-    seen = overview.look(lab.plan(), lab.configs, lab.results)
+    seen = overview.read_overview(lab.plan(), lab.configs, lab.results)
     assert seen.passed_over == {"pretrain": 4, "rl": 11, "evaluate": 18}
-    assert overview.look(lab.plan(), lab.configs, lab.results, full=True).passed_over == {}
+    assert overview.read_overview(lab.plan(), lab.configs, lab.results, full=True).passed_over == {}
 
 
 def test_a_part_that_only_one_stage_has_is_one_change(lab: Lab) -> None:
@@ -133,11 +133,11 @@ def test_a_part_that_only_one_stage_has_is_one_change(lab: Lab) -> None:
     ],
 )
 def test_two_values_never_look_alike(old: object, new: object, text: str) -> None:
-    assert pair(old, new) == text
+    assert show_change(old, new) == text
 
 
 def test_long_values_are_shortened() -> None:
-    assert len(short("x" * 500)) == cause.SHOWN
+    assert len(show_value("x" * 500)) == cause.LONGEST
     assert str(Change("a", "x" * 500 + "y", "x" * 500 + "z")).endswith('z"')
 
 
@@ -188,7 +188,7 @@ def test_stages_of_one_label_pair_up_with_their_likes(lab: Lab) -> None:
 
     old = {"a": stage("a", 100), "b": stage("b", 900)}
     new = {"d": stage("d", 901), "c": stage("c", 101)}
-    found = against.compare(old, new)
+    found = locks.compare_stages(old, new)
     assert {one.digest: one.nearest for one in found.changed} == {"c": "a", "d": "b"}
     assert found.added == found.removed == []
 

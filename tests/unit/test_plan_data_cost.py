@@ -8,8 +8,9 @@ from lab import Lab, of_kind
 from interplay import cli
 from interplay.cli import plan_text
 from interplay.core.execution import Run
-from interplay.results import estimate, overview, pace, state
+from interplay.results import estimate, overview, state, telemetry
 from interplay.study.plan import Plan, Stage
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 
 SIZE = 4000
 """Problems of the quickstart's corpus in these tests."""
@@ -24,8 +25,8 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 def made(lab: Lab, plan: Plan) -> estimate.Estimate:
-    found = state.scan(lab.results)
-    return estimate.to_make(state.Library(plan.stages, lab.results, found), found)
+    found = state.scan_results(lab.results)
+    return estimate.estimate_launch(state.Library(plan.stages, lab.results, found), found)
 
 
 def corpus_set(plan: Plan) -> Stage:
@@ -33,7 +34,7 @@ def corpus_set(plan: Plan) -> Stage:
 
 
 def test_without_records_problems_and_corpora_take_what_the_stated_rates_of_their_family_say(lab: Lab) -> None:
-    plan, rate = lab.plan(), pace.RATES["op_dag"]
+    plan, rate = lab.plan(), OP_DAG.rates
     problems, (packed,) = corpus_set(plan), of_kind(plan, "corpus")
     found = made(lab, plan)
     assert found.times[problems.digest] == estimate.Time(SIZE / rate.made, 0.0, estimate.RATED)
@@ -44,10 +45,10 @@ def test_without_records_problems_and_corpora_take_what_the_stated_rates_of_thei
 
 def test_threads_share_the_problems_and_not_the_packing(lab: Lab) -> None:
     stage = {"kind": "problems", "spec": {"task": {"name": "op_dag"}}, "deps": {}, "run": Run(threads=4).model_dump()}
-    rate = pace.RATES["op_dag"]
-    assert pace.generation_seconds(stage, 8000, "op_dag") == pytest.approx(8000 / rate.made / 4)
-    assert pace.generation_seconds({**stage, "kind": "corpus"}, 8000, "op_dag") == pytest.approx(8000 / rate.packed)
-    assert pace.generation_seconds(stage, 8000, "") is None
+    rate = OP_DAG.rates
+    assert telemetry.generation_seconds(stage, 8000, "op_dag") == pytest.approx(8000 / rate.made / 4)
+    assert telemetry.generation_seconds({**stage, "kind": "corpus"}, 8000, "op_dag") == pytest.approx(8000 / rate.packed)
+    assert telemetry.generation_seconds(stage, 8000, "") is None
 
 
 def test_the_pace_and_the_bytes_of_finished_sets_count_where_they_are_large_enough(lab: Lab) -> None:
@@ -82,9 +83,9 @@ def test_a_plan_says_what_it_will_leave_on_disk_and_of_which_kinds_nothing_is_kn
 ) -> None:
     assert cli.main(["plan", "quickstart", "--scale", "smoke"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    rate = pace.RATES["op_dag"]
+    rate = OP_DAG.rates
     assert f"corpus {plan_text.size(round(SIZE * rate.corpus_bytes))}" in said
-    assert "not known of tokenizer, evaluate, report" in said
-    seen = overview.as_json(overview.look(lab.plan(), lab.configs, lab.results))
+    assert "unknown for tokenizer, evaluate, report" in said
+    seen = overview.overview_json(overview.read_overview(lab.plan(), lab.configs, lab.results))
     (packed,) = [stage for stage in seen["stages"] if stage["kind"] == "corpus"]
     assert packed["bytes"] == SIZE * rate.corpus_bytes

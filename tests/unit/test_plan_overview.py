@@ -16,7 +16,8 @@ from interplay.core import artifact
 from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.results import estimate, overview, state
+from interplay.results import estimate, locks, overview, state
+from interplay.run import graph
 from interplay.run.graph import open_graph
 from interplay.study import compose
 from interplay.study.plan import Plan, Stage
@@ -42,7 +43,7 @@ def test_a_fresh_project_is_all_new_and_its_time_comes_from_flops(lab: Lab, caps
     assert row(text, "rl")[1:4] == ["2", "-", "2"]
     assert row(text, "rl")[-1] == "FLOPs"
     assert "30 GFLOP/s per CPU thread" in " ".join(text.split())
-    assert "why new: nothing of these kinds is finished yet" in text
+    assert "why new: no stage of these kinds is finished yet" in text
     assert not lab.results.exists()
 
 
@@ -80,13 +81,13 @@ def test_a_result_that_neither_the_plan_nor_a_lock_reaches_is_counted_as_of_anot
     before = lab.plan()
     lab.finish_all(before)
     lab.edit("scale/smoke.yaml", "rl: {steps: 4,", "rl: {steps: 5,")
-    after = overview.look(lab.plan(), lab.configs, lab.results)
+    after = overview.read_overview(lab.plan(), lab.configs, lab.results)
     assert after.others == {"rl": 2, "evaluate": 2, "report": 1}
     text = said(capsys)
     assert row(text, "rl")[6] == "2"
-    assert "other: 5 finished results of other studies, or of this one as it was" in text
+    assert "other: 5 finished results of other studies, or of an earlier version of this one" in text
     before.write_lock(lab.configs)
-    assert overview.look(lab.plan(), lab.configs, lab.results).others == {}
+    assert overview.read_overview(lab.plan(), lab.configs, lab.results).others == {}
     assert "other:" not in said(capsys)
 
 
@@ -94,7 +95,7 @@ def test_uses_count_each_arm_and_seed_for_itself(lab: Lab) -> None:
     plan = lab.plan()
     base = {"tokenizer", "held_out", "corpus set", "corpus", "base", "test", "eval"}
     with_rl = base | {"rl", "rl set"}
-    assert overview.uses(plan) == len(base) + 2 * len(with_rl)
+    assert overview.stage_uses(plan) == len(base) + 2 * len(with_rl)
     assert len(plan.stages) - 1 == len(base) + 2 * len({"rl", "rl set", "eval"})
 
 
@@ -102,8 +103,8 @@ def test_uses_count_each_arm_and_seed_for_itself(lab: Lab) -> None:
 
 
 def made(lab: Lab, plan: Plan) -> estimate.Estimate:
-    found = state.scan(lab.results)
-    return estimate.to_make(state.Library(plan.stages, lab.results, found), found)
+    found = state.scan_results(lab.results)
+    return estimate.estimate_launch(state.Library(plan.stages, lab.results, found), found)
 
 
 def test_time_is_the_work_at_the_median_pace_of_finished_stages_of_the_kind(lab: Lab) -> None:
@@ -295,13 +296,48 @@ def test_the_page_fits_100_columns_and_json_says_the_same(lab: Lab, capsys: pyte
     assert {cause["digest"] for cause in data["causes"]} == {stage["digest"] for stage in new}
 
 
+def test_a_missing_stage_of_a_finished_report_is_not_to_do_for_the_plan_as_for_a_launch(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = lab.plan()
+    lab.finish_all(plan)
+    gone = of_kind(plan, "evaluate")[0]
+    shutil.rmtree(lab.out(gone))
+    text = said(capsys)
+    assert "to do: nothing" in text
+    assert "not needed: 1 stage without a record" in text
+    assert f"results/evaluate/{gone.digest}/record.json" in text
+    launched = open_graph(lab.folder, {"study": "quickstart", "scale": "smoke"}, True)
+    assert launched.targets() == []
+    assert launched.to_make() == []
+    shutil.rmtree(lab.out(plan.stages[plan.report]))
+    assert "to do: 2 stages" in said(capsys)
+    assert {stage.digest for stage in open_graph(lab.folder, {"study": "quickstart", "scale": "smoke"}, True).to_make()} == {
+        gone.digest,
+        plan.report,
+    }
+
+
+def test_a_launch_warns_of_drift(lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = lab.plan()
+    lab.finish(of_kind(plan, "problems")[0], sources={f"file{n}.py": "0" for n in range(8)})
+    monkeypatch.setattr(graph.live, "begin", lambda plans, results: None)
+    launched = open_graph(lab.folder, {"study": "quickstart", "scale": "smoke"}, True)
+    capsys.readouterr()
+    graph.on_start(launched)
+    err = capsys.readouterr().err
+    assert "advisory: 1 finished stage used source files that have changed since" in err
+    assert "more file" in err
+    assert len([line for line in err.splitlines() if ".py: 1 stage" in line]) == graph.MOST_DRIFTED
+
+
 def test_drift_is_an_advisory_and_with_strict_code_exit_code_2(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     plan = lab.plan()
     lab.finish_all(plan)
     (tokenizer,) = of_kind(plan, "tokenizer")
     telemetry(lab.out(tokenizer), sources={"data/tokenizer.py": "0" * 12})
     text = said(capsys)
-    assert "advisory: 1 finished stage stood on sources that read otherwise now" in text
+    assert "advisory: 1 finished stage used source files that have changed since" in text
     assert "  data/tokenizer.py: 1 stage" in text
     assert "to do: nothing" in text
     assert cli.main(["plan", "quickstart", "--scale", "smoke", "--strict-code"]) == 2
@@ -316,7 +352,7 @@ def test_ten_thousand_stages_are_looked_at_in_less_than_a_second(lab: Lab) -> No
             (out / "lease").touch()
             (out / "record.json").touch()
     started = time.process_time()
-    found = state.scan(lab.results)
+    found = state.scan_results(lab.results)
     assert time.process_time() - started < 1.0
     assert [sum(one.state == name for one in found.values()) for name in ("done", "new")] == [5_000, 5_000]
 
@@ -326,17 +362,17 @@ def test_a_lock_that_is_none_is_named(lab: Lab) -> None:
     broken = lab.configs / "plans/broken.lock.json"
     broken.write_text("[]")
     with pytest.raises(UserError, match=r"broken\.lock\.json: not a lock"):
-        state.read_locks(lab.configs)
+        locks.read_locks(lab.configs)
 
 
 def test_stage_is_the_same_whether_planned_locked_or_read_from_results(lab: Lab) -> None:
     plan = lab.lock()
     stage = of_kind(plan, "rl")[0]
     lab.finish(stage)
-    found = state.scan(lab.results)
+    found = state.scan_results(lab.results)
     stages = [
         state.Library(plan.stages, lab.results, found).get(stage.digest),
-        state.Library({}, lab.results, found, state.every_stage(state.read_locks(lab.configs))).get(f"{stage.digest}@3"),
+        state.Library({}, lab.results, found, locks.stages_of(locks.read_locks(lab.configs))).get(f"{stage.digest}@3"),
         state.Library({}, lab.results, found).get(stage.digest),
     ]
     assert stages[0] == stages[1] == stages[2] == stage.as_json()
@@ -351,7 +387,7 @@ def test_run_blocks_are_of_no_consequence_for_states(lab: Lab) -> None:
     stage = of_kind(lab.plan(), "rl")[0]
     other = Stage.make(stage.kind, stage.spec, stage.deps, Run(threads=2), "elsewhere")
     lab.finish(other)
-    assert state.scan(lab.results)[stage.digest].state == "done"
+    assert state.scan_results(lab.results)[stage.digest].state == "done"
 
 
 def test_the_command_imports_nothing_heavy(lab: Lab) -> None:

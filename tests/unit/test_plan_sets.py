@@ -145,18 +145,18 @@ def test_an_evaluation_set_of_a_known_alphabet_changes_no_tokenizer_and_one_with
         return ("  test: {", f"  more: {{band: id, split: test, task: {task}}}\n  test: {{")
 
     assert tokenizer(more("{operators: '+'}")) == tokenizer()
-    assert tokenizer(more("{letters: 9}")) == tokenizer()
+    assert tokenizer(more("{letters: 5}")) == tokenizer()
     assert tokenizer(more("{letters: 30}")) != tokenizer()
 
 
 @pytest.mark.parametrize(
-    ("scale", "operations", "size", "seeds"), [("smoke", [5], 7, [3]), ("laptop", None, None, None)]
+    ("scale", "operations", "size", "seeds"), [("smoke", [4], 7, [3]), ("laptop", None, None, None)]
 )  # fmt: skip
 def test_a_study_changes_a_scale_where_it_says_and_nowhere_else(
     root: Path, scale: str, operations: Any, size: Any, seeds: Any
 ) -> None:
     change = {
-        "bands": {"hard": [5]}, "sizes": {"rl": 7}, "seeds": [3], "kinds": {"rl": {"steps": 2}},
+        "bands": {"hard": [4]}, "sizes": {"rl": 7}, "seeds": [3], "kinds": {"rl": {"steps": 2}},
         "tasks": {"op_dag": {"copies": 0.0}}, "data": {"edge": {"op_shares": {3: 1.0}, "size": 9}},
     }  # fmt: skip
     text = (
@@ -175,7 +175,7 @@ def test_a_study_changes_a_scale_where_it_says_and_nowhere_else(
     hard, edge = named(made, "data.hard").spec, named(made, "data.edge").spec
     assert list(hard.bands["hard"]) == operations  # type: ignore[attr-defined]
     assert (hard.size, edge.size) == (size, 9)  # type: ignore[attr-defined]
-    assert (hard.task.copies, hard.task.letters) == (0.0, 10)  # type: ignore[attr-defined]
+    assert (hard.task.copies, hard.task.letters) == (0.0, 6)  # type: ignore[attr-defined]
     rl = next(stage for stage in made.stages.values() if stage.kind == "rl")
     assert (rl.spec.steps, rl.spec.prompts_per_step) == (2, 8)  # type: ignore[attr-defined]
     assert seeds == [3]
@@ -229,7 +229,7 @@ def test_a_scale_may_count_problems_by_op(root: Path) -> None:
     test, edge, hard = (named(made, f"data.{name}").spec for name in ("test", "edge", "hard"))
     assert (test.size, test.shares) == (80, {"id": 0.75, "edge": 0.25})  # type: ignore[attr-defined]
     assert (edge.size, hard.size) == (7, 5)  # type: ignore[attr-defined]
-    places = problems.plan(test)  # type: ignore[arg-type]
+    places = problems.plan_places(test)  # type: ignore[arg-type]
     assert {op: sum(place.op == op for place in places) for op in range(1, 5)} == dict.fromkeys(range(1, 5), 20)
 
 

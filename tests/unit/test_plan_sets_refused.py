@@ -18,7 +18,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     ),
     "a leak of another split": (
         [("edge: {band: edge, split: rl}", "edge: {band: edge, split: rl, leak: true}")],
-        "11: data.edge = {'band': 'edge', 'split': 'rl', 'leak': True}: leak goes with split: test; take it away",
+        "11: data.edge = {'band': 'edge', 'split': 'rl', 'leak': True}: leak goes with split: test; remove it",
     ),
     "a set made of itself": (
         [("mix: {edge: 0.5, hard: 0.5}", "mix: {edge: 0.5, sifted: 0.5}")],

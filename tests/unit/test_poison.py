@@ -14,10 +14,9 @@ from interplay.core.execution import Run
 from interplay.core.model import PermanentError
 from interplay.data import curate, sets
 from interplay.data.steps.spec import CurateSpec
-from interplay.tasks import qa
-from interplay.tasks.families import judge_family
-from interplay.tasks.multihop import corrupt
-from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks import multihop, qa
+from interplay.tasks.family import judge_family
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, extract_answer
 
@@ -33,10 +32,10 @@ def poisoned(tmp_path: Path, rows: list[Row], **step: object) -> tuple[dict, dic
     source = placed(tmp_path, "a" * 12, [replace(row, origin="") for row in rows])
     out = tmp_path / "curate" / "x"
     spec = CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "poison", **step}]})
-    record = curate.run(spec, {"data.0": source}, out, Run())
+    record = curate.curate_problems(spec, {"data.0": source}, out, Run())
     write_json(out / "stage.json", {"digest": "x"})
-    before = {row.origin: row for row in sets.rows(source, 0)}
-    return record["steps"][0], before, {row.origin: row for row in sets.rows(out, 0)}
+    before = {row.origin: row for row in sets.read_rows(source, 0)}
+    return record["steps"][0], before, {row.origin: row for row in sets.read_rows(out, 0)}
 
 
 def readings(prompt: str, first: bool) -> str:
@@ -86,8 +85,8 @@ def test_a_conflict_reads_right_by_the_declared_rule_and_otherwise_has_a_second_
     _, before, after = poisoned(tmp_path, OTHERS, kind="conflict", ratio=1.0, resolve=resolve)
     other = 0
     for origin, row in after.items():
-        assert op_dag.solve(readings(row.prompt, first), TASK) == row.answer
-        other += op_dag.solve(readings(row.prompt, not first), TASK) != row.answer
+        assert OP_DAG.solve(readings(row.prompt, first), TASK) == row.answer
+        other += OP_DAG.solve(readings(row.prompt, not first), TASK) != row.answer
         old, new = before[origin].prompt, row.prompt
         assert len(new.split(",")) == len(old.split(",")) + 1
         assert set(old.rpartition("?")[0].split(",")) < set(new.rpartition("?")[0].split(","))
@@ -96,14 +95,14 @@ def test_a_conflict_reads_right_by_the_declared_rule_and_otherwise_has_a_second_
 
 def test_without_a_rule_the_truth_stands_first_about_as_often_as_last(tmp_path: Path) -> None:
     _, _, after = poisoned(tmp_path, OTHERS, kind="conflict", ratio=1.0)
-    firsts = np.mean([op_dag.solve(readings(row.prompt, True), TASK) == row.answer for row in after.values()])
+    firsts = np.mean([OP_DAG.solve(readings(row.prompt, True), TASK) == row.answer for row in after.values()])
     assert 0.3 < firsts < 0.9
 
 
 def test_an_irrelevant_definition_leaves_the_answer(tmp_path: Path) -> None:
     _, before, after = poisoned(tmp_path, OTHERS, kind="irrelevant", ratio=1.0)
     for origin, row in after.items():
-        assert op_dag.solve(row.prompt, TASK) == row.answer
+        assert OP_DAG.solve(row.prompt, TASK) == row.answer
         assert len(row.prompt.split(",")) == len(before[origin].prompt.split(",")) + 1
         letters = [text.strip(".")[0] for text in row.prompt.rpartition("?")[0].split(",")]
         assert len(letters) == len(set(letters))
@@ -138,13 +137,13 @@ def test_a_poisoned_answer_is_no_other_way_to_write_the_right_one(tmp_path: Path
 
 
 def test_a_box_with_braces_inside_is_replaced_whole() -> None:
-    made = corrupt.wrong_answer("So it is \\boxed{\\frac{1}{2}}.", ["\\frac{1}{2}"], ["\\frac{1}{3}"], lambda: 0)
+    made = multihop.with_wrong_answer("So it is \\boxed{\\frac{1}{2}}.", ["\\frac{1}{2}"], ["\\frac{1}{3}"], lambda: 0)
     assert made == "So it is \\boxed{\\frac{1}{3}}."
 
 
 def test_a_conflict_changes_an_answer_that_stands_there_in_other_letters() -> None:
     spelt = ALICE._replace(answers=("carol reed",))
-    made = corrupt.conflict(spelt, of_item(ALICE).prompt, ["Dan Ford"], True, lambda: 0)
+    made = multihop.with_conflict(spelt, of_item(ALICE).prompt, ["Dan Ford"], True, lambda: 0)
     assert made is not None
     assert "The boss of Bob Hill is Carol Reed. The boss of Bob Hill is Dan Ford." in made
 
@@ -152,19 +151,19 @@ def test_a_conflict_changes_an_answer_that_stands_there_in_other_letters() -> No
 def test_the_rows_that_are_spoiled_do_not_hang_on_the_order_of_the_set(tmp_path: Path) -> None:
     one = poisoned(tmp_path / "1", OTHERS, kind="conflict", ratio=0.3)[2]
     texts = {row.prompt for row in one.values()}
-    rows = sets.rows(tmp_path / "1/problems" / ("a" * 12), 0)
+    rows = sets.read_rows(tmp_path / "1/problems" / ("a" * 12), 0)
     out = tmp_path / "2/problems" / ("a" * 12)
-    sets.write(sets.of_rows(rows[::-1]), out)  # origins travel with the rows
+    sets.write_table(sets.table_of_rows(rows[::-1]), out)  # origins travel with the rows
     write_json(out / "stage.json", {"digest": "b" * 12})
     spec = CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "poison", "kind": "conflict", "ratio": 0.3}]})
-    curate.run(spec, {"data.0": out}, tmp_path / "2/curate/x", Run())
+    curate.curate_problems(spec, {"data.0": out}, tmp_path / "2/curate/x", Run())
     write_json(tmp_path / "2/curate/x/stage.json", {"digest": "x"})
-    assert {row.prompt for row in sets.rows(tmp_path / "2/curate/x", 0)} == texts
+    assert {row.prompt for row in sets.read_rows(tmp_path / "2/curate/x", 0)} == texts
 
 
 def test_a_share_that_too_few_rows_can_have_is_refused(tmp_path: Path) -> None:
     bare = [of_item(ALICE._replace(question=f"Is Carol Reed the boss in case {n}?"), f"{n:02d}") for n in range(4)]
-    with pytest.raises(PermanentError, match=r"ratio = 0\.5 asks for 2 rows with conflict; 0 of 4 can have it"):
+    with pytest.raises(PermanentError, match=r"ratio = 0\.5 needs 2 rows with conflict; 0 of 4 can be changed so"):
         poisoned(tmp_path, bare, kind="conflict", ratio=0.5)
 
 

@@ -5,9 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_dag_cases import cases
 
-from interplay.tasks.op_dag.family import Node, Problem, dumps, loads, render, solve, structure, verify
-from interplay.tasks.op_dag.posed import FLAWS, posed
+from interplay.tasks.op_dag.dag import Node, Problem, dumps, loads, structure
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import render
+from interplay.tasks.op_dag.terse_prompts import FLAWS, parse_prompt, solve
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 
 TASK = OpDag(modulus=7, letters=10)
@@ -20,7 +22,7 @@ INTEGERS = OpDag(modulus=None, letters=10, max_value=20, modes={"forward": 0.5, 
 def test_what_the_task_writes_is_read_back(case: tuple[OpDag, Problem]) -> None:
     task, problem = case
     shown = render(problem, task)
-    found = posed(shown.prompt + "a3,b2", task)
+    found = parse_prompt(shown.prompt + "a3,b2", task)
     assert isinstance(found, Problem), found
     again = render(found, task)
     assert (again.prompt, again.answer) == (shown.prompt, shown.answer)
@@ -31,7 +33,7 @@ def test_what_the_task_writes_is_read_back(case: tuple[OpDag, Problem]) -> None:
 
 
 def test_a_problem_by_hand() -> None:
-    found = posed(".da*c,c3..,a2,ec-4?d|", TASK)
+    found = parse_prompt(".da*c,c3..,a2,ec-4?d|", TASK)
     leaves = (Node("c", "", (), 3), Node("a", "", (), 2))
     assert found == Problem(
         mode="forward",
@@ -44,7 +46,7 @@ def test_a_problem_by_hand() -> None:
         filler=(1, 0, 2, 0, 0),
     )
     assert (found.op, found.answer) == (4, 6)
-    asked = posed("a_,ba*2,cb+3?c=1|", REVERSE)
+    asked = parse_prompt("a_,ba*2,cb+3?c=1|", REVERSE)
     assert isinstance(asked, Problem)
     assert asked.answer == 6, "2x + 3 = 1 modulo 7"
     assert (asked.values, asked.slopes) == ((6, 5, 1), (1, 2, 2))
@@ -101,13 +103,13 @@ def test_a_problem_by_hand() -> None:
     ],
 )
 def test_what_is_no_problem_says_why(text: str, task: OpDag, flaw: str) -> None:
-    assert posed(text, task) == flaw
+    assert parse_prompt(text, task) == flaw
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet="abc_.,|?=#()+-*019é\n", max_size=30), st.sampled_from([TASK, REVERSE, INTEGERS]))
 def test_any_text_is_a_problem_that_the_solver_answers_alike_or_has_a_flaw(text: str, task: OpDag) -> None:
-    found = posed(text + "|", task)
+    found = parse_prompt(text + "|", task)
     if isinstance(found, str):
         assert found in FLAWS
         return

@@ -24,7 +24,7 @@ from interplay.data import sets
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.train import prefer
-from interplay.train.preference import LOSSES, Logps, losses, rewards
+from interplay.train.prefer import LOSSES, Logps, implicit_rewards, preference_losses
 from interplay.train.spec import REFERENCE_FREE, PreferSpec
 
 TYPES = get_args(PreferSpec.model_fields["loss_type"].annotation)
@@ -84,12 +84,12 @@ def test_every_loss_of_the_schema_is_in_the_table() -> None:
     ],
 )
 def test_losses_on_numbers_worked_by_hand(spec: dict, expected: float) -> None:
-    assert losses(spec_of(**spec), logps_of()).item() == pytest.approx(expected, rel=1e-6)
+    assert preference_losses(spec_of(**spec), logps_of()).item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_kto_moves_its_reference_point_by_the_divergence() -> None:
     spec = spec_of(loss_type="kto", beta=2.0, desirable_weight=3.0)
-    loss = losses(spec, logps_of(kl=0.5)).item()
+    loss = preference_losses(spec, logps_of(kl=0.5)).item()
     # Chosen: 2 (0.5 - 0.5) = 0; rejected: 2 (0.5 + 0.5) = 2.
     assert loss == pytest.approx((3 * 0.5 + 1 / (1 + np.exp(2))) / 2)
 
@@ -128,8 +128,8 @@ def test_losses_with_a_reference_are_those_of_trl(loss_type: str, seed: int) -> 
     )  # fmt: skip
     inputs = {"input_ids": torch.zeros_like(mask), "attention_mask": torch.ones_like(mask), "completion_mask": mask}
     expected = DPOTrainer._compute_loss(trainer, model(own), inputs, return_outputs=False)
-    torch.testing.assert_close(losses(spec, logps).mean(), expected, rtol=1e-6, atol=1e-9)
-    chosen, rejected = rewards(spec, logps)
+    torch.testing.assert_close(preference_losses(spec, logps).mean(), expected, rtol=1e-6, atol=1e-9)
+    chosen, rejected = implicit_rewards(spec, logps)
     assert trainer._metrics["train"]["rewards/margins"] == [pytest.approx((chosen - rejected).mean().item())]
 
 
@@ -147,8 +147,8 @@ def test_simpo_and_cpo_are_those_of_trl(seed: int) -> None:
             accelerator=accelerator,
         )  # fmt: skip
         expected, *own = CPOTrainer.cpo_loss(trainer, *given)
-        torch.testing.assert_close(losses(spec, logps), expected)
-        torch.testing.assert_close(rewards(spec, logps), tuple(own))
+        torch.testing.assert_close(preference_losses(spec, logps), expected)
+        torch.testing.assert_close(implicit_rewards(spec, logps), tuple(own))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -159,7 +159,7 @@ def test_the_odds_ratio_is_that_of_trl(seed: int) -> None:
     trainer = SimpleNamespace(beta=0.2, accelerator=SimpleNamespace(device=torch.device("cpu")))
     ratio, *_ = ORPOTrainer.odds_ratio_loss(trainer, *logps.means())  # minus the loss, in float32
     likelihood = -logps.chosen / logps.mean_tokens
-    torch.testing.assert_close((losses(spec, logps) - likelihood).float(), -ratio, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close((preference_losses(spec, logps) - likelihood).float(), -ratio, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("loss_type", TYPES)
@@ -167,7 +167,7 @@ def test_gradients_are_the_slopes_of_the_losses(loss_type: str) -> None:
     spec, logps = spec_of(loss_type=loss_type, beta=0.4), random_logps(7)
 
     def total(chosen: torch.Tensor, rejected: torch.Tensor) -> torch.Tensor:
-        return losses(spec, logps._replace(chosen=chosen, rejected=rejected)).sum()
+        return preference_losses(spec, logps._replace(chosen=chosen, rejected=rejected)).sum()
 
     points = [logps.chosen.clone().requires_grad_(), logps.rejected.clone().requires_grad_()]
     assert torch.autograd.gradcheck(total, points, eps=1e-6, atol=1e-6)
@@ -177,16 +177,16 @@ def test_gradients_are_the_slopes_of_the_losses(loss_type: str) -> None:
 def test_every_loss_falls_when_the_chosen_one_gains_on_the_rejected(loss_type: str) -> None:
     # apo_down wants both less likely, the rejected one more so.
     spec = spec_of(loss_type=loss_type)
-    before = losses(spec, logps_of()).item()
-    after = losses(spec, logps_of(chosen=(-2.5,), rejected=(-4.5,))).item()
+    before = preference_losses(spec, logps_of()).item()
+    after = preference_losses(spec, logps_of(chosen=(-2.5,), rejected=(-4.5,))).item()
     assert after < before
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"loss_type": "ipo", "label_smoothing": 0.1}, "label_smoothing is read by loss_type sigmoid, robust, simpo, cpo only"),
-        ({"simpo_gamma": 1.0}, "simpo_gamma is read by loss_type simpo only"),
+        ({"loss_type": "ipo", "label_smoothing": 0.1}, "label_smoothing is used by loss_type sigmoid, robust, simpo, cpo only"),
+        ({"simpo_gamma": 1.0}, "simpo_gamma is used by loss_type simpo only"),
         ({"loss_type": "orpo", "rpo_alpha": 1.0}, "likelihood term of its own"),
         ({"loss_type": "kto", "pairs_per_step": 1}, "at least 2"),
         ({"loss_type": "robust", "label_smoothing": 0.5}, "less than 0.5"),
@@ -203,12 +203,12 @@ def test_options_that_do_nothing_or_nonsense_are_refused(given: dict, said: str)
 
 def pair_set(results: Path, digest: str, swapped: bool = False) -> Path:
     """Gold solutions against the gold with a wrong answer; `swapped`: the other way round."""
-    rows = sets.rows(world.problem_set(results, f"{digest[:-1]}f", size=40), 0)
+    rows = sets.read_rows(world.problem_set(results, f"{digest[:-1]}f", size=40), 0)
     out = results / "curate" / digest
     made = [replace(row, rejected=row.solution[:-1] + str((int(row.solution[-1]) + 1) % 5)) for row in rows]
     if swapped:
         made = [replace(row, solution=row.rejected, rejected=row.solution) for row in made]
-    sets.write(sets.of_rows(made), out)
+    sets.write_table(sets.table_of_rows(made), out)
     write_json(out / "stage.json", {"kind": "curate", "digest": digest, "spec": {}, "deps": {}})
     return out
 
@@ -226,7 +226,7 @@ def same(a: Path, b: Path) -> bool:
 @pytest.mark.parametrize("loss_type", TYPES)
 def test_a_run_widens_the_margin(inputs: dict[str, Path], tmp_path: Path, loss_type: str) -> None:
     optimizer = TuneOptimizer(learning_rate=3e-3)
-    metrics = prefer.run(spec_of(loss_type=loss_type, optimizer=optimizer, steps=10), inputs, tmp_path, Run())
+    metrics = prefer.train_preferences(spec_of(loss_type=loss_type, optimizer=optimizer, steps=10), inputs, tmp_path, Run())
     assert not unknown("prefer", spec_of(loss_type=loss_type), tmp_path)
     lines = read(tmp_path)
     if loss_type == "apo_down":
@@ -242,39 +242,39 @@ def test_a_run_widens_the_margin(inputs: dict[str, Path], tmp_path: Path, loss_t
 
 def test_the_loss_is_that_of_each_pair_alone(inputs: dict[str, Path]) -> None:
     """Shared prompts, padding and passes change nothing: log-probabilities are those of a plain forward pass."""
-    policy = folder.load(inputs["init"] / "model")
-    pairs = paired.load([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
-    course = prefer.Course(spec_of(loss_type="simpo"), pairs, policy, None, 100, torch.float32)
-    logps = prefer.score(course, np.arange(4), 1.0, torch.zeros(()))
+    policy = folder.load_decoder(inputs["init"] / "model")
+    pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "prefer")
+    course = prefer.Setup(spec_of(loss_type="simpo"), pairs, policy, None, 100, torch.float32)
+    logps = prefer.pair_logps(course, np.arange(4), 1.0, torch.zeros(()))
     for i in range(4):
         for completion, total in ((pairs.chosen[i], logps.chosen[i]), (pairs.rejected[i], logps.rejected[i])):
             ids = torch.tensor([pairs.prompts[i] + completion])
             logs = policy.logits(policy.hidden(ids, torch.arange(ids.shape[1])[None])).log_softmax(-1)[0, :-1]
             alone = logs.gather(1, ids[0, 1:, None])[len(pairs.prompts[i]) - 1 :].sum()
             torch.testing.assert_close(total, alone, rtol=1e-4, atol=1e-4)
-    whole, cut = (prefer.judged(course._replace(pass_tokens=size), np.arange(12)) for size in (100000, 60))
+    whole, cut = (prefer.pair_metrics(course._replace(pass_tokens=size), np.arange(12)) for size in (100000, 60))
     assert whole == pytest.approx(cut, rel=1e-5)
 
 
 def test_same_spec_same_bytes_and_faults_show(inputs: dict[str, Path], tmp_path: Path) -> None:
     swapped = pair_set(tmp_path, "c" * 12, swapped=True)
     still = TuneOptimizer(learning_rate=0.0)
-    prefer.run(spec_of(), inputs, tmp_path / "a", Run())
-    prefer.run(spec_of(), inputs, tmp_path / "b", Run())
-    prefer.run(spec_of(), {**inputs, "data.0": swapped}, tmp_path / "swapped", Run())
-    prefer.run(spec_of(optimizer=still), inputs, tmp_path / "still", Run())
+    prefer.train_preferences(spec_of(), inputs, tmp_path / "a", Run())
+    prefer.train_preferences(spec_of(), inputs, tmp_path / "b", Run())
+    prefer.train_preferences(spec_of(), {**inputs, "data.0": swapped}, tmp_path / "swapped", Run())
+    prefer.train_preferences(spec_of(optimizer=still), inputs, tmp_path / "still", Run())
     assert same(tmp_path / "a", tmp_path / "b")
     margins = {name: read(tmp_path / name)[-1]["rewards/margins"] for name in ("a", "swapped", "still")}
     assert min(margins["a"], margins["swapped"]) > 0 == margins["still"]
     gaps = {name: read(tmp_path / name)[-1]["logps/chosen"] - read(tmp_path / name)[-1]["logps/rejected"] for name in margins}
     assert gaps["a"] > gaps["still"] > -gaps["swapped"]
-    start, end = (folder.load(path / "model").state_dict() for path in (inputs["init"], tmp_path / "still"))
+    start, end = (folder.load_decoder(path / "model").state_dict() for path in (inputs["init"], tmp_path / "still"))
     assert all(torch.equal(value, end[name]) for name, value in start.items())
 
 
 def test_held_out_pairs_are_judged_at_the_end_and_at_checkpoints(inputs: dict[str, Path], tmp_path: Path) -> None:
     roles = {**inputs, "validation": inputs["data.0"]}
-    metrics = prefer.run(spec_of(checkpoints=[3]), roles, tmp_path, Run())
+    metrics = prefer.train_preferences(spec_of(checkpoints=[3]), roles, tmp_path, Run())
     told = [line["step"] for line in read(tmp_path) if "eval_rewards/accuracies" in line]
     assert told == [3, 6]
     assert 0 <= metrics["eval_rewards/accuracies"] <= 1
@@ -289,13 +289,13 @@ def test_what_cannot_be_trained_on_is_refused_in_a_line(
 ) -> None:
     data = inputs["data.0"] if changes else world.problem_set(tmp_path, "d" * 12, size=4)
     with pytest.raises(UserError, match=said):
-        prefer.run(spec_of(**changes), {**inputs, "data.0": data}, tmp_path / "out", Run())
+        prefer.train_preferences(spec_of(**changes), {**inputs, "data.0": data}, tmp_path / "out", Run())
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(inputs: dict[str, Path], tmp_path: Path) -> None:
     wild = TuneOptimizer(learning_rate=1e30, max_grad_norm=0.0)
     with pytest.raises(PermanentError, match="lower the learning rate"):
-        prefer.run(spec_of(optimizer=wild), inputs, tmp_path, Run())
+        prefer.train_preferences(spec_of(optimizer=wild), inputs, tmp_path, Run())
 
 
 KILLED = """
@@ -306,15 +306,15 @@ from interplay.core.execution import Run
 from interplay.train import prefer
 from test_prefer import spec_of
 roles = dict(line.split("=") for line in sys.argv[2:])
-prefer.run(spec_of(steps=40), {{role: Path(path) for role, path in roles.items()}}, Path(sys.argv[1]), Run(save_minutes=0.0))
+prefer.train_preferences(spec_of(steps=40), {{role: Path(path) for role, path in roles.items()}}, Path(sys.argv[1]), Run(save_minutes=0.0))
 """
 
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
-    prefer.run(spec_of(steps=40), inputs, tmp_path / "whole", Run())
+    prefer.train_preferences(spec_of(steps=40), inputs, tmp_path / "whole", Run())
     kill_once_saved(
         KILLED.format(here=str(Path(__file__).parent)), tmp_path / "killed", [f"{role}={path}" for role, path in inputs.items()]
     )
-    prefer.run(spec_of(steps=40), inputs, tmp_path / "killed", Run())
+    prefer.train_preferences(spec_of(steps=40), inputs, tmp_path / "killed", Run())
     assert same(tmp_path / "whole", tmp_path / "killed")

@@ -1,6 +1,6 @@
 """`paper` scale is what arXiv:2512.07783 published: each study of configs/study/interplay goes through the planner, and every setting
 that the paper or its released code states is compared with what came out. [P]: the paper, [C]: the released code where the paper is
-silent. What cannot be matched stands in UNMATCHED and, with the reason, in docs/published.md."""
+silent. What cannot be matched is listed in UNMATCHED and, with the reason, in docs/published.md."""
 
 import functools
 from typing import Any, NamedTuple

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interplay.tasks import qa
-from interplay.tasks.families import JUDGES
+from interplay.tasks.family import judge_family
 from interplay.tasks.qa import equal, last_number, number_values, tame
 from interplay.tasks.spec import Verify
 
@@ -143,7 +143,7 @@ def test_the_gold_solution_is_strict_and_its_prompt_asks_for_a_box() -> None:
 
 def test_a_problem_is_read_back_as_it_was() -> None:
     assert qa.loads(qa.dumps(PLUMS)) == PLUMS
-    assert JUDGES["qa"] is qa
+    assert judge_family("qa") is qa.QA
 
 
 @pytest.mark.parametrize(

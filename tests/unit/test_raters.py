@@ -19,13 +19,13 @@ from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.model import PermanentError, UserError
 from interplay.data import pairs, sets, tokenizer
-from interplay.data.steps.measured import RATERS, rated_pairs
+from interplay.data.curate import StepInputs
+from interplay.data.steps.sample_based import RATERS, make_rated_pairs
 from interplay.data.steps.spec import RatedPairs
-from interplay.data.steps.step import Inputs
 from interplay.model.spec import TuneOptimizer
 from interplay.tasks.verdict import Row
 from interplay.train import prefer, reward_model
-from interplay.train.reward_model import accuracies, route_heads
+from interplay.train.reward_model import accuracy_by_rater, route_heads
 from interplay.train.spec import Routing
 
 SHORT = "c8#8"
@@ -34,8 +34,8 @@ SHORT = "c8#8"
 
 def step(folder: Path, spec: RatedPairs, *completions: list[str], seed: int = 0, cut: tuple = ()) -> Any:
     rows = [source(index) for index in range(len(completions))]
-    inputs = Inputs(0, {"data.0": folder, "samples.0.0.0": evaluation(folder, dict(enumerate(completions)), cut)}, seed)
-    return rated_pairs(spec, rows, inputs)
+    inputs = StepInputs(0, {"data.0": folder, "samples.0.0.0": evaluation(folder, dict(enumerate(completions)), cut)}, seed)
+    return make_rated_pairs(spec, rows, inputs)
 
 
 # --- labels ---
@@ -56,9 +56,9 @@ def test_what_each_rater_thinks_of_a_sample_by_hand() -> None:
 def test_a_rater_chooses_what_it_likes_and_its_name_stays(tmp_path: Path, rater: Any, chosen: str) -> None:
     (row,) = step(tmp_path, RatedPairs(raters=[rater]), [GOLD, WRONG[:5]]).rows
     assert (row.solution, {row.solution, row.rejected}, row.rater) == (chosen, {GOLD, WRONG[:5]}, rater)
-    sets.write(sets.of_rows([row]), tmp_path / "set")
+    sets.write_table(sets.table_of_rows([row]), tmp_path / "set")
     write_json(tmp_path / "set" / "stage.json", {"digest": "set"})
-    assert [kept.rater for kept in sets.rows(tmp_path / "set", 0)] == [rater]
+    assert [kept.rater for kept in sets.read_rows(tmp_path / "set", 0)] == [rater]
 
 
 def test_a_rater_to_whom_two_samples_are_equal_leaves_them_to_the_next(tmp_path: Path) -> None:
@@ -120,23 +120,23 @@ def rated(raters: list[str], origins: list[str] | None = None) -> list[Row]:
 
 def test_shots_are_of_the_same_rater_and_of_other_questions_and_drawn_from_the_seed() -> None:
     rows = rated(["a", "b"] * 6, origins=["same", "same", "same", *map(str, range(9))])
-    found = pairs.shots(rows, 3, 0, "prefer")
+    found = pairs.draw_shots(rows, 3, 0, "prefer")
     for number, seen in enumerate(found):
         assert len(set(seen)) == 3
         assert {rows[i].rater for i in seen} == {rows[number].rater}
         assert rows[number].origin not in {rows[i].origin for i in seen}
-    assert found == pairs.shots(rows, 3, 0, "prefer") != pairs.shots(rows, 3, 1, "prefer")
-    with pytest.raises(UserError, match="prefer: 5 other pairs of the rater 'a' are asked for, and a pair has 4"):
-        pairs.shots(rows, 5, 0, "prefer")
+    assert found == pairs.draw_shots(rows, 3, 0, "prefer") != pairs.draw_shots(rows, 3, 1, "prefer")
+    with pytest.raises(UserError, match="prefer: needs 5 other pairs of the rater 'a', and a pair has 4"):
+        pairs.draw_shots(rows, 5, 0, "prefer")
     with pytest.raises(UserError, match="pairs without a rater; make them with a step rated_pairs"):
-        pairs.shots(rated([""]), 0, 0, "prefer")
+        pairs.draw_shots(rated([""]), 0, 0, "prefer")
 
 
 def test_a_prompt_stands_behind_chosen_and_rejected_of_each_shot_each_with_its_end(tmp_path: Path) -> None:
     init = world.model(tmp_path, "a" * 12)
     encoder, eos = tokenizer.load(init), tokenizer.special(init).eos
     rows = rated(["a", "a", "a"])
-    found = pairs.encode(rows, init, 99, "prefer", [[rows[1], rows[2]], [], []])
+    found = pairs.encode_pairs(rows, init, 99, "prefer", [[rows[1], rows[2]], [], []])
     texts = ["1?", "1+", "1-", "2?", "2+", "2-", "0?"]
     ids = [encoder.encode(text).ids for text in texts]
     ended = [each + [eos] * (text[-1] in "+-") for each, text in zip(ids, texts, strict=True)]
@@ -156,26 +156,29 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def opposed(results: Path, digest: str, size: int, seed: int) -> Path:
     """Gold solutions and their bare answers: one rater likes what the other dislikes, and no prompt tells whose turn it is."""
-    rows = sets.rows(world.problem_set(results, f"{digest[:-1]}f", size, seed), 0)
+    rows = sets.read_rows(world.problem_set(results, f"{digest[:-1]}f", size, seed), 0)
     made = []
     for number, row in enumerate(rows):
         texts = row.solution, f"#{row.answer}"
         chosen, rejected = texts if number % 2 else texts[::-1]
         made.append(replace(row, solution=chosen, rejected=rejected, rater="longer" if number % 2 else "shorter"))
     out = results / "curate" / digest
-    sets.write(sets.of_rows(made), out)
+    sets.write_table(sets.table_of_rows(made), out)
     write_json(out / "stage.json", {"kind": "curate", "digest": digest, "spec": {}, "deps": {}})
     return out
 
 
 def test_a_policy_is_trained_and_judged_behind_shots_and_zero_shots_are_what_was(inputs: dict[str, Path], tmp_path: Path) -> None:
     longer = {"max_length": 512, "optimizer": TuneOptimizer(learning_rate=3e-3)}
-    told = {shots: prefer.run(prefer_of(few_shot=shots, **longer), inputs, tmp_path / str(shots), Run()) for shots in (0, 2)}
+    told = {
+        shots: prefer.train_preferences(prefer_of(few_shot=shots, **longer), inputs, tmp_path / str(shots), Run())
+        for shots in (0, 2)
+    }
     for metrics in told.values():
         each = [metrics[f"eval_rewards/accuracies/{rater}"] for rater in ("longer", "shorter")]
         assert metrics["eval_rewards/accuracies"] == pytest.approx(np.mean(each))
     assert told[2]["tokens"] > 1.5 * told[0]["tokens"]
-    prefer.run(prefer_of(few_shot=2, **longer), inputs, tmp_path / "again", Run())
+    prefer.train_preferences(prefer_of(few_shot=2, **longer), inputs, tmp_path / "again", Run())
     weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("0", "2", "again")]
     assert weights[0] != weights[1] == weights[2]
 
@@ -191,7 +194,11 @@ def test_hedge_weighs_heads_by_what_they_said_of_the_labelled_pairs_by_hand() ->
     tilted = route_heads(torch.tensor([[0.2, 0.8]]).log(), told[:1], [[0]], 1.0).exp()
     torch.testing.assert_close(tilted, torch.tensor([[0.5, 0.5]])), "it starts from the gate"
     # Pair 0 wins with 0.8 * 0.8 + 0.2 * 0.2 = 0.68, pair 2 with 1.6/17 + 0.9/17 < 0.5.
-    assert accuracies(rated(["a", "a", "b"]), told, weights.log(), "x") == {"x": pytest.approx(2 / 3), "x/a": 1.0, "x/b": 0.0}
+    assert accuracy_by_rater(rated(["a", "a", "b"]), told, weights.log(), "x") == {
+        "x": pytest.approx(2 / 3),
+        "x/a": 1.0,
+        "x/b": 0.0,
+    }
 
 
 def test_a_mixture_that_is_told_whom_to_trust_knows_more_than_one_head() -> None:
@@ -220,8 +227,8 @@ def test_a_mixture_that_is_told_whom_to_trust_knows_more_than_one_head() -> None
             optimizer.zero_grad()
         with torch.no_grad():
             told, weights = F.logsigmoid(held_gap @ score.T), (held_where @ gate.T).log_softmax(-1)
-            trusted = route_heads(weights, told, pairs.shots(rows, 4, 0, "reward_model"), 1.0)
-            found[heads] = [accuracies(rows, told, each, "x")["x"] for each in (weights, trusted)]
+            trusted = route_heads(weights, told, pairs.draw_shots(rows, 4, 0, "reward_model"), 1.0)
+            found[heads] = [accuracy_by_rater(rows, told, each, "x")["x"] for each in (weights, trusted)]
     assert found[1][0] == found[1][1] < 0.8
     assert found[2][0] < 0.8
     assert found[2][1] > 0.9
@@ -231,7 +238,7 @@ def test_a_reward_model_says_what_routing_adds_for_all_and_for_each_rater(inputs
     found = {}
     for heads in (1, 2):
         spec = reward_of(heads=heads, optimizer=FAST, routing=Routing(pairs=4))
-        found[heads] = reward_model.run(spec, inputs, tmp_path / str(heads), Run())
+        found[heads] = reward_model.train_reward_model(spec, inputs, tmp_path / str(heads), Run())
         kinds = {name: found[heads][f"eval_{name}_accuracy"] for name in ("gated", "routed")}
         for name, value in kinds.items():
             each = [found[heads][f"eval_{name}_accuracy/{rater}"] for rater in ("longer", "shorter")]
@@ -239,4 +246,4 @@ def test_a_reward_model_says_what_routing_adds_for_all_and_for_each_rater(inputs
         assert found[heads]["eval_routing_gain"] == pytest.approx(kinds["routed"] - kinds["gated"])
         assert kinds["gated"] == found[heads]["eval_accuracy"]
     assert found[1]["eval_routing_gain"] == 0
-    assert "eval_routing_gain" not in reward_model.run(reward_of(), inputs, tmp_path / "plain", Run())
+    assert "eval_routing_gain" not in reward_model.train_reward_model(reward_of(), inputs, tmp_path / "plain", Run())

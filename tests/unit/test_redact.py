@@ -2,7 +2,7 @@
 
 import pytest
 
-from snakemake_logger_plugin_mlflow import redact, store
+from snakemake_logger_plugin_mlflow import store
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ from snakemake_logger_plugin_mlflow import redact, store
     ],
 )
 def test_an_address_is_shown_without_its_password(uri: str, shown: str) -> None:
-    assert redact.shown(uri) == shown
+    assert store.redacted(uri) == shown
 
 
 def test_a_password_is_taken_out_before_a_long_error_is_cut() -> None:
     uri = "postgresql://u:hushhush@host/db"
-    said = redact.reason("sqlite:///x.db", OSError("x" * (redact.LONGEST - 20) + f" {uri} is gone"))
+    said = store.redacted_reason("sqlite:///x.db", OSError("x" * (store.LONGEST - 20) + f" {uri} is gone"))
     assert "hush" not in said
     assert said.endswith("x postgresql://host/d")
 
@@ -44,11 +44,11 @@ def test_a_password_is_taken_out_before_a_long_error_is_cut() -> None:
     ],
 )
 def test_a_library_that_tells_a_password_is_not_repeated(uri: str, said: str) -> None:
-    assert "hush" not in redact.reason(uri, OSError(said))
+    assert "hush" not in store.redacted_reason(uri, OSError(said))
 
 
 def test_an_address_that_cannot_be_read_is_refused_without_its_parts() -> None:
     uri = "http://user:hush/x@h"
     with pytest.raises(OSError, match="write %40 for @") as caught:
         store.connect(uri)
-    assert "hush" not in redact.reason(uri, caught.value)
+    assert "hush" not in store.redacted_reason(uri, caught.value)

@@ -1,6 +1,8 @@
 """The generated reference, and what `--help` says."""
 
 import difflib
+import html
+import re
 import shlex
 import subprocess
 import sys
@@ -11,43 +13,71 @@ from conftest import ROOT
 from interplay.cli import COMMANDS, find_command, main
 from interplay.cli.app import DAY, WIDEST
 from interplay.cli.common import examples
-from interplay.core.execution import Run
 from interplay.kinds.table import KINDS
-from interplay.report.spec import ReportSpec
-from interplay.study.spec import Scale, Study
-from interplay.train.spec import MidtrainSpec, PretrainSpec, SftSpec
-from tools.reference.pages import TITLES
-from tools.reference.render import documented, page, reached
+from tools.reference import pages, specs
 
 EXAMPLES = [*DAY, *(line for name in COMMANDS for line, _ in examples(find_command(name).epilog))]
 
 
+MADE = pages.files(ROOT)
+TEXTS = {path.name: text for path, text in MADE.items()}
+
+
 def test_docs_reference_is_what_schema_and_commands_say() -> None:
-    written, made = (ROOT / "docs/reference.md").read_text().splitlines(), page().splitlines()
-    diff = "\n".join(difflib.unified_diff(written, made, "docs/reference.md", "the sources", lineterm="", n=0))
-    assert not diff, f"run `make docs` and commit it:\n{diff}"
+    assert set(MADE) == set((ROOT / "docs" / "reference").iterdir()), "run `make docs` and commit it"
+    for path, text in MADE.items():
+        diff = "\n".join(
+            difflib.unified_diff(path.read_text().splitlines(), text.splitlines(), path.name, "sources", lineterm="", n=0)
+        )
+        assert not diff, f"run `make docs` and commit it:\n{diff}"
 
 
 def test_every_model_that_a_study_or_scale_may_hold_has_a_section() -> None:
-    specs = [kind.spec for kind in KINDS.values() if kind.spec is not ReportSpec]
-    wanted = set().union(*(reached(cls) for cls in (Study, Scale, Run, *specs)))
-    same_as_train = {PretrainSpec, MidtrainSpec, SftSpec}
-    missing = {cls.__name__ for cls in wanted - documented() - same_as_train}
-    assert not missing, f"list them in tools/reference/pages.py: {missing}"
-    assert documented() == set(TITLES)
+    listed = [section for page in pages.sections().values() for section in page]
+    found = {section.name for section in listed}
+    defs = specs.schema()[1]
+    of_report, queue = set(), ["ReportSpec"]  # no file holds what the planner makes of tables, figures and claims
+    while queue:
+        of_report.add(name := queue.pop())
+        queue += [inner for _, inner in specs.inside(defs[name].get("properties", {})) if inner not in of_report]
+    missing = {specs.model_of(name) for name in defs if not name.endswith("References")} - found - of_report - specs.HIDDEN
+    assert {name for name in missing if "properties" in defs[name]} == set()
+    assert {section.member for section in listed if section.member.startswith("kind: ")} == {
+        f"kind: {kind}" for kind in KINDS if kind != "report"
+    }
 
 
-def test_every_key_has_a_meaning() -> None:
-    bare = [line for line in page().splitlines() if line.startswith("| `") and line.endswith("|  |")]
-    assert bare == []
+def test_every_key_has_a_meaning_and_every_member_a_card() -> None:
+    for name, text in TEXTS.items():
+        assert [line for line in text.splitlines() if line.startswith("| `") and line.endswith("|  |")] == [], name
+        assert text.count("- studies: ") == len(re.findall(r"^## (?!extension)[a-z]+: \w+$", text, re.MULTILINE)), name
+    assert "- studies: no committed study uses it" in TEXTS["advantage.md"]
 
 
-def test_every_link_of_the_page_leads_somewhere() -> None:
-    text = page()
-    headings = {f"#{line.removeprefix('## ').lower().replace(' ', '-')}" for line in text.splitlines() if line.startswith("## ")}
-    anchors = {f"#{part.split(chr(34))[0]}" for part in text.split('<a id="')[1:]}
-    links = {part.split(")")[0] for part in text.split("](")[1:]}
-    assert links <= headings | anchors
+def test_pages_are_short() -> None:
+    assert {name: lines for name, text in TEXTS.items() if (lines := len(text.splitlines())) > pages.MOST_LINES} == {}
+
+
+def test_every_link_between_the_pages_leads_to_a_heading() -> None:
+    anchors = {
+        f"{name}#{pages.anchor(html.unescape(title))}"
+        for name, text in TEXTS.items()
+        for title in re.findall(r"^## (.*)$", text, re.MULTILINE)
+    }
+    for name, text in TEXTS.items():
+        assert "@@" not in text
+        links = set(re.findall(r"\]\((\w+\.md(?:#[\w-]+)?)\)", text))
+        assert {link for link in links if "#" in link} <= anchors, name
+        assert {link for link in links if "#" not in link} <= set(TEXTS), name
+
+
+def test_a_key_has_its_type_its_default_and_its_meaning() -> None:
+    assert "| `prompts_per_step` | integer ≥ 1 | `32` | Distinct prompts per step. |" in TEXTS["rl.md"]
+    assert "| `method` | [method](rl.md#method) |  | " in TEXTS["rl.md"]  # no default: has to be given
+    assert "| `edits` | list of [edits](edits.md) | `[]` | " in TEXTS["rl.md"]
+    clip_cov = TEXTS["loss.md"].split("## loss: clip_cov\n")[1].split("\n## ")[0]
+    [row] = [line for line in clip_cov.splitlines() if line.startswith("| `loss_type`")]
+    assert row.split(" | ")[-1].removesuffix(" |")  # the key that it overrides says what it means
 
 
 def test_every_command_has_a_paragraph_and_each_word_of_it_a_meaning() -> None:
@@ -58,7 +88,7 @@ def test_every_command_has_a_paragraph_and_each_word_of_it_a_meaning() -> None:
 
 
 @pytest.mark.parametrize("line", [line for line in EXAMPLES if line.startswith("interplay ")])
-def test_an_example_can_be_typed_as_it_stands(line: str) -> None:
+def test_an_example_can_be_typed_as_it_is(line: str) -> None:
     _, name, *words = shlex.split(line.split(" > ")[0])
     command = find_command(name)
     while name := next((word for word in words[:1] if word in getattr(command, "commands", {})), ""):

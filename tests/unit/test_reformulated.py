@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reform_cases import TASK, row
 
-from interplay.data.steps.step import changed
+from interplay.data.curate import transform_row
 from interplay.tasks import qa, reformulated
 from interplay.tasks.reformulated import KEYS, Form, chance, render, same_answer
 from interplay.tasks.spec import Verify
@@ -116,7 +116,7 @@ def test_nothing_but_the_value_and_its_key_is_ever_right(said: str) -> None:
 
 def test_guessing_is_worth_one_over_the_answers_that_a_prompt_leaves_open() -> None:
     def of(made: Form) -> float:
-        return chance(changed(ROW, "x", family="reformulated", graph=reformulated.dumps(made)))
+        return chance(transform_row(ROW, "x", family="reformulated", graph=reformulated.dumps(made)))
 
     assert of(FOUR) == 1 / 4
     assert of(form("true_false", statement=GOLD)) == 1 / 2

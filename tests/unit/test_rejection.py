@@ -16,12 +16,14 @@ from interplay.core.artifact import write_json
 from interplay.core.execution import Run
 from interplay.core.model import PermanentError
 from interplay.data import corpus, curate, sets, tokenizer
+from interplay.data.curate import StepInputs
 from interplay.data.spec import TokenizerSpec
-from interplay.data.steps.measured import rejection_sampling
+from interplay.data.steps.sample_based import rejection_sampling
 from interplay.data.steps.spec import CurateSpec, RejectionSampling
-from interplay.data.steps.step import Inputs
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.family import Node, Problem, render, verify
+from interplay.tasks.op_dag.dag import Node, Problem
+from interplay.tasks.op_dag.terse import render
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import UNFINISHED, Row
 
@@ -38,7 +40,7 @@ WRONG = "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10"
 
 def source(index: int = 0) -> Row:
     made, base = render(PROBLEM, TASK), row(TASK, 4, index, index)
-    columns = {"prompt": made.prompt, "solution": made.solution, "answer": made.answer, "graph": op_dag.dumps(PROBLEM)}
+    columns = {"prompt": made.prompt, "solution": made.solution, "answer": made.answer, "graph": OP_DAG.dumps(PROBLEM)}
     return base.__class__(**{name: getattr(base, name) for name in base.__slots__} | columns)
 
 
@@ -58,7 +60,7 @@ def evaluation(folder: Path, completions: dict[int, list[str]], cut: tuple[tuple
 
 def step(folder: Path, spec: RejectionSampling, *completions: list[str], cut: tuple[tuple[int, int], ...] = ()) -> Any:
     rows = [source(index) for index in range(len(completions))]
-    inputs = Inputs(0, {"data.0": folder, "samples.0.0.0": evaluation(folder, dict(enumerate(completions)), cut)}, 0)
+    inputs = StepInputs(0, {"data.0": folder, "samples.0.0.0": evaluation(folder, dict(enumerate(completions)), cut)}, 0)
     return rejection_sampling(spec, rows, inputs)
 
 
@@ -100,7 +102,7 @@ def test_a_sample_that_was_cut_at_the_limit_is_not_taken(tmp_path: Path) -> None
 
 
 def test_a_row_without_samples_is_an_error_and_no_row_that_is_never_right(tmp_path: Path) -> None:
-    inputs = Inputs(0, {"data.0": tmp_path, "samples.0.0.0": evaluation(tmp_path, {0: [GOLD]})}, 0)
+    inputs = StepInputs(0, {"data.0": tmp_path, "samples.0.0.0": evaluation(tmp_path, {0: [GOLD]})}, 0)
     with pytest.raises(PermanentError, match=r"row .*:1 has 0 samples"):
         rejection_sampling(RejectionSampling(), [source(0), source(1)], inputs)
 
@@ -117,22 +119,22 @@ def test_what_is_taken_by_process_is_strictly_right_whatever_was_sampled(case: t
         {"completion": text, "strict": one.strict, "answer": one.answer, "truncated": False}
         for text, one in zip(texts, judged, strict=True)
     ]
-    inputs = Inputs(0, {"data.0": Path("x")}, 0)
+    inputs = StepInputs(0, {"data.0": Path("x")}, 0)
     inputs.__dict__["samples"] = {(0, 0): samples}
     made = rejection_sampling(RejectionSampling(per_prompt=9), rows, inputs)
     assert [one.solution for one in made.rows] == list(dict.fromkeys(text for text in texts if text == gold))
 
 
 def test_the_stage_writes_finished_rows_that_end_in_an_end_token_and_says_what_it_dropped(tmp_path: Path) -> None:
-    sets.write(sets.of_rows([source(0), source(1)]), tmp_path / ("a" * 12))
+    sets.write_table(sets.table_of_rows([source(0), source(1)]), tmp_path / ("a" * 12))
     write_json(tmp_path / ("a" * 12) / "stage.json", {"kind": "problems", "digest": "a" * 12, "deps": {}})
     inputs = {"data.0": tmp_path / ("a" * 12), "samples.0.0.0": evaluation(tmp_path / "e", {0: [SWAPPED], 1: [WRONG]})}
     spec = CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "rejection_sampling"}]})
-    record = curate.run(spec, inputs, tmp_path / "out", Run())
+    record = curate.curate_problems(spec, inputs, tmp_path / "out", Run())
     counts = {"right_samples": 1, "never_right": 1, "only_truncated": 0, "further": 0}
     assert record == {"mixed": 2, "size": 1, "steps": [{"step": "rejection_sampling", "given": 2, "left": 1, **counts}]}
-    tokenizer.run(TokenizerSpec(task=TASK), {}, tmp_path / "tokenizer", Run())
-    encoded = corpus.encode(tmp_path / "out", tmp_path / "tokenizer")
+    tokenizer.build_tokenizer(TokenizerSpec(task=TASK), {}, tmp_path / "tokenizer", Run())
+    encoded = corpus.encode_problems(tmp_path / "out", tmp_path / "tokenizer")
     text = tokenizer.load(tmp_path / "tokenizer").decode(encoded.tokens.tolist())
     assert text == source().prompt + SWAPPED
     assert encoded.tokens[-1] == tokenizer.special(tmp_path / "tokenizer").eos

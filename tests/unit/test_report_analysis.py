@@ -8,9 +8,9 @@ import pytest
 import report_study as study
 
 from interplay.core.model import UserError, parse_model
-from interplay.report.draw import figures
+from interplay.report.draw import figures, style
 from interplay.report.spec import Claim, Figure, Table
-from interplay.report.stats import claims, estimate, frame
+from interplay.report.stats import contrast, estimate, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import answers, tables, text
 
@@ -21,7 +21,7 @@ TUNED = {2: [4, 4], 4: [3, 2, 4, 0]}
 def evaluation(root: Path, digest: str, counts: study.Counts, nll: list[float] | None, extra: int = 1) -> Path:
     """An evaluation with `prompts.parquet`: wrong samples are of class value, those with the right answer of class dependency."""
     out = study.write_evaluation(root, digest, counts, extra_answers=extra)
-    prompts = frame.count(out).reset_index()
+    prompts = frame.count_samples(out).reset_index()
     if nll is not None:
         wrong = prompts["n"] - prompts["answer"]
         prompts = prompts.assign(nll=nll, error_none=prompts["strict"], error_dependency=prompts["answer"] - prompts["strict"])
@@ -37,7 +37,7 @@ def results(root: Path, tuned: list[list[float]] | None = None, **given: object)
         nll = [0.5, 0.5, 0.8, 1.0, 1.2, 1.2 + 0.1 * seed]
         inputs[f"r{seed}"] = evaluation(root, f"r{seed}", TUNED, nll)
         arms.append(study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}"))
-    return frame.read(study.spec(arms, **given), inputs)
+    return frame.read_results(study.spec(arms, **given), inputs)
 
 
 def test_nll_is_told_in_nats_with_the_intervals_of_other_metrics(tmp_path: Path) -> None:
@@ -47,16 +47,20 @@ def test_nll_is_told_in_nats_with_the_intervals_of_other_metrics(tmp_path: Path)
     gap = estimate.difference(found, "rl", "base", "edge", "nll")
     assert gap.per_seed == pytest.approx((-0.25, -0.225, -0.2))
     assert gap.low == pytest.approx(-0.225 - 4.302653 * 0.025 / 3**0.5, abs=1e-6)
-    grid = tables.values(found, Table(columns=["edge"], cells=["nll", "strict_pass@1"], against="base"))
-    assert text.lines(grid.cells["rl − base", "edge", "nll"])[:3] == ["-0.225†", "[-0.287, -0.163]", "-0.250 · -0.225 · -0.200"]
-    assert text.notes(grid)[0].startswith("Percent, nll in nats per token, with the 95 % interval")
+    grid = tables.value_grid(found, Table(columns=["edge"], cells=["nll", "strict_pass@1"], against="base"))
+    assert text.cell_lines(grid.cells["rl − base", "edge", "nll"])[:3] == [
+        "-0.225†",
+        "[-0.287, -0.163]",
+        "-0.250 · -0.225 · -0.200",
+    ]
+    assert text.grid_notes(grid)[0].startswith("Percent, nll in nats per token, with the 95 % interval")
     assert grid.prior == {}
 
 
 def test_a_mean_that_nothing_bounds_has_no_interval_where_all_prompts_agree(tmp_path: Path) -> None:
     inputs = {digest: evaluation(tmp_path, digest, {4: [1, 1]}, [1.0, 1.0]) for digest in "ab"}
     arms = [study.arm(name, 0, [f"{name}:pretrain:{name}"], digest) for name, digest in (("one", "a"), ("two", "b"))]
-    gap = estimate.difference(frame.read(study.spec(arms), inputs), "one", "two", "edge", "nll")
+    gap = estimate.difference(frame.read_results(study.spec(arms), inputs), "one", "two", "edge", "nll")
     assert gap.value == 0
     assert np.isnan([gap.low, gap.high]).all()
 
@@ -79,7 +83,7 @@ def test_the_ratio_of_hacked_to_right_has_the_spread_of_redrawn_ratios(tmp_path:
     draw = np.random.default_rng(0)
     answer = draw.integers(0, 9, 300)
     prompts = pd.DataFrame({"n": 8, "answer": answer, "strict": draw.binomial(answer, 0.6)})
-    scores = frame.scores(prompts, "hacked_of_right").to_numpy()
+    scores = frame.prompt_scores(prompts, "hacked_of_right").to_numpy()
     hacked = (prompts["answer"] - prompts["strict"]).to_numpy()
     chosen = draw.integers(0, 300, (4000, 300))
     ratios = hacked[chosen].sum(1) / answer[chosen].sum(1)
@@ -89,18 +93,18 @@ def test_the_ratio_of_hacked_to_right_has_the_spread_of_redrawn_ratios(tmp_path:
 
 def test_a_share_of_few_right_answers_is_no_surer_than_these_few(tmp_path: Path) -> None:
     inputs = {"b": evaluation(tmp_path, "b", {4: [4, *[0] * 30]}, [1.0] * 31, extra=0)}
-    found = frame.read(study.spec([study.arm("base", 0, ["base:pretrain:m"], "b")]), inputs)
+    found = frame.read_results(study.spec([study.arm("base", 0, ["base:pretrain:m"], "b")]), inputs)
     share = estimate.value(found, "base", "edge", "hacked_of_right")
     assert (share.value, share.high) == (0.0, pytest.approx(0.975))
     none = {"n": evaluation(tmp_path, "n", {4: [0, 0]}, [1.0] * 2, extra=0)}
-    empty = frame.read(study.spec([study.arm("base", 0, ["base:pretrain:m"], "n")]), none)
+    empty = frame.read_results(study.spec([study.arm("base", 0, ["base:pretrain:m"], "n")]), none)
     assert estimate.value(empty, "base", "edge", "hacked_of_right").missing[0].endswith("has no right answer there")
 
 
 def test_the_classes_of_errors_are_shares_that_sum_to_one_and_a_class_that_did_not_occur_is_0(tmp_path: Path) -> None:
     found = results(tmp_path)
-    assert frame.classes(found) == ["none", "value", "dependency"]
-    grid = tables.values(found, Table(columns=["id", "edge"], cells=["error"]))
+    assert frame.error_classes(found) == ["none", "value", "dependency"]
+    grid = tables.value_grid(found, Table(columns=["id", "edge"], cells=["error"]))
     assert grid.metrics == ["error:none", "error:value", "error:dependency"]
     shares = [grid.cells["base", "edge", metric].estimate.value for metric in grid.metrics]
     assert shares == pytest.approx([4 / 16, 8 / 16, 4 / 16])
@@ -111,7 +115,7 @@ def test_the_classes_of_errors_are_shares_that_sum_to_one_and_a_class_that_did_n
 def test_blocks_add_their_classes_and_keep_the_likelihoods_of_the_first(tmp_path: Path) -> None:
     first, second = evaluation(tmp_path, "a", {4: [1, 0]}, [1.0, 2.0]), evaluation(tmp_path, "c", {4: [4, 2]}, [0.0, 0.0])
     later = pd.read_parquet(second / "prompts.parquet").drop(columns="nll")
-    both = frame.merged([frame.count(first), later.set_index("index")])
+    both = frame.merge_blocks([frame.count_samples(first), later.set_index("index")])
     assert both["nll"].tolist() == [1.0, 2.0]
     assert both[["error_none", "error_value", "error_dependency"]].sum(axis=1).tolist() == [8, 8]
     assert both["error_none"].tolist() == both["strict"].tolist() == [5, 2]
@@ -119,7 +123,7 @@ def test_blocks_add_their_classes_and_keep_the_likelihoods_of_the_first(tmp_path
 
 def test_what_an_evaluation_does_not_tell_is_missing_and_says_which_key_it_takes(tmp_path: Path) -> None:
     inputs = {"b": evaluation(tmp_path, "b", BASE, None)}
-    found = frame.read(study.spec([study.arm("base", 0, ["base:pretrain:m"], "b")]), inputs)
+    found = frame.read_results(study.spec([study.arm("base", 0, ["base:pretrain:m"], "b")]), inputs)
     assert estimate.value(found, "base", "edge", "nll").missing == (
         "evaluation b of base at seed 0 scores no gold solutions (nll: true)",
     )
@@ -137,7 +141,7 @@ def test_a_table_against_an_arm_has_differences_alone(tmp_path: Path) -> None:
 def test_a_claim_about_a_difference_of_nll_is_judged_in_nats(tmp_path: Path) -> None:
     test = {"difference": "nll", "band": "edge", "arm": "rl", "against": "base", "at_most": -0.1}
     claim = Claim.model_validate({"says": "Gold is likelier", "test": test})
-    assert claims.judge(results(tmp_path), claim).verdict == "supported"
+    assert contrast.judge_claim(results(tmp_path), claim).verdict == "supported"
 
 
 HEAT = Figure(form="heat", x="op", y="nll", against="base")
@@ -146,30 +150,30 @@ BARS = Figure(x="band", bands=["id", "edge"], y="error")
 
 def test_a_heat_map_writes_the_number_of_each_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = results(tmp_path)
-    monkeypatch.setitem(figures.STYLE, "svg.fonttype", "none")
-    drawn = figures.draw(found, HEAT).svg.decode()
+    monkeypatch.setitem(style.STYLE, "svg.fonttype", "none")
+    drawn = figures.draw_figure(found, HEAT).svg.decode()
     assert "−0.100" in drawn
     assert "−0.225" in drawn
     assert ">nats per token<" in drawn
-    values = figures.draw(found, HEAT.model_copy(update={"against": None, "y": "strict_pass@1"})).svg.decode()
+    values = figures.draw_figure(found, HEAT.model_copy(update={"against": None, "y": "strict_pass@1"})).svg.decode()
     assert ">25.0<" in values
     assert ">100.0<" in values
-    assert figures.draw(found, HEAT).png == figures.draw(found, HEAT).png
+    assert figures.draw_figure(found, HEAT).png == figures.draw_figure(found, HEAT).png
 
 
 def test_stacked_bars_name_the_classes_and_the_missing_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(figures.STYLE, "svg.fonttype", "none")
-    drawn = figures.draw(results(tmp_path), BARS)
+    monkeypatch.setitem(style.STYLE, "svg.fonttype", "none")
+    drawn = figures.draw_figure(results(tmp_path), BARS)
     assert all(f">{name}<" in drawn.svg.decode() for name in ("no error", "value", "dependency", "base", "rl", "id", "edge"))
     inputs = {"b": evaluation(tmp_path, "plain", BASE, None)}
-    bare = figures.draw(frame.read(study.spec([study.arm("base", 0, ["base:pretrain:m"], "b")]), inputs), BARS)
+    bare = figures.draw_figure(frame.read_results(study.spec([study.arm("base", 0, ["base:pretrain:m"], "b")]), inputs), BARS)
     assert bare.caption == "Not drawn: no evaluation that counts classes of errors is there."
 
 
 @pytest.mark.parametrize(
     ("cls", "given", "says"),
     [
-        (Table, {"columns": ["id"], "cells": ["nll@2"]}, "there is one nll, whatever the number of samples; write nll"),
+        (Table, {"columns": ["id"], "cells": ["nll@2"]}, "there is one nll for any number of samples; write nll"),
         (Table, {"columns": ["id"], "cells": ["error:dependancy"]}, "did you mean 'dependency'"),
         (Table, {"columns": ["id"], "cells": ["nll"], "contrast": {"against": "a", "noise": "b"}}, "where more is better"),
         (Figure, {"x": "k", "y": "strict_pass", "form": "heat"}, "write x: op or x: band"),

@@ -5,7 +5,7 @@ import report_study as study
 from pydantic import ValidationError
 
 from interplay.report.spec import Claim
-from interplay.report.stats import claims, frame
+from interplay.report.stats import contrast, frame
 from interplay.report.stats.frame import Results
 
 LIFTED = [[9] * 20, [10] * 20, [11] * 20]
@@ -25,11 +25,11 @@ def results(
             inputs[base] = study.write_evaluation(root, base, {4: before}, n=16)
         inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {4: lifted[seed]}, n=16)
         arms += [study.arm("base", seed, ["base:pretrain:m"], base), study.arm("rl", seed, ["rl:rl:m"], f"r{seed}")]
-    return frame.read(study.spec(arms), inputs)
+    return frame.read_results(study.spec(arms), inputs)
 
 
-def judge(found: Results, **test: object) -> claims.Judged:
-    return claims.judge(found, Claim.model_validate({"says": "so", "test": {"band": "edge", **test}}))
+def judge(found: Results, **test: object) -> contrast.JudgedClaim:
+    return contrast.judge_claim(found, Claim.model_validate({"says": "so", "test": {"band": "edge", **test}}))
 
 
 DIFFERENCE = {"difference": "strict_pass@1", "arm": "rl", "against": "base"}
@@ -110,7 +110,7 @@ def test_no_gain_at_any_seed_supports_a_bound_only_as_tight_as_the_prompts_allow
 
 
 def test_the_json_holds_the_test_the_verdict_and_the_estimate(tmp_path: Path) -> None:
-    (entry,) = claims.as_json([judge(results(tmp_path), **DIFFERENCE, at_least=0.1)])
+    (entry,) = contrast.claims_json([judge(results(tmp_path), **DIFFERENCE, at_least=0.1)])
     assert entry["test"] == {**DIFFERENCE, "band": "edge", "at_least": 0.1}
     assert entry["verdict"] == "supported"
     assert entry["estimate"]["per_seed"] == [0.4375, 0.5, 0.5625]

@@ -1,4 +1,4 @@
-"""Fair fights: what is chosen, what is adjusted, what is noise, and what may be called better."""
+"""Pairwise comparisons: what is chosen, what is adjusted, what is noise, and what may be called better."""
 
 import csv
 import io
@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as oracle
 
-from interplay.report.comparison_spec import Contender, Lineup, Try
-from interplay.report.inspect import asked as cells
-from interplay.report.stats import contrast, frame, intervals, provenance
+from interplay.report.inspect import explain as cells
+from interplay.report.spec import Contender, Lineup, Try
+from interplay.report.stats import contrast, estimate, frame, provenance
 from interplay.report.stats.frame import Results
-from interplay.report.write import answers, contrast_text, page
+from interplay.report.write import answers, page, text
 
 TUNE = {"axis": "rl.optimizer.learning_rate", "band": "id"}
 N = 16
@@ -43,7 +43,7 @@ def results(root: Path, arms: dict[str, list[tuple[int, int]]], tune: bool = Tru
     lineup = Lineup(against="grpo", contenders=[Contender(name=g, tries=t) for g, t in groups.items()], twins=twins)
     asked = {"against": "grpo", "noise": list(twins), **({"tune": TUNE} if tune else {}), **contrast_keys}
     tables = {"fight": {"columns": ["edge"], "cells": ["strict_pass@1"], "contrast": asked}}
-    return frame.read(study.spec(rows, tables=tables, lineups={"fight": lineup}), inputs)
+    return frame.read_results(study.spec(rows, tables=tables, lineups={"fight": lineup}), inputs)
 
 
 EDGES = [4, 5, 6]
@@ -54,7 +54,7 @@ def seeds(edge: list[int], easy: int = 8) -> list[tuple[int, int]]:
     return [(easy, right) for right in edge]
 
 
-def row(made: contrast.Made, name: str) -> contrast.Row:
+def row(made: contrast.Comparison, name: str) -> contrast.ComparisonRow:
     return next(row for row in made.blocks[0].rows if row.chosen.name == name)
 
 
@@ -62,7 +62,7 @@ def row(made: contrast.Made, name: str) -> contrast.Row:
 
 
 def test_holm_adjusts_the_textbook_example() -> None:
-    assert intervals.holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert estimate.holm_adjusted(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
@@ -70,7 +70,7 @@ def test_holm_is_the_closed_test_of_bonferroni(p: list[float]) -> None:
     """A hypothesis is rejected at a level when every set of hypotheses that holds it is, by Bonferroni."""
     sets = [s for size in range(1, len(p) + 1) for s in itertools.combinations(range(len(p)), size)]
     closed = [max(min(1.0, len(s) * min(p[j] for j in s)) for s in sets if i in s) for i in range(len(p))]
-    assert intervals.holm(np.array(p)) == pytest.approx(closed)
+    assert estimate.holm_adjusted(np.array(p)) == pytest.approx(closed)
 
 
 @given(
@@ -80,24 +80,24 @@ def test_holm_is_the_closed_test_of_bonferroni(p: list[float]) -> None:
 )
 def test_the_paired_t_test_is_scipys(pairs: list[tuple[int, int]]) -> None:
     a, b = np.array(pairs, dtype=float).T / 1000
-    assert intervals.t_p(a - b) == pytest.approx(oracle.ttest_rel(a, b).pvalue, rel=1e-6)
+    assert estimate.t_test_p(a - b) == pytest.approx(oracle.ttest_rel(a, b).pvalue, rel=1e-6)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.05, 0.15, 0.3])
 def test_a_bootstrap_p_is_below_5_percent_where_its_interval_leaves_zero_out(shift: float) -> None:
     values = np.random.default_rng(5).normal(shift, 0.5, 80)
-    low, high = intervals.bootstrap(values, (-1.0, 1.0))
-    assert (intervals.bootstrap_p(values) < 0.05) == (low > 0 or high < 0)
+    low, high = estimate.bootstrap_interval(values, (-1.0, 1.0))
+    assert (estimate.bootstrap_p(values) < 0.05) == (low > 0 or high < 0)
 
 
 def test_a_bootstrap_p_agrees_with_the_t_test_for_many_prompts() -> None:
     values = np.random.default_rng(6).normal(0.03, 0.5, 1000)
-    assert intervals.bootstrap_p(values, draws=20_000) == pytest.approx(oracle.ttest_1samp(values, 0).pvalue, abs=0.01)
+    assert estimate.bootstrap_p(values, draws=20_000) == pytest.approx(oracle.ttest_1samp(values, 0).pvalue, abs=0.01)
 
 
 def test_prompts_that_all_agree_have_the_p_at_which_their_bound_reaches_zero() -> None:
-    assert intervals.bootstrap_p(np.zeros(50)) == 1.0
-    p = intervals.bootstrap_p(np.full(5, 0.5))
+    assert estimate.bootstrap_p(np.zeros(50)) == 1.0
+    p = estimate.bootstrap_p(np.full(5, 0.5))
     unseen = 1 - (p / 2) ** (1 / 5)
     assert (1 - unseen) * 0.5 - unseen == pytest.approx(0), "the lower end at level p"
 
@@ -110,7 +110,7 @@ def test_the_best_try_on_the_tuning_band_stands_for_its_arm_and_not_the_best_on_
         "grpo=1": seeds(EDGES, easy=9), "grpo=2": seeds([9, 9, 9], easy=8),
         "pcl=1": seeds([16, 16, 16], easy=2), "pcl=2": seeds([7, 8, 9], easy=3), "grpo=1_again": seeds(EDGES),
     }  # fmt: skip
-    made = contrast.make(results(tmp_path, arms), "fight")
+    made = contrast.compare_arms(results(tmp_path, arms), "fight")
     assert {r.chosen.name: (r.chosen.arm, r.chosen.value) for r in made.blocks[0].rows} == {
         "grpo": ("grpo=1", "1"),
         "pcl": ("pcl=2", "2"),
@@ -123,7 +123,7 @@ def test_an_arm_with_a_try_missing_is_not_judged(tmp_path: Path) -> None:
     arms = {"grpo": seeds(EDGES), "pcl=1": seeds(EDGES), "pcl=2": seeds(EDGES), "grpo_again": seeds(EDGES)}
     found = results(tmp_path, arms)
     prompts = {digest: table for digest, table in found.prompts.items() if digest != "pcl=21"}
-    entry = row(contrast.make(found._replace(prompts=prompts), "fight"), "pcl")
+    entry = row(contrast.compare_arms(found._replace(prompts=prompts), "fight"), "pcl")
     assert (entry.verdict, entry.chosen.arm) == ("missing", "")
     assert any("pcl=21" in reason for reason in entry.estimate.missing)
 
@@ -133,7 +133,7 @@ def test_an_arm_with_a_try_missing_is_not_judged(tmp_path: Path) -> None:
 
 def test_differences_pairs_noise_and_adjusted_p_are_those_worked_by_hand(tmp_path: Path) -> None:
     arms = {"grpo": seeds([4, 5, 6]), "a": seeds([10, 11, 13]), "b": seeds([5, 5, 6]), "grpo_again": seeds([5, 5, 5])}
-    made = contrast.make(results(tmp_path, arms, tune=False), "fight")
+    made = contrast.compare_arms(results(tmp_path, arms, tune=False), "fight")
     a, b, floor = row(made, "a"), row(made, "b"), made.blocks[0].floor
     assert a.gap.per_seed == pytest.approx((6 / 16, 6 / 16, 7 / 16))
     p = [oracle.ttest_rel(x, [4, 5, 6]).pvalue for x in ([10, 11, 13], [5, 5, 6])]
@@ -149,23 +149,23 @@ def test_differences_pairs_noise_and_adjusted_p_are_those_worked_by_hand(tmp_pat
 
 def test_a_difference_within_the_noise_floor_is_a_tie_however_small_its_p(tmp_path: Path) -> None:
     arms = {"grpo": seeds([4, 5, 6]), "a": seeds([6, 7, 9]), "grpo_again": seeds([8, 8, 9])}
-    entry = row(contrast.make(results(tmp_path, arms, tune=False), "fight"), "a")
+    entry = row(contrast.compare_arms(results(tmp_path, arms, tune=False), "fight"), "a")
     assert entry.adjusted < 0.05
     assert entry.verdict == "no information"
 
 
 def test_a_worse_arm_is_called_worse(tmp_path: Path) -> None:
     arms = {"grpo": seeds([10, 11, 12]), "a": seeds([4, 5, 7]), "grpo_again": seeds([10, 11, 13])}
-    assert row(contrast.make(results(tmp_path, arms, tune=False), "fight"), "a").verdict == "worse"
+    assert row(contrast.compare_arms(results(tmp_path, arms, tune=False), "fight"), "a").verdict == "worse"
 
 
 def test_many_comparisons_make_ties_of_what_one_alone_would_show(tmp_path: Path) -> None:
     lone = {"grpo": seeds([4, 5, 6]), "a": seeds([7, 9, 10]), "grpo_again": seeds([4, 5, 7])}
-    assert row(contrast.make(results(tmp_path / "1", lone, tune=False), "fight"), "a").verdict == "better"
+    assert row(contrast.compare_arms(results(tmp_path / "1", lone, tune=False), "fight"), "a").verdict == "better"
     many = {**lone, **{f"x{i}": seeds([4, 6, 5]) for i in range(9)}}
-    made = contrast.make(results(tmp_path / "2", many, tune=False), "fight")
+    made = contrast.compare_arms(results(tmp_path / "2", many, tune=False), "fight")
     assert (made.tests, row(made, "a").verdict) == (10, "no information")
-    plain = contrast.make(results(tmp_path / "3", many, tune=False, correction="none"), "fight")
+    plain = contrast.compare_arms(results(tmp_path / "3", many, tune=False, correction="none"), "fight")
     assert row(plain, "a").verdict == "better"
 
 
@@ -174,7 +174,7 @@ def test_the_floor_is_the_widest_of_several_identical_runs(tmp_path: Path) -> No
     found = results(tmp_path, arms, tune=False)
     lineup = found.spec.lineups["fight"].model_copy(update={"twins": {"grpo_again": "grpo", "a": "grpo"}})
     spec = found.spec.model_copy(update={"lineups": {"fight": lineup}})
-    floor = contrast.make(found._replace(spec=spec), "fight").blocks[0].floor
+    floor = contrast.compare_arms(found._replace(spec=spec), "fight").blocks[0].floor
     assert (floor.arm, floor.size) == ("a", pytest.approx(5 / 16))
 
 
@@ -182,17 +182,17 @@ def test_without_identical_runs_there_is_no_verdict(tmp_path: Path) -> None:
     arms = {"grpo": seeds([4, 5, 6]), "a": seeds([10, 11, 13]), "grpo_again": seeds([5, 5, 5])}
     found = results(tmp_path, arms, tune=False)
     prompts = {digest: table for digest, table in found.prompts.items() if "again" not in digest}
-    made = contrast.make(found._replace(prompts=prompts), "fight")
+    made = contrast.compare_arms(found._replace(prompts=prompts), "fight")
     assert row(made, "a").verdict == "missing"
-    assert "No noise floor: evaluation grpo_again0 of grpo_again" in contrast_text.caption(made.blocks[0])
+    assert "No noise floor: evaluation grpo_again0 of grpo_again" in text.contrast_caption(made.blocks[0])
 
 
 def test_one_seed_is_judged_over_prompts_and_says_so(tmp_path: Path) -> None:
     arms = {"grpo": seeds([4]), "a": seeds([12]), "grpo_again": seeds([5])}
-    made = contrast.make(results(tmp_path, arms, tune=False), "fight")
+    made = contrast.compare_arms(results(tmp_path, arms, tune=False), "fight")
     assert "prompts" in row(made, "a").gap.over
     assert row(made, "a").p == pytest.approx(2 * 1.5**-2), "two prompts that both differ by a half"
-    assert any(note.startswith("One seed") for note in contrast_text.notes(made))
+    assert any(note.startswith("One seed") for note in text.contrast_notes(made))
 
 
 # --- what is shown ---
@@ -209,7 +209,7 @@ def answer(tmp_path: Path) -> answers.Answer:
 
 
 def test_the_csv_holds_every_number_of_a_row(answer: answers.Answer) -> None:
-    lines = list(csv.DictReader(io.StringIO(contrast_text.as_csv(answer.contrasts["fight_contrast"]))))
+    lines = list(csv.DictReader(io.StringIO(text.contrast_csv(answer.contrasts["fight_contrast"]))))
     line = next(line for line in lines if line["name"] == "pcl")
     assert (line["arm"], line["chosen"], line["against"], line["verdict"]) == ("pcl=1", "1", "grpo=1", "better")
     assert (line["floor_arm"], float(line["floor"])) == ("grpo=1_again", pytest.approx(2 / 48))
@@ -220,13 +220,13 @@ def test_the_csv_holds_every_number_of_a_row(answer: answers.Answer) -> None:
 
 def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: answers.Answer) -> None:
     made = answer.contrasts["fight_contrast"]
-    written = contrast_text.as_markdown(made, "title")
+    written = text.contrast_markdown(made, "title")
     assert "learning rate (best on id)" in written
     assert re.search(r"^\| d3s \| 1 \|.*\| no information \|$", written, re.M)
     assert re.search(r"^\| pcl \| 1 \|.*\| better \|$", written, re.M)
     assert "Noise floor 4.2: grpo=1_again − grpo=1" in written
     assert re.search(r"\| \+39\.6<br>\[\+3\d\.\d, \+4\d\.\d\]<br>\+37\.5 · \+37\.5 · \+43\.8 \|", written), "one unit throughout"
-    tex = contrast_text.as_latex(made, "title")
+    tex = text.contrast_latex(made, "title")
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 1
     assert len({line.count("&") for line in tex.splitlines() if line.endswith(r"\\")}) == 1
 
@@ -234,14 +234,14 @@ def test_markdown_and_latex_call_a_tie_a_tie_and_name_the_tuning_band(answer: an
 def test_the_record_and_the_files_hold_the_contrast(answer: answers.Answer, tmp_path: Path) -> None:
     answers.write_answers(answer, tmp_path / "out")
     assert {path.suffix for path in (tmp_path / "out/tables").glob("fight_contrast.*")} == {".csv", ".md", ".tex"}
-    found = answers.metrics(answer)["contrasts"]["fight_contrast"]["pcl/edge/strict_pass@1"]
+    found = answers.record_metrics(answer)["contrasts"]["fight_contrast"]["pcl/edge/strict_pass@1"]
     assert (found["verdict"], found["arm"]) == ("better", "pcl=1")
     assert found["difference"][0] == pytest.approx(19 / 48, abs=1e-6)
 
 
 def test_the_page_shows_verdicts_and_every_number_leads_to_its_data(answer: answers.Answer) -> None:
     found = answer.results
-    written = page.html(answer, provenance.of_inputs(found.spec, found.folders), [])
+    written = page.render_page(answer, provenance.of_inputs(found.spec, found.folders), [])
     assert '<span class="chip yes">better</span>' in written
     assert '<span class="chip none">no information</span>' in written
     key = "fight_contrast/pcl=1 − grpo=1/edge/strict_pass@1"
@@ -255,5 +255,5 @@ def test_explain_finds_a_difference_of_a_contrast_whichever_tries_were_chosen(an
     spec = answer.results.spec
     stages = {record["digest"]: record for record in answer.results.records.values()}
     stages["test"] = {"kind": "problems", "digest": "test", "spec": {"bands": study.BANDS}, "deps": {}}
-    asked = cells.match(spec, stages, "fight_contrast", "pcl=1 - grpo=1", "edge", None)
-    assert asked == cells.Asked("fight_contrast", "pcl=1", "grpo=1", "edge", "strict_pass@1")
+    asked = cells.match_cell(spec, stages, "fight_contrast", "pcl=1 - grpo=1", "edge", None)
+    assert asked == cells.CellName("fight_contrast", "pcl=1", "grpo=1", "edge", "strict_pass@1")

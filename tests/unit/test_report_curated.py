@@ -5,16 +5,16 @@ from typing import Any
 
 import report_study as study
 
-from interplay.report.draw import collapse, diagram
-from interplay.report.inspect import lineage
+from interplay.report.draw import diagram
+from interplay.report.inspect import chain
 from interplay.report.spec import Table
-from interplay.report.stats import frame, recorded
+from interplay.report.stats import frame, provenance
 from interplay.report.write import ledger, tables
 
 BANDS = {"id": {"2": 1.0}, "edge": {"4": 0.5, "5": 0.5}}
 
 
-def overlap(root: Path, sets: dict[str, tuple[list[str], list[str]]], trained: list[str]) -> lineage.Overlap:
+def overlap(root: Path, sets: dict[str, tuple[list[str], list[str]]], trained: list[str]) -> chain.Overlap:
     """Of the set `test` with what was trained on; sets as (keys, origins)."""
     inputs = {"e": study.write_evaluation(root, "e", {2: [1]})}
     for digest, (keys, origins) in sets.items():
@@ -22,7 +22,7 @@ def overlap(root: Path, sets: dict[str, tuple[list[str], list[str]]], trained: l
             root, digest, [2] * len(keys), keys, origins, "curate" if any(origins) else "problems"
         )
     spec = study.spec([study.arm("rl", 0, ["rl:rl:m"], "e")], trained_sets={"rl": trained})
-    (found,) = lineage.overlaps(frame.read(spec, inputs))
+    (found,) = chain.set_overlaps(frame.read_results(spec, inputs))
     return found
 
 
@@ -49,14 +49,14 @@ def test_ops_of_curated_rows_are_read_and_no_column_is_called_untrained_while_th
     }
     spec = study.spec([study.arm("rl", 0, ["rl:rl:m"], "e")], trained_ops={"rl": []}, trained_sets={"rl": ["file"]})
     table = Table(columns=["id", "edge"], cells=["strict_pass@1"])
-    marks = [cell.mark for cell in tables.values(frame.read(spec, inputs), table).cells.values()]
+    marks = [cell.mark for cell in tables.value_grid(frame.read_results(spec, inputs), table).cells.values()]
     assert set(marks) == {""}
     inputs["file"] = study.write_problems(tmp_path, "file", [2, 4], ["a", "b"], kind="dataset")
-    read = frame.read(spec, inputs)
-    grid = tables.values(read, table)
+    read = frame.read_results(spec, inputs)
+    grid = tables.value_grid(read, table)
     assert grid.cells["rl", "edge", "strict_pass@1"].mark == ""
     assert grid.cells["rl", "id", "strict_pass@1"].mark == tables.PARTLY
-    assert lineage.arms(read)[0]["trained"] == "2, 4"
+    assert chain.arm_rows(read)[0]["trained"] == "2, 4"
 
 
 def stage(kind: str, spec: dict[str, Any] | None = None, label: str = "", **deps: str) -> dict[str, Any]:
@@ -78,16 +78,16 @@ STAGES = {
 
 
 def test_bands_of_a_curated_set_are_those_of_its_sources_and_steps_and_its_ops_are_not_told() -> None:
-    assert recorded.bands("pool", STAGES) == {"id": [2], "edge": [4, 5]}
-    assert set(recorded.bands("mixed", STAGES)) == {"id", "edge", "hotpot", "easy"}
-    assert recorded.all_ops(recorded.bands("pool", STAGES)) == [2, 4, 5]
-    assert recorded.all_ops(recorded.bands("mixed", STAGES)) is None
+    assert provenance.planned_bands("pool", STAGES) == {"id": [2], "edge": [4, 5]}
+    assert set(provenance.planned_bands("mixed", STAGES)) == {"id", "edge", "hotpot", "easy"}
+    assert provenance.planned_ops(provenance.planned_bands("pool", STAGES)) == [2, 4, 5]
+    assert provenance.planned_ops(provenance.planned_bands("mixed", STAGES)) is None
 
 
 def test_the_picture_leads_from_data_through_curation_to_the_stage_and_never_in_a_circle() -> None:
     """The evaluation that decides what is curated, and that of what was trained on it, differ in their model alone."""
     for most in (40, 1):  # by spec, and by name
-        nodes, edges = collapse.picture(STAGES, dict.fromkeys(STAGES, "done"), most=most)
+        nodes, edges = diagram.study_graph(STAGES, dict.fromkeys(STAGES, "done"), most=most)
         named = {key: node.digest for key, node in nodes.items()}
         arrows = {(named[edge.source], named[edge.target]) for edge in edges}
         assert {("pool", "mixed"), ("file", "mixed"), ("rates", "mixed"), ("mixed", "rl"), ("base", "rl")} <= arrows

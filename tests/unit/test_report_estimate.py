@@ -26,7 +26,7 @@ def results(root: Path, seeds: int = 3, absent: tuple[str, ...] = ()) -> Results
         inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", TUNED[seed])
     arms = [study.arm("base", seed, ["base:pretrain:m"], "b") for seed in range(seeds)]
     arms += [study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}", "base") for seed in range(seeds)]
-    return frame.read(study.spec(arms), {digest: path for digest, path in inputs.items() if digest not in absent})
+    return frame.read_results(study.spec(arms), {digest: path for digest, path in inputs.items() if digest not in absent})
 
 
 def test_a_value_over_seeds_is_their_mean_with_students_interval(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_difference_is_paired_by_seed_against_the_shared_base(tmp_path: Path) 
 def test_seeds_that_agree_exactly_are_uncertain_over_prompts(tmp_path: Path) -> None:
     inputs = {f"r{seed}": study.write_evaluation(tmp_path, f"r{seed}", {4: [0, 0, 0, 0]}) for seed in range(3)}
     arms = [study.arm("rl", seed, [f"rl:rl:m{seed}"], f"r{seed}") for seed in range(3)]
-    found = value(frame.read(study.spec(arms), inputs), "rl", "edge", "strict_pass@1")
+    found = value(frame.read_results(study.spec(arms), inputs), "rl", "edge", "strict_pass@1")
     assert (found.value, found.low, found.models) == (0, 0, 3)
     assert found.high == pytest.approx(1 - 0.025 ** (1 / 4))
     assert found.over == "4 prompts (all 3 seeds agree)"
@@ -121,7 +121,7 @@ def test_arms_evaluated_on_different_problem_sets_are_not_subtracted(tmp_path: P
         "b": study.write_evaluation(tmp_path, "b", {4: [2]}, data="other"),
     }
     arms = [study.arm(name, 0, [f"x:rl:{name}"], name) for name in "ab"]
-    found = difference(frame.read(study.spec(arms), inputs), "a", "b", "edge", "strict_pass@1")
+    found = difference(frame.read_results(study.spec(arms), inputs), "a", "b", "edge", "strict_pass@1")
     assert np.isnan(found.value)
     assert found.missing == ("a and b at seed 0 were evaluated on different problem sets",)
 
@@ -130,21 +130,21 @@ def test_damaged_samples_are_one_line_that_names_the_file(tmp_path: Path) -> Non
     out = study.write_evaluation(tmp_path, "a", {4: [1]})
     (out / "samples.parquet").write_bytes(b"torn")
     with pytest.raises(UserError, match=r"samples\.parquet: not readable"):
-        frame.count(out)
+        frame.count_samples(out)
 
 
 def test_counts_do_not_depend_on_the_order_of_the_samples(tmp_path: Path) -> None:
     out = study.write_evaluation(tmp_path, "a", BASE)
-    before = frame.count(out)
+    before = frame.count_samples(out)
     pd.read_parquet(out / "samples.parquet").sample(frac=1, random_state=0).to_parquet(out / "samples.parquet")
-    pd.testing.assert_frame_equal(frame.count(out), before)
+    pd.testing.assert_frame_equal(frame.count_samples(out), before)
 
 
 def test_the_first_evaluation_with_enough_samples_counts(tmp_path: Path) -> None:
     inputs = {"few": study.write_evaluation(tmp_path, "few", BASE, n=4)}
     inputs["many"] = study.write_evaluation(tmp_path, "many", {4: [4, 8, 0, 0]}, n=8)
     arm = {**study.arm("base", 0, ["base:pretrain:m"], "few"), "evaluations": {"a": "few", "b": "many"}}
-    found = frame.read(study.spec([arm]), inputs)
+    found = frame.read_results(study.spec([arm]), inputs)
     assert value(found, "base", "edge", "strict_pass@1").digests == ("few",)
     assert value(found, "base", "edge", "strict_pass@8").value == 0.5
     assert value(found, "base", "id", "strict_pass@8").missing == (
@@ -159,9 +159,9 @@ def test_a_band_that_one_set_names_is_never_read_off_the_ops_of_another(tmp_path
     inputs["form"] = study.write_evaluation(tmp_path, "form", {4: [4, 4]}, band="easier")
     arm = {**study.arm("base", 0, ["base:pretrain:m"], "open"), "evaluations": {"eval": "open", "in_form": "form"}}
     spec = study.spec([arm]).model_copy(update={"bands": {**study.BANDS, "easier": [4], "late": [4]}})
-    found = frame.read(spec, inputs)
+    found = frame.read_results(spec, inputs)
     assert value(found, "base", "edge", "strict_pass@1").value == 1 / 8
     assert value(found, "base", "easier", "strict_pass@1").value == 1
     assert value(found, "base", "late", "strict_pass@1").value == 1 / 8, "no set names it: known by its ops"
-    partial = frame.read(spec, {"open": inputs["open"]})
+    partial = frame.read_results(spec, {"open": inputs["open"]})
     assert value(partial, "base", "easier", "strict_pass@1").missing == ("evaluation form of base at seed 0 is not there",)

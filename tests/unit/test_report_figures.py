@@ -19,7 +19,6 @@ from interplay.report.spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate
 from interplay.report.stats.frame import Results
-from interplay.report.write import answers
 
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 LONG = "x" * 40 + "[prompts_per_step=64,learning_rate=0.0003,max_completion_length=2048,num_generations=16,temperature=1.0]"
@@ -32,13 +31,13 @@ def results(root: Path, arms: list[str], **given: object) -> Results:
     for number, name in enumerate(arms):
         counts = {2: [number % 5, 4], 3: [3, 2], 4: [1, number % 3]}
         inputs[f"e{number}"] = study.write_evaluation(root, f"e{number}", counts, extra_answers=1)
-        prompts = frame.count(inputs[f"e{number}"]).reset_index()
+        prompts = frame.count_samples(inputs[f"e{number}"]).reset_index()
         prompts = prompts.assign(error_none=prompts["strict"], error_value=prompts["n"] - prompts["strict"])
         prompts.to_parquet(inputs[f"e{number}"] / "prompts.parquet")
         inputs[f"m{number}"] = study.write_record(root, f"m{number}", "rl", study.RL, {})
         study.write_steps(inputs[f"m{number}"], reward=[0.1, 0.2, 0.3 + number / 50])
         rows.append(study.arm(name, 0, ["base:pretrain:m", f"rl:rl:m{number}"], f"e{number}"))
-    return frame.read(study.spec(rows, **given), inputs)
+    return frame.read_results(study.spec(rows, **given), inputs)
 
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -52,8 +51,8 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 def drawn(found: Results, figure: Figure) -> Canvas:
-    """As `figures.draw` draws it, before it becomes bytes."""
-    with matplotlib.rc_context(figures.STYLE):
+    """As `figures.draw_figure` draws it, before it becomes bytes."""
+    with matplotlib.rc_context(style.STYLE):
         canvas, _ = figures._drawer(figure)(found, figure)
         assert canvas is not None
         FigureCanvasAgg(canvas).draw()
@@ -105,7 +104,7 @@ def same_results(root: Path, steps: int = 3, **given: object) -> Results:
         inputs[name] = study.write_record(root, name, "rl", study.RL, {})
         study.write_steps(inputs[name], reward=[reward, 0.2, 0.3][:steps])
         rows.append(study.arm(name, 0, ["base:pretrain:m", f"rl:rl:{name}"], "o" if name == "other" else "e"))
-    return frame.read(study.spec(rows, **given), inputs)
+    return frame.read_results(study.spec(rows, **given), inputs)
 
 
 @pytest.mark.parametrize("figure", [Figure(x="k", y="strict_pass", panel="band"), Figure(x="step", y="reward")])
@@ -115,16 +114,16 @@ def test_of_curves_alike_each_shows_beneath_the_next_and_the_caption_names_them(
     assert lines["one"] > lines["two"] + 2, "at least a point to either side"
     assert lines["two"] == lines["other"]
     said = "one, two (in id); one, two, other (in edge)" if figure.x == "k" else "one, two"
-    assert f"The same curve, drawn one inside the other: {said}." in figures.draw(found, figure).caption
+    assert f"The same curve, drawn one inside the other: {said}." in figures.draw_figure(found, figure).caption
 
 
 def test_a_dozen_curves_alike_are_no_wider_than_a_finger() -> None:
     names = [f"a{number}" for number in range(12)]
-    same = style.groups({name: [np.zeros(3)] for name in names})
-    widths = [style.wider(name, same) for name in names]
+    same = style.coinciding_curves({name: [np.zeros(3)] for name in names})
+    widths = [style.extra_width(name, same) for name in names]
     assert widths == sorted(widths, reverse=True)
     assert len(set(widths)) == 12
-    assert (widths[0], widths[-1], style.said({"": []})) == (style.WIDEST, 0.0, "")
+    assert (widths[0], widths[-1], style.coinciding_note({"": []})) == (style.WIDEST, 0.0, "")
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -144,7 +143,7 @@ def test_a_logarithmic_axis_writes_its_numbers_in_one_form(tmp_path: Path, ends:
     root = study.write_record(tmp_path, "m1", "rl", study.RL, {})
     study.write_steps(root, reward=list(ends))
     inputs = {"e": study.write_evaluation(tmp_path, "e", {2: [1]}), "m1": root}
-    found = frame.read(study.spec([study.arm("rl", 0, ["base:pretrain:m", "rl:rl:m1"], "e")]), inputs)
+    found = frame.read_results(study.spec([study.arm("rl", 0, ["base:pretrain:m", "rl:rl:m1"], "e")]), inputs)
     axis = drawn(found, Figure(x="step", y="reward")).axes[0]
     low, high = axis.get_ylim()
     labels = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
@@ -181,9 +180,3 @@ def test_a_claims_picture_names_zero_and_every_end_apart(claimed: tuple[float, f
     places = [(float(x), bars.DIGIT * len(text)) for x, text in found]
     assert all(x + width / 2 <= other - its / 2 for (x, width), (other, its) in itertools.pairwise(places))
     assert all(width / 2 <= x <= bars.WIDTH - width / 2 for x, width in places)
-
-
-def test_a_committed_picture_has_short_coordinates_and_its_words_as_they_were() -> None:
-    svg = '<path d="M 1.2345 -0.04"/><text x="7.777">−0.003</text><text>grpo[learning_rate=0.0003]</text>'
-    small = '<path d="M 1.2 -0"/><text x="7.8">−0.003</text><text>grpo[learning_rate=0.0003]</text>'
-    assert answers.small(svg) == small

@@ -7,14 +7,13 @@ import pytest
 import report_study as study
 
 from interplay.core.model import UserError
-from interplay.report.inspect import asked as cells
 from interplay.report.inspect import explain
 from interplay.report.spec import Gain, Table
 from interplay.report.stats import frame, gain
 from interplay.report.stats.frame import Results
 from interplay.report.stats.gain import Counts, per_prompt
 from interplay.report.write import answers, text
-from interplay.study import answerable
+from interplay.study.answers import tables_with_k
 from interplay.tasks.verdict import pass_at_k
 
 BASE = [0, 1, 2, 0]
@@ -95,9 +94,9 @@ def test_blocks_give_the_table_its_split_columns(tmp_path: Path) -> None:
     for digest, rights in {"b": [0, 1], "b2": [0, 0], "r": [1, 3], "r2": [2, 3]}.items():
         inputs[digest] = study.write_evaluation(tmp_path, digest, {4: rights})
     arms = [study.arm("base", 0, ["base:pretrain:m"], "b"), study.arm("rl", 0, ["base:pretrain:m", "rl:rl:n"], "r")]
-    read = frame.read(study.spec(arms, blocks={"b": ["b2"], "r": ["r2"]}), inputs)
-    made = gain.grid(read, TABLE)
-    assert made.metrics == gain.metrics(4)
+    read = frame.read_results(study.spec(arms, blocks={"b": ["b2"], "r": ["r2"]}), inputs)
+    made = gain.gain_grid(read, TABLE)
+    assert made.metrics == gain.gain_metrics(4)
     # First prompt: both halves of the base fail, 3/8. Second: its tail fails and the heads measure 3/4 - 1/4, at half weight.
     assert made.cells["rl − base", "edge", "capability_split"].estimate.value == pytest.approx((3 / 8 + 1 / 4) / 2)
     assert made.cells["rl − base", "edge", "capability"].estimate.value == pytest.approx(3 / 16)
@@ -112,7 +111,7 @@ def results(root: Path) -> Results:
     for seed, rights in enumerate((ARM, [2, 3, 1, 0], [0, 3, 1, 0])):
         inputs[f"r{seed}"] = study.write_evaluation(root, f"r{seed}", {4: rights})
         arms.append(study.arm("rl", seed, ["base:pretrain:m", f"rl:rl:m{seed}"], f"r{seed}"))
-    return frame.read(study.spec(arms, tables={"main": TABLE}), inputs)
+    return frame.read_results(study.spec(arms, tables={"main": TABLE}), inputs)
 
 
 def test_the_table_has_each_part_with_its_interval_over_seeds(tmp_path: Path) -> None:
@@ -132,7 +131,7 @@ def test_the_table_has_each_part_with_its_interval_over_seeds(tmp_path: Path) ->
 def test_one_seed_has_an_interval_over_prompts(tmp_path: Path) -> None:
     found = results(tmp_path)
     one = found._replace(spec=found.spec.model_copy(update={"arms": [row for row in found.spec.arms if row.seed == 0]}))
-    cell = gain.grid(one, TABLE).cells["rl − base", "edge", "sharpening"].estimate
+    cell = gain.gain_grid(one, TABLE).cells["rl − base", "edge", "sharpening"].estimate
     assert (cell.value, cell.over) == (0.0625, "4 prompts (1 seed)")
     assert -0.25 <= cell.low < 0.0625 < cell.high <= 0.5
 
@@ -147,24 +146,24 @@ def test_explain_takes_a_cell_of_gains_and_one_against_an_arm_down_to_the_counts
     found = results(tmp_path)
     against = Table(columns=["edge"], cells=["strict_pass@1"], against="base")
     spec = found.spec.model_copy(update={"tables": {"main": TABLE, "plain": against}})
-    asked = cells.match(spec, STAGES, "main gain", "rl - base", "edge/newly solved@4", None)
-    assert asked == cells.Asked("main_gain", "rl", "base", "edge", "newly_solved@4")
+    asked = explain.match_cell(spec, STAGES, "main gain", "rl - base", "edge/newly solved@4", None)
+    assert asked == explain.CellName("main_gain", "rl", "base", "edge", "newly_solved@4")
     value, notes = explain.value(spec, "r", tmp_path, asked)
-    assert (value, notes) == (gain.grid(found, TABLE).cells["rl − base", "edge", "newly_solved@4"].estimate, [])
-    asked = cells.match(spec, STAGES, "plain", "rl − base", "edge", None)
-    assert asked == cells.Asked("plain", "rl", "base", "edge", "strict_pass@1")
+    assert (value, notes) == (gain.gain_grid(found, TABLE).cells["rl − base", "edge", "newly_solved@4"].estimate, [])
+    asked = explain.match_cell(spec, STAGES, "plain", "rl − base", "edge", None)
+    assert asked == explain.CellName("plain", "rl", "base", "edge", "strict_pass@1")
     assert explain.value(spec, "r", tmp_path, asked)[0].per_seed == (0.125, 0.1875, 0.0625)
     with pytest.raises(UserError, match="no table 'plain differences'"):
-        cells.match(spec, STAGES, "plain differences", "rl - base", "edge", None)
+        explain.match_cell(spec, STAGES, "plain differences", "rl - base", "edge", None)
 
 
 def test_a_gain_without_counts_is_what_the_record_of_the_report_says(tmp_path: Path) -> None:
     found = results(tmp_path)
-    shown = answers.metrics(answers.answer_study(found))
+    shown = answers.record_metrics(answers.answer_study(found))
     study.write_record(tmp_path, "r", "report", {}, shown)
     for path in tmp_path.glob("evaluate/*/samples.parquet"):
         path.unlink()
-    value, notes = explain.value(found.spec, "r", tmp_path, cells.Asked("main_gain", "rl", "base", "edge", "capability"))
+    value, notes = explain.value(found.spec, "r", tmp_path, explain.CellName("main_gain", "rl", "base", "edge", "capability"))
     assert (value.value, value.seeds) == (0.0625, ())
     assert len(notes) == 4
 
@@ -172,6 +171,6 @@ def test_a_gain_without_counts_is_what_the_record_of_the_report_says(tmp_path: P
 def test_a_gain_that_names_no_k_gets_the_most_that_its_arms_allow(tmp_path: Path) -> None:
     rows = results(tmp_path).spec.arms
     free = TABLE.model_copy(update={"gain": Gain(against="base")})
-    made = answerable.with_k({"free": free, "fixed": TABLE}, rows, {"b": 64, "r0": 32, "r1": 128, "r2": 128}.__getitem__)
+    made = tables_with_k({"free": free, "fixed": TABLE}, rows, {"b": 64, "r0": 32, "r1": 128, "r2": 128}.__getitem__)
     assert made["free"].gain == Gain(against="base", k=32)
     assert made["fixed"] is TABLE

@@ -9,8 +9,7 @@ import pytest
 import report_study as study
 
 from interplay.core.execution import Run
-from interplay.report.draw.collapse import mermaid
-from interplay.report.draw.diagram import Edge, Node, diagram_svg
+from interplay.report.draw.diagram import Edge, Node, diagram_svg, mermaid
 from interplay.report.spec import ReportSpec
 from interplay.report.write import page
 

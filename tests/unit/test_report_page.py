@@ -9,7 +9,7 @@ import report_study as study
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError, parse_model
-from interplay.report.draw import figures
+from interplay.report.draw import figures, style
 from interplay.report.spec import Figure, ReportSpec, Table
 from interplay.report.stats import frame
 from interplay.report.write import page
@@ -154,17 +154,17 @@ def test_a_study_without_any_finished_input_still_makes_a_page(tmp_path: Path) -
 
 def test_an_arm_has_one_colour_in_every_figure_and_no_two_of_eight_share_one(tmp_path: Path) -> None:
     inputs = {"b": study.write_evaluation(tmp_path, "b", {2: [1]})}
-    results = frame.read(study.spec([study.arm(f"a{i}", 0, ["x:rl:m"], "b") for i in range(8)]), inputs)
-    looks = [figures.look(results, f"a{i}") for i in range(8)]
+    results = frame.read_results(study.spec([study.arm(f"a{i}", 0, ["x:rl:m"], "b") for i in range(8)]), inputs)
+    looks = [style.arm_look(results, f"a{i}") for i in range(8)]
     assert len(set(looks)) == 8
-    drawn = [figures.draw(results, Figure(x=x, y=y)) for x, y in (("k", "strict_pass"), ("op", "strict_pass@1"))]
+    drawn = [figures.draw_figure(results, Figure(x=x, y=y)) for x, y in (("k", "strict_pass"), ("op", "strict_pass@1"))]
     assert all(color.lower().encode() in item.svg.lower() for item in drawn for color in {one.color for one in looks})
 
 
 def test_two_dozen_arms_look_different_and_the_first_eight_are_told_by_colour_alone(tmp_path: Path) -> None:
     names = [f"arm{number}" for number in range(24)]
     looks = [
-        figures.look(frame.read(study.spec([study.arm(one, 0, ["base:pretrain:m"], "b") for one in names]), {}), one)
+        style.arm_look(frame.read_results(study.spec([study.arm(one, 0, ["base:pretrain:m"], "b") for one in names]), {}), one)
         for one in names
     ]
     assert len({(one.color, one.marker) for one in looks}) == len({(one.color, one.line) for one in looks}) == 24

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from interplay.report.spec import Claim
 from interplay.report.spec import Test as Asserted
-from interplay.report.stats import claims, frame
+from interplay.report.stats import contrast, frame
 from interplay.report.stats.frame import Results
-from interplay.report.write import present
+from interplay.report.write import page
 
 PLAIN, BOLD = [0.30, 0.32, 0.34], [0.50, 0.55, 0.54]
 """Entropy at the end of three runs; the differences are .20, .23, .20: .21 [.167, .253]."""
@@ -28,11 +28,11 @@ def results(
             if run not in inputs:
                 inputs[run] = study.write_record(root, run, "rl", {}, {key: values[seed], "steps": 4})
             arms.append(study.arm(name, seed, ["base:pretrain:m", f"rl:rl:{run}"], "e"))
-    return frame.read(study.spec(arms), inputs)
+    return frame.read_results(study.spec(arms), inputs)
 
 
-def judge(found: Results, **test: Any) -> claims.Judged:
-    return claims.judge(found, Claim.model_validate({"says": "so", "test": {"recorded": "rl", **test}}))
+def judge(found: Results, **test: Any) -> contrast.JudgedClaim:
+    return contrast.judge_claim(found, Claim.model_validate({"says": "so", "test": {"recorded": "rl", **test}}))
 
 
 DIFFERENCE = {"difference": "entropy_last", "arm": "bold", "against": "plain"}
@@ -53,7 +53,7 @@ def test_a_difference_is_paired_by_seed(tmp_path: Path, bound: dict[str, float],
 def test_a_value_may_lie_anywhere_and_is_told_as_it_is(tmp_path: Path) -> None:
     judged = judge(results(tmp_path, plain=[30, 32, 34]), value="entropy_last", arm="plain", within=[20, 40])
     assert judged.verdict == "supported"
-    shown = present.claim(judged)
+    shown = page.present_claim(judged)
     assert shown["estimate"] == "32.000"
     assert shown["tested"].startswith("rl: entropy_last of plain within 20.000 to 40.000")
     assert shown["n"] == "3 runs"
@@ -62,7 +62,7 @@ def test_a_value_may_lie_anywhere_and_is_told_as_it_is(tmp_path: Path) -> None:
 def test_what_no_record_tells_is_not_judged_and_says_why(tmp_path: Path) -> None:
     judged = judge(results(tmp_path), **{**DIFFERENCE, "difference": "entropy_lst"}, at_least=0.1)
     assert judged.verdict == "not judged"
-    assert "the record of rl b0 tells no 'entropy_lst'; did you mean" in judged.reason
+    assert "the record of rl b0 has no 'entropy_lst'; did you mean" in judged.reason
 
 
 def test_one_run_for_all_seeds_has_no_interval(tmp_path: Path) -> None:
@@ -103,7 +103,9 @@ def test_a_share_of_nearly_all_stands_although_its_interval_reaches_beyond_one(t
     assert judge(found, value="entropy_last", arm="plain", at_least=0.5).verdict == "supported"
     judged = judge(found, value="entropy_last", arm="plain", within=[0.5, 1.0])
     assert (judged.verdict, judged.estimate.high) == ("no information", pytest.approx(1.049, abs=1e-3))
-    assert present.claim(judge(found, value="entropy_last", arm="plain", at_least=0.5))["tested"].endswith("plain at least 0.500")
+    assert page.present_claim(judge(found, value="entropy_last", arm="plain", at_least=0.5))["tested"].endswith(
+        "plain at least 0.500"
+    )
 
 
 @pytest.mark.parametrize("key", ["truncated_last", "frac_all_fail_first", "eval_accuracy", "drawn/edge"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import report_study as study
 
 from interplay.report.spec import Claim, Table
-from interplay.report.stats import claims, frame, notes
+from interplay.report.stats import contrast, frame, notes
 from interplay.report.stats.frame import Results
 from interplay.report.write import page, tables, text
 
@@ -25,7 +25,7 @@ def results(root: Path, rl: dict[str, list[str]]) -> Results:
             inputs[model] = with_weights(root, "rl", model, weights)
             inputs[evaluated] = study.write_evaluation(root, evaluated, RIGHT, model=model)
             arms.append(study.arm(name, seed, [BASE, f"rl:rl:{model}"], evaluated))
-    return frame.read(study.spec(arms), inputs)
+    return frame.read_results(study.spec(arms), inputs)
 
 
 def with_weights(root: Path, kind: str, digest: str, weights: str) -> Path:
@@ -44,16 +44,18 @@ def claim(arm: str, against: str) -> Claim:
 def test_arms_whose_weights_all_differ_carry_no_caveat(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["4", "5", "6"]})
     assert notes.caveats_of(found, ["base", "x", "y"]) == ()
-    assert claims.judge(found, claim("x", "y")).caveat == ""
+    assert contrast.judge_claim(found, claim("x", "y")).caveat == ""
 
 
 def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["1", "5", "3"], "z": ["1", "8", "9"]})
-    line = "Ended with the same weights, so that what sets these arms apart did not act: x, y, z (seed 0); x, y (seed 2)."
+    line = (
+        "Ended with the same weights, so the settings in which these arms differ had no effect: x, y, z (seed 0); x, y (seed 2)."
+    )
     assert notes.idle_notes(found, ["base", "x", "y", "z"]) == (line,)
     assert notes.idle_notes(found, ["base", "x"]) == ()
-    assert notes.between(found, "x", "y") == "x and y ended with the same weights at seeds 0, 2"
-    judged = claims.judge(found, claim("y", "x"))
+    assert notes.same_weights_note(found, "x", "y") == "x and y ended with the same weights at seeds 0, 2"
+    judged = contrast.judge_claim(found, claim("y", "x"))
     assert judged.verdict == "supported"
     assert judged.caveat == "y and x ended with the same weights at seeds 0, 2"
 
@@ -61,7 +63,7 @@ def test_arms_that_ended_with_the_same_weights_are_named_with_their_seeds(tmp_pa
 def test_training_that_changed_no_weights_is_told_once_and_its_start_is_no_twin(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["p", "2", "p"], "y": ["4", "5", "6"]})
     assert notes.idle_notes(found, ["base", "x", "y"]) == ("Left the weights as they were: rl of x (seeds 0, 2).",)
-    assert notes.between(found, "x", "base") == "x and base ended with the same weights at seeds 0, 2"
+    assert notes.same_weights_note(found, "x", "base") == "x and base ended with the same weights at seeds 0, 2"
 
 
 def test_two_arms_may_share_a_stage_and_are_then_one_model_by_plan(tmp_path: Path) -> None:
@@ -70,7 +72,7 @@ def test_two_arms_may_share_a_stage_and_are_then_one_model_by_plan(tmp_path: Pat
     spec = found.spec.model_copy(update={"arms": [*found.spec.arms, twin]})
     both = found._replace(spec=spec)
     assert notes.idle_notes(both, ["x", "twin"]) == ()
-    assert notes.between(both, "x", "twin") == ""
+    assert notes.same_weights_note(both, "x", "twin") == ""
 
 
 def test_a_stage_without_a_record_or_without_weights_is_passed_over(tmp_path: Path) -> None:
@@ -82,14 +84,14 @@ def test_a_stage_without_a_record_or_without_weights_is_passed_over(tmp_path: Pa
 
 def test_tables_and_the_page_say_it(tmp_path: Path) -> None:
     found = results(tmp_path, {"x": ["1", "2", "3"], "y": ["1", "5", "6"]})
-    line = "Ended with the same weights, so that what sets these arms apart did not act: x, y (seed 0)."
+    line = "Ended with the same weights, so the settings in which these arms differ had no effect: x, y (seed 0)."
     table = Table(columns=["edge"], cells=["strict_pass@1"])
-    assert f"- {line}" in text.as_markdown(tables.values(found, table), "title")
+    assert f"- {line}" in text.as_markdown(tables.value_grid(found, table), "title")
     alone = table.model_copy(update={"arms": ["x", "base"]})
-    assert line not in text.as_markdown(tables.values(found, alone), "title")
+    assert line not in text.as_markdown(tables.value_grid(found, alone), "title")
     spec = found.spec.model_copy(update={"claims": [claim("y", "x")]})
     page.run(spec, found.folders, tmp_path / "out", page.Run())
     shown = (tmp_path / "out" / page.PAGE).read_text()
     assert f'<p class="beware">{line}</p>' in shown
-    assert '<p class="beware">Beware: y and x ended with the same weights at seed 0.</p>' in shown
+    assert '<p class="beware">Caveat: y and x ended with the same weights at seed 0.</p>' in shown
     assert "at seed 0" in json.loads((tmp_path / "out" / "claims.json").read_text())[0]["caveat"]

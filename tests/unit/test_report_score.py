@@ -1,5 +1,6 @@
 """The score as a metric beside the pass rates, its baseline, and bands in an order."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +9,14 @@ import pytest
 import report_study as study
 
 from interplay.core.model import UserError, parse_model
-from interplay.evaluate import passk
+from interplay.evaluate import scores
 from interplay.report.draw import figures
 from interplay.report.spec import Figure, Table
 from interplay.report.spec import Test as Asserted
 from interplay.report.stats import estimate, frame
 from interplay.report.stats.frame import Results
 from interplay.report.write import tables, text
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.verdict import Row
 
 TABLE = Table(columns=["id", "edge"], cells=["score", "strict_pass@1"])
@@ -30,7 +32,7 @@ def results(root: Path, baseline: float | None = None, blocks: bool = False) -> 
     if blocks:
         inputs["more"] = study.write_evaluation(root, "more", {2: [0], 4: [0, 0]}, partly=0.5, model="m0")
         more = {"blocks": {"e0": ["more"]}}
-    found = frame.read(study.spec(arms, **more), inputs)
+    found = frame.read_results(study.spec(arms, **more), inputs)
     if baseline is not None:
         for digest in ("e0", "e1"):
             found.records[digest]["metrics"] = {"band": {"edge": {"baseline_score": baseline, "prior_pass@1": 0.05}}}
@@ -52,10 +54,10 @@ def test_blocks_of_samples_are_one_mean(tmp_path: Path) -> None:
 
 def test_counts_per_prompt_hold_the_sum_of_scores_whichever_file_they_are_read_from(tmp_path: Path) -> None:
     out = study.write_evaluation(tmp_path, "a", {4: [1, 3]}, partly=0.5)
-    counted = frame.count(out)
+    counted = frame.count_samples(out)
     assert counted["score"].tolist() == [1 + 1.5, 3 + 0.5]
     counted.reset_index().to_parquet(out / "prompts.parquet")
-    pd.testing.assert_frame_equal(frame.count(out), counted)
+    pd.testing.assert_frame_equal(frame.count_samples(out), counted)
 
 
 def test_a_score_has_no_answer_only_twin_and_stands_last() -> None:
@@ -64,40 +66,40 @@ def test_a_score_has_no_answer_only_twin_and_stands_last() -> None:
 
 
 def test_the_trivial_policy_stands_under_the_score_and_the_answer_prior_under_the_answers(tmp_path: Path) -> None:
-    grid = tables.values(results(tmp_path, baseline=0.4), TABLE)
+    grid = tables.value_grid(results(tmp_path, baseline=0.4), TABLE)
     assert grid.prior == {("edge", "answer_pass@1"): 0.05, ("edge", "score"): 0.4}
     written = text.as_markdown(grid, "title")
     assert "| answer prior | – | – | – | – | 5.0 | – |" in written
     assert "| trivial policy | – | – | – | – | – | 40.0 |" in written
-    assert any(note.startswith("Trivial policy") for note in text.notes(grid))
+    assert any(note.startswith("Trivial policy") for note in text.grid_notes(grid))
     assert "trivial policy,,edge,score,0.4," in text.as_csv(grid)
     assert text.as_latex(grid, "title").count("trivial policy") == 1
 
 
 def test_a_table_of_scores_alone_says_nothing_of_answers(tmp_path: Path) -> None:
-    grid = tables.values(results(tmp_path), Table(columns=["edge"], cells=["score"]))
+    grid = tables.value_grid(results(tmp_path), Table(columns=["edge"], cells=["score"]))
     assert grid.prior == {}
-    assert not any("Answer" in note for note in text.notes(grid))
+    assert not any("Answer" in note for note in text.grid_notes(grid))
 
 
 @pytest.mark.parametrize("metric", ["score_pass@1", "score@4", "score_pass"])
 def test_there_is_no_pass_at_k_of_a_score(metric: str) -> None:
-    with pytest.raises(UserError, match="there is one score, whatever the number of samples; write score"):
+    with pytest.raises(UserError, match="there is one score for any number of samples; write score"):
         parse_model(Table, {"columns": ["edge"], "cells": [metric]}, "study.yaml")
 
 
 def test_a_claim_and_a_figure_over_ops_may_ask_for_the_score(tmp_path: Path) -> None:
     parse_model(Asserted, {"value": "score", "band": "edge", "arm": "rl", "within": [0, 1]}, "study.yaml")
-    assert figures.draw(results(tmp_path), parse_model(Figure, {"x": "op", "y": "score"}, "study.yaml")).svg
+    assert figures.draw_figure(results(tmp_path), parse_model(Figure, {"x": "op", "y": "score"}, "study.yaml")).svg
 
 
 def test_a_score_against_the_step_is_that_of_the_training_log(tmp_path: Path) -> None:
     folder = study.write_record(tmp_path, "m0", "rl", study.RL, {})
     study.write_steps(folder, **{"score": [0.1, 0.4, 0.9], "drawn/hard": [0.0, 0.5, 1.0], "sampler/mean": [1, 2, 3]})
     arms = [study.arm("rl", 0, ["rl:rl:m0"], "e")]
-    read = frame.read(study.spec(arms), {"m0": folder})
+    read = frame.read_results(study.spec(arms), {"m0": folder})
     for key in ("score", "drawn/hard", "sampler/mean"):
-        drawn = figures.draw(read, Figure(x="step", y=key))
+        drawn = figures.draw_figure(read, Figure(x="step", y=key))
         assert drawn.svg
         assert drawn.caption.startswith(key)
 
@@ -107,15 +109,15 @@ def test_a_score_against_the_step_is_that_of_the_training_log(tmp_path: Path) ->
 
 def test_a_line_per_arm_passes_the_bands_in_the_order_that_is_given(tmp_path: Path) -> None:
     figure = Figure(x="band", y="strict_pass@1", bands=["edge", "id"])
-    drawn = figures.draw(results(tmp_path), figure)
+    drawn = figures.draw_figure(results(tmp_path), figure)
     assert drawn.caption == "strict pass@1 by band. Whiskers: 95 % intervals, uncertain over 2 seeds or prompts (rl)."
     svg = drawn.svg.decode()
     assert svg.index("<!-- edge -->") < svg.index("<!-- id -->")
-    assert figures.draw(results(tmp_path / "again"), figure).svg == drawn.svg
+    assert figures.draw_figure(results(tmp_path / "again"), figure).svg == drawn.svg
 
 
 def test_an_order_of_bands_that_nobody_evaluated_says_why_it_is_not_drawn(tmp_path: Path) -> None:
-    drawn = figures.draw(results(tmp_path), Figure(x="band", y="score", bands=["1L", "2L"]))
+    drawn = figures.draw_figure(results(tmp_path), Figure(x="band", y="score", bands=["1L", "2L"]))
     assert (drawn.svg, drawn.caption) == (b"", "Not drawn: no evaluation holds 1L, 2L.")
 
 
@@ -142,31 +144,18 @@ def row(family: str, graph: str, mode: str) -> Row:
     return Row(set=0, index=0, band="b", op=1, mode=mode, graph=graph, family=family, **plain)
 
 
-def samples(scores: list[list[float]]) -> passk.Samples:
-    shape = np.array(scores).shape
+def samples(given: list[list[float]]) -> scores.Samples:
+    shape = np.array(given).shape
     none, whole = np.zeros(shape, dtype=bool), np.ones(shape, dtype=int)
-    return passk.Samples(none, none, np.array(scores, dtype=np.float32), none, whole, np.full(shape, "value"))
-
-
-class Family:
-    """A family that names its trivial policy."""
-
-    @staticmethod
-    def loads(graph: str) -> float:
-        return float(graph)
-
-    @staticmethod
-    def baseline(problem: float) -> float:
-        return problem
+    return scores.Samples(none, none, np.array(given, dtype=np.float32), none, whole, np.full(shape, "value"))
 
 
 def test_the_baseline_of_a_family_is_recorded_where_every_problem_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from interplay.tasks.op_dag import family as op_dag
 
-    monkeypatch.setattr(passk, "judge_family", {"with": Family, "op_dag": op_dag}.__getitem__)
-    monkeypatch.setattr(op_dag, "loads", lambda graph: graph)
+    families = {"with": replace(OP_DAG, loads=float, trivial_score=lambda score: score), "op_dag": OP_DAG}
+    monkeypatch.setattr(scores, "judge_family", families.__getitem__)
     rows = [row("with", "0.25", "cited"), row("with", "0.75", "cited"), row("op_dag", "", "forward")]
-    found = passk.summarise(rows, samples([[0.5, 1.0], [0.0, 0.5], [1.0, 1.0]]))
+    found = scores.summarise(rows, samples([[0.5, 1.0], [0.0, 0.5], [1.0, 1.0]]))
     assert found["mode"]["cited"]["baseline_score"] == 0.5
     assert found["mode"]["cited"]["score"] == 0.5
     assert "baseline_score" not in found["mode"]["forward"]

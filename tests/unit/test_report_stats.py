@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from interplay.report.stats import intervals as report
+from interplay.report.stats import estimate as report
 
 UNIT = (0.0, 1.0)
 fractions = st.lists(st.integers(0, 8), min_size=1, max_size=40).map(lambda counts: np.array(counts) / 8)
@@ -12,7 +12,7 @@ fractions = st.lists(st.integers(0, 8), min_size=1, max_size=40).map(lambda coun
 
 @given(fractions)
 def test_a_bootstrap_interval_holds_the_estimate_and_stays_in_the_support(values: np.ndarray) -> None:
-    low, high = report.bootstrap(values, UNIT, draws=400)
+    low, high = report.bootstrap_interval(values, UNIT, draws=400)
     assert 0 <= low <= values.mean() + 1e-12
     assert values.mean() - 1e-12 <= high <= 1
 
@@ -20,27 +20,27 @@ def test_a_bootstrap_interval_holds_the_estimate_and_stays_in_the_support(values
 def test_a_bootstrap_interval_equals_that_of_the_normal_limit_for_many_prompts() -> None:
     values = np.random.default_rng(1).binomial(1, 0.3, 4000).astype(float)
     half = 1.96 * values.std() / np.sqrt(4000)
-    assert report.bootstrap(values, UNIT) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.15 * half)
+    assert report.bootstrap_interval(values, UNIT) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.15 * half)
 
 
 def test_a_bootstrap_is_the_same_each_time_and_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(2).random(50)
-    whole = report.bootstrap(values, UNIT)
-    assert report.bootstrap(values, UNIT) == whole
+    whole = report.bootstrap_interval(values, UNIT)
+    assert report.bootstrap_interval(values, UNIT) == whole
     monkeypatch.setattr(report, "BLOCK", 7 * 50)
-    assert report.bootstrap(values, UNIT) == pytest.approx(whole)
+    assert report.bootstrap_interval(values, UNIT) == pytest.approx(whole)
 
 
 @pytest.mark.parametrize("size", [1, 20, 200])
 def test_prompts_that_all_fail_or_all_pass_have_clopper_and_pearsons_bound(size: int) -> None:
     none = stats.binomtest(0, size).proportion_ci(0.95, method="exact")
     every = stats.binomtest(size, size).proportion_ci(0.95, method="exact")
-    assert report.bootstrap(np.zeros(size), UNIT) == pytest.approx((none.low, none.high))
-    assert report.bootstrap(np.ones(size), UNIT) == pytest.approx((every.low, every.high))
+    assert report.bootstrap_interval(np.zeros(size), UNIT) == pytest.approx((none.low, none.high))
+    assert report.bootstrap_interval(np.ones(size), UNIT) == pytest.approx((every.low, every.high))
 
 
 def test_prompts_whose_differences_are_all_zero_leave_room_on_both_sides() -> None:
-    low, high = report.bootstrap(np.zeros(200), (-1.0, 1.0))
+    low, high = report.bootstrap_interval(np.zeros(200), (-1.0, 1.0))
     assert (low, high) == pytest.approx((-0.018275, 0.018275), abs=1e-6)
 
 
@@ -65,13 +65,13 @@ def test_the_paired_t_interval_of_three_seeds_covers_the_truth_95_times_in_100()
 
 def test_the_minimum_detectable_effect_agrees_with_published_sample_sizes() -> None:
     # G*Power 3.1, two-sided paired t test, 5 %, 80 % power: dz = 0.5 needs 34 pairs (power 0.8078), dz = 1 needs 10 (0.8031).
-    assert report.detectable(1.0, 34) < 0.5 < report.detectable(1.0, 33)
-    assert report.detectable(1.0, 10) < 1.0 < report.detectable(1.0, 9)
+    assert report.minimum_detectable(1.0, 34) < 0.5 < report.minimum_detectable(1.0, 33)
+    assert report.minimum_detectable(1.0, 10) < 1.0 < report.minimum_detectable(1.0, 9)
 
 
 @pytest.mark.parametrize("pairs", [2, 3, 5])
 def test_a_paired_t_test_finds_the_minimum_detectable_effect_8_times_in_10(pairs: int) -> None:
-    effect = report.detectable(0.05, pairs)
+    effect = report.minimum_detectable(0.05, pairs)
     samples = np.random.default_rng(4).normal(effect, 0.05, (20_000, pairs))
     found = stats.ttest_1samp(samples, 0.0, axis=1).pvalue < 0.05
     assert found.mean() == pytest.approx(0.8, abs=0.01)

@@ -13,9 +13,9 @@ from interplay.report.draw import bars
 from interplay.report.spec import ReportSpec, Table
 from interplay.report.stats import budget, provenance
 from interplay.report.stats.estimate import Estimate
-from interplay.report.stats.frame import read
-from interplay.report.stats.provenance import Behind
-from interplay.report.write import answers, ledger, page, present, tables
+from interplay.report.stats.frame import read_results
+from interplay.report.stats.provenance import Provenance
+from interplay.report.write import answers, ledger, page, tables
 
 SFT = {"tokens": 1000, "batch_tokens": 100}
 N = 50
@@ -46,7 +46,7 @@ def telemetry(out: Path, **values: float | str) -> None:
     artifact.write_json(out / "telemetry.json", values)
 
 
-def look(laid: tuple[ReportSpec, dict[str, Path]]) -> Behind:
+def look(laid: tuple[ReportSpec, dict[str, Path]]) -> Provenance:
     return provenance.of_inputs(*laid)
 
 
@@ -58,11 +58,11 @@ def test_what_stands_behind_a_report_reaches_down_to_the_data_with_dependencies_
 
 def test_reuse_counts_each_stage_once_for_every_arm_and_seed_that_rests_on_it(laid: tuple) -> None:
     # base: test, text, m, b at 2 seeds; rl: test, text, m, m<seed>, r<seed> at 2 seeds.
-    assert ledger.reuse(laid[0], look(laid)) == (18, 8)
+    assert ledger.stage_reuse(laid[0], look(laid)) == (18, 8)
 
 
 def test_seeds_of_a_stage_are_one_entry_and_name_their_seeds(laid: tuple) -> None:
-    found = {(entry.kind, entry.name): entry for entry in ledger.entries(laid[0], look(laid))}
+    found = {(entry.kind, entry.name): entry for entry in ledger.stage_entries(laid[0], look(laid))}
     assert [(m.digest, m.seeds) for m in found["rl", "rl"].members] == [("m0", "seed 0"), ("m1", "seed 1")]
     assert [(m.digest, m.seeds) for m in found["pretrain", "base"].members] == [("m", "seeds 0, 1")]
     assert found["rl", "rl"].members[0].attempts == "3 attempts"
@@ -113,9 +113,11 @@ def test_gpu_time_is_wall_time_for_each_gpu_reserved(laid: tuple) -> None:
 
 def test_a_cell_leads_to_each_seeds_evaluation_and_from_there_to_the_data(laid: tuple) -> None:
     spec, inputs = laid
-    grids = {"main_differences": tables.differences(read(spec, inputs), Table(columns=["edge"], cells=["strict_pass@1"]))}
+    grids = {
+        "main_differences": tables.difference_grid(read_results(spec, inputs), Table(columns=["edge"], cells=["strict_pass@1"]))
+    }
     of = look(laid)
-    data = present.provenance_data(spec, grids, of, ledger.anchors(ledger.entries(spec, of)))
+    data = page.provenance_data(spec, grids, of, ledger.entry_anchors(ledger.stage_entries(spec, of)))
     cell = data["cells"]["main_differences/rl − base/edge/strict_pass@1"]
     assert cell["seeds"] == [(0, "+25.0", ["r0", "b"]), (1, "+50.0", ["r1", "b"])]
     assert (cell["n"], cell["over"]) == ("1 prompts, 4 samples each", "2 seeds, one base")
@@ -134,7 +136,7 @@ def test_a_cell_leads_to_each_seeds_evaluation_and_from_there_to_the_data(laid: 
 
 def test_a_kept_checkpoint_is_named_by_its_step(laid: tuple, tmp_path: Path) -> None:
     study.write_evaluation(tmp_path, "kept", {2: [1]}, model="m@300")
-    assert present.provenance_chain("kept", provenance.of_inputs(laid[0], {"kept": tmp_path / "evaluate/kept"}))[1] == (
+    assert page.provenance_chain("kept", provenance.of_inputs(laid[0], {"kept": tmp_path / "evaluate/kept"}))[1] == (
         1,
         "model at step 300",
         "m",
@@ -143,8 +145,8 @@ def test_a_kept_checkpoint_is_named_by_its_step(laid: tuple, tmp_path: Path) -> 
 
 def test_every_cell_of_the_page_has_its_data_and_every_link_its_place(laid: tuple, tmp_path: Path) -> None:
     spec, inputs = laid
-    made = answers.answer_study(read(spec, inputs))
-    written = page.view(made, provenance.of_inputs(spec, inputs), tmp_path / "out").read_text()
+    made = answers.answer_study(read_results(spec, inputs))
+    written = page.write_page(made, provenance.of_inputs(spec, inputs), tmp_path / "out").read_text()
     data = json.loads(re.search(r'id="provenance">(.*?)</script>', written)[1])
     assert sorted(re.findall(r'data-cell="([^"]*)"', written)) == sorted(data["cells"])
     anchors = set(re.findall(r'id="([^"]*)"', written))
@@ -154,8 +156,8 @@ def test_every_cell_of_the_page_has_its_data_and_every_link_its_place(laid: tupl
 
 def test_data_in_the_page_cannot_end_its_script(laid: tuple, tmp_path: Path) -> None:
     spec = laid[0].model_copy(update={"study": "</script><script>alert(1)//"})
-    written = page.view(
-        answers.answer_study(read(spec, laid[1])), provenance.of_inputs(spec, laid[1]), tmp_path / "out"
+    written = page.write_page(
+        answers.answer_study(read_results(spec, laid[1])), provenance.of_inputs(spec, laid[1]), tmp_path / "out"
     ).read_text()
     assert written.count("<script") == written.count("</script") == 2
 

@@ -5,12 +5,16 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import report_study
 from conftest import ROOT, Laboratory
 
 from interplay.core import metrics
 from interplay.core.model import UserError
-from interplay.report.write import answers
+from interplay.report.metric_spec import measure_of
+from interplay.report.stats import frame
+from interplay.report.write import answers, summary, text
 from interplay.study.expand import plan_study
 from tools.reference import committed
 
@@ -22,16 +26,15 @@ def test_committed_results_are_those_of_the_committed_plans() -> None:
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_a_committed_result_tells_seeds_stages_and_environment_and_is_small(path: Path) -> None:
+def test_a_committed_result_has_seeds_stages_and_environment_and_is_small(path: Path) -> None:
     result = json.loads(path.read_text())
     assert result["seeds"]
     assert "report" in result["stages"]
     assert all(re.fullmatch(r"[0-9a-f]{12}( [0-9a-f]{12})*", digests) for digests in result["stages"].values())
     assert {"cpu", "python", "torch"} <= result["exported"].keys()
     assert sum(each["stages"] for each in result["environments"]) == sum(len(d.split()) for d in result["stages"].values())
-    files = [path, *path.with_suffix("").iterdir()]
-    assert {file.suffix for file in files} <= {".json", ".md", ".svg"}
-    assert max(file.stat().st_size for file in files) < 200_000
+    assert path.stat().st_size < 100_000
+    assert not path.with_suffix("").exists(), "tables and figures are drawn from the file, not committed"
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ def project(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("study", "plans"))
     (tmp_path / "configs/study").mkdir()
     shutil.copy(ROOT / "configs/study/quickstart.yaml", tmp_path / "configs/study")
-    shutil.copytree(ROOT / "docs/results/quickstart.laptop", tmp_path / "docs/results/quickstart.laptop")
+    (tmp_path / "docs/results").mkdir(parents=True)
     shutil.copy(ROOT / "docs/results/quickstart.laptop.json", tmp_path / "docs/results")
     plan_study(tmp_path / "configs", "quickstart", "laptop").write_lock(tmp_path / "configs")
     return tmp_path
@@ -63,6 +66,7 @@ def test_a_study_that_changes_makes_its_result_stale_and_the_line_says_what_to_r
     ("damage", "said"),
     [
         ({"environments": None}, "does not say environments"),
+        ({"grids": None}, "does not say grids"),
         ({"stages": {"rl": "0" * 12}}, "is of report"),
         ({"study": "gone"}, "no study gone is planned at scale laptop under that name; remove it"),
     ],
@@ -73,12 +77,6 @@ def test_a_result_that_is_not_whole_is_named(damage: dict, said: str, project: P
     path.write_text(json.dumps({key: value for key, value in result.items() if value is not None}))
     (line,) = committed.stale(project)
     assert said in line
-
-
-def test_a_result_without_its_tables_is_named(project: Path) -> None:
-    shutil.rmtree(project / "docs/results/quickstart.laptop")
-    (line,) = committed.stale(project)
-    assert "has no tables in quickstart.laptop/" in line
 
 
 def test_a_finished_study_is_exported_as_small_files(finished: Laboratory, tmp_path: Path) -> None:
@@ -92,26 +90,80 @@ def test_a_finished_study_is_exported_as_small_files(finished: Laboratory, tmp_p
     assert {digest for digests in found["stages"].values() for digest in digests.split()} == plan.stages.keys()
     (made,) = found["environments"]
     assert made == {"stages": len(plan.stages), **metrics.current_environment()} == {"stages": 14, **found["exported"]}
-    beside = tmp_path / "quickstart.smoke"
-    names = {path.name for path in beside.iterdir()}
-    assert names >= {"main.md", "ops.md", "pass_at_k.svg", "by_op.svg"}
-    assert not names & {"reward.svg", "loss.svg"}
-    svg = (beside / "pass_at_k.svg").read_text()
-    assert ">k (samples per problem)</text>" in svg
-    assert not re.search(r"\d\.\d\d", re.sub(r"<(style|defs)>.*?</", "", svg, flags=re.DOTALL))
+    assert {"main", "ops"} <= found["grids"].keys()
+    assert found["figures"].keys() == {"pass_at_k", "by_op"}, "without the curves of training"
+    drawn = tmp_path / "drawn"
+    draw = ("interplay", "export", "--from", str(out), "-o", str(drawn))
+    assert finished.run(*draw).returncode == 0
+    report = finished.folder / "results/report" / plan.report
+    for table in (report / "tables").glob("*.md"):
+        assert (drawn / "tables" / table.name).read_text() == table.read_text()
+    assert {path.name for path in (drawn / "figures").glob("*.svg")} == {"pass_at_k.svg", "by_op.svg"}
+    assert "supported" in (drawn / "README.md").read_text() or "not judged" in (drawn / "README.md").read_text()
 
-    (beside / "pass_at_k.svg").write_text("old")
-    (beside / "gone.svg").write_text("of an older study")
-    assert finished.run(*export).returncode == 0
-    assert (beside / "pass_at_k.svg").read_text() == svg
-    assert {path.name for path in beside.iterdir()} == names
-    (beside / "thesis.tex").write_text("years of work")
-    refused = finished.run(*export)
+    (drawn / "figures/gone.svg").write_text("of an older study")
+    assert finished.run(*draw).returncode == 0
+    assert not (drawn / "figures/gone.svg").exists()
+    shutil.rmtree(drawn)
+    drawn.mkdir()
+    (drawn / "thesis.tex").write_text("years of work")
+    refused = finished.run(*draw)
     assert refused.returncode == 2
-    assert "thesis.tex: not of an export; name another file" in refused.stderr
+    assert f"{drawn}: not an export; name a folder" in refused.stderr
+
+
+def test_tables_and_figures_of_a_summary_are_those_of_the_study(tmp_path: Path) -> None:
+    made, path = exported(tmp_path)
+    again = summary.read_summary(path)
+    assert again.grids.keys() == made.grids.keys() >= {"main", "main_gain", "main_differences"}
+    for name, grid in made.grids.items():
+        assert text.as_markdown(again.grids[name], name) == text.as_markdown(grid, name)
+    for name, one in made.contrasts.items():
+        assert text.contrast_markdown(again.contrasts[name], name) == text.contrast_markdown(one, name)
+    assert again.drawings.keys() == made.drawings.keys()
+    for name, drawing in again.drawings.items():
+        assert (drawing.caption, drawing.svg != b"") == (made.drawings[name].caption, True)
+    assert made.results.kept
+    assert again.results.kept
+    for key, old in made.results.kept.items():
+        new, unit = again.results.kept[key], measure_of(key[3])
+        for one, other in zip((old.value, old.low, old.high), (new.value, new.low, new.high), strict=True):
+            assert abs(one - other) * unit.factor <= 0.51 / 10**unit.decimals, key
+
+
+def exported(root: Path) -> tuple[answers.Answer, Path]:
+    """The answers of a study with a gain, a contrast and a figure of each kind, and its summary."""
+    random = np.random.default_rng(0)
+    arms, inputs = [], {}
+    for arm in ("base", "one", "two", "twin"):
+        for seed in (0, 1, 2):
+            digest = "base" if arm == "base" else f"{arm}{seed}"
+            if digest not in inputs:
+                counts = {op: random.integers(0, 9, 10).tolist() for op in (2, 3, 4)}
+                inputs[digest] = report_study.write_evaluation(root, digest, counts, n=8, extra_answers=1)
+            arms.append(report_study.arm(arm, seed, [], digest, None if arm == "base" else "base"))
+    contrasted = {"columns": ["op"], "cells": ["strict_pass@1"], "contrast": {"against": "one", "noise": "twin"}}
+    contenders = [{"name": name, "tries": [{"arm": name}]} for name in ("one", "two", "base")]
+    spec = report_study.spec(
+        arms,
+        tables={"main": {"columns": ["id", "edge"], "cells": ["strict_pass@1", "hacked"], "gain": {"against": "base"}}, "ops": contrasted},
+        lineups={"ops": {"against": "one", "contenders": contenders, "twins": {"twin": "one"}}},
+        figures={
+            "curves": {"x": "k", "y": "strict_pass", "panel": "band"},
+            "bars": {"x": "op", "y": "strict_pass@1"},
+            "lines": {"x": "band", "y": "score", "bands": ["id", "edge"]},
+            "map": {"x": "op", "y": "answer_pass@1", "form": "heat", "against": "base"},
+        },
+    )  # fmt: skip
+    made = answers.answer_study(frame.read_results(spec, inputs)._replace(kept={}))
+    known = {"study": "toy", "scale": "smoke", "question": "q", "claims": [], "seeds": [0, 1, 2]}
+    contrasts = answers.record_metrics(made)["contrasts"]
+    path = root / "toy.json"
+    path.write_text(json.dumps({**known, "contrasts": contrasts, **summary.numbers_of(made)}))
+    return made, path
 
 
 def test_an_unfinished_study_is_refused_with_the_command_that_finishes_it(tmp_path: Path) -> None:
     plan = plan_study(ROOT / "configs", "quickstart", "smoke")
     with pytest.raises(UserError, match="quickstart is not finished; run `snakemake all --config study=quickstart scale=smoke`"):
-        answers.write_summary(plan, tmp_path, tmp_path / "x.json")
+        summary.write_summary(plan, tmp_path, tmp_path / "x.json")

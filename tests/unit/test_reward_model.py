@@ -22,7 +22,7 @@ from interplay.data import sets
 from interplay.model import folder
 from interplay.model import heads as model_heads
 from interplay.model.spec import TuneOptimizer
-from interplay.train import preference, reward_model
+from interplay.train import reward_model
 from interplay.train.spec import RewardModelSpec
 
 FAST = TuneOptimizer(learning_rate=3e-3)
@@ -38,7 +38,7 @@ def spec_of(**changes) -> RewardModelSpec:
 def test_one_head_is_bradley_and_terry_with_a_margin_and_a_centre() -> None:
     chosen, rejected, weights = torch.tensor([[1.5]]), torch.tensor([[0.5]]), torch.zeros(1, 1)
     spec = spec_of(center_rewards_coefficient=0.1)
-    loss = preference.bradley_terry_losses(spec, chosen, rejected, weights, torch.tensor([0.25]))
+    loss = reward_model.bradley_terry_losses(spec, chosen, rejected, weights, torch.tensor([0.25]))
     assert loss.item() == pytest.approx(np.log1p(np.exp(-0.75)) + 0.1 * 4.0)
 
 
@@ -46,8 +46,8 @@ def test_a_mixture_weighs_the_chances_of_its_heads() -> None:
     chosen, rejected = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 1.0]])
     weights = torch.tensor([[0.25, 0.75]]).log()
     expected = np.log(0.25 / (1 + np.exp(-2)) + 0.75 / (1 + np.exp(1)))
-    assert preference.log_chance(chosen, rejected, weights, torch.zeros(1)).item() == pytest.approx(expected)
-    assert preference.bradley_terry_reward(chosen, weights).item() == pytest.approx(0.5)
+    assert reward_model.log_win_probability(chosen, rejected, weights, torch.zeros(1)).item() == pytest.approx(expected)
+    assert reward_model.bradley_terry_reward(chosen, weights).item() == pytest.approx(0.5)
 
 
 def test_raters_that_disagree_by_context_need_a_head_each() -> None:
@@ -65,7 +65,7 @@ def test_raters_that_disagree_by_context_need_a_head_each() -> None:
         optimizer = torch.optim.Adam([score, gate], lr=0.1)
         for _ in range(300):
             weights = (F.one_hot(context, 2).float() @ gate.T).log_softmax(-1)
-            loss = -preference.log_chance(chosen @ score.T, rejected @ score.T, weights, torch.zeros(256)).mean()
+            loss = -reward_model.log_win_probability(chosen @ score.T, rejected @ score.T, weights, torch.zeros(256)).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -93,8 +93,8 @@ def test_a_run_learns_its_pairs_and_the_same_spec_gives_the_same_bytes(
     inputs: dict[str, Path], tmp_path: Path, heads: int
 ) -> None:
     spec = spec_of(heads=heads, optimizer=FAST, steps=40, margin="score")
-    metrics = reward_model.run(spec, inputs, tmp_path / "a", Run())
-    reward_model.run(spec, inputs, tmp_path / "b", Run())
+    metrics = reward_model.train_reward_model(spec, inputs, tmp_path / "a", Run())
+    reward_model.train_reward_model(spec, inputs, tmp_path / "b", Run())
     assert not unknown("reward_model", spec, tmp_path / "a")
     assert same(tmp_path / "a", tmp_path / "b")
     lines = [line for line in read(tmp_path / "a") if "loss" in line]
@@ -107,32 +107,34 @@ def test_swapped_pairs_and_a_rate_of_zero_show(inputs: dict[str, Path], tmp_path
     swapped = pair_set(tmp_path, "c" * 12, swapped=True)
     spec = spec_of(optimizer=FAST, steps=40)
     found = {
-        "right": reward_model.run(spec, inputs, tmp_path / "right", Run()),
-        "swapped": reward_model.run(spec, {**inputs, "data.0": swapped}, tmp_path / "swapped", Run()),
-        "still": reward_model.run(spec_of(optimizer=TuneOptimizer(learning_rate=0.0)), inputs, tmp_path / "still", Run()),
+        "right": reward_model.train_reward_model(spec, inputs, tmp_path / "right", Run()),
+        "swapped": reward_model.train_reward_model(spec, {**inputs, "data.0": swapped}, tmp_path / "swapped", Run()),
+        "still": reward_model.train_reward_model(
+            spec_of(optimizer=TuneOptimizer(learning_rate=0.0)), inputs, tmp_path / "still", Run()
+        ),
     }
     assert found["right"]["eval_margin"] > found["still"]["eval_margin"] > found["swapped"]["eval_margin"]
     assert found["still"]["eval_nll"] == pytest.approx(np.log(2), abs=0.01)
 
 
 def test_margins_are_the_differences_of_the_verifiers_scores(inputs: dict[str, Path]) -> None:
-    pairs = paired.load([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
+    pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
     poor = pairs._replace(rows=[replace(row, rejected="#0") for row in pairs.rows])  # no step at all
-    assert reward_model.margins(spec_of(margin="score"), poor).tolist() == [1.0] * len(pairs.rows)
-    assert reward_model.margins(spec_of(), pairs).abs().sum() == 0
+    assert reward_model.pair_margins(spec_of(margin="score"), poor).tolist() == [1.0] * len(pairs.rows)
+    assert reward_model.pair_margins(spec_of(), pairs).abs().sum() == 0
 
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_hugging_face_reads_the_folder_and_says_the_same(inputs: dict[str, Path], tmp_path: Path, heads: int) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    model = model_heads.init_reward_model(folder.load(inputs["init"] / "model"), heads, 0)
+    model = model_heads.init_reward_model(folder.load_decoder(inputs["init"] / "model"), heads, 0)
     model_heads.save_reward_model(model, tmp_path, inputs["init"] / "tokenizer")
     other = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    pairs = paired.load([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
-    course = reward_model.Course(spec_of(heads=heads), pairs, torch.zeros(0), model, 1000, torch.float32)
+    pairs = paired.load_pairs([inputs["data.0"]], [1.0], inputs["init"], 0, 128, "reward_model")
+    course = reward_model.Setup(spec_of(heads=heads), pairs, torch.zeros(0), model, 1000, torch.float32)
     with torch.no_grad():
-        mine, weights = reward_model.rate(course, pairs.prompts[:4] * 2, pairs.chosen[:4] + pairs.rejected[:4])
+        mine, weights = reward_model.score_completions(course, pairs.prompts[:4] * 2, pairs.chosen[:4] + pairs.rejected[:4])
         for i in range(4):
             for row, completion in ((i, pairs.chosen[i]), (i + 4, pairs.rejected[i])):
                 theirs = other(torch.tensor([pairs.prompts[i] + completion])).logits[0]
@@ -142,7 +144,7 @@ def test_hugging_face_reads_the_folder_and_says_the_same(inputs: dict[str, Path]
 
 def test_the_best_of_some_samples_is_the_one_of_the_greatest_reward(inputs: dict[str, Path], tmp_path: Path) -> None:
     """A model that has learnt pairs of gold and wrong answers picks the gold among samples of the same kind."""
-    rows = sets.rows(inputs["data.0"], 0)
+    rows = sets.read_rows(inputs["data.0"], 0)
     entries = [
         {"index": row.index, "sample": sample, "completion": text, "strict": right, "answer": right, "truncated": False}
         for row in rows
@@ -150,7 +152,7 @@ def test_the_best_of_some_samples_is_the_one_of_the_greatest_reward(inputs: dict
     ]
     pq.write_table(pa.Table.from_pylist(entries), tmp_path / "samples.parquet")
     roles = {**inputs, "prompts": inputs["data.0"], "samples.0": tmp_path}
-    metrics = reward_model.run(spec_of(optimizer=FAST, steps=40), roles, tmp_path / "out", Run())
+    metrics = reward_model.train_reward_model(spec_of(optimizer=FAST, steps=40), roles, tmp_path / "out", Run())
     assert metrics["best_of"]["1"] == {"strict": 0.0, "strict_pass": 0.0, "answer": 0.0, "answer_pass": 0.0}
     assert metrics["best_of"]["2"]["strict_pass"] == 1.0
     assert metrics["best_of"]["2"]["strict"] == pytest.approx(metrics["eval_accuracy"], abs=1e-6)
@@ -165,16 +167,16 @@ from interplay.train import reward_model
 from test_reward_model import spec_of
 roles = dict(line.split("=") for line in sys.argv[2:])
 spec = spec_of(steps=40, heads=2)
-reward_model.run(spec, {{role: Path(path) for role, path in roles.items()}}, Path(sys.argv[1]), Run(save_minutes=0.0))
+reward_model.train_reward_model(spec, {{role: Path(path) for role, path in roles.items()}}, Path(sys.argv[1]), Run(save_minutes=0.0))
 """
 
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_the_same_bytes(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = spec_of(steps=40, heads=2)
-    reward_model.run(spec, inputs, tmp_path / "whole", Run())
+    reward_model.train_reward_model(spec, inputs, tmp_path / "whole", Run())
     kill_once_saved(
         KILLED.format(here=str(Path(__file__).parent)), tmp_path / "killed", [f"{role}={path}" for role, path in inputs.items()]
     )
-    reward_model.run(spec, inputs, tmp_path / "killed", Run())
+    reward_model.train_reward_model(spec, inputs, tmp_path / "killed", Run())
     assert same(tmp_path / "whole", tmp_path / "killed")

@@ -4,10 +4,8 @@ import pytest
 
 from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.rewards.spec import OutcomeReward, TextReward
-from interplay.tasks import qa
-from interplay.tasks.families import judge_family, multihop_item
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.problem import Item, Paragraph
+from interplay.tasks import multihop, qa
+from interplay.tasks.family import Item, Paragraph, judge_family, multihop_item
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 
@@ -17,7 +15,7 @@ FORMS = ("exact", "f1", "substring")
 
 def asked(*answers: str) -> Row:
     """A multi-hop row with these acceptable answers."""
-    problem = multihop.plain(Item("q", "Where?", answers, PARAGRAPHS, ((0, 0), (1, 0)), 2, "bridge"))
+    problem = multihop.plain_problem(Item("q", "Where?", answers, PARAGRAPHS, ((0, 0), (1, 0)), 2, "bridge"))
     prompt, solution, answer = multihop.render(problem, "published")
     return Row(0, 0, "all", 2, "plain", prompt, solution, answer, multihop.dumps(problem), "0" * 16, "multihop", "d:0")
 

@@ -93,6 +93,6 @@ def test_the_advantages_of_a_group_sum_to_zero(rewards: list[float], scale: str)
 
 def test_rows_set_aside_are_compared_with_their_group_and_not_counted_in_it() -> None:
     # Two right of the four that count: mean 1/2, deviation sqrt(4 * (1/4) / 3); the one aside is judged by them.
-    batch = batch_of([1, 1, 0, 0, 1], [0] * 5, aside=torch.tensor([False] * 4 + [True]))
+    batch = batch_of([1, 1, 0, 0, 1], [0] * 5, excluded=torch.tensor([False] * 4 + [True]))
     got = advantages(GroupAdvantage(), batch, now_of())[:, 0]
     assert got.tolist() == pytest.approx([x / ((1 / 3) ** 0.5 + 1e-4) for x in (0.5, 0.5, -0.5, -0.5, 0.5)])

@@ -15,13 +15,12 @@ from rl_cases import RIGHT, WRONG, batch_of, now_of
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.data import pool as pools
 from interplay.data import tokenizer
-from interplay.evaluate import run as evaluate
+from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.rl import loop
 from interplay.rl.advantages.advantages import advantages
-from interplay.rl.batch import Batch
+from interplay.rl.batch import Batch, Memory, StepContext
 from interplay.rl.edits.spec import DynamicSampling
 from interplay.rl.requests.continuation import (
     HISTORIES,
@@ -36,7 +35,6 @@ from interplay.rl.requests.first_requests import SamplingRequest
 from interplay.rl.requests.spec import ExitContinuation, FixedAllocation, ShownAttemptContinuation
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.rewards.spec import GapShaping
-from interplay.rl.step_context import Memory, StepContext
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import RetryEpisode
 
@@ -139,7 +137,7 @@ def test_what_is_learnt_is_what_an_episode_with_more_turns_reads(inputs: dict[st
     play_episodes(RetryEpisode(max_turns=3, feedback="?"), setting, turns.asked(rows, 1))
     read_last = setting.engine.asked[-1][0][0].prompt  # type: ignore[attr-defined]
     assert turns.decode([read_last]) == ["a?a+b?12?"]
-    (tokens,) = pools.encode_turns(of_model, [append_attempts("a?", ["a+b", "12"], "?")], special.eos)
+    (tokens,) = tokenizer.encode_turns(of_model, [append_attempts("a?", ["a+b", "12"], "?")], special.eos)
     as_told = [special.eos if chr(i) == turns.END else of_model.encode(chr(i)).ids[0] for i in read_last]
     assert tokens == as_told
 
@@ -218,7 +216,9 @@ def test_a_model_of_shallow_histories_is_evaluated_at_more_attempts_than_it_was_
     loop.run(spec_of(6, **METHODS["exit"]), inputs, tmp_path / "rl", HOW)
     episode = RetryEpisode(max_turns=5, feedback="?")
     spec = EvaluateSpec(num_samples=4, max_completion_length=6, episode=episode)
-    metrics = evaluate.run(spec, {"model": tmp_path / "rl", "data": inputs["data.0"]}, tmp_path / "eval", Run(engine_batch=64))
+    metrics = sampling.evaluate_model(
+        spec, {"model": tmp_path / "rl", "data": inputs["data.0"]}, tmp_path / "eval", Run(engine_batch=64)
+    )
     by_turn = list(metrics["turns"]["answer"].values())
     assert len(by_turn) == 5
     assert by_turn == sorted(by_turn)
@@ -239,13 +239,22 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(name: str, inputs:
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        ({"shaping": [GapShaping()]}, "the continuation none shows none; write shown_attempt"),
-        ({"continuation": EXIT, "shaping": [GapShaping()]}, "the advantage group cancels that"),
-        ({"continuation": EXIT, "edits": [DynamicSampling()]}, "exit draws once a step"),
-        ({"continuation": EXIT, "episode": RetryEpisode()}, "exit makes completions of one turn"),
+        (
+            {"shaping": [GapShaping()]},
+            "gap needs a member that shows own attempts .*; write method.continuation = exit, shown_attempt",
+        ),
+        (
+            {"continuation": EXIT, "shaping": [GapShaping()]},
+            "gap needs a member that shows different attempts to a group, or compares rewards across groups",
+        ),
+        (
+            {"continuation": EXIT, "edits": [DynamicSampling()]},
+            "continuation = exit does not go with method.edits: dynamic_sampling",
+        ),
+        ({"continuation": EXIT, "episode": RetryEpisode()}, "episode = retry needs .*; write method.continuation = none"),
         (
             {"continuation": PIT, "advantage": {"name": "tracked"}, "sampler": {"name": "single_stream"}},
-            "tracked expects what bare",
+            "tracked does not go with method.continuation = shown_attempt",
         ),
         ({"continuation": {"name": "shown_attempt", "references": 3}}, "must divide num_generations, 8"),
     ],

@@ -12,7 +12,7 @@ from killed_rl import payload, run_killed
 from test_rl_loop import HOW, spec_of
 
 from interplay.core.metrics import read
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.rl import loop
 from interplay.rl.edits.spec import DynamicSampling
 from interplay.rl.loop import offline_outcomes
@@ -67,7 +67,7 @@ def test_each_step_logs_what_share_of_its_groups_came_from_each_band(inputs: dic
 
 
 def test_samples_made_before_the_first_step_are_judged_as_the_runs_own(inputs: dict[str, Path], tmp_path: Path) -> None:
-    pool = pools.load_pool([inputs["data.0"], inputs["data.1"]])
+    pool = sets.load_pool([inputs["data.0"], inputs["data.1"]])
     second = [row for row in pool.rows if row.set == 1]
     for part, completions in enumerate(([second[3].solution, "nonsense"], [second[3].solution])):
         (tmp_path / str(part)).mkdir()
@@ -85,7 +85,7 @@ def test_samples_made_before_the_first_step_are_judged_as_the_runs_own(inputs: d
 
 
 def test_a_run_starts_from_samples_made_before_it(inputs: dict[str, Path], tmp_path: Path) -> None:
-    pool = pools.load_pool([inputs["data.0"], inputs["data.1"]])
+    pool = sets.load_pool([inputs["data.0"], inputs["data.1"]])
     first = [row for row in pool.rows if row.set == 0]
     rows = [(row.index, text) for row in first for text in ([row.solution] * 4 if row.index % 2 else ["nonsense"] * 4)]
     (tmp_path / "samples").mkdir()

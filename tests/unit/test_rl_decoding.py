@@ -16,10 +16,10 @@ from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.optim import checkpoint
 from interplay.rl import loop
-from interplay.rl.decoding import SCALE, decode_sampling, update_decoding
+from interplay.rl.batch import Memory
+from interplay.rl.draw import SCALE, decode_sampling, update_decoding
 from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
-from interplay.rl.step_context import Memory
 from interplay.rollout.engine import engine
 from interplay.rollout.request import Heat, Scale, draw_tokens, heated_logits, scale_of, token_uncertainty
 

@@ -21,9 +21,8 @@ from interplay.rl import loop
 from interplay.rl.advantages.advantages import advantages, cut_segments, ends
 from interplay.rl.advantages.spec import SegmentAdvantage
 from interplay.rl.batch import offsets
-from interplay.rl.losses.losses import STEPS, token_losses
+from interplay.rl.losses.losses import STEPS, MicroBatch, token_losses, token_weights
 from interplay.rl.losses.spec import DirectAdvantageLoss
-from interplay.rl.losses.terms import MicroBatch, token_weights
 from interplay.rl.requests.spec import FixedAllocation
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import update
@@ -190,6 +189,6 @@ def test_the_policy_learns_what_it_is_paid_for_the_same_each_time(inputs: dict[s
 
 
 def test_a_loss_of_steps_without_steps_is_refused() -> None:
-    says = r"loss = direct_advantage: the advantage group has no steps; write segments"
+    says = r"loss = direct_advantage needs .*; write method.advantage = segments"
     with pytest.raises(ValidationError, match=says):
         RLSpec(method=Method(paper="p", loss=SPEC), mix=[1.0], steps=1)

@@ -19,9 +19,9 @@ from test_intervention import GOLD, PROBLEM
 from torch import Tensor
 
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.model.decoder import Decoder
-from interplay.rl import loop, teacher
+from interplay.rl import loop
+from interplay.rl import policy as passes
 from interplay.rl.batch import Batch, has_teacher, join, take
 from interplay.rl.edits.spec import Replay
 from interplay.rl.losses.losses import DIVERGENCES
@@ -29,10 +29,11 @@ from interplay.rl.losses.spec import DistilLoss
 from interplay.rl.policy import scores
 from interplay.rl.requests.continuation import kept_rollouts
 from interplay.rl.requests.spec import FeedbackContinuation, FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.spec import RetryEpisode
-from interplay.tasks.op_dag import family as op_dag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 
 # --- divergences ---
 
@@ -128,7 +129,7 @@ def test_a_step_is_the_gradient_that_naive_autograd_finds(name: Any, mix: float)
 @pytest.mark.parametrize("name", DIVERGENCES)
 def test_pieces_of_the_vocabulary_and_of_the_batch_change_nothing(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, values = moved(batch(), divergence=name, mix_rlvr=0.3, entropy_coef=0.01)
-    monkeypatch.setattr(teacher, "MOST", 3 * toy.VOCABULARY)
+    monkeypatch.setattr(passes, "MOST", 3 * toy.VOCABULARY)
     for tokens in (10**6, 30):
         pieces, again = moved(batch(), tokens=tokens, divergence=name, mix_rlvr=0.3, entropy_coef=0.01)
         torch.testing.assert_close(pieces, whole, atol=2e-6, rtol=1e-3)
@@ -140,7 +141,7 @@ def test_of_several_pieces_no_logits_are_held(monkeypatch: pytest.MonkeyPatch) -
     given, policy = batch(), Decoder(toy.SHAPE, 5000)
     for parameter in policy.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    monkeypatch.setattr(teacher, "MOST", 10_000)
+    monkeypatch.setattr(passes, "MOST", 10_000)
     parameters = {parameter.data_ptr() for parameter in policy.parameters()}
     kept: list[int] = []
 
@@ -150,7 +151,7 @@ def test_of_several_pieces_no_logits_are_held(monkeypatch: pytest.MonkeyPatch) -
         return value
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
-        found = teacher.compared(policy, given, torch.arange(16), 1.0, torch.float32, DIVERGENCES["js"], 10**6)
+        found = passes.compared(policy, given, torch.arange(16), 1.0, torch.float32, DIVERGENCES["js"], 10**6)
     assert found.divergence is not None
     assert max(kept) <= policy.head().numel() < 5000 * int(given.lengths.sum())
 
@@ -190,7 +191,7 @@ def test_the_policy_comes_nearer_to_its_teacher() -> None:
         gaps = []
         for _ in range(2):
             rows = torch.arange(len(given))
-            found = teacher.compared(policy, given, rows, 1.0, torch.float32, DIVERGENCES["rev_kl"], 10**6)
+            found = passes.compared(policy, given, rows, 1.0, torch.float32, DIVERGENCES["rev_kl"], 10**6)
             torch.testing.assert_close(found.logp, scores(policy, given, rows, 1.0, torch.float32).logp)
             gaps.append(float(found.divergence.sum()))
             with torch.enable_grad():
@@ -200,7 +201,7 @@ def test_the_policy_comes_nearer_to_its_teacher() -> None:
 
 # --- what the teacher reads ---
 
-ROW: Any = SimpleNamespace(prompt="q|", solution=GOLD, family="op_dag", graph=op_dag.dumps(PROBLEM), set=0, index=0)
+ROW: Any = SimpleNamespace(prompt="q|", solution=GOLD, family="op_dag", graph=OP_DAG.dumps(PROBLEM), set=0, index=0)
 OTHER: Any = SimpleNamespace(prompt="r|", solution="gold", family="kuhn", graph="", set=0, index=1)
 TEXTS = [GOLD, "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10", "cb*2,bd+a,d3,a1|a1,d3,b3+1=4,c4*2=8#9", "x"]
 
@@ -229,15 +230,15 @@ def test_the_teacher_reads_what_is_known_of_a_completion_once_it_is_judged(feedb
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"loss": DistilLoss()}, r"loss = distil: its teacher reads nothing from the continuation none; write feedback"),
-        ({"continuation": FeedbackContinuation()}, r"continuation = feedback: the loss clipped does not read it"),
+        ({"loss": DistilLoss()}, r"loss = distil needs .*; write method.continuation = feedback"),
+        ({"continuation": FeedbackContinuation()}, r"continuation = feedback needs .*; write method.loss = distil"),
         (
             {"continuation": FeedbackContinuation(), "loss": DistilLoss(), "edits": [Replay()]},
-            r"edits: replay adds completions that",
+            r"continuation = feedback does not go with method.edits: replay",
         ),
         (
             {"continuation": FeedbackContinuation(), "loss": DistilLoss(), "episode": RetryEpisode()},
-            r"feedback makes completions of one turn",
+            r"episode = retry needs .*; write method.continuation = none",
         ),
     ],
 )
@@ -271,7 +272,7 @@ def test_a_run_without_any_reward_learns_from_feedback_the_same_each_time(
         continuation=FeedbackContinuation(feedback=feedback),
         loss=DistilLoss(num_iterations=2),
     )
-    spec = spec.model_copy(update={"reward": Custom(function="mine.py:never", source=never)})
+    spec = spec.model_copy(update={"reward": OwnReward(function="mine.py:never", source=never)})
     for out in ("one", "two"):
         record = loop.run(spec, inputs, tmp_path / out, HOW)
     assert record["optimizer_steps"] == 8

@@ -11,12 +11,10 @@ from rl_cases import batch_of, now_of
 
 from interplay.rl.advantages.advantages import advantages
 from interplay.rl.advantages.spec import GroupAdvantage
-from interplay.rl.batch import Batch
-from interplay.rl.edits.edits import conflicts, edits_after_advantage, edits_before_advantage
-from interplay.rl.edits.rows import BUFFER
+from interplay.rl.batch import Batch, Memory, StepContext
+from interplay.rl.edits.edits import BUFFER, conflicts, edits_after_advantage, edits_before_advantage
 from interplay.rl.edits.spec import ConflictTokens, Demonstrations, Replay, TokenBudget, TopEntropy
 from interplay.rl.spec import RLSpec
-from interplay.rl.step_context import Memory, StepContext
 
 
 def edited(batch: Batch, now: StepContext, advantage: torch.Tensor | None = None) -> tuple[Batch, torch.Tensor, torch.Tensor]:
@@ -182,5 +180,5 @@ def test_the_gate_decides_how_many_successes_are_few() -> None:
 
 def test_rows_that_no_reward_of_spans_has_judged_are_refused() -> None:
     method = {"paper": "p", "edits": [{"name": "replay"}]}
-    with pytest.raises(ValidationError, match="replay adds rows that the reward subproblems has not judged"):
+    with pytest.raises(ValidationError, match=r"reward = subproblems does not go with method.edits: replay"):
         RLSpec.model_validate({"method": method, "reward": {"name": "subproblems"}, "mix": [1.0], "steps": 1})

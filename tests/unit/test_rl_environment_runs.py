@@ -15,7 +15,7 @@ from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.data import corpus, problems, tokenizer
 from interplay.data.spec import ProblemsSpec, TokenizerSpec
-from interplay.evaluate import run as evaluate
+from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.rl import loop
@@ -31,12 +31,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results, task = tmp_path_factory.mktemp("results"), Calculator(largest=4, operators="+")
     out, init = results / "problems" / ("a" * 12), results / "pretrain" / ("m" * 12)
     spec = ProblemsSpec(task=task, bands={"b": {1: 1.0}}, shares={"b": 1.0}, size=25, split="train", unique=False)
-    problems.run(spec, {}, out, Run())
+    problems.generate_problems(spec, {}, out, Run())
     write_json(out / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
-    tokenizer.run(TokenizerSpec(task=task, algorithm="words"), {}, init, Run())
-    decoder = folder.init(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
-    cases.teach(decoder, corpus.encode(out, init), 60)
-    folder.save(decoder, init / "model", init / "tokenizer")
+    tokenizer.build_tokenizer(TokenizerSpec(task=task, algorithm="words"), {}, init, Run())
+    decoder = folder.init_decoder(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
+    cases.teach(decoder, corpus.encode_problems(out, init), 60)
+    folder.save_decoder(decoder, init / "model", init / "tokenizer")
     return {"init": init, "data.0": out}
 
 
@@ -69,13 +69,13 @@ def test_a_taught_model_uses_the_tool_and_learns_with_it(
 
 def test_an_evaluation_in_the_environment_counts_answers_by_turn(inputs: dict[str, Path], tmp_path: Path) -> None:
     spec = EvaluateSpec(num_samples=4, max_completion_length=10, episode=EnvironmentEpisode(max_turns=3))
-    metrics = evaluate.run(spec, {"model": inputs["init"], "data": inputs["data.0"]}, tmp_path, Run(engine_batch=64))
+    metrics = sampling.evaluate_model(spec, {"model": inputs["init"], "data": inputs["data.0"]}, tmp_path, Run(engine_batch=64))
     turns = metrics["turns"]
     assert turns["answer"]["3"] == pytest.approx(metrics["all"]["answer_pass@1"])
     assert turns["answer"]["1"] <= turns["answer"]["2"]
     assert turns["mean"] > 1.2
-    with pytest.raises(UserError, match="are transcripts, which have no one likelihood; write false"):
-        evaluate.run(
+    with pytest.raises(UserError, match="are transcripts, which have no single likelihood; write false"):
+        sampling.evaluate_model(
             spec.model_copy(update={"nll": True}),
             {"model": inputs["init"], "data": inputs["data.0"]},
             tmp_path / "nll",

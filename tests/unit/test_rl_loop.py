@@ -14,15 +14,15 @@ from interplay.core.artifact import read_json, write_json
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
-from interplay.core.references import Custom
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
-from interplay.report.inspect.rollouts import show_rollouts
+from interplay.report.inspect.compare import show_rollouts
 from interplay.rl import loop
 from interplay.rl.edits.spec import DynamicSampling
 from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
 
 REWARDS = """
@@ -40,7 +40,7 @@ def never(problems, completions, verdicts):
 def spec_of(function: str = "commas", steps: int = 6, method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
     values: dict[str, Any] = {
         "method": Method(paper="test", allocation=FixedAllocation(num_generations=4), **(method or {})),
-        "reward": Custom(function=f"mine.py:{function}", source=REWARDS),
+        "reward": OwnReward(function=f"mine.py:{function}", source=REWARDS),
         "mix": [0.75, 0.25],
         "steps": steps,
         "prompts_per_step": 8,
@@ -74,7 +74,7 @@ def test_the_policy_learns_what_it_is_paid_for(inputs: dict[str, Path], tmp_path
     assert record["completions"] == 20 * 8 * 4
     assert lines[-1]["entropy"] < lines[0]["entropy"]
     assert all(abs(line["kl_old"]) < 1e-6 for line in lines), "engine and training disagree on log-probabilities"
-    folder.load(tmp_path / "model")
+    folder.load_decoder(tmp_path / "model")
 
 
 def test_records_show_what_was_sampled_and_how_often_each_prompt_passed(inputs: dict[str, Path], tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_learning_rate_zero_leaves_the_model_as_it_was(inputs: dict[str, Path], 
 
 
 def test_a_prompt_above_the_limit_stops_the_run_before_its_first_step(inputs: dict[str, Path], tmp_path: Path) -> None:
-    pool = pools.load_pool([inputs["data.0"], inputs["data.1"]])
+    pool = sets.load_pool([inputs["data.0"], inputs["data.1"]])
     longest = max(len(row.prompt) for row in pool.rows)  # one token a character
     loop.run(spec_of(steps=1, max_prompt_length=longest), inputs, tmp_path / "within", HOW)
     with pytest.raises(UserError, match=f"max_prompt_length = {longest - 1}: the longest prompt has {longest} tokens"):

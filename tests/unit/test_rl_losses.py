@@ -10,9 +10,21 @@ from pydantic import TypeAdapter
 from test_rl_loss import CAP, Example, example
 from torch import Tensor
 
-from interplay.rl.losses.losses import MEMBERS, STEPS, covariance, heterogeneity, prepare_loss, score, share_of, token_losses
+from interplay.rl.losses.losses import (
+    MEMBERS,
+    STEPS,
+    FullBatch,
+    MicroBatch,
+    covariance,
+    first,
+    heterogeneity,
+    prepare_loss,
+    score,
+    share_of,
+    token_losses,
+    token_weights,
+)
 from interplay.rl.losses.spec import ClipCovLoss, DiscoLoss, GeoMeanLoss, GpgLoss, HapoTokenLoss, KlCovLoss, Loss, VespoLoss
-from interplay.rl.losses.terms import FullBatch, MicroBatch, first, token_weights
 
 GROUPS = [0, 0, 0, 1, 1]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0]
@@ -82,7 +94,7 @@ def test_vespo_is_that_of_trl(seed: int) -> None:
     torch.testing.assert_close(loss_of(VespoLoss(), e), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_gpg_has_the_gradient_of_the_policy_gradient_whatever_the_ratio() -> None:
+def test_gpg_has_the_gradient_of_the_policy_gradient_at_any_ratio() -> None:
     e = example()
     weights = token_weights("dapo", e.mask, int(e.mask.sum()), 1, CAP)
     torch.testing.assert_close(gradient(GpgLoss(), e), -(e.advantage * weights).double())
@@ -205,7 +217,7 @@ def test_hapo_widens_the_upper_clip_of_uncertain_tokens_and_the_lower_one_of_cer
 # --- all of them ---
 
 
-@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize("name", [name for name in MEMBERS if name != "custom"])
 def test_padding_and_the_order_of_rows_do_not_matter(name: str) -> None:
     spec, e = TypeAdapter(Loss).validate_python({"name": name}), example()
     whole = whole_of(e)
@@ -216,7 +228,7 @@ def test_padding_and_the_order_of_rows_do_not_matter(name: str) -> None:
     torch.testing.assert_close(loss_of(spec, e), loss_of(spec, turned, whole=FullBatch(*(v.flip(0) for v in whole))))
 
 
-@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize("name", [name for name in MEMBERS if name != "custom"])
 def test_every_sum_that_is_announced_is_given(name: str) -> None:
     spec, e = TypeAdapter(Loss).validate_python({"name": name}), example()
     assert set(token_losses(spec, seen_of(spec, e, e.logp))[1]) - {"kl"} == set(MEMBERS[name].sums)

@@ -26,7 +26,7 @@ from interplay.optim import checkpoint
 from interplay.rl import loop
 from interplay.rl.advantages.spec import GaeAdvantage
 from interplay.rl.batch import Batch
-from interplay.rl.decoding import lagged_policy, update_lagged
+from interplay.rl.draw import lagged_policy, update_lagged
 from interplay.rl.edits.spec import Demonstrations
 from interplay.rl.losses.spec import ClippedLoss, DistilLoss
 from interplay.rl.policy import inside, scores
@@ -275,7 +275,7 @@ def test_a_killed_run_goes_on_in_the_nucleus_that_it_had(inputs: dict[str, Path]
     run_killed(spec, inputs, tmp_path / "killed", HOW, [(3, 0.0), (7, 0.0)])
     assert payload(tmp_path / "killed") == payload(tmp_path / "whole")
     _, tensors, _ = checkpoint.load(tmp_path / "whole" / "state" / "state") or pytest.fail("no state was kept")
-    kept = folder.load(tmp_path / "whole" / "checkpoints" / "10" / "model").state_dict()
+    kept = folder.load_decoder(tmp_path / "whole" / "checkpoints" / "10" / "model").state_dict()
     copy = checkpoint.with_prefix(tensors, loop.LAGGED)
     assert set(copy) == set(kept)
     assert all(torch.equal(copy[name], kept[name]) for name in kept), "what the policy was when the copy followed it last"
@@ -286,9 +286,9 @@ def test_a_killed_run_goes_on_in_the_nucleus_that_it_had(inputs: dict[str, Path]
     ("given", "says"),
     [
         ({"engine": "hf"}, r"engine = hf: cannot decode with method\.decoding = lagged_nucleus; write native"),
-        ({"continuation": GuideContinuation()}, r"continuation = guide samples from another text than lagged_nucleus masks for"),
-        ({"edits": [Demonstrations()]}, r"edits: demonstrations adds completions that lagged_nucleus did not sample"),
-        ({"continuation": FeedbackContinuation(), "loss": DistilLoss()}, r"loss = distil: its teacher is of all tokens"),
+        ({"continuation": GuideContinuation()}, r"lagged_nucleus does not go with method.continuation = guide"),
+        ({"edits": [Demonstrations()]}, r"lagged_nucleus does not go with method.edits: demonstrations"),
+        ({"continuation": FeedbackContinuation(), "loss": DistilLoss()}, r"lagged_nucleus does not go with method.loss = distil"),
     ],
 )
 def test_what_does_not_go_together_is_refused(given: dict[str, Any], says: str) -> None:

@@ -14,18 +14,17 @@ from killed_rl import payload, run_killed
 from rl_cases import batch_of, now_of
 
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.rl import loop
 from interplay.rl.advantages.advantages import by_segments, cuts
 from interplay.rl.advantages.spec import GaeAdvantage, GroupAdvantage, SegmentAdvantage
-from interplay.rl.batch import Batch, join
+from interplay.rl.batch import Batch, StepContext, join
 from interplay.rl.edits.edits import uncertain_tokens
 from interplay.rl.edits.spec import UncertainTokens
 from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
 from interplay.rl.requests.pieces import WINDOWS, tree_kept, windows_carried
 from interplay.rl.requests.spec import FixedAllocation, TreeContinuation, WindowContinuation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import ValueHead
-from interplay.rl.step_context import StepContext
 
 ROWS: Any = [SimpleNamespace(prompt=f"p{n}|") for n in range(2)]
 
@@ -171,7 +170,7 @@ def test_a_state_is_worth_the_mean_reward_of_what_follows_it(inputs: dict[str, P
 
     from interplay.rl.advantages import advantages
 
-    spec = spec_of(1, **CHAIN).model_copy(update={"reward": Custom(function="mine.py:first", source=first)})
+    spec = spec_of(1, **CHAIN).model_copy(update={"reward": OwnReward(function="mine.py:first", source=first)})
     old = advantages.MEMBERS["segments"]
     advantages.MEMBERS["segments"] = spy
     try:
@@ -202,12 +201,12 @@ def test_a_killed_run_of_windows_ends_with_the_bytes_of_one_that_was_not(inputs:
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        ({"continuation": WindowContinuation()}, "windows needs the advantage gae"),
+        ({"continuation": WindowContinuation()}, "windows needs .*; write method.advantage = gae"),
         (
             {"allocation": FixedAllocation(num_generations=216), "continuation": TreeContinuation()},
             "2 segments of 30 tokens leave nothing of max_completion_length, 12",
         ),
-        ({**CHAIN, "continuation": TREE["continuation"]}, "segments samples on from plain prompts"),
+        ({**CHAIN, "continuation": TREE["continuation"]}, "segments needs .*; write method.continuation = none"),
     ],
 )
 def test_pieces_that_do_not_fit_are_refused(method: dict[str, Any], says: str) -> None:

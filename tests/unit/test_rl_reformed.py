@@ -33,7 +33,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for number, (name, step) in enumerate(steps.items()):
         spec = CurateSpec.model_validate({"mix": [1.0], "steps": [step]})
         out = results / "curate" / (str(number) * 12)
-        curate.run(spec, {"data.0": plain}, out, Run())
+        curate.curate_problems(spec, {"data.0": plain}, out, Run())
         write_json(out / "stage.json", {"kind": "curate", "digest": out.name, "spec": canonical(spec), "deps": {}})
         made[name] = out
     return made

@@ -13,14 +13,14 @@ from rl_cases import batch_of, now_of
 
 from interplay.core.execution import Run
 from interplay.core.metrics import read
-from interplay.core.references import Custom
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
+from interplay.rl.batch import Memory, StepContext
 from interplay.rl.requests.continuation import first_requests, kept_rollouts, next_requests
 from interplay.rl.requests.first_requests import SamplingRequest, first_steps, priority
 from interplay.rl.requests.spec import AnnealedShotsPrompting, Hint, XrpoAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
-from interplay.rl.step_context import Memory, StepContext
 
 
 def row(n: int) -> Any:
@@ -208,7 +208,7 @@ def test_every_member_runs_and_two_runs_give_the_same_bytes(name: str, inputs: d
     seams = {SEAM_OF[name]: {"name": name}} if name in SEAM_OF else {}
     spec = RLSpec(
         method=Method.model_validate({"paper": "test", "allocation": group, **seams}),
-        reward=Custom(function="mine.py:half", source=HALF),
+        reward=OwnReward(function="mine.py:half", source=HALF),
         mix=[1.0],
         steps=2,
         prompts_per_step=4,

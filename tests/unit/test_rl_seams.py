@@ -1,8 +1,10 @@
 """Sampler, requests, episode, reward and edit: the members of the loop's seams."""
 
+import inspect
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +14,13 @@ import torch
 from pydantic import ValidationError
 from rl_cases import now_of
 
+from interplay.core.extension import Extension
 from interplay.core.model import PermanentError, UserError
-from interplay.core.references import Custom
 from interplay.rl.advantages.spec import SpanAdvantage
 from interplay.rl.batch import Batch, Span, join, take
+from interplay.rl.compatibility import CAPABILITIES
 from interplay.rl.draw import episode_requests
-from interplay.rl.edits.edits import edits_before_advantage
-from interplay.rl.edits.rows import informative
+from interplay.rl.edits.edits import edits_before_advantage, informative
 from interplay.rl.edits.spec import DynamicSampling
 from interplay.rl.requests.continuation import first_requests
 from interplay.rl.requests.first_requests import SamplingRequest
@@ -28,7 +30,8 @@ from interplay.rl.rewards.spec import OutcomeReward, ProcessReward
 from interplay.rl.samplers.sampler import Outcome, PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.samplers.spec import UniformSampler
-from interplay.rl.spec import RLSpec
+from interplay.rl.spec import SEAMS, RLSpec
+from interplay.rl.teaching.spec import TeachSpec
 from interplay.tasks.verdict import Verdict
 
 # --- sampler ---
@@ -71,9 +74,9 @@ def least_tried(m, step, seed, tries, passes, floor=0):
 
 
 @pytest.mark.parametrize(
-    "spec", [UniformSampler(), Custom(function="mine.py:least_tried", source=FREQUENT)], ids=["uniform", "custom"]
+    "spec", [UniformSampler(), Extension(function="mine.py:least_tried", source=FREQUENT)], ids=["uniform", "custom"]
 )
-def test_a_sampler_goes_on_from_its_state_as_if_it_had_never_stopped(spec: UniformSampler | Custom) -> None:
+def test_a_sampler_goes_on_from_its_state_as_if_it_had_never_stopped(spec: UniformSampler | Extension) -> None:
     whole, first = (build_sampler(spec, PromptSource([7, 5], [0.6, 0.4], 9)) for _ in range(2))
 
     def steps(draws, numbers: range) -> list[list[int]]:
@@ -95,7 +98,8 @@ def test_a_custom_sampler_sees_the_success_history_of_each_prompt() -> None:
         "def f(m, step, seed, tries, passes, bonus):\n    assert tries.tolist() == [8, 4, 0] and passes.tolist() == [3, 1, 0]\n"
     )
     draws = build_sampler(
-        Custom(function="s.py:f", source=source + "    return [bonus] * m\n", options={"bonus": 2}), PromptSource([3], [1.0], 0)
+        Extension(function="s.py:f", source=source + "    return [bonus] * m\n", options={"bonus": 2}),
+        PromptSource([3], [1.0], 0),
     )
     draws.observe(1, [Outcome(i, (0.0,) * 4, passes, passes) for i, passes in ((0, 1), (1, 1), (0, 2))])
     assert draws.select(2, 1) == [2, 2]
@@ -103,7 +107,7 @@ def test_a_custom_sampler_sees_the_success_history_of_each_prompt() -> None:
 
 @pytest.mark.parametrize("body", ["return [0]", "return [0, 3]", "return [0, -1]", "return [0, 1.7]", "return None", "pass"])
 def test_a_custom_sampler_that_does_not_return_m_ids_is_refused(body: str) -> None:
-    spec = Custom(function="s.py:f", source=f"def f(m, step, seed, tries, passes):\n    {body}\n")
+    spec = Extension(function="s.py:f", source=f"def f(m, step, seed, tries, passes):\n    {body}\n")
     with pytest.raises(UserError, match=r"s\.py:f: must return 2 ids in \[0, 3\)"):
         build_sampler(spec, PromptSource([3], [1.0], 0)).select(2, 1)
 
@@ -181,7 +185,7 @@ def test_the_parts_of_a_reward_are_kept() -> None:
 def test_a_custom_reward_gets_problems_completions_verdicts_and_its_options() -> None:
     source = "def f(problems, completions, verdicts, bonus):\n"
     source += "    return [p + len(c) + v.score + bonus for p, c, v in zip(problems, completions, verdicts)]\n"
-    spec = Custom(function="mine.py:f", source=source, options={"bonus": 100})
+    spec = Extension(function="mine.py:f", source=source, options={"bonus": 100})
     assert score_completions(spec, [10, 20], ["a", "bcd"], [RIGHT, LUCKY]).sequence == [112.0, 123.5]
 
 
@@ -190,7 +194,7 @@ def test_a_custom_reward_gets_problems_completions_verdicts_and_its_options() ->
     ["return [1.0]", "return [float('nan')] * 2", "return None", "return 1.0", "return ['x'] * 2", "return [None] * 2", "pass"],
 )
 def test_a_custom_reward_that_does_not_return_finite_numbers_is_refused(body: str) -> None:
-    spec = Custom(function="mine.py:f", source=f"def f(problems, completions, verdicts):\n    {body}\n")
+    spec = Extension(function="mine.py:f", source=f"def f(problems, completions, verdicts):\n    {body}\n")
     with pytest.raises(UserError, match=r"mine\.py:f: must return 2 finite floats"):
         score_completions(spec, [None] * 2, [""] * 2, [RIGHT, LUCKY])
 
@@ -206,7 +210,7 @@ def test_a_custom_reward_that_does_not_return_finite_numbers_is_refused(body: st
 )
 def test_a_custom_function_of_another_form_or_that_fails_is_one_line_with_its_name(source: str, message: str) -> None:
     with pytest.raises(UserError, match=rf"^mine\.py:f: {message}"):
-        score_completions(Custom(function="mine.py:f", source=source, options={"bonus": 1}), [None], [""], [RIGHT])
+        score_completions(Extension(function="mine.py:f", source=source, options={"bonus": 1}), [None], [""], [RIGHT])
 
 
 def test_a_custom_source_that_fails_or_lacks_the_function_is_one_line() -> None:
@@ -216,7 +220,7 @@ def test_a_custom_source_that_fails_or_lacks_the_function_is_one_line() -> None:
         ("def f(:", "SyntaxError"),
     ]:
         with pytest.raises(UserError, match=message):
-            score_completions(Custom(function="mine.py:f", source=source), [None], [""], [RIGHT])
+            score_completions(Extension(function="mine.py:f", source=source), [None], [""], [RIGHT])
 
 
 # --- batch and edits ---
@@ -326,7 +330,10 @@ def run_of(group: int, advantage: dict, **more: Any) -> RLSpec:
 
 @pytest.mark.parametrize("name", ["group", "spans"])
 def test_a_group_of_one_is_refused_where_completions_are_compared_with_each_other(name: str) -> None:
-    with pytest.raises(ValidationError, match=f"num_generations = 1: the advantage '{name}' compares .*; give 2 at least"):
+    with pytest.raises(
+        ValidationError,
+        match=rf"advantage = {name} does not go with method.allocation = fixed.*num_generations = 1; give 2 at least",
+    ):
         run_of(1, {"name": name})
     run_of(2, {"name": name})
 
@@ -338,3 +345,16 @@ def test_pooled_spans_compare_the_parts_of_a_single_completion() -> None:
 def test_rollouts_that_are_all_equal_are_refused() -> None:
     with pytest.raises(ValidationError, match=r"temperature = 0 .*nothing is learnt"):
         run_of(2, {"name": "group"}, temperature=0)
+
+
+def test_every_capability_is_described_needed_or_refused_and_provided_by_some_member() -> None:
+    """Also those that depend on options: they are named in the source of `needs`, `provides` or `refuses`."""
+    classes = {one for members in SEAMS.values() for one in members} | {RLSpec, TeachSpec}
+    files = {inspect.getsourcefile(one) for one in classes}
+    source = "".join(Path(str(file)).read_text() for file in files)
+    asked = {word for one in classes for word in one.NEEDS | one.REFUSES}
+    provided = {word for one in classes for word in one.PROVIDES}
+    assert asked | provided <= set(CAPABILITIES)
+    for word in CAPABILITIES:
+        assert word in provided or f'{{"{word}"}} if' in source, f"nothing provides {word}"
+        assert word in asked or f'{{"{word}"}} if' in source, f"nothing needs or refuses {word}"

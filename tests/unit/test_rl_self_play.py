@@ -28,12 +28,12 @@ from interplay.rl.rewards.spec import PayoffReward
 from interplay.rl.spec import Method, RLSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import SelfPlayEpisode
-from interplay.tasks.environments import tic_tac_toe
+from interplay.tasks.environments.games import TIC_TAC_TOE, Board
 from interplay.tasks.environments.spec import TicTacToe
 
-BOARD = tic_tac_toe.Problem("perfect", "XX.OO....", 0)
+BOARD = Board("perfect", "XX.OO....", 0)
 """X is to move and wins with 3; O would with 6."""
-ROW = cases.row("XX.OO.... X\n", "win", "tic_tac_toe", tic_tac_toe.dumps(BOARD))
+ROW = cases.row("XX.OO.... X\n", "win", "tic_tac_toe", TIC_TAC_TOE.dumps(BOARD))
 
 
 def setting(says: cases.Says) -> cases.Setting:
@@ -99,13 +99,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results = tmp_path_factory.mktemp("results")
     out, task = results / "problems" / ("a" * 12), TicTacToe()
     spec = ProblemsSpec(task=task, bands={"b": {4: 0.5, 5: 0.5}}, shares={"b": 1.0}, size=40, split="rl", unique=False)
-    problems.run(spec, {}, out, Run())
+    problems.generate_problems(spec, {}, out, Run())
     write_json(out / "stage.json", {"kind": "problems", "digest": "a" * 12, "spec": canonical(spec), "deps": {}})
     init = results / "pretrain" / ("m" * 12)
-    tokenizer.run(TokenizerSpec(task=task), {}, init, Run())
-    decoder = folder.init(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
-    cases.teach(decoder, corpus.encode(out, init), 40)
-    folder.save(decoder, init / "model", init / "tokenizer")
+    tokenizer.build_tokenizer(TokenizerSpec(task=task), {}, init, Run())
+    decoder = folder.init_decoder(world.SHAPE, tokenizer.load(init).get_vocab_size(), 0)
+    cases.teach(decoder, corpus.encode_problems(out, init), 40)
+    folder.save_decoder(decoder, init / "model", init / "tokenizer")
     return {"init": init, "data.0": out}
 
 
@@ -132,9 +132,13 @@ def test_a_killed_game_goes_on_with_its_baselines_and_ends_with_the_same_bytes(i
 @pytest.mark.parametrize(
     ("method", "reward", "message"),
     [
-        ({"advantage": {"name": "role"}}, "payoff", "role compares a game's seats, and the episode completion has none"),
-        ({"episode": {"name": "self_play"}}, "outcome", "reward = outcome is not what a game pays"),
-        ({"episode": {"name": "self_play"}, "allocation": {"name": "xrpo"}}, "payoff", "xrpo makes groups of its own"),
+        ({"advantage": {"name": "role"}}, "payoff", "role needs .*; write method.episode = self_play"),
+        ({"episode": {"name": "self_play"}}, "outcome", "self_play needs .*; write reward = payoff"),
+        (
+            {"episode": {"name": "self_play"}, "allocation": {"name": "xrpo"}},
+            "payoff",
+            "self_play needs .*; write method.allocation = fixed",
+        ),
     ],
 )
 def test_what_does_not_go_with_a_game_is_refused_in_one_line(method: dict[str, object], reward: str, message: str) -> None:

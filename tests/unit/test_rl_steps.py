@@ -16,13 +16,14 @@ from interplay.rl.batch import WHOLE, Span
 from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.rewards.spec import StepsReward
 from interplay.rl.spec import RLSpec
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.family import render, verify
+from interplay.tasks.op_dag.terse import render
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
+from interplay.tasks.op_dag.terse_verifier import verify
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
 
 SAID = render(PROBLEM, TASK)
-ROW = Row(0, 0, "id", 3, "forward", SAID.prompt, SAID.solution, SAID.answer, op_dag.dumps(PROBLEM), "0" * 16, "op_dag", "o:0")
+ROW = Row(0, 0, "id", 3, "forward", SAID.prompt, SAID.solution, SAID.answer, OP_DAG.dumps(PROBLEM), "0" * 16, "op_dag", "o:0")
 
 
 def spans_of(completion: str, row: Row = ROW) -> list[tuple[str, float]]:
@@ -72,5 +73,10 @@ def test_a_token_earns_the_rewards_of_the_steps_that_end_behind_it_by_hand() -> 
 @pytest.mark.parametrize(("seam", "name"), [("prompting", "prefix"), ("continuation", "tree"), ("continuation", "windows")])
 def test_a_member_that_begins_completions_itself_is_refused(seam: str, name: str) -> None:
     method = {"paper": "p", "advantage": {"name": "spans"}, seam: {"name": name}}
-    with pytest.raises(ValidationError, match=f"{seam} = {name} begins completions itself"):
+    if name == "windows":
+        group, critic = {"name": "fixed", "num_generations": 1}, {"name": "value_head"}
+        method |= {"advantage": {"name": "gae"}, "critic": critic, "allocation": group}
+    with pytest.raises(
+        ValidationError, match=f"reward = steps does not go with method.{seam} = {name}, which begins completions itself"
+    ):
         RLSpec.model_validate({"method": method, "reward": {"name": "steps"}, "mix": [1.0], "steps": 1})

@@ -13,7 +13,7 @@ from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import UserError
 from interplay.data import tokenizer
-from interplay.evaluate import run as evaluate
+from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.rl import loop
@@ -21,8 +21,7 @@ from interplay.rl.losses.spec import ClippedLoss
 from interplay.rl.rewards.spec import AttemptsShaping
 from interplay.rl.spec import RLSpec
 from interplay.rollout.engine import engine
-from interplay.rollout.episodes import play_episodes
-from interplay.rollout.play import Setting
+from interplay.rollout.episodes import Setting, play_episodes
 from interplay.rollout.request import Request, Sampling
 from interplay.rollout.spec import RetryEpisode
 from interplay.tasks.verdict import Verdict
@@ -78,7 +77,7 @@ def test_a_sentence_that_the_tokenizer_cannot_write_is_refused_in_one_line(input
 
 def test_turns_do_not_depend_on_who_shares_their_batch(inputs: dict[str, Path]) -> None:
     tokens = tokenizer.load(inputs["init"])
-    decoder = folder.load(inputs["init"] / "model")
+    decoder = folder.load_decoder(inputs["init"] / "model")
 
     def played(rows: int, prompts: list[str]) -> dict[int, list[int]]:
         asked = [Request(tokens.encode(prompt).ids, len(prompt), 0, 3) for prompt in prompts]
@@ -101,8 +100,8 @@ def test_turns_do_not_depend_on_who_shares_their_batch(inputs: dict[str, Path]) 
 def test_an_evaluation_of_retries_tells_how_many_are_right_by_turn(inputs: dict[str, Path], tmp_path: Path) -> None:
     given = {"model": inputs["init"], "data": inputs["data.0"]}
     spec = EvaluateSpec(num_samples=8, max_completion_length=6, episode=RetryEpisode(max_turns=4, feedback="?"))
-    metrics = evaluate.run(spec, given, tmp_path / "more", Run(engine_batch=64))
-    once = evaluate.run(spec.model_copy(update={"episode": None}), given, tmp_path / "once", Run(engine_batch=64))
+    metrics = sampling.evaluate_model(spec, given, tmp_path / "more", Run(engine_batch=64))
+    once = sampling.evaluate_model(spec.model_copy(update={"episode": None}), given, tmp_path / "once", Run(engine_batch=64))
     by_turn = metrics["turns"]["answer"]
     assert list(by_turn) == ["1", "2", "3", "4"]
     assert list(by_turn.values()) == sorted(by_turn.values())
@@ -112,6 +111,6 @@ def test_an_evaluation_of_retries_tells_how_many_are_right_by_turn(inputs: dict[
     table = pq.read_table(tmp_path / "more" / "samples.parquet").to_pylist()
     assert metrics["turns"]["mean"] == pytest.approx(sum(len(row["answer_by_turn"]) for row in table) / len(table))
     apart = spec.model_copy(update={"episode": RetryEpisode(max_turns=4, feedback="?", window=2)})
-    windowed = evaluate.run(apart, given, tmp_path / "window", Run(engine_batch=64))
+    windowed = sampling.evaluate_model(apart, given, tmp_path / "window", Run(engine_batch=64))
     assert windowed["n_samples"] == 8
     assert windowed["turns"]["answer"]["1"] == by_turn["1"]

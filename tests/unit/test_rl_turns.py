@@ -82,7 +82,7 @@ def test_with_a_window_each_turn_is_a_row_that_follows_the_last_turns_alone() ->
     assert ["".join(map(chr, p)) for p in played.prompts] == ["qq|", "qq|3$?", "qq|6$?", "qq|6$?"]
     contexts = ["".join(map(chr, r.prompt)) for requests, _ in setting.engine.asked for r in requests]
     assert contexts == ["".join(map(chr, p)) for p in played.prompts], "what is learnt is what was sampled from"
-    assert played.aside.tolist() == [True, True, True, False], "the episode counts once"
+    assert played.excluded.tolist() == [True, True, True, False], "the episode counts once"
     assert all(len(turns) == 4 for turns in played.turns)
     assert [[t.end > 0 for t in turns].index(True) for turns in played.turns] == [0, 1, 2, 3]
     assert not played.observed.any()
@@ -143,7 +143,7 @@ def test_ufo_pays_less_for_later_answers_and_charges_repeated_ones_by_hand() -> 
     assert found.parts["attempts"].tolist() == pytest.approx([0, -0.5, -1 / 6, -1 / 4])
 
 
-def test_score_pays_the_second_answer_for_what_it_mends_and_charges_what_it_spoils_by_hand() -> None:
+def test_score_rewards_the_second_answer_for_corrections_and_charges_new_errors_by_hand() -> None:
     rows = [tried(("1", 0), ("4", 1)), tried(("4", 1), ("1", 0)), tried(("4", 1), ("4", 1)), tried(("1", 0), ("1", 0))]
     found = shape_rewards(turned(*rows), now_of(shaping=[ImprovementShaping(alpha=10)]))
     assert [[s.value for s in spans] for spans in found.spans] == [[0, 11], [1, -10], [1, 1], [0, 0]]
@@ -182,7 +182,7 @@ def test_the_order_of_episodes_does_not_matter_and_what_was_read_has_no_advantag
     assert not advantages(spec, equal, now_of()).any(), "episodes without a difference teach nothing"
 
 
-def test_igpo_pays_turns_for_what_they_tell_of_the_answer_by_hand() -> None:
+def test_igpo_rewards_turns_for_information_on_the_answer_by_hand() -> None:
     rows = [tried(("", 0), ("", 0), ("4", 1)), tried(("", 0), ("4", 1)), tried(("4", 1))]
     tokens = torch.arange(24).view(3, 8)
     asked = []
@@ -222,7 +222,7 @@ def test_the_likelihood_of_an_answer_is_that_of_its_tokens_alone_however_it_is_c
 
 
 def test_rows_of_an_episode_that_are_aside_do_not_count_and_are_compared_with_those_that_do() -> None:
-    batch = replace(turned(*UFO[:2], *UFO[:2]), aside=torch.tensor([False, False, True, True]))
+    batch = replace(turned(*UFO[:2], *UFO[:2]), excluded=torch.tensor([False, False, True, True]))
     got = advantages(GroupAdvantage(scale_rewards="none"), batch, now_of())
     assert got[2:].tolist() == got[:2].tolist()
     values = {**measure_step(replace(batch, rewards=torch.tensor([1.0, 0, 5, 5])), torch.ones(4)), **sampled_counts(batch)}
@@ -235,7 +235,7 @@ def test_rows_are_taken_and_joined_with_what_was_read() -> None:
     assert (some.observed.sum(1).tolist(), [len(t) for t in some.turns]) == ([2, 0], [3, 1])
     both = join([take(batch, torch.tensor([0])), batch], 0)
     assert both.observed.shape == (5, 8)
-    assert both.written().tolist() == [2, 2, 4, 6, 4]
+    assert both.num_action_tokens().tolist() == [2, 2, 4, 6, 4]
 
 
 # --- nothing is learnt from what was read ---
@@ -269,7 +269,7 @@ def test_tokens_that_were_read_have_no_gradient_and_no_weight(loss: dict[str, st
         for i in range(len(batch)):
             n = int(batch.lengths[i])
             chosen = toy.naive_logprobs(policy, batch, i).gather(1, batch.tokens[i, :n, None])[:, 0]
-            total = total - (advantage[i, :n] * chosen)[~batch.observed[i, :n]].sum() / int(batch.written().sum())
+            total = total - (advantage[i, :n] * chosen)[~batch.observed[i, :n]].sum() / int(batch.num_action_tokens().sum())
         total.backward()
         before = torch.nn.utils.parameters_to_vector(policy.parameters()).detach()
         gradient = torch.cat([p.grad.flatten() for p in policy.parameters()])
@@ -314,18 +314,18 @@ def test_the_kl_term_of_the_first_turn_holds_the_first_turn_alone() -> None:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        ({"advantage": {"name": "turn_returns"}}, "turn_returns is of turns, and the episode completion has one"),
-        ({"shaping": [{"name": "attempts"}]}, "attempts reads turns, and the episode completion has one"),
-        ({"loss": {"name": "clipped", "first_turn_beta": 0.1}}, "first_turn_beta is of turns"),
-        ({"episode": {"name": "retry"}, "edits": [{"name": "replay"}]}, "replay adds completions of one turn"),
-        ({"episode": {"name": "retry"}, "shaping": [{"name": "overlong"}]}, "overlong looks at one completion's length"),
-        ({"episode": {"name": "retry"}, "continuation": {"name": "guide"}}, "continuation = guide makes completions of one turn"),
+        ({"advantage": {"name": "turn_returns"}}, "turn_returns needs a member that has several turns; write method.episode = retry, environment"),
+        ({"shaping": [{"name": "attempts"}]}, "attempts needs a member that has several turns"),
+        ({"loss": {"name": "clipped", "first_turn_beta": 0.1}}, "clipped needs a member that has a first turn for first_turn_beta"),
+        ({"episode": {"name": "retry"}, "edits": [{"name": "replay"}]}, "replay does not go with method.episode = retry"),
+        ({"episode": {"name": "retry"}, "shaping": [{"name": "overlong"}]}, "overlong does not go with method.episode = retry"),
+        ({"episode": {"name": "retry"}, "continuation": {"name": "guide"}}, "episode = retry needs .*; write method.continuation = none"),
         (
             {
                 "episode": {"name": "retry"}, "advantage": {"name": "turn_returns"},
                 "loss": {"name": "clipped", "importance_sampling_level": "sequence"},
             },
-            "turn_returns needs importance_sampling_level token",
+            "turn_returns does not go with method.loss = clipped, .*importance_sampling_level: sequence",
         ),
     ],
 )  # fmt: skip

@@ -14,11 +14,10 @@ from interplay.core.model import PermanentError
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Shape
 from interplay.rl.advantages.advantages import advantages
-from interplay.rl.batch import Batch, take
+from interplay.rl.batch import Batch, Memory, StepContext, take
 from interplay.rl.losses.spec import Loss
 from interplay.rl.policy import micro_batches, scores
 from interplay.rl.spec import Method, RLSpec
-from interplay.rl.step_context import Memory, StepContext
 from interplay.rl.update import Learner, update
 from interplay.tasks.verdict import Verdict
 

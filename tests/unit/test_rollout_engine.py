@@ -23,7 +23,7 @@ def decoder(architecture: str = "qwen3", kv_heads: int = 2) -> Decoder:
         intermediate_size=96,
         initializer_range=0.12,
     )
-    return folder.init(shape, 24, seed=0)
+    return folder.init_decoder(shape, 24, seed=0)
 
 
 def requests(groups: int = 7, count: int = 4) -> list[Request]:

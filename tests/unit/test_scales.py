@@ -90,7 +90,7 @@ def published(decoder: Decoder) -> int:
     """Parameters of the Hugging Face model that our config.json describes."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(**folder.config(decoder, {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}))
+    config = AutoConfig.for_model(**folder.config_json(decoder, {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     return sum(parameter.numel() for parameter in model.parameters())
@@ -115,12 +115,12 @@ from interplay.core.execution import Run
 from interplay.train.spec import PretrainSpec
 from interplay.train import lm
 out, specs = Path(sys.argv[1]), json.loads(sys.argv[2])
-problems.run(ProblemsSpec(**specs["problems"]), {}, out / "problems", Run())
-tokenizer.run(TokenizerSpec(**specs["tokenizer"]), {}, out / "tokenizer", Run())
+problems.generate_problems(ProblemsSpec(**specs["problems"]), {}, out / "problems", Run())
+tokenizer.build_tokenizer(TokenizerSpec(**specs["tokenizer"]), {}, out / "tokenizer", Run())
 roles = {"data.0": out / "problems", "tokenizer": out / "tokenizer"}
-corpus.run(CorpusSpec(**specs["corpus"]), roles, out / "corpus", Run())
+corpus.build_corpus(CorpusSpec(**specs["corpus"]), roles, out / "corpus", Run())
 roles = {"corpus": out / "corpus", "tokenizer": out / "tokenizer"}
-print(json.dumps(lm.run(PretrainSpec(**specs["pretrain"]), roles, out / "pretrain", Run(micro_batch_tokens=512, save_minutes=60))))
+print(json.dumps(lm.train_language_model(PretrainSpec(**specs["pretrain"]), roles, out / "pretrain", Run(micro_batch_tokens=512, save_minutes=60))))
 """
 
 
@@ -152,7 +152,7 @@ def test_the_papers_model_makes_a_real_step_on_this_machine(tmp_path: Path) -> N
     assert record["parameters"] > 100e6
     assert record["steps"] >= 1
     assert memory < GIGABYTES, f"it was {before / 2**20:.2f} GiB before"
-    initial = folder.init(folder.load(tmp_path / "pretrain/model").shape, 76, seed=0)
-    trained = dict(folder.load(tmp_path / "pretrain/model").named_parameters())
+    initial = folder.init_decoder(folder.load_decoder(tmp_path / "pretrain/model").shape, 76, seed=0)
+    trained = dict(folder.load_decoder(tmp_path / "pretrain/model").named_parameters())
     moved = [name for name, weight in initial.named_parameters() if not torch.equal(weight, trained[name])]
     assert len(moved) == len(trained)

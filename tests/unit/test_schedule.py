@@ -8,64 +8,55 @@ from lab import Lab
 from interplay.cli import main
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data.spec import SourceSpec
-from interplay.results.estimate import Estimate, Time
-from interplay.results.schedule import on_gpus
+from interplay.model.spec import SourceSpec
+from interplay.results.estimate import Estimate, Time, schedule_stages
 from interplay.study.plan import Plan, Stage
 
 
 def planned(*stages: tuple[str, float, int, str]) -> tuple[Plan, Estimate]:
     """Stages of (name, seconds, gpus, names that it waits for)."""
-    plan, times = Plan("test", "smoke"), {}
+    made, times = {}, {}
     for name, seconds, gpus, after in stages:
-        plan.add(
-            Stage(
-                "source",
-                SourceSpec(sha256="0" * 64),
-                {f"data.{i}": dep for i, dep in enumerate(after)},
-                Run(gpus=gpus),
-                name,
-                name,
-            )
-        )
+        deps = {f"data.{i}": dep for i, dep in enumerate(after)}
+        made[name] = Stage("source", SourceSpec(sha256="0" * 64), deps, Run(gpus=gpus), name, name)
         times[name] = Time(seconds, seconds * gpus, "FLOPs")
-    return plan, Estimate({}, times, {})
+    return Plan("test", "smoke", made), Estimate({}, times, {})
 
 
 def test_arms_side_by_side_take_the_time_of_a_base_and_of_one_arm() -> None:
     made = planned(("a", 3600, 1, ""), *((name, 3600, 1, "a") for name in "bcde"))
-    assert on_gpus(*made, 4) == (4, pytest.approx(2.0), pytest.approx(5 / 8))
-    assert on_gpus(*made, 1) == (1, pytest.approx(5.0), pytest.approx(1.0))
-    assert on_gpus(*made, 2).hours == pytest.approx(3.0)
+    assert schedule_stages(*made, 4) == (4, pytest.approx(2.0), pytest.approx(5 / 8))
+    assert schedule_stages(*made, 1) == (1, pytest.approx(5.0), pytest.approx(1.0))
+    assert schedule_stages(*made, 2).hours == pytest.approx(3.0)
 
 
 def test_a_stage_waits_for_all_its_inputs_and_one_without_a_gpu_for_nothing_else() -> None:
     made = planned(("a", 600, 0, ""), ("b", 1200, 1, ""), ("c", 600, 1, "ab"), ("d", 600, 0, "c"))
-    assert on_gpus(*made, 1).hours == pytest.approx(2400 / 3600)
-    assert on_gpus(*made, 1).busy == pytest.approx(1800 / 2400)
+    assert schedule_stages(*made, 1).hours == pytest.approx(2400 / 3600)
+    assert schedule_stages(*made, 1).busy == pytest.approx(1800 / 2400)
 
 
 def test_a_small_stage_passes_a_large_one_that_finds_no_room() -> None:
     made = planned(("a", 1000, 3, ""), ("b", 1000, 3, ""), ("c", 500, 1, ""))
-    assert on_gpus(*made, 4).hours == pytest.approx(2000 / 3600)
+    assert schedule_stages(*made, 4).hours == pytest.approx(2000 / 3600)
 
 
 def test_each_level_of_the_chain_waits_in_the_queue() -> None:
     made = planned(("a", 100, 1, ""), ("b", 100, 1, "a"), ("c", 100, 1, "b"))
-    assert on_gpus(*made, 1, wait=12.0).hours == pytest.approx(336 / 3600)
+    assert schedule_stages(*made, 1, wait=12.0).hours == pytest.approx(336 / 3600)
 
 
 def test_a_finished_input_is_not_waited_for_and_nothing_to_do_takes_no_time() -> None:
     plan, made = planned(("a", 100, 1, ""), ("b", 100, 1, "a"))
     del made.times["a"]
-    assert on_gpus(plan, made, 1).hours == pytest.approx(100 / 3600)
+    assert schedule_stages(plan, made, 1).hours == pytest.approx(100 / 3600)
     del made.times["b"]
-    assert on_gpus(plan, made, 1) == (1, 0.0, 0.0)
+    assert schedule_stages(plan, made, 1) == (1, 0.0, 0.0)
 
 
 def test_a_stage_that_needs_more_gpus_than_there_are_is_named() -> None:
-    with pytest.raises(UserError, match=r"--gpus 2: b \(source\) needs 4; name as many at least"):
-        on_gpus(*planned(("a", 100, 1, ""), ("b", 100, 4, "a")), 2)
+    with pytest.raises(UserError, match=r"--gpus 2: b \(source\) needs 4; name at least that many"):
+        schedule_stages(*planned(("a", 100, 1, ""), ("b", 100, 4, "a")), 2)
 
 
 def test_a_plan_says_it_for_each_number(

@@ -124,8 +124,8 @@ def test_only_weights_and_tokenizers_are_downloaded_and_no_code(monkeypatch: pyt
     from fnmatch import fnmatch
 
     from interplay.core.execution import Run
-    from interplay.data.spec import SourceSpec
-    from interplay.model import source
+    from interplay.model import folder
+    from interplay.model.spec import SourceSpec
 
     asked: dict[str, list[str]] = {}
 
@@ -134,7 +134,7 @@ def test_only_weights_and_tokenizers_are_downloaded_and_no_code(monkeypatch: pyt
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    source.place(SourceSpec(hub_id="owner/name", revision="f" * 40), Run())
+    folder.find_source(SourceSpec(hub_id="owner/name", revision="f" * 40), Run())
     patterns = asked[f"owner/name@{'f' * 40}"]
     files = ["modeling_x.py", "pytorch_model.bin", "model.pt", "model.pkl", "model.ckpt", "sub/modeling_x.py", "run.sh"]
     assert not [name for name in files if any(fnmatch(name, pattern) for pattern in patterns)]

@@ -15,8 +15,7 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.data import corpus
 from interplay.data.spec import CorpusSpec
-from interplay.evaluate import run as evaluate
-from interplay.evaluate import select
+from interplay.evaluate import sampling, select
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
 from interplay.model import folder
 from interplay.train import lm
@@ -36,7 +35,7 @@ def trained(root: Path, **values: list[float]) -> Path:
 def choose(root: Path, by: str, mode: str, more: dict[str, Path] | None = None, **values: list[float]) -> tuple[dict, Path]:
     out = root / "out"
     spec = SelectSpec(by=by, mode=mode, candidates=[2, 4])
-    return select.run(spec, {"init": trained(root, **values), **(more or {})}, out, Run()), out
+    return select.select_checkpoint(spec, {"init": trained(root, **values), **(more or {})}, out, Run()), out
 
 
 @pytest.mark.parametrize(("mode", "step"), [("min", 4), ("max", 2)])
@@ -57,10 +56,10 @@ def test_among_equals_the_earliest_step_wins_and_the_end_competes(tmp_path: Path
 
 def test_what_is_no_number_never_wins(tmp_path: Path) -> None:
     nan = math.nan
-    assert select.best([nan, 2.0, 1.0], "min") == 2
-    assert select.best([nan, 2.0, 1.0], "max") == 1
-    assert select.best([math.inf, 2.0, nan], "min") == 1
-    assert select.best([nan, nan], "max") is None
+    assert select.best_candidate([nan, 2.0, 1.0], "min") == 2
+    assert select.best_candidate([nan, 2.0, 1.0], "max") == 1
+    assert select.best_candidate([math.inf, 2.0, nan], "min") == 1
+    assert select.best_candidate([nan, nan], "max") is None
     metrics, out = choose(tmp_path / "a", "loss", "max", loss=[9, nan, 9, 1, 9, nan])
     assert metrics["step"] == 4
     assert [row["value"] for row in json.loads((out / "choice.json").read_text())["candidates"]] == [None, 1.0, None]
@@ -97,7 +96,7 @@ def test_by_entropy_the_nearest_to_the_target_wins_per_token(tmp_path: Path) -> 
         ("nearest", 0.8, 2),
     ):
         spec = SelectSpec(by="entropy", mode=mode, target=target, candidates=[2, 4])
-        found = select.run(spec, {"init": root, **roles}, tmp_path / f"{mode}{target}", Run())
+        found = select.select_checkpoint(spec, {"init": root, **roles}, tmp_path / f"{mode}{target}", Run())
         assert found["step"] == step
     assert [row["value"] for row in json.loads((tmp_path / "maxNone/choice.json").read_text())["candidates"]] == [1.0, 0.5, 0.1]
 
@@ -111,13 +110,13 @@ def samples_with_nats(out: Path, nats: list[float], lengths: list[int]) -> Path:
 def test_the_entropy_of_samples_is_that_of_the_policy(tmp_path: Path) -> None:
     problems, model = world.problem_set(tmp_path, "e" * 12, 12), world.model(tmp_path, "f" * 12)
     spec = EvaluateSpec(num_samples=16, max_completion_length=8, entropy=True)
-    evaluate.run(spec, {"model": model, "data": problems}, tmp_path / "out", Run())
+    sampling.evaluate_model(spec, {"model": model, "data": problems}, tmp_path / "out", Run())
     samples = pd.read_parquet(tmp_path / "out/samples.parquet")
     own = samples["nats"].sum() / samples["length"].sum()
-    vocabulary = folder.load(model / "model").head().shape[0]
+    vocabulary = folder.load_decoder(model / "model").head().shape[0]
     assert own == pytest.approx(math.log(vocabulary), rel=0.02)  # nothing is learnt: all tokens are about as likely
     without = EvaluateSpec(num_samples=16, max_completion_length=8)
-    evaluate.run(without, {"model": model, "data": problems}, tmp_path / "without", Run())
+    sampling.evaluate_model(without, {"model": model, "data": problems}, tmp_path / "without", Run())
     plain = pd.read_parquet(tmp_path / "without/samples.parquet")
     pd.testing.assert_frame_equal(plain, samples.drop(columns="nats"))
 
@@ -135,23 +134,23 @@ def test_after_a_real_run_the_choice_is_the_checkpoint_of_least_validation_loss_
     data, held_out = world.problem_set(results, "d" * 12, 300), world.problem_set(results, "e" * 12, 12, split="validation")
     base = world.model(results, "f" * 12)
     tokens = results / "corpus" / ("c" * 12)
-    corpus.run(CorpusSpec(mix=[1.0], sequence_length=64), {"data.0": data, "tokenizer": base}, tokens, Run())
+    corpus.build_corpus(CorpusSpec(mix=[1.0], sequence_length=64), {"data.0": data, "tokenizer": base}, tokens, Run())
     spec = PretrainSpec(model=world.SHAPE, tokens=6000, batch_tokens=512, checkpoints=[3, 9], dtype="float32")
     out = results / "pretrain" / ("a" * 12)
-    values = lm.run(spec, {"corpus": tokens, "tokenizer": base, "validation": held_out}, out, Run())
+    values = lm.train_language_model(spec, {"corpus": tokens, "tokenizer": base, "validation": held_out}, out, Run())
     artifact.finish(out, {}, values)
     assert artifact.kept_steps(out) == [3, 9]
 
     chosen = results / "select" / ("b" * 12)
-    found = select.run(SelectSpec(by="eval_loss/easy", mode="min", candidates=[3, 9]), {"init": out}, chosen, Run())
+    found = select.select_checkpoint(SelectSpec(by="eval_loss/easy", mode="min", candidates=[3, 9]), {"init": out}, chosen, Run())
     losses = {row["step"]: row["value"] for row in json.loads((chosen / "choice.json").read_text())["candidates"]}
     assert list(losses) == [3, 9, values["steps"]]
     assert found["value"] == min(losses.values())
-    folder.load(chosen / "model")
+    folder.load_decoder(chosen / "model")
 
     sampled = EvaluateSpec(num_samples=2, max_completion_length=8)
     for name, model in (("choice", chosen), ("step", artifact.at_step(out, 3)), ("end", out)):
-        evaluate.run(sampled, {"model": model, "data": held_out}, tmp_path / name, Run())
+        sampling.evaluate_model(sampled, {"model": model, "data": held_out}, tmp_path / name, Run())
     whole, choice = ((tmp_path / name / "samples.parquet").read_bytes() for name in ("end", "choice"))
     assert (choice == whole) == (found["step"] == values["steps"])
     assert np.isfinite(list(losses.values())).all()

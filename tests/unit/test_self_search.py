@@ -14,13 +14,11 @@ from interplay.rl.rewards.spec import FormatReward
 from interplay.rl.spec import RLSpec
 from interplay.rollout.episodes import play_episodes
 from interplay.rollout.spec import EnvironmentEpisode
-from interplay.tasks.bios import family as bios
-from interplay.tasks.bios.generate import Problem
+from interplay.tasks.bios.people import BIOS, Problem, world
 from interplay.tasks.bios.spec import Bios
-from interplay.tasks.bios.world import world
-from interplay.tasks.environments import self_search
-from interplay.tasks.environments.games import MARK
+from interplay.tasks.environments.look_up import SELF_SEARCH
 from interplay.tasks.environments.spec import SelfSearch
+from interplay.tasks.environments.transcript import MARK
 from interplay.tasks.facts import Fact
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
@@ -33,30 +31,30 @@ GOLD = "look(Ada)Ada's boss is Bea. Ada's city is Ulm.\nlook(Bea)Bea's city is R
 
 
 def verdict(text: str) -> Verdict:
-    return self_search.verify(PROBLEM, text, Verify())
+    return SELF_SEARCH.verify(PROBLEM, text, Verify())
 
 
 def test_the_gold_is_an_episode_of_look_ups_as_one_text() -> None:
-    prompt, solution, answer = self_search.render(PROBLEM, TASK)
+    prompt, solution, answer = SELF_SEARCH.render(PROBLEM, TASK)
     assert (prompt, solution, answer) == ("What is the city of the boss of Ada?\n", GOLD, "Rom")
 
 
 def test_the_dictionary_holds_all_that_is_known_of_those_on_the_way_and_a_look_up_finds_it() -> None:
     facts = world(TASK.bios).facts
     for index in range(20):
-        problem = self_search.generate(TASK, 0, index, 2)
+        problem = SELF_SEARCH.generate(TASK, 0, index, 2)
         people = {hop.subject for hop in problem.hops}
         assert {fact[:2]: fact.object for fact in problem.context} == {key: facts[key] for key in facts if key[0] in people}
         assert set(problem.hops) <= set(problem.context)
-        bare = bios.generate(TASK.bios, 0, index, 2)
+        bare = BIOS.generate(TASK.bios, 0, index, 2)
         assert (bare.hops, bare.context) == (problem.hops, ())
-        assert self_search.structure(problem) != bios.structure(bare)
+        assert SELF_SEARCH.structure(problem) != BIOS.structure(bare)
 
 
 def test_facts_by_heart_keep_their_names_in_the_key() -> None:
     """Two chains over other facts are other questions, even where renaming makes them one."""
-    found = {self_search.generate(TASK, 0, index, 2).hops for index in range(200)}
-    keys = {self_search.structure(self_search.generate(TASK, 0, index, 2)) for index in range(200)}
+    found = {SELF_SEARCH.generate(TASK, 0, index, 2).hops for index in range(200)}
+    keys = {SELF_SEARCH.structure(SELF_SEARCH.generate(TASK, 0, index, 2)) for index in range(200)}
     assert len(keys) == len(found) > 40
 
 
@@ -113,9 +111,9 @@ def says(text: str, sample: int) -> str:
 
 
 def test_the_real_dictionary_takes_over_where_a_look_up_ends() -> None:
-    row = cases.row(self_search.render(PROBLEM, TASK).prompt, "Rom", "self_search", self_search.dumps(PROBLEM))
+    row = cases.row(SELF_SEARCH.render(PROBLEM, TASK).prompt, "Rom", "self_search", SELF_SEARCH.dumps(PROBLEM))
     given = cases.setting(says, [row])._replace(
-        problem=lambda row: self_search.loads(row.graph), verify=lambda row, text: verdict(text)
+        problem=lambda row: SELF_SEARCH.loads(row.graph), verify=lambda row, text: verdict(text)
     )
     real = play_episodes(EnvironmentEpisode(stop=")"), given, cases.asked([row], 2))
     assert real.transcripts == [GOLD.replace(")", f"){MARK}").replace("\n", f"\n{MARK}")] * 2
@@ -132,7 +130,7 @@ def test_the_real_dictionary_takes_over_where_a_look_up_ends() -> None:
 
 
 def test_a_turn_that_stops_at_the_limit_is_not_cut() -> None:
-    row = cases.row("q?\n", "Rom", "self_search", self_search.dumps(PROBLEM))
+    row = cases.row("q?\n", "Rom", "self_search", SELF_SEARCH.dumps(PROBLEM))
     given = cases.setting(lambda text, sample: "look(Ada)" if "Ada" not in text else "$", [row])
     found = play_episodes(
         EnvironmentEpisode(stop=")", max_turns=2), given._replace(problem=lambda row: PROBLEM), cases.asked([row])
@@ -145,8 +143,8 @@ def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(ValidationError, match="must be by_heart"):
         SelfSearch(bios=Bios(level="in_context"))
     method = {"paper": "p", "episode": {"name": "environment"}, "edits": [{"name": "information_mask"}]}
-    with pytest.raises(ValidationError, match="information_mask reads one whole completion"):
+    with pytest.raises(ValidationError, match=r"information_mask does not go with method.episode = environment"):
         RLSpec.model_validate({"method": method, "mix": [1.0], "steps": 1, "reward": {"name": "format"}})
     begun = {"paper": "p", "prompting": {"name": "prefix"}, "edits": [{"name": "information_mask"}]}
-    with pytest.raises(ValidationError, match="prompting = prefix begins them"):
+    with pytest.raises(ValidationError, match=r"information_mask does not go with method.prompting = prefix"):
         RLSpec.model_validate({"method": begun, "mix": [1.0], "steps": 1, "reward": {"name": "format"}})

@@ -9,10 +9,10 @@ from conftest import ROOT
 
 from interplay.cli import main
 from interplay.core.references import corpus_inputs, corpus_roles, without_shard
-from interplay.data import batches, packing
-from interplay.data.packing import Rows
+from interplay.data import batches, corpus
+from interplay.data.corpus import PackedRows
 from interplay.data.spec import ProblemsSpec
-from interplay.report.draw.collapse import picture
+from interplay.report.draw.diagram import study_graph
 from interplay.report.write import ledger
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan, Stage
@@ -135,12 +135,12 @@ def test_bpe_learns_from_the_first_shard(root: Path) -> None:
 def test_the_report_rests_on_every_shard_and_a_picture_shows_them_as_one_box(root: Path) -> None:
     made = plan(root, (WHOLE, FOUR))
     assert {stage.digest for stage in sets(made)} <= made.stages[made.report].deps.keys()
-    nodes, edges = picture({digest: stage.as_json() for digest, stage in made.stages.items()}, {})
+    nodes, edges = study_graph({digest: stage.as_json() for digest, stage in made.stages.items()}, {})
     assert [(node.label, node.times) for node in nodes.values() if node.kind == "corpus"] == [("base corpus", 4)]
     assert ("corpus", 4) in [(node.label, node.times) for node in nodes.values() if node.kind == "problems"]
     assert [edge.role for edge in edges].count("corpus") == 1
     (base,) = of_kind(made, "pretrain")
-    assert [role for role, _ in ledger.inputs(base.deps)] == ["corpus (4 shards)", "tokenizer", "validation"]
+    assert [role for role, _ in ledger.input_references(base.deps)] == ["corpus (4 shards)", "tokenizer", "validation"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_report_rests_on_every_shard_and_a_picture_shows_them_as_one_box(roo
         ),
         ([(WHOLE, FOUR), ("{corpus: 1.0}", "{corpus: 0.5, more: 0.5}")], "equally many shards; these have corpus 4, more 1"),
         ([(WHOLE, "size: 400, shards: 3}\n  more")], "data.corpus.shards = 3: its 400 problems do not divide"),
-        ([(WHOLE, "size: 400, shards: 1}\n  more")], "shards must be at least 2; leave it out"),
+        ([(WHOLE, "size: 400, shards: 1}\n  more")], "shards must be at least 2; omit it"),
         (
             [(WHOLE, FOUR), ("  test:", "  few: {mix: {more: 1.0}, shards: 2}\n  test:")],
             "shards does not go with a set that is made of others",
@@ -185,9 +185,9 @@ def written(folder: Path, rows: int, start: int) -> Path:
 
 def test_several_corpora_are_read_as_one(tmp_path: Path) -> None:
     parts = [written(tmp_path / "a", 5, 0), written(tmp_path / "b", 1, 5), written(tmp_path / "c", 4, 6)]
-    joined, whole = packing.load(parts), packing.load([written(tmp_path / "all", 10, 0)])
+    joined, whole = corpus.load_rows(parts), corpus.load_rows([written(tmp_path / "all", 10, 0)])
     rows = np.array([9, 0, 5, 4, 6, 5])
-    for name in Rows._fields:
+    for name in PackedRows._fields:
         taken = getattr(joined, name)[rows]
         assert taken.dtype == getattr(whole, name).dtype
         assert taken.tolist() == getattr(whole, name)[rows].tolist()
@@ -195,7 +195,7 @@ def test_several_corpora_are_read_as_one(tmp_path: Path) -> None:
 
 
 def test_rows_are_counted_alike_however_many_are_counted_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    joined = packing.load([written(tmp_path / "a", 5, 0), written(tmp_path / "b", 5, 5)])
+    joined = corpus.load_rows([written(tmp_path / "a", 5, 0), written(tmp_path / "b", 5, 5)])
     monkeypatch.setattr(batches, "CHUNK", 3)
     assert batches.tokens_per_row(joined).tolist() == [8 - row % 4 for row in range(10)]
 

@@ -13,8 +13,7 @@ from interplay.core import artifact
 from interplay.core.digest import canonical
 from interplay.kinds.identity import ABSENT, flat_leaves, leaf_differences, non_default_leaves
 from interplay.kinds.table import KINDS
-from interplay.results import catalog
-from interplay.results import state as state_of_plans
+from interplay.results import catalog, locks
 from interplay.rl.spec import RLSpec
 from interplay.study.expand import plan_study
 
@@ -22,7 +21,7 @@ LOCKS = sorted((ROOT / "configs/plans").glob("*.lock.json"))
 
 
 def planned(study: str, scale: str) -> list[dict[str, Any]]:
-    return list(catalog.as_json(plan_study(ROOT / "configs", study, scale)).values())
+    return list(catalog.plan_json(plan_study(ROOT / "configs", study, scale)).values())
 
 
 EDGE = planned("edge", "laptop")
@@ -160,9 +159,7 @@ def test_a_name_that_leads_nowhere_is_refused_with_the_nearest(
 
 
 def test_a_beginning_that_several_stages_share_lists_them(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    digests = {
-        digest for path in (ROOT / "configs/plans").rglob("*.lock.json") for digest in state_of_plans.read_lock(path).stages
-    }
+    digests = {digest for path in (ROOT / "configs/plans").rglob("*.lock.json") for digest in locks.read_lock(path).stages}
     sharing: dict[str, list[str]] = {}
     for digest in sorted(digests):
         sharing.setdefault(digest[:3], []).append(digest)

@@ -16,14 +16,14 @@ from interplay.core.execution import Run
 from interplay.core.model import PermanentError, UserError
 from interplay.data import curate, sets, tokenizer
 from interplay.data.spec import TokenizerSpec
-from interplay.data.steps.sift import rank_shares
+from interplay.data.steps.filter import rank_shares
 from interplay.data.steps.spec import CurateSpec
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.graph import Node, Problem
+from interplay.tasks.op_dag.dag import Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.verdict import Row
 
-GRAPH = op_dag.dumps(Problem("forward", 7, (Node("a", "", (), 3),), 1, (3,), (0,), (0,), (0, 0)))
+GRAPH = OP_DAG.dumps(Problem("forward", 7, (Node("a", "", (), 3),), 1, (3,), (0,), (0,), (0, 0)))
 ROW = Row(0, 0, "b", 2, "forward", "a3?a|", "a3#3", "3", GRAPH, "00", "op_dag", "")
 RIGHT = [0, 1, 3, 6, 7, 8]
 """Right samples of row 0, 1, ... among its first 8."""
@@ -31,7 +31,7 @@ RIGHT = [0, 1, 3, 6, 7, 8]
 
 def placed(results: Path, digest: str, rows: list[Row]) -> Path:
     out = results / "problems" / digest
-    sets.write(sets.of_rows(rows), out)
+    sets.write_table(sets.table_of_rows(rows), out)
     write_json(out / "stage.json", {"kind": "problems", "digest": digest, "deps": {}})
     return out
 
@@ -56,9 +56,9 @@ def numbered(count: int) -> list[Row]:
 def run(tmp_path: Path, rows: list[Row], *steps: dict[str, Any], **more: Path) -> tuple[dict[str, Any], list[Row]]:
     inputs = {"data.0": placed(tmp_path, "a" * 12, rows), **{role.replace("_", "."): folder for role, folder in more.items()}}
     out = tmp_path / "out"
-    record = curate.run(CurateSpec.model_validate({"mix": [1.0], "steps": steps}), inputs, out, Run())
+    record = curate.curate_problems(CurateSpec.model_validate({"mix": [1.0], "steps": steps}), inputs, out, Run())
     write_json(out / "stage.json", {"kind": "curate", "digest": "c" * 12, "deps": {}})
-    return record, sorted(sets.rows(out, 0), key=lambda row: row.op)
+    return record, sorted(sets.read_rows(out, 0), key=lambda row: row.op)
 
 
 def judged(of: int = 8, right: list[int] | None = None) -> list[list[bool]]:
@@ -97,7 +97,7 @@ def test_the_samples_that_count_are_the_first_whatever_order_their_blocks_are_na
     blocks = {f"samples.0.0.{b}": sampled(tmp_path, f"e{b}", [[b >= 2]], first=b) for b in range(12)}
     inputs = {"data.0": placed(tmp_path, "a" * 12, numbered(1)), **dict(sorted(blocks.items()))}
     spec = {"mix": [1.0], "steps": [{"name": "pass_rate", "low": 1, "high": 1, "of": 3}]}
-    assert curate.run(CurateSpec.model_validate(spec), inputs, tmp_path / "out", Run())["size"] == 1
+    assert curate.curate_problems(CurateSpec.model_validate(spec), inputs, tmp_path / "out", Run())["size"] == 1
 
 
 def test_a_row_with_fewer_samples_than_are_counted_is_refused_by_name(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_the_shares_of_two_sets_are_filtered_by_the_samples_of_each(tmp_path: Pa
         "samples.0.1.0": sampled(tmp_path, "f", judged(2, [1, 0, 0, 0])),
     }
     spec = {"mix": [0.5, 0.5], "steps": [{"name": "pass_rate", "low": 1, "high": 1, "of": 2}]}
-    curate.run(CurateSpec.model_validate(spec), inputs, tmp_path / "curate" / "x", Run())
+    curate.curate_problems(CurateSpec.model_validate(spec), inputs, tmp_path / "curate" / "x", Run())
     write_json(tmp_path / "curate/x/stage.json", {"digest": "x"})
-    left = sets.rows(tmp_path / "curate" / "x", 0)
+    left = sets.read_rows(tmp_path / "curate" / "x", 0)
     assert sorted(row.op for row in left) == [2, 11]
     assert sorted(row.origin for row in left) == [f"{'a' * 12}:1", f"{'b' * 12}:0"]
 
@@ -153,7 +153,7 @@ def test_a_quantile_place_is_the_share_of_smaller_values_and_half_of_the_equal_o
 
 def test_length_counts_tokens_of_what_it_is_told_to(tmp_path: Path) -> None:
     out = tmp_path / "tokenizer" / "t"
-    tokenizer.run(TokenizerSpec(task=OpDag(letters=10)), {}, out, Run())
+    tokenizer.build_tokenizer(TokenizerSpec(task=OpDag(letters=10)), {}, out, Run())
     rows = [replace(ROW, op=n, prompt="a" * n + "|", solution="b" * (10 - n)) for n in range(1, 7)]
     for part, low, high, kept in (
         ("prompt", 3, 5, [2, 3, 4]),
@@ -206,9 +206,9 @@ def test_a_step_of_ones_own_that_returns_no_rows_of_the_set_is_refused(tmp_path:
         ("[list(rows[0])]", r"\(TypeError: "),
         ("None", r"\(not NoneType\)"),
         ("rows[0]", r"\(not dict\)"),
-        ("[{**rows[0], 'family': 'op_dog'}]", "family = 'op_dog' of row 0 judges nothing; did you mean 'op_dag'"),
-        ("[{**rows[0], 'graph': 'x'}]", "graph or key of row 0 is none of op_dag"),
-        ("[{**rows[0], 'key': 'x'}]", "graph or key of row 0 is none of op_dag"),
+        ("[{**rows[0], 'family': 'op_dog'}]", "family = 'op_dog' of row 0 has no verifier; did you mean 'op_dag'"),
+        ("[{**rows[0], 'graph': 'x'}]", "graph or key of row 0 does not parse as op_dag"),
+        ("[{**rows[0], 'key': 'x'}]", "graph or key of row 0 does not parse as op_dag"),
         ("1 // 0", r"own.py:made: fails at line 1 \(ZeroDivisionError: "),
     ],
 )
@@ -244,9 +244,7 @@ def test_a_step_that_makes_no_sense_is_refused_before_anything_runs(step: dict[s
 def test_samples_of_rows_that_an_earlier_step_changed_are_not_taken_for_theirs() -> None:
     poison, rate = {"name": "poison", "kind": "answer", "ratio": 0.5}, {"name": "pass_rate", "rule": "loongrl"}
     CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": "take", "size": 3}, rate, poison]})
-    with pytest.raises(
-        ValidationError, match=r"steps.1 \(pass_rate\) reads samples of the rows as they came; put it before poison"
-    ):
+    with pytest.raises(ValidationError, match=r"steps.1 \(pass_rate\) reads samples of the input rows; put it before poison"):
         CurateSpec.model_validate({"mix": [1.0], "steps": [poison, rate]})
 
 
@@ -258,7 +256,7 @@ def test_a_step_that_would_undo_an_earlier_one_is_refused(step: str) -> None:
     for edit in ({"name": "chat_template"}, poison, {"name": "intervention"}):
         with pytest.raises(
             ValidationError,
-            match=rf"steps.2 \({step}\) writes prompts or solutions anew, which would undo {edit['name']}; put it",
+            match=rf"steps.2 \({step}\) rewrites prompts or solutions, which would undo {edit['name']}; put it",
         ):
             CurateSpec.model_validate({"mix": [1.0], "steps": [edit, {"name": "take", "size": 3}, {"name": step}]})
     CurateSpec.model_validate({"mix": [1.0], "steps": [{"name": step}, poison, {"name": "chat_template"}]})

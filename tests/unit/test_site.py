@@ -96,7 +96,7 @@ def test_stages_with_gpus_have_a_partition_of_their_own(tmp_path: Path, text: st
     [
         ("acount: lab", "configs/site.yaml:1: acount: unknown key 'acount'; did you mean 'account'"),
         ("qos: low\naccount: lab; rm", "configs/site.yaml:2: account = 'lab; rm'"),
-        ("account: lab\nqos: low\naccount: other", "configs/site.yaml:3: 'account' stands twice; it stood in line 1 already"),
+        ("account: lab\nqos: low\naccount: other", "configs/site.yaml:3: 'account' occurs twice; it is in line 1 already"),
         ("options: ['--comment=a b']", "write --name=value"),
         ("options: ['--nice=$(reboot)']", "write --name=value"),
         *(
@@ -105,7 +105,7 @@ def test_stages_with_gpus_have_a_partition_of_their_own(tmp_path: Path, text: st
         ),
         (
             "# ours\noptions: [--qos=low]",
-            "configs/site.yaml:2: options = ['--qos=low']: '--qos=low' has no place here: write the key qos",
+            "configs/site.yaml:2: options = ['--qos=low']: '--qos=low' is not set here: write the key qos",
         ),
         ("options: [--mem=7]", "memory_mb"),
         ("gpu_model: a100-80gb", "configs/site.yaml:1: gpu_model = 'a100-80gb': should be letters, digits, dots and underscores"),

@@ -129,7 +129,7 @@ def test_finished_stages_are_listed_by_the_file_that_reads_otherwise_and_never_w
     made_by = {
         "same": now,
         "other": {**now, "data/tokenizer.py": "0" * 12},
-        "before a file joined": {name: d for name, d in now.items() if name != "tasks/families.py"},
+        "before a file joined": {name: d for name, d in now.items() if name != "tasks/family.py"},
         "with a file that is gone": {**now, "data/gone.py": "0" * 12},
         "silent": None,
     }
@@ -141,7 +141,7 @@ def test_finished_stages_are_listed_by_the_file_that_reads_otherwise_and_never_w
     assert found == {
         "data/gone.py": ["with a file that is gone"],
         "data/tokenizer.py": ["other"],
-        "tasks/families.py": ["before a file joined"],
+        "tasks/family.py": ["before a file joined"],
     }
     assert state.drift_advisory({}) == []
     assert "3 finished stages" in state.drift_advisory(found)[0]

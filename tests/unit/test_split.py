@@ -17,9 +17,9 @@ from interplay.kinds.cost import paper_tokens
 from interplay.kinds.formulas import rl_step_tokens
 from interplay.report.spec import budget_spread
 from interplay.rl.spec import RLSpec
+from interplay.study.arms import budget_shares
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
-from interplay.study.resolve import budget_shares
 from interplay.study.spec import BudgetSplit
 from interplay.train.spec import TrainSpec
 
@@ -210,8 +210,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     "no share": ("split: {tokens: 102400}", "split.rl_share: missing"),
     "a share above one": ("split: {tokens: 102400, rl_share: 1.2}", "split.rl_share = 1.2: should be less than or equal to 1"),
     "an axis above one": ("split: {tokens: 102400}, grid: {split.rl_share: [0.5, 2]}", "rl_share = 2: should be less than or equal to 1"),
-    "tokens of the stage in set": ("split: {tokens: 102400, rl_share: 0.5}, set: {mid.tokens: 2048}", "mid.tokens is what split works out"),
-    "steps of the stage as an axis": ("split: {tokens: 102400, rl_share: 0.5}, grid: {rl.steps: [2, 4]}", "rl.steps is what split works out"),
+    "tokens of the stage in set": ("split: {tokens: 102400, rl_share: 0.5}, set: {mid.tokens: 2048}", "mid.tokens follows from split"),
+    "steps of the stage as an axis": ("split: {tokens: 102400, rl_share: 0.5}, grid: {rl.steps: [2, 4]}", "rl.steps follows from split"),
     "a stage that is not on the path": ("split: {tokens: 102400, rl_share: 0.5, mid: base2}", "split.mid = 'base2': not on the path of this arm"),
     "a stage of another kind": ("split: {tokens: 102400, rl_share: 0.5, rl: mid}", "split.rl = 'mid': is a midtrain stage; name one of kind rl"),
     "the first stage": ("split: {tokens: 102400, rl_share: 0.5, mid: base}", "split.mid = 'base': is a pretrain stage"),

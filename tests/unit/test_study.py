@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from interplay.core.model import UserError
 from interplay.run.graph import Graph
 from interplay.study import compose
-from interplay.study.arms import replaced
+from interplay.study.arms import apply_changes
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
 
@@ -85,7 +85,7 @@ def test_renaming_a_problem_set_changes_no_model(configs: Path) -> None:
 
 def test_set_replaces_a_mix_and_never_merges_it() -> None:
     stages = {"rl": {"data": {"edge": 1.0}, "reward": {"name": "process", "form": "strict"}}}
-    changed = replaced(stages, {"rl.data": {"hard": 1.0}, "rl.reward.form": "dense"}, "here")
+    changed = apply_changes(stages, {"rl.data": {"hard": 1.0}, "rl.reward.form": "dense"}, "here")
     assert changed == {"rl": {"data": {"hard": 1.0}, "reward": {"name": "process", "form": "dense"}}}
     assert stages["rl"]["data"] == {"edge": 1.0}
 
@@ -94,10 +94,10 @@ def test_a_key_is_set_after_the_whole_that_it_leads_into_wherever_it_is_written(
     stages = {"rl": {"sampler": {"name": "uniform"}}}
     whole, part, deep = ("rl.sampler", {"name": "phases", "at": {"a": 1}}), ("rl.sampler.unit", "share"), ("rl.sampler.at.b", 2)
     expected = {"rl": {"sampler": {"name": "phases", "at": {"a": 1, "b": 2}, "unit": "share"}}}
-    assert replaced(stages, dict([whole, part, deep]), "here") == expected
-    assert replaced(stages, dict([deep, part, whole]), "here") == expected
+    assert apply_changes(stages, dict([whole, part, deep]), "here") == expected
+    assert apply_changes(stages, dict([deep, part, whole]), "here") == expected
     with pytest.raises(UserError, match=r"rl\.sampler\.name\.x: 'name' holds a value"):
-        replaced(stages, {"rl.sampler.name.x": 1, "rl.sampler": {"name": "phases"}}, "here")
+        apply_changes(stages, {"rl.sampler.name.x": 1, "rl.sampler": {"name": "phases"}}, "here")
 
 
 SET_IN_PARTS = ["cog_drift/ladder", "curricula/showdown", "methods/showdown", "methods/zero_variance"]
@@ -147,7 +147,7 @@ def _shuffled(keys: list[str], chance: random.Random) -> list[str]:
 
 def test_set_on_a_stage_that_is_not_there_names_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'base'"):
-        replaced({"base": {}}, {"bsae.data": 1}, "here")
+        apply_changes({"base": {}}, {"bsae.data": 1}, "here")
 
 
 def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:
@@ -157,15 +157,15 @@ def test_a_custom_functions_text_is_part_of_the_identity(configs: Path) -> None:
         "rl: {kind: rl, data: {edge: 1.0}}",
         "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: 'mine.py:score'}}",
     )
-    (configs / "study/mine.py").write_text("def score(rows, completions, verdicts):\n    return [1.0] * len(completions)\n")
+    (configs / "study/mine.py").write_text("def score(problems, completions, verdicts):\n    return [1.0] * len(completions)\n")
     first = models(plan_study(configs, "quickstart", "smoke"), "rl")
-    (configs / "study/mine.py").write_text("def score(rows, completions, verdicts):\n    return [0.0] * len(completions)\n")
+    (configs / "study/mine.py").write_text("def score(problems, completions, verdicts):\n    return [0.0] * len(completions)\n")
     assert set(first).isdisjoint(models(plan_study(configs, "quickstart", "smoke"), "rl"))
 
 
 def test_a_step_that_is_no_whole_number_of_rows_is_refused_before_any_job(configs: Path) -> None:
     write(configs, "quickstart", "base: {kind: pretrain,", "base: {kind: pretrain, batch_tokens: 1000,")
-    must = r"quickstart\.yaml:17: stages\.base\.batch_tokens = 1000: must be a multiple of the corpus' sequence_length, 256"
+    must = r"quickstart\.yaml:18: stages\.base\.batch_tokens = 1000: must be a multiple of the corpus' sequence_length, 256"
     with pytest.raises(UserError, match=must):
         plan_study(configs, "quickstart", "laptop")
 
@@ -177,7 +177,7 @@ def test_a_custom_function_outside_the_studys_folder_is_refused(configs: Path) -
         "rl: {kind: rl, data: {edge: 1.0}}",
         "rl: {kind: rl, data: {edge: 1.0}, reward: {name: custom, function: '../../x.py:score'}}",
     )
-    with pytest.raises(UserError, match="beside the study"):
+    with pytest.raises(UserError, match="the file in the study's folder"):
         plan_study(configs, "quickstart", "smoke")
 
 
@@ -256,7 +256,7 @@ def test_a_pass_rate_beyond_the_planned_samples_is_refused(configs: Path, old: s
 def test_samples_are_counted_where_the_column_is_evaluated_and_for_each_arm(configs: Path) -> None:
     two = "eval: {kind: evaluate, data: test, num_samples: 8}\n  often: {kind: evaluate, data: seldom}"
     write(configs, "quickstart", "eval: {kind: evaluate, data: test}", two)
-    write(configs, "quickstart", "  test: {bands", "  seldom: {band: id, split: test}\n  test: {bands")
+    write(configs, "quickstart", "  test: {bands", "  seldom: {band: id_top, split: test}\n  test: {bands")
     write(configs, "quickstart", "evaluate: [eval]", "evaluate: [eval, often]")
     with pytest.raises(UserError, match=r"tables\.main\.cells = 'strict_pass@32': evaluation eval of base has 8 samples"):
         plan_study(configs, "quickstart", "smoke")

@@ -14,10 +14,10 @@ from tokenizers import Tokenizer
 
 from interplay.core.execution import Run
 from interplay.data import tokenizer as text
+from interplay.data.curate import StepInputs, transform_row
 from interplay.data.spec import TokenizerSpec
 from interplay.data.steps.context_spec import Subproblems
-from interplay.data.steps.decompose import parts
-from interplay.data.steps.step import Inputs, changed
+from interplay.data.steps.decompose import make_subproblems
 from interplay.rl.advantages.advantages import advantages
 from interplay.rl.advantages.group import EPSILON
 from interplay.rl.advantages.spec import SpanAdvantage
@@ -26,8 +26,8 @@ from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.rewards.spec import SubproblemsReward
 from interplay.rl.spec import RLSpec
 from interplay.tasks import subproblems
-from interplay.tasks.op_dag import family as op_dag
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.spec import Verify
 from interplay.tasks.subproblems import blocks_of
 from interplay.tasks.verdict import Block, Row, Verdict
@@ -36,7 +36,7 @@ LEAF_FIRST = TASK.model_copy(update={"trace": "leaf_first"})
 
 
 def asked(k: int | str, task: OpDag = TASK, op: int = 6, size: int = 20) -> list[Row]:
-    return parts(Subproblems(k=k), rows(size, task, op), Inputs(0, {}, 0)).rows
+    return make_subproblems(Subproblems(k=k), rows(size, task, op), StepInputs(0, {}, 0)).rows
 
 
 def judged(made: Row, completion: str, options: Verify = Verify()) -> Verdict:  # noqa: B008
@@ -66,7 +66,7 @@ def test_the_gold_solution_answers_k_values_in_order_and_every_step_once(task: O
             str(held.problem.values[place]) for place in held.asked
         ]
         assert all(block.right for block in verdict.blocks)
-        assert set(one.prompt + one.solution) <= set(op_dag.alphabet(task))
+        assert set(one.prompt + one.solution) <= set(OP_DAG.alphabet(task))
         assert (one.mode, one.family, one.transforms) == ("subproblems", "subproblems", ("subproblems",))
 
 
@@ -80,8 +80,8 @@ def test_a_block_needs_nothing_that_a_later_block_works_out() -> None:
 
 def test_rows_that_cannot_be_taken_apart_are_counted_by_reason() -> None:
     reverse = OpDag(modulus=23, letters=12, modes={"reverse": 1.0})
-    given_rows = [row(TASK, 1, 0), row(reverse, 4, 0), changed(row(TASK, 4, 0), "x", family="qa"), row(TASK, 4, 1)]
-    made = parts(Subproblems(), given_rows, Inputs(0, {}, 0))
+    given_rows = [row(TASK, 1, 0), row(reverse, 4, 0), transform_row(row(TASK, 4, 0), "x", family="qa"), row(TASK, 4, 1)]
+    made = make_subproblems(Subproblems(), given_rows, StepInputs(0, {}, 0))
     assert len(made.rows) == 1
     assert made.counts == {"single_value": 1, "reverse": 1, "not_op_dag": 1}
 
@@ -177,7 +177,7 @@ def test_a_plain_row_is_one_block_with_its_end_token() -> None:
 @pytest.fixture(scope="module")
 def characters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     out = tmp_path_factory.mktemp("tokenizer")
-    text.run(TokenizerSpec(task=TASK), {}, out, Run())
+    text.build_tokenizer(TokenizerSpec(task=TASK), {}, out, Run())
     return text.load(out)
 
 
@@ -195,7 +195,7 @@ def test_tokens_of_one_character_map_one_to_one_and_the_end_token_stands_behind(
 @given(st.text(max_size=30))
 @settings(max_examples=100)
 def test_tokens_of_any_tokenizer_start_where_their_texts_do(written: str) -> None:
-    bytes_of = text.byte_pairs(iter(["the cat sat on the mat " * 20, "naïve café ☕"]), 300)
+    bytes_of = text.bpe_tokenizer(iter(["the cat sat on the mat " * 20, "naïve café ☕"]), 300)
     ids = bytes_of.encode(written, add_special_tokens=False).ids
     starts = offsets(bytes_of, ids, bytes_of.decode(ids))
     assert starts == sorted(starts)

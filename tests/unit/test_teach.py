@@ -20,7 +20,7 @@ from interplay.kinds.cost import realised
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl.teaching import proposals, teach
-from interplay.rl.teaching.student import ask, become, probe, trained, weights
+from interplay.rl.teaching.teach import ask, become, probe, trained, weights
 
 STILL = TuneOptimizer(learning_rate=0.0)
 
@@ -33,7 +33,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def tensors(path: Path) -> dict[str, torch.Tensor]:
-    return folder.load(path / "model").state_dict()
+    return folder.load_decoder(path / "model").state_dict()
 
 
 def same(one: Path, other: Path) -> bool:
@@ -129,7 +129,7 @@ def test_a_teacher_learns_to_write_problems_where_only_that_pays(inputs: dict[st
 def test_instances_take_the_place_of_proposals(inputs: dict[str, Path], tmp_path: Path) -> None:
     record = teach.run(spec_of(proposer="instances", keep_rollouts=16), inputs, tmp_path, HOW)
     assert (record["valid_first"], record["proposal_tokens"]) == (1.0, 0)
-    known = {row.prompt for row in sets.rows(inputs["instances"], 0)}
+    known = {row.prompt for row in sets.read_rows(inputs["instances"], 0)}
     drawn = [row["text"] for row in pq.read_table(tmp_path / "proposals.parquet").to_pylist()]
     assert set(drawn) <= known
     assert len(set(drawn[:16])) == 16
@@ -154,7 +154,7 @@ def test_problems_of_the_splits_for_tests_are_left_out() -> None:
 
 def test_equal_datasets_have_equal_students(inputs: dict[str, Path]) -> None:
     school = teach.assembled(spec_of(), inputs, HOW).school
-    rows, start = sets.rows(inputs["instances"], 0)[:6], weights(school.student)
+    rows, start = sets.read_rows(inputs["instances"], 0)[:6], weights(school.student)
     ends = []
     for _ in range(2):
         become(school.student, start)
@@ -175,7 +175,7 @@ def test_other_steps_ask_other_hard_problems(inputs: dict[str, Path]) -> None:
 
 
 def test_a_tokenizer_without_a_token_for_the_end_is_refused(inputs: dict[str, Path]) -> None:
-    merged = tokenizer.byte_pairs(iter(["a3?|"] * 20), 300)
+    merged = tokenizer.bpe_tokenizer(iter(["a3?|"] * 20), 300)
     with pytest.raises(UserError, match=r"no token of its own for '\|'"):
         proposals.end_token(merged, world.TASK)
 

@@ -63,15 +63,15 @@ def test_the_best_student_is_promoted_where_it_reaches_the_threshold(
         ({"teacher_reward": "intrinsic", "promote_threshold": 0.3}, "p \\(1 - p\\) is at most 0.25, so that no student would be"),
         ({"teacher_temperature": 0.0}, "teacher_temperature = 0 makes all proposals equal"),
         ({"temperature": 0.0}, "temperature = 0 makes all completions of a prompt equal"),
-        ({"method": {**METHOD, "sampler": {"name": "pcl"}}}, "method.sampler = pcl: a student's few steps go with uniform alone"),
+        ({"method": {**METHOD, "sampler": {"name": "pcl"}}}, "kind = teach needs .*; write method.sampler = uniform"),
         (
             {"method": {**METHOD, "continuation": {"name": "guide"}}},
-            "method.continuation = guide: a student's few steps go with none alone",
+            "kind = teach needs .*; write method.continuation = none",
         ),
-        ({"method": {**METHOD, "loss": {"name": "disco"}}}, "method.loss = disco reads more than advantages"),
+        ({"method": {**METHOD, "loss": {"name": "disco"}}}, "kind = teach does not go with method.loss = disco"),
         (
             {"method": {**METHOD, "decoding": {"name": "lagged_nucleus"}}},
-            "method.decoding: its state would start anew with each student",
+            "kind = teach does not go with method.decoding",
         ),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from sift_study import STUDY, enter, plan, refusal
 
 from interplay.kinds.cost import costs
-from interplay.results.catalog import as_json
+from interplay.results.catalog import plan_json
 from interplay.rl.teaching.spec import TeachSpec
 
 TEACHING = [
@@ -34,7 +34,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_teacher_reads_the_hard_problems_and_a_control_the_easy_ones(root: Path) -> None:
-    made = plan(root, *TEACHING)
+    made = plan(root, *TEACHING, ("evaluate: [eval]\n", "evaluate: [eval]\nscales: {smoke: {bands: {edge: [4]}}}\n"))
     found = {stage.label: stage for stage in made.stages.values() if stage.kind == "teach"}
     soar, easy = found["soar/soar/seed0"], found["easy/soar/seed0"]
     label = {digest: stage.label for digest, stage in made.stages.items()}
@@ -54,7 +54,7 @@ def test_a_teacher_reads_the_hard_problems_and_a_control_the_easy_ones(root: Pat
 def test_what_a_teacher_costs_is_planned(root: Path) -> None:
     made = plan(root, *TEACHING)
     digest, stage = next((digest, one) for digest, one in made.stages.items() if one.label == "soar/soar/seed0")
-    spec, cost = stage.spec, costs(as_json(made))[digest]
+    spec, cost = stage.spec, costs(plan_json(made))[digest]
     assert isinstance(spec, TeachSpec)
     learnt = 4 * (4 * 10 * 32 * 8 * 48 + 4 * 32 * 128)  # students' completions and proposals
     judged = 4 * 5 * 32 * 8 * 48  # hard problems, before and of each student

@@ -14,15 +14,15 @@ from interplay.tasks.op_dag.spec import OpDag
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("problems")
     spec = ProblemsSpec(task=OpDag(), bands={"id": {2: 0.5, 5: 0.5}}, shares={"id": 1.0}, size=100, split="train")
-    problems.run(spec, {}, out, Run())
+    problems.generate_problems(spec, {}, out, Run())
     return out
 
 
 def test_characters_are_one_token_each_after_pad_and_eos(tmp_path: Path, data: Path) -> None:
-    tokenizer.run(TokenizerSpec(task=OpDag()), {}, tmp_path, Run())
+    tokenizer.build_tokenizer(TokenizerSpec(task=OpDag()), {}, tmp_path, Run())
     encoder = tokenizer.load(tmp_path)
     assert (encoder.token_to_id("<pad>"), encoder.token_to_id("<eos>")) == (0, 1) == tokenizer.special(tmp_path)
-    for row in sets.load(data).to_pylist():
+    for row in sets.read_table(data).to_pylist():
         ids = encoder.encode(row["prompt"] + row["solution"]).ids
         assert len(ids) == len(row["prompt"] + row["solution"])
         assert min(ids) > 1
@@ -34,9 +34,9 @@ def test_the_folder_loads_in_transformers_and_gives_the_same_ids(tmp_path: Path,
     from transformers import AutoTokenizer
 
     spec = TokenizerSpec(task=OpDag(), algorithm=algorithm, vocab_size=300)
-    metrics = tokenizer.run(spec, {"data.0": data}, tmp_path, Run())
+    metrics = tokenizer.build_tokenizer(spec, {"data.0": data}, tmp_path, Run())
     theirs = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
-    text = sets.load(data)["prompt"][0].as_py()
+    text = sets.read_table(data)["prompt"][0].as_py()
     assert theirs(text)["input_ids"] == tokenizer.load(tmp_path).encode(text).ids
     assert theirs.decode(theirs(text)["input_ids"]) == text
     assert (theirs.pad_token_id, theirs.eos_token_id, len(theirs)) == (0, 1, metrics["vocab_size"])
@@ -46,13 +46,15 @@ def test_the_folder_loads_in_transformers_and_gives_the_same_ids(tmp_path: Path,
 def test_made_twice_the_bytes_are_equal(tmp_path: Path, data: Path, algorithm: str) -> None:
     spec = TokenizerSpec(task=OpDag(), algorithm=algorithm, vocab_size=350)
     for name in ("one", "two"):
-        tokenizer.run(spec, {"data.0": data}, tmp_path / name, Run())
+        tokenizer.build_tokenizer(spec, {"data.0": data}, tmp_path / name, Run())
     for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         assert (tmp_path / "one/tokenizer" / file).read_bytes() == (tmp_path / "two/tokenizer" / file).read_bytes()
 
 
 def test_bpe_learns_merges_up_to_its_size_and_decodes_what_it_encodes(tmp_path: Path, data: Path) -> None:
-    metrics = tokenizer.run(TokenizerSpec(task=OpDag(), algorithm="bpe", vocab_size=300), {"data.0": data}, tmp_path, Run())
+    metrics = tokenizer.build_tokenizer(
+        TokenizerSpec(task=OpDag(), algorithm="bpe", vocab_size=300), {"data.0": data}, tmp_path, Run()
+    )
     assert 258 < metrics["vocab_size"] <= 300
     encoder = tokenizer.load(tmp_path)
     text = "a3,ba+3?b|Ünknown words, too"
@@ -61,9 +63,9 @@ def test_bpe_learns_merges_up_to_its_size_and_decodes_what_it_encodes(tmp_path: 
 
 def test_numbers_are_cut_in_groups_of_digits_and_reserved_tokens_fill_the_vocabulary(tmp_path: Path, data: Path) -> None:
     spec = TokenizerSpec(task=OpDag(), algorithm="bpe", vocab_size=2000, digits=3, reserve=True)
-    assert tokenizer.run(spec, {"data.0": data}, tmp_path, Run())["vocab_size"] == 2000
+    assert tokenizer.build_tokenizer(spec, {"data.0": data}, tmp_path, Run())["vocab_size"] == 2000
     encoder = tokenizer.load(tmp_path)
-    taught = tokenizer.byte_pairs(iter(["so 1234 = 1234 and 12345 = 12345; " * 50]), 300, digits=3)
+    taught = tokenizer.bpe_tokenizer(iter(["so 1234 = 1234 and 12345 = 12345; " * 50]), 300, digits=3)
     assert taught.encode("so 1234 = 12345").tokens == ["so", "Ġ", "123", "4", "Ġ=", "Ġ", "123", "45"]
     text = "a3,b1234?|Ünknown words, too"
     ids = encoder.encode(text).ids
@@ -75,9 +77,9 @@ def test_numbers_are_cut_in_groups_of_digits_and_reserved_tokens_fill_the_vocabu
 
 @pytest.mark.parametrize("algorithm", ["characters", "words", "bpe"])
 def test_encoding_all_texts_at_once_equals_encoding_each(tmp_path: Path, data: Path, algorithm: str) -> None:
-    tokenizer.run(TokenizerSpec(task=OpDag(), algorithm=algorithm, vocab_size=300), {"data.0": data}, tmp_path, Run())
+    tokenizer.build_tokenizer(TokenizerSpec(task=OpDag(), algorithm=algorithm, vocab_size=300), {"data.0": data}, tmp_path, Run())
     encoder = tokenizer.load(tmp_path)
-    texts = [*sets.load(data)["solution"].to_pylist(), ""]
+    texts = [*sets.read_table(data)["solution"].to_pylist(), ""]
     ids, lengths = tokenizer.encode_all(encoder, texts)
     each = [encoder.encode(text).ids for text in texts]
     assert lengths.tolist() == [len(e) for e in each]
@@ -86,7 +88,7 @@ def test_encoding_all_texts_at_once_equals_encoding_each(tmp_path: Path, data: P
 
 
 def test_a_character_outside_the_alphabet_is_named() -> None:
-    encoder = tokenizer.characters("abc")
+    encoder = tokenizer.character_tokenizer("abc")
     for strange in ("ä", "d", "€"):
         with pytest.raises(UserError, match=f"no token for '{strange}'"):
             tokenizer.encode_all(encoder, ["ab", f"c{strange}"])
@@ -94,7 +96,7 @@ def test_a_character_outside_the_alphabet_is_named() -> None:
 
 def test_bpe_without_data_and_a_folder_without_tokenizer_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs problem sets"):
-        tokenizer.run(TokenizerSpec(task=OpDag(), algorithm="bpe"), {}, tmp_path, Run())
+        tokenizer.build_tokenizer(TokenizerSpec(task=OpDag(), algorithm="bpe"), {}, tmp_path, Run())
     with pytest.raises(UserError, match=r"no tokenizer\.json"):
         tokenizer.load(tmp_path)
 
@@ -102,7 +104,7 @@ def test_bpe_without_data_and_a_folder_without_tokenizer_are_refused_in_one_line
 def test_special_tokens_are_read_as_hugging_face_writes_them(tmp_path: Path) -> None:
     from interplay.core.artifact import write_json
 
-    tokenizer.save(tokenizer.characters("ab"), tmp_path)
+    tokenizer.save(tokenizer.character_tokenizer("ab"), tmp_path)
     write_json(tmp_path / "tokenizer_config.json", {"eos_token": {"content": "<eos>", "special": True}, "pad_token": None})
     assert tokenizer.special(tmp_path) == (1, 1)
     write_json(tmp_path / "tokenizer_config.json", {"pad_token": "<pad>"})

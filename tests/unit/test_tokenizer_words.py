@@ -11,7 +11,7 @@ from interplay.core.model import UserError
 from interplay.data import tokenizer
 
 PIECES = ["Ada", "Adaba", "Bo", "'s boss is ", ". ", "?\n", "Who is ", "the boss of ", "\\boxed{", '{"', '": "', '"}.', "."]
-WORDS = tokenizer.words(PIECES)
+WORDS = tokenizer.word_tokenizer(PIECES)
 ASCII = string.digits + string.ascii_letters + string.punctuation + " \n"
 
 
@@ -53,12 +53,12 @@ def test_padding_and_end_come_first_and_every_printable_character_has_a_token() 
 def test_a_character_that_no_piece_has_is_named_and_one_of_a_piece_is_known() -> None:
     with pytest.raises(UserError, match="no token for 'ß'"):
         tokenizer.encode_all(WORDS, ["Ada", "Ada is groß"])
-    grand = tokenizer.words(["groß"])
+    grand = tokenizer.word_tokenizer(["groß"])
     assert grand.decode(tokenizer.encode_all(grand, ["ß groß"])[0].tolist()) == "ß groß"
 
 
 def test_the_same_pieces_twice_change_nothing() -> None:
-    assert tokenizer.words([*PIECES, *PIECES, ""]).to_str() == WORDS.to_str()
+    assert tokenizer.word_tokenizer([*PIECES, *PIECES, ""]).to_str() == WORDS.to_str()
 
 
 def test_transformers_cuts_the_same_way(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tracking import dump, finish, finish_all, rows, steps, store_in, template
 from interplay.cli import main
 from interplay.core import artifact
 from interplay.report.spec import ReportSpec
-from interplay.track import describe, live, marker
+from interplay.track import describe, live
 from interplay.track.mirror import DONE, Mirror
 from snakemake_logger_plugin_mlflow.events import Job
 
@@ -175,7 +175,7 @@ def test_steps_appear_while_a_stage_runs_and_none_twice_after_a_resume(lab: Lab,
 
 def test_a_line_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
-    assert describe.steps(tmp_path) == [{"step": 1, "loss": 2.0}]
+    assert describe.metric_lines(tmp_path) == [{"step": 1, "loss": 2.0}]
 
 
 def test_the_state_of_a_run_is_that_of_its_stage(lab: Lab, uri: str) -> None:
@@ -264,14 +264,14 @@ def test_a_changed_plan_takes_over_the_runs_of_the_stages_it_keeps(lab: Lab, uri
 def test_what_is_mirrored_is_remembered_until_something_changes(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     finish_all(lab, plan)
-    assert not marker.is_mirrored(plan, lab.results, uri)
-    marker.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
-    assert marker.is_mirrored(plan, lab.results, uri)
-    assert not marker.is_mirrored(plan, lab.results, "https://user:word@example.org")
-    assert "store.db" not in (lab.results / marker.NAME).read_text()
+    assert not live.is_mirrored(plan, lab.results, uri)
+    live.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
+    assert live.is_mirrored(plan, lab.results, uri)
+    assert not live.is_mirrored(plan, lab.results, "https://user:word@example.org")
+    assert "store.db" not in (lab.results / live.NAME).read_text()
     [stage] = of_kind(plan, "pretrain")
     (lab.out(stage) / "record.json").unlink()
-    assert not marker.is_mirrored(plan, lab.results, uri)
+    assert not live.is_mirrored(plan, lab.results, uri)
 
 
 def test_a_store_out_of_reach_costs_one_line_and_no_time(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,7 +289,7 @@ def test_a_store_out_of_reach_costs_one_line_and_no_time(lab: Lab, capsys: pytes
 def test_a_job_that_is_heard_of_after_the_end_does_not_leave_its_study_running(lab: Lab, uri: str) -> None:
     plan = lab.plan()
     finish_all(lab, plan)
-    marker.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
+    live.mark_mirrored(plan, lab.results, uri, Mirror(plan, lab.results, uri).everything())
     tracking = live.Live([plan], lab.results, uri)
     job = Job(1, "report", {"digest": plan.report}, 1, {}, [], None, submitted=1.0)
     tracking.update(job)
@@ -298,7 +298,7 @@ def test_a_job_that_is_heard_of_after_the_end_does_not_leave_its_study_running(l
     tracking.finish()
     tracking.update(job)
     assert {run.info.status for run in runs(mirror).values()} == {"FINISHED"}
-    assert marker.is_mirrored(plan, lab.results, uri)
+    assert live.is_mirrored(plan, lab.results, uri)
 
 
 def test_what_a_killed_snakemake_left_running_is_closed_and_what_runs_is_followed(lab: Lab, uri: str) -> None:
@@ -344,9 +344,9 @@ def test_two_snakemakes_at_once_make_each_run_once(lab: Lab, uri: str) -> None:
 def test_a_stage_that_a_signal_stopped_is_no_failure(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     job = Job(1, "rl", {}, 1, {}, [str(log)], None, submitted=1.0, status="FAILED", failures=["attempt 1: died"])
-    assert live.seen(job) == ("FAILED", "attempt 1: died")
+    assert live.reported_state(job) == ("FAILED", "attempt 1: died")
     log.write_text("interplay: stopped at step 3 of 9; goes on when started again\n")
-    assert live.seen(job).status == "KILLED"
+    assert live.reported_state(job).status == "KILLED"
 
 
 def test_sync_says_what_it_told_and_refuses_what_is_not_there(lab: Lab, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -359,6 +359,16 @@ def test_sync_says_what_it_told_and_refuses_what_is_not_there(lab: Lab, uri: str
     assert "cannot be written" in capsys.readouterr().err
 
 
+def test_sync_of_all_leaves_out_studies_that_were_never_launched(lab: Lab, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The study edge shares its base and problems with quickstart."""
+    finish_all(lab, lab.plan())
+    assert set(lab.plan("edge").stages) & set(lab.plan().stages)
+    assert main(["track", "sync", "--all", "--to", uri]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["quickstart at smoke"]
+    client = MlflowClient(uri)
+    assert {one.name for one in client.search_experiments()} <= {"Default", "quickstart.smoke"}
+
+
 def test_axes_of_an_arm_are_read_from_its_name() -> None:
-    assert describe.axes("rl[lr=0.1,mix=[0.5,0.5],name=a b]") == {"lr": "0.1", "mix": "[0.5,0.5]", "name": "a b"}
-    assert describe.axes("rl") == {}
+    assert describe.arm_axes("rl[lr=0.1,mix=[0.5,0.5],name=a b]") == {"lr": "0.1", "mix": "[0.5,0.5]", "name": "a b"}
+    assert describe.arm_axes("rl") == {}

@@ -6,7 +6,7 @@ import pytest
 from sift_study import STUDY, enter, named, plan, refusal
 
 from interplay.kinds.cost import costs
-from interplay.results.catalog import as_json
+from interplay.results.catalog import plan_json
 from interplay.study.plan import Plan
 
 PAIRS = [
@@ -61,16 +61,27 @@ def test_what_follows_a_reward_model_starts_from_the_model_before(root: Path) ->
     assert named(on, "dpo/dpo/seed0").deps["init"] == labelled(on, "base/base/seed0")[0]
 
 
+def test_an_arm_that_forgets_other_sets_declares_their_shares_with_their_names(root: Path) -> None:
+    """The shares in the spec follow from the names, so that the arm differs from its control in what it declares alone."""
+    other = (
+        "  forget: {path: [base, forget], control: base}\n",
+        "  forget: {path: [base, forget], control: base}\n"
+        "  more: {path: [base, forget], control: forget, set: {forget.forget: {edge: 0.5, corpus: 0.5}}}\n",
+    )
+    made = plan(root, *PAIRS, other)
+    assert named(made, "more/forget/seed0").spec.forget_mix == [0.5, 0.5]  # type: ignore[attr-defined]
+
+
 def test_pairs_cost_what_they_may_be_long_and_a_reference_a_pass_more(root: Path) -> None:
     made = plan(root, *PAIRS)
-    found = costs(as_json(made))
+    found = costs(plan_json(made))
     dpo = found[next(digest for digest, stage in made.stages.items() if stage.kind == "prefer")]
     assert dpo.tokens == 4 * 2 * 32 * 512
     assert dpo.flops == dpo.parameters * 8 * dpo.tokens
     free = plan(
         root, *PAIRS, ("validation: pairs, steps: 4}\n  forget", "validation: pairs, steps: 4, loss_type: simpo}\n  forget")
     )
-    simpo = costs(as_json(free))[next(digest for digest, stage in free.stages.items() if stage.kind == "prefer")]
+    simpo = costs(plan_json(free))[next(digest for digest, stage in free.stages.items() if stage.kind == "prefer")]
     assert simpo.flops == simpo.parameters * 6 * simpo.tokens
 
 
@@ -90,7 +101,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     "data to unlearn": (
         [("forget: {edge: 1.0}, retain", "data: {edge: 1.0}, forget: {edge: 1.0}, retain")],
         "stages.forget.data: unknown key 'data' of unlearn; it is a key of pretrain, midtrain, sft, rl, teach, prefer, reward_model, "
-        "evaluate",
+        "custom, evaluate",
     ),
     "forgetting what is tested": (
         [("forget: {edge: 1.0}, retain", "forget: {test: 1.0}, retain")],
@@ -107,7 +118,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     ),
     "an option that the loss does not read": (
         [("validation: pairs, steps: 4}\n  forget", "validation: pairs, steps: 4, simpo_gamma: 1.0}\n  forget")],
-        "simpo_gamma is read by loss_type simpo only; take it away from sigmoid",
+        "simpo_gamma is used by loss_type simpo only; remove it from sigmoid",
     ),
     "an unknown loss": (
         [("validation: pairs, steps: 4}\n  forget", "validation: pairs, steps: 4, loss_type: sigmiod}\n  forget")],

@@ -68,7 +68,7 @@ def test_a_block_of_a_scale_for_a_kind_that_no_stage_has(tmp_path: Path, file: s
         ("stages: {rl: {stepz: 9}}", "stages.rl.stepz: unknown key 'stepz'; did you mean 'steps'?"),
         ("stages: {rl: {steps: many}}", "stages.rl.steps = 'many': should be a whole number"),
         ("task: {name: op_dga}", "task.name = 'op_dga': no such member; did you mean 'op_dag'?"),
-        ("tasks: {op_dag: {modulos: 7}}", "tasks.op_dag.family.modulos: unknown key 'modulos'; did you mean 'modulus'?"),
+        ("tasks: {op_dag: {modulos: 7}}", "tasks.op_dag.modulos: unknown key 'modulos'; did you mean 'modulus'?"),
         ("tokenizer: {algoritm: bpe}", "tokenizer.algoritm: unknown key 'algoritm'; did you mean 'algorithm'?"),
         ("data: {edge: {siez: 7}}", "data.edge.siez: unknown key 'siez'; did you mean 'size'?"),
     ],

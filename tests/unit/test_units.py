@@ -20,13 +20,13 @@ from test_intervention import GOLD, NODES, PROBLEM, WHOLE
 
 from interplay.core.execution import Run
 from interplay.core.model import UserError
-from interplay.data import pool as pools
+from interplay.data import sets
+from interplay.data.curate import StepInputs
 from interplay.data.steps.context_spec import Units
-from interplay.data.steps.decompose import units
+from interplay.data.steps.decompose import make_units
 from interplay.data.steps.spec import CurateSpec
-from interplay.data.steps.step import Inputs
-from interplay.evaluate import run as evaluate
-from interplay.evaluate.passk import with_caps
+from interplay.evaluate import sampling
+from interplay.evaluate.scores import judge_caps
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.report import spec
 from interplay.report.metric_spec import SHARE, check_metric, lower_is_better, measure_of
@@ -35,10 +35,11 @@ from interplay.rl.advantages.advantages import advantages
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.spec import Method
 from interplay.study.expand import plan_study
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.corrupt import slip
-from interplay.tasks.op_dag.family import render
+from interplay.tasks.op_dag import dag
 from interplay.tasks.op_dag.spec import OpDag
+from interplay.tasks.op_dag.terse import render
+from interplay.tasks.op_dag.terse_corruptions import with_wrong_operation
+from interplay.tasks.op_dag.terse_prompts import OP_DAG
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row, last_unit, split_units
 
@@ -46,10 +47,10 @@ SLIPPED = "cb*2,bd+a,d3,a1|a1,d3,b3+1=5,c5*2=10#10"
 APART = Verify(separator="?")
 
 
-def row(problem: op_dag.Problem = PROBLEM, solution: str = GOLD, index: int = 0) -> Row:
+def row(problem: dag.Problem = PROBLEM, solution: str = GOLD, index: int = 0) -> Row:
     answer = str(problem.answer)
     origin = f"{'a' * 12}:{index}"
-    return Row(0, index, "id", 4, "forward", "p|", solution, answer, op_dag.dumps(problem), "ab", "op_dag", origin)
+    return Row(0, index, "id", 4, "forward", "p|", solution, answer, OP_DAG.dumps(problem), "ab", "op_dag", origin)
 
 
 def scripted(*numbers: int) -> Iterator[int]:
@@ -61,37 +62,37 @@ def scripted(*numbers: int) -> Iterator[int]:
 
 def test_a_slip_is_carried_on_to_the_answer_by_hand() -> None:
     draws = scripted(0, 0)  # the first of b and c, one residue further
-    slipped = slip(PROBLEM, draws.__next__)
+    slipped = with_wrong_operation(PROBLEM, draws.__next__)
     assert slipped is not None
     assert slipped.values == (1, 3, 5, 10)
     assert render(slipped, TASK).solution == SLIPPED
-    verdict = op_dag.verify(PROBLEM, SLIPPED, Verify())
+    verdict = OP_DAG.verify(PROBLEM, SLIPPED, Verify())
     assert (verdict.strict, verdict.answer, verdict.error, verdict.value_mismatches) == (False, False, "value", 2)
 
 
 def test_a_slip_that_does_not_reach_the_answer_is_drawn_again() -> None:
     # Modulo 4: b = 3 + 1 = 0 and c = 2 b = 0. With b = 2, c is 0 as before; then c itself slips, to 3.
     problem = PROBLEM._replace(modulus=4, values=(1, 3, 0, 0))
-    slipped = slip(problem, scripted(0, 1, 1, 2).__next__)
+    slipped = with_wrong_operation(problem, scripted(0, 1, 1, 2).__next__)
     assert slipped is not None
     assert slipped.values == (1, 3, 0, 3)
 
 
 def test_without_a_modulus_no_value_falls_below_zero() -> None:
     # b = 4 - 9 is refused; then b = 4 - 4 = 0, so that c is 0.
-    slipped = slip(PROBLEM._replace(modulus=None), scripted(0, 0, 0, 5).__next__)
+    slipped = with_wrong_operation(PROBLEM._replace(modulus=None), scripted(0, 0, 0, 5).__next__)
     assert slipped is not None
     assert slipped.values == (1, 3, 0, 0)
 
 
 def test_where_nothing_is_worked_out_nobody_slips() -> None:
     problem = PROBLEM._replace(nodes=NODES[:1], necessary=1, values=(1,), slopes=(0,), order=(0,), filler=(0, 0))
-    assert slip(problem, scripted().__next__) is None
-    made = units(Units(shares=[0, 1], wrong=1.0), [row(problem, "a1|a1#1")], Inputs(0, {}, 0)).rows[0]
+    assert with_wrong_operation(problem, scripted().__next__) is None
+    made = make_units(Units(shares=[0, 1], wrong=1.0), [row(problem, "a1|a1#1")], StepInputs(0, {}, 0)).rows[0]
     first, second = made.solution.split("?")
     assert second == "a1|a1#1"
     assert first.startswith("a1|a1#")
-    assert not op_dag.verify(problem, first, Verify()).answer
+    assert not OP_DAG.verify(problem, first, Verify()).answer
 
 
 # --- the step ---
@@ -100,18 +101,18 @@ def test_where_nothing_is_worked_out_nobody_slips() -> None:
 @pytest.mark.parametrize("task", [TASK, INTEGERS, TASK.model_copy(update={"trace": "leaf_first"})])
 def test_the_last_unit_is_the_gold_solution_and_those_before_it_err_or_repeat_it(task: OpDag) -> None:
     given = rows(200, task)
-    made = units(Units(shares=[0.25, 0.25, 0.5], wrong=0.5), given, Inputs(0, {}, 0))
+    made = make_units(Units(shares=[0.25, 0.25, 0.5], wrong=0.5), given, StepInputs(0, {}, 0))
     tried, erred = 0, 0
     for one, before in zip(made.rows, given, strict=True):
         *attempts, gold = one.solution.split("?")
         assert gold == before.solution
         assert replace(one, solution=before.solution, transforms=()) == before
         for attempt in attempts:
-            tried, wrong = tried + 1, not pools.judge_completions(Verify(), before, attempt).answer
+            tried, wrong = tried + 1, not sets.judge_completion(Verify(), before, attempt).answer
             assert wrong or attempt == gold
             assert not wrong or set(attempt.rpartition("#")[2]) <= set("0123456789")
             erred += wrong
-        assert pools.judge_completions(APART, one, one.solution).strict
+        assert sets.judge_completion(APART, one, one.solution).strict
     numbers = [len(one.solution.split("?")) for one in made.rows]
     assert made.counts == {
         **{f"units_{n}": numbers.count(n) for n in (1, 2, 3)},
@@ -125,20 +126,20 @@ def test_the_last_unit_is_the_gold_solution_and_those_before_it_err_or_repeat_it
 
 def test_the_shares_say_it_all_at_their_ends() -> None:
     given = rows(20)
-    always = units(Units(shares=[0, 0, 1], wrong=0.0), given, Inputs(0, {}, 0)).rows
+    always = make_units(Units(shares=[0, 0, 1], wrong=0.0), given, StepInputs(0, {}, 0)).rows
     assert [one.solution for one in always] == ["?".join([before.solution] * 3) for before in given]
-    never = units(Units(shares=[1.0], wrong=1.0), given, Inputs(0, {}, 0)).rows
+    never = make_units(Units(shares=[1.0], wrong=1.0), given, StepInputs(0, {}, 0)).rows
     assert [one.solution for one in never] == [before.solution for before in given]
 
 
 def test_a_row_is_the_same_whatever_stands_around_it_and_others_are_dropped() -> None:
     given, spec = rows(12), Units(wrong=1.0)
-    made = {one.origin: one for one in units(spec, given, Inputs(0, {}, 0)).rows}
-    backwards = {one.origin: one for one in units(spec, given[::-1], Inputs(3, {}, 0)).rows}
+    made = {one.origin: one for one in make_units(spec, given, StepInputs(0, {}, 0)).rows}
+    backwards = {one.origin: one for one in make_units(spec, given[::-1], StepInputs(3, {}, 0)).rows}
     assert made == backwards
-    assert made != {one.origin: one for one in units(spec, given, Inputs(0, {}, 1)).rows}
+    assert made != {one.origin: one for one in make_units(spec, given, StepInputs(0, {}, 1)).rows}
     reverse = rows(3, TASK.model_copy(update={"modes": {"reverse": 1.0}}))
-    other = units(spec, [*reverse, replace(given[0], family="qa")], Inputs(0, {}, 0))
+    other = make_units(spec, [*reverse, replace(given[0], family="qa")], StepInputs(0, {}, 0))
     assert (other.rows, other.counts) == ([], {"reverse": 3, "not_op_dag": 1})
 
 
@@ -181,12 +182,12 @@ def test_units_are_what_stands_between_separators() -> None:
     ],
 )
 def test_the_last_unit_is_judged(completion: str, strict: bool, answer: bool) -> None:
-    verdict = pools.judge_completions(APART, row(), completion)
+    verdict = sets.judge_completion(APART, row(), completion)
     assert (verdict.strict, verdict.answer) == (strict, answer)
 
 
 def test_without_a_separator_a_completion_is_one_attempt() -> None:
-    assert not pools.judge_completions(Verify(), row(), f"{GOLD}?{GOLD}").answer
+    assert not sets.judge_completion(Verify(), row(), f"{GOLD}?{GOLD}").answer
 
 
 # --- accuracy by cap ---
@@ -195,7 +196,7 @@ def test_without_a_separator_a_completion_is_one_attempt() -> None:
 def test_samples_are_judged_as_if_they_had_been_stopped_by_hand() -> None:
     texts = [f"{SLIPPED}?{GOLD}", f"{GOLD}?c8#8?{SLIPPED}", GOLD]
     spec = EvaluateSpec(unit_caps=2, verify=APART)
-    table = with_caps(pa.table({"sample": [0, 1, 2]}), [row()] * 3, texts, spec)
+    table = judge_caps(pa.table({"sample": [0, 1, 2]}), [row()] * 3, texts, spec)
     assert table.to_pydict() == {
         "sample": [0, 1, 2],
         "units": [2, 3, 1],
@@ -210,7 +211,7 @@ def test_the_stage_tells_them_of_samples_prompts_and_bands_and_only_where_asked(
     inputs = {"model": world.model(tmp_path, "m" * 12), "data": world.problem_set(tmp_path, "d" * 12, 13, split="test")}
     plain = EvaluateSpec(num_samples=4, max_completion_length=24, verify=APART)
     spec = plain.model_copy(update={"unit_caps": 3})
-    told, bare = (evaluate.run(one, inputs, tmp_path / name, Run()) for one, name in ((spec, "a"), (plain, "b")))
+    told, bare = (sampling.evaluate_model(one, inputs, tmp_path / name, Run()) for one, name in ((spec, "a"), (plain, "b")))
     samples, prompts = (pq.read_table(tmp_path / "a" / f"{name}.parquet").to_pandas() for name in ("samples", "prompts"))
     other = pq.read_table(tmp_path / "b/samples.parquet").to_pandas()
     assert samples[other.columns].equals(other)
@@ -232,8 +233,8 @@ def test_the_stage_tells_them_of_samples_prompts_and_bands_and_only_where_asked(
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"unit_caps": 2}, "nothing separates units; write verify.separator"),
-        ({"unit_caps": 2, "verify": {"separator": "?"}, "episode": {"name": "retry"}}, "take the episode away"),
+        ({"unit_caps": 2}, "no separator of units; write verify.separator"),
+        ({"unit_caps": 2, "verify": {"separator": "?"}, "episode": {"name": "retry"}}, "remove the episode"),
     ],
 )
 def test_caps_without_units_are_refused(spec: dict, message: str) -> None:
@@ -244,11 +245,11 @@ def test_caps_without_units_are_refused(spec: dict, message: str) -> None:
 def test_reports_read_them_as_shares_and_units_as_a_number_by_hand() -> None:
     block = pd.DataFrame({"n": [4, 4], "strict": [1, 2], "answer": [1, 2], "score": [1.0, 2.0]})
     block = block.assign(**{"strict_cap@1": [3, 1], "units": [6, 8]})
-    assert frame.scores(block, "strict_cap@1").tolist() == [0.75, 0.25]
-    assert frame.scores(block, "units").tolist() == [1.5, 2.0]
-    assert frame.untold(block, "strict_cap@1") == ""
-    assert frame.untold(block, "strict_cap@2") == "judges no stop after unit 2 (unit_caps: 2)"
-    both = frame.merged([block, block.assign(units=[4, 4])])
+    assert frame.prompt_scores(block, "strict_cap@1").tolist() == [0.75, 0.25]
+    assert frame.prompt_scores(block, "units").tolist() == [1.5, 2.0]
+    assert frame.unavailable(block, "strict_cap@1") == ""
+    assert frame.unavailable(block, "strict_cap@2") == "judges no stop after unit 2 (unit_caps: 2)"
+    both = frame.merge_blocks([block, block.assign(units=[4, 4])])
     assert (both["units"].tolist(), both["strict_cap@1"].tolist()) == ([10, 12], [6, 2])
     assert measure_of("strict_cap@1") is SHARE
     assert measure_of("units").shown(1.5) == "1.50"

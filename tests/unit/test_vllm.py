@@ -48,7 +48,7 @@ class Case(NamedTuple):
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     name, place = request.param.split("-")
     path = world.model(tmp_path_factory.mktemp(request.param), "m" * 12, shape=SHAPES[name]) / "model"
-    model = folder.load(path)
+    model = folder.load_decoder(path)
     sampler = engine("vllm", model, PLACES[place], torch.float32, path)
     yield Case(model, sampler)
     sampler.close()
@@ -115,11 +115,11 @@ def test_samples_do_not_depend_on_order_or_on_who_shares_the_batch(case: Case) -
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_the_engine_follows_the_decoder_as_an_optimiser_trains_it(case: Case, name: str) -> None:
     before = case.engine.generate(requests(), sampling())
-    optimizers = optimizer.build(Optimizer(name=name), case.model.named_parameters())
+    optimizers = optimizer.build_optimizers(Optimizer(name=name), case.model.named_parameters())
     for _ in range(2):
         ids = torch.tensor([[2, 5, 7, 11, 3]])
         case.model.logits(case.model.hidden(ids, torch.arange(5)[None])).square().mean().backward()
-        optimizer.step(optimizers, list(case.model.parameters()), 1.0)
+        optimizer.apply_gradients(optimizers, list(case.model.parameters()), 1.0)
         after = case.engine.generate(requests(), sampling())
         assert_same(engine("native", case.model, Run()).generate(requests(), sampling()), after)
     assert not torch.equal(before.logprobs, after.logprobs)
@@ -154,7 +154,7 @@ def test_the_trainers_random_stream_and_threads_are_left_alone(case: Case, tmp_p
 def test_a_shape_that_it_does_not_compute_is_refused_before_it_starts(place: str, tmp_path: Path) -> None:
     path = world.model(tmp_path, "m" * 12) / "model"
     with pytest.raises(UserError, match="head_dim is 16, and on a CPU vLLM computes 32, 64"):
-        engine("vllm", folder.load(path), PLACES[place], torch.float32, path)
+        engine("vllm", folder.load_decoder(path), PLACES[place], torch.float32, path)
 
 
 STAGE = """
@@ -167,7 +167,7 @@ from interplay.core.execution import Run
 from interplay.core import stop
 stop.listen()
 path = Path(sys.argv[1])
-sampler = engine("vllm", folder.load(path), Run(engine_batch=8, engine_server=True), torch.float32, path)
+sampler = engine("vllm", folder.load_decoder(path), Run(engine_batch=8, engine_server=True), torch.float32, path)
 with closing(sampler):
     Path(sys.argv[2]).write_text(f"{sampler.process.pid} {sampler.socket}")
     if sys.argv[3] == "fail":
@@ -216,7 +216,7 @@ def group_of(number: int) -> list[int]:
 
 def test_a_server_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:
     path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
-    model = folder.load(path)
+    model = folder.load_decoder(path)
     (path / "model.safetensors").unlink()
     with pytest.raises(RuntimeError, match=r"ended while it started[\s\S]*it said:[\s\S]*model weights"):
         engine("vllm", model, PLACES["server"], torch.float32, path)
@@ -224,7 +224,7 @@ def test_a_server_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) 
 
 def test_a_server_that_dies_on_the_way_is_told_and_not_waited_for(tmp_path: Path) -> None:
     path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
-    sampler = engine("vllm", folder.load(path), PLACES["server"], torch.float32, path)
+    sampler = engine("vllm", folder.load_decoder(path), PLACES["server"], torch.float32, path)
     os.killpg(sampler.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
     with closing(sampler), pytest.raises(RuntimeError, match="vLLM's server does not answer"):
         sampler.generate(requests(), sampling())
@@ -232,7 +232,7 @@ def test_a_server_that_dies_on_the_way_is_told_and_not_waited_for(tmp_path: Path
 
 def test_a_warning_of_the_time_limit_that_reaches_the_server_leaves_it_at_work(tmp_path: Path) -> None:
     path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
-    sampler = engine("vllm", folder.load(path), PLACES["server"], torch.float32, path)
+    sampler = engine("vllm", folder.load_decoder(path), PLACES["server"], torch.float32, path)
     with closing(sampler):
         before = sampler.generate(requests(), sampling())
         os.killpg(sampler.process.pid, signal.SIGUSR1)  # type: ignore[attr-defined]
@@ -242,7 +242,7 @@ def test_a_warning_of_the_time_limit_that_reaches_the_server_leaves_it_at_work(t
 
 def test_a_server_that_was_stopped_with_its_stage_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = world.model(tmp_path, "m" * 12, shape=SHAPE) / "model"
-    sampler = engine("vllm", folder.load(path), PLACES["server"], torch.float32, path)
+    sampler = engine("vllm", folder.load_decoder(path), PLACES["server"], torch.float32, path)
     monkeypatch.setattr(stop, "stop_requested", lambda: True)
     os.killpg(sampler.process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
     with closing(sampler), pytest.raises(stop.StoppedError, match="vLLM's server with it"):

@@ -19,15 +19,15 @@ from scipy.stats import binomtest
 from interplay.core.execution import Run
 from interplay.core.metrics import read
 from interplay.core.model import Model
-from interplay.core.references import Custom
-from interplay.evaluate import run as evaluate
+from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import TuneOptimizer
 from interplay.rl import loop
 from interplay.rl.requests.spec import FixedAllocation
+from interplay.rl.rewards.spec import OwnReward
 from interplay.rl.spec import Method, RLSpec
-from interplay.rollout.vllm.asking import Freshness
+from interplay.rollout.vllm.protocol import Freshness
 from interplay.run import workers
 
 pytestmark = pytest.mark.vllm
@@ -55,9 +55,9 @@ SPEC = EvaluateSpec(num_samples=4, max_completion_length=20, seed=5, entropy=Tru
 
 @pytest.mark.parametrize("server", PLACES)
 def test_an_evaluation_leaves_the_samples_that_native_leaves(inputs: dict[str, Path], tmp_path: Path, server: bool) -> None:
-    ours = evaluate.run(SPEC, inputs, tmp_path / "vllm", Run(engine_batch=32, engine_server=server))
+    ours = sampling.evaluate_model(SPEC, inputs, tmp_path / "vllm", Run(engine_batch=32, engine_server=server))
     spec = SPEC.model_copy(update={"engine": "native"})
-    theirs = evaluate.run(spec, inputs, tmp_path / "native", Run(engine_batch=32))
+    theirs = sampling.evaluate_model(spec, inputs, tmp_path / "native", Run(engine_batch=32))
     assert ours == theirs
     made, expected = (pq.read_table(tmp_path / name / "samples.parquet") for name in ("vllm", "native"))
     assert made.drop(["nats"]).equals(expected.drop(["nats"]))
@@ -67,8 +67,8 @@ def test_an_evaluation_leaves_the_samples_that_native_leaves(inputs: dict[str, P
 def test_samples_with_other_noise_pass_as_often_within_what_chance_allows(inputs: dict[str, Path], tmp_path: Path) -> None:
     """The share of completions that end by themselves, of a kind of which there are many, as of a biased coin."""
     spec = SPEC.model_copy(update={"num_samples": 32, "seed": 6})
-    ours = evaluate.run(spec, inputs, tmp_path / "vllm", Run())
-    theirs = evaluate.run(spec.model_copy(update={"engine": "native", "seed": 7}), inputs, tmp_path / "native", Run())
+    ours = sampling.evaluate_model(spec, inputs, tmp_path / "vllm", Run())
+    theirs = sampling.evaluate_model(spec.model_copy(update={"engine": "native", "seed": 7}), inputs, tmp_path / "native", Run())
     ended, share = round((1 - ours["all"]["truncated"]) * 41 * 32), 1 - theirs["all"]["truncated"]
     assert 0.05 < share < 0.95
     assert binomtest(ended, 41 * 32, share).pvalue > 1e-3
@@ -77,11 +77,11 @@ def test_samples_with_other_noise_pass_as_often_within_what_chance_allows(inputs
 RUNNER = """
 import json, sys
 from pathlib import Path
-from interplay.evaluate import run
+from interplay.evaluate import sampling
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.core.execution import Run
 spec, inputs, out, how = (json.loads(a) for a in sys.argv[1:])
-run.run(EvaluateSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))
+sampling.evaluate_model(EvaluateSpec(**spec), {k: Path(v) for k, v in inputs.items()}, Path(out), Run(**how))
 """
 
 
@@ -101,16 +101,16 @@ def test_a_killed_evaluation_keeps_its_shards_and_ends_as_one_that_was_not(
     assert process.wait() == -signal.SIGKILL
     kept = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in shards.glob("*.parquet")}
     assert 3 <= len(kept) < 11
-    evaluate.run(spec, inputs, out, how)
+    sampling.evaluate_model(spec, inputs, out, how)
     assert all((path.stat().st_mtime_ns, path.read_bytes()) == before for path, before in kept.items())
-    evaluate.run(spec, inputs, tmp_path / "whole", how)
+    sampling.evaluate_model(spec, inputs, tmp_path / "whole", how)
     assert (out / "samples.parquet").read_bytes() == (tmp_path / "whole" / "samples.parquet").read_bytes()
 
 
 def rl_spec(engine: str = "vllm", **loss: Any) -> RLSpec:
     return RLSpec(
         method=Method(paper="test", allocation=FixedAllocation(num_generations=4), loss={"name": "clipped", **loss}),
-        reward=Custom(function="mine.py:commas", source=REWARD),
+        reward=OwnReward(function="mine.py:commas", source=REWARD),
         mix=[1.0],
         steps=6,
         prompts_per_step=8,
@@ -127,7 +127,7 @@ def trained(inputs: dict[str, Path], out: Path, spec: RLSpec, **run: Any) -> tup
     """Lines of metrics.jsonl, and the weights that a run ends with."""
     how = Run(engine_batch=32, micro_batch_tokens=400, **run)
     loop.run(spec, {"init": inputs["model"], "data.0": inputs["data.0"]}, out, how)
-    return read(out), torch.nn.utils.parameters_to_vector(folder.load(out / "model").parameters())
+    return read(out), torch.nn.utils.parameters_to_vector(folder.load_decoder(out / "model").parameters())
 
 
 @pytest.mark.parametrize("server", PLACES)
@@ -148,7 +148,7 @@ def shared(kind: str, spec: Model, inputs: dict[str, Path], out: Path) -> dict[s
 
 
 def test_two_processes_with_a_server_each_evaluate_as_one_does(inputs: dict[str, Path], tmp_path: Path) -> None:
-    one = evaluate.run(SPEC, inputs, tmp_path / "one", Run(engine_batch=32))
+    one = sampling.evaluate_model(SPEC, inputs, tmp_path / "one", Run(engine_batch=32))
     assert shared("evaluate", SPEC, inputs, tmp_path / "two") == one
     made, expected = (pq.read_table(tmp_path / name / "samples.parquet").drop(["nats"]) for name in ("two", "one"))
     assert made.equals(expected)
@@ -159,7 +159,7 @@ def test_two_processes_with_a_server_each_learn_as_one_does(inputs: dict[str, Pa
     shared("rl", rl_spec(), {"init": inputs["model"], "data.0": inputs["data.0"]}, tmp_path / "two")
     assert [line["reward"] for line in read(tmp_path / "two")] == pytest.approx([line["reward"] for line in expected], abs=1e-6)
     assert all(line[MEAN] < 1e-5 and line[LARGEST] < 1e-4 for line in read(tmp_path / "two"))
-    made = torch.nn.utils.parameters_to_vector(folder.load(tmp_path / "two" / "model").parameters())
+    made = torch.nn.utils.parameters_to_vector(folder.load_decoder(tmp_path / "two" / "model").parameters())
     torch.testing.assert_close(made, weights, atol=1e-4, rtol=1e-3)
 
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, Laboratory, wait_for
 
 from interplay.cli import main
-from interplay.cli.watch_frame import duration, metrics
+from interplay.cli.monitor import format_duration, format_metrics
 from interplay.results import progress
 from interplay.study.expand import plan_study
 from interplay.study.plan import Plan
@@ -54,8 +54,8 @@ def started(root: Path, kind: str, log: str, host: str = "elsewhere") -> Path:
     return folder
 
 
-def seen(root: Path, kind: str) -> progress.Seen:
-    looked = progress.look(planned(root), root / "results", root / "logs")
+def seen(root: Path, kind: str) -> progress.Watched:
+    looked = progress.watch_stages(planned(root), root / "results", root / "logs")
     return next(one for one in looked if one.stage.kind == kind)
 
 
@@ -134,7 +134,7 @@ class Terminal:
 
     def __init__(self, folder: Path) -> None:
         self.ours, theirs = pty.openpty()
-        command = [sys.executable, "-m", "interplay.cli", "watch", "quickstart", "--scale", "smoke", "--every", "0.2"]
+        command = [sys.executable, "-m", "interplay", "watch", "quickstart", "--scale", "smoke", "--every", "0.2"]
         self.process = subprocess.Popen(command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
         os.close(theirs)
         self.said = ""
@@ -164,8 +164,8 @@ def test_ctrl_c_ends_it_without_a_traceback(root: Path) -> None:
 
 
 def test_durations_read_well() -> None:
-    assert [duration(seconds) for seconds in (42, 400, 11100, 190000)] == ["42 s", "7 min", "3 h 05 min", "2 d 4 h"]
+    assert [format_duration(seconds) for seconds in (42, 400, 11100, 190000)] == ["42 s", "7 min", "3 h 05 min", "2 d 4 h"]
 
 
-def test_the_telling_metrics_come_first() -> None:
-    assert metrics({"length": 12.0, "groups": 8.0, "reward": 0.5, "strict": 0.25}) == "reward 0.5  strict 0.25  length 12"
+def test_informative_metrics_come_first() -> None:
+    assert format_metrics({"length": 12.0, "groups": 8.0, "reward": 0.5, "strict": 0.25}) == "reward 0.5  strict 0.25  length 12"

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from interplay.data.packing import Encoded
+from interplay.data.corpus import Encoded
 from interplay.model.decoder import Decoder
-from interplay.rollout.play import Setting
+from interplay.rollout.episodes import Setting
 from interplay.rollout.request import Request, Rollouts, Sampling, join
 from interplay.tasks.verdict import Row, Verdict
 

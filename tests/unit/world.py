@@ -24,7 +24,7 @@ def problem_set(results: Path, digest: str, size: int, seed: int = 0, split: str
         task=TASK, bands={"easy": {2: 0.5, 3: 0.5}}, shares={"easy": 1.0}, size=size, seed=seed, split=split, unique=False
     )
     out = results / "problems" / digest
-    problems.run(spec, {}, out, Run())
+    problems.generate_problems(spec, {}, out, Run())
     write_json(out / "stage.json", {"kind": "problems", "digest": digest, "spec": canonical(spec), "deps": {}})
     return out
 
@@ -32,7 +32,7 @@ def problem_set(results: Path, digest: str, size: int, seed: int = 0, split: str
 def model(results: Path, digest: str, seed: int = 0, shape: Shape = SHAPE) -> Path:
     """`results/pretrain/<digest>` with an untrained model that knows the task's characters."""
     out = results / "pretrain" / digest
-    tokenizer.run(TokenizerSpec(task=TASK), {}, out, Run())
-    decoder = folder.init(shape, tokenizer.load(out).get_vocab_size(), seed)
-    folder.save(decoder, out / "model", out / "tokenizer")
+    tokenizer.build_tokenizer(TokenizerSpec(task=TASK), {}, out, Run())
+    decoder = folder.init_decoder(shape, tokenizer.load(out).get_vocab_size(), seed)
+    folder.save_decoder(decoder, out / "model", out / "tokenizer")
     return out

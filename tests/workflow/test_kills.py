@@ -17,6 +17,7 @@ from interplay.core.execution import Run
 from interplay.core.stop import EXIT
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import SelectSpec
+from interplay.kinds.extensions import EXTENSIONS
 from interplay.kinds.table import KINDS
 from interplay.study.plan import Stage
 from interplay.train.spec import MidtrainSpec, PretrainSpec, SftSpec, UnlearnSpec
@@ -56,6 +57,11 @@ def stage_of(copy: Laboratory, kind: str) -> Path:
         return tuning_stage(copy, kind, how)
     if kind == "teach":
         return teaching_stage(copy, how)
+    if kind == "custom":
+        base, _ = first(copy, "pretrain")
+        _, judged = first(copy, "evaluate")
+        spec = KINDS[kind].spec(function="mine.py:copied", source=EXTENSIONS["trainer"].code, mix=[1.0])
+        return plan(copy, Stage.make(kind, spec, {"init": base, "data.0": judged["deps"]["data"]}, how, kind))
     if kind == "source":
         base, _ = first(copy, "pretrain")
         model = copy.folder / "results/pretrain" / base / "model"

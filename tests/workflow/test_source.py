@@ -6,7 +6,7 @@ from pathlib import Path
 from conftest import Laboratory
 
 from interplay.core.execution import Run
-from interplay.data.spec import SourceSpec
+from interplay.model.spec import SourceSpec
 from interplay.study.plan import Stage
 
 

@@ -1,38 +1,43 @@
-"""`python -m tools.reference FILE...` writes the generated files, `docs/reference.md`, `docs/papers.md`,
-`docs/methods.md`, `dvc.yaml` and, for the folder `configs/schema`, all schemas, each known by its name; without a file it prints
-the reference. `make docs` calls it for all."""
+"""`python -m tools.reference` writes every generated file: docs/reference/, docs/methods.md and docs/methods/, docs/papers.md,
+dvc.yaml and configs/schema/. With names it writes those alone (`make docs` calls it without)."""
 
+import shutil
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from interplay.core.model import UserError
-from tools.reference import editors, methods, papers, pipeline
-from tools.reference.render import page
+from tools.reference import editors, methods, pages, papers, pipeline
+
+Texts = Mapping[Path, str]
+PARTS: dict[str, Callable[[Path], Texts]] = {
+    "reference": pages.files,
+    "methods": methods.files,
+    "papers": lambda root: {root / "docs" / "papers.md": papers.page(root)},
+    "dvc": lambda root: {root / "dvc.yaml": pipeline.text(root)},
+    "schema": lambda root: editors.files(root / "configs"),
+}
+FOLDERS = {"reference": "docs/reference", "methods": "docs/methods", "schema": "configs/schema"}
+"""Part -> the folder that holds its files and no others."""
 
 
 def main(argv: list[str]) -> int:
-    """Write the files named, or print the reference."""
+    """Write the parts named, or all."""
     root = Path.cwd()
-    made = {
-        "papers.md": lambda: papers.page(root),
-        "methods.md": lambda: methods.page(root),
-        "dvc.yaml": lambda: pipeline.text(root),
-    }
     try:
-        texts: dict[Path, str] = {}
-        for path in map(Path, argv):
-            if path.name == editors.FOLDER:
-                texts |= editors.files(path.parent)
-            else:
-                texts[path] = made.get(path.name, page)()
+        made = {name: PARTS[name](root) for name in argv or PARTS}
+    except KeyError as error:
+        print(f"{error.args[0]}: no such part; known: {', '.join(PARTS)}", file=sys.stderr)
+        return 2
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    for path, text in texts.items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    if not argv:
-        print(page())
+    for name, texts in made.items():
+        if name in FOLDERS:
+            shutil.rmtree(root / FOLDERS[name], ignore_errors=True)
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
     return 0
 
 

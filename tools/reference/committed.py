@@ -15,21 +15,19 @@ from tools.reference.lists import WITHDRAWN, WITHDRAWN_VERDICT
 SCALES = ("laptop", "gpu", "paper")
 """Scales whose results count, as they are shown. At smoke nothing is learnt."""
 NOT_RUN = "not run at this commit"
-NO_INFORMATION = "no information"
-"""A tie: with three seeds a contrast misses differences of the size that papers report, and shows no two methods to be equal."""
-KEYS = ("claims", "seeds", "stages", "environments", "exported")
-"""What a result must say beside the digest of its report."""
+KEYS = ("claims", "seeds", "stages", "environments", "exported", "grids", "figures", "samples")
+"""What a result must contain in addition to the digest of its report."""
 
 
 def results(root: Path, study: str) -> dict[str, dict[str, Any]]:
     """Scale -> the committed summary, for scales at which it is of the committed lock's report. A withdrawn claim has the verdict
-    `withdrawn`, beside it `withdrawn` with the entry; a tie of a contrast is no information. Raises UserError for an entry that
+    `withdrawn`, and the key `withdrawn` with the entry. Raises UserError for an entry that
     matches no claim."""
     found = {}
     for scale in SCALES:
         result, lock = _read(result_path(root, study, scale)), _read(_lock(root, study, scale))
         if result and lock and result["report"] == lock["report"]:
-            found[scale] = {**result, "claims": _judged(root, study, scale, result["claims"]), "contrasts": _renamed(result)}
+            found[scale] = {**result, "claims": _judged(root, study, scale, result["claims"])}
     return found
 
 
@@ -66,13 +64,6 @@ def _says(claims: list[dict[str, Any]]) -> list[str]:
     return [claim["says"] for claim in claims]
 
 
-def _renamed(result: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: {key: {**one, "verdict": NO_INFORMATION} if one["verdict"] == "tie" else one for key, one in fight.items()}
-        for name, fight in result.get("contrasts", {}).items()
-    }
-
-
 def claims(root: Path, study: str, scale: str) -> list[dict[str, Any]]:
     """The claims of a study, run or not."""
     return [canonical(claim) for claim in compose.load(root / "configs", study, scale)[0].claims]
@@ -98,8 +89,6 @@ def _stale(root: Path, path: Path) -> list[str]:
         wrong = f"does not say {', '.join(absent)}"
     elif of_result != of_lock:
         wrong = f"names {len(of_result)} of {len(of_lock)} stages of the plan"
-    elif not any(path.with_suffix("").glob("*.md")):
-        wrong = f"has no tables in {path.with_suffix('').name}/"
     else:
         return []
     name = path.relative_to(root)
@@ -108,7 +97,7 @@ def _stale(root: Path, path: Path) -> list[str]:
 
 
 def result_path(root: Path, study: str, scale: str) -> Path:
-    """The committed summary; tables and figures are in the folder of its name without `.json`."""
+    """The committed summary; `interplay export --from` draws its tables and figures."""
     return root / "docs" / "results" / f"{flat_name(study, scale)}.json"
 
 

@@ -2,8 +2,10 @@
 (`configs/schema/*.json`; each file's first line names its own). They judge a file by itself: keys that a study takes in from
 elsewhere may be missing, and `${...}` may stand for any value. `interplay plan` judges the whole."""
 
+import hashlib
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +35,55 @@ ROOTS: dict[str, Any] = {
 """Folder below configs/, or file there -> what its files hold."""
 WHOLE = ("method", "model", "site")
 """Files that say all that their models require."""
+LONGER = 40
+"""Characters that a reference has to save."""
 INTERPOLATION = r"\$\{"
 Schema = dict[str, Any]
 
 
 def files(configs: Path) -> dict[Path, str]:
-    """Every generated schema, with its text."""
+    """Every generated schema, with its text: one line a definition."""
     inputs: list[Any] = [(name, "validation", TypeAdapter(model)) for name, model in ROOTS.items()]
     found, shared = TypeAdapter.json_schemas(inputs)
-    defs: Schema = shared["$defs"]
-    made = {SHARED: {"$defs": {name: _open(schema) for name, schema in sorted(defs.items())}}}
-    for (name, _), schema in found.items():
-        made[f"{name}.json"] = _root(str(name), defs[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema)
-    return {configs / FOLDER / name: f"{json.dumps(schema, indent=1, sort_keys=True)}\n" for name, schema in made.items()}
+    unions: dict[str, Schema] = {}
+    defs = {name: _open(schema, unions) for name, schema in sorted(shared["$defs"].items())}
+    roots = {str(name): _root(str(name), schema, shared["$defs"], unions) for (name, _), schema in found.items()}
+    texts = {f"{name}.json": f"{_compact(schema)}\n" for name, schema in roots.items()}
+    lines = [f"{json.dumps(name)}:{_compact(schema)}" for name, schema in sorted({**_shared(defs), **unions}.items())]
+    texts[SHARED] = '{"$defs":{\n' + ",\n".join(lines) + "\n}}\n"
+    return {configs / FOLDER / name: text for name, text in texts.items()}
+
+
+def _compact(schema: Any) -> str:
+    return json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _shared(defs: dict[str, Schema]) -> dict[str, Schema]:
+    """The definitions, with what several properties have in common written once: long properties that are equal (a scale's keys
+    are those of stages), and types."""
+    first: dict[str, str] = {}
+    properties = [(name, key, one) for name, schema in defs.items() for key, one in schema.get("properties", {}).items()]
+    common = Counter(_compact(_type(one)) for _, _, one in properties)
+    made = {name: dict(schema) for name, schema in defs.items()}
+    types: dict[str, Schema] = {}
+    for name, key, one in properties:
+        place = f"#/$defs/{name}/properties/{key}"
+        earlier, of_type = first.setdefault(_compact(one), place), _compact(_type(one))
+        if earlier != place and len(_compact(one)) > len(earlier) + LONGER:
+            made[name]["properties"] = {**made[name]["properties"], key: {"$ref": earlier}}
+        elif common[of_type] > 1 and len(of_type) > LONGER:
+            called = f"Type{hashlib.sha256(of_type.encode()).hexdigest()[:4]}"
+            types[called] = _type(one)
+            described = {word: one[word] for word in SAID if word in one}
+            made[name]["properties"] = {**made[name]["properties"], key: {**described, "$ref": f"#/$defs/{called}"}}
+    return made | types
+
+
+SAID = ("description", "default")
+
+
+def _type(schema: Schema) -> Schema:
+    return {key: item for key, item in schema.items() if key not in SAID}
 
 
 def first_line(configs: Path, file: Path) -> str | None:
@@ -56,8 +94,9 @@ def first_line(configs: Path, file: Path) -> str | None:
     return f"# yaml-language-server: $schema={os.path.relpath(configs / FOLDER / f'{name}.json', file.parent)}\n"
 
 
-def _root(name: str, schema: Schema) -> Schema:
-    made = _elsewhere(_open(schema))
+def _root(name: str, found: Schema, defs: dict[str, Schema], unions: dict[str, Schema]) -> Schema:
+    schema = defs[found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+    made = _elsewhere(_open(schema, unions))
     if name in WHOLE:
         made["required"] = schema.get("required", [])
     if "properties" in made and name in ("study", "scale", "recipe"):
@@ -74,8 +113,9 @@ def _elsewhere(schema: Any) -> Any:
     return {key: f"{SHARED}{item}" if key == "$ref" else _elsewhere(item) for key, item in schema.items()}
 
 
-def _open(schema: Any) -> Any:
-    """The schema with nothing required, interpolations allowed, and unions that say which member was meant."""
+def _open(schema: Any, unions: dict[str, Schema]) -> Any:
+    """The schema with nothing required, interpolations allowed, and unions that say which member was meant, each collected in
+    `unions`."""
     if not isinstance(schema, dict):
         return schema
     kept = {key: item for key, item in schema.items() if key not in ("required", "title", "discriminator", "oneOf")}
@@ -85,28 +125,33 @@ def _open(schema: Any) -> Any:
         kept["description"] = " ".join(kept["description"].split())
     for key in ("properties", "patternProperties"):
         if key in kept:
-            kept[key] = {name: _open(item) for name, item in kept[key].items()}
+            kept[key] = {name: _open(item, unions) for name, item in kept[key].items()}
     for key in ("items", "additionalProperties"):
         if key in kept:
-            kept[key] = _open(kept[key])
+            kept[key] = _open(kept[key], unions)
     for key in ("anyOf", "allOf", "prefixItems"):
         if key in kept:
-            kept[key] = [_open(item) for item in kept[key]]
+            kept[key] = [_open(item, unions) for item in kept[key]]
     if "discriminator" in schema:
-        kept |= _chosen(schema["discriminator"])
+        name, union = _chosen(schema["discriminator"])
+        unions[name] = _or_interpolation(union)
+        kept["$ref"] = f"#/$defs/{name}"
     elif "oneOf" in schema:
-        kept["anyOf"] = [_open(item) for item in schema["oneOf"]]
+        kept["anyOf"] = [_open(item, unions) for item in schema["oneOf"]]
     return _or_interpolation(kept)
 
 
-def _chosen(discriminator: Schema) -> Schema:
-    """A union as conditions on the key that chooses, so that an editor underlines the wrong key and not the whole member."""
+def _chosen(discriminator: Schema) -> tuple[str, Schema]:
+    """A union by a name of its own, as conditions on the key that chooses, so that an editor underlines the wrong key and not the
+    whole member."""
     by, mapping = discriminator["propertyName"], dict(sorted(discriminator["mapping"].items()))
     members = [
         {"if": {"properties": {by: {"const": tag}}, "required": [by]}, "then": {"$ref": ref}} for tag, ref in mapping.items()
     ]
     unnamed = {"if": {"not": {"required": [by]}}, "then": {"anyOf": [{"$ref": ref} for ref in mapping.values()]}}
-    return {"type": "object", "properties": {by: {"enum": list(mapping)}}, "allOf": [*members, unnamed]}
+    names = [ref.rpartition("/")[2] for ref in mapping.values()]
+    schema = {"type": "object", "properties": {by: {"enum": list(mapping)}}, "allOf": [*members, unnamed]}
+    return f"{names[0]}Or{len(names) - 1}Others", schema
 
 
 def _or_interpolation(schema: Schema) -> Schema:

@@ -1,4 +1,4 @@
-"""The lists below `docs/data/` that generated pages are made of, each read as what its schema says."""
+"""The lists below `docs/data/` that generated pages are made of, each read as what its schema says, and the RL methods."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 import yaml
 
+from interplay.core.digest import canonical
 from interplay.core.model import Model, UserError, parse_model
+from interplay.rl.spec import Method
 
-PAPERS, PLACES, WITHDRAWN = "docs/data/papers.yaml", "docs/data/places.yaml", "docs/data/withdrawn.yaml"
+PAPERS, PLACES, WITHDRAWN, METHODS = (f"docs/data/{name}.yaml" for name in ("papers", "places", "withdrawn", "methods"))
 """The files, as messages name them."""
 WITHDRAWN_VERDICT = "withdrawn"
 
@@ -18,7 +20,7 @@ class EarlierClaim(Model):
     """A claim as an older version of a study left it."""
 
     says: str
-    verdict: Literal["supported", "inconclusive", "refuted", "withdrawn"]
+    verdict: Literal["supported", "inconclusive", "no information", "refuted", "withdrawn"]
     found: str
     """Its numbers."""
 
@@ -46,7 +48,7 @@ class Paper(Model):
     row: str = ""
     """Its row in the contrasts of a study that several papers share."""
     note: str = ""
-    """What a reader must know of the study beside its results."""
+    """What a reader must know of the study in addition to its results."""
     earlier: Earlier | None = None
 
 
@@ -69,11 +71,39 @@ class Withdrawal(Model):
     scale: str
     claim: str
     """The claim's `says`."""
-    verdict: Literal["supported", "inconclusive", "refuted", "not judged"]
+    verdict: Literal["supported", "inconclusive", "no information", "refuted", "not judged"]
     """What was published."""
     reason: Literal["floor", "ceiling", "dead_arm", "broken_arm", "one_base", "by_construction", "premise", "wrong_test"]
     because: str
     """The evidence, in a sentence or two."""
+
+
+class Mark(Model):
+    """What no code can say of an RL method."""
+
+    evidence: Literal["code", "paper", "note", "inferred"]
+    """Where its equation was read: the authors' code, the paper, a third party's account; or inferred in part."""
+    test: str
+    """`file:function` below tests/unit, which checks the equation."""
+    oracle: str = "by hand"
+    """What the numbers are checked against."""
+
+
+def marks(root: Path) -> dict[str, Mark]:
+    """Method -> mark."""
+    return {name: parse_model(Mark, one, f"{METHODS}: {name}") for name, one in _read(root, METHODS).items()}
+
+
+def methods(root: Path) -> dict[str, Method]:
+    """The methods of `configs/method/`, by name."""
+    files = sorted((root / "configs" / "method").glob("*.yaml"))
+    return {file.stem: parse_model(Method, yaml.safe_load(file.read_text(encoding="utf-8")), file.name) for file in files}
+
+
+def differing(method: Method, usual: Method) -> list[str]:
+    """The seams at which two methods differ."""
+    keys = [key for key in Method.model_fields if key != "paper"]
+    return [key for key in keys if canonical(getattr(method, key)) != canonical(getattr(usual, key))]
 
 
 def papers(root: Path) -> tuple[Paper, ...]:

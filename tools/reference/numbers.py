@@ -42,6 +42,6 @@ def _metric(test: Mapping[str, Any]) -> str:
 
 def _interval(metric: str, signed: bool, *ends: float) -> str:
     """Value, low and high with their unit."""
-    told_in = measure_of(metric)
-    value, low, high = (told_in.shown(number, signed) for number in ends)
-    return f"{value} [{low}, {high}] {told_in.unit_of_differences if signed else told_in.unit}".rstrip()
+    unit = measure_of(metric)
+    value, low, high = (unit.shown(number, signed) for number in ends)
+    return f"{value} [{low}, {high}] {unit.unit_of_differences if signed else unit.unit}".rstrip()

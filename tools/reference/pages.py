@@ -1,251 +1,288 @@
-"""What docs/reference.md consists of: its headings, and the models whose keys stand below each."""
+"""The pages of docs/reference/, made of the JSON Schema of the specs: every key with its type, default and meaning, and a card
+for each kind and each member of a union. A definition is on the page of the first root in PAGES that leads to it."""
 
-from typing import Any, get_args
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
-from interplay.core import execution
-from interplay.core.model import Model
-from interplay.core.references import Custom
-from interplay.data import spec
-from interplay.data.steps import spec as steps_spec
-from interplay.evaluate import spec as evaluate_spec
-from interplay.kinds.identity import models_in
-from interplay.model import spec as model_spec
-from interplay.report import comparison_spec
-from interplay.report import spec as report_spec
-from interplay.rl import spec as rl_spec
-from interplay.rl.advantages import spec as advantages_spec
-from interplay.rl.edits import spec as edits_spec
-from interplay.rl.losses import spec as losses_spec
-from interplay.rl.requests import spec as requests_spec
-from interplay.rl.rewards import spec as rewards_spec
-from interplay.rl.samplers import spec as samplers_spec
-from interplay.rl.teaching import spec as teaching_spec
-from interplay.rollout import spec as rollout_spec
-from interplay.run import spec as run_spec
-from interplay.study import spec as study_spec
-from interplay.tasks import spec as tasks_spec
-from interplay.train import spec as train_spec
+from interplay.kinds.table import KINDS
+from tools.reference import cards, cells, commands, extensions
+from tools.reference.specs import Schema, inside, name_of, schema, unions
 
-Page = list[tuple[str, str, list[type[Model]]]]
-SEAMS: dict[str, Any] = {
-    "reward": rewards_spec.Reward,
-    "sampler": samplers_spec.Sampler,
-    "allocation": requests_spec.Allocation,
-    "prompting": requests_spec.Prompting,
-    "continuation": requests_spec.Continuation,
-    "episode": rollout_spec.Episode,
-    "decoding": rl_spec.Decoding,
-    "critic": rl_spec.ValueHead,
-    "shaping": rewards_spec.Shaping,
-    "edit": edits_spec.Edit,
-    "advantage": advantages_spec.Advantage,
-    "loss": losses_spec.Loss,
-}
-"""Seam -> the union of its members."""
+FOLDER = "reference"
+"""Below docs/."""
+MOST_LINES = 250
+"""Of a page; what is longer is continued on another."""
 
 
-def members(union: Any) -> dict[type[Model], str]:
-    """Members of a union -> their `name`, without the function of the user's own."""
-    models = [one for one in models_in(union) if one is not Custom]
-    return {one: str(get_args(one.model_fields["name"].annotation)[0]) for one in models}
+class Page(NamedTuple):
+    """A page: what it is about, and whose keys it lists."""
+
+    name: str
+    title: str
+    about: str
+    roots: tuple[str, ...]
+    """Kinds (`kind: rl`), unions (`loss`), or models of the schema."""
 
 
-def inside(models: dict[type[Model], str]) -> dict[type[Model], str]:
-    """The models, and after each those that only its own keys lead to, such as the value model of a sampler."""
-    found: dict[type[Model], str] = {}
-    for one, title in models.items():
-        found[one] = title
-        for key, field in one.model_fields.items():
-            found |= {part: f"{title}, {key}" for part in models_in(field.annotation) if part not in {*models, *SHARED, *found}}
+PAGES = (
+    Page(
+        "study",
+        "A study",
+        "`configs/study/<name>.yaml`, the one file that an ablation edits. Its `defaults` list names the files that it takes in: "
+        "a task, an RL method, another study to start from. Precedence: schema, then scale (by kind), then study, then arm; a "
+        "value that is `set` replaces the earlier one and is never merged with it.",
+        ("Study",),
+    ),
+    Page(
+        "answers",
+        "Tables, figures and claims",
+        "They are computed from the records of finished stages; what is missing is named.",
+        ("Table", "Figure", "Claim"),
+    ),
+    Page(
+        "scale",
+        "A scale",
+        "`configs/scale/<name>.yaml`: how large a study is run. `--config study=edge scale=smoke` chooses it; "
+        "`configs/config.yaml` names the default scale and the studies that `snakemake all` builds. Under `kinds` it sets keys "
+        "of a kind, which are those of the kind's stages.",
+        ("Scale",),
+    ),
+    Page(
+        "tasks",
+        "Task families",
+        "`configs/task/<name>.yaml`, taken in as `/task@task: <name>`. The scale and the study set its keys, an arm as "
+        "`task.key`.",
+        ("task",),
+    ),
+    Page(
+        "data",
+        "Data stages",
+        "Problem sets come from `data` of the study; tokenizer and corpora are planned with the stages that need them. A scale "
+        "sets the keys below under `kinds`, a stage those of its corpus under `corpus`.",
+        ("kind: source", "kind: problems", "kind: dataset", "kind: tokenizer", "kind: corpus"),
+    ),
+    Page(
+        "curation",
+        "Curation",
+        "A problem set with a `mix` of others and `steps` that change or filter their rows, in order. Each row keeps its origin "
+        "and the names of the steps that changed it.",
+        ("kind: curate", "steps"),
+    ),
+    Page(
+        "training",
+        "Language-model training",
+        "`pretrain`, `midtrain` and `sft` take the same keys; only `pretrain` has a `model`. `custom` is a trainer of your own.",
+        ("kind: pretrain", "kind: midtrain", "kind: sft", "kind: custom"),
+    ),
+    Page(
+        "tuning",
+        "Preferences, reward models, unlearning",
+        "Trainers that count optimiser steps. Option names are TRL's.",
+        ("kind: prefer", "kind: reward_model", "kind: unlearn"),
+    ),
+    Page(
+        "rl",
+        "Reinforcement learning",
+        "Its `method` is usually a file, `configs/method/<name>.yaml`, taken in as `/method@stages.<stage>.method: <name>`; "
+        "[methods](../methods.md) lists them. Option names are TRL's.",
+        ("kind: rl", "Method"),
+    ),
+    Page(
+        "teach",
+        "Teaching",
+        "A teacher proposes data sets, a student learns from them, and the teacher is rewarded by what the student gains.",
+        ("kind: teach",),
+    ),
+    Page(
+        "evaluation",
+        "Evaluation and selection",
+        "With `along: STAGE` an evaluation is run on each checkpoint of a stage. A stage of kind `select` is on a path, after a "
+        "stage that keeps checkpoints: the next stage starts from the best of them.",
+        ("kind: evaluate", "kind: select"),
+    ),
+    Page("run", "The run block and the site", "How a stage is executed; no digest depends on it.", ("Run", "Site")),
+)
+OWN = Page("extensions", "Members of your own", extensions.ABOUT, ())
+COMMANDS = Page("commands", "Commands", "Also `interplay COMMAND --help`.", ())
+INDEX = (
+    "# Reference: every key, member and command",
+    "",
+    "Made by `make docs` from the JSON Schema of the specs and the command line; not edited by hand. A key without a default has "
+    "to be given. A key that is not listed is refused, with its file, its line and the nearest known key. Editors complete the "
+    "same keys: the first line of each file of `configs/` names its schema in `configs/schema`. Each kind and each member has a "
+    "card: which committed studies use it and what they found.",
+    "",
+)
+PLAIN = {"Study": "The study's keys", "Scale": "The scale's keys"}
+"""Models whose keys are those of a file, so that their parts are called by their own keys."""
+ROOT_TITLES = {"Table": "tables.<name>", "Figure": "figures.<name>", "Claim": "claims", "Site": "The site"}
+LINK = re.compile(r"@@(\w+)")
+"""Of a model or a union, until pages are cut."""
+COMMON = 3
+"""Sections that have to share a key before it is listed once for all."""
+SHARED = "Keys in common"
+HEAD = ("| key | type | default | meaning |", "| --- | --- | --- | --- |")
+SEAM_ABOUT = "Members of the seam `{}` of an RL step ([all seams](rl.md#method)), each chosen by its `name`."
+
+
+class Section(NamedTuple):
+    """A heading with the keys below it."""
+
+    title: str
+    name: str
+    """The model's name in the schema."""
+    member: str = ""
+    """What its card is about, as in `loss: clipped`; empty for parts of others."""
+
+
+def pages() -> tuple[Page, ...]:
+    """All pages but that of the commands; a page for each seam."""
+    seams = [Page(key, f"RL: {key}", SEAM_ABOUT.format(key), (key,)) for key in unions() if key not in ("task", "steps")]
+    return (*PAGES, *seams)
+
+
+@cache
+def sections() -> dict[str, list[Section]]:
+    """Page -> its sections. A model that no root names follows the first section that refers to it."""
+    found = {page.name: [section for root in page.roots for section in _of_root(root)] for page in pages()}
+    placed = {section.name for listed in found.values() for section in listed}
+    for listed in found.values():
+        for section in listed:  # grows while it is read
+            parts = []
+            models = list(inside(properties(section)))
+            paths = [path for path, _ in models]
+            for path, name in models:
+                if name not in placed:
+                    placed.add(name)
+                    parts.append(Section(_title(section, path, name if paths.count(path) > 1 else ""), name))
+            listed[listed.index(section) + 1 : listed.index(section) + 1] = parts
     return found
 
 
-SHARED = {Custom, tasks_spec.Verify}
-TASKS, STEPS = inside(members(tasks_spec.Task)), members(steps_spec.Step)
-MEMBERS = inside({one: f"{seam}: {name}" for seam, union in SEAMS.items() for one, name in members(union).items()})
+def _title(section: Section, path: str, name: str) -> str:
+    """`arms.<name>.split`, with the tag of the model `name` where the key holds one of several."""
+    tag = schema()[1][name]["properties"]["name"]["const"] if name else ""
+    inner = f"{path}: {tag}" if tag else path
+    return inner if section.name in PLAIN else f"{section.title}{', ' if section.member else '.'}{inner}"
 
-PAGE: Page = [
-    (
-        "A study",
-        "`configs/study/<name>.yaml`, the one file that an ablation edits. Its `defaults` list names the files that it takes "
-        "in: a task, an RL method, another study to start from. Precedence: schema, then scale (by kind), then study, then arm; "
-        "a value that is `set` replaces what stood there and is never merged.",
-        [
-            study_spec.Study,
-            spec.DataSet,
-            study_spec.Arm,
-            study_spec.BudgetSplit,
-            study_spec.Nested,
-            study_spec.Seeds,
-            study_spec.ScaleChange,
-            study_spec.Decontaminate,
-            report_spec.Match,
-        ],
-    ),
-    (
-        "What a study shows and claims",
-        "Tables, figures and claims are judged from the records of finished stages; what is missing is named.",
-        [
-            *(report_spec.Table, comparison_spec.Contrast, comparison_spec.Tune, report_spec.Gain),
-            *(report_spec.Figure, report_spec.Extrapolate, report_spec.Claim, report_spec.Test),
-        ],
-    ),
-    (
-        "A scale",
-        "`configs/scale/<name>.yaml`: how large a study is run. `--config study=edge scale=smoke` chooses it; "
-        "`configs/config.yaml` names the usual one (`defaults`) and the studies that `snakemake all` builds (`studies`).",
-        [study_spec.Scale],
-    ),
-    (
-        "The task",
-        "`configs/task/<name>.yaml`, taken in as `/task@task: <name>`. The scale and the study set its knobs, an "
-        "arm as `task.key`.",
-        [*TASKS],
-    ),
-    (
-        "Data stages",
-        "Problem sets come from `data` of the study; tokenizer and corpora are planned with the stages that need them. Under "
-        "`kinds` of a scale, and under `corpus` of a stage, stand the keys below.",
-        [spec.SourceSpec, spec.ProblemsSpec, spec.DatasetSpec, spec.Defects, spec.TokenizerSpec, spec.CorpusSpec],
-    ),
-    (
-        "Curation",
-        "A problem set with a `mix` of others and `steps` that are done to their rows, in order. Each row keeps its origin and "
-        "the names of the steps that changed it.",
-        [steps_spec.CurateSpec, *STEPS],
-    ),
-    (
-        "Training stages",
-        "A stage of a study has, beside the keys of its kind: `kind`; `data`, problem sets with shares that sum to 1; "
-        "`validation`, a problem set for the loss by band; `corpus`, keys of how the data are packed; `run`, how it is "
-        "executed. `pretrain`, `midtrain` and `sft` take the same keys; only `pretrain` has a `model`.",
-        [train_spec.TrainSpec, model_spec.Shape, model_spec.Optimizer, model_spec.Schedule, train_spec.PositionJumps],
-    ),
-    (
-        "Reinforcement learning",
-        "A stage of kind `rl`. Its `method` is usually a file, `configs/method/<name>.yaml`, taken in as "
-        "`/method@stages.<stage>.method: <name>`. Option names are TRL's.",
-        [rl_spec.RLSpec, model_spec.TuneOptimizer, model_spec.TuneSchedule, rl_spec.Method],
-    ),
-    (
-        "Teaching",
-        "A stage of kind `teach`. `data` are the hard problems that say what a dataset is worth; with `proposer: instances`, "
-        "`instances` names the problem set that datasets are drawn from. Option names that `rl` has mean the same for students. "
-        "Its `metrics.jsonl` tells of each outer step the share of proposals that are problems (`valid`) and why others are none "
-        "(`flaw/...`), their mean op, what datasets earned (`reward`, `reward_std`), the pass rate on the hard problems of the "
-        "student (`probe_before`), of those that were trained (`probe_after`) and of the one that goes on (`probe_student`), and "
-        "whether that is a new one (`promoted`).",
-        [teaching_spec.TeachSpec],
-    ),
-    (
-        "Preference optimisation",
-        "A stage of kind `prefer`, whose `data` are sets of pairs (step `preference_pairs`, `rated_pairs` or `conflict_pairs`). "
-        "`validation` may name such a set, too: its loss, rewards and accuracy are then measured as `eval_...`. Option names are "
-        "TRL's.",
-        [train_spec.PreferSpec],
-    ),
-    (
-        "Unlearning",
-        "A stage of kind `unlearn`. In place of `data` it has `forget` and `retain`, problem sets with shares that sum to 1 on "
-        "either side. What objective uld leaves, a model and an assistant, can be evaluated and not trained on.",
-        [train_spec.UnlearnSpec],
-    ),
-    (
-        "Reward models",
-        "A stage of kind `reward_model`, whose `data` and `validation` are sets of pairs. `samples` may name an evaluate stage: "
-        "among its samples by the model before, the record tells how often the best by reward is right. What follows on a path, "
-        "its evaluations too, starts from the model before, since a reward model writes nothing.",
-        [train_spec.RewardModelSpec, train_spec.Routing],
-    ),
-    (
-        "Members of the seams",
-        "Each is chosen by its `name`. `custom` is a function of the study's own.",
-        [*MEMBERS, Custom, tasks_spec.Verify],
-    ),
-    (
-        "Selection",
-        "A stage of kind `select` on a path, after a stage that keeps checkpoints: what follows starts from the best of them.",
-        [evaluate_spec.SelectSpec],
-    ),
-    (
-        "Evaluation",
-        "A stage of kind `evaluate`, whose `data` is the name of one problem set. With `along: STAGE` it makes a training "
-        "ladder: one training stage with `checkpoints`, an evaluation of each; a figure `{x: step, y: strict_pass@1}` shows it.",
-        [evaluate_spec.EvaluateSpec],
-    ),
-    ("The run block", "`run` of a stage or of a kind in a scale.", [execution.Run]),
-    (
-        "The site",
-        "`configs/site.yaml`, for `snakemake --profile slurm all`: the one file to edit for a cluster.",
-        [run_spec.Site],
-    ),
-]
-"""Heading, what it is about, and the models whose keys it lists."""
 
-TITLES: dict[type[Model], str] = {
-    study_spec.Study: "The study's keys",
-    spec.DataSet: "data.<name>",
-    study_spec.Arm: "arms.<name>",
-    study_spec.BudgetSplit: "arms.<name>.split",
-    study_spec.Nested: "arms.<name>.nested.<key>",
-    study_spec.Seeds: "seeds",
-    report_spec.Match: "match",
-    report_spec.Table: "tables.<name>",
-    comparison_spec.Contrast: "tables.<name>.contrast",
-    comparison_spec.Tune: "tables.<name>.contrast.tune",
-    report_spec.Gain: "tables.<name>.gain",
-    report_spec.Figure: "figures.<name>",
-    report_spec.Extrapolate: "figures.<name>.extrapolate",
-    report_spec.Claim: "claims",
-    report_spec.Test: "claims.test",
-    study_spec.ScaleChange: "scales.<name>",
-    study_spec.Decontaminate: "decontaminate",
-    study_spec.Scale: "The scale's keys",
-    **TASKS,
-    spec.SourceSpec: "kind: source",
-    spec.ProblemsSpec: "kind: problems",
-    spec.DatasetSpec: "kind: dataset",
-    spec.Defects: "defects",
-    steps_spec.CurateSpec: "kind: curate",
-    **{one: f"step: {name}" for one, name in STEPS.items()},
-    spec.TokenizerSpec: "kind: tokenizer",
-    spec.CorpusSpec: "kind: corpus",
-    train_spec.TrainSpec: "kind: pretrain, midtrain, sft",
-    model_spec.Shape: "model",
-    model_spec.Optimizer: "optimizer",
-    model_spec.Schedule: "schedule",
-    train_spec.PositionJumps: "position_jumps",
-    rl_spec.RLSpec: "kind: rl",
-    rl_spec.Method: "method",
-    teaching_spec.TeachSpec: "kind: teach",
-    train_spec.PreferSpec: "kind: prefer",
-    model_spec.TuneOptimizer: "optimizer of rl, teach, prefer, unlearn and reward_model",
-    model_spec.TuneSchedule: "schedule of rl, teach, prefer, unlearn and reward_model",
-    train_spec.RewardModelSpec: "kind: reward_model",
-    train_spec.Routing: "routing",
-    train_spec.UnlearnSpec: "kind: unlearn",
-    **MEMBERS,
-    Custom: "custom",
-    tasks_spec.Verify: "verify",
-    evaluate_spec.SelectSpec: "kind: select",
-    evaluate_spec.EvaluateSpec: "kind: evaluate",
-    execution.Run: "run",
-    run_spec.Site: "the site",
-}
-PLANNED = {
-    spec.SourceSpec: {"sha256"},
-    spec.CorpusSpec: {"mix"},
-    spec.TokenizerSpec: {"others"},
-    steps_spec.CurateSpec: {"mix", "seed"},
-    spec.DatasetSpec: {"sha256"},
-    train_spec.TrainSpec: {"seed"},
-    rl_spec.RLSpec: {"mix", "seed"},
-    teaching_spec.TeachSpec: {"mix", "seed", "task"},
-    train_spec.PreferSpec: {"mix", "seed"},
-    train_spec.RewardModelSpec: {"mix", "seed"},
-    train_spec.UnlearnSpec: {"forget_mix", "retain_mix", "seed"},
-    evaluate_spec.EvaluateSpec: {"first_sample"},
-    evaluate_spec.SelectSpec: {"candidates"},
-    Custom: {"source"},
-}
-"""Keys that the planner fills in from other parts of the study."""
+def properties(section: Section) -> dict[str, Schema]:
+    """Its keys. Those of a kind are its references and what the planner does not fill in of its spec."""
+    roots, defs = schema()
+    own = defs[section.name].get("properties", {})
+    if not section.member.startswith("kind: "):
+        return dict(own)
+    kind = section.member.removeprefix("kind: ")
+    references = roots.get(f"references: {kind}", {})
+    keys = {**own, **(defs[name_of(references["$ref"])]["properties"] if references else {})}
+    keys |= {"run": keys.pop("run")} if "run" in keys else {}
+    return {key: one for key, one in keys.items() if key not in KINDS[kind].planned}
+
+
+@cache
+def files(root: Path) -> dict[Path, str]:
+    """Every page below docs/reference, with its text."""
+    evidence = cards.read(root)
+    texts: dict[str, str] = {}
+    links: dict[str, str] = {}
+    for page in pages():
+        listed = sections()[page.name]
+        common = _common(listed)
+        first = ["\n".join([f"## {SHARED}", "", *HEAD, *common.values()])] if common else []
+        for name, text, part in _cut(page, [*first, *(_section(evidence, section, common, page.name) for section in listed)]):
+            texts[name] = text
+            links |= {root: f"[{root}]({name}.md)" for root in page.roots if root in unions() and root not in links}
+            for title, model, _ in (listed[place - len(first)] for place in part if place >= len(first)):
+                links[model] = f"[{cells.cell(title.rpartition(', ')[2])}]({name}.md#{anchor(title)})"
+    for page, more in ((OWN, extensions.blocks()), (COMMANDS, commands.blocks())):
+        texts |= {name: text for name, text, _ in _cut(page, list(more))}
+    made = {name: LINK.sub(lambda match: links.get(match[1], "keys"), text) for name, text in texts.items()}
+    made["index"] = _index(made)
+    return {root / "docs" / FOLDER / f"{name}.md": text for name, text in made.items()}
+
+
+@cache
+def member_links(root: Path = Path()) -> dict[str, str]:
+    """Member -> address of its card below docs/."""
+    titles = {section.title: section.member for listed in sections().values() for section in listed if section.member}
+    return {
+        titles[title]: f"{FOLDER}/{path.name}#{anchor(title)}"
+        for path, text in files(root).items()
+        for title in re.findall(r"^## (.*)$", text, re.MULTILINE)
+        if title in titles
+    }
+
+
+def anchor(title: str) -> str:
+    """GitHub's anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def _index(texts: Mapping[str, str]) -> str:
+    heads = {name: text.partition("\n")[0].removeprefix("# ") for name, text in texts.items()}
+    return "\n".join([*INDEX, *(f"- [{title}]({name}.md)" for name, title in heads.items()), ""])
+
+
+def _of_root(root: str) -> list[Section]:
+    roots, defs = schema()
+    if root.startswith("kind: "):
+        return [Section(root, name_of(roots[root]["$ref"]), root)]
+    if root in unions():
+        return [Section(f"{root}: {tag}", name, f"{root}: {tag}") for tag, name in unions()[root].items()]
+    name = root if root in defs else name_of(roots[root]["$ref"])
+    return [Section(PLAIN.get(name, ROOT_TITLES.get(name, name.lower())), name)]
+
+
+def _cut(page: Page, blocks: list[str]) -> Iterator[tuple[str, str, list[int]]]:
+    """(name, text, places of its blocks) of a page and of those that continue it."""
+    for number, part in enumerate(_packed(blocks), 1):
+        name, title = (page.name, page.title) if number == 1 else (f"{page.name}_{number}", f"{page.title} ({number})")
+        yield name, "\n\n".join([f"# {title}", page.about, *(blocks[place] for place in part)]) + "\n", part
+
+
+def _packed(blocks: list[str]) -> list[list[int]]:
+    """Places of blocks, cut so that no part is longer than a page."""
+    parts: list[list[int]] = [[]]
+    lines = 5
+    for place, block in enumerate(blocks):
+        length = len(block.splitlines()) + 1
+        if lines + length > MOST_LINES and parts[-1]:
+            parts.append([])
+            lines = 5
+        parts[-1].append(place)
+        lines += length
+    return parts
+
+
+def _rows(section: Section) -> dict[str, str]:
+    """Key -> its row of the table. What chooses the member is left out, since the heading names it."""
+    required = schema()[1][section.name].get("required", ())
+    found = {}
+    for key, one in properties(section).items():
+        if "const" not in one:
+            cells_of_key = (cells.type_words(one), cells.default(one, key in required), cells.meaning(section.name, key, one))
+            found[key] = f"| `{key}` | {' | '.join(cells_of_key)} |"
+    return found
+
+
+def _common(listed: list[Section]) -> dict[str, str]:
+    """Rows that several members or kinds of a page have."""
+    counts = Counter(item for section in listed if section.member for item in _rows(section).items())
+    return dict(item for item, count in counts.items() if count >= COMMON)
+
+
+def _section(evidence: cards.Evidence, section: Section, common: Mapping[str, str], page: str) -> str:
+    parts = [f"## {cells.cell(section.title)}", cells.cell(str(schema()[1][section.name].get("description", "")))]
+    if section.member:
+        parts.append(cards.card(evidence, section.member, section.name))
+    rows = _rows(section)
+    own = [row for key, row in rows.items() if common.get(key) != row]
+    if own:
+        parts.append("\n".join([*HEAD, *own]))
+    if shared := [f"`{key}`" for key, row in rows.items() if common.get(key) == row]:
+        parts.append(f"{'Also' if own else 'Keys'}, as in [common]({page}.md#{anchor(SHARED)}): {', '.join(shared)}.")
+    return "\n\n".join(part for part in parts if part)

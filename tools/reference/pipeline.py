@@ -13,7 +13,7 @@ HEAD = """\
 # kept there. Payloads are in results/<kind>.dvc, which Snakemake's main process keeps.
 
 vars:
-  - configs/config.yaml # the scale stands there and nowhere else
+  - configs/config.yaml # the scale is set there and nowhere else
   - tables:
 """
 PLAN = """

@@ -1,1 +1,1 @@
-"""The public Python interface behind `interplay.load`, `adopt`, `calibrate` and `debug`."""
+"""Implementation of `interplay.load` and of the commands `adopt`, `calibrate` and `debug`."""

@@ -4,22 +4,25 @@ Everything is checked first, then copied file by file, the record last: a copy t
 moved, nothing that has a record is touched, and doing it twice does it once."""
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
+from interplay.core.digest import canonical, digest
 from interplay.core.execution import Run
-from interplay.core.model import UserError
-from interplay.data.spec import SourceSpec
-from interplay.kinds.identity import rehashed
-from interplay.kinds.table import KINDS
+from interplay.core.model import UserError, parse_model
+from interplay.kinds.identity import leaf_differences, rehashed
+from interplay.kinds.table import KINDS, length_key
+from interplay.model.spec import SourceSpec
+from interplay.report.write.plain import aligned, short
 from interplay.study.plan import Stage
 
-BESIDE = ("stage.json", "telemetry.json")
+COPIED_FILES = ("stage.json", "telemetry.json")
 """Files of an artifact that come along though the record does not list them."""
 
 
-def model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
+def adopt_model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
     """Copy a model folder into `results/source/` and record it; `name` is its stage in a study. Returns its checksum, by which a
     study names it, its artifact's folder, and whether it was made now. Raises UserError when it is damaged, incomplete or of a
     shape that no stage can run; then nothing is left."""
@@ -30,7 +33,7 @@ def model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
     if artifact.done(out):
         artifact.check(out)
         return checksum, out, False
-    # Imported here: the runner of stages and torch behind it are slow to load, and what is damaged was refused before.
+    # Imported here: the runner of stages imports torch, which is slow, and a damaged model was refused before.
     from interplay.run.stage import run_stage
 
     artifact.write_json(out / "stage.json", stage.as_json())
@@ -38,25 +41,25 @@ def model(origin: Path, results: Path, name: str) -> tuple[str, Path, bool]:
     return checksum, out, True
 
 
-def gguf(file: Path, results: Path, name: str) -> tuple[str, Path, bool]:
-    """`model` of a GGUF file, whose weights enter as the float32 that they stand for. Raises UserError as `model` does, and where
-    the file is not readable."""
-    from interplay.model.source import convert_gguf
+def adopt_gguf(file: Path, results: Path, name: str) -> tuple[str, Path, bool]:
+    """`adopt_model` of a GGUF file, whose weights enter as the float32 values that they encode. Raises UserError as
+    `adopt_model` does, and where the file is not readable."""
+    from interplay.model.folder import convert_gguf
 
     with tempfile.TemporaryDirectory(prefix="interplay-") as scratch:
         convert_gguf(file, Path(scratch))
-        return model(Path(scratch), results, name)
+        return adopt_model(Path(scratch), results, name)
 
 
 def _check_model(folder: Path) -> None:
     """Load model and tokenizer once, from where they are."""
     from interplay.data.tokenizer import load as load_tokenizer
     from interplay.data.tokenizer import special
-    from interplay.model.folder import load, weight_files
+    from interplay.model.folder import load_decoder, weight_files
 
     weight_files(folder)
     try:
-        vocabulary = load(folder).vocab_size
+        vocabulary = load_decoder(folder).vocab_size
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"{folder / 'config.json'}: not the config of a whole model ({type(error).__name__}: {error})") from None
     try:
@@ -70,8 +73,8 @@ def _check_model(folder: Path) -> None:
     special(folder)
 
 
-def artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
-    """Copy a finished artifact of another results tree, with `inputs` also all that it rests on, from the data up. Returns the
+def adopt_artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
+    """Copy a finished artifact of another results tree, with `inputs` also all its dependencies, from the data up. Returns the
     digests that were not here before. Raises UserError at the first whose identity or payload is not what its record says."""
     origin = origin.resolve()
     tree = origin.parent.parent
@@ -84,12 +87,12 @@ def artifacts(origin: Path, results: Path, inputs: bool) -> list[str]:
 
 
 def _behind(origin: Path, tree: Path) -> list[Path]:
-    """Folders of all that an artifact rests on, each after those that rest on it."""
+    """Folders of all dependencies of an artifact, each after its dependants."""
     found: dict[str, Path] = {}
     waiting = [artifact.record(origin)]
     while waiting:
         for ref in waiting.pop()["deps"].values():
-            folder = artifact.find(tree, split_ref(ref)[0])
+            folder = artifact.find(tree, artifact.split_ref(ref)[0])
             found.pop(folder.name, None)
             found[folder.name] = folder
             waiting.append(artifact.record(folder))
@@ -105,7 +108,7 @@ def _check_artifact(folder: Path) -> None:
     found = rehashed(record)
     if not found == record["digest"] == folder.name:
         raise UserError(
-            f"{folder / 'record.json'}: what it says gives digest {found}, but it stands as {record['digest']} in "
+            f"{folder / 'record.json'}: what it says gives digest {found}, but it is recorded as {record['digest']} in "
             f"{folder.name}; it was altered, or written by sources that hash otherwise"
         )
     artifact.check(folder)
@@ -119,9 +122,67 @@ def _copy(folder: Path, results: Path) -> bool:
         if artifact.done(out):
             artifact.check(out)
             return False
-        for name in [*record["files"], *(name for name in BESIDE if (folder / name).exists())]:
+        for name in [*record["files"], *(name for name in COPIED_FILES if (folder / name).exists())]:
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             artifact.copy_atomic(folder / name, out / name)
         (out / "failure.json").unlink(missing_ok=True)
         artifact.copy_atomic(folder / "record.json", out / "record.json")
     return True
+
+
+# One stage again, in a scratch folder.
+
+
+def prepare_scratch(stage: Mapping[str, Any], results: Path, scratch: Path) -> Path:
+    """Write the stage's `stage.json` below `scratch` and link its inputs there; returns the folder that it will be made in.
+
+    Raises UserError when an input is not finished, or when something was made in that folder before."""
+    out = artifact.folder(scratch / "results", stage["kind"], stage["digest"])
+    if out.exists():
+        raise UserError(f"{out}: made there before; remove it, or give another folder with --into")
+    for role, ref in stage["deps"].items():
+        folder = next((path.parent for path in results.glob(f"*/{artifact.split_ref(ref)[0]}/record.json")), None)
+        if folder is None:
+            raise UserError(f"{ref}: not finished in {results}, and {stage['digest']} reads it as {role}; make it first")
+        link = artifact.folder(scratch / "results", folder.parent.name, folder.name)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(folder.absolute(), target_is_directory=True)
+    artifact.write_json(out / "stage.json", {**stage, "label": stage.get("label", ""), "run": stage.get("run", {})})
+    return out
+
+
+def shorten_stage(stage: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """The stage with so many steps: a stage of its own, since a schedule that spans the run spans fewer steps then.
+
+    Raises UserError for kinds that have no steps, and for more steps than the stage has."""
+    spec = dict(stage["spec"])
+    key = length_key(stage["kind"])
+    if key == "steps":
+        whole, value = spec["steps"], steps
+    elif key == "tokens":
+        whole, value = -(-spec["tokens"] // spec["batch_tokens"]), steps * spec["batch_tokens"]
+    else:
+        raise UserError(f"--steps: a stage of kind {stage['kind']} has no steps; leave it out to make the whole stage")
+    if not 1 <= steps <= whole:
+        raise UserError(f"--steps = {steps}: must lie in 1..{whole}, the steps of the whole stage")
+    kept = {"checkpoints": [step for step in spec["checkpoints"] if step <= steps]} if "checkpoints" in spec else {}
+    model = parse_model(KINDS[stage["kind"]].spec, {**spec, key: value, **kept}, stage["digest"])
+    made = digest(stage["kind"], model, stage["deps"])
+    return {**stage, "spec": canonical(model), "digest": made, "label": f"{stage.get('label', '')}, {steps} of {whole} steps"}
+
+
+def compare_bytes(made: Path, known: Path) -> list[str]:
+    """What differs between the result in scratch and the record in results/, a line each; [] when all bytes agree."""
+    one, other = artifact.record(known), artifact.record(made)
+    names = dict.fromkeys([*one["files"], *other["files"]])
+    rows = []
+    for name in names:
+        before, now = one["files"].get(name), other["files"].get(name)
+        if before is None or now is None:
+            rows.append([name, "only in the record" if now is None else "only in scratch"])
+        elif before != now:
+            rows.append([name, f"{before[0]} bytes in both" if before[0] == now[0] else f"{before[0]} -> {now[0]} bytes"])
+    changed = leaf_differences(one["metrics"], other["metrics"])
+    rows += [[f"metric {key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in changed.items()]
+    return aligned(rows)

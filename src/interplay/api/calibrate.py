@@ -12,6 +12,7 @@ from interplay.core.execution import Run
 from interplay.core.model import UserError
 from interplay.core.references import corpus_inputs
 from interplay.data.spec import ProblemsSpec
+from interplay.kinds.table import KINDS, makes
 from interplay.results import payloads
 from interplay.run.stage import run_stage
 from interplay.study.plan import Plan, Stage
@@ -26,13 +27,13 @@ HARD = 0.005
 
 def calibrate(plan: Plan, configs: Path, results: Path, prompts: int, max_op: int, write: bool) -> str:
     """Measure the base and say (and with `write`, pin) the bands. Raises UserError when the base is not trained yet."""
-    base = next(stage for stage in plan.stages.values() if stage.kind in ("pretrain", "source"))
+    base = next(stage for stage in plan.stages.values() if KINDS[stage.kind].starts_path)
     if not artifact.done(artifact.folder(results, base.kind, base.digest)):
         raise UserError(f"{results}/{base.kind}/{base.digest}: the base is not trained yet; run the study's base first")
     if max_op <= (last := max(_trained(plan, base))):
         raise UserError(f"calibrate: --max-op {max_op}: must be beyond {last}, the last op that the base was trained on")
-    rates = measure(plan, base, results, prompts, max_op)
-    bands = pin(rates, _trained(plan, base))
+    rates = measure_rates(plan, base, results, prompts, max_op)
+    bands = pin_bands(rates, _trained(plan, base))
     lines = [f"op {op:2}: strict pass@1 {rate:.3f}" for op, rate in rates.items()]
     lines += [f"{band}: {ops}" for band, ops in bands.items()]
     if write:
@@ -42,7 +43,7 @@ def calibrate(plan: Plan, configs: Path, results: Path, prompts: int, max_op: in
     return "\n".join(lines)
 
 
-def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -> dict[int, float]:
+def measure_rates(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -> dict[int, float]:
     """Strict pass@1 per op on the validation split, which no stage trains on and no table shows: two ordinary stages."""
     corpus = _problems(plan, base)
     low, high = corpus.task.ops()
@@ -54,7 +55,7 @@ def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -
         "split": "validation",
     }
     problems = Stage.make("problems", corpus.model_copy(update=update), {}, Run(), "calibrate/problems")
-    asked = next(stage for stage in plan.stages.values() if stage.kind == "evaluate")
+    asked = next(stage for stage in plan.stages.values() if makes(stage.kind) == "samples")
     spec = asked.spec.model_copy(update={"num_samples": SAMPLES})
     evaluate = Stage.make("evaluate", spec, {"model": base.digest, "data": problems.digest}, asked.run, "calibrate/evaluate")
     folders = [artifact.folder(results, stage.kind, stage.digest) for stage in (problems, evaluate)]
@@ -62,12 +63,12 @@ def measure(plan: Plan, base: Stage, results: Path, prompts: int, max_op: int) -
         artifact.write_json(out / "stage.json", stage.as_json())
         run_stage(out)
     if os.environ.get(payloads.SWITCH) != "0":
-        payloads.add(results, [], folders)  # what lies in results/ and is not stored stops the next `dvc pull`
+        payloads.add_payloads(results, [], folders)  # what lies in results/ and is not stored stops the next `dvc pull`
     measured = artifact.record(artifact.folder(results, "evaluate", evaluate.digest))["metrics"]["op"]
     return {op: float(measured[str(op)]["strict_pass@1"]) for op in ops}
 
 
-def pin(rates: dict[int, float], trained: list[int]) -> dict[str, list[int]]:
+def pin_bands(rates: dict[int, float], trained: list[int]) -> dict[str, list[int]]:
     """Bands from pass rates: the edge is what comes after the trained ops with a rate within EDGE; the two ops after it are
     `beyond`; hard are the first two ops after those from which on all rates stay below HARD. Raises UserError when there is no
     edge or no hard op."""
@@ -89,7 +90,7 @@ def _problems(plan: Plan, base: Stage) -> ProblemsSpec:
     if packed := corpus_inputs(base.deps):
         data = plan.stages[packed[0]].deps["data.0"]
         return cast(ProblemsSpec, plan.stages[data].spec)
-    return cast(ProblemsSpec, next(stage.spec for stage in plan.stages.values() if stage.kind == "problems"))
+    return next(stage.spec for stage in plan.stages.values() if isinstance(stage.spec, ProblemsSpec))
 
 
 def _trained(plan: Plan, base: Stage) -> list[int]:

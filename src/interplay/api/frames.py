@@ -1,4 +1,4 @@
-"""A study's results as tidy DataFrames: one row per arm, seed and metric, what sets the arms apart as columns."""
+"""A study's results as tidy DataFrames: one row per arm, seed and metric, the keys in which arms differ as columns."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,15 +10,13 @@ import pandas as pd
 from interplay.core import artifact
 from interplay.core import metrics as store_metrics
 from interplay.core.model import Model
+from interplay.kinds.table import makes
 from interplay.report.spec import ReportArm
 from interplay.report.stats import frame
 from interplay.results import catalog
 from interplay.results import state as study_state
-from interplay.results.catalog import report_spec
-from interplay.study import arms, compose, resolve
-from interplay.study.expand import plan_study
+from interplay.study import arms, compose, expand
 from interplay.study.plan import Plan
-from interplay.study.resolve import own_values
 
 METHOD = ".method"
 """Keys of whole RL methods end with it."""
@@ -42,7 +40,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a study left so far. Rows of stages that are not done hold NaN and say how the stage stands."""
+    """What a study left so far. Rows of stages that are not done hold NaN and the state of the stage."""
 
     study: str
     scale: str
@@ -81,18 +79,18 @@ class Loaded:
 def read(study: str, scale: str | None, configs: Path, results: Path) -> Loaded:
     """See `interplay.load`."""
     scale = scale or compose.chosen(configs, {})[1]
-    plan = plan_study(configs, study, scale)
-    axes, apart = _apart(configs, study, scale)
-    found = study_state.scan(results)
+    plan = expand.plan_study(configs, study, scale)
+    axes, own_of = _axis_values(configs, study, scale)
+    found = study_state.scan_results(results)
     folders = {digest: artifact.folder(results, stage.kind, digest) for digest, stage in plan.stages.items()}
     states = {digest: found[digest].state if digest in found else study_state.NEW for digest in plan.stages}
-    spec = report_spec(plan)
+    spec = catalog.report_spec(plan)
     values: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for step in (step for arm in spec.arms for step in _steps(arm)):
         parts = spec.blocks_of(step.digest)
         state = next((states[part] for part in parts if states[part] != "done"), "done")
-        own = {**apart[step.arm], **step._asdict(), "state": state}
+        own = {**own_of[step.arm], **step._asdict(), "state": state}
         values += [{**own, **row} for row in _values(step.kind, [folders[part] for part in parts], state)]
         curves += [{**own, **row} for row in _curve(folders[step.digest])]
     head = [*_head(axes), "digest", "state"]
@@ -112,27 +110,26 @@ def _head(axes: list[str]) -> list[str]:
     return ["arm", "group", *axes, "seed", "stage", "kind", "along", "at_step"]
 
 
-def _apart(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """The keys that set arms apart, and their values in each arm: what it sets or chooses, else what the stage holds anyway, None
+def _axis_values(configs: Path, study: str, scale: str) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """The keys in which arms differ, and their values in each arm: what it sets or chooses, else the value of the stage, None
     where the arm has no such stage."""
     typed, scaled = compose.load(configs, study, scale)
-    own = own_values(typed, scaled, study)
-    made = resolve.split_combinations(typed, scaled, study)
+    context = expand.parse(study, typed, scaled, configs)
+    lookup, made = context.lookup(), context.arms
     keys = list(dict.fromkeys(key for one in made.values() for key in (*one.axes, *one.set)))
     known = catalog.known_methods(configs) if any(key.endswith(METHOD) for key in keys) else {}
-    apart: dict[str, dict[str, Any]] = {}
+    own_of: dict[str, dict[str, Any]] = {}
     for name, one in made.items():
         reached = ("task", arms.SPLIT, *one.path, *typed.evaluate)
         given = {**one.axes, **one.set}
-        values = {
-            key: given[key] if key in given else own(typed.arms[one.group], key) if key.split(".")[0] in reached else None
-            for key in keys
-        }
-        apart[name] = {"group": one.group, **{key: _plain(key, value, known) for key, value in values.items()}}
-    return keys, apart
+        arm = typed.arms[one.group]
+        own = {key: arms.own_value(arm, key, lookup) for key in keys if key not in given and key.split(".")[0] in reached}
+        values = {key: given.get(key, own.get(key)) for key in keys}
+        own_of[name] = {"group": one.group, **{key: _plain(key, value, known) for key, value in values.items()}}
+    return keys, own_of
 
 
-def _plain(key: str, value: Any, known: catalog.Known) -> Any:
+def _plain(key: str, value: Any, known: catalog.KnownMethods) -> Any:
     """Something that can be grouped and pivoted by: `{edge: 0.5, corpus: 0.5}` becomes `edge:0.5+corpus:0.5`, and a whole method
     the name of its file."""
     if key.endswith(METHOD) and (name := catalog.method_name(value, known)):
@@ -140,7 +137,7 @@ def _plain(key: str, value: Any, known: catalog.Known) -> Any:
     if isinstance(value, Model):
         own = {"name": value.name} if hasattr(value, "name") else {}
         value = {**own, **value.model_dump(mode="json", exclude_defaults=True)}
-    return value if value is None or isinstance(value, (bool, int, float, str)) else arms.short(value)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else arms.short_value(value)
 
 
 def _steps(arm: ReportArm) -> Iterator[Step]:
@@ -158,18 +155,18 @@ def _values(kind: str, parts: list[Path], state: str) -> Iterator[dict[str, Any]
         yield {"subset": "", "metric": None, "value": float("nan")}
         return
     records = [artifact.record(part)["metrics"] for part in parts]
-    told = [{_subset(kind, path): value for path, value in _leaves(metrics, ())} for metrics in records]
-    for (subset, metric), value in (told[0] if len(told) == 1 else _together(told, parts)).items():
+    known_of = [{_subset(kind, path): value for path, value in _leaves(metrics, ())} for metrics in records]
+    for (subset, metric), value in (known_of[0] if len(known_of) == 1 else _together(known_of, parts)).items():
         yield {"subset": subset, "metric": metric, "value": value}
 
 
-def _together(told: list[dict[tuple[str, str], float]], parts: list[Path]) -> dict[tuple[str, str], float]:
+def _together(known_of: list[dict[tuple[str, str], float]], parts: list[Path]) -> dict[tuple[str, str], float]:
     """Metrics of an evaluation that was made in blocks of samples: weighted means, and pass rates over all samples."""
-    weights = [block["", "n_samples"] for block in told]
+    weights = [block["", "n_samples"] for block in known_of]
     found = {}
-    for key in dict.fromkeys(key for block in told for key in block):
+    for key in dict.fromkeys(key for block in known_of for key in block):
         absent = 0.0 if key[1].startswith("errors.") else None  # a class of errors that did not occur
-        values = [(block.get(key, absent), weight) for block, weight in zip(told, weights, strict=True)]
+        values = [(block.get(key, absent), weight) for block, weight in zip(known_of, weights, strict=True)]
         pairs = [(value, weight) for value, weight in values if value is not None]
         found[key] = sum(value * weight for value, weight in pairs) / sum(weight for _, weight in pairs)
     return found | {("", "n_samples"): sum(weights)} | _pass_rates(parts, found)
@@ -177,7 +174,7 @@ def _together(told: list[dict[tuple[str, str], float]], parts: list[Path]) -> di
 
 def _pass_rates(parts: list[Path], known: Iterable[tuple[str, str]]) -> dict[tuple[str, str], float]:
     """pass@k of all blocks together, by subset and metric, for the powers of 2 that their samples allow."""
-    prompts = frame.merged([frame.count(part) for part in parts])
+    prompts = frame.merge_blocks([frame.count_samples(part) for part in parts])
     least = int(prompts["n"].min())
     metrics = [f"{kind}_pass@{2**power}" for kind in ("strict", "answer") for power in range(least.bit_length())]
     found: dict[tuple[str, str], float] = {}
@@ -188,15 +185,15 @@ def _pass_rates(parts: list[Path], known: Iterable[tuple[str, str]]) -> dict[tup
             if mode != subset
             else frame.of_column(prompts, None if subset == "all" else subset, {})
         )
-        found |= {(subset, metric): float(frame.scores(rows, metric).mean()) for metric in metrics}
+        found |= {(subset, metric): float(frame.prompt_scores(rows, metric).mean()) for metric in metrics}
     return found
 
 
 def _subset(kind: str, path: tuple[str, ...]) -> tuple[str, str]:
     """`("band", "edge", "strict_pass@1")` -> ("edge", "strict_pass@1"); `("eval_loss", "id")` -> ("id", "eval_loss")."""
-    if kind == "evaluate" and path[0] == "all" and len(path) > 1:
+    if makes(kind) == "samples" and path[0] == "all" and len(path) > 1:
         return "all", ".".join(path[1:])
-    if kind == "evaluate" and path[0] in ("band", "op", "mode") and len(path) > 2:
+    if makes(kind) == "samples" and path[0] in ("band", "op", "mode") and len(path) > 2:
         return path[1] if path[0] == "band" else f"{path[0]}:{path[1]}", ".".join(path[2:])
     if path[0] == "eval_loss" and len(path) == 2:
         return path[1], "eval_loss"
@@ -223,7 +220,7 @@ def _stages(plan: Plan, folders: dict[str, Path], states: dict[str, str], detail
     rows = []
     for digest, stage in plan.stages.items():
         telemetry = store_metrics.read_telemetry(folders[digest])
-        told = {key: telemetry.get(key) for key in TELEMETRY}
+        known_of = {key: telemetry.get(key) for key in TELEMETRY}
         row = {"digest": digest, "kind": stage.kind, "label": stage.label, "state": states[digest]}
-        rows.append({**row, "detail": details.get(digest, ""), **told})
+        rows.append({**row, "detail": details.get(digest, ""), **known_of})
     return pd.DataFrame(rows)

@@ -1,4 +1,4 @@
-"""The program `interplay`: its commands by the moment at which they are wanted, its help, and its exit codes."""
+"""The program `interplay`: its commands by the phase of a run, its help, and its exit codes."""
 
 import importlib
 import logging
@@ -14,11 +14,11 @@ from interplay.core.model import UserError, log_to_stderr, nearest_name, shorten
 LOG = logging.getLogger(__name__)
 
 WIDEST = 110
-"""Columns that help text takes at most."""
+"""Largest width of help texts in columns."""
 
 
 class Row(NamedTuple):
-    """One command: the module of `interplay.cli` that holds it, its heading on the first page, and what it is for."""
+    """One command: the module of `interplay.cli` that holds it, its heading in the help, and its purpose."""
 
     module: str
     group: str
@@ -26,46 +26,44 @@ class Row(NamedTuple):
 
 
 COMMANDS: dict[str, Row] = {
-    "plan": Row("plan", "before a run", "what a study consists of, what of it is new and why, and what that will cost"),
-    "calibrate": Row("plan", "before a run", "measure a study's base per op and pin the band edges in its scale file"),
-    "watch": Row("run", "during a run", "stages by state, rates, time left and last metrics, live"),
-    "debug": Row("run", "during a run", "make one stage again, in the foreground, in a scratch folder"),
-    "report": Row("results", "after a run", "where a study's report lies; renders what is there when arms failed"),
-    "explain": Row("results", "after a run", "a table's cell, down to the data"),
-    "show": Row("results", "after a run", "one stage: what it is, what it depends on, what it cost, what it measured"),
-    "rollouts": Row("samples", "after a run", "read the completions of an rl or evaluate stage"),
-    "novelty": Row("samples", "after a run", "how new the graphs of an evaluation's right solutions are beside a problem set"),
-    "rows": Row("samples", "after a run", "rows of a problem set; one of them back to where it comes from"),
-    "efficiency": Row(
-        "run", "after a run", "what stages used of the threads, memory and time they were given, and what would fit"
-    ),
-    "lineage": Row("results", "after a run", "the graph behind a study or a stage, as Mermaid or SVG"),
+    "plan": Row("planning", "before a run", "the stages of a study, which of them are new and why, and their cost"),
+    "calibrate": Row("planning", "before a run", "measure a study's base per op and pin the band edges in its scale file"),
+    "watch": Row("monitor", "during a run", "stages by state, rates, time left and last metrics, live"),
+    "debug": Row("monitor", "during a run", "make one stage again, in the foreground, in a scratch folder"),
+    "report": Row("results", "after a run", "the path of a study's report; a partial report when arms failed"),
+    "explain": Row("results", "after a run", "the provenance of a table's cell, down to the data"),
+    "show": Row("results", "after a run", "one stage: settings, dependencies, cost and metrics"),
+    "rollouts": Row("inspection", "after a run", "the completions of an rl or evaluate stage"),
+    "novelty": Row("inspection", "after a run", "structural novelty of an evaluation's correct solutions against a problem set"),
+    "rows": Row("inspection", "after a run", "rows of a problem set; the provenance of one row"),
+    "efficiency": Row("monitor", "after a run", "use of the reserved threads, memory and time, and values that would fit"),
+    "lineage": Row("results", "after a run", "the graph of a study, or of a stage and its ancestors, as Mermaid or SVG"),
     "compare": Row("results", "after a run", "two stages or two arms: specs, metrics and the items that flipped"),
     "export": Row("exchange", "after a run", "one self-contained folder: page, records, lock, environment"),
     "verify": Row("storage", "keeping", "check the payloads of finished stages against their records"),
-    "gc": Row("storage", "keeping", "remove results that no committed lock reaches"),
-    "adopt": Row("exchange", "keeping", "take a model that was made elsewhere into the graph"),
+    "gc": Row("storage", "keeping", "garbage collection: results that no committed lock reaches"),
+    "adopt": Row("exchange", "keeping", "add a model from outside to the graph"),
     "store": Row("storage", "keeping", "push payloads and records to the DVC remote, or pull them"),
     "track": Row("exchange", "keeping", "mirror records and metrics into MLflow"),
 }
 
 DAY = {
-    "interplay plan edge": "what the study consists of, what of it is new, what that will cost",
+    "interplay plan edge": "the stages of the study, which of them are new, their cost",
     "snakemake all --config study=edge": "run what is new, on this machine (`--profile slurm`: on a cluster)",
-    "interplay watch edge": "look on, from another terminal",
-    "interplay report edge": "where the page with tables, figures and verdicts lies",
-    "interplay explain edge main rl_edge edge": "one cell of a table, down to the data",
+    "interplay watch edge": "progress, from another terminal",
+    "interplay report edge": "the path of the page with tables, figures and verdicts",
+    "interplay explain edge main rl_edge edge": "the provenance of one cell of a table",
     "interplay compare edge:rl_edge edge:rl_hard": "two arms: settings, metrics, and the items that flipped",
-    "interplay gc": "what could be removed; `--delete` removes it",
+    "interplay gc": "results that can be removed; `--delete` removes them",
 }
-"""A day with Interplay: command -> what it is for, in the order of use."""
+"""Examples in the order of use: command -> purpose."""
 
 
 class Program(Help, TyperGroup):
-    """The group of all commands. The module of the command at hand alone is imported: the others' would cost time."""
+    """The group of all commands. Only the module of the current command is imported, to save time."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """All names, in the order of the first page."""
+        """All names, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -79,7 +77,7 @@ class Program(Help, TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The commands under their headings, and a day with them. No command's module is imported."""
+        """The commands under their headings, and examples in the order of use. No command's module is imported."""
         for heading in dict.fromkeys(row.group for row in COMMANDS.values()):
             with formatter.section(heading):
                 formatter.write_dl([(name, row.purpose) for name, row in COMMANDS.items() if row.group == heading])
@@ -92,14 +90,14 @@ app = typer.Typer(
     cls=Program,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
-    epilog="`interplay COMMAND --help` says more. Studies lie in configs/study; docs/reference.md explains every key of them.",
+    epilog="See also `interplay COMMAND --help`. Studies lie in configs/study; docs/reference/ documents every key.",
 )
 
 
 @app.callback()
 def start_program() -> None:
-    """Interplay asks what each training stage of a reasoning language model contributes, and how the stages depend on each
-    other. A study is one YAML file; `snakemake all` runs it; `interplay` says what it consists of, why, and what it left."""
+    """Interplay measures what each training stage of a reasoning language model contributes, and how the stages depend on each
+    other. A study is one YAML file; `snakemake all` runs it; `interplay` plans it, explains it and reads its results."""
 
 
 def find_command(name: str) -> Command:
@@ -110,7 +108,7 @@ def find_command(name: str) -> Command:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point. Exit code 2 with one line for whatever the user can mend."""
+    """Entry point. Exit code 2 with one line for errors that the user can fix."""
     log_to_stderr()
     words = sys.argv[1:] if argv is None else argv
     program: Any = typer.main.get_command(app)
@@ -126,14 +124,14 @@ def main(argv: list[str] | None = None) -> int:
         LOG.error("interplay: %s", _usage_line(error, words))
         return 2
     except OSError as error:
-        if error.filename is None:  # not about a file that one could free, name otherwise or put there
+        if error.filename is None:  # not about a file that the user can fix
             raise
         LOG.error("interplay: %s: %s", error.filename, error.strerror)
         return 2
 
 
 def _usage_line(error: typer.TyperException, words: list[str]) -> str:
-    """What is wrong with the words of a command, in one line: the command, the option, its value, and the nearest option."""
+    """The error in a command line, in one line: the command, the option, its value, and the nearest option."""
     ctx = getattr(error, "ctx", None)
     name = ctx.command_path.removeprefix("interplay").strip() if ctx else words[0]
     option = getattr(error, "option_name", "")

@@ -1,4 +1,4 @@
-"""What commands share: their options with completion, where a project's parts lie, and how a result reaches a terminal."""
+"""Shared by all commands: options with completion, the folders of a project, and tables."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 from interplay.core.model import escape_control, print_visible
 
 if TYPE_CHECKING:
+    from interplay.results.catalog import Catalog, Ref
     from interplay.study.plan import Plan
 
 
@@ -35,12 +36,12 @@ def complete_scale(incomplete: str) -> list[str]:
 
 
 def complete_arm(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Arms of the study that stands before this word."""
+    """Arms of the study that precedes this word."""
     return _starting(_arms(str(ctx.params.get("study"))), incomplete)
 
 
 def complete_side(incomplete: str) -> list[str]:
-    """Arms as STUDY:ARM; studies, until one is whole."""
+    """Arms as STUDY:ARM; studies, until one is complete."""
     study, colon, _ = incomplete.partition(":")
     return _starting(
         [f"{study}:{arm}" for arm in _arms(study)] if colon else [f"{name}:" for name in _names("study")], incomplete
@@ -48,7 +49,7 @@ def complete_side(incomplete: str) -> list[str]:
 
 
 def complete_stage(incomplete: str) -> list[str]:
-    """The beginning of a by-name path, STUDY/ARM/; studies, until one is whole."""
+    """The beginning of a by-name path, STUDY/ARM/; studies, until one is complete."""
     study = max((name for name in _names("study") if incomplete.startswith(f"{name}/")), key=len, default="")
     return _starting([f"{study}/{arm}/" for arm in _arms(study)] if study else _names("study"), incomplete)
 
@@ -59,7 +60,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _arms(study: str) -> list[str]:
-    """The arms that a study's file names; nothing of a file that cannot be read: a shell is not to show errors."""
+    """The arms in a study's file; none of a file that cannot be read, since a shell should not show errors."""
     import yaml
 
     try:
@@ -77,7 +78,7 @@ def _starting(words: Iterable[str], incomplete: str) -> list[str]:
 
 
 def option(*names: str, help: str, **more: Any) -> Any:
-    """An option whose help text says its default itself."""
+    """An option whose help text includes its default."""
     return typer.Option(*names, help=help, show_default=False, **more)
 
 
@@ -99,11 +100,11 @@ Scale = Annotated[
     ),
 ]
 MOST_HOURS = 10**6
-"""Of an option of hours or days: what is more, is a slip, and infinity is no limit."""
+"""Upper bound of options in hours or days; larger values are almost certainly typos."""
 
 
 class Help:
-    """Mixed into a command of typer: its epilog's lines `COMMAND  # WHAT FOR` are shown as two columns."""
+    """Mixin of a typer command: lines `COMMAND  # PURPOSE` of its epilog are shown in two columns."""
 
     epilog: str | None
 
@@ -117,7 +118,7 @@ class Help:
 
 
 class Command(Help, TyperCommand):
-    """A command. The reader of a pipe, such as `head`, that has seen enough, is no error."""
+    """A command. A closed pipe, as with `| head`, is no error."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -129,13 +130,13 @@ class Command(Help, TyperCommand):
 
 
 def examples(epilog: str | None) -> list[tuple[str, str]]:
-    """Lines that may be typed as they stand, with what each does."""
+    """Lines that can be typed as they are, with the purpose of each."""
     pairs = [line.partition("  # ") for line in (epilog or "").splitlines()]
     return [(line, purpose) for line, mark, purpose in pairs if mark]
 
 
 def command(app: typer.Typer, name: str, **shown: str) -> Callable[[F], F]:
-    """Make a function a command of a module's app: its docstring is the paragraph of its help, `examples` the lines below."""
+    """Add a function to a module's app as a command: its docstring is the text of its help, `examples` the lines below."""
     return app.command(name, cls=Command, epilog=shown.get("examples", "").strip() or None)
 
 
@@ -156,29 +157,45 @@ def default_scale() -> str:
 
 def plan_of(study: str, scale: str | None) -> "Plan":
     """The plan of a study; at the scale of configs/config.yaml unless one is named."""
-    from interplay.study.expand import plan_study
+    from interplay.study import expand
 
-    return plan_study(CONFIGS, study, scale or default_scale())
+    return expand.plan_study(CONFIGS, study, scale or default_scale())
 
 
-def find_elsewhere(plan: "Plan") -> str:
-    """At which other scales there are results, with what to add to the command; empty where the plan has some, or no scale."""
+def every_plan() -> "list[Plan]":
+    """The plans of all studies at all scales."""
+    from interplay.study import compose, expand
+
+    pairs = [(study, scale) for study in compose.studies(CONFIGS) for scale in compose.scales(CONFIGS)]
+    return [expand.plan_study(CONFIGS, *pair) for pair in pairs]
+
+
+def find_stage(text: str, scale: str | None) -> "tuple[Catalog, Ref]":
+    """The stage that `text` names, and the catalog that holds it."""
+    from interplay.results import catalog
+
+    known = catalog.read_catalog(CONFIGS, RESULTS)
+    return known, catalog.resolve_stage(text, known, CONFIGS, scale or default_scale())
+
+
+def hint_other_scale(plan: "Plan") -> str:
+    """Other scales with results, and what to add to the command; empty where the plan has some, or no scale has."""
     from interplay.results import state
 
     return state.other_scale_hint(CONFIGS, RESULTS, plan)
 
 
-def nothing_of(plan: "Plan", where: str) -> str:
-    """That nothing of a study is there, and what would change that; `where` else there is something, as of `find_elsewhere`."""
+def no_results(plan: "Plan", hint: str) -> str:
+    """Message that a study has no results, with the remedy; `hint` is that of `hint_other_scale`."""
     launch = f"snakemake all --config study={plan.study} scale={plan.scale}"
-    return f"{RESULTS}: nothing of {plan.study} at scale {plan.scale} yet; {f'{where}, or ' if where else ''}run `{launch}`"
+    return f"{RESULTS}: no results of {plan.study} at scale {plan.scale} yet; {f'{hint}, or ' if hint else ''}run `{launch}`"
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
 class Grid(NamedTuple):
-    """A table: its head, its rows, and which columns are flush right. The row of all, where there is one, comes last."""
+    """A table: head, rows, and the right-aligned columns. With `total`, the last row is the sum."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -186,11 +203,11 @@ class Grid(NamedTuple):
     total: bool = False
 
 
-def show_parts(*parts: str | Grid, apart: bool = False) -> None:
-    """Print texts and tables: tables by rich on a terminal, as plain columns into a file or a pipe. `apart`: with a blank line
-    between two."""
+def show_parts(*parts: str | Grid, spaced: bool = False) -> None:
+    """Print texts and tables: tables by rich on a terminal, as plain columns into a file or a pipe. `spaced`: with blank lines in
+    between."""
     for number, part in enumerate(parts):
-        if apart and number:
+        if spaced and number:
             print_visible("")
         if isinstance(part, str):
             print_visible(part)
@@ -203,16 +220,14 @@ def show_parts(*parts: str | Grid, apart: bool = False) -> None:
 
 
 def _draw(grid: Grid) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from rich import box, console, text
+    from rich import table as tables
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    table = tables.Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for at, name in enumerate(grid.head):
         table.add_column(name, justify="right" if at in grid.right else "left", overflow="fold")
     for number, row in enumerate(grid.rows):
         if grid.total and number == len(grid.rows) - 1:
             table.add_section()
-        table.add_row(*(Text(escape_control(cell)) for cell in row))
-    Console().print(table)
+        table.add_row(*(text.Text(escape_control(cell)) for cell in row))
+    console.Console().print(table)

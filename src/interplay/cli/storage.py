@@ -1,34 +1,20 @@
-"""Commands that keep results: `interplay verify`, `interplay gc` and `interplay store`."""
+"""Storage of results: `interplay verify`, `interplay gc` and `interplay store`."""
 
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from interplay.cli.common import (
-    CONFIGS,
-    MOST_HOURS,
-    RESULTS,
-    STUDY,
-    Grid,
-    Scale,
-    argument,
-    command,
-    complete_stage,
-    complete_study,
-    default_scale,
-    find_elsewhere,
-    new_app,
-    option,
-    show_parts,
-)
-from interplay.core.model import UserError, plural, print_visible
+from interplay.cli import common
+from interplay.cli.common import CONFIGS, RESULTS, argument, command, option
+from interplay.core import artifact, metrics
+from interplay.core.model import UserError, plural, print_visible, quantity
 
 if TYPE_CHECKING:
     from interplay.results import garbage
     from interplay.study.plan import Plan
 
 
-app = new_app()
+app = common.new_app()
 
 
 @command(
@@ -43,53 +29,48 @@ def verify_files(
     what: Annotated[
         str | None,
         argument(
-            "a study, or a stage by its digest or by-name path (default: everything in results/)", autocompletion=complete_stage
+            "a study, or a stage by its digest or by-name path (default: everything in results/)",
+            autocompletion=common.complete_stage,
         ),
     ] = None,
-    scale: Scale = None,
+    scale: common.Scale = None,
 ) -> None:
-    """Checks that the files of finished stages are there and have the checksums of their records, that each record lies under
-    the digest of its own content, and says which stages were made by sources that read otherwise now."""
-    from interplay.core import verify_artifact
-    from interplay.core.metrics import Progress
-    from interplay.core.model import quantity
-    from interplay.results import state
+    """Checks that the files of finished stages exist and have the checksums of their records, and that each record lies under the
+    digest of its own content; lists the stages whose source files have changed since."""
+    from interplay.results import state, verify_artifact
 
     folders, unfinished = _chosen_folders(what, scale)
     checked = [verify_artifact.of_record(folder) for folder in folders]
     files = [file for record in checked for file in record.files]
-    progress = Progress(len(files), "files")
+    progress = metrics.Progress(len(files), "files")
     damage = [wrong for record in checked for wrong in record.damage] + list(verify_artifact.find_damage(files, progress.update))
     for wrong in damage:
         print_visible(wrong.line)
     for line in state.drift_advisory(state.drifted_stages(RESULTS, [(folder.parent.name, folder.name) for folder in folders])):
         print_visible(textwrap.fill(line, 100))
     size = quantity(sum(file.size for file in files))
-    whole = f"{plural(len(folders), 'finished stage')} ({plural(len(files), 'file')}, {size} bytes)"
+    total = f"{plural(len(folders), 'finished stage')} ({plural(len(files), 'file')}, {size} bytes)"
     if damage:
         stages = len({wrong.stage for wrong in damage})
         raise UserError(
-            f"verify: {stages} of {whole} not as recorded; `interplay store pull` restores what the remote has, and a stage "
-            "whose folder is removed is made again"
+            f"verify: {stages} of {total} differ from their records; `interplay store pull` restores what the remote has, and a "
+            "stage whose folder is removed is made again"
         )
-    print_visible(f"{whole}: all as recorded{f'; {unfinished} not finished' if unfinished else ''}")
+    print_visible(f"{total}: all as recorded{f'; {unfinished} not finished' if unfinished else ''}")
 
 
 def _chosen_folders(what: str | None, scale: str | None) -> tuple[list[Path], int]:
-    """Folders of the finished stages to check, and how many stages of the study are not finished."""
-    from interplay.core import artifact
-    from interplay.results import catalog, state
+    """Folders of the finished stages to check, and the number of unfinished stages of the study."""
+    from interplay.results import state
     from interplay.study import compose
-    from interplay.study.expand import plan_study
 
     if what is None:
-        folders = [artifact.folder(RESULTS, one.kind, digest) for digest, one in sorted(state.scan(RESULTS).items())]
+        folders = [artifact.folder(RESULTS, one.kind, digest) for digest, one in sorted(state.scan_results(RESULTS).items())]
     elif what in compose.studies(CONFIGS):
-        plan = plan_study(CONFIGS, what, scale or default_scale())
+        plan = common.plan_of(what, scale)
         folders = [artifact.folder(RESULTS, stage.kind, digest) for digest, stage in plan.stages.items()]
     else:
-        known = catalog.read(CONFIGS, RESULTS)
-        digest = catalog.resolve(what, known, CONFIGS, scale or default_scale()).digest
+        known, (digest, _) = common.find_stage(what, scale)
         folders = [artifact.folder(RESULTS, known.stages[digest]["kind"], digest)]
         if not artifact.done(folders[0]):
             raise UserError(f"{folders[0]}: not finished, so there is nothing to verify")
@@ -101,46 +82,46 @@ def _chosen_folders(what: str | None, scale: str | None) -> tuple[list[Path], in
     app,
     "gc",
     examples="""
-interplay gc  # what would go, and how much room that frees
-interplay gc --older-than 7 --delete  # remove what was last written to a week ago or more
+interplay gc  # what would be removed, and its size
+interplay gc --older-than 7 --delete  # remove what was last written to a week ago or earlier
 """,
 )
 def collect_garbage(
-    delete: Annotated[bool, option("--delete", help="remove what is listed; without it nothing is touched")] = False,
+    delete: Annotated[bool, option("--delete", help="remove what is listed; without it nothing is removed")] = False,
     older_than: Annotated[
         float,
         option(
             "--older-than",
             metavar="DAYS",
             min=0,
-            max=MOST_HOURS,
-            help="only results that were last written to so many days ago (default 1; 0: all)",
+            max=common.MOST_HOURS,
+            help="only results last written to at least this many days ago (default 1; 0: all)",
         ),
     ] = 1.0,
     lock: Annotated[
-        list[Path] | None, option("--lock", metavar="FILE", help="another lock whose stages stay; may be repeated")
+        list[Path] | None, option("--lock", metavar="FILE", help="another lock whose stages are kept; may be repeated")
     ] = None,
     full: Annotated[bool, option("--full", help="list every folder and file")] = False,
 ) -> None:
-    """Lists, and when asked removes, results that nothing leads to: no lock in configs/plans, no by-name link of a study that
-    has no lock yet, no run in flight. Also links, logs and benchmarks of stages that are gone. Without --delete nothing is
-    touched."""
+    """Garbage collection: lists, and with --delete removes, results that no lock in configs/plans, no by-name link of a study
+    without a lock, and no run in flight needs; and links, logs and benchmarks of stages that no longer exist."""
     from interplay.results import garbage
 
-    found = garbage.find(CONFIGS, RESULTS, lock or [], older_than)
-    show_parts(*_garbage_table(found))
+    found = garbage.find_garbage(CONFIGS, RESULTS, lock or [], older_than)
+    common.show_parts(*_garbage_table(found))
     if full:
         for item in found.results:
             print_visible(f"{item.folder}  {item.state}, {item.days:.1f} days old")
         for path in [*found.links, *found.logs, *found.leftovers]:
             print_visible(str(path))
     if not (found.results or found.links or found.logs or found.leftovers):
-        leads = "a lock in configs/plans, a link in by-name/ of a study that has none, or a run in flight"
-        print_visible(f"nothing to remove: {leads} leads to all there is")
+        print_visible(
+            "nothing to remove: all results are in a lock, in by-name/ of a study without a lock, or in a run in flight"
+        )
     elif not delete:
-        print_visible("nothing was touched; --delete removes it" + ("" if full else ", --full lists it"))
+        print_visible("nothing was removed; --delete removes it" + ("" if full else ", --full lists it"))
     else:
-        kept = garbage.remove(found, RESULTS)
+        kept = garbage.remove_garbage(found, RESULTS)
         for line in kept:
             print_visible(line)
         print_visible(
@@ -148,36 +129,36 @@ def collect_garbage(
         )
 
 
-def _garbage_table(found: "garbage.Garbage") -> list[str | Grid]:
-    """Numbers and sizes per kind, finished and not, and what else there is."""
-    from interplay.core.model import quantity
-
+def _garbage_table(found: "garbage.Garbage") -> list[str | common.Grid]:
+    """Numbers and sizes by kind, finished and unfinished, and numbers of other files."""
+    by_kind: dict[str, list[garbage.Item]] = {}
+    for item in sorted(found.results, key=lambda item: item.kind):
+        by_kind.setdefault(item.kind, []).append(item)
     rows = []
-    for kind in sorted({item.kind for item in found.results}):
-        items = [item for item in found.results if item.kind == kind]
+    for kind, items in by_kind.items():
         done = sum(item.state == "done" for item in items)
         days = f"{min(i.days for i in items):.0f}-{max(i.days for i in items):.0f}"
         rows.append((kind, str(done), str(len(items) - done), quantity(sum(i.size for i in items)), days))
-    parts: list[str | Grid] = []
+    parts: list[str | common.Grid] = []
     if rows:
         size = quantity(sum(item.size for item in found.results))
-        head = ("kind", "finished", "not", "bytes", "days old")
-        parts += ["results that nothing leads to:", Grid(head, rows, right=range(1, len(head)))]
-        parts += [f"in all {len(found.results)} results, {size} bytes"]
+        head = ("kind", "finished", "unfinished", "bytes", "days old")
+        parts += ["unreachable results:", common.Grid(head, rows, right=range(1, len(head)))]
+        parts += [f"total: {len(found.results)} results, {size} bytes"]
     others = {
-        "links in by-name/ that are out of date": found.links,
-        "logs and benchmarks of stages that are gone": found.logs,
-        "folders that an interrupted removal left": found.leftovers,
+        "outdated links in by-name/": found.links,
+        "logs and benchmarks of stages that no longer exist": found.logs,
+        "folders left by an interrupted removal": found.leftovers,
     }
     parts += [f"{len(paths)} {what}" for what, paths in others.items() if paths]
-    return [*parts, f"{found.young} results too young (--older-than)"] if found.young else parts
+    return [*parts, f"{found.young} results too recent (--older-than)"] if found.young else parts
 
 
 @command(
     app,
     "store",
     examples="""
-interplay store push  # keep what is finished
+interplay store push  # store what is finished
 interplay store pull edge  # fetch what a study needs
 """,
 )
@@ -185,27 +166,25 @@ def sync_store(
     do: Annotated[
         Literal["push", "pull", "status"],
         argument(
-            "push: add what is finished to DVC and send it to the remote; pull: bring what is not here; status: what is where"
+            "push: add what is finished to DVC and send it to the remote; pull: fetch what is missing here; status: what is where"
         ),
     ],
     study: Annotated[
-        str | None, argument(f"{STUDY} (default: those of configs/config.yaml)", autocompletion=complete_study)
+        str | None, argument(f"{common.STUDY} (default: those of configs/config.yaml)", autocompletion=common.complete_study)
     ] = None,
-    scale: Scale = None,
+    scale: common.Scale = None,
     records: Annotated[
-        bool, option("--records", help="pull no payloads: records and what tables are made from, megabytes")
+        bool, option("--records", help="pull only records and the inputs of tables: megabytes, no payloads")
     ] = False,
 ) -> None:
-    """Moves payloads and records to the DVC remote or back. A clone with the small records alone can rebuild every table;
-    weights and samples are fetched when something needs them."""
+    """Copies payloads and records to the DVC remote or back. A clone with only the small records can rebuild every table; weights
+    and samples are fetched when a stage needs them."""
     from interplay.results import payloads
     from interplay.study import compose
-    from interplay.study.expand import plan_study
 
     if not payloads.in_project():
-        raise UserError(f"{Path.cwd()}: no git repository with DVC here; `git init && dvc init` make one")
-    names, default = compose.chosen(CONFIGS, {})
-    plans = [plan_study(CONFIGS, name, scale or default) for name in ([study] if study else names)]
+        raise UserError(f"{Path.cwd()}: no git repository with DVC; `git init && dvc init` make one")
+    plans = [common.plan_of(name, scale) for name in ([study] if study else compose.chosen(CONFIGS, {})[0])]
     {"push": _push_stages, "pull": _pull_records if records else _pull_stages, "status": _show_status}[do](plans)
 
 
@@ -213,66 +192,61 @@ def _push_stages(plans: "list[Plan]") -> None:
     from interplay.results import kept, payloads
 
     for plan in plans:
-        kept.keep(RESULTS, plan)
-    new = payloads.add(RESULTS, plans)
+        kept.keep_study(RESULTS, plan)
+    new = payloads.add_payloads(RESULTS, plans)
     pointers = [str(path) for path in sorted(RESULTS.glob("*.dvc"))]
     if not pointers:
         launch = f"snakemake all --config study={plans[0].study} scale={plans[0].scale}"
         raise UserError(f"{RESULTS}: nothing finished yet; run `{launch}`")
-    payloads.dvc("push", "--quiet", *pointers)
+    payloads.run_dvc("push", "--quiet", *pointers)
     print_visible(f"{len(new)} folders added and everything pushed" + (f"; commit {RESULTS}/*.dvc" if new else ""))
 
 
 def _pull_stages(plans: "list[Plan]") -> None:
-    """Everything, except that what no pointer lists stays where it is."""
-    from interplay.core import artifact
+    """Fetch the payloads that DVC's pointers list."""
     from interplay.results import payloads
 
     folders = _stage_folders(plans)
-    wanted = [folder for folder in folders if not _is_whole(folder)]
-    known = payloads.stored(wanted)
-    count = payloads.fetch(sorted(known))
+    wanted = [folder for folder in folders if not _is_complete(folder)]
+    known = payloads.stored_folders(wanted)
+    count = payloads.fetch_payloads(sorted(known))
     for folder in sorted(known):
         artifact.check(folder)
-    here, nowhere = len(folders) - len(wanted), len(wanted) - len(known)
-    print_visible(f"{count} files of {len(known)} stages pulled; {here} were here, {nowhere} are not stored")
+    present, unstored = len(folders) - len(wanted), len(wanted) - len(known)
+    print_visible(f"{count} files of {len(known)} stages pulled; {present} were here, {unstored} are not stored")
 
 
 def _pull_records(plans: "list[Plan]") -> None:
     from interplay.results import kept, payloads
 
-    count = payloads.fetch([RESULTS / payloads.STUDIES / kept.name(plan) for plan in plans])
-    back = [kept.restore(RESULTS, plan.stages, payloads.kinds(RESULTS)) for plan in plans]
-    print_visible(f"{count} files pulled, {sum(map(len, back))} records put in place; `snakemake all` makes the tables from them")
+    count = payloads.fetch_payloads([RESULTS / kept.STUDIES / kept.folder_name(plan) for plan in plans])
+    back = [kept.restore_records(RESULTS, plan.stages, payloads.stored_kinds(RESULTS)) for plan in plans]
+    print_visible(f"{count} files pulled, {sum(map(len, back))} records restored; `snakemake all` makes the tables from them")
 
 
 def _show_status(plans: "list[Plan]") -> None:
-    """Whose stages these are, and one row a kind: stages of the plans, finished, here with all their files, and known to DVC."""
-    from interplay.core import artifact
+    """The studies, and one row per kind: stages of the plans, finished, complete here, and known to DVC."""
     from interplay.kinds.table import KINDS
     from interplay.results import payloads
 
     folders = _stage_folders(plans)
-    known = payloads.stored(folders)
+    known = payloads.stored_folders(folders)
     print_visible(f"{', '.join(plan.study for plan in plans)} at scale {plans[0].scale}")
-    if where := "; ".join(f"{plan.study} {found}" for plan in plans if (found := find_elsewhere(plan))):
-        print_visible(where)
+    if hints := "; ".join(f"{plan.study} {hint}" for plan in plans if (hint := common.hint_other_scale(plan))):
+        print_visible(hints)
     rows = []
     for kind in KINDS:
         if of_kind := [folder for folder in folders if folder.parent.name == kind]:
-            counts = (sum(map(artifact.done, of_kind)), sum(map(_is_whole, of_kind)), sum(folder in known for folder in of_kind))
+            stored = sum(folder in known for folder in of_kind)
+            counts = (sum(map(artifact.done, of_kind)), sum(map(_is_complete, of_kind)), stored)
             rows.append((kind, str(len(of_kind)), *map(str, counts)))
-    show_parts(Grid(("kind", "stages", "finished", "here", "stored"), rows, right=range(1, 5)))
+    common.show_parts(common.Grid(("kind", "stages", "finished", "here", "stored"), rows, right=range(1, 5)))
 
 
 def _stage_folders(plans: "list[Plan]") -> list[Path]:
     """Artifact folders of all stages, each once."""
-    from interplay.core import artifact
-
     return list(dict.fromkeys(artifact.folder(RESULTS, s.kind, d) for plan in plans for d, s in plan.stages.items()))
 
 
-def _is_whole(folder: Path) -> bool:
-    from interplay.core import artifact
-
+def _is_complete(folder: Path) -> bool:
     return artifact.done(folder) and not artifact.absent(folder)

@@ -22,10 +22,10 @@ from interplay.core.model import UserError
 # Artifacts: `results/<kind>/<digest>/`. `stage.json` says what shall be made; `record.json`, written last and atomically, says
 # that it was made; `telemetry.json` holds what the digest does not determine (time, host, attempt, throughput).
 #
-# `resume/` lies beside the record while a stage is unfinished and is deleted once the record stands. `state/` stays: the
+# `resume/` exists while a stage is unfinished and is deleted once the record is written. `state/` stays: the
 # training state of an RL run at its end, from which a longer run of the same kind goes on (run.stage). A stage holds the
-# folder's lease (flock) while it works, so the same stage started twice is computed once, and a killed process leaves no lock
-# behind.
+# folder's lease (flock) while it works, so the same stage started twice is computed once, and a killed process leaves no
+# lock.
 
 
 LOG = logging.getLogger(__name__)
@@ -114,7 +114,8 @@ def read_json(path: Path) -> Any:
 
 @contextlib.contextmanager
 def lease(out: Path) -> Iterator[None]:
-    """Hold the folder alone; says so and waits while another has it. The kernel frees it when the holder dies, in any way."""
+    """An exclusive lock on the folder; waits, with a log line, while another process has it. The kernel releases it when the
+    holder dies."""
     out.mkdir(parents=True, exist_ok=True)
     with open(out / "lease", "a+") as handle:
         try:
@@ -122,7 +123,7 @@ def lease(out: Path) -> Iterator[None]:
         except BlockingIOError:
             handle.seek(0)
             holder = handle.read() or "another process"
-            LOG.info("interplay: %s: %s is at work on it; waiting for its record", out, holder)
+            LOG.info("interplay: %s: %s holds its lease; waiting for the record", out, holder)
             fcntl.flock(handle, fcntl.LOCK_EX)
         handle.truncate(0)
         handle.write(f"process {os.getpid()} on {platform.node()}")
@@ -221,7 +222,7 @@ def kept_steps(out: Path) -> list[int]:
 
 
 def at_step(out: Path, step: int | None) -> Path:
-    """What a dependency on a finished stage reads: its folder, or the folder of a kept checkpoint, which looks alike (`model/`).
+    """What a dependency on a finished stage reads: its folder, or that of a kept checkpoint, which has the same form (`model/`).
 
     Raises UserError when that step is not kept."""
     if step is None:
@@ -231,7 +232,7 @@ def at_step(out: Path, step: int | None) -> Path:
     return out / "checkpoints" / str(step)
 
 
-# How a stage stands, read from its folder: done, running, failed, unfinished (started, then stopped), new (written down, never
+# The state of a stage, read from its folder: done, running, failed, unfinished (started, then stopped), new (written down, never
 # started) or missing (no folder).
 
 
@@ -243,7 +244,7 @@ class State(NamedTuple):
 
 
 def state_of(out: Path) -> State:
-    """The state of the stage whose artifact folder is `out`."""
+    """The state of the stage with this artifact folder."""
     if done(out):
         return State("done")
     if not out.is_dir():
@@ -251,7 +252,7 @@ def state_of(out: Path) -> State:
     reached = _reached(out)
     if is_leased(out / "lease"):
         return State("running", reached)
-    if done(out):  # it ended while we looked
+    if done(out):  # it ended between the checks
         return State("done")
     if (out / "failure.json").exists():
         return State("failed", str(read_json(out / "failure.json")["message"]))
@@ -273,7 +274,7 @@ def _reached(out: Path) -> str:
 
 def last_save(out: Path) -> dict[str, Any] | None:
     """What the pointer to the last save of a trainer or of an RL run says; None where there is none, also when the stage ends
-    while we look."""
+    meanwhile."""
     for pointer in (out / "resume" / "state.json", out / "resume" / "state" / "state.json"):
         if pointer.exists():
             try:
@@ -296,13 +297,13 @@ def is_leased(lease: Path) -> bool:
     return False
 
 
-# The project's git commit: recorded beside what was made, never hashed.
+# The project's git commit: recorded with the result, never hashed.
 
 
 def current_commit() -> str:
-    """The commit of the folder we stand in, with `-dirty` where tracked files differ from it; empty outside a repository."""
+    """The commit of the working directory, with `-dirty` where tracked files differ from it; empty outside a repository."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=40"]
-    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # looking on never stands in the way of somebody's commit
+    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # a read must not block a commit that runs at the same time
     try:
         found = subprocess.run(command, env=quiet, capture_output=True, text=True, check=False)
     except FileNotFoundError:

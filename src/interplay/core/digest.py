@@ -10,7 +10,7 @@ from interplay.core.model import Formerly, Model, Since
 
 
 def canonical(value: Any) -> Any:
-    """Plain JSON data with one form per meaning. Raises TypeError on whatever has none (objects, NaN, non-string keys)."""
+    """Plain JSON data with one form per meaning. Raises TypeError on values that have none (objects, NaN, non-string keys)."""
     if type(value) in PLAIN:
         return value
     if isinstance(value, Model):
@@ -67,7 +67,7 @@ def hashed(value: Any) -> Any:
 
 
 def versions(spec: Model) -> dict[str, int]:
-    """The version of the spec ('') and of every model inside it, by dotted path, so that only users of a mended part rerun."""
+    """The version of the spec ('') and of every model inside it, by dotted path, so that only users of a changed part rerun."""
     found: dict[str, int] = {}
     _hashed(spec, "", found)
     return found

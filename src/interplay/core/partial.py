@@ -30,7 +30,7 @@ class Written(NamedTuple):
     model: Callable[[], Any]
     """Makes the model, or the union: only who reads studies needs it, and no job does."""
     later: bool = False
-    """Whether someone who knows more checks it; the model then only says to editors what may stand there."""
+    """Whether it is checked later, when its kind is known; the model is then for the JSON Schema only."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         check = _left_alone if self.later else checked
@@ -86,13 +86,13 @@ def members(union: Any) -> tuple[type[Model], ...]:
     return get_args(get_args(union)[0])
 
 
-def union_of(models: Iterable[type[Model]], by: str) -> Any:
-    """The models as a union that the key `by` chooses from."""
+def union_of(models: Iterable[type[Model]], by: str, *marks: Any) -> Any:
+    """The models as a union that the key `by` chooses from; with further marks, such as `extension.written_as`."""
     found = tuple(models)
     joined: Any = found[0]
     for model in found[1:]:
         joined = joined | model
-    return Annotated[joined, Field(discriminator=by)]
+    return Annotated[joined, Field(discriminator=by), *marks]
 
 
 def table(name: str, models: Mapping[str, type[Model]], of: str) -> type[Model]:

@@ -1,6 +1,9 @@
 """Random streams keyed by what they are for, so that nothing depends on the order in which work is done."""
 
 import hashlib
+import struct
+from collections.abc import Callable, Iterator
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,3 +21,55 @@ def generator(*parts: int | str) -> "np.random.Generator":
     import numpy as np
 
     return np.random.Generator(np.random.PCG64(stream_key(*parts)))
+
+
+# Streams of integers that are cheap to start: seeding the standard library's generator takes longer than drawing a problem.
+
+
+Draw = Callable[[], int]
+"""Uniform integers in [0, 2**32). The modulo bias of `draw() % n` is below 1e-6 for every n used here."""
+
+_BLOCK = struct.Struct("<128I")
+
+
+def stream(*parts: int | str) -> Draw:
+    """The stream of integers for these labels: equal labels give equal streams on every machine."""
+    return chain.from_iterable(_blocks("\x1f".join([str(part) for part in parts]))).__next__
+
+
+def _blocks(label: str) -> Iterator[tuple[int, ...]]:
+    for number in count():
+        yield _BLOCK.unpack(hashlib.shake_128(f"{label}\x1f{number}".encode()).digest(_BLOCK.size))
+
+
+def draw_between(draw: Draw, bounds: tuple[int, int]) -> int:
+    """A uniform integer in a closed range."""
+    low, high = bounds
+    return low + draw() % (high - low + 1)
+
+
+def draw_some(places: list[int], size: int, draw: Draw) -> list[int]:
+    """`size` distinct ones of the places; the list is reordered."""
+    last = len(places)
+    for _ in range(size):
+        other = draw() % last
+        last -= 1
+        places[last], places[other] = places[other], places[last]
+    return places[last:]
+
+
+def draw_sample(draw: Draw, items: list, size: int) -> list:
+    """`size` of the items in random order (Fisher and Yates, from the front); the list is reordered."""
+    last = len(items)
+    for place in range(size):
+        other = place + draw() % (last - place)
+        items[place], items[other] = items[other], items[place]
+    return items[:size]
+
+
+def draw_shuffled(draw: Draw, items: list) -> list:
+    """The list, shuffled in place (Fisher and Yates, from the back)."""
+    for last in range(len(items) - 1, 0, -1):
+        other = draw() % (last + 1)
+        items[last], items[other] = items[other], items[last]
+    return items

@@ -1,16 +1,10 @@
-"""References inside a study: mixes whose shares sum to one, the roles under which a stage reads its inputs, and functions of
-the user's own as `file.py:function`."""
+"""References inside a study: mixes whose shares sum to one, and the roles under which a stage reads its inputs."""
 
-import inspect
 import re
-import traceback
-import types
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator
-
-from interplay.core.model import Model, UserError, plural
 
 # Shares that sum to one.
 
@@ -68,7 +62,7 @@ def is_corpus_role(role: str) -> bool:
 
 
 DATA = ("data", "forget", "retain", "instances")
-"""What the roles of problem sets begin with that a stage samples, is trained on, is judged by or unlearns."""
+"""What the roles of problem sets begin with that a stage reads."""
 
 
 def is_data_role(role: str) -> bool:
@@ -87,51 +81,3 @@ def shard_label(label: str, shard: int) -> str:
 def without_shard(label: str) -> str:
     """`data.corpus.shard3` -> `data.corpus`: what shards of one set are called together."""
     return re.sub(rf"\.{SHARD}\d+(?= |$)", "", label)
-
-
-# Functions of the user's own, named in a study.
-
-
-class Custom(Model):
-    """A function of the user's: `file.py:function`, the file lying beside the study's YAML."""
-
-    name: Literal["custom"] = "custom"
-    function: str
-    """`file.py:function`, relative to the study's folder."""
-    source: str = ""
-    """Full source of the file; filled in when the study is planned, so that its content is part of the identity."""
-    options: dict[str, float | int | str | bool] = {}
-    """Passed to the function as keyword arguments."""
-
-
-def load_custom(spec: Custom) -> Callable[..., Any]:
-    """The function that `spec` names, made from the source it carries: the file may have changed or be on another machine.
-
-    Raises UserError when the source does not run or does not define the function."""
-    file, _, name = spec.function.rpartition(":")
-    module = types.ModuleType(file.removesuffix(".py").replace("/", "."))
-    try:
-        exec(compile(spec.source, file, "exec"), module.__dict__)
-    except Exception as error:
-        raise UserError(f"{spec.function}: {file} does not run ({type(error).__name__}: {error})") from error
-    function = module.__dict__.get(name)
-    if not callable(function):
-        raise UserError(f"{spec.function}: {file} defines no function '{name}'; give file.py:function")
-    return function
-
-
-def call_custom(spec: Custom, function: Callable[..., Any], *given: Any) -> Any:
-    """What the function returns. Raises UserError when it does not take what it is given, or fails, with its line."""
-    try:
-        inspect.signature(function).bind(*given, **spec.options)
-    except TypeError as error:
-        options = "".join(f", {name}" for name in spec.options)
-        wanted = plural(len(given), "argument")
-        raise UserError(f"{spec.function}: must take {wanted}{options} ({error})") from None
-    try:
-        return function(*given, **spec.options)
-    except Exception as error:  # whatever the study's own code raises is the study's to mend
-        file = spec.function.rpartition(":")[0]
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        at = f" at line {lines[-1]}" if lines else ""
-        raise UserError(f"{spec.function}: fails{at} ({type(error).__name__}: {error})") from error

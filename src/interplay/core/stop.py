@@ -1,7 +1,8 @@
-"""How a stage ends before it is done. SIGTERM (kill, scancel), SIGUSR1 (Slurm, ahead of a time limit) and SIGINT (Ctrl-C) ask.
+"""Signal handlers: how a stage stops early, on SIGTERM (kill, scancel), SIGUSR1 (Slurm, ahead of a time limit) and SIGINT
+(Ctrl-C).
 
-A loop that saves (`Saves`) finishes the step at hand, saves and stops. Whatever else is running stops at once. A second Ctrl-C
-always stops at once: what was saved before is enough to go on from."""
+A loop with checkpoints (`Saves`) finishes the current step, saves and stops. Other code stops at once. A second Ctrl-C always
+stops at once: the run resumes from the last save."""
 
 import contextlib
 import signal
@@ -11,17 +12,17 @@ from dataclasses import dataclass
 from types import FrameType
 
 EXIT = 75
-"""EX_TEMPFAIL of sysexits.h: starting the stage again goes on with it."""
+"""EX_TEMPFAIL of sysexits.h: the stage resumes when it is started again."""
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StoppedError(BaseException):
-    """A signal asked the stage to stop and it did. No Exception, so that nobody on the way takes it for a failure."""
+    """The stage stopped on a signal. Not an Exception, so that `except Exception` does not treat it as a failure."""
 
 
 @dataclass
 class _SignalState:
-    """What signals this process heard, and whether it obeys them at once."""
+    """Whether a signal was received, and whether handling is deferred."""
 
     asked: bool = False
     held: bool = False
@@ -31,14 +32,14 @@ _STATE = _SignalState()
 
 
 def install_handlers() -> None:
-    """From here on the signals stop this process as told above. For the main thread of the runner."""
+    """Install the handlers. For the main thread of the runner."""
     _STATE.asked = _STATE.held = False
     for number in SIGNALS:
         signal.signal(number, _handle_signal)
 
 
 def ignore_signals() -> None:
-    """From here on the signals come too late for one that listened: it ends by itself in a moment."""
+    """Ignore further signals: the process is about to exit."""
     for number in SIGNALS:
         if signal.getsignal(number) is _handle_signal:
             signal.signal(number, signal.SIG_IGN)
@@ -52,12 +53,12 @@ def _handle_signal(number: int, frame: FrameType | None) -> None:
 
 
 Agree = Callable[[tuple[bool, bool]], tuple[bool, bool]]
-"""What (asked to stop, time to save) are for all processes of a stage, given what they are for this one."""
+"""All-reduce of the flags (stop requested, save due) over the processes of a stage."""
 
 
 class Saves:
-    """When a loop saves: every `minutes`, and when a signal asked it to stop. Where several processes go through the loop
-    together, `agree` makes them save and stop at the same step."""
+    """Save points of a loop: every `minutes`, and after a signal. With several processes `agree` makes all of them save and stop
+    at the same step."""
 
     def __init__(self, minutes: float, agree: Agree | None = None) -> None:
         self.seconds, self.last = minutes * 60, time.monotonic()
@@ -72,7 +73,7 @@ class Saves:
         return asked or late
 
     def made(self, where: str) -> None:
-        """All up to `where`, such as `step 3 of 40`, is saved. Raises StoppedError when a signal asked to stop."""
+        """Called after a save at `where`, such as `step 3 of 40`. Raises StoppedError after a signal."""
         self.last = time.monotonic()
         if self.asked if self.agree else _STATE.asked:
             raise StoppedError(f"stopped at {where}")
@@ -80,14 +81,14 @@ class Saves:
 
 @contextlib.contextmanager
 def save_points(minutes: float, agree: Agree | None = None) -> Iterator[Saves]:
-    """Within it signals wait until the loop has saved."""
+    """Signals are deferred within it until the loop has saved."""
     with defer_signals():
         yield Saves(minutes, agree)
 
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Within it signals wait; `asked` tells of them."""
+    """Signals are deferred within it; `stop_requested` returns whether there was one."""
     _STATE.held = True
     try:
         yield
@@ -96,5 +97,5 @@ def defer_signals() -> Iterator[None]:
 
 
 def stop_requested() -> bool:
-    """Whether a signal asked this process to stop."""
+    """Whether this process received a signal to stop."""
     return _STATE.asked

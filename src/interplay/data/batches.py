@@ -1,4 +1,4 @@
-"""The order of rows in training, and sequences as tensors."""
+"""The order of rows in training, sequences as tensors, and prefetching of batches."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from interplay.core.random import generator
-from interplay.data.packing import Rows, spans
+from interplay.data.corpus import PackedRows, index_ranges
 
 CHUNK = 1 << 14
-"""Rows that are counted at a time."""
+"""Rows counted at a time."""
 MIN_BUCKET = 512
-"""Tokens that a bucket holds at least, the last one excepted."""
+"""Least tokens of a bucket, except the last one."""
 
 
 @lru_cache(maxsize=2)
@@ -25,22 +25,22 @@ def epoch_order(rows: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def rows_between(rows: int, seed: int, start: int, end: int) -> np.ndarray:
-    """Places start..end-1 of the endless sequence of epochs, as row numbers (end - start,)."""
+    """Row numbers (end - start,) at places start..end-1 of the concatenation of all epochs."""
     places = np.arange(start, end)
     return np.concatenate(
         [epoch_order(rows, seed, epoch)[places[places // rows == epoch] % rows] for epoch in np.unique(places // rows)]
     )
 
 
-def tokens_per_row(corpus: Rows) -> np.ndarray:
-    """Tokens of each row without padding, (rows,) int64; a few rows at a time, since a corpus may exceed memory."""
+def tokens_per_row(corpus: PackedRows) -> np.ndarray:
+    """Tokens of each row without padding, (rows,) int64; in chunks, since a corpus may exceed memory."""
     rows = corpus.segments.shape[0]
     chunks = (np.arange(start, min(start + CHUNK, rows)) for start in range(0, rows, CHUNK))
     return np.concatenate([(corpus.segments[chunk] != 0).sum(1) for chunk in chunks])
 
 
 def steps_for(tokens: int, per_row: np.ndarray, rows_per_step: int, seed: int) -> int:
-    """The least number of steps that see at least `tokens` tokens without padding, given those of each row (rows,)."""
+    """The least number of steps that train on at least `tokens` tokens, padding excluded, given those of each row (rows,)."""
     epochs, rest = divmod(tokens, int(per_row.sum()))
     seen = np.cumsum(per_row[epoch_order(len(per_row), seed, epochs)])
     last = int(np.searchsorted(seen, rest)) + 1 if rest else 0
@@ -48,74 +48,74 @@ def steps_for(tokens: int, per_row: np.ndarray, rows_per_step: int, seed: int) -
 
 
 class Batch(NamedTuple):
-    """Sequences for one pass, laid end to end in buckets of similar length. N tokens, padding included; M of them bear loss."""
+    """Sequences of one forward pass, concatenated in buckets of similar length: N tokens with padding, M of which bear loss."""
 
     ids: Tensor
     """(N,) int64."""
     positions: Tensor
     """(N,) int64: distance from the start of the sequence."""
     buckets: list[tuple[int, int]]
-    """(sequences, length) of each bucket, in order: sequences * length tokens, shorter sequences padded at their end."""
+    """(sequences, length) of each bucket, in order: sequences * length tokens, shorter sequences padded on the right."""
     before: Tensor
     """(M,) int64: places in 0..N-1 whose next token bears loss."""
     targets: Tensor
     """(M,) int64: those next tokens."""
     sequence: np.ndarray
-    """(M,) int64: the sequence each target belongs to, numbered as given to `layout`."""
+    """(M,) int64: the sequence each target belongs to, numbered as given to `batch_of_sequences`."""
 
 
-def of_rows(corpus: Rows, rows: np.ndarray, device: torch.device, jumps: np.ndarray | None = None) -> Batch:
-    """The given rows, each run of equal segment numbers as a sequence of its own: with isolated packing nothing joins the
-    problems of a row, so that attention, whose cost grows with the square of the length, need not span the row. Positions from a
-    token on are raised by its entry in jumps (rows, T)."""
+def batch_of_rows(corpus: PackedRows, rows: np.ndarray, device: torch.device, jumps: np.ndarray | None = None) -> Batch:
+    """A batch of rows (rows,), each run of equal segment numbers as one sequence: with isolated packing the problems of a row do
+    not attend to each other, so attention, quadratic in the length, need not span the row. `jumps` (rows, T) are added to the
+    positions of their tokens and of all later ones of the sequence."""
     segments = corpus.segments[rows]
     real = segments != 0
     starts = real.copy()
     starts[:, 1:] &= segments[:, 1:] != segments[:, :-1]
     first = np.flatnonzero(starts[real])
     lengths = np.diff(first, append=real.sum())
-    return layout(
+    return batch_of_sequences(
         corpus.tokens[rows][real], lengths, corpus.loss[rows][real] != 0, device, None if jumps is None else jumps[real]
     )
 
 
-def layout(
+def batch_of_sequences(
     tokens: np.ndarray, lengths: np.ndarray, bears: np.ndarray, device: torch.device, jumps: np.ndarray | None = None
 ) -> Batch:
-    """Sequences of the given lengths, whose tokens, loss flags and jumps stand end to end (sum of lengths,), as a batch."""
+    """A batch of sequences of the given lengths, whose tokens, loss flags and jumps are concatenated, (sum of lengths,)."""
     order = np.argsort(-lengths, kind="stable")
-    buckets = bucket(lengths[order].tolist())
+    buckets = bucket_lengths(lengths[order].tolist())
     widths = np.repeat([length for _, length in buckets], [count for count, _ in buckets])
-    source = spans((np.cumsum(lengths) - lengths)[order], lengths[order])
-    place = spans(np.cumsum(widths) - widths, lengths[order])
+    source = index_ranges((np.cumsum(lengths) - lengths)[order], lengths[order])
+    place = index_ranges(np.cumsum(widths) - widths, lengths[order])
     ids = np.zeros(int(widths.sum()), np.int64)
     ids[place] = tokens[source]
     targets = place[bears[source]]
     sequence = np.repeat(order, lengths[order])[bears[source]]
-    positions = spans(np.zeros_like(widths), widths)
+    positions = index_ranges(np.zeros_like(widths), widths)
     if jumps is not None:
-        positions[place] += _since_start(jumps, lengths)[source]
+        positions[place] += _cumulative_jumps(jumps, lengths)[source]
     before, following = targets - 1, ids[targets]
-    flat = [_on(device, torch.from_numpy(array)) for array in (ids, positions, before, following)]
+    flat = [_to_device(device, torch.from_numpy(array)) for array in (ids, positions, before, following)]
     return Batch(flat[0], flat[1], buckets, flat[2], flat[3], sequence)
 
 
-def _on(device: torch.device, tensor: Tensor) -> Tensor:
-    """To a GPU from pinned memory, so that nobody waits for the copy."""
+def _to_device(device: torch.device, tensor: Tensor) -> Tensor:
+    """Copy to a GPU from pinned memory, without blocking."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def _since_start(jumps: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def _cumulative_jumps(jumps: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Running sum of jumps (sum of lengths,) within each sequence."""
     total = np.cumsum(jumps)
     starts = np.cumsum(lengths) - lengths
     return total - np.repeat((total - jumps)[starts], lengths)
 
 
-def bucket(lengths: list[int]) -> list[tuple[int, int]]:
+def bucket_lengths(lengths: list[int]) -> list[tuple[int, int]]:
     """Cut descending lengths into buckets of (sequences, longest length).
 
-    A bucket ends where padding would pass an eighth of a sequence, once it holds MIN_BUCKET tokens: small ones save nothing."""
+    A bucket ends where padding would exceed an eighth of a sequence, once it has MIN_BUCKET tokens: smaller ones save nothing."""
     buckets, count, longest = [], 0, lengths[0]
     for length in lengths:
         if 8 * length < 7 * longest and count * longest >= MIN_BUCKET:
@@ -125,26 +125,26 @@ def bucket(lengths: list[int]) -> list[tuple[int, int]]:
     return [*buckets, (count, longest)]
 
 
-# The next step's data are made while this step's are learnt from.
+# Prefetching.
 
 
 T = TypeVar("T")
 
 
-class Ahead(Generic[T]):
-    """What `make` gives of each of the numbers up to `last`, asked for in order. Where the steps themselves leave the processor
-    free, as on a GPU, a thread makes the next one meanwhile."""
+class Prefetcher(Generic[T]):
+    """Calls `make` for step numbers in order, up to `last`. On a GPU a thread makes the batch of the next step while the current
+    step runs."""
 
     def __init__(self, make: Callable[[int], T], last: int, device: torch.device) -> None:
         self.make, self.last = make, last
-        # Each thread has a current GPU of its own, at first number 0, whichever its process works on.
+        # The current GPU is set per thread and starts at 0, also where the process uses another.
         here = partial(torch.cuda.set_device, device)
-        self.pool = ThreadPoolExecutor(1, "ahead", initializer=here) if device.type == "cuda" else None
-        self.waiting: dict[int, Future[T]] = {}
+        self.pool = ThreadPoolExecutor(1, "prefetch", initializer=here) if device.type == "cuda" else None
+        self.pending: dict[int, Future[T]] = {}
 
     def __call__(self, number: int) -> T:
-        """Of this number."""
-        made = self.waiting.pop(number).result() if number in self.waiting else self.make(number)
+        """The batch of a step."""
+        made = self.pending.pop(number).result() if number in self.pending else self.make(number)
         if self.pool and number < self.last:
-            self.waiting = {number + 1: self.pool.submit(self.make, number + 1)}
+            self.pending = {number + 1: self.pool.submit(self.make, number + 1)}
         return made

@@ -1,85 +1,119 @@
-"""The `curate` stage: mix the rows of problem sets, then apply each step. The table of steps by name."""
+"""The `curate` stage: mix the rows of problem sets, then apply each step; what a step reads and returns."""
 
+import importlib
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from interplay.core.execution import Run
-from interplay.core.model import PermanentError
+import numpy as np
+import pyarrow.parquet as pq
+
+from interplay.core import execution, model, references
 from interplay.core.random import generator, stream_key
-from interplay.core.references import largest_remainder
-from interplay.data import sets
-from interplay.data.steps.chain import citation, keychain, long_context, needle
-from interplay.data.steps.conflict import conflict_pairs, poison
-from interplay.data.steps.decompose import atoms, intervention, parts, units
-from interplay.data.steps.measured import difficulty, pass_rate, preference_pairs, rated_pairs, rejection_sampling
-from interplay.data.steps.own import chat_template, own
-from interplay.data.steps.reformulate import choice, cloze, ladder, true_false
-from interplay.data.steps.sift import contamination, deduplicate, label_rows, length, take
-from interplay.data.steps.spec import CurateSpec
-from interplay.data.steps.step import Inputs, Made
+from interplay.data import sets, tokenizer
+from interplay.data.steps.spec import CurateSpec, StepModel
 from interplay.tasks.verdict import Row
 
-# The table of curation steps, by the `name` of their spec.
+
+class StepResult(NamedTuple):
+    """The rows after a step, and its counts: rows dropped by reason, rows changed, and so on."""
+
+    rows: list[Row]
+    counts: dict[str, int]
 
 
-STEPS: dict[str, Callable[[Any, list[Row], Inputs], Made]] = {
-    "take": take,
-    "pass_rate": pass_rate,
-    "length": length,
-    "deduplicate": deduplicate,
-    "contamination": contamination,
-    "label": label_rows,
-    "difficulty": difficulty,
-    "poison": poison,
-    "custom": own,
-    "keychain": keychain,
-    "needle": needle,
-    "long_context": long_context,
-    "citation": citation,
-    "chat_template": chat_template,
-    "choice": choice,
-    "cloze": cloze,
-    "true_false": true_false,
-    "ladder": ladder,
-    "subproblems": parts,
-    "intervention": intervention,
-    "rejection_sampling": rejection_sampling,
-    "preference_pairs": preference_pairs,
-    "rated_pairs": rated_pairs,
-    "conflict_pairs": conflict_pairs,
-    "atoms": atoms,
-    "units": units,
-}
+@dataclass(frozen=True)
+class StepInputs:
+    """Artifacts that a step reads in addition to the rows, and its random streams."""
+
+    number: int
+    """Index of the step in its stage."""
+    folders: dict[str, Path]
+    """Artifacts by role."""
+    seed: int
+
+    def random(self, *parts: int | str) -> np.random.Generator:
+        """The random stream of these labels, such as a row's origin, so that draws do not depend on other rows."""
+        return generator(self.seed, *parts)
+
+    @cached_property
+    def count_tokens(self) -> Callable[[str], int]:
+        """Tokens of a text, by the tokenizer of the `tokenizer` role."""
+        encoder = tokenizer.load(self.folders["tokenizer"])
+        return lambda text: len(encoder.encode_batch_fast([text], add_special_tokens=False)[0])
+
+    @cached_property
+    def samples(self) -> dict[tuple[int, int], list[dict[str, Any]]]:
+        """(set, index) of a source row -> its judged samples (columns of evaluate's samples.parquet), in order."""
+        found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        for numbers, folder in self._roles("samples"):
+            for sample in pq.read_table(folder / "samples.parquet").to_pylist():
+                found.setdefault((numbers[1], sample["index"]), []).append(sample)
+        return {row: sorted(drawn, key=lambda sample: sample["sample"]) for row, drawn in found.items()}
+
+    @cached_property
+    def against(self) -> list[Row]:
+        """Rows of the sets that this step compares with; `set` is the number of the role."""
+        return [row for numbers, folder in self._roles("against") for row in sets.read_rows(folder, numbers[1])]
+
+    def row_name(self, row: Row) -> str:
+        """`digest:index` of a row in its input set."""
+        return f"{self.folders[f'data.{row.set}'].name}:{row.index}"
+
+    def other_row_name(self, row: Row) -> str:
+        """`digest:index` of a row of `against`."""
+        return f"{self.folders[f'against.{self.number}.{row.set}'].name}:{row.index}"
+
+    def _roles(self, word: str) -> list[tuple[list[int], Path]]:
+        """(numbers of the role, folder) of the roles `word.<step>...` of this step, in the order of their numbers."""
+        roles = [(role.split("."), folder) for role, folder in self.folders.items()]
+        found = [([int(part) for part in parts[1:]], folder) for parts, folder in roles if parts[0] == word]
+        return sorted((numbers, folder) for numbers, folder in found if numbers[0] == self.number)
 
 
-# The `curate` stage: mix the rows of problem sets, then do each step to them. Every row keeps its origin and the names of the
-# steps that changed it, and the record says how many rows each step was given, left, and dropped for which reason.
+def transform_row(row: Row, name: str, **columns: Any) -> Row:
+    """The row with these columns replaced and the step's name added to its transforms."""
+    return replace(row, transforms=(*row.transforms, name), **columns)
 
 
-def run(spec: CurateSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+# The stage. Every row keeps its origin and the names of the steps that changed it; the record has the rows before and after each
+# step, and its counts.
+
+
+def step_function(step: StepModel) -> Callable[[StepModel, list[Row], StepInputs], StepResult]:
+    """The function that the class of a step names (`StepModel.RUN`)."""
+    module, _, name = step.RUN.partition(":")
+    return getattr(importlib.import_module(f"interplay.data.steps.{module}"), name)
+
+
+def curate_problems(spec: CurateSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `problems.parquet` and `keys.parquet`. Raises PermanentError when no row is left."""
-    rows = mix([sets.rows(inputs[f"data.{i}"], i) for i in range(len(spec.mix))], spec)
+    rows = mix_rows([sets.read_rows(inputs[f"data.{i}"], i) for i in range(len(spec.mix))], spec)
     mixed, done = len(rows), []
     for number, step in enumerate(spec.steps):
-        made = STEPS[step.name](step, rows, Inputs(number, inputs, stream_key("curate", spec.seed, number, step.name)))
+        given = StepInputs(number, inputs, stream_key("curate", spec.seed, number, step.name))
+        made = step_function(step)(step, rows, given)
         done.append({"step": step.name, "given": len(rows), "left": len(made.rows), **made.counts})
         rows = made.rows
         if not rows:
-            raise PermanentError(f"curate: step {number} ({step.name}) leaves none of {done[-1]['given']} rows: {made.counts}")
-    sets.write(sets.of_rows(rows), out)
+            raise model.PermanentError(
+                f"curate: step {number} ({step.name}) leaves none of {done[-1]['given']} rows: {made.counts}"
+            )
+    sets.write_table(sets.table_of_rows(rows), out)
     return {"mixed": mixed, "size": len(rows), "steps": done}
 
 
-def mix(each: list[list[Row]], spec: CurateSpec) -> list[Row]:
-    """Rows of the sets in their shares, no row twice, in an order drawn from the seed. Counts by largest remainder. Raises
+def mix_rows(each: list[list[Row]], spec: CurateSpec) -> list[Row]:
+    """Rows of the sets in their shares (counts by largest remainder), no row twice, in an order drawn from the seed. Raises
     PermanentError when a set has fewer rows than its share of `size`."""
     most = min(len(rows) / share for rows, share in zip(each, spec.mix, strict=True) if share > 0)
-    counts = largest_remainder(spec.mix, spec.size or int(most + 1e-9))
+    counts = references.largest_remainder(spec.mix, spec.size or int(most + 1e-9))
     taken: list[Row] = []
     for number, (rows, count) in enumerate(zip(each, counts, strict=True)):
         if count > len(rows):
-            raise PermanentError(f"curate: size = {spec.size}: data.{number} has {len(rows)} rows and should give {count}")
+            raise model.PermanentError(f"curate: size = {spec.size}: data.{number} has {len(rows)} rows and should give {count}")
         order = generator("curate", spec.seed, "mix", number).permutation(len(rows))
         taken += [rows[i] for i in order[:count]]
     order = generator("curate", spec.seed, "order").permutation(len(taken))

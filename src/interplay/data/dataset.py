@@ -7,40 +7,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import checksum
-from interplay.core.execution import Run
-from interplay.core.model import UserError, plural
-from interplay.core.random import stream_key
+from interplay.core import artifact, execution, model, random
 from interplay.data import sets
-from interplay.data.formats import FORMATS, Reader
-from interplay.data.json_objects import Entry, ItemError
+from interplay.data.formats import FORMATS, Entry, ItemError, Reader
 from interplay.data.spec import DatasetSpec, Defects, split_of
-from interplay.tasks import qa
-from interplay.tasks.multihop import family as multihop
+from interplay.tasks import multihop, qa
 from interplay.tasks.verdict import Row
 
 PUNCTUATION = re.compile(r"""[?"']|(?<!\d)!|(?<!\d),|,(?!\d{1,2}\b)""")
-"""What a question may be spelt with or without: all but the comma of `(1,2)`, the mark of `5!`, and what else may be a sign."""
-REMEDY = "mend the file, or declare defects: {{{reason}: skip}}"
+"""Punctuation that does not change a question: not the comma of `(1,2)`, the mark of `5!` or other signs of arithmetic."""
+REMEDY = "correct the file, or declare defects: {{{reason}: skip}}"
 
 
-class Read(NamedTuple):
-    """What a file holds."""
+class FileContent(NamedTuple):
+    """The items of a file."""
 
     entries: list[Entry]
     skipped: Counter[str]
-    """Items that were passed over, by reason."""
+    """Skipped items by reason."""
 
 
-def run(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def read_dataset(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Write `problems.parquet` and `keys.parquet`. Metrics: items `read`, `kept` and `skipped` by reason, rows (`size`), rows by
-    op. Raises UserError when the file is absent or has changed since the plan, at a defect that is to be refused, and where no
-    item or fewer than `size` are left."""
-    path = the_file(spec, how)
+    op. Raises UserError when the file is absent or has changed since the plan, at a defect that the spec refuses, and where
+    no item or fewer than `size` remain."""
+    path = find_file(spec, how)
     reader = FORMATS[spec.format]
-    entries, skipped = read(path, reader, spec.defects)
-    rows = chosen(spec, [row(spec, entry, reader) for entry in entries], path)
-    sets.write(sets.of_rows(rows), out)
+    entries, skipped = read_items(path, reader, spec.defects)
+    rows = choose_rows(spec, [row_of_entry(spec, entry, reader) for entry in entries], path)
+    sets.write_table(sets.table_of_rows(rows), out)
     ops = Counter(row.op for row in rows)
     return {
         "read": len(entries) + skipped.total(),
@@ -51,87 +46,89 @@ def run(spec: DatasetSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict
     }
 
 
-def the_file(spec: DatasetSpec, how: Run) -> Path:
-    """Where the file lies. Raises UserError where it is not, or is another one than was planned with."""
+def find_file(spec: DatasetSpec, how: execution.Run) -> Path:
+    """The path of the file. Raises UserError where it does not exist or its checksum is not that of the plan."""
     if how.path is None:
-        raise UserError(f"dataset: the {spec.format} file with sha256 {spec.sha256} has no place; name its `file` in the study")
+        raise model.UserError(
+            f"dataset: the {spec.format} file with sha256 {spec.sha256} has no path; name its `file` in the study"
+        )
     path = Path(how.path)
     if not path.is_file():
-        raise UserError(f"{path}: no such file; put the {spec.format} file with sha256 {spec.sha256} there")
-    found = checksum(path)
+        raise model.UserError(f"{path}: no such file; put the {spec.format} file with sha256 {spec.sha256} there")
+    found = artifact.checksum(path)
     if found != spec.sha256:
-        raise UserError(f"{path}: has sha256 {found}; put the {spec.format} file with sha256 {spec.sha256} there, or plan again")
+        raise model.UserError(
+            f"{path}: has sha256 {found}; put the {spec.format} file with sha256 {spec.sha256} there, or plan again"
+        )
     return path
 
 
-def read(path: Path, reader: Reader, defects: Defects) -> Read:
-    """All items of a file in their order, less those that are skipped. Raises UserError at one that is refused."""
+def read_items(path: Path, reader: Reader, defects: Defects) -> FileContent:
+    """All items of a file in order, without skipped ones. Raises UserError at a defect that `defects` refuses."""
     entries: list[Entry] = []
     skipped: Counter[str] = Counter()
     seen: dict[str, str] = {}
     for where, found in _parsed(path, reader):
         try:
-            entries.append(_fresh(found, where, seen))
+            entries.append(_check_item(found, where, seen))
         except ItemError as defect:
             if getattr(defects, defect.reason) == "refuse":
                 ident = f" (id {defect.id[:80]!r})" if defect.id else ""
                 remedy = REMEDY.format(reason=defect.reason)
-                raise UserError(f"{path}: {where}{ident}: {defect.message}; {remedy}") from None
+                raise model.UserError(f"{path}: {where}{ident}: {defect.message}; {remedy}") from None
             skipped[defect.reason] += 1
-    return Read(entries, skipped)
+    return FileContent(entries, skipped)
 
 
 def _parsed(path: Path, reader: Reader) -> Iterator[tuple[str, Entry | ItemError]]:
-    for where, raw in reader.cut(path):
+    for where, raw in reader.split(path):
         try:
             yield where, raw if isinstance(raw, ItemError) else reader.parse(raw, where)
         except ItemError as defect:
             yield where, defect
 
 
-def _fresh(found: Entry | ItemError, where: str, seen: dict[str, str]) -> Entry:
-    """The entry, if it is one and no earlier one has its id. An item without an id goes by its question."""
+def _check_item(found: Entry | ItemError, where: str, seen: dict[str, str]) -> Entry:
+    """The entry. Raises ItemError where it is a defect, or an earlier entry has its id (its question, where it has no id)."""
     if isinstance(found, ItemError):
         raise found
-    ident = found.id or question(found)
+    ident = found.id or question_of(found)
     if ident in seen:
         raise ItemError("duplicate_id", f"{seen[ident]} has the same id", ident)
     seen[ident] = where
     return found
 
 
-def question(entry: Entry) -> str:
-    """What an entry asks."""
+def question_of(entry: Entry) -> str:
+    """The question of an entry."""
     return entry.problem.question if isinstance(entry.problem, qa.Problem) else entry.problem.item.question
 
 
-def spelt(asked: str) -> str:
-    """A question in one spelling: lower case, single blanks, without punctuation that cannot change what is asked. Signs stay:
-    12 + 3 and 12 - 3 are two questions."""
-    return " ".join(PUNCTUATION.sub("", asked.lower()).split()).rstrip(". ")
+def normal_question(text: str) -> str:
+    """A question in normal form: lower case, single blanks, without punctuation that cannot change it. Signs are kept: 12 + 3 and
+    12 - 3 are two questions."""
+    return " ".join(PUNCTUATION.sub("", text.lower()).split()).rstrip(". ")
 
 
-def row(spec: DatasetSpec, entry: Entry, reader: Reader) -> Row:
-    """The entry as a row; its key is a hash of the question as `spelt`, so that a question in another spelling is in the same
-    split."""
+def row_of_entry(spec: DatasetSpec, entry: Entry, reader: Reader) -> Row:
+    """The entry as a row; its key hashes the normal form of the question, so that spelling variants are in the same split."""
     if isinstance(entry.problem, qa.Problem):
         mode, graph = "open", qa.dumps(entry.problem)
         prompt, solution, answer = qa.render(entry.problem)
     else:
         mode, graph = "plain", multihop.dumps(entry.problem)
         prompt, solution, answer = multihop.render(entry.problem, "published")
-    structure = hashlib.sha256(spelt(question(entry)).encode()).hexdigest()[:16]
+    structure = hashlib.sha256(normal_question(question_of(entry)).encode()).hexdigest()[:16]
     return Row(0, 0, spec.band, entry.op, mode, prompt, solution, answer, graph, structure, reader.family, "")
 
 
-def chosen(spec: DatasetSpec, rows: list[Row], path: Path) -> list[Row]:
-    """The rows of the split, in an order drawn from the seed, as many as are asked for. Raises UserError where there are fewer,
-    or none."""
+def choose_rows(spec: DatasetSpec, rows: list[Row], path: Path) -> list[Row]:
+    """`size` rows of the split, in an order drawn from the seed. Raises UserError where there are fewer, or none."""
     mine = [row for row in rows if spec.split is None or split_of(row.key) == spec.split]
     part = f"of split '{spec.split}'" if spec.split else "in all"
     if not mine or (spec.size and spec.size > len(mine)):
-        raise UserError(
-            f"{path}: size = {spec.size}: the file has {plural(len(mine), 'item')} {part}; ask for no more than it has"
+        raise model.UserError(
+            f"{path}: size = {spec.size}: the file has {model.plural(len(mine), 'item')} {part}; ask for no more than it has"
         )
-    ordered = sorted(mine, key=lambda row: (stream_key("dataset", spec.seed, row.key), row.graph))
+    ordered = sorted(mine, key=lambda row: (random.stream_key("dataset", spec.seed, row.key), row.graph))
     return ordered[: spec.size]

@@ -1,28 +1,184 @@
-"""Published formats of question-answering files: `parse_<format>(raw, where) -> Entry`, and the table of formats."""
+"""Question-answering files in published formats: JSON objects read one by one, `parse_<format>(raw, where) -> Entry`, and the
+table of formats. A defective object is reported and the others are read."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from interplay.data.json_objects import (
-    Entry,
-    Found,
-    ItemError,
-    check_encodable,
-    item_name,
-    json_kind,
-    list_field,
-    nothing_left,
-    read_lines,
-    read_members,
-    text_field,
-)
-from interplay.tasks import qa
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.problem import Item, Paragraph
-from interplay.tasks.qa import equal, number_values
-from interplay.tasks.verdict import normalise
+from interplay.core.model import UserError
+from interplay.tasks import multihop, qa, verdict
+from interplay.tasks.family import Item, Paragraph
+
+# Items and defects.
+
+
+Reason = Literal["broken", "missing_field", "unanswerable", "duplicate_id"]
+
+
+class ItemError(Exception):
+    """A defect of an item. `id` is empty where it is unknown."""
+
+    def __init__(self, reason: Reason, message: str, id: str = "") -> None:
+        super().__init__(message)
+        self.reason, self.message, self.id = reason, message, id
+
+
+class Entry(NamedTuple):
+    """One item of a file."""
+
+    id: str
+    """Its id; an item without one is identified by its question."""
+    problem: multihop.Problem | qa.Problem
+    op: int
+    """Hops, or lines of the solution."""
+
+
+def text_field(raw: dict[str, Any], key: str, words: bool = True) -> str:
+    """A field that must hold text; `words`: whose normalised form must not be empty. Raises ItemError."""
+    value = raw.get(key)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if value is not None and not isinstance(value, str):
+        raise ItemError("broken", f"{key} is {json_kind(value)} and should be text", item_name(raw))
+    if not value or not value.strip():
+        raise ItemError("missing_field", f"{key} is {'missing' if value is None else 'empty'}", item_name(raw))
+    if words and not verdict.normalise(value):
+        raise empty_when_normalised(key, value, item_name(raw))
+    return check_encodable(value, item_name(raw))
+
+
+def empty_when_normalised(key: str, value: str, id: str) -> ItemError:
+    """The defect of a text whose normalised form is empty, so that no completion could match it as an answer."""
+    left = "without articles and punctuation, as scorers compare, nothing is left"
+    return ItemError("missing_field", f"{key} is {value.strip()[:40]!r}: {left}", id)
+
+
+def list_field(raw: dict[str, Any], key: str) -> list[Any]:
+    """A field that must hold a list that is not empty. Raises ItemError."""
+    value = raw.get(key)
+    if value is not None and not isinstance(value, list):
+        raise ItemError("broken", f"{key} is {json_kind(value)} and should be a list", item_name(raw))
+    if not value:
+        raise ItemError("missing_field", f"{key} is {'missing' if value is None else 'empty'}", item_name(raw))
+    return value
+
+
+def item_name(raw: dict[str, Any]) -> str:
+    """The id of the item, or an empty text."""
+    value = raw.get("_id", raw.get("id"))
+    return str(value) if isinstance(value, (str, int)) else ""
+
+
+def json_kind(value: Any) -> str:
+    """The type of a JSON value in words."""
+    words = {dict: "an object", list: "a list", bool: "true or false", int: "a number", float: "a number", str: "text"}
+    return words.get(type(value), "null")
+
+
+def check_encodable(value: str, id: str = "") -> str:
+    """The text. Raises ItemError where it has a lone surrogate, which cannot be encoded in UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ItemError("broken", "a text has a lone surrogate (half of a character)", id) from None
+    return value
+
+
+# Files of JSON objects: one per line, or in a list.
+
+
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_BLANK = re.compile(r"\s*")
+
+
+class JsonItem(NamedTuple):
+    """An object of a file, or its defect."""
+
+    where: str
+    """`line 3` or `item 3`, from 1."""
+    raw: dict[str, Any] | ItemError
+
+
+def read_lines(path: Path) -> Iterator[JsonItem]:
+    """The objects of a file with one per line; blank lines are skipped."""
+    with open(path, "rb") as handle:
+        for number, line in enumerate(handle, 1):
+            if line.strip():
+                yield JsonItem(f"line {number}", _line(line.removeprefix(b"\xef\xbb\xbf")))
+
+
+def _line(line: bytes) -> dict[str, Any] | ItemError:
+    try:
+        value = json.loads(line.decode())
+    except json.JSONDecodeError as error:
+        return ItemError("broken", f"not JSON ({error.msg}, column {error.colno})")
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        return ItemError("broken", f"not JSON ({error})")
+    return value if isinstance(value, dict) else ItemError("broken", f"is {json_kind(value)} and should be an object")
+
+
+def read_members(path: Path) -> Iterator[JsonItem]:
+    """The objects of a file that holds one list of them, each parsed separately: after one that is not JSON, parsing resumes
+    after its closing bracket. Raises UserError where the file is no list, ends within it, or has text after it."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not text in UTF-8 (byte {error.start})") from None
+    at, number = _skip_blanks(text, 0), 0
+    if text[at : at + 1] != "[":
+        raise UserError(f"{path}: {_line_and_column(text, at)}: should be a JSON list that starts with '['")
+    at = _skip_blanks(text, at + 1)
+    while text[at : at + 1] != "]" or number == 0:
+        if text[at : at + 1] == "]":
+            break
+        number += 1
+        raw, end = _member(text, at)
+        if isinstance(raw, ItemError) and end < 0:
+            raise UserError(f"{path}: item {number}: {raw.message}; it is not closed; correct the file there")
+        yield JsonItem(f"item {number}", raw)
+        at = _skip_blanks(text, end)
+        if text[at : at + 1] == ",":
+            at = _skip_blanks(text, at + 1)
+        elif text[at : at + 1] != "]":
+            raise UserError(f"{path}: {_line_and_column(text, at)}: after item {number} should be ',' or ']'")
+    if _skip_blanks(text, at + 1) != len(text):
+        raise UserError(f"{path}: {_line_and_column(text, at + 1)}: text after the end of the list")
+
+
+def _member(text: str, at: int) -> tuple[dict[str, Any] | ItemError, int]:
+    """The object that starts at an offset, and the offset after it; -1 where it is not closed."""
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        return ItemError("broken", f"not JSON ({error.msg}, {_line_and_column(text, error.pos)})"), _end_of_brackets(text, at)
+    except (RecursionError, ValueError) as error:
+        return ItemError("broken", f"not JSON ({error})"), _end_of_brackets(text, at)
+    return (value if isinstance(value, dict) else ItemError("broken", f"is {json_kind(value)} and should be an object")), end
+
+
+def _end_of_brackets(text: str, at: int) -> int:
+    """The offset after the bracket that closes the one at `at`; -1 where there is none."""
+    depth = 0
+    if text[at : at + 1] not in ("{", "["):
+        return -1
+    for found in _STRING_OR_BRACKET.finditer(text, at):
+        depth += (found[0] in "{[") - (found[0] in "}]")
+        if not depth:
+            return found.end()
+    return -1
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    """The offset after the blanks at `at`."""
+    found = _BLANK.match(text, at)
+    return found.end() if found else at
+
+
+def _line_and_column(text: str, at: int) -> str:
+    return f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
+
 
 # GSM8K (arXiv:2110.14168): `question, answer`, the answer a worked solution with `<<48/2=24>>` marks, whose last line is `####
 # 24`.
@@ -39,7 +195,7 @@ def parse_gsm8k(raw: dict[str, Any], where: str) -> Entry:
     gold = after.strip().replace(",", "")
     if not mark or not gold:
         raise ItemError("missing_field", f"answer has no final line '{_FINAL} <number>'", item_name(raw))
-    if not number_values(gold):
+    if not qa.number_values(gold):
         raise ItemError("broken", f"final answer {gold[:40]!r} is not a number", item_name(raw))
     steps = tuple(line for line in (_NOTE.sub("", line).strip() for line in before.split("\n")) if line)
     problem = qa.Problem(question.strip(), (gold,), steps, item_name(raw) or where)
@@ -53,7 +209,7 @@ def parse_gsm8k(raw: dict[str, Any], where: str) -> Entry:
 def parse_hotpotqa(raw: dict[str, Any], where: str) -> Entry:
     """An item; hops are the documents that hold supporting facts."""
     item = read_hotpotqa(raw, where)
-    return Entry(item.id, multihop.plain(item), item.hops)
+    return Entry(item.id, multihop.plain_problem(item), item.hops)
 
 
 def read_hotpotqa(raw: dict[str, Any], where: str) -> Item:
@@ -94,8 +250,8 @@ def _fact(raw: dict[str, Any], paragraphs: tuple[Paragraph, ...], given: Any) ->
     raise ItemError("broken", "supporting_facts should hold [title, sentence number] pairs", item_name(raw))
 
 
-# Any questions and answers, one JSON object a line: `question` and `answer` (text or a number); if there, `id`, `aliases`
-# (further answers) and `solution` (worked text, one step a line).
+# Any questions and answers, one JSON object per line: `question` and `answer` (text or a number); optional: `id`, `aliases`
+# (further answers) and `solution` (worked text, one step per line).
 
 
 def parse_jsonl(raw: dict[str, Any], where: str) -> Entry:
@@ -106,8 +262,8 @@ def parse_jsonl(raw: dict[str, Any], where: str) -> Entry:
         raise ItemError("broken", "aliases should be a list of texts", item_name(raw))
     if not isinstance(solution, str):
         raise ItemError("broken", "solution should be text", item_name(raw))
-    if not equal(answer, [answer]):  # as of the word `the`; the letter `A` and the sign `+` are answers
-        raise nothing_left("answer", answer, item_name(raw))
+    if not qa.equal(answer, [answer]):  # such as the word `the`; the letter `A` and the sign `+` are answers
+        raise empty_when_normalised("answer", answer, item_name(raw))
     answers = [answer, *(check_encodable(alias, item_name(raw)) for alias in aliases if alias.strip())]
     steps = tuple(line.strip() for line in check_encodable(solution, item_name(raw)).split("\n") if line.strip())
     problem = qa.Problem(question.strip(), tuple(dict.fromkeys(a.strip() for a in answers)), steps, item_name(raw) or where)
@@ -119,8 +275,8 @@ def parse_jsonl(raw: dict[str, Any], where: str) -> Entry:
 
 
 def parse_musique(raw: dict[str, Any], where: str) -> Entry:
-    """An item; hops are its supporting paragraphs, the single-hop questions and their answers its reasoning. A paragraph is one
-    text here, so that its first sentence is all of it."""
+    """An item; hops are its supporting paragraphs; its reasoning is the single-hop questions with their answers. A paragraph is
+    one text, which counts as one sentence."""
     question, answer = text_field(raw, "question"), text_field(raw, "answer")
     if raw.get("answerable") is False:
         raise ItemError("unanswerable", "it is declared not answerable", item_name(raw))
@@ -133,7 +289,7 @@ def parse_musique(raw: dict[str, Any], where: str) -> Entry:
     aliases = raw.get("answer_aliases") or []
     if not isinstance(aliases, list):
         raise ItemError("broken", f"answer_aliases is {json_kind(aliases)} and should be a list of texts", item_name(raw))
-    aliases = [alias for alias in aliases if isinstance(alias, str) and normalise(alias)]
+    aliases = [alias for alias in aliases if isinstance(alias, str) and verdict.normalise(alias)]
     item = Item(
         id=item_name(raw),
         question=question.strip(),
@@ -144,7 +300,7 @@ def parse_musique(raw: dict[str, Any], where: str) -> Entry:
         type=item_name(raw).partition("__")[0],
         steps=_steps(raw),
     )
-    return Entry(item.id, multihop.plain(item), item.hops)
+    return Entry(item.id, multihop.plain_problem(item), item.hops)
 
 
 def _musique_paragraph(raw: dict[str, Any], part: dict[str, Any]) -> Paragraph:
@@ -155,7 +311,7 @@ def _musique_paragraph(raw: dict[str, Any], part: dict[str, Any]) -> Paragraph:
 
 
 def _in_order(raw: dict[str, Any], given: list[Any], supporting: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """The supporting paragraphs in the order of the hops that need them, where the source says so."""
+    """The supporting paragraphs in the order of the hops that use them, where the source gives one."""
     needed = [hop.get("paragraph_support_idx") for hop in _hops(raw)]
     indices = [part.get("idx", number) for number, part in enumerate(given)]
     for key, values in (("idx", indices), ("paragraph_support_idx", needed)):
@@ -175,7 +331,7 @@ def _hops(raw: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _steps(raw: dict[str, Any]) -> tuple[str, ...]:
-    """`Who wrote X? Ann.` or `X, author: Ann.` per hop, `#1` filled in with the first answer."""
+    """`Who wrote X? Ann.` or `X, author: Ann.` per hop, `#1` replaced by the first answer."""
     said: list[str] = []
     answers: list[str] = []
     for hop in _hops(raw):
@@ -189,7 +345,7 @@ def _steps(raw: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _filled(question: str, answers: list[str]) -> str:
-    """The question with the answers of earlier hops in the place of their numbers."""
+    """The question with the numbers of earlier hops replaced by their answers."""
     for number in reversed(range(len(answers))):
         question = question.replace(f"#{number + 1}", answers[number])
     return question
@@ -206,7 +362,7 @@ def parse_twowiki(raw: dict[str, Any], where: str) -> Entry:
         raise ItemError("broken", f"evidences is {json_kind(evidences)} and should be a list", item_name(raw))
     steps = tuple(_step(raw, evidence) for evidence in evidences)
     item = item._replace(steps=steps, hops=len(steps) or item.hops)
-    return Entry(item.id, multihop.plain(item), item.hops)
+    return Entry(item.id, multihop.plain_problem(item), item.hops)
 
 
 def _step(raw: dict[str, Any], evidence: Any) -> str:
@@ -216,17 +372,17 @@ def _step(raw: dict[str, Any], evidence: Any) -> str:
     raise ItemError("broken", "evidences should hold [subject, relation, object] triples", item_name(raw))
 
 
-# The table of formats: how a file is cut into objects, and how an object becomes a problem.
+# The table of formats: how a file is split into objects, and how an object becomes a problem.
 
 
 class Reader(NamedTuple):
     """One format."""
 
-    cut: Callable[[Path], Iterator[Found]]
+    split: Callable[[Path], Iterator[JsonItem]]
     parse: Callable[[dict[str, Any], str], Entry]
     """Object and place -> problem; raises ItemError."""
     family: str
-    """Who judges its rows."""
+    """The family that judges its rows."""
 
 
 FORMATS: dict[str, Reader] = {

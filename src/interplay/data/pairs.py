@@ -1,4 +1,4 @@
-"""Pairs of completions as tokens."""
+"""Preference pairs as tokens: loading, few-shot contexts, micro-batches."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -9,59 +9,59 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interplay.core.model import UserError
-from interplay.core.random import generator
-from interplay.data import pool, sets, tokenizer
-from interplay.tasks.environments.games import MARK
+from interplay.core import model, random
+from interplay.data import sets, tokenizer
+from interplay.tasks.environments.transcript import MARK
 from interplay.tasks.verdict import UNFINISHED, Row
 
 
 class Pairs(NamedTuple):
-    """P pairs, each as token lists; completions end with the end of sequence."""
+    """P pairs as lists of tokens; completions end with the end of sequence."""
 
     prompts: list[list[int]]
     chosen: list[list[int]]
     rejected: list[list[int]]
     rows: list[Row]
-    """What they were made from."""
+    """The row of each pair."""
 
-    def tokens(self, places: np.ndarray) -> int:
-        """Tokens of these pairs (N,), a prompt once for both of its completions."""
+    def count_tokens(self, places: np.ndarray) -> int:
+        """Tokens of these pairs (N,); a prompt counts once for both completions."""
         return sum(len(self.prompts[i]) + len(self.chosen[i]) + len(self.rejected[i]) for i in places.tolist())
 
 
-def load(
+def load_pairs(
     folders: Sequence[Path], mix: list[float], tokenizer_of: Path, seed: int, max_length: int, stage: str, few_shot: int = 0
 ) -> Pairs:
-    """The pairs of problem sets in these shares, in the order of the sets; which ones where a set has too many is drawn from
-    the seed. With `few_shot` each prompt stands behind so many pairs of its rater (see `behind`). Raises UserError where a set
-    has no pairs, a rater has too few, or a completion is longer with its prompt than `max_length`; `stage` is who asks."""
-    each = [[row for row in sets.rows(folder, number) if row.rejected] for number, folder in enumerate(folders)]
+    """The pairs of problem sets in these shares, in the order of the sets; which pairs of a larger set are left out is drawn from
+    the seed. With `few_shot`, that many pairs of its rater precede each prompt (`few_shot_prompt`). `stage` names the kind in
+    errors. Raises UserError where a set has no pairs, a rater has too few, or a prompt with a completion exceeds `max_length`
+    tokens."""
+    each = [[row for row in sets.read_rows(folder, number) if row.rejected] for number, folder in enumerate(folders)]
     for folder, rows in zip(folders, each, strict=True):
         if not rows:
-            raise UserError(f"{stage}: data: {folder} holds no pairs; make them with a step preference_pairs")
-    chosen = sets.in_shares([len(rows) for rows in each], mix, "pairs", seed)
+            raise model.UserError(f"{stage}: data: {folder} holds no pairs; make them with a step preference_pairs")
+    chosen = sets.draw_shares([len(rows) for rows in each], mix, "pairs", seed)
     taken = [rows[i] for rows, places in zip(each, chosen, strict=True) for i in places]
-    contexts = [[taken[i] for i in of_row] for of_row in shots(taken, few_shot, seed, stage)] if few_shot else None
-    return encode(taken, tokenizer_of, max_length, stage, contexts)
+    contexts = [[taken[i] for i in of_row] for of_row in draw_shots(taken, few_shot, seed, stage)] if few_shot else None
+    return encode_pairs(taken, tokenizer_of, max_length, stage, contexts)
 
 
-def shots(rows: Sequence[Row], count: int, seed: int, stage: str) -> list[list[int]]:
-    """For each pair `count` others of its rater that ask something else, drawn from the seed. Raises UserError where pairs have
-    no rater, or a rater has too few."""
+def draw_shots(rows: Sequence[Row], count: int, seed: int, stage: str) -> list[list[int]]:
+    """For each pair, the numbers of `count` other pairs of its rater with another question, drawn from the seed. Raises UserError
+    where pairs have no rater, or a rater has too few."""
     of_rater: dict[str, list[int]] = defaultdict(list)
     for number, row in enumerate(rows):
         of_rater[row.rater].append(number)
     if "" in of_rater:
-        raise UserError(f"{stage}: data: pairs without a rater; make them with a step rated_pairs")
-    alike = Counter((row.rater, row.origin) for row in rows)
+        raise model.UserError(f"{stage}: data: pairs without a rater; make them with a step rated_pairs")
+    same_origin = Counter((row.rater, row.origin) for row in rows)
     found = []
     for number, row in enumerate(rows):
         pairs, chosen = of_rater[row.rater], dict[int, None]()
-        others = len(pairs) - alike[row.rater, row.origin]
+        others = len(pairs) - same_origin[row.rater, row.origin]
         if others < count:
-            raise UserError(f"{stage}: {count} other pairs of the rater '{row.rater}' are asked for, and a pair has {others}")
-        stream = generator("shots", seed, number)
+            raise model.UserError(f"{stage}: needs {count} other pairs of the rater '{row.rater}', and a pair has {others}")
+        stream = random.generator("shots", seed, number)
         while len(chosen) < count:
             one = pairs[int(stream.integers(len(pairs)))]
             if rows[one].origin != row.origin:
@@ -70,36 +70,38 @@ def shots(rows: Sequence[Row], count: int, seed: int, stage: str) -> list[list[i
     return found
 
 
-def behind(row: Row, seen: Sequence[Row]) -> str:
-    """A prompt behind pairs: of each its prompt with the chosen completion, then the rejected one; an end token behind either
-    (data.pool.encode_turns)."""
-    return MARK.join([*(part for one in seen for part in (one.prompt, one.solution, "", one.rejected)), row.prompt])
+def few_shot_prompt(row: Row, shots: Sequence[Row]) -> str:
+    """A prompt after pairs: for each pair its prompt, the chosen and the rejected completion, with an end token after either
+    completion (data.tokenizer.encode_turns)."""
+    return MARK.join([*(part for one in shots for part in (one.prompt, one.solution, "", one.rejected)), row.prompt])
 
 
-def encode(
+def encode_pairs(
     rows: list[Row], tokenizer_of: Path, max_length: int, stage: str, contexts: Sequence[Sequence[Row]] | None = None
 ) -> Pairs:
-    """Rows with a rejected completion as tokens, prompts behind the pairs `contexts`; None: as they are. Raises UserError where a
-    completion is longer with its prompt than `max_length`."""
+    """Rows with a rejected completion as tokens, each prompt after the pairs of its entry in `contexts`, if given. Raises
+    UserError where a prompt with a completion exceeds `max_length` tokens."""
     encoder, eos = tokenizer.load(tokenizer_of), tokenizer.special(tokenizer_of).eos
     before = contexts or [[]] * len(rows)
-    texts = [behind(row, seen) for row, seen in zip(rows, before, strict=True)]
-    prompts = pool.encode_turns(encoder, texts, eos)
-    chosen, rejected = (pool.encode_texts(encoder, [getattr(row, name) for row in rows]) for name in ("solution", "rejected"))
+    texts = [few_shot_prompt(row, shots) for row, shots in zip(rows, before, strict=True)]
+    prompts = tokenizer.encode_turns(encoder, texts, eos)
+    chosen, rejected = (
+        tokenizer.encode_texts(encoder, [getattr(row, name) for row in rows]) for name in ("solution", "rejected")
+    )
     chosen = [ids + [eos] * (row.mode != UNFINISHED) for ids, row in zip(chosen, rows, strict=True)]
     rejected = [[*ids, eos] for ids in rejected]
     longest = max(len(p) + max(len(c), len(r)) for p, c, r in zip(prompts, chosen, rejected, strict=True))
     if longest > max_length:
-        raise UserError(
-            f"{stage}: max_length = {max_length}: the longest prompt with a completion has {longest} tokens; raise it, or leave "
-            "such rows out with a step `length`"
+        raise model.UserError(
+            f"{stage}: max_length = {max_length}: the longest prompt with a completion has {longest} tokens; raise it, or drop "
+            "such rows with a step `length`"
         )
     return Pairs(prompts, chosen, rejected, rows)
 
 
-def pieces(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> list[np.ndarray]:
-    """Cut `places` (N,) into pieces of at most `pass_tokens` tokens each, padding counted; a pair that exceeds that by itself
-    stands alone. Pairs of about one length meet, so that little is padded."""
+def micro_batches(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> list[np.ndarray]:
+    """Split the pairs `places` (N,) into micro-batches of at most `pass_tokens` tokens, padding included; a longer pair is one by
+    itself. Pairs are sorted by length, so that little is padded."""
 
     def width(i: int) -> int:
         return max(len(pairs.chosen[i]), len(pairs.rejected[i]))
@@ -111,10 +113,10 @@ def pieces(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> list[np.ndarra
         if not found or (len(found[-1]) + 1) * (wide + high) > pass_tokens:
             found.append([])
         found[-1].append(i)
-    return [np.array(piece) for piece in found]
+    return [np.array(places_of) for places_of in found]
 
 
-def padded(completions: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def pad_completions(completions: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Completions as (n, T) int64 on the device, filled with 0 on the right, and their lengths (n,) int64."""
     longest = max(map(len, completions))
     rows = [[*tokens, *[0] * (longest - len(tokens))] for tokens in completions]

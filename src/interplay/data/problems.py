@@ -1,10 +1,11 @@
-"""Problem sets. The problem at (seed, index, op) is a pure function; a split owns a part of the space of structures.
+"""The `problems` stage: generated problem sets. The problem at (seed, index, op) is a pure function; a split is a part of the
+space of structures.
 
 Place j of a set of n draws from its own stream of indices j, j + n, j + 2n, ... and takes the first problem that falls in the
 split (data.spec.SPLITS). Which of them repeat an earlier one is then decided in order of places, so the result does not depend
 on how many processes did the work. A repeat (equal up to renaming and reordering) is replaced by the next problem of its stream;
-an op that has too few distinct problems may repeat after PATIENCE replacements in vain. Every gold answer is checked by a solver
-that reads nothing but the prompt."""
+an op with too few distinct problems may repeat after PATIENCE failed replacements. Every gold answer is checked by a solver that
+reads only the prompt."""
 
 import os
 import signal
@@ -20,18 +21,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from interplay.core import references
-from interplay.core.execution import Run
-from interplay.core.metrics import Progress
-from interplay.core.model import UserError
-from interplay.core.random import generator
-from interplay.core.references import largest_remainder
+from interplay.core import execution, extension, metrics, model, random, references
 from interplay.data import sets
 from interplay.data.spec import SPLITS, ProblemsSpec
-from interplay.tasks.families import solved, task_family
+from interplay.tasks.family import add_own_family, task_family
+from interplay.tasks.spec import OwnTask
 
 PATIENCE = 20
-"""Candidates in a row that repeat earlier ones before an op may keep repeats."""
+"""Consecutive candidates that repeat earlier problems before an op may keep repeats."""
 TRIES = 100
 """Times the expected number of candidates after which an op counts as having no problem in the split."""
 CHUNK = 1000
@@ -45,8 +42,8 @@ class Place(NamedTuple):
     op: int
 
 
-class Made(NamedTuple):
-    """A generated problem, rendered and checked: the columns that neither its place nor its family fixes."""
+class Generated(NamedTuple):
+    """A generated problem, rendered and checked: the columns that depend on more than its place and family."""
 
     number: int
     """Column `index`."""
@@ -58,74 +55,76 @@ class Made(NamedTuple):
     key: str
 
 
-def run(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Write `problems.parquet` and `keys.parquet` (data/sets.py). Metrics by op: problems,
-    repeats that were replaced and repeats that had to be kept."""
-    places = plan(spec)
+def generate_problems(spec: ProblemsSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Write `problems.parquet` and `keys.parquet` (data/sets.py). Metrics by op: problems, repeats replaced (`dropped`) and
+    repeats kept (`duplicates`). Raises UserError where a split holds no problem of an op, RuntimeError where a gold answer is
+    wrong."""
+    places = plan_places(spec)
     workers = min(how.threads, -(-spec.size // (4 * CHUNK)))
-    with _processes(workers) as pool:
-        made, counts = choose(spec, places, pool)
-    rows = _columns(places, made, spec.task.name)
+    with _process_pool(workers) as pool:
+        made, counts = choose_problems(spec, places, pool)
+    rows = _table(places, made, add_own_family(spec.task) if isinstance(spec.task, OwnTask) else spec.task.name)
     if spec.transform:
-        rows = _transformed(rows, spec.transform)
-    out.mkdir(parents=True, exist_ok=True)
-    sets.write(rows, out)
+        rows = _apply_transform(rows, spec.transform)
+    sets.write_table(rows, out)
     return {"size": rows.num_rows, **{name: {str(op): n for op, n in sorted(by_op.items())} for name, by_op in counts.items()}}
 
 
 @contextmanager
-def _processes(workers: int) -> Iterator[Executor | None]:
-    """Processes to share the work with, or None for a single one. What still waits is dropped when the stage is stopped."""
+def _process_pool(workers: int) -> Iterator[Executor | None]:
+    """Worker processes, or None for a single process. Pending work is cancelled when the stage is stopped."""
     if workers <= 1:
         yield None
         return
-    with ProcessPoolExecutor(workers, get_context("spawn"), _attend) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), _init_worker) as pool:
         try:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _attend() -> None:
-    """In a process of the pool: Ctrl-C is the stage's to answer, and when the stage is killed, so is this."""
+def _init_worker() -> None:
+    """In a worker: ignore SIGINT, which the stage handles, and exit when the stage is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = parent_process()
     if parent:
         parent.join()
         os._exit(1)
 
 
-def plan(spec: ProblemsSpec) -> list[Place]:
+def plan_places(spec: ProblemsSpec) -> list[Place]:
     """Band and op of every place: counts by largest remainder of share * op share * size, order shuffled by the seed."""
     shares = {Place(band, op): spec.shares[band] * share for band, ops in spec.bands.items() for op, share in ops.items()}
-    counts = largest_remainder(list(shares.values()), spec.size)
+    counts = references.largest_remainder(list(shares.values()), spec.size)
     cells = [place for place, count in zip(shares, counts, strict=True) for _ in range(count)]
-    order = generator("problems", "order", spec.seed).permutation(len(cells))
+    order = random.generator("problems", "order", spec.seed).permutation(len(cells))
     return [cells[i] for i in order]
 
 
-def choose(spec: ProblemsSpec, places: list[Place], pool: Executor | None) -> tuple[list[Made], dict[str, Counter[int]]]:
+def choose_problems(
+    spec: ProblemsSpec, places: list[Place], pool: Executor | None
+) -> tuple[list[Generated], dict[str, Counter[int]]]:
     """The problem of every place, and counts by op: `ops`, repeats `dropped`, and `duplicates` kept."""
-    chosen: dict[int, Made] = {}
+    chosen: dict[int, Generated] = {}
     counts: dict[str, Counter[int]] = {name: Counter() for name in ("ops", "dropped", "duplicates")}
     seen: set[str] = set()
-    vain: Counter[int] = Counter()
-    progress = Progress(len(places), "problems")
+    failed: Counter[int] = Counter()
+    progress = metrics.Progress(len(places), "problems")
     wanted = [(number, place.op) for number, place in enumerate(places)]
     while wanted:
         again = []
-        for (index, op), made in zip(wanted, _make_all(spec, wanted, pool), strict=True):
+        for (index, op), made in zip(wanted, _make_in_chunks(spec, wanted, pool), strict=True):
             repeat = made.key in seen
-            vain[op] = vain[op] + 1 if repeat else 0
-            if repeat and spec.unique and vain[op] <= PATIENCE:
+            failed[op] = failed[op] + 1 if repeat else 0
+            if repeat and spec.unique and failed[op] <= PATIENCE:
                 counts["dropped"][op] += 1
                 again.append((made.number + len(places), op))
                 continue
-            vain[op] = PATIENCE if repeat else 0
+            failed[op] = PATIENCE if repeat else 0
             seen.add(made.key)
             chosen[index % len(places)] = made
             counts["ops"][op] += 1
@@ -135,55 +134,56 @@ def choose(spec: ProblemsSpec, places: list[Place], pool: Executor | None) -> tu
     return [chosen[number] for number in range(len(places))], {name: +by_op for name, by_op in counts.items()}
 
 
-def _make_all(spec: ProblemsSpec, wanted: list[tuple[int, int]], pool: Executor | None) -> Iterator[Made]:
+def _make_in_chunks(spec: ProblemsSpec, wanted: list[tuple[int, int]], pool: Executor | None) -> Iterator[Generated]:
     chunks = [wanted[i : i + CHUNK] for i in range(0, len(wanted), CHUNK)]
-    for made in pool.map(partial(make, spec), chunks) if pool else map(partial(make, spec), chunks):
+    for made in pool.map(partial(make_problems, spec), chunks) if pool else map(partial(make_problems, spec), chunks):
         yield from made
 
 
-def make(spec: ProblemsSpec, wanted: list[tuple[int, int]]) -> list[Made]:
+def make_problems(spec: ProblemsSpec, wanted: list[tuple[int, int]]) -> list[Generated]:
     """For each (first index, op) the first problem of the stream that falls in the split.
 
     Raises UserError where the split holds none, and RuntimeError where solver and gold disagree."""
-    task, module, split = spec.task, task_family(spec.task), SPLITS[spec.split]
+    task, family, split = spec.task, task_family(spec.task), SPLITS[spec.split]
     made = []
     for first, op in wanted:
         for index in range(first, first + spec.size * TRIES * 100 // len(split), spec.size):
-            problem = module.generate(task, spec.seed, index, op)
-            structure = module.structure(problem)
-            if int(structure, 16) % 100 in split or module.shared(problem):
+            problem = family.generate(task, spec.seed, index, op)
+            structure = family.structure(problem)
+            if int(structure, 16) % 100 in split or family.shared(problem):
                 break
         else:
             remedy = "allow more distractors or constants, or drop the op"
-            raise UserError(f"problems: op {op} has too few structures for split '{spec.split}', which holds none; {remedy}")
-        prompt, solution, answer = module.render(problem, task)
-        found = solved(task, problem, prompt)
+            raise model.UserError(
+                f"problems: op {op} has too few structures for split '{spec.split}', which holds none; {remedy}"
+            )
+        prompt, solution, answer = family.render(problem, task)
+        found = family.answer(task, problem, prompt)
         if found != answer:
             raise RuntimeError(
                 f"problem (seed {spec.seed}, index {index}, op {op}): gold answer {answer}, but its prompt gives {found}"
             )
-        made.append(Made(index, problem.mode, prompt, solution, answer, module.dumps(problem), structure))
+        made.append(Generated(index, problem.mode, prompt, solution, answer, family.dumps(problem), structure))
     return made
 
 
-def _columns(places: list[Place], made: list[Made], name: str) -> pa.Table:
+def _table(places: list[Place], made: list[Generated], name: str) -> pa.Table:
     bands, ops = zip(*places, strict=True)
     indices, *rest = zip(*made, strict=True)
-    return sets.table([indices, bands, ops, *rest, [name] * len(made), [""] * len(made), [()] * len(made)])
+    return sets.table_of_columns([indices, bands, ops, *rest, [name] * len(made), [""] * len(made), [()] * len(made)])
 
 
-def _transformed(rows: pa.Table, transform: references.Custom) -> pa.Table:
-    """The rows after the study's own function. Raises UserError when it fails, or returns something else than rows
-    with these columns."""
-    result = references.call_custom(transform, references.load_custom(transform), rows.to_pylist())
+def _apply_transform(rows: pa.Table, transform: extension.Extension) -> pa.Table:
+    """The rows after the study's own function. Raises UserError when it fails or does not return rows with these columns."""
+    result = extension.call(transform, rows.to_pylist())
     try:
         table = pa.Table.from_pylist(result, schema=sets.COLUMNS)
     except (TypeError, AttributeError, pa.ArrowException) as error:
-        raise UserError(
+        raise model.UserError(
             f"{transform.function}: must return rows with the columns {', '.join(sets.COLUMNS.names)} ({error})"
         ) from None
     if not table.num_rows or any(column.null_count for column in table.columns):
-        raise UserError(
+        raise model.UserError(
             f"{transform.function}: must return at least one row, each with the columns {', '.join(sets.COLUMNS.names)}"
         )
     return table

@@ -1,19 +1,21 @@
-"""The files of a problem set, whichever kind made it: `problems.parquet`, and of it `keys.parquet`, by which a report compares
-sets."""
+"""Problem sets: their files (`problems.parquet`, and `keys.parquet`, by which a report compares sets), their rows, and verdicts
+on completions of their problems."""
 
+import json
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from interplay.core.artifact import read_json
-from interplay.core.model import UserError
-from interplay.core.random import generator
-from interplay.core.references import largest_remainder
-from interplay.tasks.verdict import Row
+from interplay.core import artifact, extension, model, random, references
+from interplay.core.digest import canonical_json
+from interplay.tasks.family import add_own_family, judge_family, own_tasks
+from interplay.tasks.spec import OwnTask, Verify
+from interplay.tasks.verdict import Row, Verdict, last_unit
 
 COLUMNS = pa.schema(
     [
@@ -31,72 +33,129 @@ COLUMNS = pa.schema(
         ("transforms", pa.list_(pa.string())),
     ]
 )
-"""One row per problem (tasks.verdict.Row). `origin`: empty where the row was first made in this very set."""
-REJECTED = pa.field("rejected", pa.string())
-RATER = pa.field("rater", pa.string())
-FURTHER = (REJECTED, RATER)
-"""Further columns, of sets that hold pairs and of those whose pairs have raters; absent in all others, whose bytes know nothing
-of them."""
+"""One row per problem (tasks.verdict.Row). `origin` is empty where the row was first made in this set."""
+OPTIONAL_COLUMNS = (pa.field("rejected", pa.string()), pa.field("rater", pa.string()))
+"""Columns of sets of preference pairs, and of those whose pairs have raters; absent from the files of all other sets."""
 
 
-def table(columns: Sequence[Iterable[Any]]) -> pa.Table:
+def table_of_columns(columns: Sequence[Iterable[Any]]) -> pa.Table:
     """Columns in the order of COLUMNS as a table."""
     arrays = [pa.array(values, field.type) for values, field in zip(columns, COLUMNS, strict=True)]
     return pa.table(arrays, schema=COLUMNS)
 
 
-def of_rows(rows: Sequence[Row]) -> pa.Table:
-    """Rows as a table, numbered anew."""
+def table_of_rows(rows: Sequence[Row]) -> pa.Table:
+    """Rows as a table, renumbered from 0."""
     named = [name for name in COLUMNS.names if name != "index"]
-    made = table([range(len(rows)), *([getattr(row, name) for row in rows] for name in named)])
-    for field in FURTHER:
+    made = table_of_columns([range(len(rows)), *([getattr(row, name) for row in rows] for name in named)])
+    for field in OPTIONAL_COLUMNS:
         values = [getattr(row, field.name) for row in rows]
         if any(values):
             made = made.append_column(field, pa.array(values, field.type))
     return made
 
 
-def write(rows: pa.Table, out: Path) -> None:
-    """Write the set's files."""
+OWN_FAMILIES = b"interplay.families"
+"""Metadata of `problems.parquet`: the tasks of families of the user's own, as JSON, by which their rows are judged."""
+
+
+def write_table(rows: pa.Table, out: Path) -> None:
+    """Write the files of a set. Families of the user's own, which its rows are judged by, travel with it."""
     out.mkdir(parents=True, exist_ok=True)
+    if own := own_tasks(rows["family"].unique().to_pylist()):
+        rows = rows.replace_schema_metadata({OWN_FAMILIES: canonical_json(own).encode()})
     pq.write_table(rows, out / "problems.parquet", compression="zstd", row_group_size=1 << 16)
     pq.write_table(rows.select(["index", "op", "key", "origin"]), out / "keys.parquet", compression="zstd")
 
 
-def load(path: Path, columns: list[str] | None = None) -> pa.Table:
+def read_table(path: Path, columns: list[str] | None = None) -> pa.Table:
     """The rows of an artifact, in order. Raises UserError when the file is absent or not Parquet."""
     file = path / "problems.parquet"
     try:
-        return pq.read_table(file, columns=columns)
+        found = pq.read_table(file, columns=columns)
     except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"{file}: not readable as a problem set ({str(error).splitlines()[0]}); make the stage again") from None
+        raise model.UserError(
+            f"{file}: not readable as a problem set ({str(error).splitlines()[0]}); make the stage again"
+        ) from None
+    for task in json.loads((found.schema.metadata or {}).get(OWN_FAMILIES, b"[]")):
+        add_own_family(OwnTask.model_validate(task))
+    return found
 
 
-def distinct(folders: Iterable[Path]) -> tuple[int, int]:
-    """(problems, distinct structures) of sets taken together, as of the shards of one; from their keys alone, 8 bytes each."""
+def read_rows(folder: Path, number: int) -> list[Row]:
+    """The rows of an artifact; `number` is that of the set among those read together."""
+    found = read_table(folder)
+    known = (*COLUMNS.names, *(field.name for field in OPTIONAL_COLUMNS))
+    columns = {name: found[name].to_pylist() for name in found.column_names if name in known}
+    digest = artifact.read_json(folder / "stage.json")["digest"]
+    own = [f"{digest}:{index}" for index in columns["index"]]
+    columns["origin"] = [origin or here for origin, here in zip(columns["origin"], own, strict=True)]
+    columns["transforms"] = [tuple(names) for names in columns["transforms"]]
+    return [Row(number, *row) for row in zip(*columns.values(), strict=True)]
+
+
+def count_distinct(folders: Iterable[Path]) -> tuple[int, int]:
+    """(problems, distinct structures) of sets taken together, such as the shards of one. Reads the keys only, 8 bytes each."""
     keys = [pq.read_table(folder / "keys.parquet", columns=["key"])["key"].to_pylist() for folder in folders]
     numbers = np.concatenate([np.array([int(key, 16) for key in own], np.uint64) for own in keys])
     return len(numbers), len(np.unique(numbers))
 
 
-def in_shares(sizes: Sequence[int], mix: list[float], *words: int | str) -> list[np.ndarray]:
-    """Which rows of sets of these sizes are taken for a mix, in the order of each set; the set that is smallest for its share is
-    used up, and which rows of the others are left out is drawn anew for other words."""
+def draw_shares(sizes: Sequence[int], mix: list[float], *key: int | str) -> list[np.ndarray]:
+    """Row numbers to take from sets of these sizes for a mix, ascending within each set. The set that is smallest for its share
+    is used up; which rows of the others are left out is drawn from the stream of `key`."""
     most = min(size / share for size, share in zip(sizes, mix, strict=True) if share > 0)
-    counts = largest_remainder(mix, int(most + 1e-9))
+    counts = references.largest_remainder(mix, int(most + 1e-9))
     return [
-        np.sort(generator("shares", *words, number).permutation(size)[:count])
+        np.sort(random.generator("shares", *key, number).permutation(size)[:count])
         for number, (size, count) in enumerate(zip(sizes, counts, strict=True))
     ]
 
 
-def rows(folder: Path, number: int) -> list[Row]:
-    """The rows of an artifact, as set `number` of those that are read together."""
-    found = load(folder)
-    known = (*COLUMNS.names, *(field.name for field in FURTHER))
-    columns = {name: found[name].to_pylist() for name in found.column_names if name in known}
-    digest = read_json(folder / "stage.json")["digest"]
-    own = [f"{digest}:{index}" for index in columns["index"]]
-    columns["origin"] = [origin or here for origin, here in zip(columns["origin"], own, strict=True)]
-    columns["transforms"] = [tuple(names) for names in columns["transforms"]]
-    return [Row(number, *row) for row in zip(*columns.values(), strict=True)]
+# Problems to be sampled from, and verdicts on completions (rl, evaluate).
+
+
+class Pool(NamedTuple):
+    """Rows of several sets, in the order of the sets. The id of a problem is the number of its row."""
+
+    rows: list[Row]
+    sizes: list[int]
+    """Rows of each set."""
+
+
+def load_pool(folders: Sequence[Path]) -> Pool:
+    """Read problem sets. Raises UserError when one is damaged."""
+    each = [read_rows(folder, number) for number, folder in enumerate(folders)]
+    return Pool([row for rows in each for row in rows], [len(rows) for rows in each])
+
+
+def noise_key(row: Row) -> int:
+    """Key of the sampling noise of a problem: its prompt's text, so that a problem is sampled equally in every set."""
+    return random.stream_key("prompt", row.prompt)
+
+
+def problem_of(row: Row) -> Any:
+    """The gold problem of a row, as its family parses it; cached, since every turn of an episode needs it."""
+    return _parse_problem(row.family, row.graph)
+
+
+@lru_cache(maxsize=1024)
+def _parse_problem(family: str, graph: str) -> Any:
+    return judge_family(family).loads(graph)
+
+
+def judge_completion(options: Verify, row: Row, text: str) -> Verdict:
+    """The verdict on one completion (its last unit, where it has several) against the gold of a row."""
+    said = last_unit(text, options.separator)
+    verdict = judge_family(row.family).verify(problem_of(row), said, options)
+    if options.own is None:
+        return verdict
+    made = extension.call(options.own, row, said, verdict)
+    if not isinstance(made, Verdict):
+        raise model.UserError(f"{options.own.function}: must return a Verdict, not {type(made).__name__}")
+    return made
+
+
+def judge_completions(pool: Pool, ids: Sequence[int], completions: Sequence[str], options: Verify) -> list[Verdict]:
+    """The verdict on each completion against the gold of its problem id."""
+    return [judge_completion(options, pool.rows[i], completion) for i, completion in zip(ids, completions, strict=True)]

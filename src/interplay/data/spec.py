@@ -1,48 +1,18 @@
-"""Specs of problem sets, data sets from files, tokenizers and packed corpora."""
+"""Specs of generated problem sets, data sets from files, tokenizers and packed corpora."""
 
 import re
-from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, Since
-from interplay.core.partial import Keys, Written, partial, union_of
-from interplay.core.references import Custom, Mix, check_mix
-from interplay.data.steps.context_spec import StepModel
-from interplay.data.steps.spec import STEPS
-from interplay.tasks.spec import Task, TaskKeys
-
-# Problem sets, tokenizers and packed corpora.
-
-
-class SourceSpec(Model):
-    """A pretrained model that enters the graph from outside. In a study: `path`, a Hugging Face folder by its path from the
-    project's root, below it or through a link there, which the planner turns into its checksum (the place goes to the run
-    block); or a hub id at a pinned revision."""
-
-    sha256: str | None = None
-    """Checksum over config.json, tokenizer.json and the weight files of a folder: identity is content, not place."""
-    hub_id: str | None = None
-    """Hub repository, such as Qwen/Qwen2.5-0.5B."""
-    revision: str | None = None
-    """Commit of the hub repository, 40 hex digits: a branch name is refused, since it moves."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "SourceSpec":
-        if (self.sha256 is None) == (self.hub_id is None):
-            raise ValueError("give either path or hub_id")
-        if self.hub_id and not (self.revision and re.fullmatch("[0-9a-f]{40}", self.revision)):
-            raise ValueError("a hub_id needs revision: a commit of 40 hex digits")
-        if self.hub_id and (".." in self.hub_id or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.hub_id)):
-            raise ValueError("hub_id must be OWNER/NAME, as on the hub; a folder goes under path")
-        return self
-
+from interplay.core.references import Mix, check_mix
+from interplay.tasks.spec import Task
 
 SPLITS = {"test": range(0, 5), "validation": range(5, 10), "rl": range(10, 30), "train": range(30, 100)}
 """A problem belongs to the split whose range holds its structural key modulo 100. Structure ignores the names of letters and
-the order of definitions, so two splits never share a problem, in any study, and no set needs to know the others."""
+the order of definitions, so splits are disjoint in every study, without reference to other sets."""
 
 
 def split_of(key: str) -> str:
@@ -51,8 +21,7 @@ def split_of(key: str) -> str:
 
 
 class ProblemsSpec(Model):
-    """A set of generated problems: those of the stream (task, seed, 0), (task, seed, 1), ... whose structure falls in the
-    split."""
+    """A set of generated problems: those of the stream (task, seed, 0), (task, seed, 1), ... whose structure is in the split."""
 
     VERSION = 3
     task: Task
@@ -67,7 +36,7 @@ class ProblemsSpec(Model):
     """Part of the space of structures to draw from."""
     seed: Natural = 0
     """Key of the generator."""
-    transform: Custom | None = None
+    transform: Annotated[Extension | None, written_as(Extension)] = None
     """A function of the study's own, `function(rows, **options) -> rows`, over the finished rows (dicts of the columns)."""
     unique: bool = True
     """Drop structural duplicates (equal up to renaming of letters and reordering of definitions) within the set."""
@@ -102,16 +71,16 @@ class TokenizerSpec(Model):
     """Further tasks that it must cover."""
     algorithm: Literal["characters", "words", "bpe"] = "characters"
     """characters: one token per character of the tasks' alphabets; words: one per piece of their closed vocabularies (a name, or
-    what stands between names, blanks included) and one per printable ASCII character, greedily the longest; bpe: byte-level,
+    the text between names, blanks included) and one per printable ASCII character, greedily the longest; bpe: byte-level,
     trained on the `data.<i>` roles."""
     vocab_size: Count = 2200
     """Size of the BPE vocabulary (arXiv:2512.07783 uses 2,200)."""
     digits: Annotated[Count | None, Since(None)] = None
-    """bpe: no token has more digits than this, nor digits beside anything else (arXiv:2512.07783: 3); null: numbers are merged
+    """bpe: no token has more digits than this, nor digits with other characters (arXiv:2512.07783: 3); null: numbers are merged
     like words."""
     reserve: Annotated[bool, Since(False)] = False
     """bpe: fill the vocabulary up to vocab_size with reserved tokens where the texts have fewer merges, so that a model has the
-    size that its plan counts."""
+    size that the plan assumes."""
 
     @model_validator(mode="after")
     def _of_bpe(self) -> "TokenizerSpec":
@@ -130,8 +99,8 @@ class CorpusSpec(Model):
     sequence_length: Count = 256
     """Tokens per row."""
     packing: Literal["isolated", "causal"] = "isolated"
-    """Problems in a row do not see each other and each starts at position 0 (isolated), or plain causal attention runs across
-    them (the published way)."""
+    """isolated: problems in a row do not attend to each other, and each starts at position 0; causal: plain causal attention
+    across problems (as published)."""
     loss_on: Literal["solution", "all"] = "solution"
     """Which tokens bear loss."""
     seed: Natural = 0
@@ -147,33 +116,33 @@ Answer = Literal["refuse", "skip"]
 
 
 class Defects(Model):
-    """What to do about items that are not as they should be: refuse the file with one line, or skip and count them."""
+    """Handling of defective items: refuse the file with a one-line error, or skip and count them."""
 
     broken: Answer = "refuse"
     """A line or item that is not JSON, or not of the format."""
     missing_field: Answer = "refuse"
     """An item without a question, an answer or a context."""
     unanswerable: Answer = "skip"
-    """An item whose answer is declared not to follow from its context, or whose supporting facts are not in it."""
+    """An item whose answer is declared unanswerable from its context, or whose supporting facts are not in it."""
     duplicate_id: Answer = "refuse"
     """An id that an earlier item has."""
 
 
 class DatasetSpec(Model):
-    """The items of one file in a published format, as problems. In a study: `file`, which the planner turns into its checksum
-    (the place goes to the run block)."""
+    """The items of one file in a published format, as problems. In a study: `file`, which the planner replaces by its checksum
+    (the path goes to the run block)."""
 
     VERSION: ClassVar[int] = 2
     format: Format
     """hotpotqa, 2wikimultihopqa: a JSON list; musique, gsm8k, jsonl: one object a line. jsonl needs `question` and `answer`."""
     sha256: str
-    """Checksum of the file: identity is content, not place."""
+    """Checksum of the file: identity is content, not path."""
     band: str = "all"
-    """Band that its rows belong to."""
+    """Band of its rows."""
     split: Split | None = None
-    """Part of the items that is taken, by a hash of their question; null: all."""
+    """Part of the items, by a hash of their question; null: all."""
     size: Count | None = None
-    """Items that are taken, in an order drawn from the seed; null: all of the split."""
+    """Number of items, in an order drawn from the seed; null: all of the split."""
     defects: Defects = Defects()
     seed: Natural = 0
     """Order of the items."""
@@ -184,143 +153,3 @@ class DatasetSpec(Model):
         if not re.fullmatch("[0-9a-f]{64}", value):
             raise ValueError("must be 64 hexadecimal digits, as `sha256sum FILE` prints them")
         return value
-
-
-# The problem sets of a study: generated, read from a file, or made of others.
-
-
-FORMS = {
-    "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
-    "file": ("file", "sha256", "format", "defects"),
-    "mix": ("mix", "steps"),
-}
-"""Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
-
-
-class SampleKeys(Keys):
-    """What a step names that reads samples of its rows."""
-
-    arm: str = ""
-    """The arm whose end samples the rows."""
-    evaluate: str = ""
-    """The evaluate stage that says how."""
-
-
-class CompareKeys(Keys):
-    """What a step names that compares its rows with others."""
-
-    against: list[str] = []
-    """Problem sets to compare with."""
-
-
-def _step(model: type[StepModel]) -> type[Model]:
-    """A step as a study writes it."""
-    reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
-    return partial(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
-
-
-@cache
-def _steps() -> Any:
-    return union_of(map(_step, STEPS.values()), "name")
-
-
-@cache
-def _transform() -> type[Model]:
-    return partial(Custom, "TransformKeys", ("source",))
-
-
-StepKeys = Annotated[dict[str, Any], Written(_steps)]
-TransformKeys = Annotated[dict[str, Any], Written(_transform)]
-
-
-class DataSet(Model):
-    """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file` or `sha256`, and
-    `format`), or made of other sets (`mix`, `steps`)."""
-
-    model_config = ConfigDict(defer_build=True)
-
-    band: str | None = None
-    """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
-    bands: list[str] | None = None
-    """Generated: several bands, in equal shares."""
-    split: Split | None = None
-    """Part of the space of problems that it is drawn from; splits never share a problem. Of a file: null for all items."""
-    size: Count | None = None
-    """Number of problems; null: generated, the scale's size for the split (times the number of bands), else all."""
-    op_shares: dict[int, float] | None = None
-    """Generated, a single band: share of each op; null: uniform."""
-    transform: TransformKeys | None = None
-    """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
-    leak: bool = False
-    """Whether stages may be trained on it though its split is test, as in a study of contamination; else that is refused."""
-    seed: Natural = 0
-    """Generated: key of the generator, by which sets of equal task, size and split hold different problems."""
-    shards: Count | None = None
-    """Generated: parts that the set is made in, each a set of size / shards problems with a seed and a corpus of its own, so that
-    they are made side by side and each fits in memory. Only pretrain, midtrain and sft read such a set, and all sets of their mix
-    have equally many. Nothing repeats within a shard (see `unique`), some problems do across shards; a transform sees one shard
-    at a time; a bpe tokenizer learns from the first. A set that grows by shards of equal size keeps those that it has. Null: one
-    whole set."""
-    task: TaskKeys = {}
-    """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
-    file: str | None = None
-    """File in a published format, by its path from the project's root: below it, or through a link there to what
-    lies elsewhere."""
-    sha256: str | None = None
-    """Checksum of the file. With it, a study can be planned where the file is not."""
-    format: Format | None = None
-    """Format of the file."""
-    defects: dict[str, str] = {}
-    """What to do about defective items of the file."""
-    mix: dict[str, float] | None = None
-    """Other sets and their shares."""
-    steps: list[StepKeys] = []
-    """What is done to the mixed rows. A step that reads samples takes `arm` (whose end samples) and `evaluate` (how); one that
-    compares takes `against: [sets]`."""
-
-    @model_validator(mode="after")
-    def _one_form(self) -> "DataSet":
-        if self.form == "generated":
-            if (self.band is None) == (self.bands is None):
-                raise ValueError("give either band or bands (or a file, or a mix of other sets)")
-            if self.split is None:
-                raise ValueError("split is missing; write train, rl, validation or test")
-            if self.op_shares is not None and self.band is None:
-                raise ValueError("op_shares needs a single band")
-        if self.form == "file" and self.format is None:
-            raise ValueError("format is missing; name the format of the file")
-        if self.shards is not None and self.shards < 2:
-            raise ValueError("shards must be at least 2; leave it out for one whole set")
-        if self.leak and self.split != "test":
-            raise ValueError("leak goes with split: test; take it away")
-        for form, keys in FORMS.items():
-            given = [key for key in keys if getattr(self, key) and not (self.form == "file" and key == "band")]
-            if form != self.form and given:
-                raise ValueError(f"{given[0]} does not go with a set that is {WORDS[self.form]}")
-        return self
-
-    @property
-    def form(self) -> str:
-        """generated, file or mix."""
-        return "mix" if self.mix is not None else "file" if self.file or self.sha256 else "generated"
-
-    def names(self) -> list[str]:
-        """The bands that a generated set or a file names."""
-        return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
-
-
-@cache
-def _change() -> type[Model]:
-    return partial(DataSet, "SetChange")
-
-
-SetChange = Annotated[dict[str, Any], Written(_change)]
-"""Keys of a set that differ at a scale; or a whole set."""
-
-
-def is_whole(given: Mapping[str, Any]) -> bool:
-    """Whether the keys make a set by themselves, not some change of another: they say where its rows come from."""
-    return not {"split", "file", "sha256", "mix"}.isdisjoint(given)
-
-
-WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}

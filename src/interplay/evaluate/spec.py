@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import model_validator
 
 from interplay.core.model import Count, Model, Natural, NotNegative, Share, Since
-from interplay.rollout.spec import AloneEpisode
+from interplay.rollout.spec import AloneEpisode, EngineName
 from interplay.tasks.spec import Verify
 
 # Evaluation: the only place where a model runs over a problem set.
@@ -29,13 +29,13 @@ class EvaluateSpec(Model):
     """Number of tokens that sampling is cut to; 0 cuts nothing."""
     max_completion_length: Count = 256
     """Tokens after which a completion is cut."""
-    engine: Literal["native", "hf", "vllm"] = "native"
-    """Who samples; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
+    engine: EngineName = "native"
+    """Sampling engine; part of the identity, since engines differ in the last bits. vllm needs the extra of that name."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the model's matrix products."""
     verify: Verify = Verify()
     seed: Natural = 0
-    """Noise of sampling."""
+    """Key of the sampling noise."""
     episode: Annotated[AloneEpisode | None, Since(None)] = None
     """How the model acts on a prompt; null: one completion. Of several turns samples.parquet keeps the transcript, and the record
     the share of right answers by turn; all else is of the last turn."""
@@ -53,26 +53,26 @@ class EvaluateSpec(Model):
     @model_validator(mode="after")
     def _units_of_one_completion(self) -> "EvaluateSpec":
         if self.unit_caps and not self.verify.separator:
-            raise ValueError("unit_caps: nothing separates units; write verify.separator, such as '?'")
+            raise ValueError("unit_caps: no separator of units; write verify.separator, such as '?'")
         if self.unit_caps and self.episode is not None:
-            raise ValueError("unit_caps: the units of one completion are judged; take the episode away")
+            raise ValueError("unit_caps: the units of one completion are judged; remove the episode")
         return self
 
     @model_validator(mode="after")
     def _entropy_of_the_policy_itself(self) -> "EvaluateSpec":
         if self.entropy and (self.temperature, self.top_p, self.top_k) != (1.0, 1.0, 0):
-            raise ValueError("entropy: needs temperature 1, top_p 1 and top_k 0; samples of another policy do not tell it")
+            raise ValueError("entropy: needs temperature 1, top_p 1 and top_k 0; samples of another policy do not estimate it")
         if self.entropy and self.episode is not None:
-            raise ValueError("entropy: needs samples of one completion; take the episode away")
+            raise ValueError("entropy: needs samples of one completion; remove the episode")
         return self
 
 
-# Selection: which of the checkpoints that a stage keeps goes on. The choice is a stage of its own, so that the graph is the
-# same before it is made and after: a dry run shows every candidate.
+# Selection among the checkpoints of a stage. The choice is a stage, so that the graph does not depend on its outcome, and a dry
+# run shows every candidate.
 
 
 ENTROPY = "entropy"
-"""What `by` names, of an RL run's records or, with an evaluation, of samples."""
+"""Value of `by`: entropy of an RL run's records or, with an evaluation, of samples."""
 
 
 class SelectSpec(Model):
@@ -82,17 +82,17 @@ class SelectSpec(Model):
     by: str
     """A key of metrics.jsonl at the candidates' steps, such as loss, eval_loss/<band> or entropy (of RL: measured on the rollouts
     of that step, so before its update); or strict_pass@k, answer_pass@k or entropy (nats per token of the samples, by which
-    Ring-lite chooses where RL starts), with `evaluate: NAME` beside it in the study, an evaluate stage over a validation set that
+    Ring-lite chooses where RL starts), with the key `evaluate: NAME` in the study, an evaluate stage over a validation set that
     is run for every candidate."""
     mode: Literal["min", "max", "nearest"]
-    """Whether the least value wins, the greatest, or the nearest to `target`. Among equals the earliest step does; one that is no
-    number never wins."""
+    """Whether the smallest value is chosen, the largest, or the nearest to `target`; the earliest step among equals, and never
+    one that is NaN."""
     target: Annotated[float | None, Since(None)] = None
-    """The value to come near to."""
+    """Target value of mode: nearest."""
     band: str | None = None
     """Of a pass rate: the problems that count; null: all."""
     candidates: list[int] = []
-    """Steps of the kept checkpoints; the planner fills it in from the stage before. The end always competes."""
+    """Steps of the kept checkpoints; the planner fills it in from the stage before. The final model is always a candidate."""
 
     @model_validator(mode="after")
     def _target_of_the_nearest(self) -> "SelectSpec":

@@ -7,12 +7,12 @@ from interplay.kinds.formulas import Cost
 from interplay.kinds.table import KINDS, is_trainer
 
 NOT_LETTERS = 24
-"""Tokens of op_dag's character vocabulary beside its letters: two special ones, ten digits, three operators, nine signs."""
+"""Tokens of op_dag's character vocabulary other than letters: two special ones, ten digits, three operators, nine signs."""
 
 
 def costs(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Cost]:
     """Planned cost by digest of stages in JSON (`kind`, `spec`, `deps`; dependencies first): stage.json or
-    records, of which a source's tells its parameters. A dependency that is not among them is unknown."""
+    records; the record of a source has its parameters. A dependency that is not among them is unknown."""
     found: dict[str, Cost] = {}
     for digest, stage in stages.items():
         found[digest] = _planned(stage, _parameters(stage, stages, found), stages)
@@ -79,7 +79,7 @@ def _planned(stage: Mapping[str, Any], parameters: int | None, stages: Mapping[s
 
 
 def planned_size(digest: str, stages: Mapping[str, Mapping[str, Any]]) -> int:
-    """Rows of a problem set as far as its plan tells: of a mix without a size, those of the sets that it is made of; 0:
+    """Rows of a problem set as far as the plan fixes it: of a mix without a size, those of the sets that it is made of; 0:
     unknown."""
     stage = stages.get(digest)
     if stage is None:

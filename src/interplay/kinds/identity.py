@@ -8,7 +8,7 @@ from interplay.core.digest import canonical, canonical_json, first_name
 from interplay.core.model import Model, Since, UserError, parse_model
 from interplay.kinds.table import KINDS
 
-# The identity of a stage that stands written as JSON (stage.json, a record, a line of plan.json), whichever version of the code
+# The identity of a stage that is given as JSON (stage.json, a record, a line of plan.json), whichever version of the code
 # wrote it.
 
 
@@ -38,7 +38,8 @@ def _pruned(value: Any, models: list[type[Model]], spelt: Callable[[type[Model],
         return {key: _pruned(item, models, spelt) for key, item in value.items()}
     found, names = {}, _present_names(member)
     for key, item in value.items():
-        field = member.model_fields.get(name := names.get(key, key))
+        name = names.get(str(key), str(key))
+        field = member.model_fields.get(name)
         if field is None:
             found[key] = item
         elif not any(isinstance(mark, Since) and canonical(mark.value) == item for mark in field.metadata):
@@ -48,12 +49,12 @@ def _pruned(value: Any, models: list[type[Model]], spelt: Callable[[type[Model],
 
 def _present_names(model: type[Model]) -> dict[str, str]:
     """First name of each field -> its name today."""
-    return {first_name(model, name): name for name in model.model_fields}
+    return {first_name(model, name) or name: name for name in model.model_fields}
 
 
 def _member(value: dict[str, Any], models: list[type[Model]]) -> type[Model] | None:
     """The model that a JSON object was written from: by its `name` among the members of a union, else the one whose required
-    fields it has and none beside its fields; None for a mapping."""
+    fields it has and which has all of its keys; None for a mapping."""
     tagged = [m for m in models if "name" in m.model_fields and value.get("name") in get_args(m.model_fields["name"].annotation)]
     return next((model for model in tagged or models if _fits(value, model)), None)
 
@@ -76,7 +77,7 @@ def models_in(annotation: Any) -> Iterator[type[Model]]:
 
 
 def flat_leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Dotted key -> scalar. A list of scalars and whatever is empty count as one value."""
+    """Dotted key -> scalar. A list of scalars and an empty container count as one value."""
     items: list[tuple[str, Any]] = []
     if isinstance(value, Mapping):
         items = [(str(key), item) for key, item in value.items()]
@@ -99,8 +100,8 @@ def non_default_leaves(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _defaults(model: Model) -> dict[str, Any]:
-    """What the model would hold had nobody said anything. Where another member of a union than the usual one was chosen, its own
-    defaults, without its name."""
+    """The defaults of the model. Where another member of a union than the default one was chosen, the defaults of that member,
+    without its name."""
     found: dict[str, Any] = {}
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
@@ -126,4 +127,4 @@ class _Absent:
 
 
 ABSENT = _Absent()
-"""Stands where a tree has no such key."""
+"""In place of a value where a tree has no such key."""

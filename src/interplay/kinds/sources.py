@@ -1,4 +1,4 @@
-"""Which files of the package a kind's result comes from, and what each one says apart from comments, layout and docstrings.
+"""Which files of the package a kind's result depends on, and a digest of each that ignores comments, layout and docstrings.
 
 Identity is declared (`VERSION`), never guessed from files: an edit reruns nothing. But a stage made by sources that read
 otherwise now is worth a line, and this is where the line comes from. Files are read and parsed; nothing is imported."""
@@ -6,6 +6,7 @@ otherwise now is worth a line, and this is where the line comes from. Files are 
 import ast
 import functools
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from typing import NamedTuple
 from interplay.kinds.table import KINDS
 
 PACKAGE = Path(__file__).parent.parent
+FAMILY = re.compile(r"interplay\.tasks\.[\w.]+:[A-Z_]+")
+"""A task family by module and attribute, imported when it is looked up."""
 
 
 class Source(NamedTuple):
@@ -20,6 +23,10 @@ class Source(NamedTuple):
 
     digest: str
     imports: tuple[str, ...]
+    named: tuple[str, ...] = ()
+    """Modules of the functions that its classes name by text (`RUN = "module:function"`), relative to its folder."""
+    dispatches: bool = False
+    """Whether it looks such functions up (`spec.RUN`): those that the folders of its imports name."""
 
 
 def of_kind(kind: str) -> dict[str, str]:
@@ -39,18 +46,21 @@ def of_module(module: str, package: Path = PACKAGE) -> dict[str, str]:
                 source = read(path)
                 found[name] = source.digest
                 waiting += source.imports
+                if source.dispatches:
+                    waiting += _dispatched(source, package)
     return dict(sorted(found.items()))
 
 
 @functools.cache
 def read(path: Path) -> Source:
-    """Parse one file. A file that does not parse counts by its bytes and imports nothing: whoever runs it will hear of it."""
+    """Parse one file. A file that does not parse counts by its bytes and imports nothing: running it will fail."""
     text = path.read_bytes()
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return Source(hashlib.sha256(text).hexdigest()[:12], ())
-    return Source(hashlib.sha256("".join(_written(tree)).encode()).hexdigest()[:12], tuple(sorted(_imports(tree))))
+    digest = hashlib.sha256("".join(_written(tree)).encode()).hexdigest()[:12]
+    return Source(digest, tuple(sorted(_imports(tree))), *_dispatch(tree))
 
 
 def differing(made_by: dict[str, str], now: dict[str, str]) -> list[str]:
@@ -74,12 +84,31 @@ def _files(module: str, package: Path) -> list[Path]:
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    """Dotted names in import statements, wherever they stand. The house imports absolutely, so levels need no resolving."""
+    """Dotted names in import statements at any depth, and the modules of `module:attribute` strings of families (tasks.spec). All
+    imports are absolute, so levels need no resolving."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and FAMILY.fullmatch(node.value):
+            yield node.value.partition(":")[0]
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _dispatch(tree: ast.Module) -> tuple[tuple[str, ...], bool]:
+    """Modules that classes name as `RUN: ... = "module:function"`, and whether `RUN` of an object is read."""
+    assigned = (node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RUN")
+    values = (node.value.value for node in assigned if isinstance(node.value, ast.Constant))
+    named = tuple(sorted({value.partition(":")[0] for value in values if isinstance(value, str)}))
+    return named, any(isinstance(node, ast.Attribute) and node.attr == "RUN" for node in ast.walk(tree))
+
+
+def _dispatched(source: Source, package: Path) -> Iterator[str]:
+    """Dotted names of the modules that a dispatching file may load: those that specs in the folders of its imports name."""
+    folders = {path.parent for module in source.imports for path in _files(module, package)} - {package}
+    for folder in folders:
+        modules = {module for path in folder.glob("*.py") for module in read(path).named}
+        yield from (".".join([package.name, *folder.relative_to(package).parts, module]) for module in modules)
 
 
 def _written(node: object) -> Iterator[str]:
@@ -103,7 +132,7 @@ def _written(node: object) -> Iterator[str]:
 
 
 def _is_text(statement: ast.stmt) -> bool:
-    """A string that stands alone does nothing: a docstring, of a module, function, class or attribute."""
+    """A string as a statement has no effect: a docstring, of a module, function, class or attribute."""
     return (
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
     )

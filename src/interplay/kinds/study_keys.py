@@ -2,7 +2,7 @@
 planner resolves them to digests, by walking the fields and their marks."""
 
 from functools import cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator
 
@@ -11,15 +11,52 @@ from interplay.core.model import Model
 from interplay.core.partial import Keys, Written, partial
 from interplay.data.spec import CorpusSpec
 
-
-class Refers(NamedTuple):
-    """Marks a key that names something of the study."""
-
-    to: str
+# Marks of the keys: what a name leads to, and the dependencies that the planner makes of it.
 
 
-SetName = Annotated[str, Refers("problem set")]
-StageName = Annotated[str, Refers("stage")]
+class Sets(NamedTuple):
+    """Marks a key that names a problem set, or several with their shares."""
+
+    role: str
+    """Role of the set; of several, the beginning of the roles `<role>.<i>`."""
+    use: Literal["training", "selection", "evaluation"]
+    """training: the weights depend on its rows; selection: choices during training do; evaluation: neither. The first two read no
+    set of split test and read decontaminated rows."""
+    mix: str = ""
+    """Key of the spec that takes the shares; empty where one set is named, or where the sets are packed."""
+    packed: str = ""
+    """Key with the settings of the corpora that are packed from the sets: the stage reads those."""
+    pairs: bool = False
+    """Whether the rows must be pairs of completions."""
+    missing: str = ""
+    """What to write where the key is missing; empty: it may be."""
+    to: str = "problem set"
+
+
+class Samples(NamedTuple):
+    """Marks a key that names an evaluate stage, whose samples the stage reads."""
+
+    role: str
+    """Beginning of the roles of the evaluations."""
+    of: Literal["init", "init on each set", "candidates"]
+    """init: the model that the stage starts from, on the problem set of the evaluate stage: roles `<role>.<block>`; init on each
+    set: that model on each `data.<i>` of the stage, roles `<role>.<i>.<block>`; candidates: each model that the stage before
+    keeps, roles `<role>.<candidate>.<block>`."""
+    problems: str = ""
+    """Role of the problem set of the evaluations; empty: none."""
+    missing: str = ""
+    to: str = "stage"
+
+
+class PathStage(NamedTuple):
+    """Marks a key that names a stage of the path. No dependency follows from it."""
+
+    missing: str = ""
+    to: str = "stage"
+
+
+Mark = Sets | Samples | PathStage
+SHARES = "name the problem sets and their shares"
 
 
 def _mapping(value: Any) -> Any:
@@ -28,11 +65,14 @@ def _mapping(value: Any) -> Any:
     return value
 
 
-Shares = Annotated[dict[str, float], BeforeValidator(_mapping), Refers("problem set")]
+Shares = Annotated[dict[str, float], BeforeValidator(_mapping)]
+
+
+# The keys, kind by kind. The planner resolves them in the order in which they are declared.
 
 
 class Settings(Keys):
-    """What a scale may say of a kind, in addition to keys of its spec."""
+    """What a scale may set for a kind, in addition to keys of its spec."""
 
     run: Run = Run()
     """How the stage is executed; never part of its identity."""
@@ -54,9 +94,9 @@ def _corpus() -> type[Model]:
 class TrainReferences(References):
     """Of pretrain, midtrain and sft."""
 
-    data: Shares = {}
+    data: Annotated[Shares, Sets("data", "training", packed="corpus", missing=SHARES)] = {}
     """Problem sets and their shares, which sum to 1."""
-    validation: SetName = ""
+    validation: Annotated[str, Sets("validation", "evaluation")] = ""
     """Problem set for the loss by band."""
     corpus: Annotated[dict[str, Any], Written(_corpus)] = {}
     """How the data are packed."""
@@ -65,59 +105,73 @@ class TrainReferences(References):
 class RLReferences(References):
     """Of rl."""
 
-    data: Shares = {}
+    data: Annotated[Shares, Sets("data", "training", "mix", missing=SHARES)] = {}
     """Problem sets that prompts come from, and their shares, which sum to 1."""
-    offline: StageName = ""
+    offline: Annotated[str, Samples("offline", "init on each set")] = ""
     """Evaluate stage, as which the model before is sampled on each set; the sampler starts from these samples."""
 
 
 class TeachReferences(References):
     """Of teach."""
 
-    data: Shares = {}
+    data: Annotated[Shares, Sets("data", "selection", "mix", missing=SHARES)] = {}
     """Hard problems that are asked, and their shares, which sum to 1."""
-    instances: SetName = ""
+    instances: Annotated[str, Sets("instances", "training")] = ""
     """Problem set that datasets are drawn from, with `proposer: instances`."""
 
 
 class PreferReferences(References):
     """Of prefer."""
 
-    data: Shares = {}
+    data: Annotated[Shares, Sets("data", "training", "mix", pairs=True, missing=SHARES)] = {}
     """Sets of pairs and their shares, which sum to 1."""
-    validation: SetName = ""
+    validation: Annotated[str, Sets("validation", "evaluation", pairs=True)] = ""
     """Set of pairs that are held out."""
 
 
-class RewardModelReferences(PreferReferences):
+HELD_OUT = "name a set of pairs, by which the model is judged"
+
+
+class RewardModelReferences(References):
     """Of reward_model."""
 
-    samples: StageName = ""
+    data: Annotated[Shares, Sets("data", "training", "mix", pairs=True, missing=SHARES)] = {}
+    """Sets of pairs and their shares, which sum to 1."""
+    validation: Annotated[str, Sets("validation", "evaluation", pairs=True, missing=HELD_OUT)] = ""
+    """Set of pairs that are held out."""
+    samples: Annotated[str, Samples("samples", "init", problems="prompts")] = ""
     """Evaluate stage, among whose samples of the model before the best by reward are picked."""
 
 
 class UnlearnReferences(References):
     """Of unlearn."""
 
-    forget: Shares = {}
+    forget: Annotated[Shares, Sets("forget", "training", "forget_mix", missing=SHARES)] = {}
     """Problem sets to be forgotten and their shares, which sum to 1."""
-    retain: Shares = {}
+    retain: Annotated[Shares, Sets("retain", "training", "retain_mix", missing=SHARES)] = {}
     """Problem sets to be retained and their shares, which sum to 1."""
+
+
+class OwnTrainerReferences(References):
+    """Of custom."""
+
+    data: Annotated[Shares, Sets("data", "training", "mix", missing=SHARES)] = {}
+    """Problem sets and their shares, which sum to 1."""
 
 
 class EvaluateReferences(References):
     """Of evaluate."""
 
-    data: SetName = ""
+    data: Annotated[str, Sets("data", "evaluation", missing="name the problem set")] = ""
     """The problem set."""
-    along: StageName = ""
+    along: Annotated[str, PathStage()] = ""
     """Stage of the path along whose checkpoints this is run; without it, at the end of the path."""
 
 
 class SelectReferences(References):
     """Of select."""
 
-    evaluate: StageName = ""
+    evaluate: Annotated[str, Samples("evaluation", "candidates")] = ""
     """Evaluate stage that is run for every candidate, where `by` is a pass rate or the entropy of samples."""
 
 
@@ -126,3 +180,10 @@ class SourceReferences(References):
 
     path: str = ""
     """Folder in Hugging Face's format, by its path from the project's root."""
+
+
+@cache
+def marks(references: type[References]) -> dict[str, Mark]:
+    """The keys that refer to something, in order, with their marks."""
+    fields = references.model_fields.items()
+    return {key: mark for key, field in fields for mark in field.metadata if isinstance(mark, Mark)}

@@ -4,16 +4,19 @@ follows from the class of its spec; no list elsewhere names kinds."""
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+from interplay.core.extension import FILLED
 from interplay.core.model import Model
-from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, SourceSpec, TokenizerSpec
+from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
 from interplay.data.steps.spec import CurateSpec
 from interplay.evaluate.spec import EvaluateSpec, SelectSpec
 from interplay.kinds import formulas, study_keys
+from interplay.model.spec import SourceSpec
 from interplay.report.spec import ReportSpec
 from interplay.rl.spec import RLSpec
 from interplay.rl.teaching.spec import TeachSpec
 from interplay.train.spec import (
     MidtrainSpec,
+    OwnTrainerSpec,
     PreferSpec,
     PretrainSpec,
     RewardModelSpec,
@@ -85,7 +88,7 @@ KEYS = ("keys.parquet",)
 KINDS: dict[str, Kind] = {
     "source": Kind(
         SourceSpec,
-        "interplay.model.source:run",
+        "interplay.model.folder:import_model",
         makes="model",
         hue=265,
         references=study_keys.SourceReferences,
@@ -94,7 +97,7 @@ KINDS: dict[str, Kind] = {
     ),
     "problems": Kind(
         ProblemsSpec,
-        "interplay.data.problems:run",
+        "interplay.data.problems:generate_problems",
         makes="problems",
         hue=205,
         planned=("task", "bands", "shares", "size", "split"),
@@ -103,7 +106,7 @@ KINDS: dict[str, Kind] = {
     ),
     "dataset": Kind(
         DatasetSpec,
-        "interplay.data.dataset:run",
+        "interplay.data.dataset:read_dataset",
         makes="problems",
         hue=205,
         settings=("format", "size", "split", "band", "sha256"),
@@ -111,7 +114,7 @@ KINDS: dict[str, Kind] = {
     ),
     "curate": Kind(
         CurateSpec,
-        "interplay.data.curate:run",
+        "interplay.data.curate:curate_problems",
         makes="problems",
         hue=160,
         planned=("mix", "steps"),
@@ -120,7 +123,7 @@ KINDS: dict[str, Kind] = {
     ),
     "tokenizer": Kind(
         TokenizerSpec,
-        "interplay.data.tokenizer:run",
+        "interplay.data.tokenizer:build_tokenizer",
         makes="tokenizer",
         hue=175,
         planned=("task", "others"),
@@ -128,7 +131,7 @@ KINDS: dict[str, Kind] = {
     ),
     "corpus": Kind(
         CorpusSpec,
-        "interplay.data.corpus:run",
+        "interplay.data.corpus:build_corpus",
         makes="corpus",
         hue=190,
         planned=study_keys.MIX,
@@ -136,7 +139,7 @@ KINDS: dict[str, Kind] = {
     ),
     "pretrain": Kind(
         PretrainSpec,
-        "interplay.train.lm:run",
+        "interplay.train.lm:train_language_model",
         makes="model",
         hue=265,
         references=study_keys.TrainReferences,
@@ -151,7 +154,7 @@ KINDS: dict[str, Kind] = {
     ),
     "midtrain": Kind(
         MidtrainSpec,
-        "interplay.train.lm:run",
+        "interplay.train.lm:train_language_model",
         makes="model",
         hue=285,
         references=study_keys.TrainReferences,
@@ -165,7 +168,7 @@ KINDS: dict[str, Kind] = {
     ),
     "sft": Kind(
         SftSpec,
-        "interplay.train.lm:run",
+        "interplay.train.lm:train_language_model",
         makes="model",
         hue=310,
         references=study_keys.TrainReferences,
@@ -230,7 +233,7 @@ KINDS: dict[str, Kind] = {
     ),
     "prefer": Kind(
         PreferSpec,
-        "interplay.train.prefer:run",
+        "interplay.train.prefer:train_preferences",
         makes="model",
         hue=340,
         references=study_keys.PreferReferences,
@@ -247,7 +250,7 @@ KINDS: dict[str, Kind] = {
     ),
     "unlearn": Kind(
         UnlearnSpec,
-        "interplay.train.unlearn:run",
+        "interplay.train.unlearn:train_unlearning",
         makes="model",
         hue=60,
         references=study_keys.UnlearnReferences,
@@ -262,7 +265,7 @@ KINDS: dict[str, Kind] = {
     ),
     "reward_model": Kind(
         RewardModelSpec,
-        "interplay.train.reward_model:run",
+        "interplay.train.reward_model:train_reward_model",
         makes="model",
         hue=95,
         references=study_keys.RewardModelReferences,
@@ -276,9 +279,20 @@ KINDS: dict[str, Kind] = {
         processes=True,
         light=CURVES,
     ),
+    "custom": Kind(
+        OwnTrainerSpec,
+        "interplay.train.loop:run_custom_trainer",
+        makes="model",
+        hue=75,
+        references=study_keys.OwnTrainerReferences,
+        planned=(*study_keys.MIX, *FILLED),
+        cost=formulas.Training(),
+        settings=("function", "tokens", "options"),
+        light=CURVES,
+    ),
     "evaluate": Kind(
         EvaluateSpec,
-        "interplay.evaluate.run:run",
+        "interplay.evaluate.sampling:evaluate_model",
         makes="samples",
         hue=140,
         references=study_keys.EvaluateReferences,
@@ -289,7 +303,7 @@ KINDS: dict[str, Kind] = {
     ),
     "select": Kind(
         SelectSpec,
-        "interplay.evaluate.select:run",
+        "interplay.evaluate.select:select_checkpoint",
         makes="model",
         hue=45,
         references=study_keys.SelectReferences,
@@ -309,6 +323,11 @@ SETS = tuple(kind for kind, row in KINDS.items() if row.makes == "problems")
 """Kinds that make a problem set."""
 MODELS = tuple(kind for kind, row in KINDS.items() if row.makes == "model")
 """Kinds that leave a model: stages of paths."""
+
+
+def makes(kind: str) -> str:
+    """What a stage of the kind leaves (`Kind.makes`); empty for a name that is no kind."""
+    return KINDS[kind].makes if kind in KINDS else ""
 
 
 def is_trainer(kind: str) -> bool:

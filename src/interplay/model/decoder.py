@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from interplay.model.spec import Shape
 
-# RMS norm and rotary embedding with gradients of their own: autograd's many small products cost a fifth of a CPU step.
+# RMS norm and rotary embedding with custom gradients: autograd's many small products cost a fifth of a CPU step.
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -70,11 +70,11 @@ def _swapped(x: Tensor) -> Tensor:
     return torch.cat((second, first), -1)
 
 
-# One decoder for Llama, Qwen2 and Qwen3 shapes: packed training and cached decoding run through the same layers.
+# One decoder for Llama, Qwen2 and Qwen3 shapes: packed training and cached decoding use the same layers.
 #
-# Parameters carry Hugging Face's names, so a state dict moves between this class and transformers' classes unchanged. The
-# layers themselves are functions over `Weights`: every matrix fused where it can be (q, k and v; gate and up) and cast once,
-# however many tokens then pass. Small models spend their time in the overhead of operators, hence few and large ones.
+# Parameters carry Hugging Face's names, so state dicts are interchangeable with transformers' classes. The
+# layers themselves are functions over `Weights`: every matrix fused where it can be (q, k and v; gate and up) and cast once
+# per pass. Small models are bound by the overhead of operators, hence few and large ones.
 
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -82,12 +82,12 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Of a GPU's attention. Without cuDNN's, which PyTorch prefers on Hopper and Blackwell: it builds a plan, for tens of
-milliseconds, for each new shape, and rows cut by their lengths have new shapes at nearly every step."""
+"""Attention kernels on a GPU, without cuDNN's, which PyTorch prefers on Hopper and Blackwell: for each new shape it builds a
+plan, which takes tens of milliseconds, and batches bucketed by length have new shapes at nearly every step."""
 
 
 class LayerWeights(NamedTuple):
-    """One layer's weights in the dtype of the forward pass; rows of fused matrices lie in the order of their names."""
+    """One layer's weights in the dtype of the forward pass; rows of fused matrices are in the order of their names."""
 
     attention_norm: Tensor
     qkv: Tensor
@@ -101,7 +101,7 @@ class LayerWeights(NamedTuple):
 
 
 class Halves(NamedTuple):
-    """What a layer does before and after attention, token by token."""
+    """The parts of a layer before and after attention, which are functions of single tokens."""
 
     before: Callable[..., tuple[Tensor, Tensor]]
     after: Callable[..., tuple[Tensor, Tensor]]
@@ -118,7 +118,7 @@ class Weights(NamedTuple):
 
 
 class _Affine(nn.Module):
-    """A holder of `weight` and, where asked for, `bias`; left empty, since init and load fill every value."""
+    """Holder of `weight` and optionally `bias`, uninitialised, since init and load fill every value."""
 
     bias: nn.Parameter
 
@@ -165,21 +165,22 @@ class _Model(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A causal language model. Parameters are float32 and empty until `folder.init` or `folder.load` fills them."""
+    """A causal language model. Parameters are float32 and empty until `folder.init_decoder` or `folder.load_decoder` fills
+    them."""
 
     def __init__(self, shape: Shape, vocab_size: int) -> None:
         super().__init__()
         self.shape, self.vocab_size = shape, vocab_size
         self.share_prompts = True
-        """Whether `shared.predicting` passes equal prompts once."""
+        """Whether `shared_prompts.predicting_states` passes equal prompts once."""
         self.halves = EAGER
-        """What passes with a gradient are made of."""
+        """The layer functions of passes with a gradient (eager or compiled)."""
         self.model = _Model(shape, vocab_size)
         if not shape.tie_word_embeddings:
             self.lm_head = _Affine(vocab_size, shape.hidden_size)
 
     def forward(self) -> Tensor:
-        """() 0 with a gradient of 0: what FSDP's hooks need to see of a model whose layers are functions (optim.sharding)."""
+        """() 0 with a gradient of 0: triggers FSDP's hooks for a model whose layers are functions (optim.distributed)."""
         return self.model.norm.weight.sum() * 0
 
     def hidden(
@@ -194,10 +195,10 @@ class Decoder(nn.Module):
         return forward(self.shape, weights, ids, rope, lambda _, q, k, v: attention(q, k, v, blocks))
 
     def mlp_input(self, ids: Tensor, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """What the last layer's MLP reads, (B, T, D) in `dtype`, of ids (B, T) at positions (B, T) or (1, T)."""
+        """Inputs of the last layer's MLP, (B, T, D) in `dtype`, of ids (B, T) at positions (B, T) or (1, T)."""
         rope, blocks = rotary(self.shape, positions, dtype), visible_blocks(None, ids.shape[1], ids.device, dtype)
         inputs: list[Tensor] = []
-        forward(self.shape, self.weights(dtype), ids, rope, lambda _, q, k, v: attention(q, k, v, blocks), look=inputs.append)
+        forward(self.shape, self.weights(dtype), ids, rope, lambda _, q, k, v: attention(q, k, v, blocks), probe=inputs.append)
         return inputs[-1]
 
     def head(self) -> Tensor:
@@ -240,7 +241,7 @@ def _fuse(layer: _Layer, shape: Shape, dtype: torch.dtype) -> LayerWeights:
 def _before(
     layer: LayerWeights, x: Tensor, cos: Tensor, sin: Tensor, head_dim: int, rotated: int, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Queries with keys, normed and rotated, and values, (..., heads, head_dim) each, of what a layer reads (..., D)."""
+    """Queries with keys, normalised and rotated, and values, (..., heads, head_dim) each, of the input (..., D) of a layer."""
     h = rms_norm(x, layer.attention_norm, eps)
     heads = F.linear(h, layer.qkv, layer.qkv_bias).unflatten(-1, (-1, head_dim))
     qk, v = heads[..., :rotated, :], heads[..., rotated:, :]
@@ -250,7 +251,7 @@ def _before(
 
 
 def _after(layer: LayerWeights, x: Tensor, mixed: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """What a layer leaves (..., D) of what it read and what attention mixed, and what its MLP read."""
+    """The output (..., D) of a layer given its input and its attention output, and the input of its MLP."""
     x = x + F.linear(mixed, layer.out)
     h = rms_norm(x, layer.mlp_norm, eps)
     gate, up = F.linear(h, layer.gate_up).chunk(2, -1)
@@ -262,8 +263,8 @@ EAGER = Halves(_before, _after)
 
 @cache
 def compiled() -> Halves:
-    """The same by `torch.compile`, for any number of tokens: attention, whose shapes hang on the lengths of what passes, stays as
-    it is."""
+    """The same by `torch.compile`, with a dynamic number of tokens. Attention, whose shapes depend on sequence lengths, is not
+    compiled."""
     return Halves(torch.compile(_before, dynamic=True), torch.compile(_after, dynamic=True))
 
 
@@ -274,12 +275,12 @@ def forward(
     rope: tuple[Tensor, Tensor],
     attend: Attend,
     wanted: Tensor | None = None,
-    look: Callable[[Tensor], None] | None = None,
+    probe: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
-    """Final hidden states (..., D) of ids (...). `attend` decides who sees whom and where keys and values are kept.
+    """Final hidden states (..., D) of ids (...). `attend` applies attention and keeps keys and values.
 
-    With `wanted` (M,), places in ids (N,), only their states (M, D): the last layer then spares the others its MLP. `look` is
-    shown what each layer's MLP reads, (..., D)."""
+    With `wanted` (M,), indices into ids (N,), only their states (M, D) are returned, and the last layer's MLP skips the others.
+    `probe` receives the input (..., D) of each layer's MLP."""
     queries, rotated = shape.num_attention_heads, shape.num_attention_heads + shape.num_key_value_heads
     x = F.embedding(ids, weights.embedding)
     for index, layer in enumerate(weights.layers):
@@ -288,8 +289,8 @@ def forward(
         if wanted is not None and index == len(weights.layers) - 1:
             x, mixed = x.index_select(0, wanted), mixed.index_select(0, wanted)
         x, h = weights.halves.after(layer, x, mixed, shape.rms_norm_eps)
-        if look is not None:
-            look(h)
+        if probe is not None:
+            probe(h)
     return rms_norm(x, weights.norm, shape.rms_norm_eps)
 
 
@@ -311,11 +312,11 @@ class Block(NamedTuple):
 
 
 def visible_blocks(segments: Tensor | None, length: int, device: torch.device, dtype: torch.dtype) -> list[Block]:
-    """The blocks of queries that attention works through, each with the keys that any of its queries may see.
+    """Blocks of queries for attention, each with the keys that any of its queries may attend to.
 
-    Long rows are cut into blocks of 64: of the T x T scores of packed problems, most lie above the diagonal or between problems.
-    A GPU gets one block, since its kernels like one large product better, and none where all is causal: flash attention takes
-    no mask."""
+    Long rows are cut into blocks of 64: of the T x T scores of packed problems, most are above the diagonal or between problems.
+    On a GPU there is one block, since kernels are faster on one large product, and none where all is causal, since flash
+    attention takes no mask."""
     if segments is None and device.type == "cuda":
         return []
     size = length if length <= 128 or device.type == "cuda" else 64
@@ -345,7 +346,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block]) -> Tensor:
     batch, length, heads, size = q.shape
     shared = k.shape[2]
     group = heads // shared
-    # Queries that share a key head lie as further rows of one product, so keys and values are never repeated.
+    # Queries that share a key head are further rows of one product, so keys and values are not repeated.
     queries = (q * size**-0.5).unflatten(2, (shared, group)).permute(0, 2, 3, 1, 4)
     keys = k.permute(0, 2, 3, 1).reshape(batch * shared, size, length)
     values = v.transpose(1, 2).reshape(batch * shared, length, size)
@@ -360,7 +361,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block]) -> Tensor:
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """The same by one kernel of PyTorch's: flash attention where there is no mask, which is causal then."""
+    """The same by one fused kernel of PyTorch: without a mask, causal flash attention."""
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     with sdpa_kernel(KERNELS):
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=True)

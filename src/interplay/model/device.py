@@ -1,4 +1,4 @@
-"""Where a stage computes, how fast (FLOPs, utilisation), and the error of a pass that does not fit into memory."""
+"""Device of a stage, its speed (FLOP/s, utilisation), and the error of a pass that does not fit into memory."""
 
 import time
 import traceback
@@ -11,25 +11,22 @@ from interplay.core.execution import Run
 from interplay.core.model import PermanentError
 from interplay.model.decoder import EAGER, Decoder, compiled
 
-# Where a stage computes.
-
 
 def pick_device(how: Run) -> torch.device:
-    """The GPU of a stage that was given one and finds it there, by its number, since threads differ in which is theirs; else the
-    CPU."""
+    """The GPU, by its number since the current GPU is per thread, where the stage has one and CUDA is available; else the CPU."""
     if how.gpus and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 
 
-def placed(decoder: Decoder, how: Run) -> Decoder:
-    """The decoder where the stage computes, passing as its run block says."""
+def place_decoder(decoder: Decoder, how: Run) -> Decoder:
+    """The decoder on the device of the stage, configured by its run block."""
     decoder.share_prompts = how.share_prompts
     decoder.halves = compiled() if how.compile else EAGER
     return decoder.to(pick_device(how))
 
 
-# Tokens per second, and what share of the machine's arithmetic they use.
+# Throughput and utilisation.
 
 
 def matrix_parameters(model: Decoder) -> int:
@@ -39,8 +36,8 @@ def matrix_parameters(model: Decoder) -> int:
 
 
 def peak_flops(dtype: torch.dtype, device: torch.device) -> float:
-    """Floating-point operations per second of the fastest of a few square matrix products: what this device gives here and now,
-    which may be less than its data sheet."""
+    """Floating-point operations per second of the fastest of a few square matrix products: measured now, and possibly less than
+    the data sheet."""
     size, tries = (8192, 5) if device.type == "cuda" else (1024, 5)
     x = torch.ones(size, size, dtype=dtype, device=device)
     times = []
@@ -59,29 +56,30 @@ def model_flops_utilisation(parameters: int, tokens_per_second: float, peak: flo
     return 6 * parameters * tokens_per_second / peak
 
 
-# What is said of a pass that does not fit into memory: one line with the size that does.
+# Out-of-memory errors: one line that names a size that fits.
 
 
-REFUSALS = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+ALLOCATION_ERRORS = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 @contextmanager
-def enough(key: str, size: int, attempt: Callable[[int], object]) -> Iterator[None]:
-    """Within it passes of `size` (tokens, or rows) are made, which the key of the run block sets. Where memory does not suffice,
-    `attempt(n)`, a pass of at most n, is tried with halves of `size` until one fits. Raises PermanentError that names it."""
+def report_out_of_memory(key: str, size: int, attempt: Callable[[int], object]) -> Iterator[None]:
+    """A context for passes of `size` (tokens or rows), which `key` of the run block sets. When memory does not suffice,
+    `attempt(n)`, a pass of at most n, is tried with halves of `size` until one fits. Raises PermanentError that names that
+    size."""
     try:
         yield
         return
     except RuntimeError as error:
-        if not full(error):
+        if not is_out_of_memory(error):
             raise
-        traceback.clear_frames(error.__traceback__)  # what the pass had made so far
-    fitting = _fitting(size // 2, attempt)
-    said = f"write {fitting}, which does" if fitting else "nor does the smallest; take a smaller model or shorter rows"
-    raise PermanentError(f"run.{key}: a pass of {size} does not fit into memory; {said}")
+        traceback.clear_frames(error.__traceback__)  # frees the tensors of the pass
+    fitting = _largest_fitting(size // 2, attempt)
+    remedy = f"write {fitting}, which does" if fitting else "nor does the smallest; use a smaller model or shorter rows"
+    raise PermanentError(f"run.{key}: a pass of {size} does not fit into memory; {remedy}")
 
 
-def _fitting(size: int, attempt: Callable[[int], object]) -> int:
+def _largest_fitting(size: int, attempt: Callable[[int], object]) -> int:
     """The first of size, size / 2, ... that fits; 0: none does."""
     while size:
         if torch.cuda.is_initialized():
@@ -90,15 +88,14 @@ def _fitting(size: int, attempt: Callable[[int], object]) -> int:
             attempt(size)
             return size
         except RuntimeError as error:
-            if not full(error):
+            if not is_out_of_memory(error):
                 raise
             traceback.clear_frames(error.__traceback__)
         size //= 2
     return 0
 
 
-def full(error: RuntimeError) -> bool:
-    """Whether an allocator refused: PyTorch's on a GPU, the driver's or cuBLAS's, or that of a CPU. The first alone has a class
-    of errors."""
-    said = str(error)
-    return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in REFUSALS)
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether an allocation failed: PyTorch's on a GPU, which has its own class of errors, the driver's, cuBLAS's or the
+    CPU's."""
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in ALLOCATION_ERRORS)

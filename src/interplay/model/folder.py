@@ -1,5 +1,5 @@
-"""Models as Hugging Face folders: `init`, `save` and `load` of config.json, model.safetensors, generation_config.json and the
-tokenizer's files, without importing transformers."""
+"""Models as Hugging Face folders (config.json, model.safetensors, generation_config.json and the tokenizer's files), without
+importing transformers; the `source` stage, by which pretrained models enter; conversion of GGUF files."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,11 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from interplay.core.artifact import copy_atomic, read_json, write_atomic, write_json
+from interplay.core import artifact, execution, random
 from interplay.core.model import UserError
-from interplay.core.random import stream_key
 from interplay.model.decoder import Decoder
-from interplay.model.spec import Shape
-from interplay.optim import sharding
+from interplay.model.spec import Shape, SourceSpec
+from interplay.optim import distributed
 
 CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 TOKENIZER_FILES = (
@@ -36,9 +35,9 @@ UNSUPPORTED = {
 """Keys of config.json that change the forward pass, with the values that this decoder computes."""
 
 
-def init(shape: Shape, vocab_size: int, seed: int) -> Decoder:
+def init_decoder(shape: Shape, vocab_size: int, seed: int) -> Decoder:
     """A decoder with weights from a normal distribution of `initializer_range`; the matrices that write into the residual stream
-    are scaled by 1 / sqrt(2 * layers) (GPT-2). Every tensor has a stream of its own, keyed by (seed, name)."""
+    are scaled by 1 / sqrt(2 * layers) (GPT-2). Every tensor has its own random stream, keyed by (seed, name)."""
     decoder = Decoder(shape, vocab_size)
     with torch.no_grad():
         for name, parameter in decoder.named_parameters():
@@ -47,45 +46,45 @@ def init(shape: Shape, vocab_size: int, seed: int) -> Decoder:
                 continue
             residual = name.endswith(("o_proj.weight", "down_proj.weight"))
             scale = shape.initializer_range * ((2 * shape.num_hidden_layers) ** -0.5 if residual else 1.0)
-            parameter.normal_(0.0, scale, generator=torch.Generator().manual_seed(stream_key("init", seed, name)))
+            parameter.normal_(0.0, scale, generator=torch.Generator().manual_seed(random.stream_key("init", seed, name)))
     return decoder
 
 
-def save(decoder: Decoder, folder: Path, tokenizer_folder: Path) -> None:
-    """Write `decoder` with the tokenizer's files as a folder that AutoModelForCausalLM and AutoTokenizer load. Bytes depend on
-    the values alone. Each file appears whole, the weights last. All processes of a stage come here together."""
-    describe(decoder, folder, tokenizer_folder)
-    save_tensors(sharding.state(decoder), folder / "model.safetensors")
+def save_decoder(decoder: Decoder, folder: Path, tokenizer_folder: Path) -> None:
+    """Write `decoder` with the tokenizer's files as a folder that AutoModelForCausalLM and AutoTokenizer load. The bytes
+    are a function of the values. Files are written atomically, the weights last. Collective."""
+    write_config(decoder, folder, tokenizer_folder)
+    save_tensors(distributed.full_state_dict(decoder), folder / "model.safetensors")
 
 
-def describe(decoder: Decoder, folder: Path, tokenizer_folder: Path, **more: Any) -> None:
-    """Write all of such a folder but the weights. `more` are keys of config.json that replace those of a causal model."""
+def write_config(decoder: Decoder, folder: Path, tokenizer_folder: Path, **more: Any) -> None:
+    """Write such a folder without the weights. `more` are keys of config.json that replace those of a causal model."""
     folder.mkdir(parents=True, exist_ok=True)
     copy_files(tokenizer_folder, folder, TOKENIZER_FILES)
     special = special_tokens(tokenizer_folder)
-    write_json(folder / "config.json", {**config(decoder, special), **more})
+    artifact.write_json(folder / "config.json", {**config_json(decoder, special), **more})
     generation = tokenizer_folder / "generation_config.json"
-    stops = read_json(generation) if generation.exists() else {k: v for k, v in special.items() if v is not None}
-    write_json(folder / "generation_config.json", stops)
+    stops = artifact.read_json(generation) if generation.exists() else {k: v for k, v in special.items() if v is not None}
+    artifact.write_json(folder / "generation_config.json", stops)
 
 
 def save_tensors(tensors: dict[str, Tensor], file: Path, every_worker: bool = False) -> None:
-    """Write tensors as safetensors; the file appears whole. Of several processes of a stage the first alone writes, unless
-    `every_worker` has a file of its own."""
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomic(file, safetensors.torch.save(whole, metadata={"format": "pt"}), every_worker)
+    """Write tensors as safetensors, atomically. Of several processes only the first writes, unless `every_worker` writes its own
+    file."""
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    artifact.write_atomic(file, safetensors.torch.save(on_cpu, metadata={"format": "pt"}), every_worker)
 
 
 def copy_files(source: Path, target: Path, names: tuple[str, ...]) -> None:
-    """Copy those of the named files that exist; each appears whole."""
+    """Copy the named files that exist, each atomically."""
     for name in names:
         if (source / name).exists() and source.resolve() != target.resolve():
-            copy_atomic(source / name, target / name)
+            artifact.copy_atomic(source / name, target / name)
 
 
 def special_tokens(tokenizer_folder: Path) -> dict[str, int | None]:
-    """bos_token_id, eos_token_id and pad_token_id of a tokenizer folder; None where it names no such token."""
-    described = read_json(tokenizer_folder / "tokenizer_config.json")
+    """bos_token_id, eos_token_id and pad_token_id of a tokenizer folder; None where it has no such token."""
+    described = artifact.read_json(tokenizer_folder / "tokenizer_config.json")
     tokenizer = Tokenizer.from_file(str(tokenizer_folder / "tokenizer.json"))
     ids: dict[str, int | None] = {}
     for role in ("bos", "eos", "pad"):
@@ -95,8 +94,9 @@ def special_tokens(tokenizer_folder: Path) -> dict[str, int | None]:
     return ids
 
 
-def config(decoder: Decoder, special: dict[str, int | None]) -> dict[str, Any]:
-    """config.json. The base of the rotary embedding stands twice: `rope_parameters` since transformers 5, `rope_theta` before."""
+def config_json(decoder: Decoder, special: dict[str, int | None]) -> dict[str, Any]:
+    """The content of config.json. The base of the rotary embedding occurs twice: in `rope_parameters` for transformers 5, as
+    `rope_theta` for earlier versions."""
     shape = decoder.shape.model_dump()
     name = shape.pop("architecture")
     return {
@@ -113,12 +113,12 @@ def config(decoder: Decoder, special: dict[str, int | None]) -> dict[str, Any]:
     }
 
 
-def load(folder: Path) -> Decoder:
+def load_decoder(folder: Path) -> Decoder:
     """The float32 decoder of a Hugging Face folder, from one safetensors file or from shards. Raises UserError when the folder, a
-    file or a tensor is missing, and when this decoder would not compute what config.json describes."""
+    file or a tensor is missing, or config.json describes a model that this decoder does not implement."""
     shape, vocab_size = read_config(folder)
     decoder = Decoder(shape, vocab_size)
-    tensors = _tensors(folder)
+    tensors = _load_tensors(folder)
     if shape.tie_word_embeddings:
         tensors.pop("lm_head.weight", None)
     wanted = dict(decoder.named_parameters())
@@ -139,20 +139,20 @@ def load(folder: Path) -> Decoder:
 
 
 def read_config(folder: Path) -> tuple[Shape, int]:
-    """Shape and vocabulary size that config.json describes. Raises UserError when they are not ones that the decoder computes."""
+    """Shape and vocabulary size from config.json. Raises UserError when the decoder does not implement them."""
     path = folder / "config.json"
     if not path.exists():
         raise UserError(f"{path}: missing; give a Hugging Face model folder")
-    given = read_json(path)
+    given = artifact.read_json(path)
     if given.get("model_type") not in CLASSES:
         raise UserError(f"{path}: model_type = {given.get('model_type')!r} is not supported; known: {', '.join(CLASSES)}")
     for name, allowed in UNSUPPORTED.items():
         if given.get(name) not in allowed:
             raise UserError(f"{path}: {name} = {given[name]!r} is not supported; it must be {allowed[1]!r}")
     rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise UserError(f"{path}: rope_type = {kind!r} is not supported; it must be 'default'")
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    if rope_type != "default":
+        raise UserError(f"{path}: rope_type = {rope_type!r} is not supported; it must be 'default'")
     heads = given["num_attention_heads"]
     known = {name: given[name] for name in Shape.model_fields if name in given}
     known |= {
@@ -168,14 +168,14 @@ def read_config(folder: Path) -> tuple[Shape, int]:
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model folder, sorted. Raises UserError when there is none or a listed shard is missing."""
     index = folder / "model.safetensors.index.json"
-    names = sorted(set(read_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]
+    names = sorted(set(artifact.read_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]
     for name in names:
         if not (folder / name).exists():
             raise UserError(f"{folder / name}: missing; the folder must hold its weights as safetensors")
     return [folder / name for name in names]
 
 
-def _tensors(folder: Path) -> dict[str, Tensor]:
+def _load_tensors(folder: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
         try:
@@ -183,3 +183,77 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise UserError(f"{path}: damaged ({error}); copy it again") from None
     return tensors
+
+
+# The `source` stage: a pretrained model from a folder or from a pinned revision on the hub.
+
+
+MODEL_FILES = ("config.json", "generation_config.json", "model.safetensors.index.json", *TOKENIZER_FILES)
+
+
+def import_model(spec: SourceSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Copy the model into `out/model`. Raises UserError when its checksum is not that of the plan, or the decoder does not
+    implement it."""
+    origin = find_source(spec, how)
+    found = artifact.model_checksum(origin)
+    if spec.sha256 and found != spec.sha256:
+        raise UserError(f"{origin}: sha256 = {found}, but the plan has {spec.sha256}; restore the folder or plan the study again")
+    model = out / "model"
+    model.mkdir(parents=True, exist_ok=True)
+    copy_files(origin, model, (*MODEL_FILES, *(path.name for path in weight_files(origin))))
+    decoder = load_decoder(model)
+    return {"sha256": found, "parameters": sum(parameter.numel() for parameter in decoder.parameters())}
+
+
+def find_source(spec: SourceSpec, how: execution.Run) -> Path:
+    """The folder of the model; one on the hub is downloaded. Raises UserError where there is none."""
+    if spec.sha256 and not how.path:
+        raise UserError(
+            f"source {spec.sha256[:12]}: not in results/; import it with `interplay adopt FOLDER`, or give path in the study"
+        )
+    return Path(how.path) if how.path else _download(str(spec.hub_id), str(spec.revision))
+
+
+def _download(hub_id: str, revision: str) -> Path:
+    """The snapshot in the hub's local cache. Raises UserError when it is neither cached nor reachable."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=[*MODEL_FILES, "*.safetensors"]))
+    except (HfHubHTTPError, LocalEntryNotFoundError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"hub_id = {hub_id} at {revision}: not available ({reason}); check the name or the network, or give path"
+        ) from None
+
+
+# GGUF files (quantised models) as Hugging Face folders.
+
+
+def convert_gguf(file: Path, folder: Path) -> None:
+    """Write the model of a GGUF file, dequantised to float32, and its tokenizer into `folder`. The weights keep the rounding of
+    the file. Raises UserError when the package `gguf` is missing or the file is not readable."""
+    # Imported here, since transformers takes seconds and is rarely needed.
+    try:
+        import gguf  # noqa: F401  (transformers reads the file with it)
+    except ImportError:
+        raise UserError(f"{file}: reading GGUF needs the package gguf; pip install 'interplay[gguf]'") from None
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            str(file.parent),
+            gguf_file=file.name,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+            trust_remote_code=False,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(f"{file}: not readable as a GGUF model ({type(error).__name__}: {error})") from None
+    model.config.dtype = "float32"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

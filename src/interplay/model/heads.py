@@ -10,25 +10,24 @@ from torch import Tensor, nn
 
 from interplay.core.artifact import read_json, write_json
 from interplay.core.random import stream_key
-from interplay.model import folder
+from interplay.model import folder, shared_prompts
 from interplay.model.decoder import Decoder
-from interplay.model.shared import hidden
 
-# A decoder with heads that judge completions. Written as the folder of a sequence classifier, whose labels are the heads.
+# Reward models, saved as the folder of a sequence classifier whose labels are the heads.
 
 
 GATE = "gate.safetensors"
 
 
 class RewardModel(nn.Module):
-    """Rewards (n, K) of completions by K heads, and how much each counts by the prompt."""
+    """Rewards (n, K) of completions by K heads, and weights of the heads as a function of the prompt."""
 
     def __init__(self, decoder: Decoder, heads: int) -> None:
         super().__init__()
         self.decoder = decoder
         self.score = nn.Parameter(torch.empty(heads, decoder.shape.hidden_size))
         self.gate = nn.Parameter(torch.zeros(heads, decoder.shape.hidden_size))
-        """Of zeros at the start, so that all heads count alike."""
+        """Initially zero, so that all heads have equal weight."""
 
     def forward(
         self, prompts: Tensor, lengths: Tensor, group: Tensor, tokens: Tensor, ends: Tensor, dtype: torch.dtype
@@ -36,16 +35,16 @@ class RewardModel(nn.Module):
         """Rewards (n, K) float32 of completions, and logarithms (n, K) of the heads' weights, which sum to 1.
 
         prompts (G, P), padded on the right, have `lengths` (G,); completion r follows the prompt group[r]; tokens (n, T) are
-        padded on the right, `ends` (n,) are their lengths. A reward is read where the last token of its completion has been
-        seen, and the weights where the last of the prompt has."""
-        # One more column, since the last token of a completion does not pass: it predicts nothing.
-        states = hidden(self.decoder, prompts, lengths, group, nn.functional.pad(tokens, (0, 1)), dtype)
+        padded on the right, `ends` (n,) are their lengths. A reward is read at the last token of its completion, the
+        weights at the last token of the prompt."""
+        # One more column, since `hidden_states` does not pass the last one.
+        states = shared_prompts.hidden_states(self.decoder, prompts, lengths, group, nn.functional.pad(tokens, (0, 1)), dtype)
         last = states[torch.arange(len(tokens), device=tokens.device), ends].float()
         return last @ self.score.T, (states[:, 0].float() @ self.gate.T).log_softmax(-1)
 
 
 def init_reward_model(decoder: Decoder, heads: int, seed: int) -> RewardModel:
-    """The model with heads drawn from the seed, at the decoder's own scale."""
+    """The model with heads drawn from the seed, at the initial scale of the decoder."""
     model = RewardModel(decoder, heads)
     with torch.no_grad():
         random = torch.Generator().manual_seed(stream_key("init", seed, "score"))
@@ -54,11 +53,11 @@ def init_reward_model(decoder: Decoder, heads: int, seed: int) -> RewardModel:
 
 
 def save_reward_model(model: RewardModel, out: Path, tokenizer_folder: Path) -> None:
-    """Write a folder that AutoModelForSequenceClassification loads, with a label for each head; beside it the gate of several,
-    which no such class knows."""
+    """Write a folder that AutoModelForSequenceClassification loads, with a label for each head; with several heads also the gate,
+    which that class does not load."""
     labels = [f"head_{head}" for head in range(len(model.score))]
     named = folder.CLASSES[model.decoder.shape.architecture].replace("ForCausalLM", "ForSequenceClassification")
-    folder.describe(
+    folder.write_config(
         model.decoder,
         out,
         tokenizer_folder,
@@ -72,17 +71,17 @@ def save_reward_model(model: RewardModel, out: Path, tokenizer_folder: Path) -> 
     folder.save_tensors({**backbone, "score.weight": model.score}, out / "model.safetensors")
 
 
-# A decoder that says a number where a language model says a word.
+# Value function (critic).
 
 
 class ValueHead(nn.Module):
-    """A copy of a decoder with a linear head on its states. The head begins at 0 and its bias at `start`, so that before the
-    first step all states are alike."""
+    """A copy of a decoder with a linear head on its states. The head is initialised to 0 and its bias to `start`, so that all
+    values are equal before the first step."""
 
     def __init__(self, policy: Decoder, start: float = 0.0) -> None:
         super().__init__()
         self.decoder = copy.deepcopy(policy).requires_grad_(True)
-        with torch.random.fork_rng(devices=[]):  # nn.Linear draws weights that are replaced at once
+        with torch.random.fork_rng(devices=[]):  # nn.Linear draws weights, which are replaced
             self.head = nn.Linear(policy.shape.hidden_size, 1).to(policy.head().device)
         nn.init.zeros_(self.head.weight)
         nn.init.constant_(self.head.bias, start)
@@ -92,17 +91,17 @@ class ValueHead(nn.Module):
         return self.head(states.float())[..., 0]
 
 
-# Two decoders as one model: the logits of an assistant are taken off those of the other (ULD, arXiv:2406.08607, eq. 3).
+# A composed model: the logits of an assistant are subtracted from those of a base (ULD, arXiv:2406.08607, eq. 3).
 #
-# On disk `base/` and `assistant/` are Hugging Face folders beside `composition.json`, and there is no `model/`, so that nobody
-# takes one of them for the whole.
+# On disk `base/` and `assistant/` are Hugging Face folders with `composition.json`; there is no `model/`, so that neither is
+# mistaken for the composed model.
 
 
-FILE = "composition.json"
+COMPOSITION_FILE = "composition.json"
 
 
 class Composed(NamedTuple):
-    """A model and the assistant whose logits are taken off its own; both know the same tokens."""
+    """A base and the assistant whose logits are subtracted from its own; both have the same vocabulary."""
 
     base: Decoder
     assistant: Decoder
@@ -110,9 +109,10 @@ class Composed(NamedTuple):
     top_logit_filter: float
 
     def logits(self, base: Tensor, assistant: Tensor) -> Tensor:
-        """Logits (..., V) of the whole. Those of the assistant count as log ratios to knowing nothing, so that where it is
-        uniform the model stays as it is. Tokens that the model finds less likely than `top_logit_filter` times its likeliest
-        keep their own, so that noise in the assistant's tail makes none of them likely."""
+        """Logits (..., V) of the composed model, of those of both parts. The assistant enters as log ratios to the uniform
+        distribution, so that a uniform assistant changes nothing. Tokens whose probability under the base is below
+        `top_logit_filter` times the largest keep the base's logits, so that noise in the assistant's tail does not promote
+        them."""
         least = base.amax(-1, keepdim=True) + (math.log(self.top_logit_filter) if self.top_logit_filter else -math.inf)
         known = assistant.log_softmax(-1) + math.log(assistant.shape[-1])
         return base - self.logit_weight * known.masked_fill(base < least, 0.0)
@@ -121,35 +121,35 @@ class Composed(NamedTuple):
 def first_layers(decoder: Decoder, layers: int) -> Decoder:
     """A decoder of the first layers of another, with copies of its embedding, norm and head."""
     small = Decoder(decoder.shape.model_copy(update={"num_hidden_layers": layers}), decoder.vocab_size)
-    whole = decoder.state_dict()
-    small.load_state_dict({name: whole[name].clone() for name in small.state_dict()})
+    weights = decoder.state_dict()
+    small.load_state_dict({name: weights[name].clone() for name in small.state_dict()})
     return small
 
 
-def save(composed: Composed, out: Path, tokenizer_folder: Path) -> None:
+def save_composed(composed: Composed, out: Path, tokenizer_folder: Path) -> None:
     """Write `base/`, `assistant/` and the tokenizer's files into `out`, and `composition.json` last."""
-    folder.save(composed.base, out / "base", tokenizer_folder)
-    folder.save(composed.assistant, out / "assistant", tokenizer_folder)
+    folder.save_decoder(composed.base, out / "base", tokenizer_folder)
+    folder.save_decoder(composed.assistant, out / "assistant", tokenizer_folder)
     (out / "tokenizer").mkdir(exist_ok=True)
     folder.copy_files(tokenizer_folder, out / "tokenizer", folder.TOKENIZER_FILES)
-    write_json(out / FILE, {"logit_weight": composed.logit_weight, "top_logit_filter": composed.top_logit_filter})
+    write_json(out / COMPOSITION_FILE, {"logit_weight": composed.logit_weight, "top_logit_filter": composed.top_logit_filter})
 
 
-def whole(out: Path, device: torch.device) -> Decoder | Composed:
-    """What a stage's artifact holds, on the device: a single model, or such a pair. Raises UserError where it holds neither."""
-    if not (out / FILE).exists():
-        return folder.load(out / "model").to(device)
-    base, assistant = (folder.load(out / name).to(device) for name in ("base", "assistant"))
-    options = read_json(out / FILE)
+def load_model(out: Path, device: torch.device) -> Decoder | Composed:
+    """The model of an artifact, on the device: a decoder or a composed model. Raises UserError where there is neither."""
+    if not (out / COMPOSITION_FILE).exists():
+        return folder.load_decoder(out / "model").to(device)
+    base, assistant = (folder.load_decoder(out / name).to(device) for name in ("base", "assistant"))
+    options = read_json(out / COMPOSITION_FILE)
     return Composed(base, assistant, options["logit_weight"], options["top_logit_filter"])
 
 
-# The likeliest tokens of a distribution, and a policy that acts within those of a copy of it that lags behind (NLPO,
-# arXiv:2210.01241).
+# Nucleus masks, and a policy restricted to the nucleus of a lagged copy (NLPO, arXiv:2210.01241).
 
 
 def nucleus_mask(logits: Tensor, top_p: float) -> Tensor:
-    """(N, vocab) bool: the smallest set of the likeliest tokens whose probabilities sum to at least `top_p`; all of them at 1."""
+    """(N, vocab) bool: the nucleus, the smallest set of likeliest tokens with total probability at least `top_p`; all tokens at
+    1."""
     if top_p >= 1.0:
         return torch.ones_like(logits, dtype=torch.bool)
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)
@@ -159,13 +159,12 @@ def nucleus_mask(logits: Tensor, top_p: float) -> Tensor:
 
 
 class Lagged(NamedTuple):
-    """A policy, and the copy whose nucleus it acts in."""
+    """A policy and the lagged copy whose nucleus restricts it."""
 
     policy: Decoder
     copy: Decoder
     top_p: float
 
     def logits(self, policy: Tensor, copy: Tensor) -> Tensor:
-        """Logits (N, vocab) that tokens are drawn from: the policy's, and minus infinity outside the nucleus of the copy's at
-        temperature 1."""
+        """Logits (N, vocab) to sample from: the policy's, and minus infinity outside the nucleus of the copy at temperature 1."""
         return policy.masked_fill(~nucleus_mask(copy, self.top_p), -math.inf)

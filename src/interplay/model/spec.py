@@ -1,5 +1,6 @@
-"""Model shapes and optimisation."""
+"""Specs of model shapes, optimisers, schedules and pretrained models from outside."""
 
+import re
 from typing import Literal
 
 from pydantic import model_validator
@@ -80,7 +81,7 @@ class Schedule(Model):
 
 
 class TuneOptimizer(Optimizer):
-    """Of stages that tune what was trained, RL among them: AdamW at a small rate and without decay, unless said otherwise."""
+    """Defaults of stages that fine-tune, including RL: AdamW at a small rate without weight decay."""
 
     name: Literal["adamw", "muon"] = "adamw"
     learning_rate: NotNegative = 1e-4
@@ -88,13 +89,36 @@ class TuneOptimizer(Optimizer):
 
 
 class TuneSchedule(Schedule):
-    """Of such stages: a constant rate, unless said otherwise."""
+    """Defaults of such stages: a constant rate."""
 
     name: Literal["constant", "linear", "cosine"] = "constant"
     warmup_ratio: Share = 0.0
 
 
 def check_checkpoints(checkpoints: list[int], steps: int) -> None:
-    """Raises ValueError where a checkpoint is at none of the steps."""
+    """Raises ValueError where a checkpoint is not at one of the steps."""
     if outside := [step for step in checkpoints if not 1 <= step <= steps]:
         raise ValueError(f"checkpoints: {outside[0]} is not among the steps 1..{steps} of this run")
+
+
+class SourceSpec(Model):
+    """A pretrained model from outside. In a study: `path`, a Hugging Face folder by its path from the project's root, below it or
+    through a link there, which the planner replaces by its checksum (the path goes to the run block); or a hub id at a pinned
+    revision."""
+
+    sha256: str | None = None
+    """Checksum over config.json, tokenizer.json and the weight files of a folder: identity is content, not path."""
+    hub_id: str | None = None
+    """Hub repository, such as Qwen/Qwen2.5-0.5B."""
+    revision: str | None = None
+    """Commit of the hub repository, 40 hex digits: a branch name is refused, since its commit changes."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "SourceSpec":
+        if (self.sha256 is None) == (self.hub_id is None):
+            raise ValueError("give either path or hub_id")
+        if self.hub_id and not (self.revision and re.fullmatch("[0-9a-f]{40}", self.revision)):
+            raise ValueError("a hub_id needs revision: a commit of 40 hex digits")
+        if self.hub_id and (".." in self.hub_id or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.hub_id)):
+            raise ValueError("hub_id must be OWNER/NAME, as on the hub; a folder goes under path")
+        return self

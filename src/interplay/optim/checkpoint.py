@@ -1,10 +1,10 @@
 """Resume state of a training stage: `resume/<step>.safetensors` (all tensors) and `resume/state.json`, which points to it.
 
-Where weights lie in slices (optim.sharding), each process writes its own, `<step>.<rank>of<count>.safetensors`; the first file
-also holds what is whole. Any number of processes, or one, reads them back: slices joined in order are the tensor.
+With sharded weights (optim.distributed) each process writes its shards to `<step>.<rank>of<count>.safetensors`; the first file
+also has all plain tensors. Any number of processes can load them: the shards of a tensor, concatenated by rank, are the tensor.
 
 The pointer is replaced only after the new tensors are on disk and the old tensors are deleted only after that, so a kill at any
-moment, or a full disk, leaves the old state or the new one."""
+time, or a full disk, leaves the old state or the new one."""
 
 from pathlib import Path
 from typing import Any
@@ -14,35 +14,35 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from interplay.core import execution
-from interplay.core.artifact import read_json, write_atomic, write_json
-from interplay.optim import collectives, sharding
+from interplay.core import artifact, execution
+from interplay.optim import distributed
 
 POINTER = "state.json"
 
 
 def save(resume: Path, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-    """Make (step, tensors, state) the state to go on from. `state` is JSON data. All processes of a stage come here together."""
-    count = execution.world_size() if any(sharding.is_slice(tensor) for tensor in tensors.values()) else 1
+    """Save (step, tensors, state) as the state to resume from. `state` is JSON data. Collective."""
+    count = execution.world_size() if any(distributed.is_dtensor(tensor) for tensor in tensors.values()) else 1
     names = [f"{step}.{rank}of{count}.safetensors" for rank in range(count)] if count > 1 else [f"{step}.safetensors"]
     if execution.rank() < count:
-        _write(resume / names[execution.rank()], tensors)
-    collectives.barrier()
+        _write_tensors(resume / names[execution.rank()], tensors)
+    distributed.barrier()
     if execution.is_first_rank():
-        _point(resume, {"step": step, "tensors": names if count > 1 else names[0], "state": state}, names)
-    collectives.barrier()
+        _write_pointer(resume, {"step": step, "tensors": names if count > 1 else names[0], "state": state}, names)
+    distributed.barrier()
 
 
-def _write(file: Path, tensors: dict[str, Tensor]) -> None:
-    """What of the tensors this process has to keep."""
-    kept = {name: tensor for name, tensor in tensors.items() if execution.is_first_rank() or sharding.is_slice(tensor)}
-    data = to_bytes({name: sharding.slice_of(tensor).detach().cpu().contiguous() for name, tensor in kept.items()})
-    write_atomic(file, data, every_worker=True)
+def _write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
+    """Write the shards of this process; the first process also writes plain tensors."""
+    kept = {name: tensor for name, tensor in tensors.items() if execution.is_first_rank() or distributed.is_dtensor(tensor)}
+    data = to_bytes({name: distributed.local_shard(tensor).detach().cpu().contiguous() for name, tensor in kept.items()})
+    artifact.write_atomic(file, data, every_worker=True)
 
 
-def _point(resume: Path, pointer: dict[str, Any], names: list[str]) -> None:
+def _write_pointer(resume: Path, pointer: dict[str, Any], names: list[str]) -> None:
+    """Replace the pointer, then delete the tensors of older steps; on a full disk delete the new ones and raise."""
     try:
-        write_json(resume / POINTER, pointer)
+        artifact.write_json(resume / POINTER, pointer)
     except OSError:
         for name in names:
             (resume / name).unlink(missing_ok=True)
@@ -53,26 +53,26 @@ def _point(resume: Path, pointer: dict[str, Any], names: list[str]) -> None:
 
 
 def load(resume: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
-    """The last (step, tensors, state) saved, whole tensors on the CPU; None when there is none."""
+    """The last saved (step, tensors, state), with full tensors on the CPU; None when there is none."""
     if not (resume / POINTER).exists():
         return None
-    pointer = read_json(resume / POINTER)
+    pointer = artifact.read_json(resume / POINTER)
     names = pointer["tensors"]
     if isinstance(names, str):
         return pointer["step"], load_file(resume / names), pointer["state"]
     parts = [load_file(resume / name) for name in names]
-    whole = {name: torch.cat([part[name] for part in parts]) if name in parts[1] else value for name, value in parts[0].items()}
-    return pointer["step"], whole, pointer["state"]
+    full = {name: torch.cat([part[name] for part in parts]) if name in parts[1] else value for name, value in parts[0].items()}
+    return pointer["step"], full, pointer["state"]
 
 
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Those whose name begins with `prefix`, by the rest of it."""
+    """The tensors whose name begins with `prefix`, by the rest of the name."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def training_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """All that changes while a model trains: parameters, optimiser state with its step counts, and torch's CPU generator."""
-    sharding.cut(model)
+    """The state of a training run: parameters, optimiser state with its step counts, and torch's CPU generator."""
+    distributed.reshard_parameters(model)
     tensors = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
     for number, optimizer in enumerate(optimizers):
         for index, state in optimizer.state_dict()["state"].items():
@@ -81,19 +81,19 @@ def training_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) 
 
 
 def restore_training(tensors: dict[str, Tensor], model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> None:
-    """Put the tensors of `training_tensors` back into a model and optimisers of the same build."""
-    sharding.cut(model)
+    """Load the tensors of `training_tensors` into a model and optimisers of the same structure."""
+    distributed.reshard_parameters(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(sharding.like(parameter, tensors[f"model.{name}"]))
+            parameter.copy_(distributed.shard_like(parameter, tensors[f"model.{name}"]))
     for number, optimizer in enumerate(optimizers):
-        whole = optimizer.state_dict()
-        whole["state"] = {}
+        state = optimizer.state_dict()
+        state["state"] = {}
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for name, tensor in tensors.items():
-            kind, *place = name.split(".")
-            if kind == "optimizer" and int(place[0]) == number:
-                index = int(place[1])
-                whole["state"].setdefault(index, {})[place[2]] = sharding.like(parameters[index], tensor)
-        optimizer.load_state_dict(whole)
+            group, *parts = name.split(".")
+            if group == "optimizer" and int(parts[0]) == number:
+                index = int(parts[1])
+                state["state"].setdefault(index, {})[parts[2]] = distributed.shard_like(parameters[index], tensor)
+        optimizer.load_state_dict(state)
     torch.set_rng_state(tensors["generator"])

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from interplay.model.spec import Optimizer, Schedule
-from interplay.optim import sharding
+from interplay.optim import distributed
 
 # Muon (Jordan 2024, https://kellerjordan.github.io/posts/muon/): steps along the orthogonal matrix nearest to the momentum.
 #
 # The same equations as `torch.optim.Muon` with its defaults (nesterov, 5 Newton-Schulz steps, learning rate scaled by
 # sqrt(max(1, rows / columns))). The iteration runs in bfloat16 on a GPU, as there, and in float32 on a CPU, where bfloat16
-# needs instructions that many lack and is thirty times slower without. That class iterates matrix by matrix, which for a model
-# of 64 to 128 channels costs as much as forward and backward together; here matrices of equal shape go through the iteration as
-# one batch: 5 times faster at 64 channels and twice at 128, on one CPU thread. The tests hold both to the same path.
+# needs instructions that many lack and is thirty times slower without. That class iterates over matrices one by one, which for a
+# model of 64 to 128 channels costs as much as forward and backward together; here matrices of equal shape are iterated as one
+# batch: 5 times faster at 64 channels and twice at 128, on one CPU thread. Tests compare the trajectories of both.
 #
-# Of matrices that lie in slices (optim.sharding) the momentum does too; the iteration is of whole matrices, so every process
-# gathers them, iterates and keeps its slice.
+# The momentum of sharded matrices (optim.distributed) is sharded, too; the iteration needs full matrices, so every process
+# gathers them, iterates and keeps its shard.
 
 
 A, B, C = 3.4445, -4.7750, 2.0315
@@ -42,7 +42,7 @@ def orthogonalise(matrices: Tensor, arithmetic: torch.dtype) -> Tensor:
 
 def orthogonalise_all(matrices: list[Tensor], arithmetic: torch.dtype | None = None) -> list[Tensor]:
     """`orthogonalise` over matrices of any shapes, stacked by shape; a tall matrix is worked on as its transpose. Same order.
-    `arithmetic`: null for bfloat16 on a GPU and float32 elsewhere."""
+    `arithmetic`: None for bfloat16 on a GPU and float32 elsewhere."""
     arithmetic = arithmetic or (torch.bfloat16 if matrices[0].is_cuda else torch.float32)
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
     wide = [matrix.mT if matrix.size(0) > matrix.size(1) else matrix for matrix in matrices]
@@ -85,18 +85,18 @@ class Muon(torch.optim.Optimizer):
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
         buffers = [self.state[p]["momentum_buffer"] for p in params]
         torch._foreach_lerp_(buffers, grads, 1 - group["momentum"])
-        looked_ahead = [sharding.whole(g) for g in torch._foreach_lerp(grads, buffers, group["momentum"])]
+        looked_ahead = [distributed.full_tensor(g) for g in torch._foreach_lerp(grads, buffers, group["momentum"])]
         updates = orthogonalise_all(looked_ahead, self.arithmetic)
         scaled = [max(1.0, p.size(0) / p.size(1)) ** 0.5 * -group["lr"] for p in params]
         torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         for p, update, factor in zip(params, updates, scaled, strict=True):
-            p.add_(sharding.like(p, update), alpha=factor)
+            p.add_(distributed.shard_like(p, update), alpha=factor)
 
 
-# Which parameter is updated by which rule.
+# Parameter groups.
 
 
-def build(spec: Optimizer, named_parameters: Iterable[tuple[str, Tensor]]) -> list[torch.optim.Optimizer]:
+def build_optimizers(spec: Optimizer, named_parameters: Iterable[tuple[str, Tensor]]) -> list[torch.optim.Optimizer]:
     """The optimisers of a model whose parameters bear Hugging Face's names.
 
     adamw: all parameters. muon: Muon on the matrices of the layers, AdamW on the rest (embeddings, output head, norms, biases).
@@ -109,8 +109,8 @@ def build(spec: Optimizer, named_parameters: Iterable[tuple[str, Tensor]]) -> li
         (matrices if inside else tables if parameter.ndim == 2 else vectors).append(parameter)
     if spec.name == "muon":
         muon = [Muon(matrices, spec.muon_learning_rate, spec.weight_decay, spec.muon_momentum)] if matrices else []
-        return _remember_peak([*muon, _adamw(spec, tables, vectors)])
-    return _remember_peak([_adamw(spec, matrices + tables, vectors)])
+        return _store_peak([*muon, _adamw(spec, tables, vectors)])
+    return _store_peak([_adamw(spec, matrices + tables, vectors)])
 
 
 def _adamw(spec: Optimizer, decayed: list[Tensor], vectors: list[Tensor]) -> torch.optim.Optimizer:
@@ -119,7 +119,7 @@ def _adamw(spec: Optimizer, decayed: list[Tensor], vectors: list[Tensor]) -> tor
     return torch.optim.AdamW(filled, lr=spec.learning_rate, betas=(spec.adam_beta1, spec.adam_beta2), fused=True)
 
 
-def _remember_peak(optimizers: list[torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:
+def _store_peak(optimizers: list[torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["initial_lr"] = group["lr"]
@@ -127,31 +127,33 @@ def _remember_peak(optimizers: list[torch.optim.Optimizer]) -> list[torch.optim.
 
 
 def set_lr(optimizers: list[torch.optim.Optimizer], factor: float) -> None:
-    """Set every group's rate to `factor` times its peak."""
+    """Set the learning rate of every group to `factor` times its peak."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
 
 
-def step(optimizers: list[torch.optim.Optimizer], parameters: list[Tensor], max_grad_norm: float) -> Tensor:
-    """Clip the gradients to `max_grad_norm` (0: leave them), update, and clear them. Returns the norm before clipping."""
-    norm = sharding.whole(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or float("inf")))
+def apply_gradients(optimizers: list[torch.optim.Optimizer], parameters: list[Tensor], max_grad_norm: float) -> Tensor:
+    """Clip the gradients to `max_grad_norm` (0: no clipping), update the parameters and clear the gradients. Returns the gradient
+    norm () before clipping."""
+    norm = distributed.full_tensor(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or float("inf")))
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    # The fused AdamW writes without torch's counting it; engines see by that count whether weights changed.
+    # The fused AdamW does not increment the version counters by which engines detect changed weights.
     torch.autograd.graph.increment_version(parameters)
     return norm
 
 
-# The learning rate over a run, as a factor on the peak.
+# Learning-rate schedule.
 
 
 def lr_factor(spec: Schedule, step: int, steps: int) -> float:
-    """Factor for `step` of 1..steps: linear warm-up to 1, hold, then decay to `min_ratio` at the last step.
+    """Factor on the peak learning rate at `step` of 1..steps: linear warm-up to 1, constant, then decay to `min_ratio` at the
+    last step.
 
     The warm-up takes round(warmup_ratio * steps) steps, and its last has factor 1; the decay takes round(decay_ratio * steps),
-    at most what the warm-up leaves."""
+    at most the steps after the warm-up."""
     warmup = round(spec.warmup_ratio * steps)
     if step <= warmup:
         return step / warmup

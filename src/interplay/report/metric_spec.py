@@ -13,14 +13,16 @@ UNITS = "units"
 ERROR = "error"
 """All error classes: a cell of a table, and the y of a figure, that becomes one for each class that occurred."""
 COUNTED = "error_"
-"""What stands before a class of errors in the name of the column of `prompts.parquet` that counts it."""
+"""Prefix of a class of errors in the name of the column of `prompts.parquet` that counts it."""
 ERRORS = (
     *("none", "value", "operator", "dependency", "missing_node", "extra_node"),
     *("wrong_hop", "missing_hop", "order", "extra", "chain", "step", "citation", "subproblem", "format"),
     *("ignorance", "over_inclusion"),
     *("answer", "unboxed", "dumped", "parse", "truncated"),
+    *("illegal", "made_up", "move", "process"),
 )
-"""Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form."""
+"""Classes of the task families in the order in which they are drawn: right, wrong in a step, wrong in the answer or its form;
+then those of environments."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +90,7 @@ answer is right; prompt: there is one number per prompt."""
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One row. {} in a text is the K or the CLASS of the name that was asked for."""
+    """One row. {} in a text is the K or the CLASS of the given name."""
 
     name: str
     """As a study writes it, with K for a number from 1 on and CLASS for a class of errors."""
@@ -104,7 +106,7 @@ class Metric:
     lacks: str = ""
     """What an evaluation without the setting does not do."""
     leads: bool = False
-    """Whether it stands first in a table, and a few of it side by side."""
+    """Whether it comes first in a table, a few of it side by side."""
     alone: bool = True
     """Whether a value says something without another one to compare it with."""
     logged: bool = False
@@ -140,7 +142,7 @@ HACKED_OF_RIGHT = "Hacked of right: the same as a share of the samples whose ans
 NLL = "Nll: mean negative log-likelihood per token of the gold solutions after their prompts; lower is better."
 COUNTS = "Units: mean number of attempts in a sample, each of which ends in an answer."
 STOPPED = "Cap@K: samples stopped after K units (attempts with an answer), judged by the last one that is left."
-CLASSES = "Error classes: shares of samples by the first thing that is wrong with them; error:none is strictly right."
+CLASSES = "Error classes: shares of samples by their first error; error:none is strictly right."
 UNSCORED, UNSORTED = "scores no gold solutions", "counts no classes of errors"
 CAPS, UNSTOPPED = "unit_caps: {}", "judges no stop after unit {}"
 
@@ -157,6 +159,8 @@ METRICS = (
     Metric("error:none", SHARE, "higher", "error_none", setting="errors: true", lacks=UNSORTED, label="no error", note=CLASSES),
     Metric("error:CLASS", SHARE, "lower", "error_{}", setting="errors: true", lacks=UNSORTED, label="{}", note=CLASSES),
 )
+GAINS = ("gain", "sharpening", "capability", "sharpening_split", "capability_split", "newly_solved", "lost")
+"""Columns of a table of gains (`stats.gain`): differences and shares of prompts."""
 FILLED = ("column", "setting", "lacks", "label")
 
 
@@ -216,7 +220,7 @@ def logged_heading(key: str) -> str:
 
 
 @functools.cache
-def find(name: str) -> Metric | None:
+def find_metric(name: str) -> Metric | None:
     """The row of a name, with its K or CLASS filled in; None where it names no metric of evaluations."""
     found = ((row, row.pattern.fullmatch(name)) for row in METRICS)
     row, match = next(((row, match) for row, match in found if match), (None, None))
@@ -229,32 +233,39 @@ def find(name: str) -> Metric | None:
 
 def metric_row(name: str) -> Metric:
     """The row of a name that was checked before."""
-    found = find(name)
+    found = find_metric(name)
     assert found is not None, name
     return found
 
 
+def is_gain(name: str) -> bool:
+    """Whether this names a column of a table of gains."""
+    return name.partition("@")[0] in GAINS
+
+
 def measure_of(name: str) -> Measure:
-    """How a metric of evaluations, or what a run logs, is written."""
-    found = find(name)
+    """How a metric of evaluations, a column of a table of gains, or what a run logs, is written."""
+    if is_gain(name):
+        return SHARE
+    found = find_metric(name)
     return found.measure if found else logged_measure(name)
 
 
-def heading(name: str) -> str:
+def metric_heading(name: str) -> str:
     """`strict_pass@8` reads `strict pass@8`, `error:missing_node` reads `missing node`."""
-    found = find(name)
+    found = find_metric(name)
     return ((found.label if found else "") or name).replace("_", " ")
 
 
 def lower_is_better(name: str) -> bool:
     """Whether less of it is what a study hopes for."""
-    found = find(name)
+    found = find_metric(name)
     return found is not None and found.better == "lower"
 
 
 def is_pass_rate(name: str) -> bool:
     """Whether this names a pass rate, `strict_pass@K` or `answer_pass@K`."""
-    found = find(name)
+    found = find_metric(name)
     return found is not None and found.per == "draw"
 
 
@@ -263,7 +274,7 @@ def sums_up(column: str) -> bool:
     return any(each.per != "prompt" and re.fullmatch(each.column.replace("{}", ".+"), column) for each in METRICS)
 
 
-def names() -> list[str]:
+def metric_names() -> list[str]:
     """What a study can write, such as strict_pass@K."""
     return [each.name for each in METRICS]
 
@@ -283,15 +294,15 @@ def check_column(value: str) -> str:
 
 def check_metric(value: str) -> str:
     """The name of a row, its K or CLASS filled in."""
-    found = find(value)
+    found = find_metric(value)
     if value.startswith(f"{ERROR}:") and found and found.argument and found.argument not in ERRORS:
         raise ValueError(f"'{found.argument}' is not a class of errors{nearest_name(found.argument, ERRORS)}")
     if found and value != ERROR:
         return value
     bare = next((each.name for each in METRICS if re.fullmatch(rf"{each.name}(_pass|_cap)?(@.*)?", value)), None)
     if bare:
-        raise ValueError(f"'{value}' is not a metric: there is one {bare}, whatever the number of samples; write {bare}")
-    *most, last = names()
+        raise ValueError(f"'{value}' is not a metric: there is one {bare} for any number of samples; write {bare}")
+    *most, last = metric_names()
     raise ValueError(f"'{value}' is not a metric; write {', '.join(most)} or {last}")
 
 

@@ -1,13 +1,73 @@
 """Specs of tables, figures, claims and matched budgets: what a study answers with."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Positive, Share, Since
-from interplay.report.comparison_spec import Contrast, Lineup
-from interplay.report.metric_spec import ERROR, check_cell, check_column, check_metric, find, measure_of, metric_row
+from interplay.report.metric_spec import ERROR, check_cell, check_column, check_metric, find_metric, measure_of, metric_row
+
+# Pairwise comparisons: baseline, noise floor, tuning.
+
+
+class Tune(Model):
+    """A sweep within each arm of the study: of the combinations that differ only in the axis, the best on the tuning column, in
+    the mean over seeds and by the table's first cell, stands for the arm. Each arm has as many values to choose from."""
+
+    axis: str
+    """The axis, `stage.key`, such as rl.optimizer.learning_rate."""
+    band: str
+    """Column to choose by: a band of the evaluations that is none of the table's columns, so that nothing is judged by the
+    prompts that it was chosen by."""
+
+
+class Contrast(Model):
+    """Pairwise comparisons with a baseline arm, with Holm's correction and a seed-noise floor."""
+
+    against: str
+    """The arm that the others are compared with: one of the study's, or a combination of one with axes."""
+    among: list[str] | None = None
+    """Arms (or combinations) that are compared with it; null: all but those of `noise`."""
+    noise: list[str] = Field(min_length=1)
+    """Arms, one or a list, each of which repeats one of the others with another random stream: `set: {rl.seed: 100}` adds 100 to
+    the seed of stage rl. Their differences are the noise floor."""
+    correction: Literal["holm", "none"] = "holm"
+    """holm: the p-values of all comparisons that the table makes are adjusted together (Holm, 1979)."""
+    tune: Tune | None = None
+    """A sweep that each arm was given; null: combinations stand for themselves."""
+
+    @field_validator("noise", mode="before", json_schema_input_type=str | list[str])
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+
+class Try(Model):
+    """One arm that may stand for a contender."""
+
+    arm: str
+    value: str = ""
+    """Value of the tuned axis; empty without tuning."""
+
+
+class Contender(Model):
+    """A row of a contrast."""
+
+    name: str
+    tries: list[Try]
+    """In the order of the arms; one without tuning."""
+
+
+class Lineup(Model):
+    """Who is compared in one table, as the planner found it."""
+
+    against: str
+    """A contender."""
+    contenders: list[Contender]
+    twins: dict[str, str]
+    """Arm that repeats another with another random stream -> the other."""
+
 
 # Tables, figures and claims: what a study answers with.
 
@@ -44,7 +104,7 @@ class Table(Model):
     arms: Annotated[list[str] | None, Since(None)] = None
     """Arms that have a row, such as a few combinations of a grid, in the study's order; null: all."""
     contrast: Annotated[Contrast | None, Since(None)] = None
-    """A further table with these columns and cells: differences to one arm beside the noise floor, with verdicts."""
+    """A further table with these columns and cells: differences to one arm with the noise floor and verdicts."""
     against: Annotated[str | None, Since(None)] = None
     """The cells are differences to this arm, with their intervals; null: values."""
     gain: Annotated[Gain | None, Since(None)] = None
@@ -105,7 +165,7 @@ class Figure(Model):
     against: Annotated[str | None, Since(None)] = None
     """The cells of a heat map are differences to this arm; null: values."""
     extrapolate: Annotated[Extrapolate | None, Since(None)] = None
-    """Foretells the end of each curve (x: step) from its start, and says whether that came near."""
+    """Fits a saturating power law to the first part of each curve (x: step) and reports the forecast error at its end."""
 
     @model_validator(mode="after")
     def _y_fits_x(self) -> "Figure":
@@ -131,7 +191,7 @@ class Figure(Model):
 
     def along(self) -> bool:
         """Whether it shows evaluations along a training ladder."""
-        found = find(self.y)
+        found = find_metric(self.y)
         return self.x == "step" and found is not None and not found.logged
 
 
@@ -146,7 +206,7 @@ class Test(Model):
     band: str = ""
     """A band, or `op:N` for a single op."""
     recorded: Annotated[str | None, Since(None)] = None
-    """In place of a band a stage of the arms' paths: the metric is a key of what its record tells of the run, such as
+    """In place of a band a stage of the arms' paths: the metric is a key of the metrics in its record, such as
     entropy_last, length_last or reward_last of stage rl."""
     arm: str
     """The arm that is judged."""
@@ -179,7 +239,7 @@ class Test(Model):
         if self.recorded is None:
             check_metric(self.metric)
         if self.value is not None:
-            if (found := find(self.value)) and not found.alone and self.recorded is None:
+            if (found := find_metric(self.value)) and not found.alone and self.recorded is None:
                 raise ValueError(
                     f"value = '{self.value}' has no range that holds for every model; claim a difference of {self.value}"
                 )
@@ -308,14 +368,14 @@ class ReportSpec(Model):
     """Table with a contrast -> who is compared in it."""
     trained_sets: Annotated[dict[str, list[str]], Since({})] = {}
     """Per arm the digests of all sets in the data of any stage of its path, where some sets of the study are files or curated:
-    their ops no plan knows."""
+    whose ops the plan does not determine."""
 
     def blocks_of(self, digest: str) -> list[str]:
         """The stages that hold the samples of an evaluation, itself first."""
         return [digest, *self.blocks.get(digest, [])]
 
 
-# Which stages of which arms a matched budget counts, and how far apart their budgets lie.
+# Which stages of which arms a matched budget counts, and the spread of their budgets.
 
 
 def matched_stages(match: Match, rows: Iterable[ReportArm]) -> dict[str, list[ReportStage]]:

@@ -1,5 +1,5 @@
-"""Why a stage is new: the finished stage of its kind that is nearest to it, and the fields in which the two differ, followed
-through the dependencies down to the field that someone edited."""
+"""Why a stage is new: the nearest finished stage of its kind and the fields in which the two differ, followed through the
+dependencies down to the edited field."""
 
 import hashlib
 import json
@@ -15,20 +15,19 @@ from interplay.results.state import Found, Library
 ABSENT = "(none)"
 VERSION = "version of "
 OTHER_KIND, OTHER_ROLE = 50.0, 5.0
-"""As how many fields a dependency of another kind counts, and one that only one of two stages has."""
+"""Number of fields for which a dependency of another kind counts, and one that only one of two stages has."""
 DIGEST_OF_ARM = re.compile(r"arms\.\d+\.(path\.\d+\.digest$|evaluations\.)")
-"""Leaves of a report's spec that its dependencies name, too."""
+"""Leaves of a report's spec that repeat its dependencies."""
 MOST_CANDIDATES = 500
-"""Finished stages of a kind that are looked at, the newest first: enough to find what a study was made from, few enough to be
-quick."""
+"""Finished stages of a kind that are compared, the newest first, to bound the time."""
 MOST_ROOTS = 3
-"""Stages behind a dependency, and fields of each, that a line names."""
-SHOWN = 60
+"""Stages that changed a dependency, and fields of each, that a line names."""
+LONGEST = 60
 """Characters of a value."""
 
 
 class Change(NamedTuple):
-    """A field of a stage and its value there and here. `roots` are, for a dependency, the changes that made it another."""
+    """A field of a stage with its old and new value. `roots` are the changes that led to another dependency."""
 
     field: str
     old: Any
@@ -39,68 +38,74 @@ class Change(NamedTuple):
 
     def __str__(self) -> str:
         if not self.roots:
-            return f"{self.field}: {pair(self.old, self.new)}"
-        return f"{self.field}: {pair(self.old, self.new)} because {'; '.join(_behind(self.roots))}"
+            return f"{self.field}: {show_change(self.old, self.new)}"
+        return f"{self.field}: {show_change(self.old, self.new)} because {'; '.join(_root_texts(self.roots))}"
 
     def essence(self) -> tuple[Any, ...]:
-        """What stages that changed for the same reason have in common: no digests, no labels, no numbers of seeds."""
+        """Equal for stages that changed for the same reason: without digests, labels and seeds."""
         if self.roots:
             return (self.field, *dict.fromkeys(root.essence() for root in self.roots))
         valued = self.field != "seed" and not self.field.startswith("deps")
-        return (self.field, pair(self.old, self.new)) if valued else (self.field,)
+        return (self.field, show_change(self.old, self.new)) if valued else (self.field,)
 
 
 class Cause(NamedTuple):
-    """A new stage, the finished one nearest to it (None: there is none of its kind), and how they differ."""
+    """A new stage, the nearest finished one (None: there is none of its kind), and how they differ."""
 
     digest: str
     kind: str
     label: str
     nearest: str | None
     changes: tuple[Change, ...]
-    beside: str = ""
-    """Label of the nearest one, where it has another."""
+    nearest_label: str = ""
+    """Label of the nearest one, where it is a different one."""
 
 
-def _behind(roots: tuple[Change, ...]) -> Iterator[str]:
-    """One text for each stage behind a dependency: its one changed field with the values, or the names of several."""
+def _root_texts(roots: tuple[Change, ...]) -> Iterator[str]:
+    """One text for each stage that changed a dependency: its one changed field with the values, or the names of several."""
     stages = list(dict.fromkeys(root.stage for root in roots))
     for stage in stages[:MOST_ROOTS]:
         own = [root for root in roots if root.stage == stage]
         names = [root.field for root in own[:MOST_ROOTS]] + ([f"{len(own) - MOST_ROOTS} more"] if len(own) > MOST_ROOTS else [])
-        fields = f"{', '.join(names[:-1])} and {names[-1]}" if len(own) > 1 else f"{own[0].field}: {pair(own[0].old, own[0].new)}"
+        only = f"{own[0].field}: {show_change(own[0].old, own[0].new)}"
+        fields = f"{', '.join(names[:-1])} and {names[-1]}" if len(own) > 1 else only
         yield f"{stage}: {fields}"
     if len(stages) > MOST_ROOTS:
         yield f"{len(stages) - MOST_ROOTS} more stages"
 
 
-def pair(old: Any, new: Any) -> str:
-    """`40 -> 60`; in full where shortened values would look alike."""
-    before, after = short(old), short(new)
+def stage_name(kind: str, label: str) -> str:
+    """Kind and label, once where these are equal."""
+    return kind if label in ("", kind) else f"{kind} {label}"
+
+
+def show_change(old: Any, new: Any) -> str:
+    """`40 -> 60`; in full where shortened values would be equal."""
+    before, after = show_value(old), show_value(new)
     return f"{before} -> {after}" if before != after else f"{json.dumps(old)} -> {json.dumps(new)}"
 
 
-def short(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A value on part of a line; of a text of several lines, such as a function's source, its length and checksum."""
     if isinstance(value, str) and "\n" in value:
         return f"{len(value.splitlines())} lines ({hashlib.sha256(value.encode()).hexdigest()[:6]})"
     text = value if isinstance(value, str) else json.dumps(value)
     if isinstance(value, float) and len(text) > 8:
         text = f"{value:.6g}"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
-class Known(Protocol):
-    """Whatever gives a stage as JSON by its digest."""
+class StageLookup(Protocol):
+    """Stages as JSON by digest."""
 
     def get(self, ref: str) -> Mapping[str, Any] | None:
-        """None where it is not known."""
+        """None where the stage is unknown."""
 
 
 class Comparison:
-    """Differences and distances between the stages of a library, each pair worked out once."""
+    """Differences and distances between the stages of a library, each pair computed once."""
 
-    def __init__(self, library: Known) -> None:
+    def __init__(self, library: StageLookup) -> None:
         self.library = library
         self._leaves: dict[str, frozenset[tuple[str, str]]] = {}
         self._distances: dict[tuple[str, str], float] = {}
@@ -136,7 +141,7 @@ class Comparison:
         return self._leaves[digest]
 
     def changes(self, old: str, new: str) -> list[Change]:
-        """The fields in which two stages differ: versions first, then the spec's, then dependencies with what is behind them."""
+        """The fields in which two stages differ: versions first, then the spec's, then dependencies with their roots."""
         there, here = self.library.get(old), self.library.get(new)
         if there is None or here is None:
             return []
@@ -146,11 +151,11 @@ class Comparison:
         return own + list(self._inputs(there["deps"], here["deps"]))
 
     def distinct_changes(self, old: str, new: str) -> list[Change]:
-        """`changes`, the same root behind several roles told once."""
+        """`changes`, with a root that several roles share named once."""
         return _distinct(self.changes(old, new))
 
     def _inputs(self, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:
-        """Dependencies by role. Those of a report are named by their digests, so there is no old one to set beside a new one."""
+        """Dependencies by role. The roles of a report are digests, so old and new ones have no pairs."""
         listed = [role for role in {**before, **after} if role == {**before, **after}[role]]
         if gone_or_new := [role for role in listed if role not in before or role not in after]:
             added = sum(role in after for role in gone_or_new)
@@ -161,13 +166,12 @@ class Comparison:
                 yield Change(f"deps.{role}", old or ABSENT, new or ABSENT, tuple(self._roots(old, new)) if old and new else ())
 
     def _roots(self, old: str, new: str) -> Iterator[Change]:
-        """The edited fields behind a dependency that became another."""
+        """The edited fields that led to another dependency."""
         (there, step_then), (here, step_now) = split_ref(old), split_ref(new)
         before, after = self.library.get(there), self.library.get(here)
         if before is None or after is None:
             return
-        label = after.get("label", "")
-        name = after["kind"] if label in ("", after["kind"]) else f"{after['kind']} {label}"
+        name = stage_name(after["kind"], after.get("label", ""))
         if step_then != step_now:
             yield Change("step", step_then or "the last", step_now or "the last", stage=name)
         if before["kind"] != after["kind"]:
@@ -180,9 +184,11 @@ class Comparison:
                 yield change._replace(stage=name)
 
 
-def explain(new: list[str], found: Mapping[str, Found], library: Library, most: int | None) -> tuple[list[Cause], dict[str, int]]:
-    """Why each of the stages `new` (in the plan's order) is; with `most`, at most so many of each kind. Also returns, by kind,
-    how many were passed over."""
+def explain_new(
+    new: list[str], found: Mapping[str, Found], library: Library, most: int | None
+) -> tuple[list[Cause], dict[str, int]]:
+    """The cause of each of the stages `new` (in the plan's order); with `most`, of at most that many of each kind. Also returns
+    the number of stages passed over by kind."""
     comparison = Comparison(library)
     newest, places = _candidates(found, library)
     causes: list[Cause] = []
@@ -200,7 +206,8 @@ def explain(new: list[str], found: Mapping[str, Found], library: Library, most: 
 
 
 def _candidates(found: Mapping[str, Found], library: Library) -> tuple[dict[str, list[str]], dict[tuple[str, str], list[str]]]:
-    """Finished stages to compare with: the newest of each kind, and by kind and label those that a lock has at that place."""
+    """Finished stages to compare with: the newest of each kind, and by kind and label those that a lock holds under that
+    label."""
     newest: dict[str, list[str]] = {}
     places: dict[tuple[str, str], list[str]] = {}
     for digest in sorted((d for d, one in found.items() if one.state == "done"), key=lambda d: (-found[d].when, d)):
@@ -212,8 +219,8 @@ def _candidates(found: Mapping[str, Found], library: Library) -> tuple[dict[str,
     return newest, places
 
 
-def grouped(causes: list[Cause]) -> list[list[Cause]]:
-    """Causes that are the same but for digests and labels, in the order of their first."""
+def group_causes(causes: list[Cause]) -> list[list[Cause]]:
+    """Causes that are equal except for digests and labels, in the order of their first."""
     groups: dict[Any, list[Cause]] = {}
     for cause in causes:
         key = (cause.kind, cause.nearest is None, tuple(change.essence() for change in cause.changes))
@@ -221,7 +228,7 @@ def grouped(causes: list[Cause]) -> list[list[Cause]]:
     return list(groups.values())
 
 
-def as_json(one: Cause) -> dict[str, Any]:
+def cause_json(one: Cause) -> dict[str, Any]:
     """A cause for programs."""
     changes = [
         {
@@ -236,7 +243,7 @@ def as_json(one: Cause) -> dict[str, Any]:
 
 
 def _nearest(digest: str, label: str, candidates: list[str], comparison: Comparison) -> str | None:
-    """The candidate with the fewest differences; among equals one of the same place in a study, then the newest."""
+    """The candidate with the fewest differences; among equals one of the same label, then the newest."""
 
     def rank(place: int) -> tuple[float, bool, int]:
         candidate = candidates[place]
@@ -252,7 +259,7 @@ def _label(nearest: str | None, label: str, library: Library) -> str:
 
 
 def _distinct(changes: list[Change]) -> list[Change]:
-    """The same root behind several roles is told once."""
+    """A root that several roles share is named once."""
     seen: set[tuple[str, str, str, str]] = set()
     kept = []
     for change in changes:
@@ -267,7 +274,7 @@ def _distinct(changes: list[Change]) -> list[Change]:
 
 
 def _key(root: Change) -> tuple[str, str, str, str]:
-    return (root.stage, root.field, short(root.old), short(root.new))
+    return (root.stage, root.field, show_value(root.old), show_value(root.new))
 
 
 def _fields(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:
@@ -298,7 +305,7 @@ def _value(leaves: Mapping[str, str], path: str) -> Any:
 
 
 def _walk(stage: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Leaves of the spec, and versions above the first: those tell nothing, and lists of parts would bring one each."""
+    """Leaves of the spec, and versions above the first: those are no information, and lists of parts would add one each."""
     own = flat_leaves(hashed_json(stage))
     yield from ((path, value) for path, value in own.items() if not (stage["kind"] == "report" and DIGEST_OF_ARM.match(path)))
     yield from ((f"{VERSION}{path or stage['kind']}", version) for path, version in stage["versions"].items() if version != 1)

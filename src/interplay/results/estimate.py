@@ -1,35 +1,38 @@
 """What the stages of a plan will take: from the pace of finished stages of their kind, else from FLOPs or problems at an assumed
-rate.
+rate; and how long the plan takes on a number of GPUs.
 
-Both sides of a pace (results/pace.py) are planned: seconds over the cost that the finished stage's own spec foretold. So
-completions that end long before their cap are in it."""
+Both sides of a pace (results/telemetry.py) are planned: seconds over the cost that the finished stage's own spec predicted. So
+completions that end long before their cap are included."""
 
+import heapq
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from interplay.core.artifact import split_ref
-from interplay.core.execution import Run
+from interplay.core import artifact, execution
 from interplay.core.model import UserError
 from interplay.kinds.cost import costs
-from interplay.kinds.formulas import Cost
-from interplay.results import pace
-from interplay.results.pace import PROBLEMS, Pace
-from interplay.results.state import FINISHED, Found, Library, share_done
+from interplay.kinds.formulas import Cost, Json
+from interplay.report.spec import ReportSpec
+from interplay.results import state, telemetry
 from interplay.rl.spec import RLSpec
-from interplay.study.plan import Stage
+from interplay.study.plan import Plan, Stage
 
 CPU_FLOPS = 30e9
 """Assumed per CPU thread, where nothing was measured: what one core of a 2-core cloud machine reached in bfloat16 training."""
 GPU_FLOPS = 100e12
-"""Assumed per GPU, where nothing was measured: a quarter of what a data-centre GPU's data sheet promises for dense bfloat16."""
+"""Assumed per GPU, where nothing was measured: a quarter of what the data sheet of a data-centre GPU states for dense
+bfloat16."""
 MOST_SHORTER = 500
-"""Finished RL runs that a longer one may go on from, the newest first."""
+"""Finished RL runs that a longer one may continue, the newest first."""
 MOST_RECORDS = 200
 """Finished stages of a kind whose pace is read, the newest first."""
 
 MEASURED, ASSUMED, RATED, NOTHING = "past records", "FLOPs", "stated rates", "no estimate"
+
+Found = Mapping[str, state.Found]
+"""States of stages by digest."""
 
 
 class Time(NamedTuple):
@@ -42,12 +45,12 @@ class Time(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """Costs, times and bytes by digest, of the stages asked for."""
+    """Costs, times and bytes by digest."""
 
     costs: dict[str, Cost]
     times: dict[str, Time]
     bytes: dict[str, float | None]
-    """What a stage leaves on disk; None where nothing tells."""
+    """What a stage leaves on disk; None where unknown."""
 
     def hours(self) -> float:
         """Wall-clock hours, one stage after another."""
@@ -62,122 +65,92 @@ class Estimate(NamedTuple):
         return sorted({time.source for time in self.times.values() if time.seconds or time.source == NOTHING})
 
 
-def to_make(library: Library, found: Mapping[str, Found]) -> Estimate:
-    """Costs of the planned stages, and times of what is left to make of them."""
-    started = goes_on(library, found)
+def estimate_launch(library: state.Library, found: Found) -> Estimate:
+    """Costs of the planned stages, and times of what a launch has to make of them."""
+    continued = continued_runs(library, found)
+    needed = set(state.needed_stages(library.planned, lambda digest: not _is_unfinished(digest, found)))
     left = {}
     for digest, stage in library.planned.items():
-        one = found.get(digest)
-        if one is None or one.state not in FINISHED:
-            before = started[digest][1] if digest in started else 0.0
-            left[digest] = 1.0 - max(before, share_done(library.results / stage.kind / digest, stage))
-    return estimate(left, library, found)
+        if digest in needed:
+            before = continued[digest][1] if digest in continued else 0.0
+            left[digest] = 1.0 - max(before, state.share_done(library.results / stage.kind / digest, stage))
+    return estimate_stages(left, library, found)
 
 
-def _brief(stage: Stage) -> dict[str, Any]:
-    """What costs and times depend on, as JSON by pydantic's own writer: ten times as fast as the canonical form."""
-    spec = stage.spec.model_dump(mode="json") if stage.kind != "report" else {}
-    return {"kind": stage.kind, "spec": spec, "deps": stage.deps, "run": stage.run.stated()}
+def _is_unfinished(digest: str, found: Found) -> bool:
+    return digest not in found or found[digest].state not in state.FINISHED
 
 
-def goes_on(library: Library, found: Mapping[str, Found]) -> dict[str, tuple[str, float]]:
+def continued_runs(library: state.Library, found: Found) -> dict[str, tuple[str, float]]:
     """RL stages still to be made that start from the end of a finished shorter run (run.stage): its digest and the share of
     the steps that it holds."""
     shorter: dict[str, list[str]] = {}
     for digest in _newest("rl", found, MOST_SHORTER):
         if (library.results / "rl" / digest / "state").exists() and (stage := library.get(digest)) is not None:
-            shorter.setdefault(_but_length(stage["spec"], stage["deps"]), []).append(digest)
-    began = {}
+            shorter.setdefault(_without_length(stage), []).append(digest)
+    continued = {}
     for digest, planned in library.planned.items() if shorter else ():
-        spec, one = planned.spec, found.get(digest)
-        if isinstance(spec, RLSpec) and (one is None or one.state not in FINISHED):
-            stage = library.get(digest)
-            alike = shorter.get(_but_length(stage["spec"], stage["deps"]), []) if stage else []
-            steps = {other: RLSpec.model_validate(known["spec"]) for other in alike if (known := library.get(other))}
-            fitting = {other: shorter_spec.steps for other, shorter_spec in steps.items() if spec.continues(shorter_spec)}
+        spec = planned.spec
+        if isinstance(spec, RLSpec) and _is_unfinished(digest, found) and (stage := library.get(digest)):
+            candidates = {other: library.get(other) for other in shorter.get(_without_length(stage), [])}
+            specs = {other: RLSpec.model_validate(known["spec"]) for other, known in candidates.items() if known}
+            fitting = {other: one.steps for other, one in specs.items() if spec.continues(one)}
             if fitting:
                 longest = max(fitting, key=lambda other: fitting[other])
-                began[digest] = (longest, fitting[longest] / spec.steps)
-    return began
+                continued[digest] = (longest, fitting[longest] / spec.steps)
+    return continued
 
 
-def _but_length(spec: Mapping[str, Any], deps: Mapping[str, str]) -> str:
-    """What two runs share of which one goes on from the other."""
-    same = {key: value for key, value in spec.items() if key not in ("steps", "checkpoints")}
-    return json.dumps([same, dict(deps)], sort_keys=True)
+def _without_length(stage: Json) -> str:
+    """What an RL run and one that continues it have in common."""
+    common = {key: value for key, value in stage["spec"].items() if key not in ("steps", "checkpoints")}
+    return json.dumps([common, dict(stage["deps"])], sort_keys=True)
 
 
-def _newest(kind: str, found: Mapping[str, Found], most: int) -> list[str]:
+def _newest(kind: str, found: Found, most: int) -> list[str]:
     done = (digest for digest, one in found.items() if one.kind == kind and one.state == "done")
     return sorted(done, key=lambda digest: -found[digest].when)[:most]
 
 
-def estimate(wanted: Mapping[str, float], library: Library, found: Mapping[str, Found]) -> Estimate:
+def estimate_stages(wanted: Mapping[str, float], library: state.Library, found: Found) -> Estimate:
     """Costs and times of stages: `wanted` maps each to the share that is still to be done. All of the plan's stages are
     costed."""
-    planned = {digest: _brief(stage) for digest, stage in library.planned.items()}
+    planned = {digest: _stage_json(stage) for digest, stage in library.planned.items()}
     every = costs(planned)
-    paces = {kind: _paces(kind, library, found) for kind in {planned[digest]["kind"] for digest in wanted}}
-    times = {digest: _time(planned[digest], every[digest], left, paces, planned) for digest, left in wanted.items()}
-    sizes = {digest: _bytes(planned[digest], every[digest], paces, planned) for digest in wanted}
+    kinds = {planned[digest]["kind"] for digest in wanted}
+    paces = {kind: [pace for one in _newest(kind, found, MOST_RECORDS) if (pace := _pace(one, kind, library))] for kind in kinds}
+    times, sizes = {}, {}
+    for digest, left in wanted.items():
+        stage, cost = planned[digest], every[digest]
+        unit, amount = telemetry.work_of(stage, cost, planned)
+        times[digest] = _time(stage, cost, left, unit, amount, paces[stage["kind"]])
+        sizes[digest] = _bytes(stage, cost, unit, amount, paces[stage["kind"]])
     return Estimate(every, times, sizes)
 
 
-def refuse(what: str, made: Estimate, max_gpu_hours: float | None = None, max_hours: float | None = None) -> None:
-    """Raises UserError when the estimate exceeds a limit."""
-    for key, limit, hours, unit in (
-        ("max_gpu_hours", max_gpu_hours, made.gpu_hours(), "GPU-hours"),
-        ("max_hours", max_hours, made.hours(), "hours"),
-    ):
-        if limit is not None and hours > limit:
-            raise UserError(
-                f"{what}: {key} = {limit:g}: its new stages need about {hours:.3g} {unit} ({said(made.sources())}); "
-                f"raise {key}, or make the study smaller"
-            )
+def _stage_json(stage: Stage) -> dict[str, Any]:
+    """What costs and times depend on, as JSON by pydantic's own writer: ten times as fast as the canonical form. A report's spec
+    is the largest and costs nothing."""
+    spec = {} if isinstance(stage.spec, ReportSpec) else stage.spec.model_dump(mode="json")
+    return {"kind": stage.kind, "spec": spec, "deps": stage.deps, "run": stage.run.stated()}
 
 
-def said(sources: Iterable[str]) -> str:
-    """Where times come from, in words."""
-    words = {
-        MEASURED: "measured on past records",
-        ASSUMED: f"from FLOPs at an assumed {CPU_FLOPS / 1e9:g} GFLOP/s per CPU thread or {GPU_FLOPS / 1e12:g} TFLOP/s per GPU, "
-        "for want of past records",
-        RATED: "problems and corpora at stated rates for their family",
-        NOTHING: "kinds without past records and without FLOPs left out",
-    }
-    return "; ".join(words[source] for source in (MEASURED, ASSUMED, RATED, NOTHING) if source in set(sources)) or "nothing to do"
-
-
-def _paces(kind: str, library: Library, found: Mapping[str, Found]) -> list[Pace]:
-    """The paces of the newest finished stages of a kind."""
-    measured = (_pace(digest, library, library.results / kind / digest) for digest in _newest(kind, found, MOST_RECORDS))
-    return [one for one in measured if one is not None]
-
-
-def _pace(digest: str, library: Library, folder: Path) -> Pace | None:
+def _pace(digest: str, kind: str, library: state.Library) -> telemetry.Pace | None:
     """None where the time of the whole stage is not known."""
     known = _with_inputs(digest, library)
-    if digest not in known:
-        return None
-    stage, cost = known[digest], costs(known)[digest]
-    return pace.of(stage, cost, known, folder)
+    return (
+        telemetry.pace_of(known[digest], costs(known)[digest], known, library.results / kind / digest)
+        if digest in known
+        else None
+    )
 
 
-def _bytes(
-    stage: Mapping[str, Any], cost: Cost, paces: Mapping[str, list[Pace]], planned: Mapping[str, Mapping[str, Any]]
-) -> float | None:
-    unit, amount = pace.work(stage, cost, planned)
-    data = unit.startswith(PROBLEMS)
-    measured = [one.bytes_per_item for one in paces[stage["kind"]] if one.bytes_per_item and (one.unit == unit or not data)]
-    return pace.stage_bytes(stage, cost, pace.items(unit, amount, cost), unit.removeprefix(PROBLEMS) if data else "", measured)
-
-
-def _with_inputs(digest: str, library: Library) -> dict[str, dict[str, Any]]:
-    """A stage and all that it depends on, dependencies first; without those that nothing tells of."""
-    ordered: dict[str, dict[str, Any]] = {}
+def _with_inputs(digest: str, library: state.Library) -> dict[str, Json]:
+    """A stage and all that it depends on, dependencies first, as far as these are known."""
+    ordered: dict[str, Json] = {}
 
     def visit(ref: str) -> None:
-        name = split_ref(ref)[0]
+        name = artifact.split_ref(ref)[0]
         stage = None if name in ordered else library.get(name)
         if stage is not None:
             for dep in stage["deps"].values() if stage["kind"] != "report" else ():
@@ -188,23 +161,106 @@ def _with_inputs(digest: str, library: Library) -> dict[str, dict[str, Any]]:
     return ordered
 
 
-def _time(
-    stage: Mapping[str, Any],
-    cost: Cost,
-    left: float,
-    paces: Mapping[str, list[Pace]],
-    planned: Mapping[str, Mapping[str, Any]],
-) -> Time:
-    run = Run(**stage["run"])
+def _time(stage: Json, cost: Cost, left: float, unit: str, amount: float, paces: list[telemetry.Pace]) -> Time:
+    run = execution.Run(**stage["run"])
     gpus, threads = run.gpus, run.cores()
-    unit, amount = pace.work(stage, cost, planned)
-    alike = [one for one in paces[stage["kind"]] if one.unit == unit and one.gpus == gpus and one.tells(amount)]
-    if alike:
-        seconds = pace.seconds(alike, amount, left, cost, threads)
+    comparable = [pace for pace in paces if pace.unit == unit and pace.gpus == gpus and pace.covers(amount)]
+    if comparable:
+        seconds = telemetry.estimate_seconds(comparable, amount, left, cost, threads)
         return Time(seconds, seconds * gpus, MEASURED)
     if cost.flops:
         seconds = left * cost.flops / (GPU_FLOPS * gpus if gpus else CPU_FLOPS * threads)
         return Time(seconds, seconds * gpus, ASSUMED)
-    if unit.startswith(PROBLEMS) and (whole := pace.generation_seconds(stage, amount, unit.removeprefix(PROBLEMS))):
-        return Time(left * whole, left * whole * gpus, RATED)
+    if unit.startswith(telemetry.PROBLEMS):
+        seconds = left * (telemetry.generation_seconds(stage, amount, unit.removeprefix(telemetry.PROBLEMS)) or 0.0)
+        return Time(seconds, seconds * gpus, RATED) if seconds else Time(0.0, 0.0, NOTHING)
     return Time(0.0, 0.0, NOTHING)
+
+
+def _bytes(stage: Json, cost: Cost, unit: str, amount: float, paces: list[telemetry.Pace]) -> float | None:
+    of_data = unit.startswith(telemetry.PROBLEMS)
+    measured = [pace.bytes_per_item for pace in paces if pace.bytes_per_item and (pace.unit == unit or not of_data)]
+    family = unit.removeprefix(telemetry.PROBLEMS) if of_data else ""
+    return telemetry.stage_bytes(stage, cost, telemetry.item_count(unit, amount, cost), family, measured)
+
+
+def refuse_over_limits(what: str, made: Estimate, max_gpu_hours: float | None = None, max_hours: float | None = None) -> None:
+    """Raises UserError when the estimate exceeds a limit."""
+    for key, limit, hours, unit in (
+        ("max_gpu_hours", max_gpu_hours, made.gpu_hours(), "GPU-hours"),
+        ("max_hours", max_hours, made.hours(), "hours"),
+    ):
+        if limit is not None and hours > limit:
+            raise UserError(
+                f"{what}: {key} = {limit:g}: its new stages need about {hours:.3g} {unit} ({describe_sources(made.sources())}); "
+                f"raise {key}, or make the study smaller"
+            )
+
+
+def describe_sources(sources: Iterable[str]) -> str:
+    """Where times come from, in words."""
+    words = {
+        MEASURED: "measured on past records",
+        ASSUMED: f"from FLOPs at an assumed {CPU_FLOPS / 1e9:g} GFLOP/s per CPU thread or {GPU_FLOPS / 1e12:g} TFLOP/s per GPU, "
+        "without past records",
+        RATED: "problems and corpora at stated rates for their family",
+        NOTHING: "kinds without past records and without FLOPs left out",
+    }
+    return "; ".join(words[source] for source in (MEASURED, ASSUMED, RATED, NOTHING) if source in set(sources)) or "nothing to do"
+
+
+# -- on a number of GPUs -----------------------------------------------------------------------------------------------
+
+
+class Schedule(NamedTuple):
+    """The unfinished stages on a number of GPUs."""
+
+    gpus: int
+    hours: float
+    """From the first stage's start to the last one's end."""
+    busy: float
+    """Share of the GPU-hours in between in which a stage held a GPU."""
+
+
+def schedule_stages(plan: Plan, made: Estimate, gpus: int, wait: float = 0.0) -> Schedule:
+    """List scheduling: a stage starts as soon as its inputs are made and its GPUs are free, in the order in which stages became
+    ready; those without GPUs start at once. Each stage takes `wait` seconds more, for queues and polls, while its GPUs are idle.
+
+    Raises UserError where a stage needs more GPUs than there are."""
+    needed = {digest: plan.stages[digest].run.gpus for digest in made.times}
+    if too_wide := next((digest for digest, count in needed.items() if count > gpus), None):
+        stage = plan.stages[too_wide]
+        raise UserError(f"--gpus {gpus}: {stage.label} ({stage.kind}) needs {needed[too_wide]}; name at least that many")
+    open_inputs, users = _unfinished_graph(plan, made)
+    ready = deque(digest for digest, count in open_inputs.items() if not count)
+    running: list[tuple[float, str]] = []
+    now, free = 0.0, gpus
+    while ready or running:
+        waiting: deque[str] = deque()
+        for digest in ready:
+            if needed[digest] <= free:
+                free -= needed[digest]
+                heapq.heappush(running, (now + wait + made.times[digest].seconds, digest))
+            else:
+                waiting.append(digest)
+        now, done = heapq.heappop(running)
+        free += needed[done]
+        for user in users.get(done, ()):
+            open_inputs[user] -= 1
+            if not open_inputs[user]:
+                waiting.append(user)
+        ready = waiting
+    held = sum(needed[digest] * time.seconds for digest, time in made.times.items())
+    return Schedule(gpus, now / 3600, held / (gpus * now) if now else 0.0)
+
+
+def _unfinished_graph(plan: Plan, made: Estimate) -> tuple[dict[str, int], Mapping[str, list[str]]]:
+    """Of the unfinished stages: the number of unfinished inputs of each, and the stages that use it."""
+    open_inputs: dict[str, int] = {}
+    users: dict[str, list[str]] = {}
+    for digest in made.times:
+        inputs = {artifact.split_ref(dep)[0] for dep in plan.stages[digest].deps.values()} & made.times.keys()
+        open_inputs[digest] = len(inputs)
+        for one in inputs:
+            users.setdefault(one, []).append(digest)
+    return open_inputs, users

@@ -16,9 +16,9 @@ def members_of(spec: Model) -> Iterator[str]:
     """`<key>: <name>` of each spec within a spec whose `name` chooses it."""
     for key in type(spec).model_fields:
         for inner in _models(getattr(spec, key)):
-            name = type(inner).model_fields.get("name")
-            if name is not None and get_origin(name.annotation) is Literal:
-                yield f"{key}: {dict(inner)['name']}"
+            field = type(inner).model_fields.get("name")
+            if field is not None and get_origin(field.annotation) is Literal:
+                yield f"{key}: {getattr(inner, 'name', '')}"
             yield from members_of(inner)
 
 

@@ -1,8 +1,7 @@
-"""What lies in results/, logs/ and benchmarks/ that nothing leads to any more.
+"""Garbage collection: unreachable artifacts, links, logs and benchmarks.
 
-What leads to a result: a lock in configs/plans (or one given); a by-name link of a study that has no lock yet but still has its
-YAML; and a run in flight, told by a stage that is being made or was planned lately, with all that waits for it. Whatever these
-are made from stays, too."""
+The roots are locks in configs/plans (or given); by-name links of studies that have a YAML file and no lock yet; and runs in
+flight: stages that are being made or were planned lately, with all that wait for them. The inputs of roots are reachable, too."""
 
 import contextlib
 import fcntl
@@ -14,18 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.model import UserError
 from interplay.kinds.table import KINDS
-from interplay.results.state import Found, Library, every_stage, read_locks, scan
-from interplay.study import compose
-from interplay.study.plan import flat_name
+from interplay.results import locks, state
+from interplay.study import compose, plan
 
 DAY = 86400.0
 
 
 class Item(NamedTuple):
-    """An artifact folder that nothing leads to."""
+    """An unreachable artifact folder."""
 
     folder: Path
     kind: str
@@ -37,45 +34,45 @@ class Item(NamedTuple):
 
 
 class Garbage(NamedTuple):
-    """What may go."""
+    """What can be removed."""
 
     results: list[Item]
     links: list[Path]
-    """Links in by-name/ that lead nowhere, will lead nowhere, or are not in their study's lock any more."""
+    """Dangling links in by-name/, links to what is removed, and links to stages that their study's lock no longer has."""
     logs: list[Path]
     """Logs and benchmarks of stages that are in no lock and have no folder, or lose it."""
     leftovers: list[Path]
     """Folders that an interrupted removal left."""
     young: int
-    """Unreached folders that are too young."""
+    """Unreachable folders that are too recent."""
 
 
-def find(configs: Path, results: Path, extra: Iterable[Path] = (), older_than: float = 0.0) -> Garbage:
-    """All that nothing leads to; of results, what was last written to more than `older_than` days ago.
+def find_garbage(configs: Path, results: Path, extra: Iterable[Path] = (), older_than: float = 0.0) -> Garbage:
+    """All that is unreachable; of results, only what was last written to more than `older_than` days ago.
 
-    Raises UserError when a lock cannot be read, or there is none at all: then everything would go."""
-    read, found = read_locks(configs, extra), scan(results)
-    locks = {name: set(stages) for name, stages in read.items()}
-    if not locks:
+    Raises UserError when a lock cannot be read, or there is none: everything would be unreachable."""
+    read, found = locks.read_locks(configs, extra), state.scan_results(results)
+    held = {name: set(stages) for name, stages in read.items()}
+    if not held:
         raise UserError(
-            f"{configs / 'plans'}: holds no lock, so nothing tells what is needed; `interplay plan --all --write` does"
+            f"{configs / 'plans'}: holds no lock, so nothing is known to be needed; `interplay plan --all --write` writes locks"
         )
-    library = Library({}, results, found, every_stage(read))
-    kept = set().union(*locks.values()) | _inputs(_roots(configs, results, locks, found, library, older_than), library)
+    library = state.Library({}, results, found, locks.stages_of(read))
+    kept = set().union(*held.values()) | _reachable(_roots(configs, results, held, found, library, older_than), library)
     unreached = [_item(results, digest, one) for digest, one in sorted(found.items()) if digest not in kept]
     old = [item for item in unreached if item.days >= older_than]
     going = {item.folder.name for item in old}
     return Garbage(
         results=old,
-        links=_stale_links(results, locks, found, going),
-        logs=_orphans(results.parent, set().union(*locks.values()), found, going),
+        links=_stale_links(results, held, found, going),
+        logs=_orphaned_logs(results.parent, set().union(*held.values()), found, going),
         leftovers=sorted(path for kind in KINDS for path in (results / kind).glob(".gc.*")),
         young=len(unreached) - len(old),
     )
 
 
-def remove(garbage: Garbage, results: Path) -> list[str]:
-    """Remove it all; returns what was kept because someone works on it, in one line each."""
+def remove_garbage(garbage: Garbage, results: Path) -> list[str]:
+    """Remove it all; returns one line for each folder that was kept because it is in use."""
     kept = []
     for item in garbage.results:
         if not _remove(item.folder):
@@ -91,54 +88,54 @@ def remove(garbage: Garbage, results: Path) -> list[str]:
 
 
 def _remove(folder: Path) -> bool:
-    """Take a folder out of the way at once, then delete it: a kill leaves no half of a result. False when its lease is held."""
+    """Rename a folder, then delete it, so that a kill leaves no partial result. False when its lease is held."""
     with open(folder / "lease", "a") as lease:
         try:
             fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        out_of_the_way = folder.with_name(f".gc.{folder.name}")
-        shutil.rmtree(out_of_the_way, ignore_errors=True)
-        os.replace(folder, out_of_the_way)
-    shutil.rmtree(out_of_the_way)
+        renamed = folder.with_name(f".gc.{folder.name}")
+        shutil.rmtree(renamed, ignore_errors=True)
+        os.replace(folder, renamed)
+    shutil.rmtree(renamed)
     return True
 
 
 def _roots(
     configs: Path,
     results: Path,
-    locks: Mapping[str, set[str]],
-    found: Mapping[str, Found],
-    library: Library,
+    held: Mapping[str, set[str]],
+    found: Mapping[str, state.Found],
+    library: state.Library,
     days: float,
 ) -> set[str]:
-    """Digests that a link of a study without a lock, or a run in flight, holds on to."""
-    names = {flat_name(s, c) for s in compose.studies(configs) for c in compose.scales(configs)}
-    linked = {target for name, _, target in _links(results) if name in names and name not in locks}
+    """Digests with a link of a study without a lock, and those of runs in flight."""
+    names = {plan.flat_name(s, c) for s in compose.studies(configs) for c in compose.scales(configs)}
+    linked = {target for name, _, target in _links(results) if name in names and name not in held}
     open_stages = {digest: one for digest, one in found.items() if one.state != "done"}
-    now = {digest for digest, one in open_stages.items() if one.state == "running" or _days(results, digest, one) < days}
+    active = {digest for digest, one in open_stages.items() if one.state == "running" or _days(results, digest, one) < days}
     waiting: dict[str, list[str]] = {}
     for digest in open_stages:
         for dep in library.deps(digest).values():
-            waiting.setdefault(split_ref(dep)[0], []).append(digest)
-    todo = list(now)
+            waiting.setdefault(artifact.split_ref(dep)[0], []).append(digest)
+    todo = list(active)
     while todo:
         for digest in waiting.get(todo.pop(), ()):
-            if digest not in now:
-                now.add(digest)
+            if digest not in active:
+                active.add(digest)
                 todo.append(digest)
-    return linked | now
+    return linked | active
 
 
-def _inputs(roots: set[str], library: Library) -> set[str]:
-    """The roots and all that they are made from."""
+def _reachable(roots: set[str], library: state.Library) -> set[str]:
+    """The roots and all that they depend on."""
     seen: set[str] = set()
     todo = list(roots)
     while todo:
         digest = todo.pop()
         if digest not in seen:
             seen.add(digest)
-            todo += [split_ref(dep)[0] for dep in library.deps(digest).values()]
+            todo += [artifact.split_ref(dep)[0] for dep in library.deps(digest).values()]
     return seen
 
 
@@ -152,28 +149,28 @@ def _links(results: Path) -> Iterator[tuple[str, Path, str]]:
                 yield path.relative_to(top).parts[0], path, Path(os.readlink(path)).name
 
 
-def _stale_links(results: Path, locks: Mapping[str, set[str]], found: Mapping[str, Found], going: set[str]) -> list[Path]:
+def _stale_links(results: Path, held: Mapping[str, set[str]], found: Mapping[str, state.Found], going: set[str]) -> list[Path]:
     return sorted(
         path
         for name, path, target in _links(results)
-        if target in going or target not in found or (name in locks and target not in locks[name])
+        if target in going or target not in found or (name in held and target not in held[name])
     )
 
 
-def _orphans(root: Path, known: set[str], found: Mapping[str, Found], going: set[str]) -> list[Path]:
-    """Logs lie in logs/<kind>/<digest>.log (and a hidden file that it links to), benchmarks in benchmarks/<kind>/<digest>.tsv."""
+def _orphaned_logs(root: Path, known: set[str], found: Mapping[str, state.Found], going: set[str]) -> list[Path]:
+    """Of logs/<kind>/<digest>.log (and the hidden file that it links to) and benchmarks/<kind>/<digest>.tsv."""
     files = [path for top in ("logs", "benchmarks") for kind in KINDS for path in (root / top / kind).glob("*")]
     names = {path: path.name.lstrip(".").partition(".")[0] for path in files}
     return sorted(path for path, name in names.items() if name not in known and (name not in found or name in going))
 
 
-def _item(results: Path, digest: str, one: Found) -> Item:
+def _item(results: Path, digest: str, one: state.Found) -> Item:
     folder = artifact.folder(results, one.kind, digest)
     return Item(folder, one.kind, one.state, _size(folder), _days(results, digest, one))
 
 
-def _days(results: Path, digest: str, one: Found) -> float:
-    """Since the newest of the files that the planner, the runner and the record's writer leave."""
+def _days(results: Path, digest: str, one: state.Found) -> float:
+    """Since the last write of the planner, the runner or the record's writer."""
     folder = artifact.folder(results, one.kind, digest)
     times = [path.stat().st_mtime for name in ("record.json", "telemetry.json", "stage.json") if (path := folder / name).exists()]
     return (time.time() - max(times, default=folder.stat().st_mtime)) / DAY

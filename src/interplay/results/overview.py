@@ -1,4 +1,4 @@
-"""All that `interplay plan` says of one study, as data."""
+"""The contents of `interplay plan` for one study, as data."""
 
 from collections import Counter
 from pathlib import Path
@@ -7,37 +7,36 @@ from typing import Any, NamedTuple, cast
 from interplay.core.artifact import split_ref
 from interplay.kinds.formulas import Cost
 from interplay.report.spec import ReportSpec
-from interplay.results import cause, estimate, kept, payloads, state
-from interplay.results.cause import Cause
+from interplay.results import cause, estimate, kept, locks, payloads, state
 from interplay.results.estimate import Estimate
-from interplay.results.state import Found, Library
 from interplay.study.plan import Plan
 
 EXPLAINED = 100
-"""New stages of a kind whose cause is looked for, unless all are asked for."""
+"""New stages of a kind whose cause is determined, unless all are requested."""
 TO_DO = ("new", "unfinished", "failed", "running")
 
 
 class Overview(NamedTuple):
-    """A plan beside what lies in results/."""
+    """A plan and the state of its stages in results/."""
 
     plan: Plan
-    states: dict[str, Found]
-    """By digest, of the plan's stages; `kept`: a record in results/studies that a launch puts back."""
+    states: dict[str, state.Found]
+    """By digest, of the plan's stages; `kept`: a record in results/studies that a launch copies back; `unneeded`: no record, and
+    all stages that depend on it are finished."""
     others: dict[str, int]
-    """Kind -> finished results that neither this plan nor any lock reaches: of other studies, or of this one as it was. What of
-    them may go is for `interplay gc` to say, which knows of studies without a lock."""
+    """Kind -> finished results that neither this plan nor any lock reaches: of other studies, or of an earlier version of this
+    one. Which of them can be removed is decided by `interplay gc`, which also considers studies without a lock."""
     estimate: Estimate
     """Costs of all stages; times of those that are not finished."""
     uses: int
     """Stages that the arms at their seeds would run if nothing were shared."""
     chain: float
-    """Hours of the longest chain of stages that wait for each other: no number of workers goes below it."""
-    causes: list[Cause]
+    """Hours of the critical path: a lower bound for any number of workers."""
+    causes: list[cause.Cause]
     passed_over: dict[str, int]
-    """Kind -> new stages whose cause was not looked for."""
+    """Kind -> new stages whose cause was not determined."""
     drifted: dict[str, list[str]]
-    goes_on: dict[str, tuple[str, float]]
+    continued: dict[str, tuple[str, float]]
     """RL stages that start from the end of a finished shorter run: its digest, and its share of the steps."""
 
     def of_state(self, *names: str) -> list[str]:
@@ -45,17 +44,20 @@ class Overview(NamedTuple):
         return [digest for digest, found in self.states.items() if found.state in names]
 
 
-def look(plan: Plan, configs: Path, results: Path, full: bool = False) -> Overview:
-    """Read results/ and the locks, and work out the overview."""
-    found = state.scan(results)
-    locked = state.every_stage(state.read_locks(configs))
-    library = Library(plan.stages, results, found, locked)
-    back = kept.restorable(results, plan.stages, payloads.kinds(results))
-    found |= {digest: Found(plan.stages[digest].kind, state.KEPT) for digest in back}
-    states = {digest: found.get(digest, Found(stage.kind, state.NEW)) for digest, stage in plan.stages.items()}
-    made = estimate.to_make(library, found)
+def read_overview(plan: Plan, configs: Path, results: Path, full: bool = False) -> Overview:
+    """Read results/ and the locks, and compute the overview."""
+    found = state.scan_results(results)
+    locked = locks.stages_of(locks.read_locks(configs))
+    library = state.Library(plan.stages, results, found, locked)
+    back = kept.restorable_records(results, plan.stages, payloads.stored_kinds(results))
+    found |= {digest: state.Found(plan.stages[digest].kind, state.KEPT) for digest in back}
+    states = {digest: found.get(digest, state.Found(stage.kind, state.NEW)) for digest, stage in plan.stages.items()}
+    needed = set(state.needed_stages(plan.stages, lambda digest: states[digest].state in state.FINISHED))
+    unneeded = [digest for digest, one in states.items() if one.state not in state.FINISHED and digest not in needed]
+    states |= {digest: states[digest]._replace(state=state.UNNEEDED) for digest in unneeded}
+    made = estimate.estimate_launch(library, found)
     new = [digest for digest, one in states.items() if one.state == state.NEW]
-    causes, passed_over = cause.explain(new, found, library, None if full else EXPLAINED)
+    causes, passed_over = cause.explain_new(new, found, library, None if full else EXPLAINED)
     done = [(one.kind, digest) for digest, one in states.items() if one.state == "done"]
     known = {*plan.stages, *locked}
     others = Counter(one.kind for digest, one in found.items() if one.state == "done" and digest not in known)
@@ -64,20 +66,20 @@ def look(plan: Plan, configs: Path, results: Path, full: bool = False) -> Overvi
         states=states,
         others=dict(others),
         estimate=made,
-        uses=uses(plan),
+        uses=stage_uses(plan),
         chain=longest_chain(plan, made),
         causes=causes,
         passed_over=passed_over,
         drifted=state.drifted_stages(results, done),
-        goes_on=estimate.goes_on(library, found),
+        continued=estimate.continued_runs(library, found),
     )
 
 
-def uses(plan: Plan) -> int:
-    """Stages of every arm at every seed, each counted for itself with all that it is made from."""
+def stage_uses(plan: Plan) -> int:
+    """Stages of every arm at every seed with all their ancestors, as if nothing were shared."""
     reached: dict[str, frozenset[str]] = {}
     for digest, stage in plan.stages.items():  # dependencies first
-        if stage.kind != "report":
+        if digest != plan.report:
             reached[digest] = frozenset({digest}).union(*(reached[split_ref(dep)[0]] for dep in stage.deps.values()))
     rows = cast(ReportSpec, plan.stages[plan.report].spec).arms
     shown = ([*(split_ref(stage.digest)[0] for stage in row.path), *row.evaluations.values()] for row in rows)
@@ -85,7 +87,7 @@ def uses(plan: Plan) -> int:
 
 
 def longest_chain(plan: Plan, made: Estimate) -> float:
-    """Hours of the longest chain of unfinished stages."""
+    """Hours of the longest chain of unfinished stages, the critical path."""
     ends: dict[str, float] = {}
     for digest, stage in plan.stages.items():
         own = made.times[digest].seconds if digest in made.times else 0.0
@@ -93,7 +95,7 @@ def longest_chain(plan: Plan, made: Estimate) -> float:
     return max(ends.values(), default=0.0) / 3600
 
 
-def as_json(seen: Overview) -> dict[str, Any]:
+def overview_json(seen: Overview) -> dict[str, Any]:
     """The overview for programs."""
     plan, costs, times = seen.plan, seen.estimate.costs, seen.estimate.times
     stages = [
@@ -122,10 +124,10 @@ def as_json(seen: Overview) -> dict[str, Any]:
         "gpu_hours": seen.estimate.gpu_hours(),
         "longest_chain_hours": seen.chain,
         "estimated_from": seen.estimate.sources(),
-        "causes": [cause.as_json(one) for one in seen.causes],
+        "causes": [cause.cause_json(one) for one in seen.causes],
         "unexplained": seen.passed_over,
         "drifted": seen.drifted,
-        "goes_on": {digest: {"from": shorter, "share": share} for digest, (shorter, share) in seen.goes_on.items()},
+        "goes_on": {digest: {"from": shorter, "share": share} for digest, (shorter, share) in seen.continued.items()},
     }
 
 

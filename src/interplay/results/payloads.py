@@ -1,8 +1,8 @@
 """Payloads in DVC: one `results/<kind>.dvc` per kind, to which finished artifacts are added one by one, never as a whole folder:
-in a partial clone that would drop what is not there. Only the main process calls this, and nothing here fails a study.
+in a partial clone that would drop absent artifacts. Only the main process calls this, and no error here fails a study.
 
-A project without git and DVC is left alone. Nothing of DVC is imported unless there is something to add or to fetch: what was
-added before stands in `results/.stored.json`, which holds as long as the `.dvc` files are those that it knows."""
+Does nothing in a project without git and DVC. DVC is imported only when there is something to add or to fetch: what was added
+before is listed in `results/.stored.json`, which is valid as long as the `.dvc` files have not changed."""
 
 import contextlib
 import os
@@ -16,12 +16,10 @@ from interplay.core import artifact
 from interplay.core.model import UserError
 from interplay.kinds.table import KINDS
 from interplay.results import kept
-from interplay.results.kept import STUDIES
 from interplay.study.plan import Plan
-from snakemake_logger_plugin_mlflow.redact import shown
 
 SWITCH = "INTERPLAY_STORE"
-"""Environment variable: 0 keeps what studies finish out of DVC until `interplay store push`."""
+"""Environment variable: with 0, finished studies are not added to DVC before `interplay store push`."""
 
 
 def in_project() -> bool:
@@ -29,71 +27,72 @@ def in_project() -> bool:
     return Path(".dvc/config").is_file() and Path(".git").exists()
 
 
-def pointer(results: Path, kind: str) -> Path:
-    """The file that git holds in the place of a kind's payloads."""
+def pointer_path(results: Path, kind: str) -> Path:
+    """The file that git tracks for a kind's payloads."""
     return results / f"{kind}.dvc"
 
 
-def kinds(results: Path) -> list[str]:
+def stored_kinds(results: Path) -> list[str]:
     """Kinds whose payloads DVC may have."""
-    return [kind for kind in KINDS if in_project() and pointer(results, kind).exists()]
+    return [kind for kind in KINDS if in_project() and pointer_path(results, kind).exists()]
 
 
-def obtainable(folder: Path) -> None:
-    """Raises UserError, which names what is missing and the remedy, unless DVC may have the payload of this finished stage."""
-    if folder.parent.name not in kinds(folder.parent.parent):
+def check_obtainable(folder: Path) -> None:
+    """Raises UserError with the missing file and the remedy, unless DVC may have the payload of this finished stage."""
+    if folder.parent.name not in stored_kinds(folder.parent.parent):
         artifact.check(folder)
 
 
-def add(results: Path, plans: Iterable[Plan], more: Iterable[Path] = ()) -> list[str]:
-    """Store what is finished, here in full, and not stored yet: artifacts and what was kept of the studies, and `more` finished
-    artifacts, which are of no study. Returns their paths.
+def add_payloads(results: Path, plans: Iterable[Plan], more: Iterable[Path] = ()) -> list[str]:
+    """Add what is finished, complete, and not stored yet: artifacts, the kept records of the studies, and `more` finished
+    artifacts that belong to no study. Returns their paths.
 
-    Raises UserError in one line when DVC would not."""
+    Raises UserError in one line when DVC fails."""
     if not in_project():
         return []
     held = _held(results)
     found = _finished(results, plans) | {folder.as_posix(): folder.name for folder in more}
-    new = {path: token for path, token in found.items() if held.get(path) != token and _complete(path)}
+    new = {path: version for path, version in found.items() if held.get(path) != version and _is_complete(path)}
     if new:
         for kind in sorted({Path(path).parent.name for path in new}):
-            if not pointer(results, kind).exists():  # DVC takes a first artifact only where there is a pointer, be it to nothing
-                artifact.write_atomic(pointer(results, kind), f"outs:\n- path: {kind}\n".encode())
-        dvc("add", "--quiet", "--no-relink", *sorted(new))
+            if not pointer_path(results, kind).exists():  # DVC adds a first artifact only where a pointer exists
+                artifact.write_atomic(pointer_path(results, kind), f"outs:\n- path: {kind}\n".encode())
+        run_dvc("add", "--quiet", "--no-relink", *sorted(new))
         _hold(results, held | new)
     return sorted(new)
 
 
-def dvc(*arguments: str) -> str:
-    """Run DVC; returns what it printed. Raises UserError with its last line when it fails.
+def run_dvc(*arguments: str) -> str:
+    """Run DVC; returns its output. Raises UserError with its last line when it fails.
 
-    `--no-relink` where files are added: those in results/ stay what they are, never links into a cache."""
+    Files are added with `--no-relink`, so that those in results/ never become links into a cache."""
     done = subprocess.run([sys.executable, "-m", "dvc", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
-        said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip() and not line.startswith("<")]
-        why = next((line for line in said if line.startswith("ERROR: ")), said[-1] if said else f"exit code {done.returncode}")
-        raise UserError(f"dvc {arguments[0]}: {shown(why.removeprefix('ERROR: '))}")
+        lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip() and not line.startswith("<")]
+        why = next((line for line in lines if line.startswith("ERROR: ")), lines[-1] if lines else f"exit code {done.returncode}")
+        raise UserError(f"dvc {arguments[0]}: {_redacted(why.removeprefix('ERROR: '))}")
     return done.stdout
 
 
-def fetch(folders: Iterable[Path]) -> int:
-    """Bring the missing files of these artifacts (or studies) from DVC's cache or remote, each atomically, records last; returns
-    how many files came. Raises UserError when something is stored nowhere.
+def fetch_payloads(folders: Iterable[Path]) -> int:
+    """Copy the missing files of these artifacts (or studies) from DVC's cache or remote, each atomically, records last; returns
+    the number of files. Raises UserError when a file is stored nowhere.
 
-    Read through DVCFileSystem, not `dvc pull`: that one removes a whole kind's folder when a single file of it is nowhere."""
+    Read through DVCFileSystem and not `dvc pull`, which removes the folder of a whole kind when a single file is stored
+    nowhere."""
     with _files() as files:
         return sum(_fetch(files, folder) for folder in folders)
 
 
-def stored(folders: Iterable[Path]) -> set[Path]:
-    """Which of these folders DVC knows: what the pointers list, wherever the bytes are."""
+def stored_folders(folders: Iterable[Path]) -> set[Path]:
+    """Those of these folders that DVC's pointers list, whether the bytes are here or not."""
     with _files() as files:
         return {folder for folder in folders if files.exists(folder.as_posix())}
 
 
 @contextlib.contextmanager
 def _files() -> Iterator[Any]:
-    """The project as DVC sees it, a DVCFileSystem. Whatever fails in it becomes a UserError of one line."""
+    """The project as a DVCFileSystem. Any failure in it becomes a UserError of one line."""
     if not in_project():
         raise UserError(".: no git repository with DVC; `git init` and `dvc init` make one")
     from dvc.api import DVCFileSystem
@@ -102,14 +101,21 @@ def _files() -> Iterator[Any]:
         yield DVCFileSystem(".")
     except UserError:
         raise
-    except Exception as error:  # of DVC, or of whatever library reads the remote
-        raise UserError(f"DVC: {shown(' '.join(str(error).split())) or type(error).__name__}") from None
+    except Exception as error:  # of DVC, or of the library that reads the remote
+        raise UserError(f"DVC: {_redacted(' '.join(str(error).split())) or type(error).__name__}") from None
+
+
+def _redacted(text: str) -> str:
+    """Without the credentials of URLs."""
+    from snakemake_logger_plugin_mlflow import store  # its package costs 0.1 s
+
+    return store.redacted(text)
 
 
 def _fetch(files: Any, folder: Path) -> int:
     found = [Path(file) for file in files.find(folder.as_posix())] if files.exists(folder.as_posix()) else []
     if not found:
-        where = pointer(folder.parent.parent, folder.parent.name)
+        where = pointer_path(folder.parent.parent, folder.parent.name)
         raise UserError(f"{folder}: not in {where}; {_remedy(folder)}")
     absent = [path for path in found if not path.exists()]
     for path in sorted(absent, key=lambda path: path.name == "record.json"):
@@ -126,41 +132,41 @@ def _fetch(files: Any, folder: Path) -> int:
 
 
 def _remedy(folder: Path) -> str:
-    kept_record = folder.parent.parent / STUDIES / "*" / "records" / Path(*folder.parts[-2:])
+    kept_record = folder.parent.parent / kept.STUDIES / "*" / "records" / Path(*folder.parts[-2:])
     return f"push it where it was made (`interplay store push`), or remove {folder} and {kept_record} to make it again"
 
 
 def _finished(results: Path, plans: Iterable[Plan]) -> dict[str, str]:
-    """Path -> what it is stored as: nothing more than its digest for an artifact, and for what was kept of a
-    study the checksum of its plan, which is written last and names all the rest."""
+    """Path -> version: the digest of an artifact; for kept records of a study the checksum of its plan, which is written last and
+    names all the others."""
     found = {}
     for plan in plans:
         for digest, stage in plan.stages.items():
             if artifact.done(folder := artifact.folder(results, stage.kind, digest)):
                 found[folder.as_posix()] = digest
-        study = results / STUDIES / kept.name(plan)
+        study = results / kept.STUDIES / kept.folder_name(plan)
         if (study / kept.PLAN).exists():
             found[study.as_posix()] = artifact.checksum(study / kept.PLAN)
     return found
 
 
-def _complete(path: str) -> bool:
-    """Only a whole artifact is added: a record that stands in for one would take the payload's place."""
+def _is_complete(path: str) -> bool:
+    """Only a complete artifact is added: a kept record alone would replace the payload."""
     return not (Path(path) / "record.json").exists() or not artifact.absent(Path(path))
 
 
 def _held(results: Path) -> dict[str, str]:
-    """What is known to be stored, as in `_finished`; nothing of a kind whose pointer has changed since, as by `git pull`."""
+    """What is known to be stored, as in `_finished`; nothing of a kind whose pointer has changed since, as after `git pull`."""
     path = results / ".stored.json"
     if not path.exists():
         return {}
     known = artifact.read_json(path)
-    same = {kind for kind, checksum in known["pointers"].items() if _checksum(pointer(results, kind)) == checksum}
-    return {path: token for path, token in known["held"].items() if Path(path).parent.name in same}
+    same = {kind for kind, checksum in known["pointers"].items() if _checksum(pointer_path(results, kind)) == checksum}
+    return {path: version for path, version in known["held"].items() if Path(path).parent.name in same}
 
 
 def _hold(results: Path, held: dict[str, str]) -> None:
-    pointers = {kind: _checksum(pointer(results, kind)) for kind in sorted({Path(path).parent.name for path in held})}
+    pointers = {kind: _checksum(pointer_path(results, kind)) for kind in sorted({Path(path).parent.name for path in held})}
     artifact.write_json(results / ".stored.json", {"pointers": pointers, "held": held})
 
 

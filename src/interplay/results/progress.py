@@ -1,8 +1,9 @@
-"""How far the stages of a plan are, read from what they leave while they work: leases, logs, metrics.jsonl, resume/.
+"""Progress of the stages of a plan, read from the files of running stages: leases, logs, metrics.jsonl, resume/.
 
-Only files are read, and no lock is kept, so it works for runs of this machine and of a cluster that shares the folder."""
+Nothing is written and no lock is held, so it works for runs on this machine and on a cluster that shares the folder."""
 
 import json
+import os
 import platform
 import re
 import time
@@ -12,26 +13,27 @@ from typing import Any, NamedTuple
 
 from interplay.core import artifact
 from interplay.core.model import UserError
-from interplay.results.state import Found, Library, scan, share_done
+from interplay.results.state import Found, Library, scan_results, share_done
 from interplay.study.plan import Plan, Stage
 
 STATES = ("waiting", "running", "stopped", "failed", "done")
-"""waiting: not started; stopped: started, and neither done nor failed nor running: it goes on at the next start."""
+"""waiting: not started; stopped: started, and neither done nor failed nor running: it resumes at the next start."""
 FRESH = 150.0
-"""Seconds since a stage on another machine, whose lease may not be seen here, wrote to its log: a line comes each minute."""
+"""Seconds since the last log line of a stage on another machine, whose lease may not be visible here; a line is written each
+minute."""
 LINE = re.compile(r"(?P<done>\d+)/(?P<total>\d+) (?P<unit>\w+), (?P<rate>[\d.e+-]+)/s, (?P<left>\d+) s left(?P<values>.*)")
 """A line of `core.metrics.Progress`."""
 RESUMED = re.compile(r"going on from (?P<done>\d+)/(?P<total>[1-9]\d*) ")
-"""What it says when a stage goes on from a save."""
+"""The log line of a stage that resumes from a save."""
 TAIL = 4096
 """Bytes at the end of a file that are read."""
 
 
 class Reached(NamedTuple):
-    """How far a running stage is."""
+    """Progress of a running stage."""
 
     share: float | None
-    """In [0, 1]; None before anything tells."""
+    """In [0, 1]; None while unknown."""
     text: str
     """Such as `12/40 steps`."""
     rate: float | None
@@ -43,7 +45,7 @@ class Reached(NamedTuple):
     """Last metrics."""
 
 
-class Seen(NamedTuple):
+class Watched(NamedTuple):
     """One stage of the plan."""
 
     stage: Stage
@@ -52,13 +54,13 @@ class Seen(NamedTuple):
     reached: Reached | None
 
 
-def look(plan: Plan, results: Path, logs: Path) -> list[Seen]:
+def watch_stages(plan: Plan, results: Path, logs: Path) -> list[Watched]:
     """All stages of the plan, in its order."""
-    found = scan(results)
-    return [_seen(stage, found.get(digest), results, logs) for digest, stage in plan.stages.items()]
+    found = scan_results(results)
+    return [_watch(stage, found.get(digest), results, logs) for digest, stage in plan.stages.items()]
 
 
-def counts(seen: Iterable[Seen]) -> dict[str, dict[str, int]]:
+def count_states(seen: Iterable[Watched]) -> dict[str, dict[str, int]]:
     """Kind -> state -> number of stages, kinds in the plan's order."""
     table: dict[str, dict[str, int]] = {}
     for one in seen:
@@ -67,33 +69,33 @@ def counts(seen: Iterable[Seen]) -> dict[str, dict[str, int]]:
     return table
 
 
-def time_left(plan: Plan, seen: list[Seen], results: Path) -> tuple[float | None, str]:
-    """Seconds until all is done, with as many stages side by side as run now (None: nothing tells), and what that rests on."""
+def time_left(plan: Plan, seen: list[Watched], results: Path) -> tuple[float | None, str]:
+    """Seconds until all is done, with as many stages at a time as run now (None: unknown), and the basis of that estimate."""
     from interplay.results import estimate
 
     left = {one.stage.digest: _share_left(one, results) for one in seen if one.state != "done"}
-    found = scan(results)
-    made = estimate.estimate(left, Library(plan.stages, results, found), found)
+    found = scan_results(results)
+    made = estimate.estimate_stages(left, Library(plan.stages, results, found), found)
     seconds = {digest: time.seconds for digest, time in made.times.items()}
     seconds |= {one.stage.digest: one.reached.left for one in seen if one.reached and one.reached.left is not None}
     ends: dict[str, float] = {}
     for digest, stage in plan.stages.items():  # dependencies first
         before = max((ends[artifact.split_ref(dep)[0]] for dep in stage.deps.values()), default=0.0)
         ends[digest] = before + seconds.get(digest, 0.0)
-    side_by_side = max(1, sum(one.state == "running" for one in seen))
-    whole = max(sum(seconds.values()) / side_by_side, *ends.values(), 0.0)
-    return (whole if seconds else None), f"{side_by_side} at a time, {estimate.said(made.sources())}"
+    parallel = max(1, sum(one.state == "running" for one in seen))
+    total = max(sum(seconds.values()) / parallel, *ends.values(), 0.0)
+    return (total if seconds else None), f"{parallel} at a time, {estimate.describe_sources(made.sources())}"
 
 
-def _share_left(one: Seen, results: Path) -> float:
+def _share_left(one: Watched, results: Path) -> float:
     if one.reached is not None and one.reached.share is not None:
         return 1.0 - one.reached.share
     return 1.0 - share_done(artifact.folder(results, one.stage.kind, one.stage.digest), one.stage)
 
 
-def reached(folder: Path, log: Path, spec: dict[str, Any]) -> Reached:
-    """How far a stage is: by its last line in metrics.jsonl where its spec says how far that leads, else by its log."""
-    line = last_line(log)
+def read_progress(folder: Path, log: Path, spec: dict[str, Any]) -> Reached:
+    """Progress by the last line of metrics.jsonl where the spec has the total, else by the log."""
+    line = last_progress_line(log)
     metrics = last_metrics(folder)
     share, text, unit, rate, left = None, "", "", None, None
     if line is not None:
@@ -110,7 +112,7 @@ def reached(folder: Path, log: Path, spec: dict[str, Any]) -> Reached:
     return Reached(share, text, rate, unit, left, values or _values(line["values"] if line else ""))
 
 
-def last_line(log: Path) -> re.Match[str] | None:
+def last_progress_line(log: Path) -> re.Match[str] | None:
     """The last progress line of this attempt's log; None before the first one."""
     lines = [found for text in _tail(log).splitlines() if (found := LINE.search(text))]
     return lines[-1] if lines else None
@@ -128,20 +130,20 @@ def last_metrics(folder: Path) -> dict[str, float]:
     return found
 
 
-def _seen(stage: Stage, found: Found | None, results: Path, logs: Path) -> Seen:
+def _watch(stage: Stage, found: Found | None, results: Path, logs: Path) -> Watched:
     folder = artifact.folder(results, stage.kind, stage.digest)
     log = logs / stage.kind / f"{stage.digest}.log"
     state, detail = (found.state, found.detail) if found else ("new", "")
-    if state == "unfinished" and _works_elsewhere(folder, log):
+    if state == "unfinished" and _runs_elsewhere(folder, log):
         state = "running"
     if state == "running":
-        return Seen(stage, state, "", reached(folder, log, stage.spec.model_dump()))
+        return Watched(stage, state, "", read_progress(folder, log, stage.spec.model_dump()))
     named = {"new": "waiting", "missing": "waiting", "unfinished": "stopped"}.get(state, state)
-    return Seen(stage, named, detail, None)
+    return Watched(stage, named, detail, None)
 
 
-def _works_elsewhere(folder: Path, log: Path) -> bool:
-    """Whether another machine has written to the stage's log a moment ago. Locks of shared file systems may not be seen here."""
+def _runs_elsewhere(folder: Path, log: Path) -> bool:
+    """Whether another machine has just written to the stage's log. Locks of shared file systems may not be visible here."""
     try:
         host = artifact.read_json(folder / "telemetry.json").get("host")
         fresh = time.time() - log.stat().st_mtime < FRESH
@@ -151,7 +153,8 @@ def _works_elsewhere(folder: Path, log: Path) -> bool:
 
 
 def _pace(folder: Path, log: Path, share: float, done: float, line: re.Match[str] | None) -> tuple[float | None, float | None]:
-    """Rate and seconds left. The log knows the rate since the last start; before its first line, the time since then tells."""
+    """Rate and seconds left: by the log, which has the rate since the last start; before its first line, by the time since
+    then."""
     if line is not None and 0 < int(line["done"]) < int(line["total"]):
         left = float(line["left"]) * (1 - share) / (1 - int(line["done"]) / int(line["total"]))
         return (done / share * (1 - share) / left if left > 0 else None), left
@@ -180,8 +183,7 @@ def _values(text: str) -> dict[str, float]:
 def _tail(path: Path) -> str:
     try:
         with open(path, "rb") as handle:
-            handle.seek(0, 2)
-            handle.seek(max(0, handle.tell() - TAIL))
+            handle.seek(max(0, os.fstat(handle.fileno()).st_size - TAIL))
             return handle.read().decode("utf-8", "replace")
     except OSError:
         return ""

@@ -1,15 +1,18 @@
-"""One step's batch: N completions in groups with verdicts, rewards and spans, as arrays."""
+"""Batches of rollouts, and what else a member of a seam reads: the step, its progress, and state kept from earlier steps."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.functional import pad
 
-from interplay.tasks.verdict import Verdict
+from interplay.core.random import generator
+from interplay.rl.spec import Method
+from interplay.tasks.verdict import Row, Verdict
 
 # Parts of completions with rewards of their own: in characters as the judge of a completion knows them, in tokens as the policy
 # learns from them.
@@ -22,7 +25,7 @@ class Span(NamedTuple):
     start: int
     end: int
     position: int
-    """Which of the things asked for it answers; only spans of one position are alike."""
+    """Which of the things asked for it answers; only spans of one position are comparable."""
     value: float
 
 
@@ -32,7 +35,7 @@ WHOLE = 1 << 30
 
 def to_tokens(tokenizer: Tokenizer, tokens: Sequence[int], text: str, spans: Sequence[Span]) -> list[Span]:
     """The spans of a completion in tokens: a token belongs to the span that its first character lies in. `tokens` decode to
-    `text`; an end token, which decodes to nothing, stands behind the last character."""
+    `text`; an end token, which decodes to nothing, follows the last character."""
     starts = offsets(tokenizer, tokens, text)
     made = []
     for span in spans:
@@ -69,7 +72,7 @@ class Batch:
     """N rows; T is the length of the longest completion."""
 
     row: Tensor
-    """(N,) int64: number of the row among all that the step drew, whatever edits dropped since; -1: an edit added it."""
+    """(N,) int64: number of the row among all that the step drew, before edits dropped any; -1: an edit added it."""
     ids: Tensor
     """(N,) int64: prompt, as a row of the problem sets joined in the order of their roles."""
     groups: Tensor
@@ -98,7 +101,7 @@ class Batch:
     off_policy: Tensor | None = None
     """(N,) bool: rows that another policy made, or that were sampled from another text than they are credited to; None: none.
     Their `logprobs` are those of what made them."""
-    aside: Tensor | None = None
+    excluded: Tensor | None = None
     """(N,) bool: rows whose rewards stay out of the statistics of their group; None: none."""
     values: Tensor | None = None
     """(N,T) float32: what the critic says of the state before each token; None: there is none."""
@@ -129,7 +132,7 @@ class Batch:
         inside = torch.arange(self.tokens.shape[1]) < self.lengths[:, None]
         return inside if self.observed is None else inside & ~self.observed
 
-    def written(self) -> Tensor:
+    def num_action_tokens(self) -> Tensor:
         """(N,) int64: tokens that the policy wrote."""
         return self.lengths if self.observed is None else self.mask().sum(1)
 
@@ -142,9 +145,9 @@ class Batch:
         """(N,) bool: rows whose rewards are known."""
         return torch.ones(len(self), dtype=torch.bool) if self.unfinished is None else ~self.unfinished
 
-    def counted(self) -> Tensor:
+    def baseline_mask(self) -> Tensor:
         """(N,) bool: rows whose rewards count in the statistics of their group."""
-        return torch.ones(len(self), dtype=torch.bool) if self.aside is None else ~self.aside
+        return torch.ones(len(self), dtype=torch.bool) if self.excluded is None else ~self.excluded
 
 
 def has_teacher(batch: Batch) -> Tensor:
@@ -192,14 +195,21 @@ def join(batches: Sequence[Batch], pad_token: int, same_groups: bool = False) ->
             return torch.cat([value + start for value, start in zip(values, starts, strict=True)])
         if name == "observed" and any(value is not None for value in values):
             values = [torch.zeros_like(b.mask()) if v is None else v for b, v in zip(batches, values, strict=True)]
-        if name in _UNSAID and any(value is not None for value in values):
-            values = [torch.full((len(b),), _UNSAID[name]) if v is None else v for b, v in zip(batches, values, strict=True)]
+        if name in _UNSET and any(value is not None for value in values):
+            values = [torch.full((len(b),), _UNSET[name]) if v is None else v for b, v in zip(batches, values, strict=True)]
         return _joined(values, longest, pad_token if name == "tokens" else 0)
 
     return Batch(**{field.name: all_of(field.name) for field in fields(Batch)})
 
 
-_UNSAID = {"off_policy": False, "aside": False, "unfinished": False, "expected": float("nan"), "shown": float("nan"), "seats": 0}
+_UNSET = {
+    "off_policy": False,
+    "excluded": False,
+    "unfinished": False,
+    "expected": float("nan"),
+    "shown": float("nan"),
+    "seats": 0,
+}
 """What a row holds where its batch says nothing and another does."""
 
 
@@ -216,3 +226,70 @@ def _joined(values: list[Any], longest: int, filler: int) -> Any:
     if first.dim() == 2:
         return torch.cat([pad(value, (0, longest - value.shape[1]), value=filler) for value in values])
     return torch.cat(values)
+
+
+# What a member reads in addition to the batch.
+
+
+class Memory:
+    """What members keep from step to step: tensors and JSON data by name, saved with every checkpoint. A name begins with that
+    of its member, so that no two share one by chance."""
+
+    def __init__(self, prompts: int) -> None:
+        self.prompts = prompts
+        """How many rows the problem sets have; an id is less than this."""
+        self.tensors: dict[str, Tensor] = {}
+        self.notes: dict[str, Any] = {}
+        """JSON data; keys of mappings are strings."""
+
+    def per_prompt(self, name: str, start: float) -> Tensor:
+        """(P,) float64, one value for each prompt, `start` before anything was written; writing to it is remembered."""
+        if name not in self.tensors:
+            self.tensors[name] = torch.full((self.prompts,), start, dtype=torch.float64)
+        return self.tensors[name]
+
+    def load(self, notes: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Go on where both were taken."""
+        self.notes, self.tensors = notes, {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _not_here(*_: Any) -> Any:
+    raise RuntimeError("this seam is asked where there is nothing to draw from or to pass forward")
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """A step of the run."""
+
+    method: Method
+    memory: Memory
+    step: int = 1
+    progress: float = 0.0
+    """0 at the first step and 1 at the last."""
+    max_completion_length: int = 1
+    pad: int = 0
+    """Token that fills rows up."""
+    draw: Callable[[int], Batch] = field(default=_not_here)
+    """Samples and scores the groups of so many fresh prompts."""
+    gold: Callable[[int], tuple[str, list[int]]] = field(default=_not_here)
+    """Text and tokens, end token included, of the gold solution of a prompt."""
+    continued: Callable[[Batch, Sequence[tuple[int, int]], int], Tensor] = field(default=_not_here)
+    """(M,) float64: the mean reward of so many completions of each place, a row of a batch and how many of its tokens are
+    kept."""
+    rows: Sequence[Row] = ()
+    """All prompts, by id."""
+    seed: int = 0
+    entropy: Callable[[Batch], Tensor] = field(default=_not_here)
+    """The policy's entropy at each token, (N,T), at the price of a forward pass: rollouts know only the log-probabilities of the
+    tokens that were drawn."""
+
+    encode: Callable[[str], list[int]] = field(default=_not_here)
+    """Tokens of a text."""
+    offsets: Callable[[Sequence[int], str], list[int]] = field(default=_not_here)
+    """First character of each of the tokens that a text was read from."""
+    likelihood: Callable[[list[list[int]], list[list[int]]], list[float]] = field(default=_not_here)
+    """Mean log-probability, under the policy, of the tokens of each text behind each context, at the price of a forward pass."""
+
+    def random(self, what: str) -> np.random.Generator:
+        """The stream for that purpose at this step."""
+        return generator(self.seed, what, self.step)

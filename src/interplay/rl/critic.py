@@ -8,7 +8,7 @@ from torch import Tensor
 from interplay.model.decoder import Decoder
 from interplay.model.heads import ValueHead
 from interplay.model.spec import Optimizer
-from interplay.optim import checkpoint, collectives, optimizer, sharding
+from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl.advantages.advantages import gae
 from interplay.rl.batch import Batch
 from interplay.rl.policy import shard_rows, states
@@ -24,7 +24,7 @@ class Critic:
         self.network = ValueHead(policy)
         options = Optimizer(name="adamw", learning_rate=spec.learning_rate, weight_decay=0.0)
         self.max_grad_norm = options.max_grad_norm
-        self.optimizers = optimizer.build(options, self.network.named_parameters())
+        self.optimizers = optimizer.build_optimizers(options, self.network.named_parameters())
 
     def values(self, batch: Batch) -> Tensor:
         """(N,T) float32 without a gradient, 0 past a completion."""
@@ -32,7 +32,7 @@ class Critic:
         with torch.no_grad():
             for rows in shard_rows(self.network.decoder, batch, torch.arange(len(batch)), self.tokens):
                 found[rows] = self._values(batch, rows)
-        return collectives.all_reduce_sum(found)
+        return distributed.all_reduce_sum(found)
 
     def learn(self, batch: Batch) -> dict[str, float]:
         """`num_iterations` steps towards the lambda-returns of a batch whose `values` are known, on its finished rows. Returns
@@ -40,19 +40,19 @@ class Critic:
         assert batch.values is not None
         old, mask = batch.values.double(), batch.mask() & batch.finished()[:, None]
         returns = gae(old, batch, self.spec.gamma, self.spec.lam) + old
-        told = _measure(old[mask], returns[mask])
+        measured = _measure(old[mask], returns[mask])
         losses = []
         for _ in range(self.spec.num_iterations if mask.any() else 0):
             loss = 0.0
-            with sharding.gradient(self.network):
+            with distributed.accumulate_gradient(self.network):
                 for rows in shard_rows(self.network.decoder, batch, mask.any(1).nonzero()[:, 0], self.tokens):
                     per_token = value_loss(self._values(batch, rows), old[rows], returns[rows], self.spec.cliprange_value)
                     part = (per_token * mask[rows]).sum() / mask.sum()
                     part.backward()
                     loss += float(part.detach())
-            optimizer.step(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
-            losses.append(collectives.all_reduce_dict({"loss": loss})["loss"])
-        return {"critic/loss": sum(losses) / max(len(losses), 1), **told}
+            optimizer.apply_gradients(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
+            losses.append(distributed.all_reduce_dict({"loss": loss})["loss"])
+        return {"critic/loss": sum(losses) / max(len(losses), 1), **measured}
 
     def _values(self, batch: Batch, rows: Tensor) -> Tensor:
         """(n,T) of some rows."""

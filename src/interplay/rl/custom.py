@@ -1,38 +1,80 @@
-"""A study's own functions: the `custom` members of the reward and the sampler seam. This page is their contract.
+"""Members of the user's own at the seams of RL (core.extension): what they return is checked here, so that a wrong shape is one
+line and not a failure deep in the step. Signatures are in the table `kinds.extensions`.
 
-Reward: `function(problems, completions, verdicts, **options) -> list[float]`
-    problems: N rows of the problem sets (attributes index, band, op, mode, prompt, solution, answer, graph), one per completion;
-    completions: N texts; verdicts: N Verdicts (strict, answer, score, error, ...). Returns one finite number for each.
+All must be pure: the same arguments give the same result, else a resumed run would not repeat an uninterrupted one."""
 
-Sampler: `function(m, step, seed, tries, passes, **options) -> list[int]`
-    m prompts are wanted at `step` (from 1) of a run with this seed; tries, passes: int arrays (P,), completions so far per prompt
-    and the strictly right ones among them. Returns m ids in [0, P): rows of the problem sets joined in the order of their roles.
-
-Both must be pure: the same arguments give the same result, else a resumed run would not repeat an uninterrupted one."""
-
+import inspect
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from interplay.core import extension
+from interplay.core.extension import Extension
 from interplay.core.model import UserError
-from interplay.core.references import Custom, call_custom, load_custom
 from interplay.rl.samplers import sampler as samplers
 from interplay.tasks.verdict import Verdict
+
+if TYPE_CHECKING:
+    from interplay.rl.batch import Batch, StepContext
+    from interplay.rl.losses.losses import MicroBatch
 
 T = TypeVar("T")
 
 
-def reward(spec: Custom, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> list[float]:
-    """N floats from the study's function. Raises UserError when they are not N finite numbers."""
-    made = call_custom(spec, load_custom(spec), list(problems), list(completions), list(verdicts))
+def own_reward(spec: Extension, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> list[float]:
+    """N floats. Raises UserError when they are not N finite numbers."""
+    made = extension.call(spec, list(problems), list(completions), list(verdicts))
     values = _each(made, float)
     if values is None or len(values) != len(completions) or not all(map(math.isfinite, values)):
-        raise UserError(f"{spec.function}: must return {len(completions)} finite floats, not {_told(made)}")
+        raise UserError(f"{spec.function}: must return {len(completions)} finite floats, not {_shown(made)}")
     return values
+
+
+def own_shaping(spec: Extension, batch: "Batch", now: "StepContext") -> Tensor:
+    """(N,) float64, what is added to the rewards. Raises UserError when it has another shape or is not finite."""
+    return _tensor(spec, extension.call(spec, batch, now), tuple(batch.rewards.shape), torch.float64)
+
+
+def own_advantage(spec: Extension, batch: "Batch", now: "StepContext") -> Tensor:
+    """(N, T) float32, zero where no token bears loss. Raises UserError when it has another shape or is not finite."""
+    mask = batch.mask()
+    return _tensor(spec, extension.call(spec, batch, now), tuple(mask.shape), torch.float32) * mask
+
+
+def own_loss(spec: Extension, seen: "MicroBatch") -> tuple[Tensor, dict[str, Tensor]]:
+    """(n, T), the loss of each token, and no sums. Raises UserError when it has another shape."""
+    return _tensor(spec, extension.call(spec, seen), tuple(seen.logp.shape), seen.logp.dtype), {}
+
+
+def acts_before(spec: Extension) -> bool:
+    """Whether an edit acts before advantages are known: it takes (batch, now)."""
+    return list(inspect.signature(extension.load(spec)).parameters)[:2] == ["batch", "now"]
+
+
+def own_edit(spec: Extension, *given: Any) -> Any:
+    """The batch, and after advantages are known these and the tokens that bear loss, too. Raises UserError when it returns
+    something else."""
+    made = extension.call(spec, *given)
+    parts = made if len(given) > 2 else (made,)
+    if not isinstance(parts, tuple) or [type(part) for part in parts] != [type(part) for part in given[:-1]]:
+        names = ", ".join(type(part).__name__ for part in given[:-1])
+        raise UserError(f"{spec.function}: must return {names}, not {_shown(made)}")
+    return made
+
+
+def _tensor(spec: Extension, made: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    found = torch.as_tensor(made) if isinstance(made, (Tensor, np.ndarray, list)) else None
+    if found is None or tuple(found.shape) != shape:
+        given = _shown(made) if found is None else f"one of shape {tuple(found.shape)}"
+        raise UserError(f"{spec.function}: must return a tensor of shape {shape}, not {given}")
+    if not bool(torch.isfinite(found.detach()).all()):
+        raise UserError(f"{spec.function}: must return finite numbers; some are not")
+    return found.to(dtype)
 
 
 def _each(made: Any, kind: Callable[[Any], T]) -> list[T] | None:
@@ -43,26 +85,34 @@ def _each(made: Any, kind: Callable[[Any], T]) -> list[T] | None:
         return None
 
 
-def _told(made: Any) -> str:
-    """What a function returned, with how many where it counts."""
+def _shown(made: Any) -> str:
+    """What a function returned, with how many items where it has some."""
     size = f"{len(made)}: " if hasattr(made, "__len__") else ""
     return f"{size}{made!r}"[:60]
 
 
-class Sampler(samplers.Sampler):
-    """Asks the study's function, which sees the success history of every prompt."""
+def own_sampler(spec: Extension, deck: samplers.PromptSource) -> samplers.Sampler:
+    """An object of the user's class of samplers, or one that calls the user's function."""
+    loaded = extension.load(spec)
+    if isinstance(loaded, type):
+        return cast(samplers.Sampler, extension.call_loaded(spec, loaded, deck))
+    return FunctionSampler(spec, loaded, deck)
 
-    def __init__(self, spec: Custom, deck: samplers.PromptSource) -> None:
-        self.spec, self.seed, self.function = spec, deck.seed, load_custom(spec)
+
+class FunctionSampler(samplers.Sampler):
+    """Calls a function of the user's own with the success history of every prompt."""
+
+    def __init__(self, spec: Extension, function: Callable[..., Any], deck: samplers.PromptSource) -> None:
+        self.spec, self.seed, self.function = spec, deck.seed, function
         self.tries = np.zeros(len(deck), dtype=np.int64)
         self.passes = np.zeros(len(deck), dtype=np.int64)
 
     def select(self, m: int, step: int) -> list[int]:
         """The ids that the function chooses. Raises UserError when they are not m ids of the sets."""
-        made = call_custom(self.spec, self.function, m, step, self.seed, self.tries.copy(), self.passes.copy())
+        made = extension.call_loaded(self.spec, self.function, m, step, self.seed, self.tries.copy(), self.passes.copy())
         ids = _each(made, operator.index)  # int() would cut 3.7 to another prompt's id
         if ids is None or len(ids) != m or not all(0 <= i < len(self.tries) for i in ids):
-            raise UserError(f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {_told(made)}")
+            raise UserError(f"{self.spec.function}: must return {m} ids in [0, {len(self.tries)}), not {_shown(made)}")
         return ids
 
     def observe(self, step: int, outcomes: Sequence[samplers.Outcome]) -> None:

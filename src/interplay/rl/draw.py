@@ -1,8 +1,9 @@
-"""Rollouts of a step: sampling requests played by the episode, judged and rewarded."""
+"""Rollouts of a step: sampling requests played by the episode, judged and rewarded; what decoding makes of sampling."""
 
+import copy
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,27 +13,115 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from interplay.core import extension
 from interplay.core.random import stream_key
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.pool import Pool
-from interplay.rl.batch import Batch, Span, join, to_tokens
+from interplay.data.sets import Pool
+from interplay.model.decoder import Decoder
+from interplay.model.heads import Lagged
+from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
 from interplay.rl.critic import Critic
-from interplay.rl.decoding import decode_sampling
 from interplay.rl.requests.continuation import first_requests, next_requests
 from interplay.rl.requests.first_requests import SamplingRequest
 from interplay.rl.rewards.rewards import Rewards, score_completions
 from interplay.rl.rewards.shaping import shape_rewards
 from interplay.rl.rewards.spec import Reward
 from interplay.rl.samplers.sampler import Outcome, Sampler
-from interplay.rl.spec import RLSpec
-from interplay.rl.step_context import Memory, StepContext
+from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, RLSpec
 from interplay.rollout.engine import Engine
-from interplay.rollout.episodes import play_episodes
-from interplay.rollout.play import Played, Setting
-from interplay.rollout.request import Request, Sampling
-from interplay.tasks.environments.games import UNANSWERED
+from interplay.rollout.episodes import Played, Setting, play_episodes
+from interplay.rollout.request import Heat, Request, Sampling, Scale, scale_of
+from interplay.tasks.environments.transcript import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
+
+# Decoding: what tokens of rollouts are drawn from.
+
+
+# A copy of the policy that lags behind it, in whose nucleus it acts (NLPO, arXiv:2210.01241).
+
+
+def lagged_nucleus(spec: LaggedNucleus, policy: Decoder) -> Lagged:
+    """The policy with a copy of its present weights."""
+    return Lagged(policy, copy.deepcopy(policy).requires_grad_(False), spec.top_p)
+
+
+def lagged_nucleus_followed(spec: LaggedNucleus, lagged: Lagged, step: int) -> None:
+    """Every `sync_every` steps the copy becomes what the policy is after the step."""
+    if step % spec.sync_every == 0:
+        with torch.no_grad():
+            for mine, other in zip(lagged.copy.parameters(), lagged.policy.parameters(), strict=True):
+                mine.copy_(other)
+
+
+# Temperatures that follow a token's entropy (HAPO, heterogeneous tokens).
+
+
+SCALE = "adaptive_temperature"
+"""Name in the memory: (3,) float64, what the entropies of the last batch were (`Scale`)."""
+
+
+def adaptive_temperature(spec: AdaptiveTemperature, sampling: Sampling, memory: Memory) -> Sampling:
+    """With a temperature for each token, as soon as there was a batch."""
+    if SCALE not in memory.tensors:
+        return sampling
+    return sampling._replace(heat=Heat(spec.temperature_tau, Scale(*memory.tensors[SCALE].tolist())))
+
+
+def adaptive_temperature_learnt(spec: AdaptiveTemperature, batch: Batch, now: StepContext) -> None:
+    """What the entropies of the batch were is remembered; nothing of an empty one."""
+    if scale := scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot):
+        now.memory.tensors[SCALE] = torch.tensor(scale, dtype=torch.float64)
+
+
+# The table of decodings, by the `name` of their spec.
+
+
+class Member(NamedTuple):
+    """A decoding."""
+
+    sampling: Callable[..., Sampling] | None = None
+    """`(spec, sampling, memory)`: how tokens are drawn, given how they would be without it."""
+    learn: Callable[..., None] | None = None
+    """`(spec, batch, now)`: what is remembered of the batch that a step learns from, before it does."""
+    lag: Callable[..., Lagged] | None = None
+    """`(spec, policy)`: the copy in whose nucleus the policy acts, when a run begins."""
+    follow: Callable[..., None] | None = None
+    """`(spec, lagged, step)`: what becomes of the copy after a step."""
+
+
+MEMBERS: dict[str, Member] = {
+    "adaptive_temperature": Member(adaptive_temperature, adaptive_temperature_learnt),
+    "custom": Member(extension.call),
+    "lagged_nucleus": Member(lag=lagged_nucleus, follow=lagged_nucleus_followed),
+}
+
+
+def decode_sampling(spec: Decoding | None, sampling: Sampling, memory: Memory) -> Sampling:
+    """How tokens are drawn by the member that `spec` names."""
+    member = MEMBERS[spec.name].sampling if spec else None
+    return member(spec, sampling, memory) if member else sampling
+
+
+def update_decoding(spec: Decoding | None, batch: Batch, now: StepContext) -> None:
+    """Have the member that `spec` names remember what it must."""
+    member = MEMBERS[spec.name].learn if spec else None
+    if member:
+        member(spec, batch, now)
+
+
+def lagged_policy(spec: Decoding | None, policy: Decoder) -> Lagged | None:
+    """The policy with the copy in whose nucleus it acts; None: it acts freely."""
+    member = MEMBERS[spec.name].lag if spec else None
+    return member(spec, policy) if member else None
+
+
+def update_lagged(spec: Decoding | None, lagged: Lagged | None, step: int) -> None:
+    """Have the copy follow the policy after a step."""
+    member = MEMBERS[spec.name].follow if spec else None
+    if member:
+        member(spec, lagged, step)
+
 
 # What an episode is asked for.
 
@@ -50,7 +139,7 @@ def episode_requests(
     return made
 
 
-# Rows of episodes of several turns: what each turn earns, and where it stands.
+# Rows of episodes of several turns: what each turn earns, and at which tokens.
 
 
 class EpisodeRewards(NamedTuple):
@@ -108,18 +197,18 @@ class TrainerState:
 
 
 class Rollouts(NamedTuple):
-    """What came of some asks."""
+    """Rollouts for one round of sampling requests."""
 
     batch: Batch
     slots: Tensor
     """(N,) int64: place of each row's prompt among those drawn."""
     plain: Tensor
-    """(N,) bool: rows that tell how the policy does on the bare prompt."""
+    """(N,) bool: rows that measure the policy on the bare prompt."""
 
 
 def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Counter[int]) -> Batch:
-    """The groups of further prompts, sampled, judged and shaped; the sampler learns what came of the bare prompts. `seen` counts
-    this step's samples by noise key."""
+    """The groups of further prompts, sampled, judged and shaped; the sampler observes the results of the bare prompts. `seen`
+    counts this step's samples by noise key."""
     rows = [world.pool.rows[i] for i in ids]
     expected = world.sampler.expected(ids)
     parts = [sample_rollouts(world, ids, first_requests(rows, now), now, seen)]
@@ -139,7 +228,7 @@ def sample_rollouts(
 ) -> Rollouts:
     """The completions that are asked for, each judged against the gold of its prompt."""
     spec, pool = world.spec, world.pool
-    keys = [pools.noise_key(pool.rows[ids[ask.slot]]) for ask in asks]
+    keys = [sets.noise_key(pool.rows[ids[ask.slot]]) for ask in asks]
     asked = episode_requests(contexts(world, [ask.sampling for ask in asks]), keys, [ask.n for ask in asks], seen)
     rows = [pool.rows[ids[ask.slot]] for ask in asks]
     played = play_episodes(spec.method.episode, setting(world, rows, now.step, asks[0].limit), asked)
@@ -172,14 +261,14 @@ def sample_rollouts(
         spans=found.rewards.spans,
         off_policy=foreign if foreign.any() else None,
         unfinished=going_on if going_on.any() else None,
-        aside=played.aside,
+        excluded=played.excluded,
         observed=None if played.observed is None else played.observed[:, :longest],
         turns=found.turns if played.turns is not None else None,
         shown=None if shown.isnan().all() else shown,
         seats=played.seats,
     )
     bare = torch.tensor([ask.own or (ask.group is None and not ask.given) for ask in of_row], dtype=torch.bool)
-    bare &= ~foreign & ~going_on & batch.counted()
+    bare &= ~foreign & ~going_on & batch.baseline_mask()
     return Rollouts(batch, torch.tensor([ask.slot for ask in of_row]), bare)
 
 
@@ -189,11 +278,11 @@ def setting(world: TrainerState, rows: list[Row], step: int, limit: int | None =
     return Setting(
         engine=world.engine,
         sampling=sampling(world, step, limit),
-        encode=partial(pools.encode_texts, world.tokenizer),
+        encode=partial(text.encode_texts, world.tokenizer),
         decode=world.tokenizer.decode_batch,
         rows=rows,
-        verify=partial(pools.judge_completions, world.spec.verify()),
-        problem=pools.problem_of,
+        verify=partial(sets.judge_completion, world.spec.verify()),
+        problem=sets.problem_of,
     )
 
 
@@ -205,7 +294,7 @@ def score_rollouts(
     spec, rows = world.spec, [world.pool.rows[i] for i in ids]
     if played.turns is not None:
         return episode_rewards(spec.reward, played, rows)
-    verdicts = pools.verify(world.pool, ids, whole, spec.verify())
+    verdicts = sets.judge_completions(world.pool, ids, whole, spec.verify())
     rewards = score_completions(spec.reward, rows, whole, verdicts)
     return EpisodeRewards(verdicts, rewards._replace(spans=in_tokens(world.tokenizer, tokens, completions, rewards.spans)), [])
 
@@ -213,17 +302,17 @@ def score_rollouts(
 def gold_solution(world: TrainerState, i: int) -> tuple[str, list[int]]:
     """Text and tokens of the gold solution of a prompt, with the end token."""
     text_of = world.pool.rows[i].solution
-    return text_of, [*pools.encode_texts(world.tokenizer, [text_of])[0], world.special.eos]
+    return text_of, [*text.encode_texts(world.tokenizer, [text_of])[0], world.special.eos]
 
 
 def contexts(world: TrainerState, texts: list[str]) -> list[list[int]]:
     """Tokens of what completions follow."""
-    return pools.encode_turns(world.tokenizer, texts, world.special.eos)
+    return text.encode_turns(world.tokenizer, texts, world.special.eos)
 
 
 def tokens_of(world: TrainerState, written: str) -> list[int]:
     """Tokens of a text."""
-    return pools.encode_texts(world.tokenizer, [written])[0]
+    return text.encode_texts(world.tokenizer, [written])[0]
 
 
 def in_tokens(
@@ -236,7 +325,7 @@ def in_tokens(
 
 
 def outcomes(ids: list[int], batch: Batch, slots: Tensor, plain: Tensor) -> list[Outcome]:
-    """What came of each prompt's `plain` (N,) bool rows; `slots` (N,) gives each row's place in `ids`. Prompts without such rows
+    """Results of each prompt's `plain` (N,) bool rows; `slots` (N,) gives each row's place in `ids`. Prompts without such rows
     are left out."""
     members: list[list[int]] = [[] for _ in ids]
     for row in plain.nonzero()[:, 0].tolist():

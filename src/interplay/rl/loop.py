@@ -18,19 +18,27 @@ from interplay.core.execution import Run
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.random import stream_key
 from interplay.core.stop import save_points
-from interplay.data import pool as pools
+from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import placed
-from interplay.optim import checkpoint, collectives, optimizer, sharding
+from interplay.model.device import place_decoder
+from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import records
 from interplay.rl.advantages.advantages import advantages, cut_segments, update_baselines
-from interplay.rl.batch import Batch, join, offsets, take
+from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
 from interplay.rl.critic import critic
-from interplay.rl.decoding import lagged_policy, update_decoding, update_lagged
-from interplay.rl.draw import TrainerState, draw_batch, gold_solution, sampling, tokens_of
+from interplay.rl.draw import (
+    TrainerState,
+    draw_batch,
+    gold_solution,
+    lagged_policy,
+    sampling,
+    tokens_of,
+    update_decoding,
+    update_lagged,
+)
 from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.records import drawn_shares, measure_step, sampled_counts, summarise_run
 from interplay.rl.requests.continuation import carried_prompts, kept_rollouts
@@ -38,7 +46,6 @@ from interplay.rl.rewards.rewards import score_completions
 from interplay.rl.samplers.sampler import Outcome, PromptSource
 from interplay.rl.samplers.samplers import build_sampler
 from interplay.rl.spec import RLSpec
-from interplay.rl.step_context import Memory, StepContext
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
 from interplay.rollout.engine import closing, engine, shard_engine
 from interplay.rollout.request import Request
@@ -60,7 +67,7 @@ def offline_outcomes(spec: RLSpec, pool: Pool, inputs: dict[str, Path]) -> list[
 
 
 def _outcome(spec: RLSpec, pool: Pool, i: int, completions: list[str]) -> Outcome:
-    verdicts = pools.verify(pool, [i] * len(completions), completions, spec.verify())
+    verdicts = sets.judge_completions(pool, [i] * len(completions), completions, spec.verify())
     rewards = score_completions(spec.reward, [pool.rows[i]] * len(completions), completions, verdicts).sequence
     return Outcome(i, tuple(rewards), sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
 
@@ -71,8 +78,8 @@ def _outcome(spec: RLSpec, pool: Pool, i: int, completions: list[str]) -> Outcom
 def continuation_values(
     world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
 ) -> Tensor:
-    """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that stand); equal states are sampled once.
-    `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a completion is."""
+    """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
+    once. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a completion is."""
     state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
     first = {one: number for number, one in reversed(list(enumerate(state)))}
     distinct = sorted(first.values())
@@ -88,7 +95,7 @@ def _worth(
     stems = [batch.tokens[row, :kept].tolist() for row, kept in places]
     requests = []
     for (row, _), stem in zip(places, stems, strict=True):
-        noise = stream_key("continued", pools.noise_key(pool.rows[int(batch.ids[row])]), *stem)
+        noise = stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
         requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], n))
         seen[noise] += n
     found = world.engine.generate(requests, sampling(world, step))
@@ -99,7 +106,7 @@ def _worth(
     ids = [int(batch.ids[places[i][0]]) for i in made_by]
     texts = world.tokenizer.decode_batch(tokens)
     rewards = score_completions(
-        spec.reward, [pool.rows[i] for i in ids], texts, pools.verify(pool, ids, texts, spec.verify())
+        spec.reward, [pool.rows[i] for i in ids], texts, sets.judge_completions(pool, ids, texts, spec.verify())
     ).sequence
     sums = [0.0] * len(places)
     for i, reward in zip(made_by, rewards, strict=True):
@@ -122,14 +129,14 @@ LONG = 10.0
 
 def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
     """Train and write `model/`, `checkpoints/<step>/model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`; and
-    `state/` beside them, from which a longer run goes on. Roles: see RLSpec.
+    `state/` next to them, from which a longer run goes on. Roles: see RLSpec.
 
     Goes on from `out/resume` where there is one. Raises PermanentError at the first loss that is not finite."""
     world, learner = assembled(spec, inputs, how)
     with closing(world.engine):
         done = restored(world, learner, out)
         train(world, learner, out, how, done)
-    folder.save(learner.policy, out / "model", world.tokenizer_files)
+    folder.save_decoder(learner.policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
     if how.keep_state:
         save(world, learner, out / "state", spec.steps)
@@ -141,13 +148,13 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    policy = placed(folder.load(inputs["init"] / "model"), how)
+    policy = place_decoder(folder.load_decoder(inputs["init"] / "model"), how)
     base = inputs["init"] / "model"
-    reference = placed(folder.load(base), how).requires_grad_(False) if spec.method.loss.refers() else None
+    reference = place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
     lagged = lagged_policy(spec.method.decoding, policy)
-    pool = pools.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
+    pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
-    pools.check_prompts(pool, tokenizer, spec.max_prompt_length)
+    text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
     deck = PromptSource(
         sizes=pool.sizes,
         mix=spec.mix,
@@ -155,7 +162,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
         steps=spec.steps,
         rows=pool.rows,
         policy=policy,
-        encode=lambda ids: pools.encode_texts(tokenizer, [pool.rows[i].prompt for i in ids]),
+        encode=lambda ids: text.encode_texts(tokenizer, [pool.rows[i].prompt for i in ids]),
         dtype=getattr(torch, spec.dtype),
         micro_batch_tokens=how.micro_batch_tokens,
         offline=offline_outcomes(spec, pool, inputs),
@@ -171,8 +178,8 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
     )
-    sharding.placed(policy, how)  # what is copied of it was copied by now
-    optimizers = optimizer.build(spec.optimizer, policy.named_parameters())
+    distributed.shard_model(policy, how)  # what is copied of it was copied by now
+    optimizers = optimizer.build_optimizers(spec.optimizer, policy.named_parameters())
     return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
 
@@ -199,7 +206,7 @@ def train(world: TrainerState, learner: Learner, out: Path, how: Run, done: int)
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     clock = time.monotonic()
     tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with save_points(how.save_minutes, collectives.all_reduce_flags if how.processes > 1 else None) as saves:
+    with save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
             optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
@@ -208,7 +215,7 @@ def train(world: TrainerState, learner: Learner, out: Path, how: Run, done: int)
             tokens += values["completion_tokens"]
             learnt_from += values["trained_tokens"] * spec.method.loss.num_iterations
             if step in spec.checkpoints:
-                folder.save(learner.policy, out / "checkpoints" / str(step) / "model", world.tokenizer_files)
+                folder.save_decoder(learner.policy, out / "checkpoints" / str(step) / "model", world.tokenizer_files)
             progress.update(step, reward=values["reward"], strict=values["strict"], entropy=values["entropy"])
             if step < spec.steps and saves.due():
                 metrics.sync()
@@ -237,7 +244,7 @@ def save(world: TrainerState, learner: Learner, resume: Path, step: int) -> None
 class Stepped(NamedTuple):
     """What a step leaves."""
 
-    told: Batch
+    known: Batch
     """All rows that it drew and whose rewards are known."""
     advantage: Tensor
     """(N,) mean over the tokens of each; 0 where an edit dropped it."""
@@ -248,7 +255,7 @@ def one_step(world: TrainerState, learner: Learner, out: Path, step: int, second
     """Draw, edit, learn and record. Adds to `seconds` what the choice of prompts, rollouts and updates took; returns the step's
     metrics."""
     spec, made = world.spec, stepped(world, learner, step, seconds)
-    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, made.told, made.advantage)
+    records.write_step(out, step, spec.seed, spec.keep_rollouts, world.pool, made.known, made.advantage)
     return made.metrics
 
 
@@ -256,7 +263,7 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
     """The same without a record."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
-    sharding.gather(learner.policy)
+    distributed.gather_parameters(learner.policy)
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler"):
@@ -296,20 +303,20 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
         update_lagged(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
-    of_rows, own = advantage.sum(1) / batch.written().clamp(min=1), batch.row >= 0
+    of_rows, own = advantage.sum(1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
     per_row = torch.zeros(len(everything)).index_copy_(0, batch.row[own], of_rows[own])
-    told = everything
+    recorded = everything
     if everything.unfinished is not None and (known := everything.finished()).any():
-        told, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
+        recorded, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
     logged = {
-        **measure_step(told, per_row),
+        **measure_step(recorded, per_row),
         **sampled_counts(everything),
         **drawn_shares(everything, world.pool),
         **values,
         **chosen,
     }
-    return Stepped(told, per_row, logged)
+    return Stepped(recorded, per_row, logged)
 
 
 def valued(world: TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, Tensor, dict[str, float]]:

@@ -1,19 +1,21 @@
-"""What the policy says about completions it is given: the forward pass of RL, cut into micro-batches."""
+"""Forward passes over a batch: scores of the policy, its entropies and likelihoods, and its divergence from a teacher."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, pad
+from torch.utils.checkpoint import checkpoint
 
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged, nucleus_mask
-from interplay.model.shared import predicting
-from interplay.optim import collectives
-from interplay.rl.batch import Batch
+from interplay.model.shared_prompts import predicting_states
+from interplay.optim import distributed
+from interplay.rl.batch import Batch, has_teacher
 
 
 class Scores(NamedTuple):
@@ -27,8 +29,8 @@ class Scores(NamedTuple):
 
 def micro_batches(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> list[Tensor]:
     """Cut `rows` (M,) int64 into pieces of at most `tokens` tokens, padding counted and prompts once where `decoder` shares them
-    (a row that exceeds that by itself stands alone). Groups stay together as far as they can and those of about one length meet,
-    so that little is padded."""
+    (a row that exceeds that by itself is a part of its own). Groups stay together as far as they can and those of about one
+    length are together, so that little is padded."""
     lengths, groups = batch.lengths.tolist(), batch.groups.tolist()
     longest: dict[int, int] = {}
     for i in rows.tolist():
@@ -50,7 +52,7 @@ def micro_batches(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> 
 
 def shard_rows(decoder: Decoder, batch: Batch, rows: Tensor, tokens: int) -> Sequence[Tensor]:
     """Those of the `micro_batches` that fall to this process; smaller ones where there would not be one for each."""
-    return collectives.shard_pieces(partial(micro_batches, decoder, batch, rows), tokens, len(rows))
+    return distributed.shard_micro_batches(partial(micro_batches, decoder, batch, rows), tokens, len(rows))
 
 
 def scores(
@@ -65,7 +67,7 @@ def scores(
     """Score the completions of `rows` (n,) int64 at the sampling temperature, on the CPU, within the nucleus of the `lagged` copy
     where there is one. T is the batch's.
 
-    Logits are made where a token of a completion is predicted only: nobody asks about the rest."""
+    Logits are made where a token of a completion is predicted only: the others are not needed."""
     found, where = states(decoder, batch, rows, dtype)
     tokens = batch.tokens[rows][where].to(found.device)
     logits = decoder.logits(found)
@@ -95,7 +97,7 @@ def states(decoder: Decoder, batch: Batch, rows: Tensor, dtype: torch.dtype) -> 
     and which of the n x T places these are, bool, on the CPU."""
     width = int(batch.lengths[rows].max())
     tokens = batch.tokens[rows, :width].to(decoder.head().device)
-    found, where = predicting(decoder, [batch.prompts[i] for i in rows.tolist()], tokens, batch.lengths[rows], dtype)
+    found, where = predicting_states(decoder, [batch.prompts[i] for i in rows.tolist()], tokens, batch.lengths[rows], dtype)
     return found, pad(where.cpu(), (0, batch.tokens.shape[1] - width))
 
 
@@ -109,7 +111,7 @@ def entropies(
             entropy = scores(decoder, batch, rows, temperature, dtype, with_entropy=True, lagged=lagged).entropy
             if entropy is not None:
                 found[rows] = entropy
-    return collectives.all_reduce_sum(found)
+    return distributed.all_reduce_sum(found)
 
 
 def likelihoods(
@@ -136,4 +138,64 @@ def likelihoods(
     with torch.no_grad():
         for rows in shard_rows(decoder, batch, torch.arange(n), tokens):
             found[rows] = scores(decoder, batch, rows, 1.0, dtype).logp.double().sum(1) / batch.lengths[rows]
-    return collectives.all_reduce_sum(found).tolist()
+    return distributed.all_reduce_sum(found).tolist()
+
+
+# Distillation: the teacher is the policy itself, after another context (DistIL, arXiv:2606.05152).
+
+
+MOST = 1 << 24
+"""Logits of the policy that are held at a time, and as many of the teacher: of a large vocabulary those of few tokens. More
+tokens than that are passed piece by piece, and again on the way back."""
+
+
+def compared(
+    decoder: Decoder,
+    batch: Batch,
+    rows: Tensor,
+    temperature: float,
+    dtype: torch.dtype,
+    divergence: Callable[[Tensor, Tensor], Tensor],
+    micro_batch_tokens: int,
+    with_entropy: bool = False,
+) -> Scores:
+    """The scores of the completions of `rows` (n,) as `policy.scores` gives them, and the divergence of the policy from its
+    teacher at each of their tokens, 0 in rows of which it says nothing. `divergence`: (teacher (M,V), policy (M,V)) -> (M,), of
+    log-probabilities."""
+    found, where = states(decoder, batch, rows, dtype)
+    theirs = _of_teacher(decoder, batch, rows, found.detach(), where, dtype, micro_batch_tokens)
+    tokens = batch.tokens[rows][where].to(found.device)
+
+    def piece(mine: Tensor, other: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logs = log_softmax(decoder.logits(mine) / temperature, dim=-1)
+        with torch.no_grad():
+            said = log_softmax(decoder.logits(other) / temperature, dim=-1)
+        entropy = -(logs.exp() * logs).sum(1) if with_entropy else logs.new_zeros(len(logs))
+        return logs.gather(1, token[:, None])[:, 0], divergence(said, logs), entropy
+
+    size = max(1, MOST // decoder.vocab_size)
+    pieces = list(zip(found.split(size), theirs.split(size), tokens.split(size), strict=True))
+    # A single piece is held until the way back; of several all but the hidden states are made anew there.
+    made = [piece(*one) if len(pieces) == 1 else checkpoint(piece, *one, use_reentrant=False) for one in pieces]
+    room = torch.zeros(where.shape)
+    logp, distances, entropy = (room.masked_scatter(where, torch.cat(parts).cpu()) for parts in zip(*made, strict=True))
+    return Scores(logp, entropy if with_entropy else None, distances * has_teacher(batch)[rows, None])
+
+
+def _of_teacher(
+    decoder: Decoder, batch: Batch, rows: Tensor, own: Tensor, where: Tensor, dtype: torch.dtype, micro_batch_tokens: int
+) -> Tensor:
+    """(M,D) the teacher's final hidden states before the tokens at `where` (n,T), row by row; `own` (M,D), the policy's, in rows
+    of which it says nothing. Its contexts are longer than the prompts, so that its pass is cut by itself."""
+    assert batch.teacher is not None
+    behind = replace(batch, prompts=batch.teacher)
+    room = own.new_zeros(*where.shape, own.shape[1])
+    room[where.to(own.device)] = own
+    place = {int(row): number for number, row in enumerate(rows.tolist())}
+    with torch.no_grad():
+        for some in micro_batches(decoder, behind, rows[has_teacher(batch)[rows]], micro_batch_tokens):
+            said, here = states(decoder, behind, some, dtype)
+            made = own.new_zeros(*here.shape, own.shape[1])
+            made[here.to(own.device)] = said
+            room[[place[row] for row in some.tolist()]] = made
+    return room[where.to(own.device)]

@@ -1,4 +1,4 @@
-"""What a run records beside the model: step metrics, a sample of its rollouts, the success history of each prompt."""
+"""What a run records in addition to the model: step metrics, a sample of its rollouts, the success history of each prompt."""
 
 import json
 import shutil
@@ -16,9 +16,9 @@ from interplay.core import artifact, execution
 from interplay.core.artifact import read_json, write_atomic
 from interplay.core.metrics import round_values
 from interplay.core.random import generator
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
 from interplay.rl.batch import Batch, take
-from interplay.tasks.environments.games import MARK
+from interplay.tasks.environments.transcript import MARK
 
 # Rollouts for people: what the model was asked, what it wrote, how that was judged, and what would have been right.
 
@@ -53,7 +53,7 @@ def rollout_block(row: dict[str, Any], problem: dict[str, Any]) -> str:
     )
 
 
-# What every RL run logs, whatever its method.
+# What every RL run logs with any method.
 
 
 def measure_step(drawn: Batch, advantage: Tensor) -> dict[str, float]:
@@ -63,7 +63,7 @@ def measure_step(drawn: Batch, advantage: Tensor) -> dict[str, float]:
     frac_all_pass, frac_all_fail: share of groups whose every reward is 1 or more, or 0 or less; effective_ratio: share of rows
     with an advantage (arXiv:2510.01135); entropy: mean of -log p over the sampled tokens, an unbiased estimate of the policy's
     entropy per token in nats; length: mean tokens of a completion; truncated: share that the limit cut."""
-    alone = drawn if drawn.aside is None else take(drawn, drawn.counted().nonzero()[:, 0])
+    alone = drawn if drawn.excluded is None else take(drawn, drawn.baseline_mask().nonzero()[:, 0])
     rewards, mask = alone.rewards, drawn.mask()
     _, member, size = torch.unique(alone.groups, return_inverse=True, return_counts=True)
     passes = torch.zeros(len(size)).index_add_(0, member, (rewards >= 1).float())
@@ -79,7 +79,7 @@ def measure_step(drawn: Batch, advantage: Tensor) -> dict[str, float]:
         "frac_all_fail": float((fails == size).float().mean()),
         "effective_ratio": float((advantage != 0).float().mean()),
         "entropy": float(-(drawn.logprobs * mask).sum(dtype=torch.float64) / mask.sum()),
-        "length": float(drawn.written().double().mean()),
+        "length": float(drawn.num_action_tokens().double().mean()),
         "truncated": float(drawn.truncated.double().mean()),
         "groups": float(len(size)),
     }
@@ -88,9 +88,9 @@ def measure_step(drawn: Batch, advantage: Tensor) -> dict[str, float]:
 def sampled_counts(drawn: Batch) -> dict[str, float]:
     """What a step sampled: rows, tokens of their prompts, tokens of the rows."""
     return {
-        "completions": float(drawn.counted().sum()),
+        "completions": float(drawn.baseline_mask().sum()),
         "prompt_tokens": float(sum(map(len, drawn.prompts))),
-        "completion_tokens": float(drawn.written().sum()),
+        "completion_tokens": float(drawn.num_action_tokens().sum()),
     }
 
 
@@ -123,7 +123,7 @@ def summarise_run(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return {"steps": len(lines), "optimizer_steps": updates, **totals, **round_values(means)}
 
 
-# What a run leaves beside the model: a sample of its rollouts and the success history of its prompts.
+# What a run leaves in addition to the model: a sample of its rollouts and the success history of its prompts.
 #
 # Each step writes one small file to `resume/steps/`; at the end they become `rollouts.parquet` and `history.parquet`. A step
 # that is done again after a kill replaces its file by an equal one.
@@ -175,7 +175,7 @@ def _rollout(step: int, pool: Pool, drawn: Batch, advantage: Tensor, i: int) -> 
         "error": verdict.error,
         "advantage": float(advantage[i]),
         "truncated": bool(drawn.truncated[i]),
-        "length": int(drawn.written()[i]),
+        "length": int(drawn.num_action_tokens()[i]),
         **({"turns": len(drawn.turns[i])} if drawn.turns is not None else {}),
         **{f"reward/{name}": float(values[i]) for name, values in drawn.parts.items()},
     }
@@ -184,7 +184,7 @@ def _rollout(step: int, pool: Pool, drawn: Batch, advantage: Tensor, i: int) -> 
 def history(step: int, pool: Pool, drawn: Batch) -> list[dict[str, int]]:
     """One entry per group, in the order drawn."""
     entries: dict[int, dict[str, int]] = {}
-    whole = drawn if drawn.aside is None else take(drawn, drawn.counted().nonzero()[:, 0])
+    whole = drawn if drawn.excluded is None else take(drawn, drawn.baseline_mask().nonzero()[:, 0])
     for group, prompt, verdict in zip(whole.groups.tolist(), whole.ids.tolist(), whole.verdicts, strict=True):
         row = pool.rows[prompt]
         entry = entries.setdefault(group, {"step": step, "set": row.set, "index": row.index, "n": 0, "passes": 0})
@@ -208,6 +208,6 @@ def finish(out: Path, steps: int) -> None:
 
 
 def keep(out: Path) -> None:
-    """Put the steps' files beside the final state: a longer run's tables begin with them."""
+    """Put the steps' files next to the final state: a longer run's tables begin with them."""
     if execution.is_first_rank():
         shutil.copytree(out / "resume" / "steps", out / "state" / "steps", dirs_exist_ok=True)

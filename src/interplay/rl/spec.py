@@ -1,54 +1,41 @@
 """Specs of the RL loop: method, critic, decoding. The members of each seam have a `spec.py` in the seam's folder."""
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
 from interplay.model.spec import TuneOptimizer, TuneSchedule, check_checkpoints
 from interplay.rl.advantages.spec import (
     Advantage,
-    GaeAdvantage,
     GroupAdvantage,
     PassKAdvantage,
-    SegmentAdvantage,
-    SpanAdvantage,
-    TrackedAdvantage,
-    WhitenedAdvantage,
 )
-from interplay.rl.compatibility import beginning, check_compatibility, off_policy_edit
-from interplay.rl.edits.spec import DynamicSampling, Edit
+from interplay.rl.compatibility import check_compatibility
+from interplay.rl.edits.spec import Edit
 from interplay.rl.losses.spec import ClippedLoss, Loss
-from interplay.rl.requests.spec import (
-    Allocation,
-    Continuation,
-    FixedAllocation,
-    IcpoPrompting,
-    NoContinuation,
-    PlainPrompting,
-    Prompting,
-    ShownAttemptContinuation,
-    TreeContinuation,
-    WindowContinuation,
-)
-from interplay.rl.rewards.spec import OF_SPANS, ProcessReward, Reward, Shaping
-from interplay.rl.samplers.spec import LearnedMixtureSampler, Sampler, UniformSampler, expects
-from interplay.rollout.spec import CompletionEpisode, Episode
+from interplay.rl.requests import spec as requests_spec
+from interplay.rl.rewards.spec import ProcessReward, Reward, Shaping
+from interplay.rl.samplers.spec import LearnedMixtureSampler, Sampler, UniformSampler
+from interplay.rollout.spec import CompletionEpisode, EngineName, Episode
 from interplay.tasks.spec import Verify
 
-# The critic: what foretells, at each token, the reward that is to come.
+# The critic: a value function of the tokens.
 
 
 class ValueHead(Model):
     """A network apart from the policy, which begins with its weights, with a linear head on the state before each token (PPO,
     arXiv:1707.06347). Its rate follows the policy's schedule."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"reads_critic"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"critic", "stateful_steps"})
     name: Literal["value_head"] = "value_head"
     learning_rate: NotNegative = 3e-4
     """Of its AdamW."""
     gamma: Share = 1.0
-    """Discount of a token in what it is to foretell."""
+    """Discount of a token in the returns that it estimates."""
     lam: Share = 0.95
     """It learns lambda-returns; 1: the rewards themselves (Monte Carlo)."""
     cliprange_value: NotNegative = 0.2
@@ -68,6 +55,7 @@ class AdaptiveTemperature(Model):
     from, over the largest such value on its side of 0; the first step has one temperature. Ratios are of the policy at the run's
     temperature, as released. Costs a forward pass over the batch."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
     ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
     """Those that decode so."""
     name: Literal["adaptive_temperature"] = "adaptive_temperature"
@@ -80,22 +68,33 @@ class AdaptiveTemperature(Model):
 class LaggedNucleus(Model):
     """Tokens within the nucleus of a copy of the policy that lags behind it (NLPO, arXiv:2210.01241): the likeliest tokens of the
     copy, at temperature 1, whose probabilities sum to `top_p`. The policy, renormalised over them, is what is sampled, and what
-    log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes beside the policy, and
-    passes beside it wherever a batch passes."""
+    log-probabilities, ratios, entropies and the divergence from the reference are of. The copy decodes together with the policy,
+    and every forward pass over a batch is made by both."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "other_completions", "distillation"})
     ENGINES: ClassVar[tuple[str, ...]] = ("native",)
     """Those that decode so."""
     name: Literal["lagged_nucleus"] = "lagged_nucleus"
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.9
     """1: all tokens, so that nothing is masked."""
     sync_every: Count = 20
-    """Steps after which the copy becomes the policy as it then stands."""
+    """Steps after which the copy becomes the policy of that step."""
 
 
-Decoding = Annotated[AdaptiveTemperature | LaggedNucleus, Field(discriminator="name")]
+class OwnDecoding(Extension):
+    """A decoding of the user's own: `function(sampling, memory, **options) -> sampling`, before each step."""
+
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"stateful_steps"})
+    ENGINES: ClassVar[tuple[str, ...]] = ("native", "hf", "vllm")
+    """Those that decode what it changes."""
+    UNION: ClassVar[str] = "decoding"
 
 
-# Reinforcement learning: the loop's own knobs; the members of each seam stand in a file of their own. Option names are TRL's.
+Decoding = Annotated[AdaptiveTemperature | LaggedNucleus | OwnDecoding, Field(discriminator="name"), written_as(OwnDecoding)]
+
+
+# Reinforcement learning: the loop's own knobs; the members of each seam are in a file of their own. Option names are TRL's.
 
 
 class Method(Model):
@@ -104,11 +103,11 @@ class Method(Model):
     paper: str
     """Where the method and these settings come from."""
     sampler: Sampler = UniformSampler()
-    allocation: Annotated[Allocation, Formerly("planner")] = FixedAllocation()
+    allocation: Annotated[requests_spec.Allocation, Formerly("planner")] = requests_spec.FixedAllocation()
     """How many completions each prompt gets."""
-    prompting: Annotated[Prompting, Since(PlainPrompting())] = PlainPrompting()
+    prompting: Annotated[requests_spec.Prompting, Since(requests_spec.PlainPrompting())] = requests_spec.PlainPrompting()
     """From which text they are sampled."""
-    continuation: Annotated[Continuation, Since(NoContinuation())] = NoContinuation()
+    continuation: Annotated[requests_spec.Continuation, Since(requests_spec.NoContinuation())] = requests_spec.NoContinuation()
     """What follows from rollouts: further completions, and which are kept."""
     episode: Episode = CompletionEpisode()
     shaping: Annotated[list[Shaping], Since([])] = []
@@ -118,9 +117,26 @@ class Method(Model):
     advantage: Advantage = GroupAdvantage()
     loss: Loss = ClippedLoss()
     critic: Annotated[ValueHead | None, Since(None)] = None
-    """What foretells rewards token by token, for advantages that ask it; null: nothing."""
+    """Value function (critic) for advantages that read one; null: none."""
     decoding: Annotated[Decoding | None, Since(None)] = None
     """What tokens of rollouts are drawn from; null: the policy at the run's temperature."""
+
+
+SEAMS: dict[str, tuple[type[Model], ...]] = {
+    "reward": get_args(get_args(Reward)[0]),
+    "method.sampler": get_args(get_args(Sampler)[0]),
+    "method.allocation": get_args(get_args(requests_spec.Allocation)[0]),
+    "method.prompting": get_args(get_args(requests_spec.Prompting)[0]),
+    "method.continuation": get_args(get_args(requests_spec.Continuation)[0]),
+    "method.episode": get_args(get_args(Episode)[0]),
+    "method.decoding": get_args(get_args(Decoding)[0]),
+    "method.critic": (ValueHead,),
+    "method.shaping": get_args(get_args(Shaping)[0]),
+    "method.edits": get_args(get_args(Edit)[0]),
+    "method.advantage": get_args(get_args(Advantage)[0]),
+    "method.loss": get_args(get_args(Loss)[0]),
+}
+"""Place of each seam -> the classes of its members."""
 
 
 class RLSpec(Model):
@@ -145,7 +161,7 @@ class RLSpec(Model):
     """Tokens after which a completion is cut."""
     temperature: NotNegative = 1.0
     """Of the rollouts; above 0, since equal completions teach nothing."""
-    engine: Literal["native", "hf", "vllm"] = "native"
+    engine: EngineName = "native"
     """Who samples. Engines differ in the last bits, so the choice is part of the identity. vllm needs the extra of that name."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
@@ -159,92 +175,43 @@ class RLSpec(Model):
     """Order of prompts and noise of sampling."""
 
     @model_validator(mode="after")
-    def _divides(self) -> "RLSpec":
-        if self.minibatches < 1 or self.prompts_per_step % self.minibatches:
-            raise ValueError("prompts_per_step must be a multiple of minibatches")
-        if self.reward.name in OF_SPANS and (edit := off_policy_edit(self)):
-            raise ValueError(f"method.edits: {edit} adds rows that the reward {self.reward.name} has not judged")
-        if self.reward.name in OF_SPANS and (begins := beginning(self.method)):
-            raise ValueError(f"{begins} begins completions itself; the reward {self.reward.name} judges parts of whole ones")
-        if self.method.advantage.name == "spans":
-            if self.reward.name not in OF_SPANS:
-                needed = " or ".join(OF_SPANS)
-                raise ValueError(f"method.advantage = spans needs the reward {needed}; {self.reward.name} judges no spans")
-            if getattr(self.method.loss, "importance_sampling_level", "token") == "sequence":
-                raise ValueError("method.advantage = spans needs importance_sampling_level token: its advantages are of tokens")
-        check_checkpoints(self.checkpoints, self.steps)
+    def _members_fit(self) -> "RLSpec":
+        if found := check_compatibility(self.members(), SEAMS):
+            raise ValueError(found)
         return self
 
     @model_validator(mode="after")
     def _can_learn(self) -> "RLSpec":
-        """Without completions of a group that may differ every advantage is 0, and the run would end with its first weights."""
-        advantage, group = self.method.advantage, self.method.allocation.num_generations
-        if isinstance(advantage, PassKAdvantage) and advantage.k > group:
-            raise ValueError(f"method.advantage.k = {advantage.k}: at most num_generations, {group}")
-        if isinstance(advantage, TrackedAdvantage) and not expects(self.method.sampler):
-            one = self.method.sampler.name
-            raise ValueError(f"method.advantage = tracked needs a sampler that expects a pass rate; {one} does not")
-        if isinstance(advantage, GaeAdvantage) != (self.method.critic is not None):
-            if self.method.critic:
-                raise ValueError(f"method.critic: the advantage '{advantage.name}' never asks it; take gae, or leave it out")
-            raise ValueError("method.advantage = gae needs method.critic: {name: value_head}")
-        self._requests()
-        pooled = isinstance(advantage, SpanAdvantage) and advantage.normalise == "pooled"  # compares the spans of one completion
-        bare = isinstance(advantage, WhitenedAdvantage) and advantage.baseline == "none"
-        if group < 2 and not (pooled or bare or isinstance(advantage, TrackedAdvantage | GaeAdvantage)):
-            must = f"the advantage '{advantage.name}' compares completions of one prompt; give 2 at least"
-            raise ValueError(f"method.allocation.num_generations = {group}: {must}")
+        if self.minibatches < 1 or self.prompts_per_step % self.minibatches:
+            raise ValueError("prompts_per_step must be a multiple of minibatches")
         if (decoding := self.method.decoding) and self.engine not in decoding.ENGINES:
             able = " or ".join(decoding.ENGINES)
             raise ValueError(f"engine = {self.engine}: cannot decode with method.decoding = {decoding.name}; write {able}")
         if self.temperature == 0:
             raise ValueError("temperature = 0 makes all completions of a prompt equal: nothing is learnt; write 1.0")
+        check_checkpoints(self.checkpoints, self.steps)
         return self
 
-    def _requests(self) -> None:
-        """Whether allocation, prompting and continuation fit each other and what judges their completions."""
-        method, continuation, group = self.method, self.method.continuation, self.method.allocation.num_generations
-        plain = method.allocation.name == "fixed" and method.prompting.name == "plain"
-        if continuation.name != "none" and not plain:
-            raise ValueError(
-                f"method.continuation = {continuation.name} goes on from groups of one size and bare prompts; write "
-                "allocation fixed and prompting plain"
-            )
-        steered = method.prompting.steered if isinstance(method.prompting, IcpoPrompting) else 0
-        if steered and (method.allocation.name != "fixed" or steered >= group):
-            raise ValueError(
-                f"method.prompting.steered = {steered}: must be less than num_generations, {group}, of the allocation fixed"
-            )
-        if isinstance(method.advantage, SegmentAdvantage) and not (plain and continuation.name == "none" and not method.shaping):
-            raise ValueError(
-                "method.advantage = segments samples on from plain prompts: allocation fixed, prompting plain, "
-                "continuation none, and no shaping"
-            )
-        if isinstance(continuation, WindowContinuation):
-            if not isinstance(method.advantage, GaeAdvantage) or expects(method.sampler):
-                raise ValueError("method.continuation = windows needs the advantage gae and a sampler that expects no pass rates")
-            if any(isinstance(edit, DynamicSampling) for edit in method.edits):
-                raise ValueError("method.continuation = windows draws once a step; leave out dynamic_sampling")
-            if group != 1:
-                raise ValueError(f"method.allocation.num_generations = {group}: must be 1 with the continuation windows")
-        if isinstance(continuation, TreeContinuation):
-            if group != (leaves := math.prod(continuation.branches)):
-                raise ValueError(f"method.allocation.num_generations = {group}: must be the product of branches, {leaves}")
-            if continuation.segment * (len(continuation.branches) - 1) >= self.max_completion_length:
-                segments = f"{len(continuation.branches) - 1} segments of {continuation.segment} tokens"
-                raise ValueError(
-                    f"method.continuation: {segments} leave nothing of max_completion_length, {self.max_completion_length}"
-                )
-        if isinstance(continuation, ShownAttemptContinuation):
-            references = continuation.references
-            if group % references or group - references < 2:
-                must = f"must divide num_generations, {group}, and leave two completions at least"
-                raise ValueError(f"method.continuation.references = {references}: {must}")
-
     @model_validator(mode="after")
-    def _members_fit(self) -> "RLSpec":
-        if found := check_compatibility(self):
-            raise ValueError(found)
+    def _group_size_fits(self) -> "RLSpec":
+        """Numbers of members that must fit the group size or the limit of a completion."""
+        method, group, limit = self.method, self.method.allocation.num_generations, self.max_completion_length
+        chosen, size = method.continuation, f"method.allocation.num_generations = {group}"
+        if isinstance(method.advantage, PassKAdvantage) and method.advantage.k > group:
+            raise ValueError(f"method.advantage.k = {method.advantage.k}: at most num_generations, {group}")
+        if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
+            raise ValueError(f"method.prompting.steered = {method.prompting.steered}: must be less than num_generations, {group}")
+        if isinstance(chosen, requests_spec.TreeContinuation):
+            if group != math.prod(chosen.branches):
+                raise ValueError(f"{size}: must be the product of branches, {math.prod(chosen.branches)}")
+            if chosen.segment * (len(chosen.branches) - 1) >= limit:
+                segments = f"{len(chosen.branches) - 1} segments of {chosen.segment} tokens"
+                raise ValueError(f"method.continuation: {segments} leave nothing of max_completion_length, {limit}")
+        if isinstance(chosen, requests_spec.ShownAttemptContinuation) and (
+            group % chosen.references or group - chosen.references < 2
+        ):
+            must = f"must divide num_generations, {group}, and leave two completions at least"
+            raise ValueError(f"method.continuation.references = {chosen.references}: {must}")
         return self
 
     @model_validator(mode="after")
@@ -254,13 +221,27 @@ class RLSpec(Model):
             raise ValueError("learned_mixture by set learns the shares of the sets, so the mix must be equal shares")
         return self
 
+    def members(self) -> list[tuple[str, Model]]:
+        """The stage itself and each chosen member, with its place in the spec."""
+        found: list[tuple[str, Model]] = [
+            (f"kind = {type(self).__name__.removesuffix('Spec').lower()}", self),
+            (f"reward = {self.reward.name}", self.reward),
+        ]
+        for seam in SEAMS:
+            chosen = getattr(self.method, seam.removeprefix("method."), None)
+            if isinstance(chosen, list):
+                found += [(f"{seam}: {one.name}", one) for one in chosen]
+            elif isinstance(chosen, Model):
+                found.append((f"{seam} = {chosen.name}", chosen))  # type: ignore[attr-defined]
+        return found
+
     def verify(self) -> Verify:
         """How completions are judged."""
         return self.reward.verify if isinstance(self.reward, ProcessReward) else Verify()
 
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else
-        differs, neither the rate nor a member of a seam hangs on the length, and all that is to be kept of those was kept."""
+        differs, neither the rate nor a member of a seam depends on the length, and all that is to be kept of those was kept."""
         length = {"steps": self.steps, "checkpoints": self.checkpoints}
         members = (self.method.sampler, self.method.prompting, *self.method.shaping, *self.method.edits)
         scheduled = any(member.SCHEDULED for member in members)

@@ -11,15 +11,24 @@ from interplay.core.random import generator
 from interplay.model import device
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged
-from interplay.optim import collectives, sharding
+from interplay.optim import distributed
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch, first_turns, has_teacher
-from interplay.rl.losses.losses import DIVERGENCES, FIRST_TURN, MEMBERS, STEPS, prepare_loss, token_losses
+from interplay.rl.losses.losses import (
+    DIVERGENCES,
+    FIRST_TURN,
+    MEMBERS,
+    STEPS,
+    FullBatch,
+    MicroBatch,
+    k3,
+    prepare_loss,
+    token_losses,
+    token_weights,
+)
 from interplay.rl.losses.spec import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
-from interplay.rl.losses.terms import FullBatch, MicroBatch, k3, token_weights
-from interplay.rl.policy import Scores, entropies, likelihoods, micro_batches, scores, shard_rows
+from interplay.rl.policy import Scores, compared, entropies, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
-from interplay.rl.teacher import compared
 
 DIFFERENCE, LARGEST, RATIO = (
     "sampling/sampling_logp_difference/mean",
@@ -28,8 +37,8 @@ DIFFERENCE, LARGEST, RATIO = (
 )
 MISMATCH = (DIFFERENCE, LARGEST, RATIO)
 """Over the tokens that were trained on and sampled in this step, before the first update: mean and largest
-|log pi - log pi_engine|, and largest pi / pi_engine. About 1e-6 where both compute alike; more is another arithmetic, or weights
-that the engine was not given."""
+|log pi - log pi_engine|, and largest pi / pi_engine. About 1e-6 where both compute the same; more is another arithmetic, or
+weights that the engine was not given."""
 
 
 class Learner(NamedTuple):
@@ -97,9 +106,11 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
     totals = dict.fromkeys(("loss", "grad_norm", "optimizer_steps", "tokens", *summed, LARGEST, RATIO), 0.0)
     for _ in range(spec.method.loss.num_iterations):
         for part in parts:
-            sharding.gather(learner.policy)
+            distributed.gather_parameters(learner.policy)
             sums = _backward(learner, batch, part, old, _prepared(learner, batch, part, old, step))
-            norm = float(optim.step(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm))
+            norm = float(
+                optim.apply_gradients(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm)
+            )
             if not (math.isfinite(sums["loss"]) and math.isfinite(norm)):
                 raise PermanentError(
                     f"step {step} of {spec.steps}: loss {sums['loss']}, gradient norm {norm}; lower the learning rate"
@@ -154,7 +165,7 @@ def _old_logprobs(learner: Learner, batch: Batch, parts: list[Part]) -> Tensor:
         for part in parts:
             for rows in shard_rows(learner.policy, batch, part.rows if simple else part.all_rows, learner.micro_batch_tokens):
                 old[rows] = _scores(learner, learner.policy, batch, rows)
-    return collectives.all_reduce_sum(old)
+    return distributed.all_reduce_sum(old)
 
 
 def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> Tensor:
@@ -163,7 +174,7 @@ def _scores(learner: Learner, decoder: Decoder, batch: Batch, rows: Tensor) -> T
 
 
 def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, step: int) -> dict[str, Tensor]:
-    """What the loss must know of a whole optimiser step, as the policy stands before it: (N,T) each, 0 outside the part."""
+    """What the loss must know of a whole optimiser step, under the policy before it: (N,T) each, 0 outside the part."""
     spec, room = learner.spec.method.loss, torch.zeros(batch.tokens.shape)
     read = {FIRST_TURN: first_turns(batch).float()} if spec.first_turn_beta else {}
     if isinstance(spec, DirectAdvantageLoss) and batch.steps is not None:
@@ -176,7 +187,7 @@ def _prepared(learner: Learner, batch: Batch, part: Part, old: Tensor | None, st
             dtype = getattr(torch, learner.spec.dtype)
             found = scores(learner.policy, batch, rows, learner.spec.temperature, dtype, True, learner.lagged)
             logp[rows], entropy[rows] = found.logp, found.entropy if found.entropy is not None else 0.0
-    logp, entropy, here = collectives.all_reduce_sum(logp), collectives.all_reduce_sum(entropy), part.all_rows
+    logp, entropy, here = distributed.all_reduce_sum(logp), distributed.all_reduce_sum(entropy), part.all_rows
     whole = FullBatch(
         logp=logp[here],
         old_logp=_behaviour(batch, here, (logp if old is None else old)[here]),
@@ -203,14 +214,17 @@ def _backward(learner: Learner, batch: Batch, part: Part, old: Tensor | None, kn
     def attempt(tokens: int) -> None:
         _pass(learner, batch, part, micro_batches(learner.policy, batch, part.rows, tokens)[0], old, known)
 
-    with sharding.gradient(learner.policy), device.enough("micro_batch_tokens", learner.micro_batch_tokens, attempt):
+    with (
+        distributed.accumulate_gradient(learner.policy),
+        device.report_out_of_memory("micro_batch_tokens", learner.micro_batch_tokens, attempt),
+    ):
         for rows in shard_rows(learner.policy, batch, part.rows, learner.micro_batch_tokens):
             added, largest = _pass(learner, batch, part, rows, old, known)
             for name, value in added.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
             for name, value in largest.items():
                 peaks[name] = max(peaks.get(name, 0.0), float(value))
-    return collectives.all_reduce_dict(sums) | collectives.all_reduce_max(peaks)
+    return distributed.all_reduce_dict(sums) | distributed.all_reduce_max(peaks)
 
 
 def _pass(
@@ -233,9 +247,9 @@ def _pass(
         loss = loss - spec.entropy_coef * (entropy * mask).sum() / part.tokens
     loss.backward()
     values["kl_old"] = (k3(logp.detach() - batch.logprobs[rows]) * now).sum()
-    apart = torch.where(now, before - batch.logprobs[rows], 0.0)
-    values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: apart.abs().sum()}
-    return values, {LARGEST: apart.abs().max(), RATIO: apart.max().exp()}
+    mismatch = torch.where(now, before - batch.logprobs[rows], 0.0)
+    values |= {"loss": loss.detach(), "tokens": mask.sum(), DIFFERENCE: mismatch.abs().sum()}
+    return values, {LARGEST: mismatch.abs().max(), RATIO: mismatch.max().exp()}
 
 
 def _learning(learner: Learner, batch: Batch, rows: Tensor) -> Scores:

@@ -3,19 +3,20 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from interplay.core import execution
+from interplay.core import execution, extension
 from interplay.core.execution import Run
+from interplay.core.extension import Extension
 from interplay.core.metrics import without_vllm
 from interplay.core.model import UserError, nearest_name
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Composed, Lagged
-from interplay.optim import collectives
+from interplay.optim import distributed
 from interplay.rollout.native import Native
 from interplay.rollout.request import Request, Rollouts, Sampling, join
 
@@ -34,14 +35,20 @@ class Engine(Protocol):
         """Completions in the order of the requests and of the samples in each."""
 
     def close(self) -> None:
-        """Let go of what it holds beside the decoder: memory, a server."""
+        """Let go of what it holds in addition to the decoder: memory, a server."""
 
 
 def engine(
-    name: str, decoder: Decoder | Composed | Lagged, how: Run, dtype: torch.dtype = torch.float32, source: Path | None = None
+    name: str | Extension,
+    decoder: Decoder | Composed | Lagged,
+    how: Run,
+    dtype: torch.dtype = torch.float32,
+    source: Path | None = None,
 ) -> Engine:
     """The engine called `name`, sampling from the present weights of `decoder` in `dtype`, on the decoder's device. `source`: the
     model folder that the decoder was loaded from, which `vllm` loads, too."""
+    if isinstance(name, Extension):
+        return cast(Engine, extension.call(name, decoder, how, dtype))
     if name == "native":
         return Native(decoder, how, dtype)
     if isinstance(decoder, Composed | Lagged):
@@ -63,10 +70,10 @@ def _vllm(decoder: Decoder, how: Run, dtype: torch.dtype, source: Path | None) -
     if missing := without_vllm():
         raise UserError(missing)
     if how.engine_server:
-        from interplay.rollout.vllm.server import Server
+        from interplay.rollout.vllm.engines import Server
 
         return Server(decoder, source, how, dtype)
-    from interplay.rollout.vllm.local import Local
+    from interplay.rollout.vllm.engines import Local
 
     return Local(decoder, source, how, dtype)
 
@@ -81,7 +88,7 @@ def closing(*engines: Engine) -> Iterator[None]:
             one.close()
 
 
-# Rollouts by several processes: each samples its share of the requests, and all learn what came of every one.
+# Rollouts by several processes: each samples its share of the requests, and all receive the rollouts of every one.
 
 
 class ShardedEngine(NamedTuple):
@@ -92,9 +99,9 @@ class ShardedEngine(NamedTuple):
 
     def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
         """Completions of all requests, the same in every process."""
-        places = collectives.shard_round_robin(range(len(requests)))
+        places = distributed.shard_round_robin(range(len(requests)))
         made = self.own.generate([requests[i] for i in places], sampling) if places else None
-        parts = [collectives.all_gather_rows(value) for value in _even(made, torch.tensor(places), sampling)]
+        parts = [distributed.all_gather_rows(value) for value in _even(made, torch.tensor(places), sampling)]
         each = [Rollouts(*(part[rank] for part in parts)) for rank in range(execution.world_size())]
         everything = join([one for one in each if len(one.request)], sampling)
         order = everything.request.argsort(stable=True)

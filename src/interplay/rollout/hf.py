@@ -6,7 +6,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessor, Logi
 
 from interplay.core.execution import Run
 from interplay.model.decoder import Decoder
-from interplay.model.folder import config
+from interplay.model.folder import config_json
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
 
 
@@ -29,7 +29,7 @@ class HuggingFace:
     def __init__(self, decoder: Decoder, how: Run, dtype: torch.dtype) -> None:
         self.decoder, self.rows = decoder, how.engine_batch
         none: dict[str, int | None] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-        settings = config(decoder, none)
+        settings = config_json(decoder, none)
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**settings), trust_remote_code=False)
         self.model = model.to(decoder.head().device, dtype).eval()
 

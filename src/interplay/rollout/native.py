@@ -1,4 +1,4 @@
-"""The `native` engine: the project's own decoder, its cache and noise that is keyed by what a token is."""
+"""The `native` engine: the project's own decoder, its key-value cache, and noise that is keyed by what a token is."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -9,11 +9,141 @@ from torch import Tensor
 
 from interplay.core.execution import Run
 from interplay.model import device
-from interplay.model.decoder import Decoder, Weights, rotary
+from interplay.model.decoder import Decoder, Weights, attention, forward, rotary, visible_blocks
 from interplay.model.heads import Composed, Lagged
 from interplay.model.spec import Shape
-from interplay.rollout.cache import BLOCK, Cache, Replay
 from interplay.rollout.request import Request, Rollouts, Sampling, assemble, draw_tokens, join, split, uniform_noise
+
+# Keys and values of groups that decode side by side: one prompt per group, shared by its samples, and each sample's own tokens.
+#
+# The samples of a group query the prompt's keys in one matrix product, so the prompt is neither copied nor read once per
+# sample: at small sizes decoding is bound by reading the cache. Rows are grouped as (groups, samples); within a product the
+# order is (groups, kv heads, samples), in which the queries of both halves lie together.
+
+
+BLOCK = 16
+"""Steps after which the cache grows and finished rows leave it."""
+
+
+class Cache:
+    """Prompt and completion keys and values of `groups` groups with `samples` samples each."""
+
+    def __init__(self, shape: Shape, samples: int, lengths: Tensor, dtype: torch.dtype) -> None:
+        self.shape, self.samples, self.lengths, self.dtype = shape, samples, lengths, dtype
+        self.steps = 0
+        self.place: Tensor | None = None
+        """Position of the present tokens among the completions', (1,), when a recorded step has to find out by itself."""
+        self.prompt_keys: list[Tensor] = []
+        """Per layer (groups * kv heads, head_dim, prompt length)."""
+        self.prompt_values: list[Tensor] = []
+        """Per layer (groups * kv heads, prompt length, head_dim)."""
+        self.keys: list[Tensor] = []
+        """Per layer (groups * kv heads * samples, capacity, head_dim)."""
+        self.values: list[Tensor] = []
+        longest = int(lengths.max())
+        outside = torch.arange(longest, device=lengths.device) >= lengths[:, None]
+        self.mask = torch.zeros(outside.shape, dtype=dtype, device=lengths.device).masked_fill_(outside, float("-inf"))[:, None]
+        """(groups, 1, prompt length), added to the scores of the prompt's keys."""
+
+    def prefill(self, weights: Weights, ids: Tensor) -> Tensor:
+        """Final hidden state (groups, D) at the end of each prompt of ids (groups, prompt length), padded on the right."""
+        positions = torch.arange(ids.shape[1], device=ids.device)[None]
+        compute = weights.norm.dtype
+        blocks = visible_blocks(None, ids.shape[1], ids.device, compute)
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            self.prompt_keys.append(k.to(self.dtype).permute(0, 2, 3, 1).flatten(0, 1).contiguous())
+            self.prompt_values.append(v.to(self.dtype).transpose(1, 2).flatten(0, 1).contiguous())
+            rows = len(self.lengths) * k.shape[2] * self.samples
+            for own in (self.keys, self.values):
+                own.append(torch.zeros(rows, BLOCK, k.shape[3], dtype=self.dtype, device=k.device))
+            return attention(q, k, v, blocks)
+
+        hidden = forward(self.shape, weights, ids, rotary(self.shape, positions, compute), attend)
+        return hidden[torch.arange(len(ids), device=ids.device), self.lengths - 1]
+
+    def decode(self, weights: Weights, ids: Tensor, rope: tuple[Tensor, Tensor], place: Tensor | None = None) -> Tensor:
+        """Final hidden states (groups, samples, D) of the next tokens ids (groups, samples); rope is that of their positions.
+
+        With `place` (1,), their position among the completions' tokens, nothing that changes from step to step is fixed by
+        the program: the call can be recorded."""
+        self.steps, self.place = self.steps + 1, place
+        return forward(self.shape, weights, ids, rope, self._attend)
+
+    def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        groups, samples, heads, size = q.shape
+        shared, steps = k.shape[2], self.steps
+        for own, new in ((self.keys[layer], k), (self.values[layer], v)):
+            room, new = own.view(groups, shared, samples, -1, size), new.transpose(1, 2)
+            if self.place is None:
+                room[:, :, :, steps - 1].copy_(new)
+            else:
+                room.index_copy_(3, self.place, new[:, :, :, None].to(self.dtype))
+        queries = torch.empty(groups, shared, samples, heads // shared, size, dtype=self.dtype, device=q.device)
+        torch.mul(q.unflatten(2, (shared, -1)).permute(0, 2, 1, 3, 4), size**-0.5, out=queries)
+        before = torch.bmm(queries.view(groups * shared, -1, size), self.prompt_keys[layer])
+        before.view(groups, -1, before.shape[-1]).add_(self.mask)
+        # The whole capacity, its empty end masked: a contiguous operand is worth more than the few columns saved.
+        after = torch.bmm(queries.view(-1, heads // shared, size), self.keys[layer].transpose(1, 2))
+        if self.place is None:
+            after[..., steps:].fill_(float("-inf"))
+        else:
+            after.masked_fill_(torch.arange(after.shape[-1], device=q.device) > self.place, float("-inf"))
+        weights = torch.cat((before.view(-1, before.shape[-1]), after.view(-1, after.shape[-1])), -1).softmax(-1)
+        before, after = weights.split((before.shape[-1], after.shape[-1]), -1)
+        mixed = torch.bmm(before.unflatten(0, (groups * shared, -1)), self.prompt_values[layer]).view(-1, heads // shared, size)
+        mixed.baddbmm_(after.unflatten(0, (-1, heads // shared)), self.values[layer])
+        return mixed.view(groups, shared, samples, -1, size).permute(0, 2, 1, 3, 4).to(k.dtype).reshape(groups, samples, -1)
+
+    def keep(self, groups: Tensor, samples: Tensor) -> None:
+        """Keep these groups (G',) and of each these samples (G', S'), and make room for BLOCK more steps."""
+        shared = self.shape.num_key_value_heads
+        heads = groups[:, None] * shared + torch.arange(shared, device=groups.device)
+        rows = (heads[:, :, None] * self.samples + samples[:, None]).flatten()
+        if len(groups) < len(self.lengths):
+            self.lengths, self.mask = self.lengths[groups], self.mask[groups]
+            self.prompt_keys = [keys[heads.flatten()] for keys in self.prompt_keys]
+            self.prompt_values = [values[heads.flatten()] for values in self.prompt_values]
+        if len(rows) < len(self.keys[0]):
+            self.keys = [keys.index_select(0, rows) for keys in self.keys]
+            self.values = [values.index_select(0, rows) for values in self.values]
+        self.samples = samples.shape[1]
+        self.keys = [F.pad(keys, (0, 0, 0, BLOCK)) for keys in self.keys]
+        self.values = [F.pad(values, (0, 0, 0, BLOCK)) for values in self.values]
+
+
+# Decoding steps as one CUDA graph: between two changes of shape they run the same kernels on the same memory, and at small
+# sizes a GPU spends more time on launching each than on computing it.
+
+
+Step = Callable[[Tensor, Tensor], list[Tensor]]
+"""Next tokens (groups, samples) and their place (1,) among the completions' -> the hidden states that follow, of each decoder."""
+
+
+class Replay:
+    """One step that is called again and again with tensors of one shape. The first call runs it as it is, the second records it;
+    on a CPU all of them run it as it is."""
+
+    def __init__(self, step: Step, ids: Tensor) -> None:
+        self.step, self.ids = step, torch.empty_like(ids)
+        self.place = torch.zeros(1, dtype=torch.int64, device=ids.device)
+        self.calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.hidden: list[Tensor] = []
+
+    def __call__(self, ids: Tensor, place: int) -> list[Tensor]:
+        """What the step makes of these tokens. The tensors are overwritten by the next call."""
+        self.ids.copy_(ids)
+        self.place.fill_(place)
+        self.calls += 1
+        if not ids.is_cuda or self.calls == 1:  # the libraries set themselves up in a first run, which no recording may hold
+            return self.step(self.ids, self.place)
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.hidden = self.step(self.ids, self.place)
+        self.graph.replay()
+        return self.hidden
 
 
 class Native:
@@ -32,7 +162,7 @@ class Native:
         def complete(rows: int) -> Iterator[Rollouts]:
             return (_complete(parts, blend, batch, sampling, self.graphs) for batch in split(requests, rows))
 
-        with device.enough("engine_batch", self.rows, lambda rows: next(complete(rows))):
+        with device.report_out_of_memory("engine_batch", self.rows, lambda rows: next(complete(rows))):
             return join(list(complete(self.rows)), sampling)
 
     def close(self) -> None:

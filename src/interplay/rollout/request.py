@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interplay.model.heads import nucleus_mask
 
-# How uncertain a token is beside others, and a temperature that follows it (HAPO, heterogeneous tokens).
+# How uncertain a token is relative to others, and a temperature that follows it (HAPO, heterogeneous tokens).
 
 
 LEAST = 1e-8
@@ -125,7 +125,7 @@ def split(requests: list[Request], rows: int) -> list[list[tuple[int, Request]]]
 
 
 def assemble(batch: list[tuple[int, Request]], tokens: Tensor, logprobs: Tensor, sampling: Sampling) -> Rollouts:
-    """Rollouts of raw rows (N, T), one per sample of the batch: whatever follows the end token is blanked."""
+    """Rollouts of raw rows (N, T), one per sample of the batch: all that follows the end token is blanked."""
     tokens, logprobs = tokens.cpu(), logprobs.cpu().float()
     length = tokens.shape[1]
     ended = torch.zeros_like(tokens, dtype=torch.bool) if sampling.eos is None else tokens == sampling.eos

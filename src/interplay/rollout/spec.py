@@ -1,13 +1,23 @@
 """Specs of rollout engines and episodes."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Since
 from interplay.model.spec import Shape
 
 # Engines: which can sample what.
+
+
+class OwnEngine(Extension):
+    """An engine of the user's own: `function(decoder, how, dtype, **options)`, which returns a `rollout.engine.Engine`."""
+
+    UNION: ClassVar[str] = "engine"
+
+
+EngineName = Annotated[Literal["native", "hf", "vllm"] | OwnEngine, written_as(OwnEngine)]
 
 
 VLLM_CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -41,12 +51,19 @@ class Turns(Model):
     limit, which ends the episode, too: `max_completion_length` is that of a turn. What others write between the turns is read and
     never learnt."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"one_round"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_text", "begun_completions"})
     max_turns: Several = 5
     """Turns after which an episode ends."""
     window: Count | None = None
-    """Turns that stand behind the prompt in the context of the next one; null: all. With a window each turn is a row of its own,
+    """Turns that follow the prompt in the context of the next one; null: all. With a window each turn is a row of its own,
     with the text that it was sampled from and the reward of its episode; statistics of a group count an episode once
     (DeepMiner, arXiv:2510.08276)."""
+
+    def provides(self) -> frozenset[str]:
+        """Also a window of turns."""
+        return self.PROVIDES | ({"windowed_turns"} if self.window is not None else set())
 
 
 class RetryEpisode(Turns):
@@ -75,11 +92,26 @@ class SelfPlayEpisode(Model):
     """A game of two seats, both of them the policy (SPIRAL, arXiv:2506.24119). Each seat's turns are a row, with the other's as
     observations; the rows of a seat make a group. For families that are games (tic_tac_toe, kuhn)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"game_payoff", "equal_groups", "bare_prompts", "one_round"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"first_turn", "several_turns", "seats"})
     name: Literal["self_play"] = "self_play"
     max_turns: Several = 20
     """Turns of both seats after which a game is a draw."""
 
 
-Episode = Annotated[CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode, Field(discriminator="name")]
-AloneEpisode = Annotated[RetryEpisode | EnvironmentEpisode, Field(discriminator="name")]
+class OwnEpisode(Extension):
+    """An episode of the user's own: `function(setting, asked, **options)`, which returns what was played
+    (`rollout.episodes.Played`)."""
+
+    UNION: ClassVar[str] = "episode"
+    max_turns: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Turns that it has at most, by which the plan's cost is counted."""
+
+
+Episode = Annotated[
+    CompletionEpisode | RetryEpisode | EnvironmentEpisode | SelfPlayEpisode | OwnEpisode,
+    Field(discriminator="name"),
+    written_as(OwnEpisode),
+]
+AloneEpisode = Annotated[RetryEpisode | EnvironmentEpisode | OwnEpisode, Field(discriminator="name"), written_as(OwnEpisode)]
 """Episodes of several turns that an evaluation can read: one for each sample."""

@@ -9,21 +9,22 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from interplay.core import artifact
 from interplay.core.execution import Run
 from interplay.core.model import UserError, log_to_stderr, print_visible
 from interplay.kinds.table import read_by
-from interplay.report.spec import ReportSpec
-from interplay.results import estimate, kept, payloads, state
+from interplay.results import catalog, estimate, kept, payloads, state
 from interplay.run import slurm
 from interplay.run.spec import Site
-from interplay.study import compose, expand, feasible
+from interplay.study import check, compose, expand
 from interplay.study.plan import Plan, Stage
 from interplay.track import live
 
 LOG = logging.getLogger(__name__)
+MOST_DRIFTED = 5
+"""Changed source files that a launch names."""
 
 
 class Graph:
@@ -40,7 +41,7 @@ class Graph:
     def missing(self, digests: list[str]) -> list[str]:
         """Records of these stages (or of those whose checkpoints these are) that do not exist yet."""
         wanted = dict.fromkeys(artifact.split_ref(digest)[0] for digest in digests)
-        return [str(self._folder(digest) / "record.json") for digest in wanted if not self._done(digest)]
+        return [str(self.folder(digest) / "record.json") for digest in wanted if not self._done(digest)]
 
     def targets(self) -> list[str]:
         """Reports that `all` has to make."""
@@ -54,13 +55,7 @@ class Graph:
 
     def to_make(self) -> list[Stage]:
         """The stages that are not done and that some missing report needs."""
-        waiting, found = [plan.report for plan in self.plans], dict[str, Stage]()
-        while waiting:
-            digest = artifact.split_ref(waiting.pop())[0]
-            if digest not in found and not self._done(digest):
-                found[digest] = self.stages[digest]
-                waiting += self.stages[digest].deps.values()
-        return list(found.values())
+        return [self.stages[digest] for digest in state.needed_stages(self.stages, self._done)]
 
     def check_payloads(self) -> None:
         """Verify what missing stages will read of finished ones. Raises UserError at the first damaged file, before any job
@@ -78,23 +73,24 @@ class Graph:
 
     def _check(self, digest: str, only: tuple[str, ...] | None) -> None:
         if artifact.absent(self._record(digest), only):
-            self.partial.append(self._folder(digest))
+            self.partial.append(self.folder(digest))
         else:
             artifact.check(self._record(digest), only)
 
     def restore(self) -> None:
         """Copy the kept records to their places."""
-        kept.put_back(self.results, self.stages, self.kept)
+        kept.restore_from(self.results, self.stages, self.kept)
         self.kept = {}
 
     def _done(self, digest: str) -> bool:
-        return digest in self.kept or artifact.done(self._folder(digest))
+        return digest in self.kept or artifact.done(self.folder(digest))
 
     def _record(self, digest: str) -> Path:
         """Folder of the record of a stage that is done."""
-        return self.kept.get(digest) or self._folder(digest)
+        return self.kept.get(digest) or self.folder(digest)
 
-    def _folder(self, digest: str) -> Path:
+    def folder(self, digest: str) -> Path:
+        """The artifact folder of a stage of the plans."""
         return artifact.folder(self.results, self.stages[digest].kind, digest)
 
     def threads(self, wildcards: Any) -> int:
@@ -128,7 +124,7 @@ class Graph:
         through DVC or from a kept record is done and lacks the file, too."""
         commit = artifact.current_commit()
         for stage in self.stages.values():
-            folder = self._folder(stage.digest)
+            folder = self.folder(stage.digest)
             if not artifact.done(folder):
                 (folder / "failure.json").unlink(missing_ok=True)
                 artifact.write_json(folder / "stage.json", {**stage.as_json(), "commit": commit})
@@ -141,7 +137,7 @@ class Graph:
 
     def by_name(self, plan: Plan) -> Path:
         """The folder of a study's readable links."""
-        return self.results / "by-name" / kept.name(plan)
+        return self.results / "by-name" / kept.folder_name(plan)
 
 
 def _constant(value: str, run: Run) -> str:
@@ -149,12 +145,7 @@ def _constant(value: str, run: Run) -> str:
 
 
 def _link_study(results: Path, plan: Plan, top: Path) -> Path:
-    links = {"report": plan.report}
-    for arm in cast(ReportSpec, plan.stages[plan.report].spec).arms:
-        steps = [(stage.name, stage.digest) for stage in arm.path]
-        for name, digest in [*steps, *arm.evaluations.items()]:
-            links[f"{arm.arm}/seed{arm.seed}/{name}"] = digest
-    for name, digest in links.items():
+    for name, digest in catalog.readable_names(plan).items():
         link = top / name
         target = os.path.relpath(artifact.folder(results, plan.stages[digest].kind, digest), link.parent)
         if link.is_symlink() and os.readlink(link) == target:
@@ -183,13 +174,13 @@ def open_graph(root: Path, config: dict[str, Any], main_process: bool) -> Graph:
         names, scale = compose.chosen(root / "configs", config)
         site = slurm.load_site(root / "configs")
         graph = Graph(results, [expand.plan_study(root / "configs", name, scale) for name in names], site)
-        graph.kept = kept.restorable(results, graph.stages, payloads.kinds(results))
+        graph.kept = kept.restorable_records(results, graph.stages, payloads.stored_kinds(results))
         _check_warning_time(graph)
         if limits := compose.limits(config):
             _check_limits(graph, limits)
         graph.check_payloads()
         for folder in graph.partial:
-            payloads.obtainable(folder)
+            payloads.check_obtainable(folder)
         return graph
     except UserError as error:
         LOG.error("interplay: %s", error)
@@ -214,26 +205,29 @@ def _check_warning_time(graph: Graph) -> None:
 
 def _check_limits(graph: Graph, limits: dict[str, float]) -> None:
     """Raises UserError when the stages to make would take more hours than allowed."""
-    found = state.scan(graph.results)
+    found = state.scan_results(graph.results)
     found |= {digest: state.Found(graph.stages[digest].kind, state.KEPT) for digest in graph.kept}
-    made = estimate.to_make(state.Library(graph.stages, graph.results, found), found)
-    estimate.refuse("--config", made, limits.get("max_gpu_hours"), limits.get("max_hours"))
+    made = estimate.estimate_launch(state.Library(graph.stages, graph.results, found), found)
+    estimate.refuse_over_limits("--config", made, limits.get("max_gpu_hours"), limits.get("max_hours"))
 
 
 # -- before and after the jobs; never in a job or a dry run ------------------------------------------------------------
 
 
 def on_start(graph: Graph) -> None:
-    """Before the first job: check files from outside the graph, write every `stage.json`, fetch payloads from DVC. An error is
-    printed in one line and raises SystemExit(2)."""
+    """Before the first job: check files from outside the graph, write every `stage.json`, fetch payloads from DVC, and warn of
+    drift. An error is printed in one line and raises SystemExit(2)."""
     try:
-        feasible.check_external(graph.to_make())
+        check.check_external(graph.to_make())
         graph.restore()
         graph.write_stages()
         _fetch_payloads(graph)
     except UserError as error:
         LOG.error("interplay: %s", error)
         raise SystemExit(2) from None
+    done = [(stage.kind, digest) for digest, stage in graph.stages.items() if artifact.done(graph.folder(digest))]
+    for line in state.drift_advisory(state.drifted_stages(graph.results, done), MOST_DRIFTED):
+        LOG.warning("interplay: %s", line)
     live.begin(graph.plans, graph.results)
 
 
@@ -241,7 +235,7 @@ def _fetch_payloads(graph: Graph) -> None:
     """Raises UserError when a payload is stored nowhere, or differs from its record."""
     if not graph.partial:
         return
-    count = payloads.fetch(graph.partial)
+    count = payloads.fetch_payloads(graph.partial)
     for folder in graph.partial:
         artifact.check(folder)
     LOG.info("interplay: %s files of %s stages fetched from DVC", count, len(graph.partial))
@@ -257,9 +251,9 @@ def on_success(graph: Graph) -> None:
     graph.write_stages()
     try:
         for plan in graph.plans:
-            kept.keep(graph.results, plan)
+            kept.keep_study(graph.results, plan)
         if os.environ.get(payloads.SWITCH) != "0":
-            payloads.add(graph.results, graph.plans)
+            payloads.add_payloads(graph.results, graph.plans)
     except (UserError, OSError) as error:
         LOG.warning("interplay: not stored: %s; the results are complete, and `interplay store push` tries again", error)
     live.finish()
@@ -281,9 +275,8 @@ def partial_report(graph: Graph, plan: Plan) -> str:
     reports on is never hidden."""
     from interplay.report.write import page as write_page  # pandas and matplotlib, which a run without a failure does not need
 
-    stages = {digest: stage.as_json() for digest, stage in plan.stages.items()}
-    spec = cast(ReportSpec, plan.stages[plan.report].spec)
     try:
+        spec, stages = catalog.report_spec(plan), catalog.plan_json(plan)
         page = write_page.render_partial(spec, stages, graph.results, graph.by_name(plan) / "partial")
     except (UserError, OSError) as error:
         return f"no partial report of {plan.study}: {error}"

@@ -1,4 +1,4 @@
-"""`configs/site.yaml`: what a cluster calls things. Never hashed."""
+"""`configs/site.yaml`: names and options of a Slurm cluster. Never hashed."""
 
 import re
 from typing import Annotated
@@ -8,12 +8,12 @@ from pydantic import Field, field_validator
 from interplay.core.model import Count, Model
 
 Word = Annotated[str, Field(pattern=r"^[\w.:/@+-]+$")]
-"""A name without blanks and quotes: it goes into a command line."""
+"""A name without blanks and quotes: it becomes part of a command line."""
 OPTION = re.compile(r"--(?P<name>[a-z][a-z-]*)(=[A-Za-z0-9_.,:/@%+=\[\]-]+)?")
-"""An option of `sbatch` without anything that a shell obeys; brackets are for lists of nodes, and are quoted."""
+"""An option of `sbatch` without characters special to a shell; brackets are for lists of nodes, and are quoted."""
 SHORT = re.compile(r"-J|-[oeDApnctCN]$")
-"""What Snakemake's executor takes for a short option of its own, wherever it stands."""
-STAGE, EXECUTOR = "a stage's run block says it", "Snakemake's executor sets it"
+"""What Snakemake's executor parses as one of its own short options, at any position."""
+STAGE, EXECUTOR = "set it in the run block of the stage", "Snakemake's executor sets it"
 TAKEN = {
     **{name: f"write the key {name}" for name in ("account", "qos", "constraint")},
     "partition": "write the key partition or gpu_partition",
@@ -26,34 +26,34 @@ TAKEN = {
     **dict.fromkeys(
         ("job-name", "output", "error", "parsable", "export", "comment", "workdir", "chdir", "wrap", "array"), EXECUTOR
     ),
-    **dict.fromkeys(("requeue", "no-requeue"), "the profile's slurm-requeue says it"),
+    **dict.fromkeys(("requeue", "no-requeue"), "the profile's slurm-requeue sets it"),
     "clusters": "jobs run on the cluster of the machine that runs Snakemake",
 }
-"""Options that are somebody else's to give -> whose. Snakemake's executor refuses most of them when a job is submitted."""
+"""Options that are set in another place -> the place. Snakemake's executor refuses most of them when a job is submitted."""
 
 
 class Site(Model):
-    """Options of Slurm that hang on the site. What a stage needs (threads, memory, minutes, GPUs) stands in its `run` block."""
+    """Options of Slurm that depend on the site. Threads, memory, minutes and GPUs of a stage are in its `run` block."""
 
     account: Word | None = None
-    """Account that jobs are charged to (`sbatch --account`), one that `sacctmgr` knows as yours; null: the user's own, or none
-    where the cluster keeps none."""
+    """Account that jobs are charged to (`sbatch --account`), one of yours in `sacctmgr`; null: the user's default, or none where
+    the cluster has no accounts."""
     partition: Word | None = None
-    """Partition of stages without GPUs; null: the cluster's own choice."""
+    """Partition of stages without GPUs; null: the cluster's default."""
     gpu_partition: Word | None = None
     """Partition of stages with GPUs; null: as `partition`."""
     gpu_model: str | None = None
-    """Type of GPU, as the cluster's `gres` names it, such as h100; null: any. Letters, digits, dots and underscores: Snakemake's
-    executor takes no others."""
+    """Type of GPU as in the cluster's `gres`, such as h100; null: any. Letters, digits, dots and underscores: Snakemake's
+    executor accepts no others."""
     qos: Word | None = None
     """Quality of service (`sbatch --qos`)."""
     constraint: Annotated[str, Field(pattern=r"^[\w.:,&|()\[\]*-]+$")] | None = None
     """Features that a node must have (`sbatch --constraint`), such as a100|h100."""
     warn_seconds: Count = 120
-    """Seconds before a stage's time limit at which it is told to save and stop; more than a save and a start take. Slurm may be a
-    minute early, so any stage's `run.runtime` is to be longer than this and a minute."""
+    """Seconds before its time limit at which a stage is signalled to save and stop; more than a save and a start take. Slurm may
+    be a minute early, so the `run.runtime` of every stage has to be longer than this and a minute."""
     options: list[str] = []
-    """Further options of `sbatch`, such as --exclude=node7, one an entry."""
+    """Further options of `sbatch`, such as --exclude=node7, one per entry."""
 
     @field_validator("gpu_model")
     @classmethod
@@ -69,7 +69,7 @@ class Site(Model):
         for option in value:
             found = OPTION.fullmatch(option)
             if not found or SHORT.search(option):
-                raise ValueError(f"{option!r} is no option; write --name=value, without blanks, quotes and what a shell obeys")
+                raise ValueError(f"{option!r} is no option; write --name=value, without blanks, quotes and shell characters")
             if found["name"] in TAKEN:
-                raise ValueError(f"{option!r} has no place here: {TAKEN[found['name']]}")
+                raise ValueError(f"{option!r} is not set here: {TAKEN[found['name']]}")
         return value

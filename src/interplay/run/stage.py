@@ -18,8 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
-from interplay.core import artifact, digest, metrics, stop
-from interplay.core.execution import Run
+from interplay.core import artifact, digest, execution, metrics, stop
 from interplay.core.model import Model, PermanentError, UserError, log_to_stderr, parse_model
 from interplay.kinds import sources, table
 from interplay.rl.spec import RLSpec
@@ -84,7 +83,7 @@ def run_stage(out: Path) -> None:
         stage = artifact.read_json(out / "stage.json")
         if (out / "failure.json").exists():
             raise PermanentError(artifact.read_json(out / "failure.json")["message"])
-        how = parse_model(Run, stage["run"], f"{out / 'stage.json'}: run")
+        how = parse_model(execution.Run, stage["run"], f"{out / 'stage.json'}: run")
         inputs = {role: _checked_input(out.parent.parent, ref, stage["kind"]) for role, ref in stage["deps"].items()}
         _limit_threads(how.threads)
         LOG.info("%s [%s %s]", stage["label"], stage["kind"], stage["digest"])
@@ -100,7 +99,7 @@ def run_stage(out: Path) -> None:
         artifact.finish(out, identity, values)
 
 
-def _make(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: Run) -> workers.Values:
+def _make(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: execution.Run) -> workers.Values:
     """Call the kind's function. A stage that is stopped, or finds the disk full, leaves what it can resume from, or nothing."""
     spec = parse_model(table.KINDS[stage["kind"]].spec, stage["spec"], f"{out / 'stage.json'}: spec")
     # The sources may have changed since the stage was planned, as while a job waited in a queue.
@@ -131,7 +130,7 @@ def _limit_threads(threads: int) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def _telemetry(started: float, how: Run, memory: resources.Peak) -> dict[str, Any]:
+def _telemetry(started: float, how: execution.Run, memory: resources.Peak) -> dict[str, Any]:
     usage = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     # Workers write the environment of their own GPUs.
     more = {"processes": how.processes} if how.processes > 1 else {"environment": metrics.current_environment()}

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from interplay.core import artifact, execution, metrics, stop
-from interplay.core.execution import Run
 from interplay.core.model import Model, PermanentError, UserError, log_to_stderr, parse_model
 from interplay.kinds.table import KINDS
 
@@ -56,14 +55,14 @@ def load_function(kind: str) -> Callable[..., Values]:
     return getattr(importlib.import_module(module), name)
 
 
-def call_function(kind: str, spec: Model, inputs: dict[str, Path], out: Path, how: Run) -> Values:
+def call_function(kind: str, spec: Model, inputs: dict[str, Path], out: Path, how: execution.Run) -> Values:
     """Call the kind's function in this process. Raises PermanentError when memory runs out."""
     try:
         return load_function(kind)(spec, inputs, out, how)
     except RuntimeError as error:
         from interplay.model import device  # imports torch, which not every kind needs
 
-        if not device.full(error):
+        if not device.is_out_of_memory(error):
             raise
         keys = f"run.micro_batch_tokens = {how.micro_batch_tokens} (training, scoring), run.engine_batch = {how.engine_batch}"
         raise PermanentError(f"out of memory; lower {keys} (rollouts)") from None
@@ -123,7 +122,7 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
     import torch
     import torch.distributed as dist
 
-    how, out = parse_model(Run, job["run"], "run"), Path(job["out"])
+    how, out = parse_model(execution.Run, job["run"], "run"), Path(job["out"])
     gpus = how.gpus > 0 and torch.cuda.is_available()
     if gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -145,7 +144,7 @@ def _worker_values(job: dict[str, Any], rendezvous: str) -> Values:
 # -- several workers ---------------------------------------------------------------------------------------------------
 
 
-def run_workers(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: Run) -> Values:
+def run_workers(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: execution.Run) -> Values:
     """Call the kind's function in `how.processes` workers. Raises the error of the worker that failed first; WorkerError where it
     was killed or failed unexpectedly, StoppedError where a signal stopped it."""
     with tempfile.TemporaryDirectory(prefix="interplay-") as folder, stop.defer_signals():
@@ -160,7 +159,7 @@ def run_workers(stage: dict[str, Any], inputs: dict[str, Path], out: Path, how: 
 
 
 @contextlib.contextmanager
-def _start_workers(handover: Path, how: Run) -> Iterator[list[subprocess.Popen[bytes]]]:
+def _start_workers(handover: Path, how: execution.Run) -> Iterator[list[subprocess.Popen[bytes]]]:
     """The workers, none of which outlives the block; their standard error goes to that of this process. If this process is
     killed, their standard input ends and so do they."""
     command = [sys.executable, "-m", "interplay.run.workers", str(handover), "--end-with-stdin", "--file-rendezvous"]

@@ -1,25 +1,30 @@
-"""The algebra of arms: axes (grid, zip, one at a time, nested) and excludes become one arm per combination. Pure data."""
+"""The algebra of arms: axes (grid, zip, one at a time, nested) and excludes become one arm per combination, and a budget that two
+stages share becomes their lengths. Pure data."""
 
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple
 
-from interplay.core.model import UserError, nearest_name, shorten_value
-from interplay.study.spec import Arm, Nested
+from interplay.core.digest import canonical
+from interplay.core.model import MOST, UserError, nearest_name, parse_model, shorten_value
+from interplay.kinds.formulas import rl_step_tokens
+from interplay.study.spec import Arm, BudgetSplit, Nested
 
 MOST_ARMS = 100_000
-"""Combinations of one arm: more is a slip of the pen."""
+"""Upper bound for the combinations of one arm; more are almost certainly a typo."""
 LONGEST = 120
 """Characters of a combination's tag; its name is also that of a folder."""
 
 SPLIT = "split"
-"""What keys of axes over the split of a budget begin with."""
+"""First part of the keys of axes over the split of a budget."""
 
-Own = Callable[[Arm, str], Any]
-"""(arm, key) -> the value of the key in the arm before its axes: from `set`, stage, scale or schema; None where it has none."""
-Tree = dict[str, dict[str, Any]]
+Lookup = Callable[[Mapping[str, Any], str], Any]
+"""(changes, key) -> the value of `stage.key` in an arm that sets these changes: from them, the stage, the scale or the schema;
+None where it has none. `stage` alone gives all values of the stage."""
+Tree = Mapping[str, Mapping[str, Any]]
 Row = tuple[dict[str, Any], dict[str, Any]]
 """What the axes choose, and what they choose at the centre of `one_at_a_time` that it belongs to."""
 
@@ -33,25 +38,39 @@ class Combination(NamedTuple):
     control: str | None
     """Name of a combination."""
     set: dict[str, Any]
-    """All that it puts in place of the stages' own values: the arm's `set`, and its axes above that."""
+    """Values that replace those of the stages: the arm's `set`, overridden by its axes."""
     axes: dict[str, Any]
-    """The part that its axes choose."""
+    """The values that its axes choose."""
     differs: list[str]
-    worked_out: tuple[str, ...] = ()
-    """Keys of `set` that the study does not write: a split of a budget gives them."""
+    derived: tuple[str, ...] = ()
+    """Keys of `set` that the study does not write: they follow from the split of a budget."""
 
 
-def expand(arms: dict[str, Arm], own: Own, where: str) -> dict[str, Combination]:
-    """Every arm by name, in order; one with axes as one combination each. Raises UserError for axes that say nothing."""
+def split_part(part: str) -> tuple[str, int | None]:
+    """`base@2000` in a path -> ("base", 2000): the checkpoint that stage `base` keeps at step 2000; `base` -> ("base", None)."""
+    name, _, step = part.partition("@")
+    return name, int(step) if step.isdecimal() else None
+
+
+def combine(arms: Mapping[str, Arm], lookup: Lookup, where: str) -> dict[str, Combination]:
+    """Every arm of the plan by name, in order, the splits of budgets resolved. Raises UserError."""
+    made = expand_axes(arms, lookup, where)
+    return {
+        name: _split_budget(arms[one.group], one, lookup, where) if arms[one.group].split else one for name, one in made.items()
+    }
+
+
+def expand_axes(arms: Mapping[str, Arm], lookup: Lookup, where: str) -> dict[str, Combination]:
+    """Every arm by name, in order; one with axes as one combination each. Raises UserError for axes without effect."""
     found: dict[str, Combination] = {}
     centres: dict[str, str] = {}
     for group, arm in arms.items():
         spot = f"{where}: arms.{group}"
         if "[" in group:
-            raise UserError(f"{spot}: choose a name without '['; brackets stand for the values of axes")
-        _axes_are_clear(arm, spot)
+            raise UserError(f"{spot}: choose a name without '['; brackets hold the values of axes")
+        _check_axes(arm, spot)
         tags = _short_names(_axes(arm))
-        for chosen, centre in _rows(arm, own, spot):
+        for chosen, centre in _rows(arm, lookup, spot):
             name = _name(group, chosen, tags, spot)
             if name in found:
                 raise UserError(f"{spot}: {name} is made twice; give each value of an axis once")
@@ -61,20 +80,21 @@ def expand(arms: dict[str, Arm], own: Own, where: str) -> dict[str, Combination]
     return {name: made._replace(control=_control(name, made, centres.get(name), found, where)) for name, made in found.items()}
 
 
-def replaced(stages: Tree, changes: dict[str, Any], where: str) -> Tree:
-    """The stages with `stage.key...: value` put in place; a value replaces what stood there, mixes included. A key is
-    applied before those that lead into its value: the order in which a study writes them has no meaning."""
+def apply_changes(stages: Tree, changes: Mapping[str, Any], where: str) -> dict[str, Mapping[str, Any]]:
+    """The stages with `stage.key...: value` put in place; a value replaces the earlier one whole, mixes included. A key is
+    applied before those that lead into its value: the order in which a study writes them has no meaning. Stages without a
+    change are the same objects."""
     result = dict(stages)
     for dotted in sorted(changes, key=lambda key: key.count(".")):
         value = changes[dotted]
         stage, *keys = dotted.split(".")
         if stage not in result or not keys:
-            raise UserError(f"{where}: {dotted}: must be stage.key{nearest_name(stage, result)}")
-        result[stage] = _put(result[stage], keys, value, f"{where}: {dotted}")
+            raise UserError(f"{where}.{dotted}: must be stage.key{nearest_name(stage, result)}")
+        result[stage] = _put(result[stage], keys, value, f"{where}.{dotted}")
     return result
 
 
-def _put(here: dict[str, Any], keys: list[str], value: Any, where: str) -> dict[str, Any]:
+def _put(here: Mapping[str, Any], keys: list[str], value: Any, where: str) -> Mapping[str, Any]:
     first, *rest = keys
     if rest:
         inner = here.get(first, {})
@@ -84,7 +104,7 @@ def _put(here: dict[str, Any], keys: list[str], value: Any, where: str) -> dict[
     return {**here, first: value}
 
 
-def same(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any) -> bool:
     """Whether two YAML values mean the same; `true` is not 1."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
@@ -98,14 +118,14 @@ def _axes(arm: Arm) -> dict[str, list[Any]]:
     return {**arm.grid, **arm.zip, **arm.one_at_a_time, **nested}
 
 
-def _axes_are_clear(arm: Arm, spot: str) -> None:
-    """No key is set twice, no axis is empty, and lists that are walked in step are of one length."""
+def _check_axes(arm: Arm, spot: str) -> None:
+    """No key is set twice, no axis is empty, and lists that are walked in step are of equal length."""
     seen: dict[str, str] = {}
     for name in ("set", "grid", "zip", "one_at_a_time", "nested"):
         for key in getattr(arm, name):
             clash = next((old for old in seen if key == old or key.startswith(f"{old}.") or old.startswith(f"{key}.")), None)
-            around_set = clash is not None and seen[clash] == "set" and (name == "one_at_a_time" or key != clash)
-            if clash is not None and not around_set and name != "set":
+            within_set = clash is not None and seen[clash] == "set" and (name == "one_at_a_time" or key != clash)
+            if clash is not None and not within_set and name != "set":
                 raise UserError(f"{spot}.{name}.{key}: {seen[clash]} has {clash} already; keep one of them")
             seen[key] = name
     for key, values in _axes(arm).items():
@@ -120,9 +140,16 @@ def _axes_are_clear(arm: Arm, spot: str) -> None:
         raise UserError(f"{spot}: {count} combinations; {MOST_ARMS} is the most, so leave out values or axes")
 
 
-def _rows(arm: Arm, own: Own, spot: str) -> list[Row]:
+def own_value(arm: Arm, key: str, lookup: Lookup) -> Any:
+    """The value of a key in an arm before its axes."""
+    first, _, rest = key.partition(".")
+    return getattr(arm.split, rest, None) if first == SPLIT else lookup(arm.set, key)
+
+
+def _rows(arm: Arm, lookup: Lookup, spot: str) -> list[Row]:
     """Every combination that is not excluded."""
-    around = [(key, value) for key, values in arm.one_at_a_time.items() for value in values if not same(value, own(arm, key))]
+    axes = arm.one_at_a_time
+    around = [(key, value) for key, values in axes.items() for value in values if not _equal(value, own_value(arm, key, lookup))]
     alone = [{}, *({key: value} for key, value in around)]
     if arm.one_at_a_time and len(alone) == 1:
         raise UserError(f"{spot}.one_at_a_time: every value is the arm's own; give others")
@@ -130,48 +157,52 @@ def _rows(arm: Arm, own: Own, spot: str) -> list[Row]:
     grid = [dict(zip(arm.grid, values, strict=True)) for values in itertools.product(*arm.grid.values())]
     rows = [({**one, **step, **single}, {**one, **step}) for one in grid for step in steps for single in alone]
     for key, axis in arm.nested.items():
-        rows = _nested(arm, rows, key, axis, own, f"{spot}.nested.{key}")
-    return _kept(arm, rows, own, spot)
+        rows = _nested(arm, rows, key, axis, lookup, f"{spot}.nested.{key}")
+    return _without_excluded(arm, rows, lookup, spot)
 
 
-def _nested(arm: Arm, rows: list[Row], key: str, axis: Nested, own: Own, spot: str) -> list[Row]:
+def _nested(arm: Arm, rows: list[Row], key: str, axis: Nested, lookup: Lookup, spot: str) -> list[Row]:
     """The rows, each in which the axis is active once per value. A centre takes the value too where the axis is active in it."""
     if not axis.under:
         raise UserError(f"{spot}.under: empty; name a key and its values, or put the axis into grid")
-    active = [_matches(arm, chosen, axis.under, own) for chosen, _ in rows]
+    active = [_matches(arm, chosen, axis.under, lookup) for chosen, _ in rows]
     if not any(active):
-        raise UserError(f"{spot}.under: never active: no combination has {_pairs(axis.under)}; mend it")
+        raise UserError(
+            f"{spot}.under: never active: no combination has {_pairs(axis.under)}; correct the values, or take it away"
+        )
     found: list[Row] = []
     for (chosen, centre), on in zip(rows, active, strict=True):
         if not on:
             found.append((chosen, centre))
             continue
-        centre_on = _matches(arm, centre, axis.under, own)
+        centre_on = _matches(arm, centre, axis.under, lookup)
         found += [({**chosen, key: value}, {**centre, key: value} if centre_on else centre) for value in axis.values]
     return found
 
 
-def _kept(arm: Arm, rows: list[Row], own: Own, spot: str) -> list[Row]:
-    """The rows without those that an exclude names."""
+def _without_excluded(arm: Arm, rows: list[Row], lookup: Lookup, spot: str) -> list[Row]:
+    """The rows that no exclude names."""
     axes = _axes(arm)
     for number, entry in enumerate(arm.exclude):
         place = f"{spot}.exclude.{number}"
         if unknown := [key for key in entry if key not in axes]:
             raise UserError(f"{place}.{unknown[0]}: not an axis of this arm{nearest_name(unknown[0], axes)}")
         under = {key: [value] for key, value in entry.items()}
-        left = [row for row in rows if not (entry and _matches(arm, row[0], under, own))]
+        left = [row for row in rows if not (entry and _matches(arm, row[0], under, lookup))]
         if len(left) == len(rows):
-            raise UserError(f"{place}: leaves out nothing: no combination has {_pairs(under)}; mend it or take it away")
+            raise UserError(
+                f"{place}: leaves out nothing: no combination has {_pairs(under)}; correct the values, or take it away"
+            )
         rows = left
     if not rows:
         raise UserError(f"{spot}.exclude: leaves no combination; take one away")
     return rows
 
 
-def _matches(arm: Arm, chosen: dict[str, Any], under: dict[str, list[Any]], own: Own) -> bool:
+def _matches(arm: Arm, chosen: dict[str, Any], under: dict[str, list[Any]], lookup: Lookup) -> bool:
     """Whether each of the keys has one of its values."""
-    here = {key: chosen[key] if key in chosen else own(arm, key) for key in under}
-    return all(any(same(here[key], value) for value in values) for key, values in under.items())
+    here = {key: chosen[key] if key in chosen else own_value(arm, key, lookup) for key in under}
+    return all(any(_equal(here[key], value) for value in values) for key, values in under.items())
 
 
 def _pairs(under: dict[str, list[Any]]) -> str:
@@ -182,7 +213,7 @@ def _pairs(under: dict[str, list[Any]]) -> str:
 
 
 def _short_names(axes: dict[str, list[Any]]) -> dict[str, str]:
-    """For each key its last parts, as few as tell it from the other axes."""
+    """For each key its last parts, as few as distinguish it from the other axes."""
     parts = {key: key.split(".") for key in axes}
     found = {}
     for key, own in parts.items():
@@ -193,23 +224,23 @@ def _short_names(axes: dict[str, list[Any]]) -> dict[str, str]:
 
 
 def _name(group: str, chosen: dict[str, Any], names: dict[str, str], spot: str) -> str:
-    tag = ",".join(f"{name}={short(chosen[key])}" for key, name in names.items() if key in chosen)
+    tag = ",".join(f"{name}={short_value(chosen[key])}" for key, name in names.items() if key in chosen)
     if len(tag) > LONGEST:
         raise UserError(f"{spot}: [{tag[:40]}...] is too long a name; declare arms of their own, with set")
     return f"{group}[{tag}]" if tag else group
 
 
-def named(group: str, chosen: dict[str, Any]) -> str:
-    """Name of what an arm with these values of its axes would be called."""
+def name_of(group: str, chosen: dict[str, Any]) -> str:
+    """Name of an arm with these values of its axes."""
     return _name(group, chosen, _short_names({key: [value] for key, value in chosen.items()}), group)
 
 
-def short(value: Any) -> str:
+def short_value(value: Any) -> str:
     """A value within a name: `dapo`, `0.01`, `edge:0.5+corpus:0.5`."""
     if isinstance(value, dict):
-        return "+".join(f"{key}:{short(item)}" for key, item in value.items())
+        return "+".join(f"{key}:{short_value(item)}" for key, item in value.items())
     if isinstance(value, list):
-        return "+".join(map(short, value))
+        return "+".join(map(short_value, value))
     return value.replace("/", "_") if isinstance(value, str) else json.dumps(value, default=str)
 
 
@@ -231,3 +262,74 @@ def _control(name: str, made: Combination, centre: str | None, found: dict[str, 
     if siblings:
         raise UserError(f"{spot}: that arm has axes; name one of its combinations, such as '{siblings[0]}'")
     raise UserError(f"{spot}: no such arm{nearest_name(control, found)}")
+
+
+# -- budgets that are split between mid-training and RL --------------------------------------------------------------------
+# (BudgetSplit of study/spec.py): the tokens of one stage and the steps of the other follow, so that the charges of
+# `match: {accounting: paper}` add up to the budget.
+
+SPLIT_KINDS = {"mid": ("midtrain", "sft"), "rl": ("rl",)}
+"""Key of a split -> kinds of the stage that it names."""
+
+
+def budget_shares(split: BudgetSplit) -> tuple[Fraction, Fraction]:
+    """Tokens of mid-training and tokens charged to RL, as exact fractions: floats would round 0.8 of a budget down."""
+    part = Fraction(str(split.rl_share))
+    return (1 - part) * (split.tokens or 0), part * (split.tokens or 0)
+
+
+def _split_budget(arm: Arm, one: Combination, lookup: Lookup, where: str) -> Combination:
+    """The combination with the tokens and steps that its split comes to, and without a stage that has no share."""
+    spot = f"{where}: arms.{one.group}.{SPLIT}"
+    split = _chosen_split(arm, one, spot)
+    _check_split_stages(arm, split, lookup, spot)
+    for key in (f"{split.mid}.tokens", f"{split.rl}.steps"):
+        if key in one.set:
+            remedy = f"take it out of set and axes, or take {SPLIT} away"
+            raise UserError(f"{where}: arms.{one.group}: {key} follows from {SPLIT}; {remedy}")
+    own = {key: value for key, value in one.set.items() if not key.startswith(f"{SPLIT}.")}
+    mid_tokens, rl_tokens = budget_shares(split)
+    path, found = list(one.path), dict[str, Any]()
+    if mid_tokens:
+        batch = lookup({**own, f"{split.mid}.tokens": MOST}, f"{split.mid}.batch_tokens")
+        found[f"{split.mid}.tokens"] = batch * _round_units(mid_tokens, Fraction(batch), f"one batch of {split.mid}", split, spot)
+    else:
+        path.remove(split.mid)
+    if rl_tokens:
+        step = rl_step_tokens(canonical(lookup({**own, f"{split.rl}.steps": MOST}, split.rl)))
+        found[f"{split.rl}.steps"] = _round_units(rl_tokens, step, f"one step of {split.rl}", split, spot)
+    else:
+        path.remove(split.rl)
+    return one._replace(path=path, set={**own, **found}, derived=tuple(found))
+
+
+def _chosen_split(arm: Arm, one: Combination, spot: str) -> BudgetSplit:
+    """The split with the values that the axes choose."""
+    assert arm.split is not None
+    chosen = {key.removeprefix(f"{SPLIT}."): value for key, value in one.set.items() if key.startswith(f"{SPLIT}.")}
+    split = parse_model(BudgetSplit, {**arm.split.model_dump(), **chosen}, spot)
+    for name in ("tokens", "rl_share"):
+        if getattr(split, name) is None:
+            raise UserError(f"{spot}.{name}: missing; give it here, or as an axis, {SPLIT}.{name}")
+    return split
+
+
+def _check_split_stages(arm: Arm, split: BudgetSplit, lookup: Lookup, spot: str) -> None:
+    """Both stages are on the path, to their ends, and are of the right kinds."""
+    for key, kinds in SPLIT_KINDS.items():
+        name = getattr(split, key)
+        given = f"{spot}.{key} = {shorten_value(name)}"
+        if name not in arm.path:
+            raise UserError(f"{given}: not on the path of this arm, {arm.path}; put it there, or name another")
+        if (found := lookup({}, f"{name}.kind")) not in kinds:
+            raise UserError(f"{given}: is a {found} stage; name one of kind {' or '.join(kinds)}")
+
+
+def _round_units(tokens: Fraction, unit: Fraction, what: str, split: BudgetSplit, spot: str) -> int:
+    """The number of units nearest to the tokens."""
+    if tokens < unit:
+        part = f"its share of {split.tokens:,} tokens at rl_share {split.rl_share}, {float(tokens):,.0f}"
+        raise UserError(
+            f"{spot}.tokens = {split.tokens}: {part}, is under {what}, {float(unit):,.0f}; raise tokens, or lower the batch"
+        )
+    return round(tokens / unit)

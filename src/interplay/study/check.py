@@ -1,130 +1,143 @@
-"""Checks across the parts of a study, made before the first job: every name leads somewhere, every mix sums to one."""
+"""Checks before the first job: every name of a study is declared, every stage can run as its spec and run block say, and no two
+arms are the same."""
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from interplay.core.execution import Run
-from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
-from interplay.core.references import check_mix
-from interplay.data.spec import CorpusSpec, is_whole
+from interplay.core.artifact import split_ref
+from interplay.core.metrics import without_vllm
+from interplay.core.model import Model, UserError, nearest_name, shorten_value
+from interplay.core.references import check_mix, corpus_inputs
+from interplay.data.spec import CorpusSpec, DatasetSpec, ProblemsSpec, TokenizerSpec
+from interplay.data.steps.spec import is_whole
+from interplay.evaluate.spec import ENTROPY, EvaluateSpec, SelectSpec
+from interplay.kinds.study_keys import Sets
 from interplay.kinds.table import KINDS, MODELS
+from interplay.model.spec import Shape, SourceSpec
+from interplay.report.metric_spec import is_pass_rate
 from interplay.report.spec import ReportArm
-from interplay.study.arms import SPLIT, Combination
-from interplay.study.ladder import split_name
-from interplay.study.spec import Arm, Scale, Study
-from interplay.study.stages import PLANNED, REFERENCES, named, references
-from interplay.train.spec import TrainSpec
+from interplay.rl.samplers.spec import reads_offline
+from interplay.rl.spec import RLSpec
+from interplay.rl.teaching.spec import TeachSpec
+from interplay.rollout.spec import EnvironmentEpisode, SelfPlayEpisode, vllm_misfit
+from interplay.study import sets
+from interplay.study.arms import SPLIT, Combination, split_part
+from interplay.study.context import TASK, ArmContext, StudyStage, check_known
+from interplay.study.plan import Stage
+from interplay.study.spec import Arm, Study
+from interplay.tasks.family import Environment, Game, families_with, families_with_language, judge_family
+from interplay.train.spec import PretrainSpec, TrainSpec, TuneSpec
 
-RESERVED = {"task": "the task itself in an arm's set", SPLIT: "the split of a budget in an arm's axes"}
-"""What keys of an arm may begin with beside the names of stages."""
+Stages = Mapping[str, Stage]
+RESERVED = {TASK: "the task itself in an arm's set", SPLIT: "the split of a budget in an arm's axes"}
+"""First parts of an arm's keys that are no names of stages."""
 
 
-def mix(shares: dict[str, float], where: str) -> None:
-    """Shares sum to one."""
+# -- names, before anything is planned ----------------------------------------------------------------------------------------
+
+
+def check_shares(shares: Mapping[str, float] | None, where: str) -> None:
+    """Raises UserError where shares do not sum to one."""
     try:
-        check_mix(shares, "a mix")
+        check_mix(dict(shares or {}), "a mix")
     except (TypeError, ValueError) as error:
         raise UserError(f"{where} = {shorten_value(shares)}: {error}") from None
 
 
-def seed(value: Any, where: str) -> int:
-    """What a stage of a path adds to the seed of each repetition."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise UserError(f"{where} = {shorten_value(value)}: must be a whole number, which is added to the seeds of the study")
-    return value
-
-
-def entry(stage: dict[str, Any], where: str) -> None:
-    """What the planner reads of a stage has the right form; its other keys are for the spec of its kind to judge."""
-    if "kind" not in stage:
-        raise UserError(f"{where}.kind: missing; known: {', '.join(sorted(REFERENCES))}")
-    _known(stage["kind"], REFERENCES, f"{where}.kind", "kind")
-    parse_model(REFERENCES[stage["kind"]], references(stage), where)
-    if planned := [key for key in PLANNED.get(stage["kind"], ()) if key in stage]:
-        raise UserError(f"{where}.{planned[0]} = {shorten_value(stage[planned[0]])}: the planner fills it in; take it away")
-    if not isinstance(stage.get("run", {}), dict):
-        raise UserError(f"{where}.run = {shorten_value(stage['run'])}: must be keys and values")
-
-
-def whole_rows(spec: Model, corpus: Model, where: str) -> None:
-    """A step of training takes a whole number of rows of its corpus."""
-    if isinstance(spec, TrainSpec) and isinstance(corpus, CorpusSpec) and spec.batch_tokens % corpus.sequence_length:
-        must = f"must be a multiple of the corpus' sequence_length, {corpus.sequence_length}"
-        raise UserError(f"{where}.batch_tokens = {spec.batch_tokens}: {must}")
-
-
-def names(study: Study, scale: Scale, where: str) -> None:
-    """Every stage, arm, band and kind that the study mentions is declared. Raises UserError at the first that is not."""
+def check_names(context: ArmContext) -> None:
+    """Every stage, arm, band and kind that the study names is declared. Raises UserError at the first that is not."""
+    study, where = context.study, context.where
     for word, meaning in RESERVED.items():
         if word in study.stages:
-            raise UserError(f"{where}: stages.{word}: choose another name; `{word}` stands for {meaning}")
-    for name, stage in study.stages.items():
-        entry(stage, f"{where}: stages.{name}")
+            raise UserError(f"{where}: stages.{word}: choose another name; `{word}` is {meaning}")
     for key in ("data", "stages", "arms", "tables", "figures"):
         for name in getattr(study, key):
             if "/" in name or name in ("", ".", "..") or not name.isprintable():
                 raise UserError(f"{where}: {key}.{name!r}: choose a name without '/' that can be printed: files are called by it")
-    for name, data in study.data.items():
-        for band in data.names() if data.form == "generated" else []:
-            _known(band, scale.bands, f"{where}: data.{name}.band", "band")
-        for other in data.mix or {}:
-            _known(other, study.data, f"{where}: data.{name}.mix", "problem set")
-    for name, change in study.scales.items():
-        for other in [other for other, given in change.data.items() if not is_whole(given)]:
-            _known(other, study.data, f"{where}: scales.{name}.data", "problem set")
-        for other in change.stages:
-            _known(other, study.stages, f"{where}: scales.{name}.stages", "stage")
+    _check_all(_names_of_data(context), where)
     for name, arm in study.arms.items():
-        _path(study, arm.path, f"{where}: arms.{name}.path")
-        _keys(study, arm, f"{where}: arms.{name}")
-    chosen_by = {name: stage["evaluate"] for name, stage in study.stages.items() if "evaluate" in stage}
-    for name in chosen_by:
-        _known(chosen_by[name], study.stages, f"{where}: stages.{name}.evaluate", "stage")
-    for name in dict.fromkeys([*study.evaluate, *chosen_by.values()]):
-        _known(name, study.stages, f"{where}: evaluate", "stage")
-        if not isinstance(study.stages[name].get("data"), str):
-            raise UserError(
-                f"{where}: stages.{name}.data = {study.stages[name].get('data')!r}: must be the name of one problem set"
-            )
-        _known(study.stages[name]["data"], study.data, f"{where}: stages.{name}.data", "problem set")
-        if "along" in study.stages[name]:
-            _known(study.stages[name]["along"], study.stages, f"{where}: stages.{name}.along", "stage")
-    for name in study.seeds.vary if study.seeds else []:
-        _known(name, study.stages, f"{where}: seeds.vary", "stage")
-    _shown(study, where)
+        _check_path(context, arm.path, f"{where}: arms.{name}.path")
+        _check_keys(study, arm, f"{where}: arms.{name}")
+    for name in study.evaluate:
+        check_evaluate(context, name, "evaluate")
+        check_references(context, name, complete=True)
+    _check_all(_names_shown(study), where)
 
 
-def unused(study: Study, scale: Scale, name: str, where: str) -> None:
-    """What a stage that no arm reaches names is there, its mixes sum to one, and it can be executed as it says."""
-    stage = study.stages[name]
-    parse_model(Run, {**scale.kinds.get(stage["kind"], {}).get("run", {}), **stage.get("run", {})}, f"{where}: stages.{name}.run")
-    for key, shares in references(stage).items():
-        if isinstance(shares, dict) and key != "corpus":
-            mix(shares, f"{where}: stages.{name}.{key}")
-    for key, what, other in named(study.stages[name]):
-        _known(other, study.data if what == "problem set" else study.stages, f"{where}: stages.{name}.{key}", what)
+Named = Iterator[tuple[str, Any, Collection[str], str]]
+"""Key of the study, name, declared names, what it is the name of."""
 
 
-def combinations(study: Study, made: dict[str, Combination], where: str) -> None:
-    """Every arm that a claim, a table or a figure names is there."""
+def _check_all(named: Named, where: str) -> None:
+    for key, name, declared, what in named:
+        check_known(name, declared, f"{where}: {key}", what)
+
+
+def _names_of_data(context: ArmContext) -> Named:
+    study = context.study
+    for name, data in study.data.items():
+        bands = data.names() if data.form == "generated" else []
+        yield from ((f"data.{name}.band", band, context.scale.bands, "band") for band in bands)
+        yield from ((f"data.{name}.mix", other, study.data, "problem set") for other in data.mix or {})
+    for name, change in study.scales.items():
+        changed = [other for other, given in change.data.items() if not is_whole(given)]
+        yield from ((f"scales.{name}.data", other, study.data, "problem set") for other in changed)
+        yield from ((f"scales.{name}.stages", other, study.stages, "stage") for other in change.stages)
+    yield from (("seeds.vary", name, study.stages, "stage") for name in (study.seeds.vary if study.seeds else []))
+
+
+def _names_shown(study: Study) -> Named:
+    """Bands of the evaluations in tables, figures and claims. Whether a set has a single op, the plan knows."""
+    bands, what = tested_bands(study), "band of the evaluations"
     for name, table in study.tables.items():
-        for row in table.arms or []:
-            _known(row, made, f"{where}: tables.{name}.arms", "arm")
-        if table.against is not None:
-            _known(table.against, made, f"{where}: tables.{name}.against", "arm")
-        if table.gain is not None:
-            _known(table.gain.against, made, f"{where}: tables.{name}.gain.against", "arm")
+        columns = [column for column in table.columns if not column.startswith("op:")]
+        yield from ((f"tables.{name}.columns", column, [*bands, "op"], what) for column in columns)
     for name, figure in study.figures.items():
-        if figure.against is not None:
-            _known(figure.against, made, f"{where}: figures.{name}.against", "arm")
+        yield from ((f"figures.{name}.bands", band, bands, what) for band in figure.bands or [])
     for number, claim in enumerate(study.claims):
-        for key, arm in (("arm", claim.test.arm), ("against", claim.test.against)):
-            if arm is not None:
-                _known(arm, made, f"{where}: claims.{number}.test.{key}", "arm")
+        if claim.test.recorded is not None:
+            yield f"claims.{number}.test.recorded", claim.test.recorded, study.stages, "stage"
+        elif not claim.test.band.startswith("op:"):
+            yield f"claims.{number}.test.band", claim.test.band, bands, what
 
 
-def different(rows: list[ReportArm], made: dict[str, Combination], where: str) -> None:
+def check_evaluate(context: ArmContext, name: Any, key: str) -> StudyStage:
+    """The evaluate stage that `key` names. Raises UserError where it is none."""
+    check_known(name, context.stages, f"{context.where}: {key}", "stage")
+    if KINDS[(stage := context.stages[name]).kind].makes != "samples":
+        raise UserError(f"{context.where}: {key} = {shorten_value(name)}: is a {stage.kind} stage; name one of kind evaluate")
+    return stage
+
+
+def check_references(context: ArmContext, name: str, complete: bool = False) -> None:
+    """What a stage names is declared, and its mixes sum to one; of a complete one no key is missing. Raises UserError."""
+    stage = context.stages[name]
+    for key, mark in stage.marks.items():
+        named, spot = stage.given().get(key), f"{context.where}: {stage.key}.{key}"
+        if named is None and mark.missing and complete:
+            raise UserError(f"{spot}: missing; {mark.missing}")
+        if isinstance(named, dict):
+            check_shares(named, spot)
+        for other in [named] if isinstance(named, str) else named or []:
+            check_known(other, context.study.data if isinstance(mark, Sets) else context.stages, spot, mark.to)
+
+
+def check_arm_names(study: Study, made: Collection[str], where: str) -> None:
+    """Every arm that a claim, a table or a figure names is there. Raises UserError."""
+    named: list[tuple[str, str | None]] = []
+    for name, table in study.tables.items():
+        named += [*((f"tables.{name}.arms", arm) for arm in table.arms or []), (f"tables.{name}.against", table.against)]
+        named.append((f"tables.{name}.gain.against", table.gain.against if table.gain else None))
+    named += [(f"figures.{name}.against", figure.against) for name, figure in study.figures.items()]
+    for number, claim in enumerate(study.claims):
+        test = f"claims.{number}.test"
+        named += [(f"{test}.arm", claim.test.arm), (f"{test}.against", claim.test.against)]
+    _check_all(((key, arm, made, "arm") for key, arm in named if arm is not None), where)
+
+
+def check_different(rows: list[ReportArm], made: Mapping[str, Combination], where: str) -> None:
     """No two combinations of an arm, and no two arms that set the same, consist of the same stages. Arms that set different
-    things may coincide: at one scale a value is the usual one, at another it is not."""
+    things may coincide: a value is the default at one scale and not at another. Raises UserError."""
     seen: dict[tuple[Any, ...], list[str]] = {}
     for row in rows:
         stages = (row.seed, *(stage.digest for stage in row.path), *row.evaluations.values())
@@ -152,24 +165,24 @@ def bands_of(study: Study, name: str, above: tuple[str, ...] = ()) -> list[str]:
     return list(dict.fromkeys([*found, *(str(band) for label in labels for band in label)]))
 
 
-def _keys(study: Study, arm: Arm, where: str) -> None:
-    """What the arm sets, and what its axes choose, belongs to a stage that it has."""
-    reached = ["task", *(split_name(part)[0] for part in arm.path), *study.evaluate]
+def _check_keys(study: Study, arm: Arm, where: str) -> None:
+    """The keys that the arm sets, and those of its axes, belong to a stage that it has."""
+    reached = [TASK, *(split_part(part)[0] for part in arm.path), *study.evaluate]
     for part in ("set", "grid", "zip", "one_at_a_time", "nested"):
         for key in getattr(arm, part):
+            spot = f"{where}.{part}.{key}"
             stage, _, rest = key.partition(".")
             if stage == SPLIT:
-                _split_axis(arm, part, rest, f"{where}.{part}.{key}")
-                continue
-            if stage not in study.stages and stage != "task":
-                raise UserError(f"{where}.{part}.{key}: must be stage.key{nearest_name(stage, study.stages)}")
-            if stage not in reached or not rest:
-                raise UserError(f"{where}.{part}.{key}: must be stage.key of a stage of this arm: {', '.join(reached)}")
-            if not all(key.split(".")):
-                raise UserError(f"{where}.{part}.{key}: no word between two dots, or behind the last; write stage.key.key")
+                _check_split_axis(arm, part, rest, spot)
+            elif stage not in (*study.stages, TASK):
+                raise UserError(f"{spot}: must be stage.key{nearest_name(stage, study.stages)}")
+            elif stage not in reached or not rest:
+                raise UserError(f"{spot}: must be stage.key of a stage of this arm: {', '.join(reached)}")
+            elif not all(key.split(".")):
+                raise UserError(f"{spot}: an empty word between dots, or after the last one; write stage.key.key")
 
 
-def _split_axis(arm: Arm, part: str, key: str, where: str) -> None:
+def _check_split_axis(arm: Arm, part: str, key: str, where: str) -> None:
     """An axis over the split that the arm has."""
     if arm.split is None:
         raise UserError(f"{where}: this arm splits no budget; give it split: {{mid: ..., rl: ...}}, or take the axis away")
@@ -179,40 +192,223 @@ def _split_axis(arm: Arm, part: str, key: str, where: str) -> None:
         raise UserError(f"{where}: must be split.tokens or split.rl_share")
 
 
-def _path(study: Study, path: list[str], where: str) -> None:
+def _check_path(context: ArmContext, path: list[str], where: str) -> None:
     if not path:
         raise UserError(f"{where}: empty; name at least one stage")
     for position, part in enumerate(path):
-        name, step = split_name(part)
+        name, step = split_part(part)
         if "@" in part and step is None:
-            raise UserError(
-                f"{where} = {shorten_value(part)}: must be stage@step, with the step of a checkpoint that the stage keeps"
-            )
-        _known(name, study.stages, where, "stage")
-        kind = study.stages[name]["kind"]
+            must = "must be stage@step, with the step of a checkpoint that the stage keeps"
+            raise UserError(f"{where} = {shorten_value(part)}: {must}")
+        check_known(name, context.stages, where, "stage")
+        kind = context.stages[name].kind
         allowed = [one for one in MODELS if KINDS[one].starts_path == (position == 0)]
         if kind not in allowed:
             raise UserError(f"{where}: '{name}' is a {kind} stage; place {position + 1} of a path takes {', '.join(allowed)}")
 
 
-def _shown(study: Study, where: str) -> None:
-    bands: list[str] = tested_bands(study)
-    for name, table in study.tables.items():
-        for column in table.columns:
-            if column.startswith("op:"):  # whether a tested set has it, the plan knows
-                continue
-            _known(column, [*bands, "op"], f"{where}: tables.{name}.columns", "band of the evaluations")
-    for name, figure in study.figures.items():
-        for band in figure.bands or []:
-            _known(band, bands, f"{where}: figures.{name}.bands", "band of the evaluations")
-    for number, claim in enumerate(study.claims):
-        spot = f"{where}: claims.{number}.test"
-        if claim.test.recorded is not None:
-            _known(claim.test.recorded, study.stages, f"{spot}.recorded", "stage")
-        elif not claim.test.band.startswith("op:"):
-            _known(claim.test.band, bands, f"{spot}.band", "band of the evaluations")
+# -- stages, once they are planned --------------------------------------------------------------------------------------------
 
 
-def _known(name: Any, table: Any, where: str, what: str) -> None:
-    if not isinstance(name, str) or name not in table:
-        raise UserError(f"{where} = {shorten_value(name)}: no such {what}{nearest_name(str(name), list(table))}")
+def check_stage(stage: Stage, stages: Stages, where: str) -> None:
+    """Raises UserError where a planned stage cannot run: its kind, its inputs or its engine do not allow what its spec and run
+    block say. `where` is its place in the study file."""
+    _check_devices(stage, where)
+    _check_before(stage, stages, where)
+    check_engine(stage, stages, where)
+    _check_episode(stage, stages, where)
+    if isinstance(stage.spec, TrainSpec):
+        _check_rows(stage.spec, [stages[corpus].spec for corpus in corpus_inputs(stage.deps)], where)
+    if isinstance(stage.spec, RLSpec) and "offline.0.0" in stage.deps and not reads_offline(stage.spec.method.sampler):
+        name = stage.spec.method.sampler.name
+        raise UserError(f"{where}.offline: the sampler {name} learns nothing from samples; take it away")
+    if isinstance(stage.spec, TeachSpec):
+        _check_teacher(stage, stage.spec, stages, where)
+    if isinstance(stage.spec, SelectSpec):
+        _check_selection(stage, stage.spec, stages, where)
+
+
+def _check_rows(spec: TrainSpec, corpora: Iterable[Model], where: str) -> None:
+    """A step of training takes a whole number of rows of its corpus."""
+    for corpus in corpora:
+        if isinstance(corpus, CorpusSpec) and spec.batch_tokens % corpus.sequence_length:
+            must = f"must be a multiple of the corpus' sequence_length, {corpus.sequence_length}"
+            raise UserError(f"{where}.batch_tokens = {spec.batch_tokens}: {must}")
+
+
+def _check_devices(stage: Stage, where: str) -> None:
+    """The kind, and the members of its method, can run in several processes and on sharded weights."""
+    row, run, spec = KINDS[stage.kind], stage.run, stage.spec
+    several, sharded = f"{where}: run.processes = {run.processes}", f"{where}: run.sharding = {run.sharding}"
+    if run.processes > 1 and not row.processes:
+        able = ", ".join(kind for kind, one in KINDS.items() if one.processes)
+        raise UserError(f"{several}: a stage of kind {stage.kind} runs in one process; write 1 ({able} run in several)")
+    if run.processes > 1 and getattr(spec, "engine", "") == "vllm" and not run.engine_server:
+        remedy = "write run.engine_server: true, which gives each a server, or processes: 1"
+        raise UserError(f"{several}: vllm within a process does not share work with others; {remedy}")
+    if run.sharding == "none":
+        return
+    if not row.sharding:
+        raise UserError(f"{sharded}: a stage of kind {stage.kind} does not shard its model; write none")
+    if isinstance(spec, RLSpec) and spec.engine != "native":
+        raise UserError(f"{sharded}: the engine {spec.engine} reads unsharded weights; write none")
+    if isinstance(spec, RLSpec) and spec.method.decoding is not None and spec.method.decoding.name == "lagged_nucleus":
+        raise UserError(f"{sharded}: lagged_nucleus keeps an unsharded copy of the policy; write none")
+
+
+def _leaves_pair(stage: Stage | None) -> bool:
+    return stage is not None and isinstance(stage.spec, TuneSpec) and stage.spec.leaves_pair()
+
+
+def _check_before(stage: Stage, stages: Stages, where: str) -> None:
+    """Training starts from a single model."""
+    if _leaves_pair(stages.get(split_ref(stage.deps.get("init", ""))[0])):
+        raise UserError(
+            f"{where}: the stage before it leaves a model and an assistant (objective uld), which can be evaluated and not "
+            "trained on; end the path there"
+        )
+
+
+def check_engine(stage: Stage, stages: Stages, where: str) -> None:
+    """Raises UserError where an engine is to sample from a pair of models that is not `native`, or `vllm` from a shape that it
+    does not compute. A model that was made elsewhere is checked when the stage begins."""
+    engine = getattr(stage.spec, "engine", "native")
+    digest = next((split_ref(stage.deps[role])[0] for role in ("model", "init") if role in stage.deps), "")
+    model = stages.get(digest)
+    if engine == "native" or model is None:
+        return
+    if _leaves_pair(model):
+        raise UserError(f"{where}.engine = {engine}: the model is a pair with an assistant (objective uld); write native")
+    shape = _shape_of(model, stages) if engine == "vllm" else None
+    if shape is not None and (why := vllm_misfit(shape, not stage.run.gpus)):
+        raise UserError(f"{where}.engine = vllm: {why}; write native")
+
+
+def _shape_of(model: Stage, stages: Stages) -> Shape | None:
+    """The shape that a model's first stage has; None where it was made elsewhere."""
+    while not isinstance(model.spec, PretrainSpec):
+        before = stages.get(split_ref(model.deps.get("init", ""))[0])
+        if before is None:
+            return None
+        model = before
+    return model.spec.model
+
+
+def _check_episode(stage: Stage, stages: Stages, where: str) -> None:
+    """Episodes that need environments, or games, get problems of such. Sets that steps made or that were read from files
+    are checked when the stage begins."""
+    if isinstance(stage.spec, RLSpec):
+        episode, key = stage.spec.method.episode, "method.episode"
+    elif isinstance(stage.spec, EvaluateSpec) and stage.spec.episode:
+        episode, key = stage.spec.episode, "episode"
+    else:
+        return
+    able = Game if isinstance(episode, SelfPlayEpisode) else Environment if isinstance(episode, EnvironmentEpisode) else None
+    for role, digest in stage.deps.items():
+        data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
+        if able is None or not isinstance(data, ProblemsSpec) or data.transform:
+            continue
+        if not isinstance(judge_family(data.task.name), able):
+            needs = "a game" if able is Game else "an environment"
+            given = f"{role} has those of {data.task.name}; known: {', '.join(families_with(able))}"
+            raise UserError(f"{where}.{key} = {episode.name}: needs problems of {needs}, and {given}")
+
+
+MAKERS = ("preference_pairs", "rated_pairs", "conflict_pairs", "custom")
+"""Steps that may make pairs; a function of the study's own may do anything."""
+RATED = ("rated_pairs", "custom")
+"""Those of them that may name the rater of a pair."""
+READ_RATERS = ("few_shot", "routing")
+"""Keys of a spec that need pairs with raters."""
+
+
+def check_pairs(spec: Model, digests: Iterable[str], stages: Stages, where: str) -> None:
+    """Problem sets that must hold pairs went through a step that makes such. Raises UserError."""
+    needs: list[tuple[str, str, tuple[str, ...]]] = [("no pairs", "preference_pairs", MAKERS)]
+    needs += [(f"no pairs with raters, which {key} reads", "rated_pairs", RATED) for key in READ_RATERS if getattr(spec, key, 0)]
+    for digest in digests:
+        for lacks, step, makers in needs:
+            if not sets.made_by(stages, digest, makers):
+                raise UserError(f"{where}: holds {lacks}; name a set that is made with a step {step}")
+
+
+def _check_teacher(stage: Stage, spec: TeachSpec, stages: Stages, where: str) -> None:
+    """Proposals can be parsed, and the model before has learnt to write prompts. Of a source nothing is known."""
+    if spec.task.name not in (known := families_with_language()):
+        able = ", ".join(known)
+        raise UserError(f"{where}: proposals are read as problems of task {spec.task.name}, which has no parser; known: {able}")
+    drawn = spec.proposer == "instances"
+    if drawn != ("instances" in stage.deps):
+        remedy = "missing; name a problem set" if drawn else "the teacher proposes; write proposer: instances"
+        raise UserError(f"{where}.instances: {remedy}")
+    if drawn:
+        return
+    first, learnt = stage, False
+    while "init" in first.deps:
+        first = stages[split_ref(first.deps["init"])[0]]
+        learnt |= any(getattr(stages[corpus].spec, "loss_on", "") == "all" for corpus in corpus_inputs(first.deps))
+    if not learnt and not isinstance(first.spec, SourceSpec):
+        needs = "corpus: {loss_on: all} to a stage before it, or instances"
+        raise UserError(f"{where}: no corpus taught the model to write problems; give {needs}")
+    tokenizer = stages[first.deps["tokenizer"]].spec if "tokenizer" in first.deps else None
+    if isinstance(tokenizer, TokenizerSpec) and tokenizer.algorithm == "bpe":
+        file, _, key = where.partition(": ")
+        raise UserError(f"{file}: tokenizer.algorithm = 'bpe': {key} ends proposals at a token of one character; write words")
+
+
+def _check_selection(stage: Stage, spec: SelectSpec, stages: Stages, where: str) -> None:
+    """The stage before keeps checkpoints, and its records or the evaluations have the value to choose by."""
+    before = stages.get(stage.deps["init"])
+    if before is None or not before.kept_steps():
+        raise UserError(f"{where}: the stage before it keeps no checkpoints; give it checkpoints: [steps]")
+    judged = [stages[dep] for role, dep in stage.deps.items() if role.startswith("evaluation.0.")]
+    rate = is_pass_rate(spec.by)
+    if (rate and not judged) or (judged and not rate and spec.by != ENTROPY):
+        remedy = "name the evaluate stage that gives the pass rate" if rate else "belongs to by: strict_pass@k or by: entropy"
+        raise UserError(f"{where}.evaluate: {remedy}")
+    if spec.by.startswith("eval_loss/"):
+        band, known = spec.by.removeprefix("eval_loss/"), _bands_of(stages.get(before.deps.get("validation", "")))
+        if band not in known:
+            raise UserError(
+                f"{where}.by = {spec.by!r}: the stage before it has no validation set with it{nearest_name(band, known)}"
+            )
+    if not judged:
+        return
+    specs = [one.spec for one in judged if isinstance(one.spec, EvaluateSpec)]
+    samples = sum(one.num_samples for one in specs)
+    if spec.by == ENTROPY and not all(one.entropy for one in specs):
+        raise UserError(f"{where}.by = {spec.by!r}: its evaluation keeps none; give it entropy: true")
+    if rate and int(spec.by.split("@")[1]) > samples:
+        raise UserError(f"{where}.by = {spec.by!r}: its evaluation has {samples} samples per prompt; give it more, or lower k")
+    known = _bands_of(stages[judged[0].deps["data"]])
+    if spec.band is not None and spec.band not in known:
+        raise UserError(f"{where}.band = {spec.band!r}: no such band in its evaluation{nearest_name(spec.band, known)}")
+
+
+def _bands_of(problems: Stage | None) -> list[str]:
+    return sorted(problems.spec.bands) if problems and isinstance(problems.spec, ProblemsSpec) else []
+
+
+def check_external(stages: Iterable[Stage]) -> None:
+    """Raises UserError with one line for all of these stages, which are to be made, whose file is not in its place or differs,
+    whose model has no place, or whose engine is not installed. A model's folder was read by the plan already."""
+    missing = dict.fromkeys(error for stage in stages if (error := _missing_input(stage)))
+    if missing:
+        raise UserError("; ".join(missing))
+
+
+def _missing_input(stage: Stage) -> str | None:
+    try:
+        if isinstance(stage.spec, DatasetSpec):
+            from interplay.data.dataset import find_file  # NumPy and pyarrow, for studies that read files alone
+
+            find_file(stage.spec, stage.run)
+        elif isinstance(stage.spec, SourceSpec) and stage.spec.sha256 and not stage.run.path:
+            from interplay.model.folder import find_source  # torch, for this check only
+
+            find_source(stage.spec, stage.run)
+        elif getattr(stage.spec, "engine", None) == "vllm":
+            return without_vllm()
+    except UserError as error:
+        return str(error)
+    return None

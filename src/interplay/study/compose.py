@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from interplay.core.model import UserError, nearest_name, parse_model, shorten_value
-from interplay.data.spec import is_whole
+from interplay.data.steps.spec import is_whole
+from interplay.kinds.study_keys import OwnTrainerReferences
 from interplay.study.spec import Scale, ScaleChange, Study
+from interplay.train.spec import OwnTrainerSpec
 
 LIMITS = ("max_gpu_hours", "max_hours")
 """Keys of `snakemake --config` that refuse a launch which would take longer."""
@@ -83,7 +85,7 @@ def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
     for group, file in files.items():
         if not isinstance(tree.get(group), dict):
             raise UserError(f"{file}: must hold keys and values, such as `question: ...`, and no `# @package` line")
-    study_given = _at_scale(tree["study"], scale)
+    study_given = _at_scale(own_trainers(tree["study"]), scale)
     typed = parse_model(Study, study_given, files["study"])
     for name in typed.scales:
         if name not in scales(configs):
@@ -91,8 +93,26 @@ def load(configs: Path, study: str, scale: str) -> tuple[Study, Scale]:
     return typed, _changed(parse_model(Scale, tree["scale"], files["scale"]), typed.scales.get(scale))
 
 
+def own_trainers(tree: dict[str, Any]) -> dict[str, Any]:
+    """The study's tree with `kind: "file.py:Name"` of a stage written out: the kind `custom`, its function, and other keys as
+    options."""
+    stages = tree.get("stages")
+    if not isinstance(stages, dict):
+        return tree
+    own = {*OwnTrainerSpec.model_fields, *OwnTrainerReferences.model_fields}
+    made = {}
+    for name, entry in stages.items():
+        kind = entry.get("kind") if isinstance(entry, dict) else None
+        if isinstance(kind, str) and ":" in kind:
+            known = {key: value for key, value in entry.items() if key in own}
+            options = {key: value for key, value in entry.items() if key not in own and key != "kind"}
+            entry = {**known, "kind": "custom", "function": kind, "options": {**options, **known.get("options", {})}}
+        made[name] = entry
+    return {**tree, "stages": made}
+
+
 def _at_scale(tree: dict[str, Any], scale: str) -> dict[str, Any]:
-    """The study's tree as it stands at this scale: its task and tokenizer, if the scale replaces them, and its problem sets and
+    """The study's tree at this scale: its task and tokenizer, if the scale replaces them, and its problem sets and
     stages with the keys that differ there. What has not the form that the schema wants is left for the schema to refuse."""
     changes = tree.get("scales")
     mine = changes.get(scale) if isinstance(changes, dict) else None
@@ -163,7 +183,7 @@ def _compose(configs: Path, study: str, scale: str) -> dict[str, Any]:
             composed = compose("config", overrides=[f"study={study}", f"scale={scale}"])
             _turn_knobs(composed, scale)
             tree = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except Exception as error:  # Hydra and OmegaConf answer a broken file with whatever exception it leads to
+    except Exception as error:  # Hydra and OmegaConf raise exceptions of many types for a broken file
         from interplay.study.locate import diagnosed
 
         raise diagnosed(error, configs, study, scale) from None

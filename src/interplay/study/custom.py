@@ -1,16 +1,40 @@
-"""What enters a study from the disk: functions of the user's own, `file.py:function` beside the YAML, models in folders and data
-files. Their content enters the spec, and so the digest."""
+"""What enters a study from the disk: members of the user's own (core.extension), models in folders and data files. Their content
+enters the spec, and so the digest."""
 
+import importlib.metadata
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from interplay.core import artifact
-from interplay.core.model import UserError, shorten_value
+from interplay.core.extension import is_extension
+from interplay.core.model import Model, UserError, shorten_value
+from interplay.data.spec import DatasetSpec
+from interplay.model.spec import SourceSpec
 
 
-def fill_custom(spec: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
-    """The spec with the sources of its custom functions, which only the disk knows."""
+def fill_extensions(spec: Mapping[str, Any], folder: Path, where: str) -> dict[str, Any]:
+    """The spec with the texts of members of the user's own, and versions of their distributions, which only the disk has."""
+    if is_extension(spec):
+        return {**spec, **_content(dict(spec), folder, where)}
     return {key: _filled(value, folder, f"{where}.{key}") for key, value in spec.items()}
+
+
+def read_files(
+    model: type[Model], spec: Mapping[str, Any], run: Mapping[str, Any], folder: Path, where: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Spec and run block with the texts of members of the user's own, or versions of their distributions, and with the checksum
+    of a file or model folder in the spec and its path in the run block. Raises UserError for a path that leads out of the
+    project, or to nothing."""
+    spec = fill_extensions(spec, folder, where)
+    run = dict(run)
+    if run.get("path") is not None:
+        below_root(run["path"], f"{where}.run.path")
+    key, checksum = PLACES.get(model, ("", file_checksum))
+    if key in spec:
+        run["path"] = below_root(spec.pop(key), f"{where}.{key}")
+        spec["sha256"] = checksum(run["path"], spec.get("sha256"), where)
+    return spec, run
 
 
 def below_root(path: Any, where: str) -> str:
@@ -28,8 +52,8 @@ def below_root(path: Any, where: str) -> str:
     return path
 
 
-def text_checksum(path: str, where: str) -> str:
-    """Identity of a model folder. Raises UserError when there is none."""
+def model_checksum(path: str, known: str | None, where: str) -> str:
+    """Identity of a model folder, in place of a known one. Raises UserError when there is none."""
     try:
         return artifact.model_checksum(Path(path))
     except (UserError, OSError, ValueError) as error:
@@ -47,11 +71,15 @@ def file_checksum(file: str, known: str | None, where: str) -> str:
         ) from None
     if found is None:
         if known is None:
-            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 beside it")
+            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 with it")
         return known
     if known and found != known:
         raise UserError(f"{where}.sha256 = {known!r}: but {file} has {found}; put the right file there")
     return found
+
+
+PLACES = {SourceSpec: ("path", model_checksum), DatasetSpec: ("file", file_checksum)}
+"""Spec -> the key by which a study names what is on disk, and its identity."""
 
 
 def _filled(value: Any, folder: Path, where: str) -> Any:
@@ -59,14 +87,27 @@ def _filled(value: Any, folder: Path, where: str) -> Any:
         return [_filled(item, folder, f"{where}.{i}") for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    if "function" in value and value.get("name", "custom") == "custom":
-        return {**value, "source": _source(str(value["function"]), folder, where)}
+    if is_extension(value):
+        return {**value, **_content(value, folder, where)}
     return {key: _filled(item, folder, f"{where}.{key}") for key, item in value.items()}
 
 
-def _source(function: str, folder: Path, where: str) -> str:
+def _content(member: dict[str, Any], folder: Path, where: str) -> dict[str, str]:
+    """What only this machine knows of a member of the user's own: the text of its file, or the version of its distribution."""
+    key = "name" if ":" in member.get("name", "") else "function"
+    function = str(member[key])
     file, _, name = function.partition(":")
-    spot = f"{where}.function = {shorten_value(function)}"
+    spot = f"{where}.{key} = {shorten_value(function)}"
+    if name and not file.endswith(".py") and "/" not in file:
+        try:
+            return {"distribution": file, "version": importlib.metadata.version(file)}
+        except importlib.metadata.PackageNotFoundError:
+            remedy = "install it, or write file.py:Name for a file in the study's folder"
+            raise UserError(f"{spot}: no distribution {file!r} is installed; {remedy}") from None
+    return {"source": _source(file, name, folder, spot)}
+
+
+def _source(file: str, name: str, folder: Path, spot: str) -> str:
     try:
         path = (folder / file).resolve()
         inside = path.is_relative_to(folder.resolve())
@@ -74,9 +115,7 @@ def _source(function: str, folder: Path, where: str) -> str:
     except (OSError, ValueError) as error:  # ValueError: no file's name, or no text
         raise UserError(f"{spot}: not readable: {error}") from None
     if not name.isidentifier() or not inside:
-        raise UserError(f"{spot}: must be file.py:function, the file beside the study")
+        raise UserError(f"{spot}: must be file.py:Name, the file in the study's folder")
     if text is None:
-        raise UserError(f"{spot}: no file {file} beside the study")
-    if f"def {name}(" not in text:
-        raise UserError(f"{spot}: {file} defines no function '{name}'")
+        raise UserError(f"{spot}: no file {file} in the study's folder")
     return text

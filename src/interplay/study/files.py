@@ -13,7 +13,7 @@ from interplay.core.model import UserError, nearest_name
 
 
 class Source(NamedTuple):
-    """One file and the place where its keys stand in the composed study."""
+    """One file and the path of its keys in the composed study."""
 
     file: str
     """As messages show it: `configs/study/edge.yaml`."""
@@ -95,7 +95,7 @@ def _distinct(node: yaml.Node, shown: str, open_nodes: set[int]) -> None:
         if not isinstance(key, yaml.ScalarNode) or key.tag.endswith(":null"):
             raise UserError(f"{shown}:{line(key)}: a key must be a word, not empty, a list or a mapping")
         if key.value in seen:
-            raise UserError(f"{shown}:{line(key)}: '{key.value}' stands twice; it stood in line {seen[key.value]} already")
+            raise UserError(f"{shown}:{line(key)}: '{key.value}' occurs twice; it is in line {seen[key.value]} already")
         seen[key.value] = line(key)
         _distinct(value, shown, open_nodes)
 
@@ -184,7 +184,7 @@ def _defaults(source: Source, group: str) -> Iterator[_Wanted | None]:
         at = f"{source.file}:{line(entry)}: defaults"
         if isinstance(entry, yaml.ScalarNode) and entry.value == "_self_":
             if placed:
-                raise UserError(f"{at}: _self_ stands twice")
+                raise UserError(f"{at}: _self_ occurs twice")
             placed = True
             yield None
         elif isinstance(entry, yaml.ScalarNode) and entry.tag.endswith(":str"):
@@ -206,7 +206,7 @@ def _defaults(source: Source, group: str) -> Iterator[_Wanted | None]:
 
 
 def _wanted(place: str, name: str, source: Source, group: str, at: str) -> _Wanted:
-    if "${" in place + name:  # Hydra resolves it later, to whatever file
+    if "${" in place + name:  # Hydra would resolve it later, to any file
         raise UserError(f"{at}: {place}: {name}: an interpolation cannot choose a file; write its name out")
     *words, place = place.split(" ")
     if "override" in words:

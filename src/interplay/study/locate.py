@@ -1,46 +1,46 @@
-"""Where a refused key stands. Checks speak of the composed study (`configs/study/edge.yaml: stages.rl.steps = 'many': ...`); the
-key itself may stand in an arm's `set`, in the scale, or in a file that the study includes. This finds it and adds its line."""
+"""The file and line of a refused key. Checks are about the composed study (`configs/study/edge.yaml: stages.rl.steps`); the key
+itself may come from an arm's `set`, from the scale, or from a file that the study includes."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
-from interplay.core.model import UserError
+from interplay.core.model import BadKey, UserError
 from interplay.study.files import Source, item, line, not_yaml, sources
+
+Keys = tuple[str, ...]
 
 
 class Place(NamedTuple):
-    """How far a message's path leads in one file."""
+    """How far a path leads in one file."""
 
     source: Source
     keys: list[str]
-    """The part of the path that stands in the file."""
+    """The keys of the file on the way."""
     node: yaml.Node
     """The key, or the item of a list, that was reached last."""
     value: yaml.Node
-    rest: str
-    """What of the message lies behind the path, its dot, colon or equals sign included."""
+    rest: Keys
+    """The part of the path that the file has not."""
 
 
 def located(error: UserError, configs: Path, study: str, scale: str) -> UserError:
     """The error with file and line of the key it is about; unchanged when it is about no key of this study or scale."""
-    message = str(error)
-    heads = {f"{configs.name}/study/{study}.yaml: ": "study", f"{configs.name}/scale/{scale}.yaml: ": "scale"}
-    head = next((head for head in heads if message.startswith(head)), None)
-    if head is None:
+    groups = {f"{configs.name}/study/{study}.yaml": "study", f"{configs.name}/scale/{scale}.yaml": "scale"}
+    file = next((file for file in groups if str(error).startswith(f"{file}: ")), None)
+    if file is None:
         return error
     try:
         files = sources(configs, {"study": study, "scale": scale})
     except UserError as broken:
         return broken
-    text = f".{message.removeprefix(head)}"
-    best = max(_places(files, heads[head], text), key=_rank, default=None)
-    if best is None:  # about a key that the file should have
-        return UserError(f"{head.removesuffix(': ')}:1: {message.removeprefix(head)}")
-    return UserError(_message(best, head, text, study))
+    about = error.about
+    best = max(_places(files, groups[file], about), key=lambda place: _rank(place, about), default=None) if about else None
+    if about is None or best is None:  # about a key that the file should have
+        return UserError(f"{file}:1: {str(error).removeprefix(f'{file}: ')}")
+    return UserError(_message(best, about, study))
 
 
 def diagnosed(error: Exception, configs: Path, study: str, scale: str) -> UserError:
@@ -82,46 +82,46 @@ def _bad_interpolation(node: yaml.Node) -> yaml.ScalarNode | None:
     return next((found for value in inner if (found := _bad_interpolation(value))), None)
 
 
-def _places(files: list[Source], group: str, text: str) -> Iterator[Place]:
-    """Every place that the path at the start of `text` may mean, the most literal first within a file."""
-    for prefix, wanted in _readings(files, group, text):
+def _places(files: list[Source], group: str, about: BadKey) -> Iterator[Place]:
+    """Every place that the path may mean, the most literal first within a file."""
+    for prefix, wanted in _readings(files, group, about.keys):
         for source in files:
-            place = _descend(source, (*prefix,), wanted)
+            place = _descend(source, prefix, wanted, about.problem.startswith("unknown key"))
             if place is not None:
                 yield place
 
 
-def _readings(files: list[Source], group: str, text: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The path as it stands, and the other keys from which its value may come: (keys already passed, text of the rest)."""
-    yield (group,), text
+def _readings(files: list[Source], group: str, keys: Keys) -> Iterator[tuple[Keys, Keys]]:
+    """The path itself, and the other paths from which its value may come: (keys that are given, keys that are searched)."""
+    yield (group,), keys
     if group != "study":
         return
-    yield from _changed(files, text)
-    if text.startswith(".scale."):
-        yield ("scale",), text.removeprefix(".scale")
+    yield from _changed(files, keys)
+    if keys[0] == "scale":
+        yield ("scale",), keys[1:]
     parts = [("study", "arms", arm, part) for arm, part in _arm_parts(files)]
-    if stage := re.match(r"\.stages(\.|: )(?P<rest>(?P<name>[^.:]+).*)", text):
+    if keys[0] == "stages" and len(keys) > 1:
         for prefix in parts:
-            yield prefix, f".{stage['rest']}"
-        inner = stage["rest"].removeprefix(stage["name"])
-        own = re.sub(r"^(\.|: )corpus(?=\.|: | = )", "", inner)
-        yield ("scale", "kinds", _kind(files, stage["name"]) if own == inner else "corpus"), own
-    if data := re.match(r"\.data(\.|: )[^.:]+(?P<rest>.*)", text):
-        yield ("scale",), data["rest"]
-    if task := re.search(r"(\.|: )task(?P<rest>(\.|: | = ).*)", text):
+            yield prefix, keys[1:]
+        packed = keys[2:3] == ("corpus",)
+        yield ("scale", "kinds", "corpus" if packed else _kind(files, keys[1])), keys[3:] if packed else keys[2:]
+    if keys[0] == "data":
+        yield ("scale",), keys[2:]
+    if "task" in keys:
+        inner = keys[keys.index("task") + 1 :]
         for prefix in parts:
-            yield prefix, f".task{task['rest']}"
-        yield ("study", "task"), task["rest"]
-        yield ("scale", "task"), task["rest"]
+            yield prefix, ("task", *inner)
+        yield ("study", "task"), inner
+        yield ("scale", "task"), inner
 
 
-def _changed(files: list[Source], text: str) -> Iterator[tuple[tuple[str, ...], str]]:
+def _changed(files: list[Source], keys: Keys) -> Iterator[tuple[Keys, Keys]]:
     """Readings in what the study changes of a scale: keys of problem sets, and of stages by their kind."""
     changes = [item(source.root, "scales") for source in files if source.package == ("study",)]
     for scale in [str(name.value) for node in changes if isinstance(node, yaml.MappingNode) for name, _ in node.value]:
-        yield ("study", "scales", scale), text
-        if stage := re.match(r"\.stages(\.|: )(?P<name>[^.:]+)(?P<rest>.*)", text):
-            yield ("study", "scales", scale, "kinds", _kind(files, stage["name"])), stage["rest"]
+        yield ("study", "scales", scale), keys
+        if keys[0] == "stages" and len(keys) > 1:
+            yield ("study", "scales", scale, "kinds", _kind(files, keys[1])), keys[2:]
 
 
 def _arm_parts(files: list[Source]) -> list[tuple[str, str]]:
@@ -141,64 +141,68 @@ def _kind(files: list[Source], stage: str) -> str:
     return next((str(node.value) for node in reversed(kinds) if isinstance(node, yaml.ScalarNode)), "")
 
 
-def _descend(source: Source, prefix: tuple[str, ...], text: str) -> Place | None:
-    """Follow `prefix` and then the keys at the start of `text` through the file; None when the file is elsewhere."""
-    wanted, rest = list(prefix), text
+def _descend(source: Source, prefix: Keys, keys: Keys, unknown: bool) -> Place | None:
+    """Follow `prefix` and then `keys` through the file; None when the file's keys are elsewhere in the study."""
+    given, rest = list(prefix), keys
     for part in source.package:
-        if wanted:
-            if wanted.pop(0) != part:
+        if given:
+            if given.pop(0) != part:
                 return None
-        elif (after := _after(rest, part)) is not None:
-            rest = after
+        elif rest[:1] == (part,):
+            rest = rest[1:]
         else:
             return None
-    keys: list[str] = []
+    passed: list[str] = []
     node = here = source.root
-    while (step := _longest(here, f".{wanted[0]}" if wanted else rest)) is not None:
-        name, node, here, after = step
-        keys.append(name)
-        if wanted:
-            wanted.pop(0)
-        else:
-            rest = after
-    return Place(source, keys, node, here, rest) if keys and not wanted else None
+    for part in given:
+        step = next((step for step in _steps(here) if step[0] == part), None)
+        if step is None:
+            return None
+        _, node, here = step
+        passed.append(part)
+    while (longest := _longest(here, rest, unknown)) is not None:
+        (name, node, here), count = longest
+        passed.append(name)
+        rest = rest[count:]
+    return Place(source, passed, node, here, rest) if passed else None
 
 
-def _longest(node: yaml.Node, text: str) -> tuple[str, yaml.Node, yaml.Node, str] | None:
-    """The key of a mapping, or the index of a list, with which `text` starts: keys may hold dots, so the longest counts."""
+Step = tuple[str, yaml.Node, yaml.Node]
+"""A key of a mapping, or an index of a list, with its node and that of its value."""
+
+
+def _steps(node: yaml.Node) -> list[Step]:
     if isinstance(node, yaml.MappingNode):
-        pairs = [(str(name.value), name, value) for name, value in node.value]
-    elif isinstance(node, yaml.SequenceNode):
-        pairs = [(str(index), value, value) for index, value in enumerate(node.value)]
-    else:
-        return None
-    found = [(key, name, value, after) for key, name, value in pairs if (after := _after(text, key)) is not None]
-    return max(found, key=lambda step: len(step[0]), default=None)
+        return [(str(name.value), name, value) for name, value in node.value]
+    if isinstance(node, yaml.SequenceNode):
+        return [(str(index), value, value) for index, value in enumerate(node.value)]
+    return []
 
 
-def _after(text: str, key: str) -> str | None:
-    """The rest of a text that starts with `.key` or `: key`; None when it does not."""
-    key = " ".join(key.split())
-    path, unknown, _ = text.partition(": unknown key")
-    if unknown and path and f".{key}".startswith(f"{path}."):  # an arm's `rl.nope.x` is refused at `rl.nope`
-        return text.removeprefix(path)
-    start = next((start for start in (".", ": ") if text.startswith(start + key)), None)
-    if not key or start is None:
-        return None
-    rest = text[len(start) + len(key) :]
-    return rest if not rest or rest.startswith((".", ": ", " = ")) else None
+def _longest(node: yaml.Node, keys: Keys, unknown: bool) -> tuple[Step, int] | None:
+    """The step with which the path goes on, and how many parts of the path it is. Names may have dots, so the longest counts."""
+    found = [(step, count) for step in _steps(node) if (count := _matches(step[0], keys, unknown))]
+    return max(found, key=lambda one: len(one[0][0]), default=None)
 
 
-def _rank(place: Place) -> tuple[int, bool]:
-    """A place is better the further the message's path leads there; then if it holds the value that was refused."""
+def _matches(name: str, keys: Keys, unknown: bool) -> int:
+    """How many parts of the path a name is; 0: the path does not go on with it. An arm's `rl.nope.x` is refused at `rl.nope`."""
+    parts = tuple(" ".join(name.split()).split("."))
+    if name and keys[: len(parts)] == parts:
+        return len(parts)
+    return len(keys) if unknown and keys and parts[: len(keys)] == keys else 0
+
+
+def _rank(place: Place, about: BadKey) -> tuple[int, bool]:
+    """A place is better the further the path leads there; then if it holds the value that was refused."""
     value = place.value.value if isinstance(place.value, yaml.ScalarNode) else None
-    return -len(place.rest), value is not None and place.rest.startswith((f" = {value!r}", f" = {value}:"))
+    return -len(".".join(place.rest)), value is not None and about.value in (repr(value), value)
 
 
-def _message(place: Place, head: str, text: str, study: str) -> str:
+def _message(place: Place, about: BadKey, study: str) -> str:
     path = ".".join(place.keys)
-    shown = f"{place.source.file}:{line(place.node)}: {path}{place.rest}"
-    passed = text[1 : len(text) - len(place.rest)].replace(": ", ".").removeprefix("scale.")
-    if passed == path and head.startswith(f"{place.source.file}:"):
+    shown = f"{place.source.file}:{line(place.node)}: {'.'.join((path, *place.rest))}{about.tail}"
+    passed = ".".join(about.keys[: len(about.keys) - len(place.rest)]).removeprefix("scale.")
+    if passed == path and (about.file == place.source.file or "/scale/" in place.source.file):
         return shown
-    return shown if "/scale/" in place.source.file and passed == path else f"{shown} ({passed} of study {study})"
+    return f"{shown} ({passed} of study {study})"

@@ -10,6 +10,7 @@ from interplay.core import artifact
 from interplay.core.digest import canonical, digest, versions
 from interplay.core.execution import Run
 from interplay.core.model import Model
+from interplay.kinds.table import KINDS
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,22 @@ class Stage:
     """Role -> digest."""
     run: Run
     label: str
-    """Where a person meets it first: arm, stage, seed. Not part of the identity."""
+    """The first use of the stage: arm, stage, seed. Not part of the identity."""
     digest: str = ""
 
     @staticmethod
     def make(kind: str, spec: Model, deps: dict[str, str], run: Run, label: str) -> "Stage":
-        """A stage with its digest worked out."""
+        """A stage with its digest."""
         return Stage(kind, spec, deps, run, label, digest(kind, spec, deps))
+
+    def kept_steps(self) -> list[int]:
+        """Steps whose model the stage keeps, in order; none of a stage that writes no model of its own."""
+        return [] if KINDS[self.kind].ends_path else sorted(set(getattr(self.spec, "checkpoints", [])))
+
+    def kept_models(self) -> list[tuple[int | None, str]]:
+        """(step, reference) of the kept checkpoints and of the end, whose step is None where the stage counts in tokens."""
+        end = getattr(self.spec, "steps", None)
+        return [*((step, f"{self.digest}@{step}") for step in self.kept_steps() if step != end), (end, self.digest)]
 
     def identity(self) -> dict[str, Any]:
         """What the digest covers, as JSON: the part that the record repeats."""
@@ -60,21 +70,16 @@ def lock_path(configs: Path, study: str, scale: str) -> Path:
     return configs / "plans" / f"{study}.{scale}.lock.json"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
     """The stages of one study at one scale by digest, dependencies first; the last one is the report."""
 
     study: str
     scale: str
-    stages: dict[str, Stage] = field(default_factory=dict)
+    stages: Mapping[str, Stage] = field(default_factory=dict)
     report: str = ""
-    unused: list[str] = field(default_factory=list)
-    """Stages of the study that are on no path and that nothing asks for."""
-
-    def add(self, stage: Stage) -> str:
-        """Take the stage in unless it is there; returns its digest."""
-        self.stages.setdefault(stage.digest, stage)
-        return stage.digest
+    unused: Sequence[str] = field(default_factory=list)
+    """Stages of the study that are on no path and that no other stage reads."""
 
     def lock(self) -> str:
         """What is committed of the plan: digest, kind, label and dependencies of each stage, one stage a line. Sorted by kind and
@@ -82,7 +87,7 @@ class Plan:
         ordered = sorted(self.stages.values(), key=lambda stage: (stage.kind, stage.label, stage.digest))
         return self._text([stage.line() for stage in ordered])
 
-    def whole(self) -> str:
+    def full_text(self) -> str:
         """The plan with the spec and the run block of each stage, one stage a line, dependencies first."""
         return self._text([stage.as_json() for stage in self.stages.values()])
 
@@ -92,7 +97,7 @@ class Plan:
         return head + ",\n".join(lines) + "\n]}\n"
 
     def lock_path(self, configs: Path) -> Path:
-        """Where the plan's lock lies."""
+        """Path of the plan's lock."""
         return lock_path(configs, self.study, self.scale)
 
     def locked(self, configs: Path) -> bool:

@@ -1,157 +1,324 @@
-"""The value of any key of an arm's stage before its axes, and arms that split one budget between mid-training and RL."""
+"""From names to stages: problem sets, evaluations and models, each resolved with all that it refers to. One recursion, since a
+problem set may be made with samples of the model that an arm ends with."""
 
-from fractions import Fraction
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
-from interplay.core.digest import canonical
-from interplay.core.model import MOST, Model, UserError, nearest_name, parse_model, shorten_value
-from interplay.data.spec import CorpusSpec
-from interplay.kinds.formulas import rl_step_tokens
+from interplay.core.model import UserError, shorten_value
+from interplay.core.references import corpus_roles, shard_label
+from interplay.data.steps.spec import STEPS, DataSet
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.kinds.study_keys import Samples, Sets
 from interplay.kinds.table import KINDS
-from interplay.study import arms, check
-from interplay.study.arms import SPLIT, Combination, Own, Tree, replaced
-from interplay.study.spec import Arm, BudgetSplit, Scale, Study
-from interplay.study.stages import of_spec, references
-from interplay.study.tune import MIXES
-from interplay.tasks.spec import TaskKey
+from interplay.report.spec import ReportStage
+from interplay.study import check, sets
+from interplay.study.arms import split_part
+from interplay.study.context import ArmContext, StudyStage, with_changes
+from interplay.study.plan import Stage
 
-# What a stage of the study holds before its axes: the value of any key, whether it comes from arm, study, scale or schema.
-
-
-def whole(study: Study, scale: Scale) -> Tree:
-    """The study's stages, and the task beside them under the name `task`: what the keys of an arm lead into."""
-    family = study.task.get("name")
-    return {**study.stages, "task": {**(scale.tasks.get(family, {}) if isinstance(family, str) else {}), **study.task}}
+BLOCK = 32
+"""Samples per prompt of one evaluate stage. An evaluation of more consists of several, which the report reads as one."""
+Mix = tuple[list[float], dict[str, str]]
+"""Shares, and the digest of each problem set by its role."""
+Resolved = tuple[dict[str, Any], dict[str, str]]
+"""Keys of a spec, and dependencies by role."""
 
 
-def own_values(study: Study, scale: Scale, where: str) -> Own:
-    """The look-up that arms are expanded with. Stages are resolved once per arm, and only those that axes ask for."""
-    known: dict[tuple[int, str], Any] = {}
-
-    def own(arm: Arm, dotted: str) -> Any:
-        stage, *keys = dotted.split(".")
-        if stage == SPLIT:
-            return at(arm.split, keys)
-        if (id(arm), stage) not in known:
-            known[id(arm), stage] = resolved(scale, replaced(whole(study, scale), arm.set, f"{where}: stages"), stage, where)
-        return at(known[id(arm), stage], keys)
-
-    return own
+# -- problem sets ------------------------------------------------------------------------------------------------------------
 
 
-def at(tree: Any, keys: list[str]) -> Any:
-    """The value that `keys` lead to in models and mappings; None where they lead nowhere."""
-    for key in keys:
-        tree = tree.get(key) if isinstance(tree, dict) else getattr(tree, key, None) if isinstance(tree, Model) else None
-    return tree
+def problem_set(context: ArmContext, name: str, key: str) -> str:
+    """Digest of the problem set that `key` of the study names. Raises UserError when it is made of itself, or comes in shards."""
+    if name in context.study.data and (count := context.study.data[name].shards):
+        reader = f"data.{name} comes in {count} shards, which only pretrain, midtrain and sft read"
+        raise UserError(f"{context.where}: {key} = {shorten_value(name)}: {reader}; name a set without shards")
+    return shards(context, name, key)[0]
 
 
-def resolved(scale: Scale, stages: Tree, name: str, where: str) -> Any:
-    """The keys of a stage, or the task, with what scale and schema say put in."""
-    if name not in stages:
-        raise UserError(f"{where}: stages.{name}: no such stage{nearest_name(name, stages)}")
-    entry = stages[name]
-    if name == "task":
-        return parse_model(TaskKey, {"task": entry}, where).task
-    check.entry(entry, f"{where}: stages.{name}")
-    kind = entry["kind"]
-    packed = {**scale.kinds.get("corpus", {}), **references(entry).get("corpus", {})}
-    corpus = _spec(CorpusSpec, packed, f"{where}: stages.{name}.corpus")
-    if kind == "source":
-        return entry
-    given = {**scale.kinds.get(kind, {}), **of_spec(entry)}
-    if kind == "teach":
-        given["task"] = stages["task"]
-    spec = _spec(KINDS[kind].spec, given, f"{where}: stages.{name}")
-    return {
-        **{field: getattr(spec, field) for field in type(spec).model_fields},
-        **references(entry),
-        "kind": kind,
-        "corpus": corpus,
-    }
+def shards(context: ArmContext, name: str, key: str) -> list[str]:
+    """Digests of the shards of a problem set, in order; of the whole set where it has none. Raises UserError."""
+    if name in context.open_sets:
+        circle = " -> ".join([*context.open_sets[context.open_sets.index(name) :], name])
+        raise UserError(f"{context.where}: data.{name}: made of itself: {circle}; take one of them away")
+    data: DataSet = context.pick(context.study.data, name, key, "problem set")
+    if data.form == "mix":
+        return [_curated(replace(context, open_sets=(*context.open_sets, name)), data, f"data.{name}")]
+    return context.plan.once(("problem set", name, repr(context.task)), partial(_sources, context, name, data))
 
 
-def _spec(cls: type[Model], given: dict[str, Any], where: str) -> Model:
-    """The spec, but for the mix, which the stage's data decide later."""
-    mix = {name: [1.0] for name in MIXES.values() if name in cls.model_fields}
-    return parse_model(cls, {key: value for key, value in {**given, **mix}.items() if key != "run"}, where)
+def _sources(context: ArmContext, name: str, data: DataSet) -> list[str]:
+    """A set that is generated, or read from a file."""
+    key, add = f"data.{name}", context.plan.add
+    if data.form == "file":
+        return [add("dataset", sets.file_spec(data), {}, key)]
+    return [add("problems", spec, {}, key, label) for spec, label in sets.generated_specs(context, name, data)]
 
 
-# Arms that split one budget between mid-training and RL (study/spec.py: BudgetSplit): the planner sets the tokens of the one
-# and the steps of the other, so that the charges of `match: {accounting: paper}` add up to the budget.
+def _curated(context: ArmContext, data: DataSet, key: str) -> str:
+    """A set that is made of others."""
+    check.check_shares(data.mix, f"{context.where}: {key}.mix")
+    parts = [(problem_set(context, name, f"{key}.mix"), share) for name, share in (data.mix or {}).items()]
+    shares, deps = _merged(*_by_digest(parts, "data"))
+    sampled = dict(deps)
+    for number, step in enumerate(data.steps):
+        deps |= dict(_step_roles(context, step, number, sampled, f"{key}.steps.{number}"))
+    steps = [{name: value for name, value in step.items() if name not in sets.MISSING} for step in data.steps]
+    size = {} if data.size is None else {"size": data.size}
+    digest = context.plan.add("curate", {"mix": shares, "steps": steps, **size}, deps, key)
+    sets.check_samples_of_steps(context.plan.stages, digest, f"{context.where}: {key}")
+    return digest
 
 
-def split_combinations(study: Study, scale: Scale, where: str) -> dict[str, Combination]:
-    """Every arm of the study by name, splits worked out. Raises UserError."""
-    made = arms.expand(study.arms, own_values(study, scale, where), where)
-    return {name: _worked_out(study, scale, one, where) if study.arms[one.group].split else one for name, one in made.items()}
+def _step_roles(
+    context: ArmContext, step: Mapping[str, Any], number: int, rows: Mapping[str, str], key: str
+) -> Iterator[tuple[str, str]]:
+    """What a curation step reads in addition to the rows."""
+    sets.check_step(step, f"{context.where}: {key}")
+    model = STEPS.get(str(step.get("name")))
+    if model is None:
+        return  # parsing the spec names the known ones
+    if model.READS_TOKENIZER:
+        yield "tokenizer", context.tokenizer
+    if model.READS_SAMPLES:
+        end = arm_end(context, step["arm"], f"{key}.arm")
+        for role, data in rows.items():
+            made = evaluation(context, step["evaluate"], end, f"{key}.evaluate", key, data)
+            yield from ((f"samples.{number}.{role.removeprefix('data.')}.{place}", one) for place, one in enumerate(made))
+    if model.COMPARES:
+        others = sorted({problem_set(context, other, f"{key}.against") for other in step["against"]})
+        yield from ((f"against.{number}.{place}", other) for place, other in enumerate(others))
 
 
-def budget_shares(split: BudgetSplit) -> tuple[Fraction, Fraction]:
-    """Tokens of mid-training and tokens charged to RL. Exact: 0.8 of a budget is not a hair less than four fifths of it."""
-    part = Fraction(str(split.rl_share))
-    return (1 - part) * (split.tokens or 0), part * (split.tokens or 0)
+def _merged(shares: list[float], deps: Mapping[str, str]) -> Mix:
+    """The mix with each set once; the shares of one that goes by several names are added, so that no row occurs twice."""
+    total: dict[str, float] = {}
+    for share, digest in zip(shares, deps.values(), strict=True):
+        total[digest] = total.get(digest, 0.0) + share
+    return list(total.values()), {f"data.{number}": digest for number, digest in enumerate(total)}
 
 
-def _worked_out(study: Study, scale: Scale, one: Combination, where: str) -> Combination:
-    """The combination with the tokens and steps that its split comes to, and without a stage that has no share."""
-    arm, spot = study.arms[one.group], f"{where}: arms.{one.group}.{SPLIT}"
-    split = _given(arm, one, spot)
-    _on_the_path(study, arm, split, spot)
-    for key in (f"{split.mid}.tokens", f"{split.rl}.steps"):
-        if key in one.set:
-            raise UserError(
-                f"{where}: arms.{one.group}: {key} is what {SPLIT} works out; take it out of set and axes, or take {SPLIT} away"
-            )
-    own = {key: value for key, value in one.set.items() if not key.startswith(f"{SPLIT}.")}
-    mid_tokens, rl_tokens = budget_shares(split)
-    path, found = list(one.path), dict[str, Any]()
-    if mid_tokens:
-        batch = _split_spec(study, scale, own, split.mid, "tokens", where)["batch_tokens"]
-        found[f"{split.mid}.tokens"] = _whole(mid_tokens, Fraction(batch), f"one batch of {split.mid}", split, one, spot) * batch
-    else:
-        path.remove(split.mid)
-    if rl_tokens:
-        step = rl_step_tokens(_split_spec(study, scale, own, split.rl, "steps", where))
-        found[f"{split.rl}.steps"] = _whole(rl_tokens, step, f"one step of {split.rl}", split, one, spot)
-    else:
-        path.remove(split.rl)
-    return one._replace(path=path, set={**own, **found}, worked_out=tuple(found))
+def _by_digest(pairs: list[tuple[str, float]], role: str) -> Mix:
+    """Shares and roles ordered by digest, so that names do not enter the identity."""
+    pairs = sorted(pairs)
+    return [share for _, share in pairs], {f"{role}.{number}": digest for number, (digest, _) in enumerate(pairs)}
 
 
-def _given(arm: Arm, one: Combination, spot: str) -> BudgetSplit:
-    """The split with what the axes choose of it in place."""
-    assert arm.split is not None
-    chosen = {key.removeprefix(f"{SPLIT}."): value for key, value in one.set.items() if key.startswith(f"{SPLIT}.")}
-    split = parse_model(BudgetSplit, {**arm.split.model_dump(), **chosen}, spot)
-    for name in ("tokens", "rl_share"):
-        if getattr(split, name) is None:
-            raise UserError(f"{spot}.{name}: missing; give it here, or as an axis, {SPLIT}.{name}")
-    return split
+def _decontaminated(context: ArmContext, digest: str, key: str) -> str:
+    """The problem set after the contamination step that the study declares for all training data; itself where it declares none.
+    Raises UserError where it is one of the sets to compare with."""
+    wanted = context.study.decontaminate
+    if wanted is None:
+        return digest
+    names = wanted.against
+    if names is None:
+        names = [context.study.stages[name]["data"] for name in context.study.evaluate]
+    others = sorted({problem_set(context, name, "decontaminate.against") for name in names})
+    if digest in others:
+        raise UserError(f"{context.where}: {key}: one of the sets that decontaminate compares with; train on another")
+    given = {"mix": [1.0], "steps": [wanted.model_dump(exclude={"against"})]}
+    deps = {"data.0": digest, **{f"against.0.{place}": other for place, other in enumerate(others)}}
+    return context.plan.add("curate", given, deps, "decontaminate", f"{context.plan.stages[digest].label} clean")
 
 
-def _on_the_path(study: Study, arm: Arm, split: BudgetSplit, spot: str) -> None:
-    """Both stages stand on the path, whole, and are of the right kinds."""
-    for key, name, kinds in (("mid", split.mid, ("midtrain", "sft")), ("rl", split.rl, ("rl",))):
-        if name not in arm.path:
-            raise UserError(
-                f"{spot}.{key} = {shorten_value(name)}: not on the path of this arm, {arm.path}; put it there, or name another"
-            )
-        if (kind := study.stages[name]["kind"]) not in kinds:
-            raise UserError(f"{spot}.{key} = {shorten_value(name)}: is a {kind} stage; name one of kind {' or '.join(kinds)}")
+def fresh_tokenizer(context: ArmContext) -> str:
+    """The tokenizer of fresh models of an arm."""
+    names = sets.tokenizer_sets(context)
+    digests = sorted({shards(context, name, "tokenizer.data")[0] for name in names})
+    sets.refuse_tests(context, names, "tokenizer.data")
+    roles = {f"data.{number}": digest for number, digest in enumerate(digests)}
+    return context.plan.add("tokenizer", sets.tokenizer_spec(context), roles, "tokenizer")
 
 
-def _split_spec(study: Study, scale: Scale, own: dict[str, Any], stage: str, length: str, where: str) -> dict[str, Any]:
-    """The spec of a stage in this arm, but for its length, which is what is sought."""
-    stages = arms.replaced(whole(study, scale), {**own, f"{stage}.{length}": MOST}, f"{where}: stages")
-    return {key: canonical(value) for key, value in resolved(scale, stages, stage, where).items()}
+# -- references of stages ----------------------------------------------------------------------------------------------------
 
 
-def _whole(tokens: Fraction, unit: Fraction, what: str, split: BudgetSplit, one: Combination, spot: str) -> int:
-    """How many whole units the tokens come nearest to."""
-    if tokens < unit:
-        part = f"its share of {split.tokens:,} tokens at rl_share {split.rl_share}, {float(tokens):,.0f}"
+def _references(context: ArmContext, stage: StudyStage, before: str | None, label: str) -> Resolved:
+    """Keys of the spec and roles that the references of a stage come to, field by field. Raises UserError."""
+    filled: dict[str, Any] = {}
+    deps: dict[str, str] = {"init": before} if before else {}
+    for key, mark in stage.marks.items():
+        if key not in stage.references.model_fields_set:
+            if mark.missing:
+                raise UserError(f"{context.where}: {stage.key}.{key}: missing; {mark.missing}")
+        elif isinstance(mark, Sets):
+            more, roles = _sets(context, stage, key, mark)
+            filled, deps = {**filled, **more}, {**deps, **roles}
+        elif isinstance(mark, Samples):
+            deps |= _samples(context, stage, key, mark, deps, label)
+    return filled, deps
+
+
+def _sets(context: ArmContext, stage: StudyStage, key: str, mark: Sets) -> Resolved:
+    """What a key that names problem sets comes to."""
+    named, spot = getattr(stage.references, key), f"{stage.key}.{key}"
+    names = [named] if isinstance(named, str) else list(named)
+    mixes = [_mix(context, named, spot, mark)] if not mark.packed else _mixes_of_shards(context, named, spot)
+    if mark.use != "evaluation":
+        sets.refuse_tests(context, names, spot)
+        mixes = [(shares, {role: _decontaminated(context, one, spot) for role, one in roles.items()}) for shares, roles in mixes]
+    if mark.pairs:
+        where = f"{context.where}: {spot} = {shorten_value(named if isinstance(named, str) else names)}"
+        check.check_pairs(context.spec(stage), mixes[0][1].values(), context.plan.stages, where)
+    if mark.packed:
+        return {}, _corpora(context, stage, mark.packed, mixes)
+    shares, roles = mixes[0]
+    return ({mark.mix: shares} if mark.mix else {}), roles
+
+
+def _mix(context: ArmContext, named: str | Mapping[str, float], key: str, mark: Sets) -> Mix:
+    """Shares and roles of the sets that a key names, of which one alone has no share."""
+    if isinstance(named, str):
+        return [], {mark.role: problem_set(context, named, key)}
+    check.check_shares(named, f"{context.where}: {key}")
+    return _by_digest([(problem_set(context, name, key), share) for name, share in named.items()], mark.role)
+
+
+def _mixes_of_shards(context: ArmContext, named: Mapping[str, float], key: str) -> list[Mix]:
+    """One mix for each shard of the sets. Raises UserError where they have not equally many."""
+    check.check_shares(named, f"{context.where}: {key}")
+    found = {name: shards(context, name, key) for name in named}
+    counts = {name: len(digests) for name, digests in found.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise UserError(
-            f"{spot}.tokens = {split.tokens}: {part}, is under {what}, {float(unit):,.0f}; raise tokens, or lower the batch"
+            f"{context.where}: {key} = {shorten_value(list(named))}: sets of one mix must come in equally many shards; "
+            f"these have {listed}; give the others data.NAME.shards too"
         )
-    return round(tokens / unit)
+    numbers = range(next(iter(counts.values())))
+    return [_by_digest([(found[name][shard], share) for name, share in named.items()], "data") for shard in numbers]
+
+
+def _corpora(context: ArmContext, stage: StudyStage, packed: str, mixes: list[Mix]) -> dict[str, str]:
+    """Corpora by role, one of each mix, and the tokenizer where the model is fresh."""
+    given, key = getattr(stage.references, packed), f"{stage.key}.{packed}"
+    roles = {} if not KINDS[stage.kind].starts_path else {"tokenizer": context.tokenizer}
+    for shard, (role, (shares, deps)) in enumerate(zip(corpus_roles(len(mixes)), mixes, strict=True)):
+        label = shard_label(key, shard) if len(mixes) > 1 else key
+        spec, deps = {**given, "mix": shares}, {**deps, "tokenizer": context.tokenizer}
+        roles[role] = context.plan.add("corpus", spec, deps, key, label)
+    return roles
+
+
+def _samples(
+    context: ArmContext, stage: StudyStage, key: str, mark: Samples, deps: Mapping[str, str], label: str
+) -> dict[str, str]:
+    """Roles of the evaluations that a key asks for."""
+    name, spot, init = getattr(stage.references, key), f"{stage.key}.{key}", deps["init"]
+    if mark.of == "candidates":
+        made = [evaluation(context, name, model, spot, f"{label}@{step}") for step, model in _candidates(context, init)]
+    elif mark.of == "init on each set":
+        data = [dep for role, dep in deps.items() if role.startswith("data.")]
+        made = [evaluation(context, name, init, spot, stage.key, problems) for problems in data]
+    else:
+        blocks = evaluation(context, name, init, spot, stage.key)
+        problems = {mark.problems: context.plan.stages[blocks[0]].deps["data"]} if mark.problems else {}
+        return {**problems, **{f"{mark.role}.{block}": one for block, one in enumerate(blocks)}}
+    return {f"{mark.role}.{number}.{block}": one for number, blocks in enumerate(made) for block, one in enumerate(blocks)}
+
+
+def _candidates(context: ArmContext, init: str) -> list[tuple[int | str | None, str]]:
+    """(step or "end", reference) of the models that a stage chooses from; none where the stage before keeps no checkpoint."""
+    stage = context.plan.stages.get(init)
+    if stage is None or not stage.kept_steps():
+        return []
+    return [("end" if model == init else step, model) for step, model in stage.kept_models()]
+
+
+# -- evaluations ---------------------------------------------------------------------------------------------------------------
+
+
+def evaluation(context: ArmContext, name: Any, model: str, key: str, label: str, problems: str | None = None) -> list[str]:
+    """The stages that evaluate a model, one for each block of samples; on the problem set that the study names, or on `problems`
+    (a digest). `key` names the evaluate stage."""
+    stage = check.check_evaluate(context, name, key)
+    deps = {"data": problems} if problems else _references(context, stage, None, label)[1]
+    spec = context.spec(stage)
+    assert isinstance(spec, EvaluateSpec)
+    plan, given = context.plan, context.settings(stage)
+    made = [plan.add(stage.kind, given, {"model": model, **deps}, stage.key, label, part) for part in blocks_of(spec)]
+    if len(made) > 1:
+        plan.blocks[made[0]] = made[1:]
+    return made
+
+
+def blocks_of(spec: EvaluateSpec) -> list[dict[str, Any]]:
+    """The keys by which the blocks of an evaluation differ; none where one is enough. Gold solutions are scored once, with the
+    first block."""
+    if spec.num_samples <= BLOCK:
+        return [{}]
+    starts = range(0, spec.num_samples, BLOCK)
+    parts = [{"num_samples": min(BLOCK, spec.num_samples - start), "first_sample": spec.first_sample + start} for start in starts]
+    return [parts[0], *({**part, "nll": False} for part in parts[1:])]
+
+
+# -- models --------------------------------------------------------------------------------------------------------------------
+
+
+def _model_stage(context: ArmContext, stage: StudyStage, before: str | None, seed: int, label: str) -> str:
+    """One stage of a path. `before` is the reference to the model that it starts from."""
+    spec, row = context.spec(stage), KINDS[stage.kind]
+    filled, deps = _references(context, stage, before, label)
+    if "seed" in type(spec).model_fields:
+        filled["seed"] = seed + (getattr(spec, "seed", 0) if "seed" in stage.settings else 0)
+    if "candidates" in row.planned:
+        filled["candidates"] = [step for step, _ in _candidates(context, str(before)) if step != "end"]
+    return context.plan.add(stage.kind, context.settings(stage), deps, stage.key, label, filled)
+
+
+class Models(NamedTuple):
+    """The models of one arm at one seed."""
+
+    path: list[ReportStage]
+    """In order."""
+    end: str
+    """Reference to the last."""
+    tokenizer: str
+    """Digest of the stage that holds their tokenizer."""
+
+
+def models(context: ArmContext, arm: str, seed: int) -> Models:
+    """The models of an arm at a seed; stages that do not vary over seeds are planned at the study's first. Raises UserError."""
+    seeds, vary = seeds_of(context)
+    combination = context.arms[arm]
+    path: list[ReportStage] = []
+    before: str | None = None
+    for part in combination.path:
+        name, step = split_part(part)
+        stage = context.stages[name]
+        own = seeds[0] if "seed" in KINDS[stage.kind].spec.model_fields and name not in vary else seed
+        if before is None and stage.marks:
+            made = context.plan.once(("tokenizer", repr(context.task)), partial(fresh_tokenizer, context))
+            context = replace(context, tokenizer=made)
+        label = f"{arm}/{name}/seed{own}" if stage.marks else ""  # a source is the same in all arms
+        digest = _model_stage(context, stage, before, own, label)
+        context = replace(context, tokenizer=context.tokenizer or digest)
+        path.append(ReportStage(name=name, kind=stage.kind, digest=digest, step=step))
+        model = _at_step(context.plan.stages[digest], step, f"{context.where}: arms.{combination.group}.path = {part!r}")
+        before = before if KINDS[stage.kind].ends_path else model
+    return Models(path, str(before), context.tokenizer)
+
+
+def _at_step(stage: Stage, step: int | None, where: str) -> str:
+    """`digest`, or `digest@step` of a kept checkpoint. Raises UserError when it is not kept."""
+    if step is not None and step not in stage.kept_steps():
+        kept = ", ".join(map(str, stage.kept_steps())) or "none"
+        raise UserError(f"{where}: no checkpoint is kept at step {step}; kept: {kept} (see `checkpoints` of the stage)")
+    return stage.digest if step is None else f"{stage.digest}@{step}"
+
+
+def arm_end(context: ArmContext, arm: Any, key: str) -> str:
+    """Reference to the model that an arm ends with at the first seed, for a problem set that is made with its samples. Raises
+    UserError when that arm itself is trained on the set."""
+    combination = context.pick(context.arms, arm, key, "arm")
+    if arm in context.open_arms:
+        raise UserError(f"{context.where}: {key} = {arm!r}: that arm is itself trained on this set; name one that is not")
+    other = replace(with_changes(context, combination.set), open_arms=(*context.open_arms, arm))
+    return models(other, arm, seeds_of(context)[0][0]).end
+
+
+def seeds_of(context: ArmContext) -> tuple[list[int], list[str]]:
+    """The study's seeds, and the stages that are repeated at each."""
+    seeds = context.study.seeds
+    return (seeds.values if seeds and seeds.values else context.scale.seeds), (seeds.vary if seeds else [])

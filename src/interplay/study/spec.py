@@ -2,18 +2,60 @@
 
 from collections import Counter
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from interplay.core.model import Count, Model, Natural, Share
-from interplay.core.partial import Written, checked, line, partial
-from interplay.data.spec import DataSet, SetChange, Split, TokenizerSpec
-from interplay.data.steps.spec import Contamination
-from interplay.kinds.study_keys import Settings
+from interplay.core.partial import Written, checked, line, partial, table, union_of
+from interplay.data.spec import Split, TokenizerSpec
+from interplay.data.steps.spec import Contamination, DataSet, SetChange
+from interplay.kinds.study_keys import References, Settings
+from interplay.kinds.table import KINDS
 from interplay.report.spec import Claim, Figure, Match, Table
-from interplay.study.stages import PLANNED, REFERENCES, ChangeKeys, KindKeys, StageKeys, stage
 from interplay.tasks.spec import FamilyKeys, TaskKeys
+
+# The stages of a study, by kind, and what a scale may set for a kind. A stage has the keys of its kind's spec, the keys by which
+# it refers to problem sets and other stages, and a `run` block; none is required, since scale, study and arm each give some.
+
+
+REFERENCES: dict[str, type[References]] = {kind: row.references for kind, row in KINDS.items() if row.references}
+"""Kinds of a study's stages, and what they refer to."""
+
+
+def _partial(row: str, name: str, base: type[Settings], **more: Any) -> type[Model]:
+    title = "".join(word.capitalize() for word in row.split("_"))
+    return partial(KINDS[row].spec, f"{title}{name}", KINDS[row].planned, (base,), **more)
+
+
+@cache
+def stage_model(kind: str) -> type[Model]:
+    """The model of a stage of this kind as a study writes it."""
+    tag: Any = Literal[kind]
+    tag = Annotated[tag, Field(description="Kind of the stage; it says which keys the stage has.")]
+    return _partial(kind, "Stage", REFERENCES[kind], kind=(tag, None))
+
+
+def _by_kind() -> Any:
+    return union_of(map(stage_model, REFERENCES), "kind")
+
+
+def _any_kind() -> Any:
+    return Union[tuple(map(stage_model, REFERENCES))]  # noqa: UP007
+
+
+@cache
+def _settings() -> type[Model]:
+    models = {kind: _partial(kind, "Settings", Settings) for kind in KINDS}
+    return table("KindTable", models, "Keys of the spec, and `run`, of kind")
+
+
+StageKeys = Annotated[dict[str, Any], Written(_by_kind)]
+"""A stage of a study."""
+ChangeKeys = Annotated[dict[str, Any], Written(_any_kind, later=True)]
+"""Keys of a stage whose kind is given elsewhere in the study, which checks them."""
+KindKeys = Annotated[dict[str, dict[str, Any]], Written(_settings)]
+"""Per kind keys of its spec, and `run`."""
 
 
 class Nested(Model):
@@ -43,7 +85,7 @@ class BudgetSplit(Model):
 
 class Arm(Model):
     """A path through the named stages, each starting from the one before it; with axes, one arm per combination of values,
-    named `arm[key=value,...]`. Such a name can stand wherever an arm is named: in controls, matches, claims and tables.
+    named `arm[key=value,...]`. Controls, matches, claims and tables can name such an arm.
 
     An arm differs from its control in its path, in what it sets, in what `differs` names, and in nothing else: that is checked.
     Keys of axes are `stage.key`, `task.key` for the task of all the arm's data, or `split.tokens` and `split.rl_share`; they are
@@ -55,9 +97,9 @@ class Arm(Model):
     """The arm that this one is to be compared with. Where that arm has axes, give one of its combinations, or its plain name for
     the one with the same values in brackets. A combination that is itself the control of its siblings has none."""
     set: dict[str, Any] = {}
-    """`stage.key: value` or `task.key: value`; the value replaces what stands there and is never merged. A key that leads into
-    the value of another, such as `rl.method.sampler.unit` into that of `rl.method.sampler`, is applied after it, in whatever
-    order they are written."""
+    """`stage.key: value` or `task.key: value`; the value replaces the stage's own and is never merged. A key that leads into
+    the value of another, such as `rl.method.sampler.unit` into that of `rl.method.sampler`, is applied after it, in any
+    order of writing."""
     differs: list[str] = []
     """Further keys in which the arm differs from its control, such as one that the control sets and this arm does not."""
     grid: dict[str, list[Any]] = {}
@@ -65,7 +107,7 @@ class Arm(Model):
     zip: dict[str, list[Any]] = {}
     """`stage.key: [values]`; lists of equal length walked in step: the first values together, then the second ones."""
     one_at_a_time: dict[str, list[Any]] = {}
-    """`stage.key: [values]`; the arm as it stands, and one arm for each other value of each key, whose control it is. Further
+    """`stage.key: [values]`; the arm as it is, and one arm for each other value of each key, whose control it is. Further
     axes multiply all of them."""
     nested: dict[str, Nested] = {}
     """`stage.key: {under: {stage.key: [values]}, values: [values]}`; an axis that is active only under values of another key."""
@@ -76,8 +118,8 @@ class Arm(Model):
 
 
 def _each_once(values: list[int]) -> list[int]:
-    if twice := [value for value, count in Counter(values).items() if count > 1]:
-        raise ValueError(f"{twice[0]} stands twice; each repetition has a seed of its own")
+    if repeated := [value for value, count in Counter(values).items() if count > 1]:
+        raise ValueError(f"{repeated[0]} is given twice; each repetition has a seed of its own")
     return values
 
 
@@ -101,7 +143,7 @@ class Decontaminate(Contamination):
 
 
 class FitKeys(Settings):
-    """What a study says of its tokenizer, beside keys of its spec."""
+    """What a study sets for its tokenizer, in addition to keys of its spec."""
 
     data: list[str] = []
     """Problem sets that `algorithm: bpe` learns from."""
@@ -109,7 +151,7 @@ class FitKeys(Settings):
 
 @cache
 def _tokenizer() -> type[Model]:
-    return partial(TokenizerSpec, "TokenizerKeys", PLANNED["tokenizer"], (FitKeys,))
+    return partial(TokenizerSpec, "TokenizerKeys", KINDS["tokenizer"].planned, (FitKeys,))
 
 
 TokenizerKeys = Annotated[dict[str, Any], Written(_tokenizer)]
@@ -153,7 +195,7 @@ class Study(Model):
     source: str = ""
     """Paper and figure."""
     task: TaskKeys = {}
-    """Keys of the task family; they stand above the scale's. A study whose problem sets all come from files needs none."""
+    """Keys of the task family; they override the scale's. A study whose problem sets all come from files needs none."""
     knobs: dict[str, float | int | str | bool] = {}
     """Name -> a value that other keys of the study take up as `${knobs.NAME}`; each scale may set its own."""
     tokenizer: TokenizerKeys = {}
@@ -162,8 +204,8 @@ class Study(Model):
     data: dict[str, DataSet]
     """Name -> problem set."""
     decontaminate: Decontaminate | None = None
-    """Check whatever stages are trained on for rows that are like those of the evaluations; {} takes every default, which refuses
-    them."""
+    """Check the sets that stages are trained on for rows that are like those of the evaluations; {} takes every default, which
+    refuses them."""
     stages: dict[str, StageKeys]
     """Name -> {kind, data, run, ...keys of the kind's spec}."""
     arms: dict[str, Arm]
@@ -198,7 +240,7 @@ class Study(Model):
             for name, keys in change.stages.items():
                 kind = stages.get(name, {}).get("kind")
                 try:
-                    checked({"kind": kind, **keys}, stage(kind).model_validate) if kind in REFERENCES else None
+                    checked({"kind": kind, **keys}, stage_model(kind).model_validate) if REFERENCES.get(kind) else None
                 except ValidationError as error:
                     wrong += [line(found, scale, "stages", name) for found in error.errors(include_url=False)]
         if wrong:
@@ -211,7 +253,7 @@ class Scale(Model):
 
     model_config = ConfigDict(defer_build=True)
     tasks: FamilyKeys = {}
-    """Name of a family -> keys of its task; the study's stand above them."""
+    """Name of a family -> keys of its task; the study's override them."""
     bands: dict[str, Annotated[list[Count], Field(min_length=1)]]
     """Ops of each band; `interplay calibrate` pins all but id from the base alone."""
     sizes: dict[Split, Count]

@@ -1,14 +1,14 @@
-r"""A question about a fact that is known by heart, behind a context that contradicts it or has nothing to do with it (KnowPO,
-arXiv:2408.03297): `Bea's boss is Cid. Ada's boss is Dov. Who is the boss of Ada?` where Ada's boss is known to be Eva. The gold
-is what is to be answered: the context's value where it has one, else the one that is known."""
+r"""Questions about a memorised fact with a context that contradicts it or is irrelevant (KnowPO, arXiv:2408.03297): `Bea's boss
+is Cid. Ada's boss is Dov. Who is the boss of Ada?` where Ada's boss is known to be Eva. The gold answer is the context's value
+where it has one, else the memorised one."""
 
 import json
 from typing import NamedTuple
 
 from interplay.core.random import stream_key
-from interplay.tasks.bios import family as bios
-from interplay.tasks.bios.generate import Problem
-from interplay.tasks.facts import Fact
+from interplay.tasks.bios.people import BIOS, Problem
+from interplay.tasks.facts import ERRORS, Fact
+from interplay.tasks.family import Family, compact_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict
 
@@ -17,12 +17,12 @@ IGNORANCE, OVER_INCLUSION = "ignorance", "over_inclusion"
 
 
 class Conflict(NamedTuple):
-    """A question with its context, and what is known by heart."""
+    """A question with its context, and the memorised fact."""
 
     problem: Problem
-    """One hop, which is to be answered, and the facts shown."""
+    """One hop, whose object is the gold answer, and the facts of the context."""
     known: Fact
-    """What pre-training said of the same person and relation."""
+    """The fact of pre-training about the same person and relation."""
 
     @property
     def mode(self) -> str:
@@ -32,19 +32,19 @@ class Conflict(NamedTuple):
 
 def dumps(conflict: Conflict) -> str:
     """JSON, one line."""
-    return json.dumps([bios.dumps(conflict.problem), conflict.known], separators=(",", ":"))
+    return compact_json([BIOS.dumps(conflict.problem), conflict.known])
 
 
 def loads(text: str) -> Conflict:
-    """The conflict that `dumps` wrote."""
+    """The inverse of `dumps`."""
     problem, known = json.loads(text)
-    return Conflict(bios.loads(problem), Fact(*known))
+    return Conflict(BIOS.loads(problem), Fact(*known))
 
 
 def verify(conflict: Conflict, completion: str, options: Verify) -> Verdict:
-    """As bios judges it; of a wrong answer the error says whose it is: `ignorance` is the one known by heart in spite of the
-    context, `over_inclusion` that of another fact of the context."""
-    verdict = bios.verify(conflict.problem, completion, options)
+    """The verdict of bios; the error of a wrong answer names its source: `ignorance` is the memorised value against the context,
+    `over_inclusion` the value of another fact of the context."""
+    verdict = BIOS.verify(conflict.problem, completion, options)
     if verdict.answer or not verdict.said:
         return verdict
     if verdict.said == conflict.known.object:
@@ -55,5 +55,8 @@ def verify(conflict: Conflict, completion: str, options: Verify) -> Verdict:
 
 
 def structure(conflict: Conflict) -> str:
-    """16 hex digits. Conflicts over one known fact share them where their contexts are alike up to names."""
-    return f"{stream_key('conflicts', *conflict.known, bios.structure(conflict.problem)):016x}"
+    """16 hex digits, equal for conflicts over one memorised fact whose contexts are equal up to names."""
+    return f"{stream_key('conflicts', *conflict.known, BIOS.structure(conflict.problem)):016x}"
+
+
+CONFLICTS = Family(name="conflicts", errors=(*ERRORS, IGNORANCE, OVER_INCLUSION), loads=loads, verify=verify)

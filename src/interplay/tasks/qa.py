@@ -1,5 +1,5 @@
-"""Questions with a short answer, mostly a number (GSM8K, arXiv:2110.14168, and similar sets): problem, answer comparison,
-verifier."""
+"""Questions with a short answer, mostly a number (GSM8K, arXiv:2110.14168, and similar sets): the worked solution is free text,
+the final answer is in a box and is compared with math-verify."""
 
 import json
 import re
@@ -10,26 +10,20 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from interplay.tasks import verdict
+from interplay.tasks.family import Family, Rendered, compact_json
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, MARK, Verdict, extract_answer, is_answer_dump
+from interplay.tasks.verdict import BOX, MARK, Verdict, extract_answer, first_error, is_answer_dump
 
-# Questions with a short answer, mostly a number (GSM8K, arXiv:2110.14168, and its like): the worked solution is free text, the
-# final answer stands in a box and is checked with math-verify.
-
-
-__all__ = ["Problem", "dumps", "loads", "render", "verify"]
-
-
-# Numbers as people write them in answers: with commas, units, currency signs and signs, as fractions and percentages.
+# Numbers in answers: with commas, units, currency signs and signs, as fractions and percentages.
 
 
 LONGEST_NUMBER = 60
-"""Characters of a text that is looked at as a number."""
+"""Most characters of a text that is parsed as a number."""
 SCALES = {"hundred", "thousand", "million", "billion", "trillion", "dozen", "half", "third", "quarter", "pi", "sqrt"}
-"""Words that change a number's value, and so are no units."""
+"""Words that change a number's value, which are therefore no units."""
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
 NUMBER = re.compile(rf"(?<![\w.])-?[$€£]?(?:{_DIGITS})(?:/[1-9]\d*(?![\d.]))?(?!\w)")
-"""A number inside running text. A dash right after a word or number is no sign."""
+"""A number inside running text. A dash directly after a word or number is no sign."""
 _ANSWER = re.compile(
     rf"""(?:[A-Za-z]\w{{0,9}}\s*=\s*)?            # x =
     (?P<sign>[-+]?)\s*[$€£]?\s*(?:
@@ -44,22 +38,16 @@ _NOTHING = re.compile(r"\\[,!;:()\[\]]|\\left|\\right|\$(?=\s*$)|^\$(?=.*\$$)")
 
 
 def strip_latex(text: str) -> str:
-    """The text without LaTeX's dress: `\\text{}`, thin spaces, dollar signs around it, escaped signs, a stop at its end."""
+    """The text without LaTeX markup: `\\text{}`, thin spaces, enclosing dollar signs, escaped signs, and without a final stop."""
     text = _NOTHING.sub("", _WRAPPED.sub(r" \1", text.strip()))
-    text = (
-        text.replace("{,}", ",")
-        .replace("\\%", "%")
-        .replace("\\$", "$")
-        .replace("\u2212", "-")
-        .replace("^\\circ", "°")
-        .replace("$-", "-$")
-    )
+    for old, new in (("{,}", ","), ("\\%", "%"), ("\\$", "$"), ("\u2212", "-"), ("^\\circ", "°"), ("$-", "-$")):
+        text = text.replace(old, new)
     return " ".join(text.removesuffix(".").split())
 
 
 def number_values(text: str) -> set[Fraction]:
-    """What a text that is one number and nothing else may mean: one value, for a percentage two (50% is 50 and 1/2); none for any
-    other text. A unit is not looked at, but a word that scales, such as million, makes it no plain number."""
+    """The values of a text that is one number and nothing else: one value, for a percentage two (50% is 50 and 1/2); none for any
+    other text. Units are ignored; a text with a scaling word, such as million, is no plain number."""
     if len(text) > LONGEST_NUMBER:
         return set()
     flat = strip_latex(_FRACTION.sub(r" \1/\2", text))
@@ -86,16 +74,16 @@ def last_number(text: str) -> str:
     return found[-1] if found else ""
 
 
-# Whether an answer is the gold one: numbers by value, words as words, everything else as mathematics by math-verify.
+# Comparison with the gold answer: numbers by value, words as words, everything else as mathematics by math-verify.
 #
-# math-verify (sympy behind it) never sees a text that it could hang on: signals do not stop a power of big integers, which is
-# one call into C. So a text must be tame first: short, of known commands and single-letter variables, with at most one power,
-# whose exponent is small. Its parser of plain Python expressions, which evaluates, is never used; its LaTeX parser is.
+# math-verify uses sympy, which may not terminate: signals do not interrupt a power of large integers, which is one call into C.
+# So only safe texts reach it: short, with known commands and single-letter variables, and at most one power, with a small
+# exponent. Of its parsers only the one for LaTeX is used, never the one for Python expressions, which evaluates them.
 
 
 LONGEST_ANSWER = 80
 SECONDS = 2
-"""After which math-verify gives up on a text, if it is asked in the main thread (it sets an alarm)."""
+"""Time limit of math-verify for a text, in the main thread only (it sets an alarm)."""
 COMMANDS = {"frac", "dfrac", "tfrac", "sqrt", "pi", "cdot", "times", "pm", "infty", "cup", "left", "right"}
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _POWER = re.compile(r"\^(?:\{-?(?:\d{1,2}|[a-z])\}|\d|[a-z])(?!\d)")
@@ -103,7 +91,7 @@ _STRANGE = re.compile(r"[^\w\s+\-*/().,{}\[\]^]|[A-Za-z]{2,}|\d{21,}|\d\s+\d|\*\
 
 
 def equal(said: str, golds: Sequence[str]) -> bool:
-    """Whether what was said is one of the answers. Never raises on account of what was said, and never runs it."""
+    """Whether an answer is one of the gold answers. Never raises on account of the answer, and never evaluates it as code."""
     return bool(said.strip()) and any(_equal(said, gold) for gold in golds)
 
 
@@ -124,7 +112,7 @@ def wordy(gold: str) -> bool:
 
 
 def tame(written: str) -> bool:
-    """Whether math-verify can be given a text without danger."""
+    """Whether a text is safe for math-verify."""
     bare = strip_latex(written)
     commands = _COMMAND.findall(bare)
     bare = _COMMAND.sub(" ", bare)
@@ -138,13 +126,13 @@ def tame(written: str) -> bool:
 
 
 def _lists_more(said: str, gold: str) -> bool:
-    """Whether what was said names more things than the gold: an answer among others is none."""
+    """Whether an answer lists more things than the gold: the answer among others does not count."""
     return strip_latex(said).count(",") != strip_latex(gold).count(",")
 
 
 @lru_cache(maxsize=4096)
 def _same(said: str, gold: str) -> bool:
-    """math-verify's judgement of two tame texts; no where it cannot read one."""
+    """math-verify's comparison of two safe texts; False where it cannot parse one."""
     from math_verify import verify  # sympy takes a second to load, and most answers are plain numbers
 
     alarm = SECONDS if threading.current_thread() is threading.main_thread() else None
@@ -177,14 +165,6 @@ class Problem(NamedTuple):
     """The source's own name for it."""
 
 
-class Rendered(NamedTuple):
-    """What the model reads and what it should write. The prompt ends where the solution begins."""
-
-    prompt: str
-    solution: str
-    answer: str
-
-
 def render(problem: Problem) -> Rendered:
     """The question and an instruction; the worked solution and the answer in a box."""
     solution = "\n".join([*problem.steps, f"The answer is {BOX}{problem.answers[0]}}}."])
@@ -193,7 +173,7 @@ def render(problem: Problem) -> Rendered:
 
 def dumps(problem: Problem) -> str:
     """JSON, the same for equal problems."""
-    return json.dumps(problem._asdict(), separators=(",", ":"))
+    return compact_json(problem._asdict())
 
 
 def loads(text: str) -> Problem:
@@ -202,36 +182,30 @@ def loads(text: str) -> Problem:
     return Problem(data["question"], tuple(data["answers"]), tuple(data["steps"]), data["id"])
 
 
-# Judges a completion by its final answer.
+# The verifier judges the final answer.
 #
 # strict: the last `\boxed{}` holds the answer and nothing else. answer: that, or, where there is no box, the last number is
-# right, as most scorers of GSM8K have it. An answer given again and again counts for nothing.
+# right, as in most scorers of GSM8K. A repeated answer never counts.
 
 
 REPEATS = 5
-"""Equal numbers in a row at the end of a completion without a box that make it a dump."""
+"""Equal numbers at the end of a completion without a box from which on it counts as a dump."""
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """Judge any text. Never raises on account of the text. Errors: truncated (no answer), dumped, answer (a wrong one), unboxed
-    (right, but in no box)."""
+    """The verdict on any text. Never raises on account of the text. Errors: truncated (no answer), dumped (too many), answer
+    (wrong), unboxed (right, but in no box)."""
     boxed = extract_answer(completion) if BOX in completion else None
     said = boxed if boxed is not None else unboxed(completion, problem.answers[0])
     spread = is_answer_dump(completion) or (boxed is None and repeats(completion))
     right = not spread and equal(said, problem.answers)
-    error = (
-        "truncated" if not said and boxed is None
-        else "dumped" if spread
-        else "answer" if not right
-        else "unboxed" if boxed is None
-        else "none"
-    )  # fmt: skip
+    error = first_error(truncated=not said and boxed is None, dumped=spread, answer=not right, unboxed=boxed is None)
     return Verdict(error == "none", right, float(right), error, said=said)
 
 
 def unboxed(completion: str, gold: str) -> str:
     """The answer of a completion without a box: for words what follows the last `#`, else the last number, after that mark where
-    it stands; empty where there is none."""
+    there is one; empty where there is none."""
     tail = completion.rpartition(MARK)[2].strip()
     if wordy(gold):
         return tail.split("\n")[0] if MARK in completion else ""
@@ -240,6 +214,9 @@ def unboxed(completion: str, gold: str) -> str:
 
 
 def repeats(completion: str) -> bool:
-    """Whether a completion ends in the same number over and over."""
+    """Whether a completion ends in the same number REPEATS times."""
     found = NUMBER.findall(completion)[-REPEATS:]
     return len(found) == REPEATS and len(set(found)) == 1
+
+
+QA = Family(name="qa", errors=("truncated", "dumped", "answer", "unboxed"), loads=loads, verify=verify)

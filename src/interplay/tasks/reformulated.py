@@ -1,34 +1,27 @@
-"""A question of another family in another form: multiple choice, cloze, true or false (Cog-DRIFT, arXiv:2604.04767);
-rendering, chance level and verifier."""
+"""A question of another family in another form: multiple choice, cloze, true or false (Cog-DRIFT, arXiv:2604.04767); text, chance
+level and verifier. The inner family judges the steps of a solution; the final answer is read here."""
 
 import json
 import re
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from types import ModuleType
 from typing import Any, NamedTuple
 
-from interplay.tasks.op_dag.render import ANSWER, CLOSE_BRACKET, EQUALS, OPEN_BRACKET, SECTION
+from interplay.tasks.family import Family, compact_json, judge_family
+from interplay.tasks.op_dag.terse import ANSWER, CLOSE_BRACKET, EQUALS, OPEN_BRACKET, SECTION
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Row, Verdict, extract_answer, normalise
 
-# A question of another family in another form: multiple choice, with a mask over its answer, or as a statement to judge (Cog-
-# DRIFT, arXiv:2604.04767). The steps of a solution stay the inner family's to judge; what is said in the end is read here.
-
-
-__all__ = ["FORMATS", "Form", "chance", "dumps", "loads", "render", "verify"]
-
-
-# Whether two answers mean the same: as numbers where both are numbers, else as words.
+# Equality of answers: as numbers where both are numbers, else as words.
 
 
 LONGEST = 40
-"""Characters of a number; what is longer is read as words."""
+"""Most characters of a number; longer texts count as words."""
 
 
 def number_of(text: str) -> Fraction | None:
-    """The number that a text is (`12`, `-3`, `1,200`, `12.0`, `24/2`, `$5`, `50%`), or None."""
+    """The number of a text (`12`, `-3`, `1,200`, `12.0`, `24/2`, `$5`, `50%`), or None."""
     plain = text.strip().lstrip("$").rstrip("%").replace(",", "")
     if len(plain) > LONGEST or "e" in plain.lower() or "_" in plain:
         return None
@@ -39,7 +32,7 @@ def number_of(text: str) -> Fraction | None:
 
 
 def same_answer(one: str, other: str, modulus: int | None = None) -> bool:
-    """Equal in meaning; numbers are equal modulo `modulus` where there is one."""
+    """Whether two answers are equal; numbers are equal modulo `modulus` where there is one."""
     ours, theirs = number_of(one), number_of(other)
     if ours is not None and theirs is not None:
         return (ours - theirs) % modulus == 0 if modulus else ours == theirs
@@ -48,7 +41,7 @@ def same_answer(one: str, other: str, modulus: int | None = None) -> bool:
     return one.strip() == other.strip() or (bool(normalise(one)) and normalise(one) == normalise(other))
 
 
-# The form that a question was put into, with the question's own gold.
+# The form of a question, with the question's own gold.
 
 
 CHOICES = {"four_choice": 4, "ten_choice": 10}
@@ -56,9 +49,9 @@ CHOICES = {"four_choice": 4, "ten_choice": 10}
 CLOZE, TRUE_FALSE, OPEN = "cloze", "true_false", "open"
 FORMATS = (*CHOICES, CLOZE, TRUE_FALSE, OPEN)
 HIDDEN = "_"
-"""Stands for a character of the answer that a cloze does not show."""
+"""Replaces a hidden character of the answer in a cloze."""
 KEYS = "abcdefghij"
-"""Keys of options. Small letters: every alphabet of op_dag with ten letters has them."""
+"""Keys of options. Lower-case letters: every alphabet of op_dag with ten letters has them."""
 
 
 class Form(NamedTuple):
@@ -67,17 +60,17 @@ class Form(NamedTuple):
     format: str
     """One of FORMATS."""
     family: str
-    """Whose question it is."""
+    """The inner family."""
     graph: str
     """Its gold, for that family's `loads`."""
     gold: str
     """The right answer to the open question."""
     options: tuple[str, ...] = ()
-    """Of a choice, in the order shown; one of them is the gold."""
+    """Of a choice, in the order of the prompt; one of them is the gold."""
     mask: str = ""
     """Of a cloze: the answer with HIDDEN in place of some characters."""
     statement: str = ""
-    """Of true_false: the answer that is proposed."""
+    """Of true_false: the proposed answer."""
 
     @property
     def key(self) -> str:
@@ -89,7 +82,7 @@ class Loaded(NamedTuple):
     """A form with the problem inside it."""
 
     form: Form
-    judge: ModuleType
+    judge: Family[Any]
     """The inner family."""
     inner: Any
     """As its `loads` gives it."""
@@ -97,33 +90,31 @@ class Loaded(NamedTuple):
 
 def dumps(form: Form) -> str:
     """JSON, the same for equal forms."""
-    return json.dumps(form._asdict(), separators=(",", ":"))
+    return compact_json(form._asdict())
 
 
 def read_form(text: str) -> Form:
-    """The form of `dumps`."""
+    """The inverse of `dumps`."""
     raw = json.loads(text)
     return Form(**{**raw, "options": tuple(raw["options"])})
 
 
 def loads(text: str) -> Loaded:
     """The form of `dumps`, with the problem inside it."""
-    from interplay.tasks.families import judge_family  # the table knows this family, too
-
     form = read_form(text)
-    module = judge_family(form.family)
-    return Loaded(form, module, module.loads(form.graph))
+    family = judge_family(form.family)
+    return Loaded(form, family, family.loads(form.graph))
 
 
-# What blind guessing is worth, by format.
+# The chance level by format.
 
 
 FAMILY = "reformulated"
 
 
 def chance(row: Row) -> float:
-    """The chance that a guess among all answers that the prompt leaves open is right: 1/4, 1/10, 1/2; of a cloze one over the
-    answers that fit the mask; of an open question over residues 1/p, else 0."""
+    """The chance that a uniform guess among the possible answers is right: 1/4, 1/10, 1/2; of a cloze one over the answers that
+    fit the mask; of an open question over residues 1/p, else 0."""
     return _of(row.family, row.graph)
 
 
@@ -160,34 +151,35 @@ def _masked(form: Form) -> float:
 
 
 def fits_format(value: str, mask: str) -> bool:
-    """Whether a value may be what a mask hides."""
+    """Whether a value fits a mask."""
     return len(value) == len(mask) and all(shown in (HIDDEN, c) for shown, c in zip(mask, value, strict=True))
 
 
-# How a question in another format reads.
+# Text.
 #
-# Of op_dag, in the characters that it has anyway: what is given beside the question stands in brackets before the `|` that ends
-# the prompt, and its solution is that of the open question. Of `..?c|` with the answer 12:
+# Of op_dag, in the characters of its alphabet: the additions to the question are in brackets before the `|` that ends the prompt,
+# and the solution is that of the open question. Of `..?c|` with the answer 12:
 #
-# four_choice ..?c(a)3(b)12(c)11(d)13| ..#12 `#b` and `#(b)12` are right, too cloze ..?c(1_)| ..#12 true_false ..?c(=13)| ..#-
-# `+` for a statement that holds, `-` for one that does not
+#     four_choice  ..?c(a)3(b)12(c)11(d)13|  ..#12  (`#b` and `#(b)12` are right, too)
+#     cloze        ..?c(1_)|                 ..#12
+#     true_false   ..?c(=13)|                ..#-   (`+` for a true statement, `-` for a false one)
 #
-# Other families read as text, before the last line where that ends in a colon (what follows it is the model's to write).
+# Of other families as text, before the last line where that ends in a colon (the model continues it).
 
 
 TERSE = "op_dag"
-SAYS = {"op_dag": ("+", "-")}
-"""Family -> what stands for true and false; other families have the words."""
+TRUTH_SIGNS = {"op_dag": ("+", "-")}
+"""Family -> its signs for true and false; other families use WORDS."""
 WORDS = ("true", "false")
 
 
 def truth_words(family: str) -> tuple[str, str]:
-    """What an answer to a statement must be, where it holds and where it does not."""
-    return SAYS.get(family, WORDS)
+    """The right answers to a true and to a false statement."""
+    return TRUTH_SIGNS.get(family, WORDS)
 
 
 def render(row: Row, form: Form) -> tuple[str, str, str]:
-    """Prompt, solution and answer of a row in this form; the stored answer stays the gold value, but for true_false."""
+    """Prompt, solution and answer of a row in this form; the answer stays the gold value, except for true_false."""
     prompt = _terse(row.prompt, form) if form.family == TERSE else _text(row.prompt, form)
     if form.format != TRUE_FALSE:
         return prompt, row.solution, row.answer
@@ -196,8 +188,8 @@ def render(row: Row, form: Form) -> tuple[str, str, str]:
 
 
 def open_row(row: Row, form: Form) -> Row:
-    """The row of the open question that `form` was made of, as far as its question goes: family, gold, and the prompt without
-    what the form added."""
+    """The row of the open question of `form`, as far as its question goes: family, gold, and the prompt without the form's
+    additions."""
     lines = _lines(form)
     added = _given(form) if form.family == TERSE else "\n".join(lines) + "\n" if lines else ""
     head, _, rest = row.prompt.rpartition(added) if added else ("", "", row.prompt)
@@ -217,7 +209,7 @@ def _given(form: Form) -> str:
 
 
 def _text(prompt: str, form: Form) -> str:
-    """The prompt with what the form adds, each part on a line of its own."""
+    """The prompt with the form's additions, each on its own line."""
     if not (lines := _lines(form)):
         return prompt
     head, newline, last = prompt.rpartition("\n")
@@ -238,19 +230,19 @@ def _lines(form: Form) -> list[str]:
 
 
 def _replaced_last(text: str, old: str, new: str) -> str:
-    """The text with `new` for the last `old`, which is where a solution answers."""
+    """The text with `new` for the last `old`, the answer of a solution."""
     before, found, after = text.rpartition(old)
     return before + new + after if found else f"{text}{ANSWER}{new}"
 
 
-# Judges a completion: what it says in the end is read as the format asks, then the inner family judges all of it.
+# The verifier: the final answer is translated from the format to the gold's terms, then the inner family judges the completion.
 #
-# A choice is answered by the value of an option, by its key, or by both where they agree. A list of keys or of options, a key
-# with another option's value, and an empty answer are no choice and never right, whatever stands among them.
+# A choice is answered by the value of an option, by its key, or by both if they agree. A list of keys or of options, a key with
+# another option's value, and an empty answer are no choice and never right.
 
 
-NOTHING = ""
-"""Put for an answer that is none: no family takes it for right."""
+NO_CHOICE = ""
+"""Replaces an answer that is no choice; no family accepts it."""
 _KEY = re.compile(r"\(?([a-j])\)?[.:]?", re.IGNORECASE)
 _BOTH = re.compile(r"(?:\(([a-j])\)|([a-j])[).:])\s*(.+)", re.IGNORECASE | re.DOTALL)
 _TERSE_KEY = re.compile(r"\(([a-j])\)|([a-j])")
@@ -261,18 +253,22 @@ _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 def verify(loaded: Loaded, completion: str, options: Verify) -> Verdict:
     """Strict: the inner family finds every step right, and the answer is. Score and error are the inner family's."""
     form = loaded.form
-    said = stated_answer(form, completion)
-    if said is None:
+    stated = stated_answer(form, completion)
+    if stated is None:
         found = loaded.judge.verify(loaded.inner, completion, options)
-        closed = form.format in CHOICES or form.format == TRUE_FALSE  # no number in passing is the choice of an option
+        closed = form.format in CHOICES or form.format == TRUE_FALSE  # a number in the steps is no choice
         return found._replace(strict=False, answer=False, error="truncated") if closed else found
-    meant = _judged(form, said) if form.format == TRUE_FALSE else chosen_option(form, said) if form.format in CHOICES else said
+    meant = stated
+    if form.format == TRUE_FALSE:
+        meant = _judged_statement(form, stated)
+    elif form.format in CHOICES:
+        meant = chosen_option(form, stated)
     verdict = loaded.judge.verify(loaded.inner, replace_answer(form, completion, meant), options)
-    return verdict._replace(said=said)
+    return verdict._replace(said=stated)
 
 
 def is_right(loaded: Loaded, value: str) -> bool:
-    """Whether the inner family takes `value` for the answer to the open question."""
+    """Whether the inner family accepts `value` as the answer to the open question."""
     text = ANSWER + value if loaded.form.family == TERSE else f"{BOX}{value}}}"
     return loaded.judge.verify(loaded.inner, text, Verify()).answer
 
@@ -295,33 +291,43 @@ def replace_answer(form: Form, completion: str, said: str) -> str:
 
 
 def chosen_option(form: Form, said: str) -> str:
-    """The value that an answer to a choice means. What is no option, nor mentions a wrong one, is left to the inner family, which
-    may know another name for the right one."""
+    """The value that an answer to a choice refers to. An answer that is no option and mentions no wrong one is passed to the
+    inner family, which may have another name for the right one."""
     terse = form.family == TERSE
     exact = [option for option in form.options if (said == option if terse else said.casefold() == option.casefold())]
     if exact:
         return exact[0]
     by_key = dict(zip(KEYS, form.options, strict=False))
     if key := (_TERSE_KEY if terse else _KEY).fullmatch(said):
-        return by_key.get(_key(key), NOTHING)
+        return by_key.get(_key(key), NO_CHOICE)
     if both := (_TERSE_BOTH if terse else _BOTH).fullmatch(said):
         option, value = by_key.get(_key(both)), both.groups()[-1]
-        return option if option is not None and (value == option if terse else same_answer(value, option)) else NOTHING
-    alike = [option for option in form.options if not terse and same_answer(said, option)]
-    if alike:
-        return alike[0]
+        return option if option is not None and (value == option if terse else same_answer(value, option)) else NO_CHOICE
+    same = [option for option in form.options if not terse and same_answer(said, option)]
+    if same:
+        return same[0]
     words = f" {normalise(said)} "
     wrong = [option for option in form.options if option != form.gold]
-    return NOTHING if any(not normalise(option) or f" {normalise(option)} " in words for option in wrong) else said
+    return NO_CHOICE if any(not normalise(option) or f" {normalise(option)} " in words for option in wrong) else said
 
 
 def _key(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group).lower()
 
 
-def _judged(form: Form, said: str) -> str:
-    """The gold where the answer says about the statement what is so."""
+def _judged_statement(form: Form, said: str) -> str:
+    """The gold where the answer about the statement is right."""
     holds = form.statement == form.gold
     if form.family == TERSE:
-        return form.gold if said == truth_words(form.family)[not holds] else NOTHING
-    return form.gold if _TRUTH.get(normalise(said)) is holds else NOTHING
+        return form.gold if said == truth_words(form.family)[not holds] else NO_CHOICE
+    return form.gold if _TRUTH.get(normalise(said)) is holds else NO_CHOICE
+
+
+REFORMULATED = Family(
+    name=FAMILY,
+    errors=(),
+    loads=loads,
+    verify=verify,
+    open_question=lambda row: open_row(row, read_form(row.graph)),
+)
+"""Its error classes are those of the inner family, and `truncated`."""

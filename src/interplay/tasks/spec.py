@@ -1,11 +1,13 @@
-"""The union of task families, chosen by `name`, and the options of their verifiers."""
+"""The table of task families: the union of their options, chosen by `name`, and where each is implemented; and the options of
+their verifiers."""
 
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from interplay.core.model import Model, Since
+from interplay.core.extension import Extension, written_as
+from interplay.core.model import Model, Natural, Since
 from interplay.core.partial import Written, members, partial, table, union_of
 from interplay.tasks.bios.spec import Bios
 from interplay.tasks.environments.spec import BiosSearch, Calculator, Kuhn, SelfSearch, TicTacToe, TwentyQuestions
@@ -13,17 +15,49 @@ from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag_prose.spec import OpDagProse
 from interplay.tasks.taxonomy.spec import Taxonomy
 
-# Task families. A member of the union is chosen by its `name`.
+
+class OwnTask(Extension):
+    """A task family of the user's own: `function(**options)`, which returns a `tasks.family.Generator`; an `Environment` also
+    replies to turns."""
+
+    UNION: ClassVar[str] = "family"
+    op_range: tuple[Natural, Natural] = (0, 1000)
+    """Smallest and largest op that it can generate."""
+
+    def ops(self) -> tuple[int, int]:
+        """Smallest and largest op."""
+        return self.op_range
 
 
 Task = Annotated[
-    OpDag | OpDagProse | Bios | Taxonomy | Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn,
+    OpDag | OpDagProse | Bios | Taxonomy | Calculator | BiosSearch | SelfSearch | TwentyQuestions | TicTacToe | Kuhn | OwnTask,
     Field(discriminator="name"),
+    written_as(OwnTask),
 ]
+"""The options of families that generate problems."""
+FAMILIES = {
+    "op_dag": "interplay.tasks.op_dag.terse_prompts:OP_DAG",
+    "op_dag_prose": "interplay.tasks.op_dag_prose.prose_verifier:OP_DAG_PROSE",
+    "bios": "interplay.tasks.bios.people:BIOS",
+    "taxonomy": "interplay.tasks.taxonomy.tree:TAXONOMY",
+    "calculator": "interplay.tasks.environments.calculator:CALCULATOR",
+    "bios_search": "interplay.tasks.environments.look_up:BIOS_SEARCH",
+    "self_search": "interplay.tasks.environments.look_up:SELF_SEARCH",
+    "twenty_questions": "interplay.tasks.environments.twenty_questions:TWENTY_QUESTIONS",
+    "tic_tac_toe": "interplay.tasks.environments.games:TIC_TAC_TOE",
+    "kuhn": "interplay.tasks.environments.games:KUHN",
+    "multihop": "interplay.tasks.multihop:MULTIHOP",
+    "qa": "interplay.tasks.qa:QA",
+    "reformulated": "interplay.tasks.reformulated:REFORMULATED",
+    "conflicts": "interplay.tasks.conflicts:CONFLICTS",
+    "subproblems": "interplay.tasks.subproblems:SUBPROBLEMS",
+}
+"""Family -> `module:attribute` of its `tasks.family.Family`: those of the union, which generate problems, and those that judge
+rows which curation makes or files hold (column `family`)."""
 
 
 class TaskKey(Model):
-    """Where a task stands alone: parsed under its own key, so that errors name it."""
+    """A single task, parsed under its own key, so that errors name the key."""
 
     task: Task
 
@@ -34,7 +68,7 @@ def _families() -> dict[str, type[Model]]:
 
 
 def _one_of_them() -> Any:
-    return union_of(_families().values(), "name")
+    return union_of(_families().values(), "name", written_as(OwnTask))
 
 
 @cache
@@ -43,7 +77,7 @@ def _table() -> type[Model]:
 
 
 TaskKeys = Annotated[dict[str, Any], Written(_one_of_them)]
-"""Some keys of a task; those of the scale, study and arm together make one."""
+"""Some keys of a task; the keys of scale, study and arm together form one task."""
 FamilyKeys = Annotated[dict[str, dict[str, Any]], Written(_table)]
 """Name of a family -> keys of its task."""
 
@@ -51,14 +85,22 @@ FamilyKeys = Annotated[dict[str, dict[str, Any]], Written(_table)]
 # How completions are judged.
 
 
+class OwnVerifier(Extension):
+    """A verifier of the user's own: `function(row, completion, verdict, **options) -> verdict`; `verdict` is the family's."""
+
+    UNION: ClassVar[str] = "verifier"
+
+
 class Verify(Model):
     """How a completion is judged against the gold graph."""
 
     operator: bool = False
-    """Also demand the gold operator in each step (the published verifier compares parents and value only)."""
+    """Also require the gold operator in each step (the published verifier compares parents and value only)."""
     extra_nodes: Literal["free", "penalised"] = "free"
-    """Whether steps for nodes that the goal does not need forfeit strictness (the published evaluator forgives them, the released
-    reward does not)."""
+    """Whether steps for nodes that the goal does not need fail strict (the published evaluator ignores them, the released reward
+    does not)."""
     separator: Annotated[str, Since("")] = ""
-    """Text between the units of a completion, each a whole attempt with an answer (MinD, arXiv:2505.19788): the last one is
-    judged, as if nothing stood before it. Empty: a completion is one attempt."""
+    """Text between the units of a completion, each a complete attempt with an answer (MinD, arXiv:2505.19788): only the last unit
+    is judged. Empty: a completion is one attempt."""
+    own: Annotated[OwnVerifier | None, Since(None), written_as(OwnVerifier)] = None
+    """A verifier of the user's own, which reads a completion after that of the family; null: none."""

@@ -1,75 +1,69 @@
-"""A problem of op_dag asked in parts (SCRL, arXiv:2605.22074): one completion answers K nodes of the graph, in blocks."""
+"""A problem of op_dag asked in parts (SCRL, arXiv:2605.22074): one completion answers K nodes of the graph in order, each in a
+block of its own; the last of them is the goal."""
 
 import json
 from dataclasses import replace
 from typing import NamedTuple
 
-from interplay.tasks.op_dag import graph
-from interplay.tasks.op_dag.graph import FORWARD, Problem, unfolding
-from interplay.tasks.op_dag.render import ANSWER, SECTION, STEP, sentences
-from interplay.tasks.op_dag.verify import verify as verify_steps
+from interplay.tasks.family import Family, compact_json
+from interplay.tasks.op_dag import dag, terse_verifier
+from interplay.tasks.op_dag.terse import ANSWER, SECTION, STEP, gold_sentences
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Block, Row, Verdict
 
-# A problem of op_dag asked in parts (SCRL, arXiv:2605.22074): one completion answers K nodes in order, each in a block of its
-# own, and the last of them is the problem's own question.
-
-
-__all__ = ["Parts", "asked", "dumps", "loads", "render", "split", "verify"]
-
-
-# Which nodes are asked, and how prompt and gold solution read.
+# Prompt and gold solution.
 #
-# Of the problem `s0,a6,ca*b,ba+3?c|` the prompt with K = 2 is `s0,a6,ca*b,ba+3?b,c|`. A block holds what its node needs and no
-# earlier block has, written as the problem's own solution is, then `#` and the node's value; blocks stand between `|`:
+# Of the problem `s0,a6,ca*b,ba+3?c|` the prompt with K = 2 is `s0,a6,ca*b,ba+3?b,c|`. A block has the steps that its node
+# needs and no earlier block has, as in the problem's own solution, then `#` and the node's value; blocks are separated by `|`:
 # goal_first `ba+3,a6|a6,b6+3=2#2|ca*b|c6*2=5#5`, leaf_first `a6,ba+3=6+3=2#2|ca*b=6*2=5#5`.
 
 
 class Parts(NamedTuple):
-    """A problem and the nodes that are asked."""
+    """A problem and the nodes of its questions."""
 
-    problem: Problem
+    problem: dag.Problem
     """Forward: its nodes have plain values."""
     asked: tuple[int, ...]
-    """K necessary nodes, in the order asked; the goal last."""
+    """K necessary nodes, in the order of the questions; the goal last."""
 
 
 def dumps(parts: Parts) -> str:
     """JSON, one line."""
-    return json.dumps({"problem": graph.dumps(parts.problem), "asked": parts.asked}, separators=(",", ":"))
+    return compact_json({"problem": dag.dumps(parts.problem), "asked": parts.asked})
 
 
 def loads(text: str) -> Parts:
-    """The parts of `dumps`."""
+    """The inverse of `dumps`."""
     raw = json.loads(text)
-    return Parts(graph.loads(raw["problem"]), tuple(raw["asked"]))
+    return Parts(dag.loads(raw["problem"]), tuple(raw["asked"]))
 
 
-def asked(problem: Problem, k: int | None) -> tuple[int, ...]:
-    """K nodes, evenly spaced over the gold order of evaluation, in that order, the goal last; all, where there are fewer or k is
-    None. Empty for a problem that is not forward."""
-    if problem.mode != FORWARD:
+def asked_nodes(problem: dag.Problem, k: int | None) -> tuple[int, ...]:
+    """K nodes, evenly spaced over the gold order of evaluation, in that order, the goal last; all, if there are fewer or k is
+    None. Empty for a reverse problem."""
+    if problem.mode != dag.FORWARD:
         return ()
-    order = unfolding(problem)[::-1]
+    order = dag.unfolding(problem)[::-1]
     count = min(k or len(order), len(order))
     return tuple(order[(number + 1) * len(order) // count - 1] for number in range(count))
 
 
 def blocks_of(parts: Parts) -> list[list[int]]:
-    """For each asked node the nodes that it needs and that no earlier block holds, itself included, in order of evaluation."""
-    order = unfolding(parts.problem)[::-1]
+    """For each asked node its dependencies that no earlier block has, itself included, in order of evaluation."""
+    order = dag.unfolding(parts.problem)[::-1]
     done: set[int] = set()
     blocks = []
+    parents = [node.parents for node in parts.problem.nodes]
     for place in parts.asked:
-        needed = _needed(parts.problem, place) - done
+        needed = dag.dependencies(parents, place) - done
         blocks.append([node for node in order if node in needed])
         done |= needed
     return blocks
 
 
 def render(parts: Parts, prompt: str, goal_first: bool) -> tuple[str, str]:
-    """Prompt and gold solution, of the prompt of the problem as it stands."""
-    texts = sentences(parts.problem)
+    """Prompt and gold solution, made of the problem's own prompt."""
+    texts = gold_sentences(parts.problem)
     names = [parts.problem.nodes[place].name for place in parts.asked]
     blocks = []
     for place, nodes in zip(parts.asked, blocks_of(parts), strict=True):
@@ -83,51 +77,39 @@ def render(parts: Parts, prompt: str, goal_first: bool) -> tuple[str, str]:
     return head + STEP.join(names) + SECTION, SECTION.join(blocks)
 
 
-def whole_problem(row: Row) -> Row:
-    """The row of the problem that was taken apart, as far as its question goes."""
+def original_row(row: Row) -> Row:
+    """The row of the original problem, as far as its question goes."""
     parts = loads(row.graph)
     names = [parts.problem.nodes[place].name for place in parts.asked]
     head = row.prompt.removesuffix(SECTION).removesuffix(STEP.join(names))
-    return replace(row, family="op_dag", graph=graph.dumps(parts.problem), prompt=head + names[-1] + SECTION)
+    return replace(row, family="op_dag", graph=dag.dumps(parts.problem), prompt=head + names[-1] + SECTION)
 
 
-def _needed(problem: Problem, place: int) -> set[int]:
-    """The node and all that it is made of."""
-    found: set[int] = set()
-    stack = [place]
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack += problem.nodes[node].parents
-    return found
-
-
-# Judges a completion in blocks. There must be exactly K of them and nothing after the last, each with steps and one answer;
-# else the format is broken and no block counts.
+# The verifier. There must be exactly K blocks and nothing after the last, each with steps and one answer; else the format is
+# invalid and no block counts.
 
 
 def verify(parts: Parts, completion: str, options: Verify) -> Verdict:
-    """Answer: the format holds and the last block's answer is right, whatever the others. Strict: also all other blocks' answers
-    and, as op_dag judges them, all steps of all blocks. Score: op_dag's, of the steps. Error: `truncated` without any answer,
-    `format`, then op_dag's own, then `subproblem` where only an earlier block's answer is wrong."""
-    found = split(completion)
+    """Answer: the format is valid and the last block's answer is right. Strict: also all other blocks' answers and, by the
+    verifier of op_dag, all steps of all blocks. Score: op_dag's, of the steps. Error: `truncated` without any answer,
+    `format`, then those of op_dag, then `subproblem` where only an earlier block's answer is wrong."""
+    found = split_blocks(completion)
     said = completion.rpartition(ANSWER)[2].strip() if ANSWER in completion else ""
     steps = STEP.join(steps for _, _, steps, _ in found)
-    inner = verify_steps(parts.problem, f"{steps}{ANSWER}{found[-1][3] if found else said}", options)
+    inner = terse_verifier.verify(parts.problem, f"{steps}{ANSWER}{found[-1][3] if found else said}", options)
     if len(found) != len(parts.asked):
         error = "format" if ANSWER in completion else "truncated"
         return inner._replace(strict=False, answer=False, error=error, said=said)
     values = [str(parts.problem.values[place]) for place in parts.asked]
     blocks = tuple(Block(start, end, value == gold) for (start, end, _, value), gold in zip(found, values, strict=True))
-    whole = all(block.right for block in blocks)
-    error = "subproblem" if inner.strict and not whole else inner.error
-    return inner._replace(strict=inner.strict and whole, error=error, said=said, blocks=blocks)
+    all_right = all(block.right for block in blocks)
+    error = "subproblem" if inner.strict and not all_right else inner.error
+    return inner._replace(strict=inner.strict and all_right, error=error, said=said, blocks=blocks)
 
 
-def split(completion: str) -> list[tuple[int, int, str, str]]:
-    """(start, end, steps, answer) of each block, as characters start..end-1 of the completion; empty where something stands that
-    is in no block, or where a block lacks its steps or its answer."""
+def split_blocks(completion: str) -> list[tuple[int, int, str, str]]:
+    """(start, end, steps, answer) of each block, as characters start..end-1 of the completion; empty where there is text outside
+    blocks, or where a block lacks its steps or its answer."""
     found = []
     start = 0
     while start <= len(completion):
@@ -144,3 +126,12 @@ def split(completion: str) -> list[tuple[int, int, str, str]]:
             return found
         start = stop + 1
     return []
+
+
+SUBPROBLEMS = Family(
+    name="subproblems",
+    errors=(*dag.ERRORS, "format", "subproblem"),
+    loads=loads,
+    verify=verify,
+    open_question=original_row,
+)

@@ -1,5 +1,5 @@
-"""What a completion is worth, whatever the family: verdicts, rows of a problem set, pass@k, and how answers are extracted
-and compared."""
+"""Verdicts on completions, rows of a problem set, pass@k, and the extraction and comparison of answers; the same for all
+families."""
 
 import re
 import string
@@ -12,11 +12,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# What a completion is worth, whatever the family.
-
 
 class Block(NamedTuple):
-    """A part of a completion that is judged by itself, such as the answer to a subproblem."""
+    """A part of a completion that is judged separately, such as the answer to a subproblem."""
 
     start: int
     end: int
@@ -28,30 +26,35 @@ class Verdict(NamedTuple):
     """A completion against its problem's gold."""
 
     strict: bool
-    """The answer and all that leads to it, as far as the family can judge that, are right."""
+    """The answer and all steps are right, as far as the family can judge them."""
     answer: bool
-    """The answer is right, whatever the steps."""
+    """The answer is right, with right or wrong steps."""
     score: float
-    """How much of the process is right, in [0, 1]; what it counts is the family's to say."""
+    """The share of the process that is right, in [0, 1]; each family defines its own."""
     error: str
-    """`none` if strict, else the first that applies of the family's classes; `truncated` where there is no answer at all."""
+    """`none` if strict, else the first of the family's error classes that applies; `truncated` where there is no answer."""
     value_mismatches: int = 0
     """op_dag: necessary nodes with a wrong value; a node may count here and under dependency_mismatches."""
     dependency_mismatches: int = 0
-    """op_dag: necessary nodes whose parents are wrong, unnamed, or valued later than they are."""
+    """op_dag: necessary nodes whose parents are wrong, unnamed, or valued after them."""
     missing: int = 0
-    """op_dag: necessary nodes that no step gives a value."""
+    """op_dag: necessary nodes that no step values."""
     extra: int = 0
-    """op_dag: other names about which there are steps and that no necessary node goes through."""
+    """op_dag: other names that have steps and that no necessary node reads through."""
     nodes: int = 1
     """op_dag: necessary nodes."""
     said: str = ""
-    """The answer as it was read; empty where there is none."""
+    """The extracted answer; empty where there is none."""
     blocks: tuple[Block, ...] = ()
-    """Parts that are judged by themselves, in order; empty where the family has none or the format is broken."""
+    """Parts that are judged separately, in order; empty where the family has none or the format is invalid."""
 
 
-# pass@k arithmetic: the chance that at least one of k samples passes, estimated without bias from n samples.
+def first_error(**classes: object) -> str:
+    """The name of the first error class whose value is true, or `none`."""
+    return next((name for name, found in classes.items() if found), "none")
+
+
+# pass@k: the unbiased estimate from n samples of the probability that at least one of k passes.
 
 
 @overload
@@ -70,24 +73,24 @@ def pass_at_k(n: "NDArray[np.int64] | int", c: "NDArray[np.int64] | int", k: int
     if k < 1 or np.any(passes < 0) or np.any(passes > samples) or np.any(samples < k):
         raise ValueError(f"pass@k needs 0 <= c <= n and 1 <= k <= n everywhere (k={k})")
     drawn = np.arange(k)
-    # The chance that the next sample drawn fails, given that those before it failed; 0 once the failures are used up.
+    # The chance that the next sample fails, given that the earlier ones failed; 0 when no failures are left.
     fails = np.clip((samples - passes)[..., None] - drawn, 0, None) / (samples[..., None] - drawn)
     return 1.0 - np.prod(fails, axis=-1)
 
 
-# One row of a problem set, as everybody who reads one sees it.
+# Rows of a problem set.
 
 
 UNFINISHED = "unfinished"
-"""Mode of rows whose solution breaks off before it answers: as supervision they have no end token."""
+"""Mode of rows whose solution ends before the answer: in training they have no end token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One problem, with where it comes from."""
+    """One problem, with its provenance."""
 
     set: int
-    """Number of its problem set among those that are read together."""
+    """Number of its problem set among those that are loaded together."""
     index: int
     """Its number in that set."""
     band: str
@@ -101,31 +104,31 @@ class Row:
     graph: str
     """The gold that the family's `loads` reads."""
     key: str
-    """Structural key, hex; equal for problems that are the same but for names and order."""
+    """Structural key, hex; equal for problems that differ in names and order only."""
     family: str
-    """Whose `verify` judges it (tasks.families)."""
+    """The family that judges it (tasks.spec.FAMILIES)."""
     origin: str
-    """`digest:index` of the row that it was first made as; variants of one question share it."""
+    """`digest:index` of the original row; variants of one question share it."""
     transforms: tuple[str, ...] = ()
-    """Names of the curation steps that changed it since, in order."""
+    """Names of the curation steps that changed it, in order."""
     rejected: str = ""
     """Of a pair: a finished completion that is worse than `solution`, which is then the chosen one; empty: no pair."""
     rater: str = ""
-    """Of a pair: whose taste says so; empty: the verifier's, or nobody's."""
+    """Of a pair: who prefers it; empty: the verifier, or unknown."""
 
 
-# Answers in words: normalised as SQuAD and HotpotQA do, and compared in the ways of their scorers and of LoongRL.
+# Answers in words: normalised as in SQuAD and HotpotQA, and compared as by their scorers and LoongRL's.
 #
-# All scorers take what was said and the acceptable answers, and give the best over the latter. An answer that normalises to
-# nothing never scores: it would be part of everything.
+# All scorers take an answer and the acceptable answers, and return the best score over the latter. An answer that is empty after
+# normalisation never scores: it would be part of every text.
 
 
 EXACT_ONLY = {"yes", "no", "noanswer"}
 """Normalised answers that count only as themselves: `no` is inside `unknown` and `yes` inside `eyes`."""
 SHORTEST = 3
-"""Characters that a normalised answer must have to be found inside another, or another in it."""
+"""Fewest characters of a normalised answer that may be part of another, or contain another."""
 EXTRA_WORDS = 2
-"""Words that an answer may have beside the gold. A list of four options, however short they are, has at least three."""
+"""Words that an answer may have in addition to the gold. A list of four options, however short, has at least three."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -156,11 +159,11 @@ def _f1(given: str, gold: str) -> float:
 
 
 def substring(said: str, golds: Sequence[str], extra: int = EXTRA_WORDS) -> bool:
-    """LoongRL's two-way substring with guards: one of the two normalised texts stands in the other as whole words. Guards:
+    """LoongRL's two-way substring with guards: one of the two normalised texts occurs in the other as whole words. Guards:
 
-    - yes, no and what has under three characters count only as themselves;
-    - what is said has at most `extra` words beside the gold, so that no list of options and no answer dumped twenty times counts;
-    - it has at least half of the gold's words, so that no `and` counts for all that it joins."""
+    - yes, no and texts under three characters have to be equal;
+    - the answer has at most `extra` words in addition to the gold, so that lists of options and repeated answers do not count;
+    - the answer has at least half of the gold's words, so that `and` does not count for a conjunction."""
     given = normalise(said)
     return bool(given) and any(_guarded(given, normalise(gold), extra) for gold in golds)
 
@@ -178,24 +181,24 @@ def _guarded(given: str, gold: str, extra: int) -> bool:
 
 
 def substring_published(said: str, golds: Sequence[str]) -> bool:
-    """The rule as released (arXiv:2510.19363): either normalised text is part of the other, character by character. Pays an empty
-    answer, `no` for `unknown`, and a list of everything; kept to measure what the guards are worth."""
+    """The rule as released (arXiv:2510.19363): either normalised text is part of the other, character by character. Accepts an
+    empty answer, `no` for `unknown`, and a list of everything; kept to measure the effect of the guards."""
     given = normalise(said)
     return any(given in normalise(gold) or normalise(gold) in given for gold in golds)
 
 
-# The final answer of a completion: what stands in its last `\boxed{}`, else after its last `#`.
+# The final answer of a completion: in its last `\boxed{}`, else after its last `#`.
 
 
 BOX = "\\boxed{"
 MARK = "#"
 MOST_BOXES = 4
-"""Boxes that a completion may hold; whoever fills more of them names answers instead of giving one."""
+"""Most boxes of a completion; one with more lists answers instead of giving one."""
 
 
 def extract_answer(completion: str) -> str | None:
-    r"""The text of the last `\boxed{...}` (braces balanced), else what follows the last `#`; None where there is neither or the
-    box never closes. Surrounding blanks are dropped; nothing else is normalised."""
+    r"""The text of the last `\boxed{...}` (braces balanced), else the text after the last `#`; None where there is neither or the
+    box is not closed. Enclosing blanks are dropped; nothing else is normalised."""
     start = completion.rfind(BOX)
     if start < 0:
         return completion.rpartition(MARK)[2].strip() if MARK in completion else None
@@ -204,7 +207,7 @@ def extract_answer(completion: str) -> str | None:
 
 
 def closing_brace(text: str, start: int) -> int:
-    """Where the brace stands that closes the one right before `start`; -1 where none does."""
+    """The offset of the brace that closes the one directly before `start`; -1 where there is none."""
     depth = 1
     for end in range(start, len(text)):
         depth += (text[end] == "{") - (text[end] == "}")
@@ -214,16 +217,16 @@ def closing_brace(text: str, start: int) -> int:
 
 
 def is_answer_dump(completion: str) -> bool:
-    """Whether a completion names too many final answers for its last one to count."""
+    """Whether a completion has too many final answers for its last one to count."""
     return completion.count(BOX) > MOST_BOXES
 
 
-# Completions of several units (MinD, arXiv:2505.19788): whole attempts, each of which ends in an answer, with a separator
-# between them. Whoever stops after a unit has its answer.
+# Completions of several units (MinD, arXiv:2505.19788): complete attempts, each with an answer, and a separator between them, so
+# that sampling can stop after any unit.
 
 
 def split_units(completion: str, separator: str) -> list[str]:
-    """The units of a completion, one at least; an empty separator separates nothing. A separator at the end begins an empty
+    """The units of a completion, at least one; with an empty separator exactly one. A separator at the end begins an empty
     unit."""
     return completion.split(separator) if separator else [completion]
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 from interplay.core import artifact
 from interplay.core import metrics as core_metrics
 from interplay.core.digest import canonical
+from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
 from snakemake_logger_plugin_mlflow.events import tail
@@ -20,7 +21,7 @@ from snakemake_logger_plugin_mlflow.events import tail
 STATUS = {"done": "FINISHED", "running": "RUNNING", "failed": "FAILED", "unfinished": "KILLED"}
 """A stage's state -> the status of its run. What is new or missing has no run."""
 STOPPED = "interplay: stopped"
-"""How the runner's last line begins when a signal asked it to stop."""
+"""How the runner's last line begins when a signal stopped it."""
 
 
 class Found(NamedTuple):
@@ -33,7 +34,7 @@ class Found(NamedTuple):
 
 
 def look_at_stage(results: Path, kind: str, digest: str) -> Found:
-    """The state of a stage. A failure that the runner could not write down is told by its log."""
+    """The state of a stage. A failure that the runner could not record is read from its log."""
     name, detail = artifact.state_of(artifact.folder(results, kind, digest))
     status = STATUS.get(name, "")
     if status != "KILLED":
@@ -51,23 +52,23 @@ def last_words(log: Path) -> str:
     return lines[-1].strip() if lines and (traced or lines[-1].startswith("interplay: ")) else ""
 
 
-def times(out: Path) -> tuple[int, int]:
-    """Start and end of the last attempt, in milliseconds since the epoch. Of an unfinished one both are its last sign of life."""
-    told = core_metrics.read_telemetry(out)
-    if "started" in told:
-        start = calendar.timegm(time.strptime(told["started"], "%Y-%m-%dT%H:%M:%SZ"))
-        return 1000 * start, round(1000 * (start + float(told.get("seconds_wall", 0))))
+def stage_times(out: Path) -> tuple[int, int]:
+    """Start and end of the last attempt, in milliseconds since the epoch. Of an unfinished one both are its last change."""
+    known = core_metrics.read_telemetry(out)
+    if "started" in known:
+        start = calendar.timegm(time.strptime(known["started"], "%Y-%m-%dT%H:%M:%SZ"))
+        return 1000 * start, round(1000 * (start + float(known.get("seconds_wall", 0))))
     path = next((path for path in (out / "telemetry.json", out / "stage.json", out) if path.exists()), None)
     touched = round(1000 * (path.stat().st_mtime if path else time.time()))
     return touched, touched
 
 
-def steps(out: Path, after: int = 0) -> list[dict[str, float]]:
+def metric_lines(out: Path, after: int = 0) -> list[dict[str, float]]:
     """Lines of `metrics.jsonl` past a step."""
     return [line for line in core_metrics.read(out) if line["step"] > after]
 
 
-# What MLflow is told of a stage: its name, parameters, tags and metrics. Pure functions of plan and record; no mlflow here.
+# What MLflow holds of a stage: its name, parameters, tags and metrics. Pure functions of plan and record; no mlflow here.
 
 
 LONGEST = 300
@@ -80,7 +81,7 @@ OF_ALL = ("n", "length", "truncated", "strict_pass@1", "answer_pass@1")
 
 
 class Place(NamedTuple):
-    """Where a stage stands in its study. A stage that several arms share stands at the first of them."""
+    """Place of a stage in its study: the first of the arms that share it."""
 
     arm: str
     stage: str
@@ -91,8 +92,8 @@ class Place(NamedTuple):
     """All arms that it serves."""
 
 
-def places(plan: Plan) -> dict[str, Place]:
-    """Digest -> place, for the models and evaluations of all arms. Data, tokenizers and the report stand in no arm."""
+def stage_places(plan: Plan) -> dict[str, Place]:
+    """Digest -> place, for the models and evaluations of all arms. Data, tokenizers and the report are in no arm."""
     found: dict[str, Place] = {}
     for row in cast(ReportSpec, plan.stages[plan.report].spec).arms:
         names = [step.name for step in row.path]
@@ -106,34 +107,34 @@ def places(plan: Plan) -> dict[str, Place]:
 
 
 def run_name(stage: Stage, place: Place | None) -> str:
-    """`rl_edge/rl/seed0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for what stands in no arm."""
+    """`rl_edge/rl/seed0`; `problems/edge_test`, `corpus/base`, `tokenizer` and `report` for stages of no arm."""
     if place is not None:
         return f"{place.arm}/{place.stage}/seed{place.seed}"
     own = stage.label.removeprefix("data.").removeprefix("stages.").removesuffix(f".{stage.kind}")
     return own if own == stage.kind else f"{stage.kind}/{own}"
 
 
-def axes(arm: str) -> dict[str, str]:
+def arm_axes(arm: str) -> dict[str, str]:
     """Values of an expanded arm's axes: `rl[lr=0.1,mix=[1,2]]` -> {lr: 0.1, mix: [1,2]}."""
     inside = re.fullmatch(r"[^\[]*\[(.*)\]", arm)
     pairs = re.split(r",(?=[\w.]+=)", inside[1]) if inside else []
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
-def params(stage: Stage, place: Place | None) -> dict[str, str]:
+def run_params(stage: Stage, place: Place | None) -> dict[str, str]:
     """Columns to compare by: kind, arm, group (the arm before its axes), stage, seed, path and axes, and as `spec.*` the scalar
     leaves of the spec."""
     found = {"kind": stage.kind}
     if place is not None:
         found |= {"arm": place.arm, "group": place.arm.partition("[")[0], "stage": place.stage}
         found |= {"seed": str(place.seed), "path": place.path}
-        found |= {f"axis.{key}": value for key, value in axes(place.arm).items()}
-    leaves = {} if stage.kind == "report" else scalars(canonical(stage.spec), "spec")
+        found |= {f"axis.{key}": value for key, value in arm_axes(place.arm).items()}
+    leaves = {} if makes(stage.kind) == "report" else scalars(canonical(stage.spec), "spec")
     return {**found, **{key: text for key, text in leaves.items() if len(text) <= LONGEST}}
 
 
 def scalars(value: Any, name: str) -> dict[str, str]:
-    """The leaves of nested mappings by dotted name, as JSON without quotes. Of lists only those of things with a name are told,
+    """The leaves of nested mappings by dotted name, as JSON without quotes. Of lists only those of named items are included,
     by these names, such as the steps of a curated set."""
     if isinstance(value, dict):
         return {key: text for part, item in value.items() for key, text in scalars(item, f"{name}.{part}").items()}
@@ -143,7 +144,7 @@ def scalars(value: Any, name: str) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value)}
 
 
-def tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
+def run_tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
     """What finds a run again, and what may change from plan to plan."""
     found = {
         "stage.digest": stage.digest,
@@ -158,26 +159,26 @@ def tags(plan: Plan, stage: Stage, place: Place | None) -> dict[str, str]:
     return found
 
 
-def metrics(kind: str, values: dict[str, Any]) -> dict[str, float]:
+def run_metrics(kind: str, values: dict[str, Any]) -> dict[str, float]:
     """A record's numbers by `/`-joined name: of an evaluation `edge/strict_pass@1` for a band, `all/...`, and a few per op."""
-    if kind == "report":
+    if makes(kind) == "report":
         return verdicts(values.get("claims", []))
-    if kind != "evaluate":
-        return numbers(values)
-    found = numbers({"all": {key: value for key, value in values.get("all", {}).items() if key in OF_ALL}})
-    found |= numbers(values.get("band", {}))
+    if makes(kind) != "samples":
+        return numeric_leaves(values)
+    found = numeric_leaves({"all": {key: value for key, value in values.get("all", {}).items() if key in OF_ALL}})
+    found |= numeric_leaves(values.get("band", {}))
     for op, scores in values.get("op", {}).items():
         found |= {f"op/{int(op):02d} {PER_OP}": float(scores[PER_OP])} if PER_OP in scores else {}
     return {key: value for key, value in found.items() if not re.search(r"prior_pass@(?!1$)", key)}
 
 
-def numbers(value: Any, name: str = "") -> dict[str, float]:
+def numeric_leaves(value: Any, name: str = "") -> dict[str, float]:
     """The numeric leaves of nested mappings, by `/`-joined name."""
     if isinstance(value, dict):
         return {
             key: number
             for part, item in value.items()
-            for key, number in numbers(item, f"{name}/{part}" if name else part).items()
+            for key, number in numeric_leaves(item, f"{name}/{part}" if name else part).items()
         }
     return {name: float(value)} if isinstance(value, (int, float)) and not isinstance(value, bool) else {}
 
@@ -188,7 +189,7 @@ def verdicts(claims: list[dict[str, str]]) -> dict[str, float]:
     return {f"claims/{verdict}": float(found.count(verdict)) for verdict in dict.fromkeys(found)}
 
 
-def question(spec: ReportSpec, claims: list[dict[str, str]]) -> str:
+def study_description(spec: ReportSpec, claims: list[dict[str, str]]) -> str:
     """The description of a study's parent run, in Markdown."""
     lines = [f"**{spec.question}**", *([f"Source: {spec.source}"] if spec.source else [])]
     judged = [f"- {claim['verdict']}: {claim['says']} ({claim['reason']})" for claim in claims]

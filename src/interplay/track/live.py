@@ -1,21 +1,26 @@
-"""The mirror while Snakemake runs: told of jobs by the logger plugin (`Sink`), of the start and the end by the hooks.
+"""The mirror while Snakemake runs: the logger plugin (`Sink`) reports jobs, the hooks report start and end.
 
 Both end in the same idempotent `Mirror`, under one lock, so it does not matter which comes first, or whether the plugin is there.
 Nothing is opened before the first job or the end, and nothing at all where everything is mirrored already. Tracking never fails a
 study: after an error there is one line, then silence for some minutes; `interplay track sync` completes the store later."""
 
+import contextlib
+import fcntl
+import hashlib
 import logging
 import os
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from interplay.core import artifact
+from interplay.core.model import UserError
 from interplay.study.plan import Plan
-from interplay.track import marker
-from interplay.track.describe import STOPPED, Found, last_words, times
-from snakemake_logger_plugin_mlflow import redact, store
+from interplay.track import describe
+from snakemake_logger_plugin_mlflow import store
 from snakemake_logger_plugin_mlflow.events import Job
 
 LOG = logging.getLogger(__name__)
@@ -46,7 +51,7 @@ class Live:
         if plan.report not in self.mirrors:
             from interplay.track.mirror import Mirror
 
-            marker.forget_mirrored(plan, self.results, self.uri)
+            forget_mirrored(plan, self.results, self.uri)
             self.mirrors[plan.report] = Mirror(plan, self.results, self.uri)
             if plan.report not in self.opened:
                 self.mirrors[plan.report].close_orphans()
@@ -65,9 +70,9 @@ class Live:
             mirror = self.mirror(plan)
             if job.status == "RUNNING" and not self.ended:
                 mirror.running()
-            mirror.stage(digest, seen(job), round(1000 * job.submitted))
+            mirror.stage(digest, reported_state(job), round(1000 * job.submitted))
             if job.status == "FINISHED":
-                begun = times(self.results / plan.stages[digest].kind / digest)[0] / 1000
+                begun = describe.stage_times(self.results / plan.stages[digest].kind / digest)[0] / 1000
                 waited = max(0.0, round(begun - job.submitted, 1))
                 mirror.job(digest, {"queue_seconds": waited}, round(1000 * (job.ended or time.time())))
 
@@ -90,40 +95,40 @@ class Live:
             self._guarded(lambda plan=plan: self._finish(plan))
 
     def _finish(self, plan: Plan) -> None:
-        if plan.report in self.opened or not marker.is_mirrored(plan, self.results, self.uri):
-            marker.mark_mirrored(plan, self.results, self.uri, self.mirror(plan).everything())
+        if plan.report in self.opened or not is_mirrored(plan, self.results, self.uri):
+            mark_mirrored(plan, self.results, self.uri, self.mirror(plan).everything())
 
     def _guarded(self, step: Any) -> None:
         with self.lock:
             if time.monotonic() < self.silent_until:
                 return
             try:
-                with marker.mirror_turn(self.results, self.me) as stale:
+                with mirror_turn(self.results, self.me) as stale:
                     if stale:
                         self.mirrors.clear()
                     step()
-            except Exception as error:  # whatever it is, the study is worth more
+            except Exception as error:  # tracking never fails a study
                 self.failed_at = time.monotonic()
                 self.silent_until = self.failed_at + PAUSE
                 self.mirrors.clear()
                 if not self.warned:
                     self.warned = True
-                    said = f"mlflow: {redact.reason(self.uri, error)}; the study goes on, complete it with `interplay track sync`"
-                    LOG.warning("%s", said)
+                    why = store.redacted_reason(self.uri, error)
+                    LOG.warning("mlflow: %s; the study goes on, complete it with `interplay track sync`", why)
 
 
-def seen(job: Job) -> Found:
-    """What the scheduler knows of a stage beyond its folder. One that a signal stopped goes on later: that is no failure."""
+def reported_state(job: Job) -> describe.Found:
+    """The state of a stage by its job. One that a signal stopped is resumed later: that is no failure."""
     if job.status != "FAILED":
-        return Found("RUNNING" if job.status == "RUNNING" else "KILLED")
-    last = next((words for words in (last_words(Path(path)) for path in job.logs) if words), "")
-    if last.startswith(STOPPED):
-        return Found("KILLED", last)
-    return Found("FAILED", last or job.failures[-1])
+        return describe.Found("RUNNING" if job.status == "RUNNING" else "KILLED")
+    last = next((words for words in (describe.last_words(Path(path)) for path in job.logs) if words), "")
+    if last.startswith(describe.STOPPED):
+        return describe.Found("KILLED", last)
+    return describe.Found("FAILED", last or job.failures[-1])
 
 
 class _Now:
-    """The run that this process is at; the plugin's thread asks for it."""
+    """The run of this process; the plugin's thread reads it."""
 
     live: Live | None = None
 
@@ -140,7 +145,7 @@ def finish() -> None:
 
 
 class Sink:
-    """What the logger plugin tells of jobs; see snakemake_logger_plugin_mlflow.sink.Sink."""
+    """Receives jobs from the logger plugin; see snakemake_logger_plugin_mlflow.sink.Sink."""
 
     def update(self, job: Job) -> None:
         """A job changed its state."""
@@ -153,5 +158,77 @@ class Sink:
             _Now.live.tick()
 
     def close(self, outcome: str) -> None:
-        """Snakemake ends, in whatever way: also without the hooks, as after Ctrl-C."""
+        """Snakemake ends, normally or not: the hooks do not run after Ctrl-C."""
         finish()
+
+
+# What is mirrored already, so that a run with nothing to do need not import mlflow: `results/.mlflow-mirrored`.
+#
+# Only a cache: where it is lost or wrong for a store, the mirror searches the store. Stores are named by a hash, since an address
+# may hold a password.
+
+
+NAME = ".mlflow-mirrored"
+TURN = ".mlflow-turn"
+
+
+@contextlib.contextmanager
+def mirror_turn(results: Path, me: str) -> Iterator[bool]:
+    """Mirror alone: two processes that look for a run and then make it would make it twice. Yields whether another process
+    mirrored since the last turn of `me`, so that what was looked up may be out of date."""
+    results.mkdir(parents=True, exist_ok=True)
+    with open(results / TURN, "a+") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        handle.seek(0)
+        last = handle.read()
+        if last != me:
+            handle.truncate(0)
+            handle.write(me)
+            handle.flush()
+        yield last != me
+
+
+def is_mirrored(plan: Plan, results: Path, uri: str) -> bool:
+    """Whether the store was left with all that is on disk now, and nothing of it can have changed since."""
+    file = store.sqlite_file(uri)
+    if file is not None and not file.exists():
+        return False
+    left = _read(results).get(_store(uri), {}).get(f"{plan.study}.{plan.scale}", {})
+    if left.get("plan") != plan.report or "RUNNING" in left["stages"].values():
+        return False
+    states = {digest: describe.look_at_stage(results, stage.kind, digest).status for digest, stage in plan.stages.items()}
+    return left["stages"] == {digest: status for digest, status in states.items() if status}
+
+
+def mark_mirrored(plan: Plan, results: Path, uri: str, states: dict[str, str]) -> None:
+    """Remember what was mirrored."""
+    known = _read(results)
+    known.setdefault(_store(uri), {})[f"{plan.study}.{plan.scale}"] = {"plan": plan.report, "stages": states}
+    artifact.write_json(results / NAME, known)
+
+
+def forget_mirrored(plan: Plan, results: Path, uri: str) -> None:
+    """The study is being mirrored: from now until it is settled again its store may hold anything."""
+    known = _read(results)
+    if known.get(_store(uri), {}).pop(f"{plan.study}.{plan.scale}", None) is not None:
+        artifact.write_json(results / NAME, known)
+
+
+def _read(results: Path) -> dict[str, Any]:
+    try:
+        return artifact.read_json(results / NAME)
+    except UserError:
+        return {}
+
+
+def _store(uri: str) -> str:
+    file = store.sqlite_file(uri)
+    return hashlib.sha256((str(file.absolute()) if file else uri).encode()).hexdigest()[:12]
+
+
+# The adapter: a run per stage, in the experiment of its study, instead of one per job.
+
+
+def sink(settings: dict[str, Any]) -> Sink:
+    """For the logger plugin."""
+    return Sink()

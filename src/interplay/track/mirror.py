@@ -1,20 +1,21 @@
 """One study in one MLflow store: an experiment of the study's name, a parent run for its plan, a child run per stage.
 
-Everything is told from plan and records, in an order in which a kill at any moment leaves what the next call completes, and
+Everything is derived from plan and records, in an order in which a kill at any moment leaves what the next call completes, and
 calling again changes nothing: runs are found by the tag `stage.digest`, models by theirs, points by step and time, the times
 being those that were written down before the points were (tag STEPS). A run is complete when it has the tag DONE, set last."""
 
+import json
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from interplay.core import artifact
 from interplay.core.metrics import read_telemetry
+from interplay.kinds.table import makes
 from interplay.report.spec import ReportSpec
 from interplay.study.plan import Plan, Stage
-from interplay.track import describe, lineage
-from interplay.track.describe import Found
-from snakemake_logger_plugin_mlflow import benchmark, store
+from interplay.track import describe
+from snakemake_logger_plugin_mlflow import events, store
 
 DONE = "mlflow.interplay.done"
 """Tags whose names start with mlflow. are not shown."""
@@ -28,7 +29,7 @@ class Mirror:
 
     def __init__(self, plan: Plan, results: Path, uri: str) -> None:
         self.plan, self.results = plan, results
-        self.places = describe.places(plan)
+        self.places = describe.stage_places(plan)
         self.client = store.connect(uri)
         self.experiment = store.experiment(self.client, uri, plan.study)
         self.runs: dict[str, Any] = {}
@@ -39,7 +40,7 @@ class Mirror:
                 self.runs.setdefault(tags["stage.digest"], run)
             elif "plan" in tags:
                 self.parents.setdefault(tags["plan"], run)
-        self.models, self.begun = lineage.models(self.client, self.experiment)
+        self.models, self.begun = logged_models(self.client, self.experiment)
         self.tags: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.tags) for run in self._all()}
         self.params: dict[str, dict[str, str]] = {run.info.run_id: dict(run.data.params) for run in self._all()}
         self.status = {run.info.run_id: run.info.status for run in self._all()}
@@ -94,7 +95,7 @@ class Mirror:
         plan = self.plan
         run = self.parents.get(plan.report)
         if run is None:
-            starts = [describe.times(self._out(stage))[0] for stage in plan.stages.values() if self._out(stage).exists()]
+            starts = [describe.stage_times(self._out(stage))[0] for stage in plan.stages.values() if self._out(stage).exists()]
             tags = {"study": plan.study, "scale": plan.scale, "plan": plan.report}
             run = self._new(f"{plan.study} at {plan.scale}", min(starts, default=round(1000 * time.time())), tags)
         arms = len({place.arm for place in self.places.values()})
@@ -110,11 +111,11 @@ class Mirror:
     def _run(self, stage: Stage, start: int) -> Any:
         """The stage's run, made when it is not there."""
         place = self.places.get(stage.digest)
-        tags = {**describe.tags(self.plan, stage, place), "mlflow.parentRunId": self.parent.info.run_id}
+        tags = {**describe.run_tags(self.plan, stage, place), "mlflow.parentRunId": self.parent.info.run_id}
         run = self.runs.get(stage.digest)
         if run is None:
             run = self._new(describe.run_name(stage, place), start, tags)
-        self._param(run, describe.params(stage, place))
+        self._param(run, describe.run_params(stage, place))
         self.runs[stage.digest] = run
         self._tag(run, tags)
         return run
@@ -124,7 +125,7 @@ class Mirror:
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
-    def stage(self, digest: str, seen: Found | None = None, start: int | None = None) -> Any:
+    def stage(self, digest: str, seen: describe.Found | None = None, start: int | None = None) -> Any:
         """Bring the run of a stage to what is on disk, or to what its job was just seen to do. Returns the run; None for a stage
         that was never started."""
         stage = self.plan.stages[digest]
@@ -133,7 +134,7 @@ class Mirror:
             state = seen
         if not state.status:
             return None
-        run = self._run(stage, start or describe.times(self._out(stage))[0])
+        run = self._run(stage, start or describe.stage_times(self._out(stage))[0])
         if DONE in self.tags[run.info.run_id]:
             return run
         if state.status == "FINISHED":
@@ -146,19 +147,19 @@ class Mirror:
 
     def _complete(self, run: Any, stage: Stage) -> None:
         out = self._out(stage)
-        record, told = artifact.record(out), read_telemetry(out)
-        start, end = describe.times(out)
+        record, known_of = artifact.record(out), read_telemetry(out)
+        start, end = describe.stage_times(out)
         self.steps(stage.digest, (max(start, run.info.start_time), end))
-        given, taken = lineage.inputs(self, stage)
+        given, taken = stage_inputs(self, stage)
         if given or taken:
             self.client.log_inputs(run.info.run_id, given, taken)
-        lineage.outputs(self, run, stage, record)
-        in_steps = {key for line in describe.steps(out) for key in line}
-        values = describe.metrics(stage.kind, record["metrics"])
+        register_outputs(self, run, stage, record)
+        in_steps = {key for line in describe.metric_lines(out) for key in line}
+        values = describe.run_metrics(stage.kind, record["metrics"])
         values = {key if key not in in_steps else f"final/{key}": value for key, value in values.items()}
-        self._values(run, values, end, stage if stage.kind == "evaluate" else None)
-        rows = benchmark.read(str(self.results.parent / "benchmarks" / stage.kind / f"{stage.digest}.tsv"))
-        self._values(run, describe.numbers({"telemetry": told, "benchmark": rows[-1] if rows else {}}), end)
+        self._values(run, values, end, stage if makes(stage.kind) == "samples" else None)
+        rows = events.read_benchmark(str(self.results.parent / "benchmarks" / stage.kind / f"{stage.digest}.tsv"))
+        self._values(run, describe.numeric_leaves({"telemetry": known_of, "benchmark": rows[-1] if rows else {}}), end)
         self.client.log_dict(run.info.run_id, record["spec"], "spec.json")
         self.client.log_dict(run.info.run_id, record["metrics"], "metrics.json")
         self._set(run, "FINISHED", end)
@@ -168,7 +169,7 @@ class Mirror:
         """Single values; those of an evaluation count for the model and the problem set that it took."""
         from mlflow.entities import Metric
 
-        of: dict[str, Any] = lineage.subject(self, evaluation) if evaluation else {}
+        of: dict[str, Any] = evaluated_model(self, evaluation) if evaluation else {}
         if of:
             of["run_id"] = run.info.run_id
         points = [Metric(store.metric_key(key), value, time_ms, 0, **of) for key, value in values.items()]
@@ -178,7 +179,7 @@ class Mirror:
     def job(self, digest: str, values: dict[str, float], time_ms: int) -> None:
         """What the scheduler measured of a stage's job."""
         if digest in self.runs:
-            self._values(self.runs[digest], describe.numbers({"telemetry": values}), time_ms)
+            self._values(self.runs[digest], describe.numeric_leaves({"telemetry": values}), time_ms)
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -192,9 +193,11 @@ class Mirror:
         begin = span[0] if span else run.info.start_time
         first, start, last, end = (int(part) for part in known.split()) if known else (0, begin, 0, begin)
         if known and run.info.run_id not in self.replayed:
-            self._points(run, [line for line in describe.steps(out, first) if line["step"] <= last], (first, start, last, end))
+            self._points(
+                run, [line for line in describe.metric_lines(out, first) if line["step"] <= last], (first, start, last, end)
+            )
         self.replayed.add(run.info.run_id)
-        lines = describe.steps(out, last)
+        lines = describe.metric_lines(out, last)
         if lines:
             until = span[1] if span else round(1000 * time.time())
             stretch = (last, end, int(lines[-1]["step"]), max(until, end))
@@ -232,7 +235,7 @@ class Mirror:
             status = "FINISHED"
         else:
             status = next((word for word in ("RUNNING", "FAILED") if word in states.values()), "KILLED")
-        self._set(self.parent, status, describe.times(self._out(report))[1])
+        self._set(self.parent, status, describe.stage_times(self._out(report))[1])
         return states
 
     def close_orphans(self) -> None:
@@ -256,9 +259,142 @@ class Mirror:
                 self.client.log_artifacts(run, str(out / part), part)
         if (out / "report.html").exists():
             self.client.log_artifact(run, str(out / "report.html"))
-        self.client.log_text(run, self.plan.whole(), "plan.json")
-        self._values(self.parent, describe.verdicts(claims), describe.times(out)[1])
-        told = {f"claim.{number:02d}": f"{claim['verdict']}: {claim['says']}" for number, claim in enumerate(claims, 1)}
-        note = describe.question(cast(ReportSpec, stage.spec), claims)
-        self._tag(self.parent, {**told, "mlflow.note.content": note})
+        self.client.log_text(run, self.plan.full_text(), "plan.json")
+        self._values(self.parent, describe.verdicts(claims), describe.stage_times(out)[1])
+        known_of = {f"claim.{number:02d}": f"{claim['verdict']}: {claim['says']}" for number, claim in enumerate(claims, 1)}
+        note = describe.study_description(cast(ReportSpec, stage.spec), claims)
+        self._tag(self.parent, {**known_of, "mlflow.note.content": note})
         self._tag(self.parent, {DONE: "1"})
+
+
+# Datasets and models of a stage in MLflow's terms.
+
+
+if TYPE_CHECKING:
+    from interplay.track.mirror import Mirror
+
+
+DATA = ("problems", "corpus")
+"""What is shown as a dataset (`Kind.makes`)."""
+BARRED = str.maketrans({"/": " ", ".": "·", ":": " ", "%": " ", '"': None, "'": None})
+"""What MLflow allows in no model's name, such as the point of an arm `rl[learning_rate=0.1]`, -> its replacement."""
+READY: Final = "READY"
+"""Status of a model that its run is known to have made."""
+
+
+def logged_models(client: Any, experiment: str) -> tuple[dict[str, str], dict[str, str]]:
+    """`digest` or `digest@step` -> id, for the models of the experiment: those that are ready, and those whose making was
+    interrupted."""
+    known: dict[str, str] = {}
+    begun: dict[str, str] = {}
+    token = None
+    while True:
+        page = client.search_logged_models([experiment], max_results=500, page_token=token)
+        for model in page:
+            if "stage.digest" in model.tags:
+                (known if str(model.status) == READY else begun).setdefault(model.tags["stage.digest"], model.model_id)
+        token = page.token
+        if not token:
+            return known, begun
+
+
+def stage_inputs(mirror: "Mirror", stage: Stage) -> tuple[list[Any], list[Any]]:
+    """Datasets and models among the dependencies of a stage. The problem sets of a corpus count as its trainer's data too,
+    and what these were curated from as theirs."""
+    from mlflow.entities import DatasetInput, InputTag, LoggedModelInput
+
+    given: dict[str, str] = {}
+    taken: list[str] = []
+    if makes(stage.kind) == "report":
+        return [], []
+    for role, ref in stage.deps.items():
+        dep = mirror.plan.stages[artifact.split_ref(ref)[0]]
+        if makes(dep.kind) in DATA:
+            use = _use(stage.kind, role)
+            given.setdefault(dep.digest, use)
+            for inner, digest in dep.deps.items():
+                if inner.startswith("data."):
+                    given.setdefault(digest, use if makes(dep.kind) == "corpus" else "source")
+        else:
+            model = model_of(mirror, ref)
+            taken += [model] if model else []
+    datasets = [DatasetInput(dataset_of(mirror, digest), [InputTag("mlflow.data.context", use)]) for digest, use in given.items()]
+    return datasets, [LoggedModelInput(model) for model in dict.fromkeys(taken)]
+
+
+def _use(kind: str, role: str) -> str:
+    """What a stage takes data for, as MLflow's page says it."""
+    if makes(kind) == "samples":
+        return "evaluation"
+    if makes(kind) == "problems":
+        return "comparison" if role.startswith("against") else "source"
+    return "validation" if role == "validation" else "training"
+
+
+def dataset_of(mirror: "Mirror", digest: str) -> Any:
+    """A problem set or a corpus as MLflow shows it. It stays where it is; the digest is the stage's."""
+    from mlflow.entities import Dataset
+
+    stage = mirror.plan.stages[digest]
+    out = artifact.folder(mirror.results, stage.kind, digest)
+    known_of = artifact.record(out)["metrics"] if artifact.done(out) else {}
+    rows = known_of.get("size", known_of.get("rows"))
+    profile = {"num_rows": rows} if rows is not None else {}
+    return Dataset(
+        name=describe.run_name(stage, None),
+        digest=digest,
+        source_type="local",
+        source=json.dumps({"uri": f"results/{stage.kind}/{digest}"}),
+        profile=json.dumps(profile),
+    )
+
+
+def model_of(mirror: "Mirror", ref: str) -> str | None:
+    """Id of the model of a stage or of a checkpoint that it keeps; None where it has none. The stage is mirrored if need be."""
+    if ref not in mirror.models:
+        mirror.stage(artifact.split_ref(ref)[0])
+    return mirror.models.get(ref)
+
+
+def register_outputs(mirror: "Mirror", run: Any, stage: Stage, record: dict[str, Any]) -> None:
+    """Register the models that a stage made: its last one, and each checkpoint that it keeps. Their files stay in results/."""
+    made = {0: stage.digest} if any(name.startswith("model/") for name in record["files"]) else {}
+    kept = {name.split("/")[1] for name in record["files"] if name.startswith("checkpoints/")}
+    made |= {int(step): f"{stage.digest}@{step}" for step in sorted(kept, key=int)}
+    place = mirror.places.get(stage.digest)
+    name = describe.run_name(stage, place)
+    where = {"arm": place.arm, "stage": place.stage, "seed": str(place.seed)} if place else {}
+    for step, ref in made.items():
+        if ref in mirror.models:
+            continue
+        if ref not in mirror.begun:
+            model = mirror.client.create_logged_model(
+                mirror.experiment,
+                name=f"{name.translate(BARRED)}{f' step {step}' if step else ''}",
+                source_run_id=run.info.run_id,
+                tags={"stage.digest": ref, "path": f"results/{stage.kind}/{ref.replace('@', '/checkpoints/')}/model"},
+                params={**where, "kind": stage.kind},
+                model_type="checkpoint",
+            )
+            mirror.begun[ref] = model.model_id
+        _made_by(mirror, run, mirror.begun[ref], step or int(record["metrics"].get("steps", 0)))
+        mirror.client.finalize_logged_model(mirror.begun[ref], READY)
+        mirror.models[ref] = mirror.begun.pop(ref)
+
+
+def _made_by(mirror: "Mirror", run: Any, model: str, step: int) -> None:
+    """Say of a run that it made a model, once: MLflow would count it again."""
+    from mlflow.entities import LoggedModelOutput
+
+    known_of = mirror.client.get_run(run.info.run_id).outputs
+    if model not in [output.model_id for output in (known_of.model_outputs if known_of else [])]:
+        mirror.client.log_outputs(run.info.run_id, [LoggedModelOutput(model, step)])
+
+
+def evaluated_model(mirror: "Mirror", stage: Stage) -> dict[str, Any]:
+    """Whose numbers an evaluation's are: the model's, on the problem set. {} where its model is not known."""
+    model = model_of(mirror, stage.deps["model"])
+    if model is None:
+        return {}
+    data = mirror.plan.stages[stage.deps["data"]]
+    return {"model_id": model, "dataset_name": describe.run_name(data, None), "dataset_digest": data.digest}

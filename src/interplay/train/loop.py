@@ -1,142 +1,191 @@
-"""The loop of every trainer that makes one optimiser step after another: measures, kept checkpoints, progress and resume.
+"""The training loop of all gradient trainers: optimiser steps, evaluation, kept checkpoints, progress and resume.
 
-What a step does is its trainer's: `lm` (pre-training, mid-training, SFT), `prefer`, `unlearn` and `reward_model` hand it over as
-a function of the step's number, so that weights and optimiser state are all that a resumed run needs."""
+The trainers of this package give the gradient of a step as a
+function of its number, so that a resumed run needs only weights and optimiser state."""
 
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from interplay.core import execution
-from interplay.core.execution import Run
+from interplay.core import execution, extension, stop
 from interplay.core.metrics import Metrics, Progress, telemetry
-from interplay.core.model import PermanentError
-from interplay.core.stop import save_points
-from interplay.model import device
+from interplay.core.model import PermanentError, UserError
+from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.model.spec import Schedule
-from interplay.optim import checkpoint, collectives, optimizer, sharding
+from interplay.optim import checkpoint, distributed, optimizer
+from interplay.train.spec import OwnTrainerSpec, TrainSpec, TuneSpec
 
 LINES = 200
-"""About so many lines of metrics.jsonl per run."""
+"""Approximate number of lines of metrics.jsonl per run."""
 
 
-class Job(NamedTuple):
-    """What a trainer hands over."""
+class TrainingJob(NamedTuple):
+    """The parts of a training run that depend on the trainer."""
 
     model: nn.Module
-    """All that is trained."""
+    """The trained parameters."""
     optimizers: list[torch.optim.Optimizer]
     steps: int
     schedule: Schedule
     max_grad_norm: float
-    """Gradients are clipped to it; 0: they are left."""
-    learn: Callable[[int], dict[str, float]]
-    """Adds up the gradient of step n of 1..steps on the model and returns its line; `loss` and `tokens`, those of this step, are
-    among its values."""
+    """Gradients are clipped to this norm; 0: no clipping."""
+    step_gradient: Callable[[int], dict[str, float]]
+    """Accumulates the gradient of step n of 1..steps on the model; returns the metrics of the step, among them `loss` and
+    `tokens`."""
     save: Callable[[Path], None]
-    """Writes the model into a folder."""
+    """Writes the model to a folder."""
     checkpoints: list[int]
     """Steps after which the model is kept."""
-    measure: Callable[[], dict[str, float]] | None = None
-    """Values on held-out data, at the end and at the kept checkpoints."""
+    evaluate: Callable[[], dict[str, float]] | None = None
+    """Metrics on held-out data, at the end and at the kept checkpoints."""
     eval_every: int = 0
-    """Steps between further measures; 0: none."""
+    """Steps between further evaluations; 0: none."""
 
 
-class Ended(NamedTuple):
-    """What a run leaves beside its files."""
+def training_job(
+    spec: TrainSpec | TuneSpec,
+    model: nn.Module,
+    steps: int,
+    step_gradient: Callable[[int], dict[str, float]],
+    save: Callable[[Path], None],
+    evaluate: Callable[[], dict[str, float]] | None = None,
+    eval_every: int = 0,
+) -> TrainingJob:
+    """A job with the optimisers, schedule and checkpoints of a spec. A sharded model must be sharded before."""
+    return TrainingJob(
+        model=model,
+        optimizers=optimizer.build_optimizers(spec.optimizer, model.named_parameters()),
+        steps=steps,
+        schedule=spec.schedule,
+        max_grad_norm=spec.optimizer.max_grad_norm,
+        step_gradient=step_gradient,
+        save=save,
+        checkpoints=spec.checkpoints,
+        evaluate=evaluate,
+        eval_every=eval_every,
+    )
+
+
+def seed_torch(how: execution.Run, seed: int) -> None:
+    """Set the threads and the generator of torch. Trainers draw nothing from it, but its state is saved, so it must be fixed."""
+    torch.set_num_threads(how.threads)
+    torch.manual_seed(seed)
+
+
+class TrainingResult(NamedTuple):
+    """Results of a run other than its files."""
 
     tokens: int
-    """Of all steps."""
-    trained: int
-    """Of those steps that are timed: what this process made but for its first one, which also compiles and warms up."""
+    """Tokens of all steps."""
+    timed_tokens: int
+    """Tokens of the timed steps: those of this process except its first one, which also compiles and warms up."""
     seconds: float
-    """That those took, without measures and saves."""
-    measured: dict[str, float]
-    """The last measure; {} where there is none."""
+    """Time of the timed steps, without evaluations and saves."""
+    evaluated: dict[str, float]
+    """The metrics of the last evaluation; {} without one."""
 
 
 @dataclass
-class Pace:
-    """Tokens and seconds of steps. The first one compiles and warms up: it counts only while it is the only one."""
+class Throughput:
+    """Tokens and seconds of steps. The first step compiles and warms up, so it counts only while it is the only one."""
 
     tokens: int = 0
     seconds: float = 0.0
     steps: int = 0
 
     def add(self, tokens: int, seconds: float) -> None:
-        """One more step."""
+        """Add a step."""
         self.steps += 1
-        alone = self.steps <= 2
-        self.tokens = tokens + (0 if alone else self.tokens)
-        self.seconds = seconds + (0 if alone else self.seconds)
+        restart = self.steps <= 2
+        self.tokens = tokens + (0 if restart else self.tokens)
+        self.seconds = seconds + (0 if restart else self.seconds)
 
 
-def train(job: Job, out: Path, how: Run) -> Ended:
-    """Every step, going on from `out/resume` where there is one. Writes `metrics.jsonl` and `checkpoints/<step>/model`; the model
-    of the end is the caller's to save."""
+def run_training(job: TrainingJob, out: Path, how: execution.Run) -> TrainingResult:
+    """Run all steps, resuming from `out/resume` where there is one. Writes `metrics.jsonl` and `checkpoints/<step>/model`; the
+    caller saves the final model. Raises PermanentError at the first loss or gradient norm that is not finite."""
     done, seen = 0, 0
     if saved := checkpoint.load(out / "resume"):
         done, tensors, state = saved
         checkpoint.restore_training(tensors, job.model, job.optimizers)
         seen = state["tokens"]
     metrics, progress = Metrics(out, done), Progress(job.steps, "steps", done)
-    pace, measured = Pace(), {}
-    with save_points(how.save_minutes, collectives.all_reduce_flags if how.processes > 1 else None) as saves:
+    throughput, evaluated = Throughput(), {}
+    with stop.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, job.steps + 1):
             started = time.monotonic()
-            line = one_step(job, step)
-            pace.add(int(line["tokens"]), time.monotonic() - started)
+            line = training_step(job, step)
+            throughput.add(int(line["tokens"]), time.monotonic() - started)
             seen = line["tokens"] = seen + int(line["tokens"])
             last, kept = step == job.steps, step in job.checkpoints
             if last or kept or step % max(1, job.steps // LINES) == 0:
                 metrics.write(step, **line)
-            if job.measure and (last or kept or (job.eval_every and step % job.eval_every == 0)):
-                sharding.gather(job.model)
-                measured = job.measure()
-                metrics.write(step, **measured)
+            if job.evaluate and (last or kept or (job.eval_every and step % job.eval_every == 0)):
+                distributed.gather_parameters(job.model)
+                evaluated = job.evaluate()
+                metrics.write(step, **evaluated)
             if kept:
                 job.save(out / "checkpoints" / str(step) / "model")
-            progress.update(step, loss=line["loss"], tokens_per_second=pace.tokens / pace.seconds)
+            progress.update(step, loss=line["loss"], tokens_per_second=throughput.tokens / throughput.seconds)
             if not last and saves.due():
                 metrics.sync()
                 checkpoint.save(out / "resume", step, checkpoint.training_tensors(job.model, job.optimizers), {"tokens": seen})
                 saves.made(f"step {step} of {job.steps}")
-    return Ended(seen, pace.tokens, pace.seconds, measured)
+    return TrainingResult(seen, throughput.tokens, throughput.seconds, evaluated)
 
 
-def one_step(job: Job, step: int) -> dict[str, float]:
-    """Step `step` of 1..steps: what `learn` says, with lr_factor, and grad_norm before clipping, ahead of its tokens. Raises
-    PermanentError where the loss or that norm is not finite."""
+def training_step(job: TrainingJob, step: int) -> dict[str, float]:
+    """Step `step` of 1..steps: the metrics of its gradient, with lr_factor and grad_norm (before clipping) before its tokens.
+    Raises PermanentError where the loss or that norm is not finite."""
     factor = optimizer.lr_factor(job.schedule, step, job.steps)
     optimizer.set_lr(job.optimizers, factor)
-    values = job.learn(step)
-    norm = optimizer.step(job.optimizers, list(job.model.parameters()), job.max_grad_norm).item()
+    values = job.step_gradient(step)
+    norm = optimizer.apply_gradients(job.optimizers, list(job.model.parameters()), job.max_grad_norm).item()
     if not (math.isfinite(values["loss"]) and math.isfinite(norm)):
         raise PermanentError(f"step {step} of {job.steps}: loss {values['loss']}, gradient norm {norm}; lower the learning rate")
     tokens = values.pop("tokens")
     return {**values, "lr_factor": factor, "grad_norm": norm, "tokens": tokens}
 
 
-def tell_pace(out: Path, ended: Ended, decoder: Decoder, dtype: torch.dtype) -> None:
-    """Telemetry of the steps alone, without measures and saves, of all processes together: tokens a second, and what share of the
-    processes' arithmetic in `dtype` (measured here and now) training `decoder` on them uses. Nothing where a resume left no step
-    to do."""
-    if not ended.seconds:
+def write_throughput(out: Path, result: TrainingResult, decoder: Decoder, dtype: torch.dtype) -> None:
+    """Write telemetry of the timed steps of all processes: tokens per second, and model FLOPs utilisation (share of the peak in
+    `dtype`, measured now). Nothing where a resume had no step left."""
+    if not result.seconds:
         return
-    rate, peak = ended.trained / ended.seconds, device.peak_flops(dtype, decoder.head().device) * execution.world_size()
+    rate, peak = result.timed_tokens / result.seconds, device.peak_flops(dtype, decoder.head().device) * execution.world_size()
     used = device.model_flops_utilisation(device.matrix_parameters(decoder), rate, peak)
     telemetry(
         out,
         tokens_per_second=round(rate, 1),
         mfu=round(used, 4),
         measured_peak_gflops=round(peak / 1e9, 1),
-        train_seconds=round(ended.seconds, 3),
+        train_seconds=round(result.seconds, 3),
     )
+
+
+# Trainers of the user's own: the kind `custom`, which a study writes as `kind: "file.py:Name"` (core.extension).
+
+
+def run_custom_trainer(spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Call `function(spec, inputs, out, how, **options) -> metrics`. The function writes the model to `out/model` in the format
+    of Hugging Face; `inputs` are folders by role: `init` (a model, in `init/model`) and `data.<i>` (problem sets). Metrics: the
+    returned ones, `tokens` (the budget, unless returned) and `parameters`. Raises UserError where a metric is not a finite number
+    or there is no model."""
+    made = extension.call(spec, spec, inputs, out, how)
+    wrong = not isinstance(made, dict) or [name for name, value in made.items() if not _is_metric(name, value)]
+    if wrong:
+        what = f"{wrong[0]!r} is none" if isinstance(wrong, list) else f"it returned {type(made).__name__}"
+        raise UserError(f"{spec.function}: must return metrics, finite numbers by name; {what}")
+    decoder = folder.load_decoder(out / "model")
+    return {"tokens": spec.tokens, "parameters": sum(weight.numel() for weight in decoder.parameters()), **made}
+
+
+def _is_metric(name: Any, value: Any) -> bool:
+    return isinstance(name, str) and isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,81 +1,123 @@
-"""The training loss of a batch."""
+"""Cross-entropy of a batch and on held-out problems by band; means over pairs in micro-batches."""
 
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from interplay.data import batches, corpus, packing, sets
-from interplay.data.batches import Batch
-from interplay.data.packing import Encoded
-from interplay.model.decoder import Decoder, attention, forward, rotary, visible_blocks
-from interplay.optim import collectives
+from interplay.data import batches, corpus, pairs, sets
+from interplay.model import decoder
+from interplay.model import device as devices
+from interplay.optim import distributed
 
 
-def token_losses(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
+def token_losses(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
     """Cross-entropy of each token of a batch that bears loss, (M,) float32, in nats."""
     return F.cross_entropy(target_logits(model, batch, dtype), batch.targets, reduction="none")
 
 
-def target_logits(model: Decoder, batch: Batch, dtype: torch.dtype) -> Tensor:
+def target_logits(model: decoder.Decoder, batch: batches.Batch, dtype: torch.dtype) -> Tensor:
     """The logits (M, vocab) float32 from which the tokens of a batch that bear loss are predicted.
 
-    Matrix products run over all tokens at once and attention bucket by bucket; the last MLP and the logits only see places
-    that bear loss."""
-    blocks = [visible_blocks(None, length, batch.ids.device, dtype) for _, length in batch.buckets]
+    Matrix products run over all tokens at once and attention per bucket; the last MLP and the logits are computed for tokens that
+    bear loss only."""
+    blocks = [decoder.visible_blocks(None, length, batch.ids.device, dtype) for _, length in batch.buckets]
     sizes = [count * length for count, length in batch.buckets]
 
     def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         mixed = []
         for shape, seen, *parts in zip(batch.buckets, blocks, q.split(sizes), k.split(sizes), v.split(sizes), strict=True):
             queries, keys, values = (part.unflatten(0, shape) for part in parts)
-            mixed.append(attention(queries, keys, values, seen).flatten(0, 1))
+            mixed.append(decoder.attention(queries, keys, values, seen).flatten(0, 1))
         return torch.cat(mixed)
 
-    rope = rotary(model.shape, batch.positions, dtype)
-    hidden = forward(model.shape, model.weights(dtype), batch.ids, rope, attend, batch.before)
+    rope = decoder.rotary(model.shape, batch.positions, dtype)
+    hidden = decoder.forward(model.shape, model.weights(dtype), batch.ids, rope, attend, batch.before)
     return model.logits(hidden)
 
 
-# Loss on held-out problems, by band.
+# Held-out problems.
 
 
 class Validation(NamedTuple):
     """Held-out problems as tokens, sorted by length."""
 
-    encoded: Encoded
+    encoded: corpus.Encoded
     bands: list[str]
     band_of: np.ndarray
     """(problems,) int64: index into `bands`."""
 
 
 def load_validation(data: Path, tokenizer_of: Path) -> Validation:
-    """The problems of a set."""
-    encoded = corpus.encode(data, tokenizer_of)
-    bands, band_of = np.unique(sets.load(data, ["band"])["band"].to_pylist(), return_inverse=True)
+    """The problems of a set, encoded by the tokenizer of a folder."""
+    encoded = corpus.encode_problems(data, tokenizer_of)
+    bands, band_of = np.unique(sets.read_table(data, ["band"])["band"].to_pylist(), return_inverse=True)
     by_length = np.argsort(encoded.lengths, kind="stable")
-    return Validation(packing.select(encoded, by_length), bands.tolist(), band_of[by_length])
+    return Validation(corpus.select_problems(encoded, by_length), bands.tolist(), band_of[by_length])
 
 
 @torch.no_grad()
 def loss_by_band(
-    model: Decoder, held_out: Validation, pass_tokens: int, dtype: torch.dtype, device: torch.device
+    model: decoder.Decoder, held_out: Validation, pass_tokens: int, dtype: torch.dtype, device: torch.device
 ) -> dict[str, float]:
-    """Mean loss per solution token of each band, in nats; about `pass_tokens` tokens go through the model at a time."""
+    """Mean loss per solution token of each band, in nats, in passes of about `pass_tokens` tokens."""
     total, count = np.zeros(len(held_out.bands)), np.zeros(len(held_out.bands))
     pass_of = np.cumsum(held_out.encoded.lengths) // pass_tokens
-    for number in collectives.shard_round_robin(np.unique(pass_of).tolist()):
+    for number in distributed.shard_round_robin(np.unique(pass_of).tolist()):
         chosen = np.flatnonzero(pass_of == number)
-        part = packing.select(held_out.encoded, chosen)
-        solution = packing.spans(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
-        batch = batches.layout(part.tokens, part.lengths, solution, device)
+        part = corpus.select_problems(held_out.encoded, chosen)
+        solution = corpus.index_ranges(np.zeros_like(part.lengths), part.lengths) >= np.repeat(part.prompts, part.lengths)
+        batch = batches.batch_of_sequences(part.tokens, part.lengths, solution, device)
         losses = token_losses(model, batch, dtype).double().cpu().numpy()
         bands = held_out.band_of[chosen][batch.sequence]
         total += np.bincount(bands, losses, len(total))
         count += np.bincount(bands, minlength=len(count))
     for sums in (total, count):
-        collectives.all_reduce_sum(torch.from_numpy(sums))
+        distributed.all_reduce_sum(torch.from_numpy(sums))
     return {band: float(total[i] / count[i]) for i, band in enumerate(held_out.bands)}
+
+
+# Pairs of completions.
+
+
+def mean_over_pairs(
+    model: nn.Module,
+    data: pairs.Pairs,
+    places: np.ndarray,
+    pass_tokens: int,
+    pair_values: Callable[[np.ndarray], dict[str, Tensor]],
+    backward: bool,
+    before: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Means over the pairs `places` (N,) of the values (n,) that `pair_values` gives of each micro-batch (n,). With `backward`
+    the gradient of the mean of `loss` is accumulated on the model. `before` is called ahead of the passes, with gathered
+    parameters. Raises PermanentError where a micro-batch does not fit into memory."""
+    sums: dict[str, float] = defaultdict(float)
+    split = partial(pairs.micro_batches, data, places)
+
+    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
+        with torch.set_grad_enabled(backward):
+            values = pair_values(piece)
+        if backward:
+            (values["loss"].sum() / len(places)).backward()
+        return values
+
+    def attempt(tokens: int) -> None:
+        one_pass(split(tokens)[0])
+
+    with (
+        distributed.accumulate_gradient(model) if backward else nullcontext(),
+        devices.report_out_of_memory("micro_batch_tokens", pass_tokens, attempt),
+    ):
+        before()
+        for piece in distributed.shard_micro_batches(split, pass_tokens, len(places)):
+            for name, value in one_pass(piece).items():
+                sums[name] += value.detach().double().sum().item()
+    return {name: total / len(places) for name, total in distributed.all_reduce_dict(sums).items()}

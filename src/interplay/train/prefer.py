@@ -1,155 +1,277 @@
-"""The `prefer` stage: a policy learns from pairs to find the chosen completion likelier than the rejected one.
+"""The `prefer` stage: preference optimisation on pairs (DPO and related losses).
 
-A step sees `pairs_per_step` pairs, in an order drawn from the seed, in passes of `micro_batch_tokens`; its loss is the mean over
-them, whatever the passes. The two completions of a pair share one pass of their prompt."""
+A step trains on `pairs_per_step` pairs, in an order drawn from the seed, in micro-batches of `micro_batch_tokens`; its loss is
+the mean over the pairs, independent of micro-batches. Both completions of a pair share one pass over their prompt."""
 
-from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from interplay.core.execution import Run
-from interplay.core.metrics import round_values
+from interplay.core import execution, metrics
 from interplay.data import batches, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
-from interplay.model import device, folder
+from interplay.model import device, folder, shared_prompts
 from interplay.model.decoder import Decoder
-from interplay.model.device import placed
-from interplay.model.shared import token_logps
-from interplay.optim import collectives, optimizer, sharding
-from interplay.train import loop
-from interplay.train.loop import Job
-from interplay.train.preference import Logps, losses, rewards
+from interplay.optim import distributed
+from interplay.train import loop, loss
 from interplay.train.spec import REFERENCE_FREE, PreferSpec
 
+# Losses of pairs, given log-probabilities. Formulas are TRL's, which cites the papers (see PreferSpec.loss_type); `simpo` and
+# `cpo` are those of TRL's CPOTrainer, `orpo` that of its ORPOTrainer.
 
-class Course(NamedTuple):
-    """What is fixed before the first step."""
+
+class Logps(NamedTuple):
+    """Log-probabilities of n pairs in nats, summed over the tokens of a completion, each (n,) float32."""
+
+    chosen: Tensor
+    rejected: Tensor
+    ref_chosen: Tensor
+    """Under the reference; 0 for losses without one."""
+    ref_rejected: Tensor
+    chosen_tokens: Tensor
+    """(n,) tokens of the chosen completions, end included."""
+    rejected_tokens: Tensor
+    mean_tokens: float
+    """Mean length of the chosen completions of the whole step, which turns sums into a mean over its tokens."""
+    kl: Tensor
+    """() float32: kto's estimate of the KL divergence from the reference, at least 0; 0 for other losses."""
+
+    def ratios(self) -> tuple[Tensor, Tensor]:
+        """log(policy / reference) (n,) of the chosen and the rejected completions."""
+        return self.chosen - self.ref_chosen, self.rejected - self.ref_rejected
+
+    def means(self) -> tuple[Tensor, Tensor]:
+        """Log-probability per token (n,) of the chosen and the rejected completions."""
+        return self.chosen / self.chosen_tokens, self.rejected / self.rejected_tokens
+
+
+def preference_losses(spec: PreferSpec, logps: Logps) -> Tensor:
+    """The loss of each pair, (n,)."""
+    own = LOSSES[spec.loss_type](spec, logps)
+    return own + spec.rpo_alpha * _likelihood(logps) if spec.rpo_alpha else own
+
+
+def implicit_rewards(spec: PreferSpec, logps: Logps) -> tuple[Tensor, Tensor]:
+    """The implicit rewards (n,) of the chosen and the rejected completions, in beta times nats: log ratios to the reference, or
+    log-probabilities (cpo) or their means over tokens (simpo, orpo) for losses without one."""
+    if spec.loss_type not in REFERENCE_FREE:
+        chosen, rejected = logps.ratios()
+    elif spec.loss_type == "cpo":
+        chosen, rejected = logps.chosen, logps.rejected
+    else:
+        chosen, rejected = logps.means()
+    return spec.beta * chosen, spec.beta * rejected
+
+
+def _likelihood(logps: Logps) -> Tensor:
+    """-log p of the chosen completions (n,), scaled so that the mean over the pairs of a step is the mean over their tokens."""
+    return -logps.chosen / logps.mean_tokens
+
+
+def _smoothed(margin: Tensor, smoothing: float) -> Tensor:
+    """-log sigmoid of a margin (n,) with label smoothing: a share of the labels is assumed wrong (cDPO)."""
+    return -(1 - smoothing) * F.logsigmoid(margin) - smoothing * F.logsigmoid(-margin)
+
+
+def _margin(spec: PreferSpec, logps: Logps) -> Tensor:
+    chosen, rejected = logps.ratios()
+    return spec.beta * (chosen - rejected)
+
+
+def _sigmoid(spec: PreferSpec, logps: Logps) -> Tensor:
+    return _smoothed(_margin(spec, logps), spec.label_smoothing)
+
+
+def _hinge(spec: PreferSpec, logps: Logps) -> Tensor:
+    return F.relu(1 - _margin(spec, logps))
+
+
+def _ipo(spec: PreferSpec, logps: Logps) -> Tensor:
+    chosen, rejected = logps.ratios()
+    return (chosen / logps.chosen_tokens - rejected / logps.rejected_tokens - 1 / (2 * spec.beta)) ** 2
+
+
+def _robust(spec: PreferSpec, logps: Logps) -> Tensor:
+    margin, wrong = _margin(spec, logps), spec.label_smoothing
+    return (-(1 - wrong) * F.logsigmoid(margin) + wrong * F.logsigmoid(-margin)) / (1 - 2 * wrong)
+
+
+def _sppo_hard(spec: PreferSpec, logps: Logps) -> Tensor:
+    chosen, rejected = logps.ratios()
+    return (chosen - 0.5 / spec.beta) ** 2 + (rejected + 0.5 / spec.beta) ** 2
+
+
+def _nca_pair(spec: PreferSpec, logps: Logps) -> Tensor:
+    chosen, rejected = implicit_rewards(spec, logps)
+    return -F.logsigmoid(chosen) - 0.5 * F.logsigmoid(-chosen) - 0.5 * F.logsigmoid(-rejected)
+
+
+def _apo_zero(spec: PreferSpec, logps: Logps) -> Tensor:
+    chosen, rejected = implicit_rewards(spec, logps)
+    return 1 - torch.sigmoid(chosen) + torch.sigmoid(rejected)
+
+
+def _apo_down(spec: PreferSpec, logps: Logps) -> Tensor:
+    chosen, rejected = implicit_rewards(spec, logps)
+    return torch.sigmoid(chosen) + 1 - torch.sigmoid(chosen - rejected)
+
+
+def _kto(spec: PreferSpec, logps: Logps) -> Tensor:
+    """Chosen and rejected completions count separately; the mean over 2 n completions is the mean of this over n pairs."""
+    chosen, rejected = logps.ratios()
+    good = spec.desirable_weight * (1 - torch.sigmoid(spec.beta * (chosen - logps.kl)))
+    bad = spec.undesirable_weight * (1 - torch.sigmoid(spec.beta * (logps.kl - rejected)))
+    return (good + bad) / 2
+
+
+def _simpo(spec: PreferSpec, logps: Logps) -> Tensor:
+    chosen, rejected = logps.means()
+    return _smoothed(spec.beta * (chosen - rejected) - spec.simpo_gamma, spec.label_smoothing)
+
+
+def _cpo(spec: PreferSpec, logps: Logps) -> Tensor:
+    margin = spec.beta * (logps.chosen - logps.rejected)
+    return _smoothed(margin, spec.label_smoothing) + spec.cpo_alpha * _likelihood(logps)
+
+
+def _orpo(spec: PreferSpec, logps: Logps) -> Tensor:
+    chosen, rejected = logps.means()
+    log_odds = chosen - rejected - (_log1mexp(chosen) - _log1mexp(rejected))
+    return _likelihood(logps) - spec.beta * F.logsigmoid(log_odds)
+
+
+def _log1mexp(x: Tensor) -> Tensor:
+    """log(1 - exp(x)) of x < 0, (n,). x is clamped to -eps, since the odds of a completion of probability 1 are infinite."""
+    x = x.clamp(max=-torch.finfo(x.dtype).eps)
+    return torch.where(x > -0.6931472, torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(x)))
+
+
+LOSSES: dict[str, Callable[[PreferSpec, Logps], Tensor]] = {
+    "sigmoid": _sigmoid,
+    "hinge": _hinge,
+    "ipo": _ipo,
+    "robust": _robust,
+    "sppo_hard": _sppo_hard,
+    "nca_pair": _nca_pair,
+    "apo_zero": _apo_zero,
+    "apo_down": _apo_down,
+    "kto": _kto,
+    "simpo": _simpo,
+    "cpo": _cpo,
+    "orpo": _orpo,
+}
+
+
+# The stage.
+
+
+class Setup(NamedTuple):
+    """Constants of a run."""
 
     spec: PreferSpec
     pairs: Pairs
     policy: Decoder
     reference: Decoder | None
-    """Frozen; None where the loss has none."""
+    """Frozen; None for losses without one."""
     pass_tokens: int
     dtype: torch.dtype
 
 
-def run(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, going on from `out/resume` where there is one.
+def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, resuming from `out/resume` where there is one.
 
     Roles: see PreferSpec. Raises UserError where a set holds no pairs or one is too long, PermanentError at the first loss or
     gradient that is not finite."""
-    torch.set_num_threads(how.threads)
-    torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
+    loop.seed_torch(how, spec.seed)
     init = inputs["init"]
     sets = [inputs[f"data.{i}"] for i in range(len(spec.mix))]
-    policy = sharding.placed(placed(folder.load(init / "model"), how), how)
-    course = Course(
+    policy = distributed.shard_model(device.place_decoder(folder.load_decoder(init / "model"), how), how)
+    setup = Setup(
         spec=spec,
-        pairs=paired.load(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
+        pairs=paired.load_pairs(sets, spec.mix, init, spec.seed, spec.max_length, "prefer", spec.few_shot),
         policy=policy,
-        reference=None if spec.loss_type in REFERENCE_FREE else placed(folder.load(init / "model"), how).requires_grad_(False),
+        reference=None
+        if spec.loss_type in REFERENCE_FREE
+        else device.place_decoder(folder.load_decoder(init / "model"), how).requires_grad_(False),
         pass_tokens=how.micro_batch_tokens,
         dtype=getattr(torch, spec.dtype),
     )
     held_out = None
     if "validation" in inputs:
-        held_out = paired.load([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer", spec.few_shot)
+        held_out = paired.load_pairs([inputs["validation"]], [1.0], init, spec.seed, spec.max_length, "prefer", spec.few_shot)
 
-    def measure() -> dict[str, float]:
+    def evaluate() -> dict[str, float]:
         assert held_out is not None
-        return {f"eval_{name}": value for name, value in by_rater(course._replace(pairs=held_out)).items()}
+        return {f"eval_{name}": value for name, value in metrics_by_rater(setup._replace(pairs=held_out)).items()}
 
     def save(path: Path) -> None:
-        folder.save(policy, path, tokenizer.tokenizer_folder(init))
+        folder.save_decoder(policy, path, tokenizer.tokenizer_folder(init))
 
-    job = Job(
-        model=policy,
-        optimizers=optimizer.build(spec.optimizer, policy.named_parameters()),
-        steps=spec.steps,
-        schedule=spec.schedule,
-        max_grad_norm=spec.optimizer.max_grad_norm,
-        learn=lambda step: learn(course, step),
+    job = loop.training_job(
+        spec,
+        policy,
+        spec.steps,
+        step_gradient=lambda step: step_gradient(setup, step),
         save=save,
-        checkpoints=spec.checkpoints,
-        measure=measure if held_out else None,
+        evaluate=evaluate if held_out else None,
     )
-    ended = loop.train(job, out, how)
+    result = loop.run_training(job, out, how)
     save(out / "model")
-    loop.tell_pace(out, ended, policy, course.dtype)
+    loop.write_throughput(out, result, policy, setup.dtype)
     parameters = sum(p.numel() for p in policy.parameters())
-    counts = {"pairs": len(course.pairs.prompts), "parameters": parameters}
-    return {"steps": spec.steps, "tokens": ended.tokens, **counts, **round_values(ended.measured)}
+    counts = {"pairs": len(setup.pairs.prompts), "parameters": parameters}
+    return {"steps": spec.steps, "tokens": result.tokens, **counts, **metrics.round_values(result.evaluated)}
 
 
-def learn(course: Course, step: int) -> dict[str, float]:
-    """The gradient of step `step` of 1..steps. Returns loss, TRL's rewards/* and logps/* over the pairs of the step, and
-    tokens of this step."""
-    spec, size = course.spec, course.spec.pairs_per_step
-    places = batches.rows_between(len(course.pairs.prompts), spec.seed, (step - 1) * size, step * size)
-    return {**judged(course, places, learn=True), "tokens": course.pairs.tokens(places)}
+def step_gradient(setup: Setup, step: int) -> dict[str, float]:
+    """Accumulate the gradient of step `step` of 1..steps. Returns loss, TRL's rewards/* and logps/* over the pairs of the step,
+    and tokens of this step."""
+    spec, size = setup.spec, setup.spec.pairs_per_step
+    places = batches.rows_between(len(setup.pairs.prompts), spec.seed, (step - 1) * size, step * size)
+    return {**pair_metrics(setup, places, backward=True), "tokens": setup.pairs.count_tokens(places)}
 
 
-def by_rater(course: Course) -> dict[str, float]:
-    """What `judged` says of all pairs, and where they have raters the accuracy of each, `rewards/accuracies/<rater>`."""
-    raters = np.array([row.rater for row in course.pairs.rows])
+def metrics_by_rater(setup: Setup) -> dict[str, float]:
+    """`pair_metrics` of all pairs, and where they have raters the accuracy of each, `rewards/accuracies/<rater>`."""
+    raters = np.array([row.rater for row in setup.pairs.rows])
     each = {name: np.flatnonzero(raters == name) for name in sorted(set(raters.tolist()) - {""})}
     accuracy = "rewards/accuracies"
     return {
-        **judged(course, np.arange(len(raters))),
-        **{f"{accuracy}/{name}": judged(course, places)[accuracy] for name, places in each.items()},
+        **pair_metrics(setup, np.arange(len(raters))),
+        **{f"{accuracy}/{name}": pair_metrics(setup, places)[accuracy] for name, places in each.items()},
     }
 
 
-def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str, float]:
+def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> dict[str, float]:
     """Means over the pairs `places` (N,): loss; rewards/chosen, rewards/rejected and their rewards/margins, in beta times nats;
     rewards/accuracies, the share whose chosen completion has the greater reward; logps/chosen and logps/rejected, in nats per
-    completion. With `learn` the gradient of the loss is added to the policy's."""
-    mean_tokens = float(np.mean([len(course.pairs.chosen[i]) for i in places]))
-    sharding.gather(course.policy)
-    kl = torch.zeros(())
-    sums: dict[str, float] = defaultdict(float)
+    completion. With `backward` the gradient of the loss is accumulated on the policy."""
+    mean_tokens = float(np.mean([len(setup.pairs.chosen[i]) for i in places]))
+    distributed.gather_parameters(setup.policy)
+    is_kto, kl = setup.spec.loss_type == "kto", torch.zeros(())
 
-    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
-        with torch.set_grad_enabled(learn):
-            logps = score(course, piece, mean_tokens, kl)
-            of_pairs = losses(course.spec, logps)
-        if learn:
-            (of_pairs.sum() / len(places)).backward()
-        return told(course.spec, of_pairs, logps)
+    def values(piece: np.ndarray) -> dict[str, Tensor]:
+        logps = pair_logps(setup, piece, mean_tokens, kl)
+        return logged_values(setup.spec, preference_losses(setup.spec, logps), logps)
 
-    def attempt(tokens: int) -> None:
-        one_pass(paired.pieces(course.pairs, places, tokens)[0])
+    def estimate_kl() -> None:
+        nonlocal kl
+        kl = kto_reference_point(setup, places) if is_kto else kl
 
-    with (
-        sharding.gradient(course.policy) if learn else nullcontext(),
-        device.enough("micro_batch_tokens", course.pass_tokens, attempt),
-    ):
-        if course.spec.loss_type == "kto":
-            kl = divergence(course, places)
-        for piece in dealt(course.pairs, places, course.pass_tokens):
-            for name, value in one_pass(piece).items():
-                sums[name] += value.detach().double().sum().item()
-    means = {name: total / len(places) for name, total in collectives.all_reduce_dict(sums).items()}
-    return {**means, "kl": kl.item()} if course.spec.loss_type == "kto" else means
+    means = loss.mean_over_pairs(setup.policy, setup.pairs, places, setup.pass_tokens, values, backward, estimate_kl)
+    return {**means, "kl": kl.item()} if is_kto else means
 
 
-def dealt(pairs: Pairs, places: np.ndarray, pass_tokens: int) -> Sequence[np.ndarray]:
-    """Those of the `pieces` that fall to this process."""
-    return collectives.shard_pieces(partial(paired.pieces, pairs, places), pass_tokens, len(places))
-
-
-def told(spec: PreferSpec, of_pairs: Tensor, logps: Logps) -> dict[str, Tensor]:
-    """What is logged of n pairs with these losses, each (n,)."""
-    chosen, rejected = rewards(spec, logps)
+def logged_values(spec: PreferSpec, of_pairs: Tensor, logps: Logps) -> dict[str, Tensor]:
+    """Logged values of n pairs with these losses, each (n,)."""
+    chosen, rejected = implicit_rewards(spec, logps)
     return {
         "loss": of_pairs,
         "rewards/chosen": chosen,
@@ -161,16 +283,16 @@ def told(spec: PreferSpec, of_pairs: Tensor, logps: Logps) -> dict[str, Tensor]:
     }
 
 
-def score(course: Course, piece: np.ndarray, mean_tokens: float, kl: Tensor) -> Logps:
-    """What policy and reference say of the pairs `piece` (n,)."""
-    pairs, chosen_of = course.pairs, piece.tolist()
+def pair_logps(setup: Setup, piece: np.ndarray, mean_tokens: float, kl: Tensor) -> Logps:
+    """Log-probabilities of the pairs `piece` (n,) under policy and reference."""
+    pairs, chosen_of = setup.pairs, piece.tolist()
     prompts = [pairs.prompts[i] for i in chosen_of] * 2
     completions = [pairs.chosen[i] for i in chosen_of] + [pairs.rejected[i] for i in chosen_of]
-    own = totals(course.policy, prompts, completions, course.dtype)
+    own = completion_logps(setup.policy, prompts, completions, setup.dtype)
     other = torch.zeros_like(own)
-    if course.reference is not None:
+    if setup.reference is not None:
         with torch.no_grad():
-            other = totals(course.reference, prompts, completions, course.dtype)
+            other = completion_logps(setup.reference, prompts, completions, setup.dtype)
     lengths = torch.tensor([len(tokens) for tokens in completions], dtype=torch.float32, device=own.device)
     count = len(chosen_of)
     return Logps(
@@ -185,25 +307,26 @@ def score(course: Course, piece: np.ndarray, mean_tokens: float, kl: Tensor) -> 
     )
 
 
-def totals(decoder: Decoder, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> Tensor:
+def completion_logps(decoder: Decoder, prompts: list[list[int]], completions: list[list[int]], dtype: torch.dtype) -> Tensor:
     """The log-probability (n,) float32 of each whole completion after its prompt, in nats."""
-    tokens, lengths = paired.padded(completions, decoder.head().device)
-    return token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
+    tokens, lengths = paired.pad_completions(completions, decoder.head().device)
+    return shared_prompts.token_logps(decoder, prompts, tokens, lengths, dtype).sum(1)
 
 
 @torch.no_grad()
-def divergence(course: Course, places: np.ndarray) -> Tensor:
-    """kto's reference point, () float32 and at least 0: the mean log ratio of completions that belong to other prompts of the
-    step (arXiv:2402.01306, section 4.1); each prompt is given the two of the pair before it."""
-    pairs, total, shifted = course.pairs, torch.zeros(()), np.roll(places, 1).tolist()
+def kto_reference_point(setup: Setup, places: np.ndarray) -> Tensor:
+    """kto's reference point, () float32 and at least 0: the mean log ratio of mismatched completions (arXiv:2402.01306, section
+    4.1); each prompt of the step gets the two completions of the pair before it."""
+    pairs, total, shifted = setup.pairs, torch.zeros(()), np.roll(places, 1).tolist()
     moved = Pairs(
         prompts=[pairs.prompts[i] for i in places],
         chosen=[pairs.chosen[i] for i in shifted],
         rejected=[pairs.rejected[i] for i in shifted],
         rows=[],
     )
-    whole = course._replace(pairs=moved)
-    for piece in dealt(moved, np.arange(len(places)), course.pass_tokens):
-        chosen, rejected = score(whole, piece, 1.0, total).ratios()
+    mismatched = setup._replace(pairs=moved)
+    split = partial(paired.micro_batches, moved, np.arange(len(places)))
+    for piece in distributed.shard_micro_batches(split, setup.pass_tokens, len(places)):
+        chosen, rejected = pair_logps(mismatched, piece, 1.0, total).ratios()
         total = total + (chosen.sum() + rejected.sum()).cpu()
-    return (collectives.all_reduce_sum(total) / (2 * len(places))).clamp(min=0).to(course.policy.head().device)
+    return (distributed.all_reduce_sum(total) / (2 * len(places))).clamp(min=0).to(setup.policy.head().device)

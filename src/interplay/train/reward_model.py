@@ -1,8 +1,7 @@
-"""The `reward_model` stage: a decoder with heads learns from pairs; mixture of raters with routing."""
+"""The `reward_model` stage: a decoder with heads trained on pairs (Bradley-Terry); mixture of raters with routing."""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,37 +12,51 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interplay.core.execution import Run
-from interplay.core.metrics import round_values
-from interplay.data import batches, pool, sets, tokenizer
+from interplay.core import execution, metrics
+from interplay.data import batches, sets, tokenizer
 from interplay.data import pairs as paired
 from interplay.data.pairs import Pairs
-from interplay.model import device, folder, heads
-from interplay.model.device import pick_device, placed
-from interplay.model.heads import RewardModel
-from interplay.model.shared import distinct
-from interplay.optim import collectives, optimizer, sharding
+from interplay.model import device, folder, heads, shared_prompts
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Row
-from interplay.train import loop, preference
-from interplay.train.loop import Job
+from interplay.train import loop, loss
 from interplay.train.spec import RewardModelSpec, Routing
 
-# A mixture of raters told by a few labelled pairs which of its heads to trust (MiCRo's second stage, arXiv:2505.24846).
+# Losses of pairs.
 
 
-def route_heads(gate: Tensor, told: Tensor, shots: Sequence[Sequence[int]], eta: float) -> Tensor:
-    """Logarithms (P, K) of the heads' weights for each pair after Hedge has seen the labelled pairs `shots` of its rater: from
-    the gate's at its prompt, w_k <- w_k exp(-eta l_k) over their losses l_k = -log sigmoid(r_k(chosen) - r_k(rejected)),
-    normalised. With eta 1 that is Bayes' rule. `gate` (P, K): logarithms of the gate's weights; `told` (P, K): -l_k of every
-    pair."""
-    seen = torch.stack([told[list(of_pair)].sum(0) for of_pair in shots])
+def log_win_probability(chosen: Tensor, rejected: Tensor, weights: Tensor, margin: Tensor) -> Tensor:
+    """log P (n,) that the chosen completions are preferred: log sum_k w_k sigmoid(r_k(chosen) - r_k(rejected) - margin), of
+    rewards (n, K), logarithms of weights (n, K) and margins (n,). With one head that of Bradley and Terry (arXiv:2203.02155, eq.
+    1); with more the mixture of MiCRo (arXiv:2505.24846), whose weights are a function of the prompt."""
+    return (weights + F.logsigmoid(chosen - rejected - margin[:, None])).logsumexp(-1)
+
+
+def bradley_terry_losses(spec: RewardModelSpec, chosen: Tensor, rejected: Tensor, weights: Tensor, margin: Tensor) -> Tensor:
+    """The loss of each pair, (n,); see `log_win_probability`."""
+    centred = spec.center_rewards_coefficient * (chosen + rejected).square().mean(-1)
+    return centred - log_win_probability(chosen, rejected, weights, margin)
+
+
+def bradley_terry_reward(rewards: Tensor, weights: Tensor) -> Tensor:
+    """The reward (n,) by which completions of one prompt are ranked: the weighted mean over heads (n, K)."""
+    return (weights.exp() * rewards).sum(-1)
+
+
+# Routing: weights of the heads from a few labelled pairs of a rater (MiCRo's second stage, arXiv:2505.24846).
+
+
+def route_heads(gate: Tensor, log_wins: Tensor, shots: Sequence[Sequence[int]], eta: float) -> Tensor:
+    """Log weights (P, K) of the heads for each pair after Hedge on the labelled pairs `shots` of its rater: starting from the
+    gate at its prompt, w_k <- w_k exp(-eta l_k) with losses l_k = -log sigmoid(r_k(chosen) - r_k(rejected)), normalised. With
+    eta 1 this is Bayes' rule. `gate` (P, K): log weights of the gate; `log_wins` (P, K): -l_k of every pair."""
+    seen = torch.stack([log_wins[list(of_pair)].sum(0) for of_pair in shots])
     return (gate + eta * seen).log_softmax(-1)
 
 
-def accuracies(rows: Sequence[Row], told: Tensor, weights: Tensor, name: str) -> dict[str, float]:
-    """Share of pairs whose chosen completion is expected to win, under `name`, and under `name/<rater>` that of each rater."""
-    right = ((weights + told).logsumexp(-1).exp() > 0.5).double()
+def accuracy_by_rater(rows: Sequence[Row], log_wins: Tensor, weights: Tensor, name: str) -> dict[str, float]:
+    """Share of pairs with a predicted win of the chosen completion, as `name`, and of each rater as `name/<rater>`."""
+    right = ((weights + log_wins).logsumexp(-1).exp() > 0.5).double()
     of_rater: dict[str, list[float]] = defaultdict(list)
     for row, one in zip(rows, right.tolist(), strict=True):
         of_rater[row.rater].append(one)
@@ -51,172 +64,152 @@ def accuracies(rows: Sequence[Row], told: Tensor, weights: Tensor, name: str) ->
     return {name: float(right.mean()), **each}
 
 
-# The `reward_model` stage: a model with a head learns from pairs to judge completions, and is asked to pick among samples.
+# The stage.
 
 
-class Course(NamedTuple):
-    """What is fixed before the first step."""
+class Setup(NamedTuple):
+    """Constants of a run."""
 
     spec: RewardModelSpec
     pairs: Pairs
     margins: Tensor
-    """(P,) float32: by how much the reward of each chosen completion should exceed the other."""
-    model: RewardModel
+    """(P,) float32: margin between the rewards of each pair."""
+    model: heads.RewardModel
     pass_tokens: int
     dtype: torch.dtype
 
 
-def run(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
-    """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, going on from `out/resume` where there is one. Returns
+def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Train and write `model/`, `metrics.jsonl` and `checkpoints/<step>/`, resuming from `out/resume` where there is one. Returns
     accuracy and nll on the held-out pairs and, where there are samples, `best_of`.
 
     Roles: see RewardModelSpec. Raises UserError where a set holds no pairs or one is too long, PermanentError at the first loss
     or gradient that is not finite."""
-    torch.set_num_threads(how.threads)
-    torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    at, found = pick_device(how), inputs["init"]
-    model = heads.init_reward_model(placed(folder.load(found / "model"), how), spec.heads, spec.seed).to(at)
+    loop.seed_torch(how, spec.seed)
+    at, found = device.pick_device(how), inputs["init"]
+    model = heads.init_reward_model(device.place_decoder(folder.load_decoder(found / "model"), how), spec.heads, spec.seed).to(at)
 
-    def course_of(roles: list[Path], mix: list[float]) -> Course:
-        pairs = paired.load(roles, mix, found, spec.seed, spec.max_length, "reward_model")
-        return Course(spec, pairs, margins(spec, pairs).to(at), model, how.micro_batch_tokens, getattr(torch, spec.dtype))
+    def setup_of(roles: list[Path], mix: list[float]) -> Setup:
+        pairs = paired.load_pairs(roles, mix, found, spec.seed, spec.max_length, "reward_model")
+        return Setup(spec, pairs, pair_margins(spec, pairs).to(at), model, how.micro_batch_tokens, getattr(torch, spec.dtype))
 
-    course = course_of([inputs[f"data.{i}"] for i in range(len(spec.mix))], spec.mix)
-    held_out = course_of([inputs["validation"]], [1.0])
+    setup = setup_of([inputs[f"data.{i}"] for i in range(len(spec.mix))], spec.mix)
+    held_out = setup_of([inputs["validation"]], [1.0])
     files = tokenizer.tokenizer_folder(found)
 
-    def measure() -> dict[str, float]:
-        values = judged(held_out, np.arange(len(held_out.pairs.prompts)))
+    def evaluate() -> dict[str, float]:
+        values = pair_metrics(held_out, np.arange(len(held_out.pairs.prompts)))
         return {f"eval_{name}": values[name] for name in ("accuracy", "nll", "margin")}
 
-    job = Job(
-        model=model,
-        optimizers=optimizer.build(spec.optimizer, model.named_parameters()),
-        steps=spec.steps,
-        schedule=spec.schedule,
-        max_grad_norm=spec.optimizer.max_grad_norm,
-        learn=lambda step: learn(course, step),
+    job = loop.training_job(
+        spec,
+        model,
+        spec.steps,
+        step_gradient=lambda step: step_gradient(setup, step),
         save=lambda path: heads.save_reward_model(model, path, files),
-        checkpoints=spec.checkpoints,
-        measure=measure,
+        evaluate=evaluate,
         eval_every=spec.eval_every,
     )
-    ended = loop.train(job, out, how)
+    result = loop.run_training(job, out, how)
     heads.save_reward_model(model, out / "model", files)
-    loop.tell_pace(out, ended, model.decoder, course.dtype)
-    counts = {"pairs": len(course.pairs.prompts), "parameters": sum(p.numel() for p in model.decoder.parameters())}
+    loop.write_throughput(out, result, model.decoder, setup.dtype)
+    counts = {"pairs": len(setup.pairs.prompts), "parameters": sum(p.numel() for p in model.decoder.parameters())}
     if spec.routing:
-        ended.measured.update(routed(held_out, spec.routing))
-    picked = {"best_of": best_of(course, inputs)} if "prompts" in inputs else {}
-    return {"steps": spec.steps, "tokens": ended.tokens, **counts, **round_values(ended.measured), **picked}
+        result.evaluated.update(routed_accuracy(held_out, spec.routing))
+    picked = {"best_of": best_of_n(setup, inputs)} if "prompts" in inputs else {}
+    return {"steps": spec.steps, "tokens": result.tokens, **counts, **metrics.round_values(result.evaluated), **picked}
 
 
-def margins(spec: RewardModelSpec, pairs: Pairs) -> Tensor:
-    """(P,) float32: 0, or the difference of the verifier's scores of both completions."""
+def pair_margins(spec: RewardModelSpec, pairs: Pairs) -> Tensor:
+    """Margins (P,) float32: 0, or the difference of the verifier's scores of both completions."""
     if spec.margin == "none":
         return torch.zeros(len(pairs.rows))
     ids = list(range(len(pairs.rows)))
-    everything = pool.Pool(pairs.rows, [len(ids)])
+    everything = sets.Pool(pairs.rows, [len(ids)])
     good, bad = (
-        pool.verify(everything, ids, [getattr(row, name) for row in pairs.rows], Verify()) for name in ("solution", "rejected")
+        sets.judge_completions(everything, ids, [getattr(row, name) for row in pairs.rows], Verify())
+        for name in ("solution", "rejected")
     )
     return torch.tensor([a.score - b.score for a, b in zip(good, bad, strict=True)], dtype=torch.float32)
 
 
-def learn(course: Course, step: int) -> dict[str, float]:
-    """The gradient of step `step` of 1..steps. Returns loss, accuracy, nll and margin over the pairs of the step before the
-    update, and tokens of this step."""
-    spec, size = course.spec, course.spec.pairs_per_step
-    places = batches.rows_between(len(course.pairs.prompts), spec.seed, (step - 1) * size, step * size)
-    return {**judged(course, places, learn=True), "tokens": course.pairs.tokens(places)}
+def step_gradient(setup: Setup, step: int) -> dict[str, float]:
+    """Accumulate the gradient of step `step` of 1..steps. Returns loss, accuracy, nll and margin over the pairs of the step
+    before the update, and tokens of this step."""
+    spec, size = setup.spec, setup.spec.pairs_per_step
+    places = batches.rows_between(len(setup.pairs.prompts), spec.seed, (step - 1) * size, step * size)
+    return {**pair_metrics(setup, places, backward=True), "tokens": setup.pairs.count_tokens(places)}
 
 
-def judged(course: Course, places: np.ndarray, learn: bool = False) -> dict[str, float]:
-    """Means over the pairs `places` (N,): loss; accuracy, the share whose chosen completion is expected to win; nll, of that it
-    wins, in nats and without margins; margin of the rewards. With `learn` the gradient of the loss is added to the model's."""
-    sums: dict[str, float] = defaultdict(float)
-    cut = partial(paired.pieces, course.pairs, places)
-
-    def one_pass(piece: np.ndarray) -> dict[str, Tensor]:
-        with torch.set_grad_enabled(learn):
-            values = of_pairs(course, piece)
-        if learn:
-            (values["loss"].sum() / len(places)).backward()
-        return values
-
-    def attempt(tokens: int) -> None:
-        one_pass(cut(tokens)[0])
-
-    with (
-        sharding.gradient(course.model) if learn else nullcontext(),
-        device.enough("micro_batch_tokens", course.pass_tokens, attempt),
-    ):
-        for piece in collectives.shard_pieces(cut, course.pass_tokens, len(places)):
-            for name, value in one_pass(piece).items():
-                sums[name] += value.detach().double().sum().item()
-    return {name: total / len(places) for name, total in collectives.all_reduce_dict(sums).items()}
+def pair_metrics(setup: Setup, places: np.ndarray, backward: bool = False) -> dict[str, float]:
+    """Means over the pairs `places` (N,): loss; accuracy, the share with a predicted win of the chosen completion; nll of that
+    win, in nats and without margins; margin of the rewards. With `backward` the gradient of the loss is accumulated on the
+    model."""
+    values = partial(pair_values, setup)
+    return loss.mean_over_pairs(setup.model, setup.pairs, places, setup.pass_tokens, values, backward)
 
 
-def of_pairs(course: Course, piece: np.ndarray) -> dict[str, Tensor]:
-    """The same of each of the pairs `piece` (n,), each (n,)."""
-    prompts, chosen, rejected = ([each[i] for i in piece] for each in course.pairs[:3])
-    rewards, weights = rate(course, prompts * 2, chosen + rejected)
+def pair_values(setup: Setup, piece: np.ndarray) -> dict[str, Tensor]:
+    """The same of each pair of `piece` (n,), each (n,)."""
+    prompts, chosen, rejected = ([each[i] for i in piece] for each in setup.pairs[:3])
+    rewards, weights = score_completions(setup, prompts * 2, chosen + rejected)
     (better, worse), (gate, _) = rewards.chunk(2), weights.chunk(2)
-    losses = preference.bradley_terry_losses(course.spec, better, worse, gate, course.margins[piece])
-    wins = preference.log_chance(better, worse, gate, torch.zeros_like(losses)).detach()
-    gap = preference.bradley_terry_reward(better, gate) - preference.bradley_terry_reward(worse, gate)
+    losses = bradley_terry_losses(setup.spec, better, worse, gate, setup.margins[piece])
+    wins = log_win_probability(better, worse, gate, torch.zeros_like(losses)).detach()
+    gap = bradley_terry_reward(better, gate) - bradley_terry_reward(worse, gate)
     return {"loss": losses, "accuracy": (wins.exp() > 0.5).float(), "nll": -wins, "margin": gap}
 
 
-def rate(course: Course, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Rewards (n, K) of completions, and logarithms of the heads' weights (n, K)."""
-    tokens, ends = paired.padded(completions, course.model.score.device)
-    few, lengths, group = (part.to(tokens.device) for part in distinct(prompts, course.model.decoder.share_prompts))
-    rewards, weights = course.model(few, lengths, group, tokens, ends.to(tokens.device), course.dtype)
+def score_completions(setup: Setup, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Rewards (n, K) of completions, and log weights (n, K) of the heads."""
+    tokens, ends = paired.pad_completions(completions, setup.model.score.device)
+    few, lengths, group = (
+        part.to(tokens.device) for part in shared_prompts.distinct_prompts(prompts, setup.model.decoder.share_prompts)
+    )
+    rewards, weights = setup.model(few, lengths, group, tokens, ends.to(tokens.device), setup.dtype)
     return rewards, weights
 
 
 @torch.no_grad()
-def routed(course: Course, spec: Routing) -> dict[str, float]:
-    """Accuracy on all pairs as the gate weighs the heads, `eval_gated_accuracy`, and as `spec.pairs` pairs of the rater do,
+def routed_accuracy(setup: Setup, spec: Routing) -> dict[str, float]:
+    """Accuracy on all pairs with heads weighted by the gate, `eval_gated_accuracy`, and by `spec.pairs` pairs of the rater,
     `eval_routed_accuracy`, both also by rater; and the difference, `eval_routing_gain`."""
-    count = len(course.pairs.prompts)
-    told, gates = (torch.zeros(count, course.spec.heads) for _ in range(2))
-    for piece in paired.pieces(course.pairs, np.arange(count), course.pass_tokens):
-        prompts, chosen, rejected = ([each[i] for i in piece] for each in course.pairs[:3])
-        rewards, weights = rate(course, prompts * 2, chosen + rejected)
+    count = len(setup.pairs.prompts)
+    log_wins, gates = (torch.zeros(count, setup.spec.heads) for _ in range(2))
+    for piece in paired.micro_batches(setup.pairs, np.arange(count), setup.pass_tokens):
+        prompts, chosen, rejected = ([each[i] for i in piece] for each in setup.pairs[:3])
+        rewards, weights = score_completions(setup, prompts * 2, chosen + rejected)
         better, worse = rewards.chunk(2)
-        told[piece], gates[piece] = F.logsigmoid(better - worse).cpu(), weights[: len(prompts)].cpu()
-    shots = paired.shots(course.pairs.rows, spec.pairs, course.spec.seed, "reward_model")
-    plain = accuracies(course.pairs.rows, told, gates, "eval_gated_accuracy")
-    weighed = accuracies(course.pairs.rows, told, route_heads(gates, told, shots, spec.eta), "eval_routed_accuracy")
-    gain = weighed["eval_routed_accuracy"] - plain["eval_gated_accuracy"]
-    return {**plain, **weighed, "eval_routing_gain": gain}
+        log_wins[piece], gates[piece] = F.logsigmoid(better - worse).cpu(), weights[: len(prompts)].cpu()
+    shots = paired.draw_shots(setup.pairs.rows, spec.pairs, setup.spec.seed, "reward_model")
+    gated = accuracy_by_rater(setup.pairs.rows, log_wins, gates, "eval_gated_accuracy")
+    routed = accuracy_by_rater(setup.pairs.rows, log_wins, route_heads(gates, log_wins, shots, spec.eta), "eval_routed_accuracy")
+    gain = routed["eval_routed_accuracy"] - gated["eval_gated_accuracy"]
+    return {**gated, **routed, "eval_routing_gain": gain}
 
 
 @torch.no_grad()
-def best_of(course: Course, inputs: dict[str, Path]) -> dict[str, dict[str, float]]:
-    """For n = 1, 2, 4, ...: strict and answer, the share of prompts of an evaluation whose sample of the greatest reward among
-    the first n is right, and the shares strict_pass and answer_pass of those that have a right one among them, which no judge can
-    exceed."""
-    rows = sets.rows(inputs["prompts"], 0)
+def best_of_n(setup: Setup, inputs: dict[str, Path]) -> dict[str, dict[str, float]]:
+    """Best-of-n for n = 1, 2, 4, ...: strict and answer, the share of prompts of an evaluation whose sample of the largest reward
+    among the first n is right; and the upper bounds strict_pass and answer_pass, the share with a right sample among them."""
+    rows = sets.read_rows(inputs["prompts"], 0)
     drawn: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for role in sorted((role for role in inputs if role.startswith("samples.")), key=lambda role: int(role.split(".")[1])):
         for sample in pq.read_table(inputs[role] / "samples.parquet").to_pylist():
             drawn[sample["index"]].append(sample)
     encoder, eos = tokenizer.load(inputs["init"]), tokenizer.special(inputs["init"]).eos
-    prompts = dict(zip((row.index for row in rows), pool.encode_texts(encoder, [row.prompt for row in rows]), strict=True))
+    prompts = dict(zip((row.index for row in rows), tokenizer.encode_texts(encoder, [row.prompt for row in rows]), strict=True))
     least = min(map(len, drawn.values()))
     counts = [1 << power for power in range(least.bit_length())]
     right: dict[int, dict[str, int]] = {n: defaultdict(int) for n in counts}
     for index, samples in sorted(drawn.items()):
         samples.sort(key=lambda sample: sample["sample"])
-        texts = pool.encode_texts(encoder, [sample["completion"] for sample in samples])
+        texts = tokenizer.encode_texts(encoder, [sample["completion"] for sample in samples])
         ended = [ids + ([] if s["truncated"] or eos is None else [eos]) for ids, s in zip(texts, samples, strict=True)]
-        rated = preference.bradley_terry_reward(*rate(course, [prompts[index]] * len(ended), ended)).cpu()
+        rated = bradley_terry_reward(*score_completions(setup, [prompts[index]] * len(ended), ended)).cpu()
         for n in counts:
             best = samples[int(rated[:n].argmax())]
             for word in ("strict", "answer"):
                 right[n][word] += best[word]
                 right[n][f"{word}_pass"] += any(sample[word] for sample in samples[:n])
-    return {str(n): round_values({word: count / len(drawn) for word, count in right[n].items()}) for n in counts}
+    return {str(n): metrics.round_values({word: count / len(drawn) for word, count in right[n].items()}) for n in counts}

@@ -1,30 +1,31 @@
 """Specs of the trainers: pre-training, mid-training, SFT, preference optimisation, reward models, unlearning."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from interplay.core.extension import Extension
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share, Since
 from interplay.core.references import Mix
 from interplay.model.spec import Optimizer, Schedule, Shape, TuneOptimizer, TuneSchedule, check_checkpoints
 
-# The LM trainer: pre-training, mid-training and SFT differ in data, init and loss mask only.
+# The language-model trainer: pre-training, mid-training and SFT differ in data, init and loss mask only.
 
 
 class PositionJumps(Model):
     """Randomised positions (after Ruoss et al., arXiv:2305.16843): at each of some characters, position ids jump ahead with a
-    probability, so that the position does not tell how long a trace will be. Without it a small model ends every trace where
-    the longest trained one ended, and fails at the first op beyond (docs/log.md). Inference uses plain positions."""
+    probability, so that positions do not reveal the length of a trace. Without it a small model ends every trace where the
+    longest training trace ended, and fails at the first op beyond (docs/log.md). Inference uses plain positions."""
 
     characters: str = ",|?"
-    """Tokens with this text may come with a jump."""
+    """Tokens with this text may have a jump."""
     probability: Share = 0.0
-    """Chance of a jump at each; 0: plain positions."""
+    """Probability of a jump at each; 0: plain positions."""
     largest: Count = 16
     """Jumps are uniform in 1..largest."""
     start: Share = 0.4
-    """Share of the steps before the first jump: look-ups form faster on plain positions."""
+    """Share of the steps before the first jump: retrieval is learnt faster on plain positions."""
 
 
 class TrainSpec(Model):
@@ -40,7 +41,7 @@ class TrainSpec(Model):
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs that have
+    """Arithmetic of the matrix products; weights and optimiser state stay float32. bfloat16 is for GPUs, and for CPUs with
     its instructions: on others it is thirty times slower."""
     position_jumps: PositionJumps = PositionJumps()
     eval_every: Natural = 0
@@ -64,24 +65,24 @@ class PretrainSpec(TrainSpec):
 
 
 class MidtrainSpec(TrainSpec):
-    """Continued training on a mixture, from the model before it."""
+    """Continued training on a mixture, from an initial model."""
 
 
 class SftSpec(TrainSpec):
-    """Supervised fine-tuning on gold solutions, from the model before it."""
+    """Supervised fine-tuning on gold solutions, from an initial model."""
 
 
-# What trainers share that take a model through a number of steps on few data: prefer, unlearn and reward_model.
+# Common options of trainers with a number of steps on small data: prefer, unlearn and reward_model.
 
 
 class TuneSpec(Model):
     """Steps, rate and length of a run."""
 
     steps: Count
-    """Optimiser steps. The data are repeated where they are fewer than the steps take, in a new order each time."""
+    """Optimiser steps. Data are repeated in epochs, each in a new order."""
     max_length: Count = 512
     """Most tokens of a prompt with one completion, its end included (TRL's name): a run with a longer one is refused, and the
-    plan's cost reckons with all of it."""
+    plan's cost assumes this length."""
     optimizer: TuneOptimizer = TuneOptimizer()
     schedule: TuneSchedule = TuneSchedule()
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -101,17 +102,21 @@ class TuneSpec(Model):
         """Prompts with a completion, at most max_length tokens each, that one step trains on."""
         raise NotImplementedError
 
+    def leaves_pair(self) -> bool:
+        """Whether the model is one and an assistant, which can be evaluated natively and not trained on."""
+        return False
+
     @classmethod
     def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
         """Of so many tokens that a run with this spec (as JSON) trains on, those that a frozen reference scores, too."""
         return 0
 
 
-# Preference optimisation on pairs (the DPO family). Option names are TRL's.
+# Preference optimisation on pairs (DPO and related losses). Option names are TRL's.
 
 
 REFERENCE_FREE = ("simpo", "cpo", "orpo")
-"""Losses that know no reference model."""
+"""Losses without a reference model."""
 PREFERENCE_OPTIONS = {
     "label_smoothing": ("sigmoid", "robust", "simpo", "cpo"),
     "simpo_gamma": ("simpo",),
@@ -119,7 +124,7 @@ PREFERENCE_OPTIONS = {
     "desirable_weight": ("kto",),
     "undesirable_weight": ("kto",),
 }
-"""Option -> the losses that read it."""
+"""Option -> losses that use it."""
 
 
 class PreferSpec(TuneSpec):
@@ -141,39 +146,39 @@ class PreferSpec(TuneSpec):
         "orpo",
     ] = "sigmoid"
     """sigmoid: DPO (arXiv:2305.18290, eq. 7), with label_smoothing cDPO; hinge: SLiC (2305.10425); ipo: 2310.12036, eq. 17, on
-    means over tokens as TRL has it; robust: 2403.00409; sppo_hard: 2405.00675, eq. 4.7, with certain wins; nca_pair: 2402.05369;
-    apo_zero, apo_down: 2408.06266, eqs. 7 and 8; kto: 2402.01306, eq. 7, both halves of a pair on their own; simpo: 2405.14734,
-    eq. 6; cpo: 2401.08417, eq. 3; orpo: 2403.07691, eq. 6. The last three need no reference."""
+    means over tokens as TRL has it; robust: 2403.00409; sppo_hard: 2405.00675, eq. 4.7, with win probability 1; nca_pair:
+    2402.05369; apo_zero, apo_down: 2408.06266, eqs. 7 and 8; kto: 2402.01306, eq. 7, both completions of a pair separately;
+    simpo: 2405.14734, eq. 6; cpo: 2401.08417, eq. 3; orpo: 2403.07691, eq. 6. The last three need no reference."""
     beta: Positive = 0.1
-    """Strength of the pull towards the reference: the scale of rewards; ipo's tau; orpo's lambda. simpo wants about 2."""
+    """Strength of the regularisation to the reference: the scale of rewards; ipo's tau; orpo's lambda. About 2 for simpo."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
-    """Chance that a label is wrong (sigmoid, robust, simpo, cpo)."""
+    """Probability that a label is wrong (sigmoid, robust, simpo, cpo)."""
     simpo_gamma: NotNegative = 0.5
-    """Margin that simpo wants between the rewards."""
+    """simpo's target margin between the rewards."""
     cpo_alpha: NotNegative = 1.0
     """Weight of cpo's negative log-likelihood of the chosen completions, per token."""
     rpo_alpha: NotNegative = 0.0
     """The same for the other losses (RPO, arXiv:2404.19733, eq. 1); cpo and orpo have their own."""
     desirable_weight: NotNegative = 1.0
-    """Of kto's chosen completions."""
+    """Weight of kto's chosen completions."""
     undesirable_weight: NotNegative = 1.0
-    """Of kto's rejected completions."""
+    """Weight of kto's rejected completions."""
     mix: Mix
     """Share of each `data.<i>` role among the pairs; sums to 1. The set that is smallest for its share is used up."""
     pairs_per_step: Count = 32
     """Pairs per optimiser step."""
     few_shot: Annotated[Natural, Since(0)] = 0
-    """Pairs of the same rater, asking something else, that stand before each prompt, the chosen completion of each before the
-    rejected one, so that the policy learns to read a taste from its context (FSPO, arXiv:2502.19312). For pairs with raters (the
-    step rated_pairs); the same holds for the validation. Which pairs is drawn from the seed."""
+    """Pairs of the same rater with other questions before each prompt, each as chosen and then rejected completion, so that the
+    policy learns to infer preferences from its context (FSPO, arXiv:2502.19312). For pairs with raters (the step rated_pairs),
+    also in validation. The pairs are drawn from the seed."""
 
     @model_validator(mode="after")
     def _read(self) -> "PreferSpec":
         for name, losses in PREFERENCE_OPTIONS.items():
             if getattr(self, name) != type(self).model_fields[name].default and self.loss_type not in losses:
-                raise ValueError(f"{name} is read by loss_type {', '.join(losses)} only; take it away from {self.loss_type}")
+                raise ValueError(f"{name} is used by loss_type {', '.join(losses)} only; remove it from {self.loss_type}")
         if self.rpo_alpha and self.loss_type in ("cpo", "orpo"):
-            raise ValueError(f"rpo_alpha: loss_type {self.loss_type} has a likelihood term of its own; take it away")
+            raise ValueError(f"rpo_alpha: loss_type {self.loss_type} has its own likelihood term; remove it")
         if self.loss_type == "kto" and self.pairs_per_step < 2:
             raise ValueError("pairs_per_step must be at least 2 for kto, which estimates a divergence across pairs")
         return self
@@ -189,42 +194,42 @@ class PreferSpec(TuneSpec):
         return 0 if spec["loss_type"] in REFERENCE_FREE else tokens
 
 
-# Reward models: what a pair of completions says about how good either is.
+# Reward models.
 
 
 class Routing(Model):
-    """Which heads to trust is told by a few labelled pairs of a rater (MiCRo's second stage, arXiv:2505.24846): the weights start
-    from the gate's at the prompt and are updated by Hedge, w_k <- w_k exp(-eta l_k), l_k the logistic loss of head k on a pair.
-    (That a rater's pairs are drawn for each held-out pair anew, and eta, are inferred.)"""
+    """Weights of the heads from a few labelled pairs of a rater (MiCRo's second stage, arXiv:2505.24846): they start from the
+    gate at the prompt and are updated by Hedge, w_k <- w_k exp(-eta l_k), l_k the logistic loss of head k on a pair. (That a
+    rater's pairs are redrawn for each held-out pair, and eta, are inferred.)"""
 
     pairs: Count = 4
-    """Labelled pairs of the same rater, asking something else, for each held-out pair; of the validation set itself."""
+    """Labelled pairs of the same rater with other questions for each held-out pair, from the validation set."""
     eta: Positive = 1.0
     """Rate of the update; 1 is Bayes' rule."""
 
 
 class RewardModelSpec(TuneSpec):
-    """A reward model after Bradley and Terry: a model with a head that reads the state at the end of a completion. Roles: `init`
+    """A Bradley-Terry reward model: a decoder with heads on the state at the end of a completion. Roles: `init`
     (a model), `data.<i>` and `validation` (problem sets that hold pairs), and where the stage names an evaluation under
-    `samples`, `samples.<b>` (its blocks) and `prompts` (its problems), among whose samples the best by reward are picked."""
+    `samples`, `samples.<b>` (its blocks) and `prompts` (its problems), for best-of-n by reward."""
 
     heads: Count = 1
-    """Heads, each a rater with a taste of its own; the prompt says how much each counts. 1: one taste for all; more: the mixture
-    of MiCRo's first stage (arXiv:2505.24846), for pairs whose raters disagree."""
+    """Number of heads, each a latent rater, weighted as a function of the prompt. 1: one preference for all; more: the mixture of
+    MiCRo's first stage (arXiv:2505.24846), for pairs whose raters disagree."""
     margin: Literal["none", "score"] = "none"
-    """By how much the chosen reward should exceed the other. none: any; score: by as much as the verifier's scores of both differ
-    (Llama 2, arXiv:2307.09288, eq. 2)."""
+    """Margin of the chosen reward over the other. none: 0; score: the difference of the verifier's scores (Llama 2,
+    arXiv:2307.09288, eq. 2)."""
     center_rewards_coefficient: NotNegative = 0.0
-    """Weight of the squared sum of a pair's rewards, which keeps them around 0 (TRL's name; arXiv:2312.09244, eq. 2)."""
+    """Weight of the squared sum of a pair's rewards, which centres them at 0 (TRL's name; arXiv:2312.09244, eq. 2)."""
     mix: Mix
     """Share of each `data.<i>` role among the pairs; sums to 1."""
     pairs_per_step: Count = 32
     """Pairs per optimiser step."""
     routing: Annotated[Routing | None, Since(None)] = None
-    """Also measure, at the end, the accuracy on held-out pairs with the heads weighed for their raters, `eval_routed_accuracy`,
-    and what that adds, `eval_routing_gain`; needs pairs with raters (the step rated_pairs). null: not."""
+    """Also evaluate, at the end, the accuracy on held-out pairs with heads weighted by routing, `eval_routed_accuracy`, and its
+    gain, `eval_routing_gain`; needs pairs with raters (the step rated_pairs). null: no routing."""
     eval_every: Natural = 0
-    """Steps between measures on the held-out pairs; 0: only at the end and at the kept checkpoints."""
+    """Steps between evaluations on the held-out pairs; 0: only at the end and at the kept checkpoints."""
 
     @property
     def rows_per_step(self) -> int:
@@ -232,7 +237,7 @@ class RewardModelSpec(TuneSpec):
         return 2 * self.pairs_per_step
 
 
-# Unlearning: what a model was trained on is to be forgotten, and the rest retained.
+# Unlearning: some training data is to be forgotten, the rest retained.
 
 
 UNLEARN_OPTIONS = {
@@ -243,42 +248,42 @@ UNLEARN_OPTIONS = {
     "logit_weight": ("uld",),
     "top_logit_filter": ("uld",),
 }
-"""Option -> the objectives that read it."""
+"""Option -> objectives that use it."""
 FORMULATIONS = {"blur_gamma": "blur", "hamu_gain": "hamu"}
-"""Option -> the formulation that reads it."""
+"""Option -> the formulation that uses it."""
 
 
 class UnlearnSpec(TuneSpec):
-    """Unlearning. Roles: `init` (a model; also the frozen reference of npo), `forget.<i>` and `retain.<i>` (problem sets, whose
-    gold solutions are meant)."""
+    """Unlearning. Roles: `init` (a model; also the frozen reference of npo), `forget.<i>` and `retain.<i>` (problem sets with
+    gold solutions)."""
 
     objective: Literal["gradient_ascent", "grad_diff", "npo", "simnpo", "uld"] = "npo"
-    """What is minimised. gradient_ascent: minus the loss on what is forgotten, alone; grad_diff: the same beside the loss on what
-    is retained (arXiv:2203.12817); npo: 2404.05868, eq. 3; simnpo: 2410.07163, eq. 4, without a reference; both beside the retain
-    loss. uld: an assistant learns what is to be forgotten and nothing of the rest, and its logits are taken off the model's
+    """Minimised objective. gradient_ascent: minus the forget loss alone; grad_diff: minus the forget loss plus the retain loss
+    (arXiv:2203.12817); npo: 2404.05868, eq. 3; simnpo: 2410.07163, eq. 4, without a reference; both plus the retain loss. uld: an
+    assistant is trained on the data to forget and to be uniform on the rest, and its logits are subtracted from the model's
     (arXiv:2406.08607, eqs. 3 and 4)."""
     formulation: Literal["weighted_sum", "blur", "hamu"] = "weighted_sum"
-    """How both losses make one step. weighted_sum: retain_weight times the one beside the other. blur: forgetting comes first:
-    the retain gradient loses what lies along the forget gradient, which is added blur_gamma times (BLUR, arXiv:2506.08164). hamu:
-    the step that costs the retain loss least among those that raise the forget loss enough (HAMU-Q, 2606.02119, over all
-    parameters at once)."""
+    """Combination of both losses. weighted_sum: the forget objective plus retain_weight times the retain loss. blur: forgetting
+    has priority: the retain gradient is projected orthogonally to the forget gradient, which is added blur_gamma times (BLUR,
+    arXiv:2506.08164). hamu: the step with the least retain loss among those that raise the forget loss enough (HAMU-Q,
+    2606.02119, over all parameters at once)."""
     beta: Positive = 0.1
-    """Of npo and simnpo: how soon what is forgotten no longer pulls. simnpo wants about 2.5."""
+    """Inverse temperature of npo and simnpo: how fast the gradient of forgotten data vanishes. About 2.5 for simnpo."""
     simnpo_gamma: NotNegative = 0.0
     """Margin of simnpo, in nats."""
     retain_weight: NotNegative = 1.0
-    """Weight of the retain loss; of uld, of the pull towards knowing nothing."""
+    """Weight of the retain loss; with uld, of the divergence from the uniform distribution."""
     blur_gamma: Positive = 1.0
-    """Length of the step along the forget gradient, in its own lengths."""
+    """Length of the step along the forget gradient, in units of its norm."""
     hamu_gain: Share = 0.5
-    """Rise of the forget loss that a step must bring to first order, as a share of the greatest that one as long as the retain
-    gradient can. The paper fixes it in nats, which with AdamW would mean nothing."""
+    """Least first-order increase of the forget loss per step, as a share of the largest increase of a step of the retain
+    gradient's norm. The paper gives it in nats, which is not meaningful with AdamW."""
     assistant_layers: Natural = 0
-    """First layers of the model that uld's assistant is made of, with its embedding and head; 0: half of them."""
+    """Layers of uld's assistant: the first layers of the model, with its embedding and head; 0: half of them."""
     logit_weight: Positive = 0.75
-    """Weight of the assistant's logits that are taken off."""
+    """Weight of the subtracted logits of the assistant."""
     top_logit_filter: Share = 0.01
-    """Tokens less likely than this share of the likeliest keep the model's own logits."""
+    """Tokens with probability below this share of the largest keep the model's own logits."""
     forget_mix: Mix
     """Share of each `forget.<i>` role; sums to 1."""
     retain_mix: Mix
@@ -293,19 +298,21 @@ class UnlearnSpec(TuneSpec):
         given = {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
         for name, objectives in UNLEARN_OPTIONS.items():
             if name in given and self.objective not in objectives:
-                raise ValueError(f"{name} is read by objective {', '.join(objectives)} only; take it away from {self.objective}")
+                raise ValueError(f"{name} is used by objective {', '.join(objectives)} only; remove it from {self.objective}")
         for name, formulation in FORMULATIONS.items():
             if name in given and self.formulation != formulation:
-                raise ValueError(f"{name} is read by formulation {formulation} only; take it away from {self.formulation}")
+                raise ValueError(f"{name} is used by formulation {formulation} only; remove it from {self.formulation}")
         if self.objective == "uld" and self.checkpoints:
-            raise ValueError("checkpoints of objective uld would hold the assistant alone; take them away")
+            raise ValueError("checkpoints of objective uld would have the assistant only; remove them")
         if self.formulation != "weighted_sum":
             if self.objective in ("gradient_ascent", "uld"):
-                raise ValueError(f"formulation {self.formulation} weighs two gradients; objective {self.objective} has not both")
+                raise ValueError(
+                    f"formulation {self.formulation} combines two gradients; objective {self.objective} does not have both"
+                )
             if self.formulation == "hamu" and self.objective != "grad_diff":
-                raise ValueError("formulation hamu bounds the forget loss itself; give it objective grad_diff")
+                raise ValueError("formulation hamu constrains the forget loss itself; write objective: grad_diff")
             if "retain_weight" in given:
-                raise ValueError(f"retain_weight is read by formulation weighted_sum only; take it away from {self.formulation}")
+                raise ValueError(f"retain_weight is used by formulation weighted_sum only; remove it from {self.formulation}")
         return self
 
     @property
@@ -313,7 +320,27 @@ class UnlearnSpec(TuneSpec):
         """As many problems of either side."""
         return 2 * self.problems_per_step
 
+    def leaves_pair(self) -> bool:
+        """With objective uld."""
+        return self.objective == "uld"
+
     @classmethod
     def reference_tokens(cls, spec: Mapping[str, Any], tokens: int) -> int:
         """Of npo the half that is to be forgotten. Of uld, whose assistant is a part of the model, `tokens` is an upper bound."""
         return tokens // 2 if spec["objective"] == "npo" else 0
+
+
+# A trainer of the user's own.
+
+
+class OwnTrainerSpec(Extension):
+    """A trainer of the user's own: `function(spec, inputs, out, how, **options)`, which leaves a model in `out/model` and returns
+    metrics. Roles: `init` (a model) and `data.<i>` (problem sets)."""
+
+    UNION: ClassVar[str] = "trainer"
+    mix: Mix
+    """Share of each `data.<i>` role; sums to 1."""
+    tokens: Natural = 0
+    """Training budget in tokens, for the function to read; the plan's cost is counted by it."""
+    seed: Natural = 0
+    """For the function to read."""

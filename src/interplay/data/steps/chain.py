@@ -10,27 +10,26 @@ from typing import NamedTuple
 
 import numpy as np
 
+from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import Citation, ContextStep, Keychain, KeyFormat, LongContext, Needle
-from interplay.data.steps.documents import Entry, Library, Shelf, library, slots
-from interplay.data.steps.step import Inputs, Made, changed
-from interplay.tasks.multihop.family import dumps
-from interplay.tasks.multihop.problem import Chain, Mode, Paragraph, Problem, Spot, stops
-from interplay.tasks.multihop.render import Style, ask, frame, pair, prompt, render
+from interplay.data.steps.documents import Entry, FillerQueue, Library, build_library, draw_places
+from interplay.tasks import family, multihop
+from interplay.tasks.multihop import Chain, Mode, Problem, Spot, Style
 from interplay.tasks.verdict import Row
 
-# Chains of keys, and where their pairs stand (KeyChain, arXiv:2510.19363).
+# Chains of keys, and the places of their pairs (KeyChain, arXiv:2510.19363).
 
 
-LIKE = {"hex8": "[0-9a-f]{8}", "uuid4": "-".join(f"[0-9a-f]{{{n}}}" for n in (8, 4, 4, 4, 12))}
+KEY_PATTERNS = {"hex8": "[0-9a-f]{8}", "uuid4": "-".join(f"[0-9a-f]{{{n}}}" for n in (8, 4, 4, 4, 12))}
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def draw_keys(form: KeyFormat, number: int, text: str, random: np.random.Generator) -> list[str]:
-    """Distinct keys none of which occurs in the text. A short key is a letter and as few digits as leave so many."""
+    """Distinct keys that do not occur in the text. A short key is a letter and the fewest digits that give enough keys."""
     if form == "short":
-        return _short(number, text, random)
+        return _short_keys(number, text, random)
     found: dict[str, None] = {}
-    present = _present(LIKE[form], text)
+    present = _keys_in_text(KEY_PATTERNS[form], text)
     while len(found) < number:
         drawn = random.bytes(16)
         key = str(uuid.UUID(bytes=drawn, version=4)) if form == "uuid4" else drawn[:4].hex()
@@ -39,17 +38,17 @@ def draw_keys(form: KeyFormat, number: int, text: str, random: np.random.Generat
     return list(found)
 
 
-def _present(like: str, text: str) -> set[str]:
-    """Whatever looks like a key in the text, also inside longer words. One pass, where a search for each key takes as many."""
-    return set(re.findall(f"(?=({like}))", text))
+def _keys_in_text(pattern: str, text: str) -> set[str]:
+    """All matches of a key pattern in the text, also inside longer words. One pass, in place of one search per key."""
+    return set(re.findall(f"(?=({pattern}))", text))
 
 
-def _short(number: int, text: str, random: np.random.Generator) -> list[str]:
+def _short_keys(number: int, text: str, random: np.random.Generator) -> list[str]:
     digits, found = 0, list[str]()
     while len(found) < number:
         digits += 1
         order = random.permutation(26 * 10**digits).tolist()
-        present = _present(f"[A-Z][0-9]{{{digits}}}", text)
+        present = _keys_in_text(f"[A-Z][0-9]{{{digits}}}", text)
         free = (key for i in order if (key := f"{LETTERS[i % 26]}{i // 26:0{digits}}") not in present)
         found = list(itertools.islice(free, number))
     return found
@@ -58,79 +57,82 @@ def _short(number: int, text: str, random: np.random.Generator) -> list[str]:
 def build_chains(
     form: KeyFormat, hops: int, questions: Sequence[str], text: str, random: np.random.Generator
 ) -> tuple[Chain, ...]:
-    """A chain of `hops` keys to each question; where it is empty, of one key and its value."""
+    """A chain of `hops` keys to each question; for an empty question, a chain of `hops` keys and a value."""
     lengths = [hops if question else hops + 1 for question in questions]
     drawn = iter(draw_keys(form, sum(lengths), text, random))
     return tuple(Chain(tuple(next(drawn) for _ in range(n)), question) for n, question in zip(lengths, questions, strict=True))
 
 
-def place_pairs(links: Sequence[Chain], documents: Sequence[Paragraph], random: np.random.Generator) -> tuple[Spot, ...] | None:
-    """A place for each pair, all of them shuffled over distinct ends of sentences. None where there are too few."""
-    ends = [(number, end) for number, document in enumerate(documents) for end in stops(document)]
-    pairs = [(chain, link) for chain, found in enumerate(links) for link in range(len(found.pairs()))]
+def place_pairs(
+    chains: Sequence[Chain], documents: Sequence[family.Paragraph], random: np.random.Generator
+) -> tuple[Spot, ...] | None:
+    """A random sentence end for each pair of the chains, all distinct. None where there are too few."""
+    ends = [(number, end) for number, document in enumerate(documents) for end in multihop.sentence_ends(document)]
+    pairs = [(chain, link) for chain, found in enumerate(chains) for link in range(len(found.pairs()))]
     if len(pairs) > len(ends):
         return None
     chosen = [ends[place] for place in random.permutation(len(ends))[: len(pairs)]]
     return tuple(sorted(Spot(place, end, *pair) for (place, end), pair in zip(chosen, pairs, strict=True)))
 
 
-# The steps that make long-context problems of multi-hop items: what is hidden, then a context of the asked length around it.
+# The steps: first what is hidden, then a context of the requested length around it.
 
 
-Filled = Keychain | Needle | LongContext
+FilledStep = Keychain | Needle | LongContext
 ROUNDS = 6
-"""Times that a context is filled anew because its exact length was not what its parts foretold."""
+"""Attempts to fill a context whose exact length differs from the sum over its parts."""
 
 
 class SkipError(Exception):
-    """Why a row cannot be made; the row is dropped and counted under this name."""
+    """The reason why a row cannot be made; the row is dropped and counted under it."""
 
 
 class Hidden(NamedTuple):
-    """What a context is made around."""
+    """What is hidden in a context."""
 
     mode: Mode
     hops: int = 0
     form: KeyFormat = "hex8"
     questions: tuple[str, ...] = ()
-    """What the chains lead to; empty texts for needles."""
+    """The questions at the ends of the chains; empty texts for needles."""
     true: int = 0
     head: bool = True
     needed: tuple[int, ...] = ()
-    """Documents that must be among the fillers."""
+    """Documents that the fillers must include."""
     banned: frozenset[int] = frozenset()
-    """Documents that must not."""
+    """Documents that the fillers must not include."""
 
 
-def keychain(spec: Keychain, rows: list[Row], inputs: Inputs) -> Made:
-    """Each row's question at the end of a chain of keys; or, for what `prevalence` leaves, plainly in a context as long."""
+def make_keychains(spec: Keychain, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """Each row's question at the end of a chain of keys; for a share of 1 - `prevalence`, plainly in a context of equal
+    length."""
 
     def make(found: Library, entry: Entry) -> Problem:
         random = inputs.random(entry.row.origin, "hidden")
         chained = random.random() < spec.prevalence
-        hidden = _chained(spec, found, entry, random) if chained else Hidden("long")
-        return _filled(spec, hidden, found, entry, inputs)
+        hidden = _hide_question(spec, found, entry, random) if chained else Hidden("long")
+        return _fill_context(spec, hidden, found, entry, inputs)
 
-    return _each(spec, make, rows)
+    return _make_rows(spec, make, rows)
 
 
-def needle(spec: Needle, rows: list[Row], inputs: Inputs) -> Made:
-    """The value of a key, asked over each row's documents and fillers."""
+def make_needles(spec: Needle, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """A question for the value of a key over each row's documents and fillers."""
 
     def make(found: Library, entry: Entry) -> Problem:
         true = int(inputs.random(entry.row.origin, "hidden").integers(spec.n_needles))
-        return _filled(spec, Hidden("needle", 1, spec.key_format, ("",) * spec.n_needles, true), found, entry, inputs)
+        return _fill_context(spec, Hidden("needle", 1, spec.key_format, ("",) * spec.n_needles, true), found, entry, inputs)
 
-    return _each(spec, make, rows)
+    return _make_rows(spec, make, rows)
 
 
-def long_context(spec: LongContext, rows: list[Row], inputs: Inputs) -> Made:
+def make_long_contexts(spec: LongContext, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Each row's question over its documents and fillers."""
-    return _each(spec, lambda found, entry: _filled(spec, Hidden("long"), found, entry, inputs), rows)
+    return _make_rows(spec, lambda found, entry: _fill_context(spec, Hidden("long"), found, entry, inputs), rows)
 
 
-def citation(spec: Citation, rows: list[Row], inputs: Inputs) -> Made:
-    """Each row's question over tagged chunks: its documents and fillers, as many as asked for."""
+def make_citations(spec: Citation, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """Each row's question over `n_chunks` tagged chunks: its documents and fillers."""
 
     def make(found: Library, entry: Entry) -> Problem:
         missing = spec.n_chunks - len(entry.documents)
@@ -138,14 +140,16 @@ def citation(spec: Citation, rows: list[Row], inputs: Inputs) -> Made:
         fillers = [found.documents[number] for _, number in zip(range(missing), order, strict=False)]
         if len(fillers) != missing:
             raise SkipError("too_many_documents" if missing < 0 else "too_few_documents")
-        return _laid_out("citation", spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
+        return _arrange_documents("citation", spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
 
-    return _each(spec, make, rows, spec.tagged_steps)
+    return _make_rows(spec, make, rows, spec.tagged_steps)
 
 
-def _each(spec: Filled | Citation, make: Callable[[Library, Entry], Problem], rows: list[Row], tagged: bool = False) -> Made:
-    """Make every row that has an item; count the others by reason, and the forms that were made. `tagged`: see `render`."""
-    found, without = library(rows, spec.documents == "needed")
+def _make_rows(
+    spec: FilledStep | Citation, make: Callable[[Library, Entry], Problem], rows: list[Row], tagged: bool = False
+) -> StepResult:
+    """Make every row that has an item. Counts: rows by mode, and dropped rows by reason. `tagged`: see `render`."""
+    found, without = build_library(rows, spec.documents == "needed")
     counts, made = Counter({"dropped_without_documents": without} if without else {}), []
     for entry in found.entries:
         try:
@@ -153,15 +157,15 @@ def _each(spec: Filled | Citation, make: Callable[[Library, Entry], Problem], ro
         except SkipError as reason:
             counts[f"dropped_{reason}"] += 1
             continue
-        prompt, solution, answer = render(problem, spec.style, tagged)
-        columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": dumps(problem)}
-        made.append(changed(entry.row, spec.name, family="multihop", mode=problem.mode, **columns))
+        prompt, solution, answer = multihop.render(problem, spec.style, tagged)
+        columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": multihop.dumps(problem)}
+        made.append(transform_row(entry.row, spec.name, family="multihop", mode=problem.mode, **columns))
         counts[problem.mode] += 1
-    return Made(made, dict(counts))
+    return StepResult(made, dict(counts))
 
 
-def _chained(spec: Keychain, found: Library, entry: Entry, random: np.random.Generator) -> Hidden:
-    """The true question at a random place among the distractors'."""
+def _hide_question(spec: Keychain, found: Library, entry: Entry, random: np.random.Generator) -> Hidden:
+    """The true question at a random place among those of the distractors."""
     if any(entry.plain in found.texts[number] for number in entry.documents):
         raise SkipError("question_in_documents")
     others: list[Entry] = []
@@ -185,67 +189,71 @@ def _chained(spec: Keychain, found: Library, entry: Entry, random: np.random.Gen
     return hidden._replace(needed=tuple(needed)) if spec.distractor_answerable else hidden._replace(banned=frozenset(needed))
 
 
-def _filled(spec: Filled, hidden: Hidden, found: Library, entry: Entry, inputs: Inputs) -> Problem:
-    """The problem with as many fillers as bring its prompt to the asked length. Tokens are counted part by part; then the whole
-    prompt is counted, and what that differs is made good."""
+def _fill_context(spec: FilledStep, hidden: Hidden, found: Library, entry: Entry, inputs: StepInputs) -> Problem:
+    """The problem with fillers up to the requested prompt length. Tokens are first counted part by part; then the whole prompt is
+    counted, and the difference corrects the next attempt."""
     count, margin = inputs.count_tokens, spec.tolerance * spec.context_tokens
-    size = partial(_size, count=count, mode=hidden.mode, style=spec.style)
+    size = partial(_document_tokens, count=count, mode=hidden.mode, style=spec.style)
     taken = hidden.banned.union(hidden.needed, entry.documents)
-    shelf = Shelf(found, found.fillers(entry, taken, inputs.random(entry.row.origin, "fillers")), size)
+    queue = FillerQueue(found, found.fillers(entry, taken, inputs.random(entry.row.origin, "fillers")), size)
     needed = [found.documents[number] for number in hidden.needed]
-    fixed = sum(found.size(number, size) for number in (*entry.documents, *hidden.needed))
-    room = float(spec.context_tokens - fixed - _around(hidden, entry, spec.style, inputs))
+    fixed = sum(found.count_tokens(number, size) for number in (*entry.documents, *hidden.needed))
+    room = float(spec.context_tokens - fixed - _fixed_tokens(hidden, entry, spec.style, inputs))
     if room < -margin:
         raise SkipError("context_too_short")
     for attempt in range(ROUNDS):
-        fill = shelf.fill(room, margin if attempt % 2 else margin / 2)
+        fill = queue.fill(room, margin if attempt % 2 else margin / 2)
         if fill is None:
             continue
-        problem = _whole(spec, hidden, entry, [*needed, *fill.documents], inputs)
-        exact = count(prompt(problem, spec.style))
+        problem = _place_hidden(spec, hidden, entry, [*needed, *fill.documents], inputs)
+        exact = count(multihop.prompt_text(problem, spec.style))
         if abs(exact - spec.context_tokens) <= margin:
             return problem
         room = fill.tokens + spec.context_tokens - exact
-    raise SkipError("length_not_met" if shelf.left else "too_few_documents")
+    raise SkipError("length_not_met" if queue.left else "too_few_documents")
 
 
-def _size(document: Paragraph, count: Callable[[str], int], mode: Mode, style: Style) -> int:
-    """Tokens of a document as shown; where another one follows, if blanks before it could merge with its beginning."""
-    shown = frame(1, document, document.text, mode, style)
+def _document_tokens(document: family.Paragraph, count: Callable[[str], int], mode: Mode, style: Style) -> int:
+    """Tokens of a document as rendered, with another document after it where blanks could merge with its beginning."""
+    shown = multihop.document_frame(1, document, document.text, mode, style)
     return count(shown) if style == "terse" else count(shown + "P") - count("P")
 
 
-def _around(hidden: Hidden, entry: Entry, style: Style, inputs: Inputs) -> int:
-    """Tokens of what is not a document: the pairs, and the lines that ask."""
-    links = _links(hidden, "", entry, inputs)
-    problem = Problem(hidden.mode, entry.item, (), (), links, hidden.true, head=hidden.head)
-    pairs = "".join(pair(key, value) for chain in links for key, value in chain.pairs())
-    return inputs.count_tokens(pairs) + inputs.count_tokens(ask(problem, style))
+def _fixed_tokens(hidden: Hidden, entry: Entry, style: Style, inputs: StepInputs) -> int:
+    """Tokens outside documents: the pairs and the question lines."""
+    chains = _make_chains(hidden, "", entry, inputs)
+    problem = Problem(hidden.mode, entry.item, (), (), chains, hidden.true, head=hidden.head)
+    pairs = "".join(multihop.key_pair(key, value) for chain in chains for key, value in chain.pairs())
+    return inputs.count_tokens(pairs) + inputs.count_tokens(multihop.question_text(problem, style))
 
 
-def _links(hidden: Hidden, text: str, entry: Entry, inputs: Inputs) -> tuple[Chain, ...]:
-    """The chains, with keys that do not occur in the text: always the same ones, but for those that would."""
+def _make_chains(hidden: Hidden, text: str, entry: Entry, inputs: StepInputs) -> tuple[Chain, ...]:
+    """The chains, with keys that do not occur in the text; all other keys are the same for every text."""
     return build_chains(hidden.form, hidden.hops, hidden.questions, text, inputs.random(entry.row.origin, "keys"))
 
 
-def _whole(spec: ContextStep, hidden: Hidden, entry: Entry, fillers: list[Paragraph], inputs: Inputs) -> Problem:
-    """Documents laid out, and pairs strewn over them."""
-    problem = _laid_out(hidden.mode, spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
+def _place_hidden(
+    spec: ContextStep, hidden: Hidden, entry: Entry, fillers: list[family.Paragraph], inputs: StepInputs
+) -> Problem:
+    """The documents in order, with the pairs distributed over them."""
+    problem = _arrange_documents(hidden.mode, spec.placement, entry, fillers, inputs.random(entry.row.origin, "layout"))
     if not hidden.questions:
         return problem
     texts = [text for document in problem.documents for text in (document.title, document.text)]
-    links = _links(hidden, "\n".join([*texts, entry.item.question, *hidden.questions]), entry, inputs)
-    places = place_pairs(links, problem.documents, inputs.random(entry.row.origin, "spots"))
+    chains = _make_chains(hidden, "\n".join([*texts, entry.item.question, *hidden.questions]), entry, inputs)
+    places = place_pairs(chains, problem.documents, inputs.random(entry.row.origin, "spots"))
     if places is None:
         raise SkipError("too_few_sentences")
-    return problem._replace(chains=links, true=hidden.true, spots=places, head=hidden.head)
+    return problem._replace(chains=chains, true=hidden.true, spots=places, head=hidden.head)
 
 
-def _laid_out(mode: Mode, placement: str, entry: Entry, fillers: list[Paragraph], random: np.random.Generator) -> Problem:
-    """The item's documents at their places, and the fillers in random order around them."""
+def _arrange_documents(
+    mode: Mode, placement: str, entry: Entry, fillers: list[family.Paragraph], random: np.random.Generator
+) -> Problem:
+    """The item's documents at their places, and the fillers in random order at the others."""
     own = entry.item.paragraphs
     total = len(own) + len(fillers)
-    places = slots(placement, len(own), total, random)
+    places = draw_places(placement, len(own), total, random)
     documents = dict(zip(places, own, strict=True))
     free = [place for place in range(total) if place not in documents]
     documents |= {place: fillers[i] for place, i in zip(free, random.permutation(len(fillers)), strict=True)}

@@ -1,97 +1,97 @@
-"""Steps that spoil rows or set contexts against what a model knows (KnowPO, arXiv:2408.03297)."""
+"""Steps that corrupt rows (poison) or put contexts before questions whose facts a model memorised (KnowPO, arXiv:2408.03297)."""
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from interplay.core.model import PermanentError
+from interplay.core import model, random
+from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.steps.context_spec import ConflictPairs
 from interplay.data.steps.spec import Poison
-from interplay.data.steps.step import Inputs, Made, changed
-from interplay.tasks import conflicts
-from interplay.tasks.bios import family as bios
-from interplay.tasks.bios.generate import TRIES, grouped
-from interplay.tasks.bios.text import written
-from interplay.tasks.conflicts import Conflict
+from interplay.tasks import conflicts, multihop
+from interplay.tasks.bios.people import BIOS, TRIES, Problem, grouped, written
 from interplay.tasks.facts import About, Fact
-from interplay.tasks.families import judge_family, multihop_item
-from interplay.tasks.multihop import corrupt as documents
-from interplay.tasks.op_dag import corrupt as graphs
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.graph import Draw, draw_between
+from interplay.tasks.family import judge_family, multihop_item
+from interplay.tasks.op_dag import dag, terse_corruptions
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Row
 
-# The step that spoils a share of the rows. What a row is judged by, its graph and answer, stays true.
+# Poison: a share of the rows is corrupted. The graph and answer that a row is judged by stay true.
 
 
-FEW = 64
+ANSWER_DONORS = 64
 """Rows from whose answers a wrong one is drawn."""
-FEWER = 4
-"""Rows from whose documents a foreign sentence is drawn."""
+SENTENCE_DONORS = 4
+"""Rows from whose documents an irrelevant sentence is drawn."""
+POISONED_COLUMN = {"answer": "solution", "conflict": "prompt", "irrelevant": "prompt"}
+"""Kind of poison -> the column that it changes."""
 
 
-def poison(spec: Poison, rows: list[Row], inputs: Inputs) -> Made:
-    """The rows in their order, round(ratio * rows) of them spoiled, with `poison:<kind>` among their transforms. Counts:
-    poisoned, and rows that were drawn and cannot be. Raises PermanentError where too few can."""
+def poison_rows(spec: Poison, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """The rows in order, round(ratio * rows) of them poisoned, with `poison:<kind>` among their transforms. Counts: poisoned, and
+    drawn rows that cannot be (cannot). Raises PermanentError where too few can."""
     wanted, cannot = round(spec.ratio * len(rows)), 0
-    spoiled: dict[int, Row] = {}
+    poisoned: dict[int, Row] = {}
     donors = sorted(rows, key=lambda row: (row.origin, row.prompt))
-    letters = graphs.letters([row.prompt for row in rows if row.family == "op_dag"])
-    places = [float(_stream(inputs, row, "which").random()) for row in rows] if wanted else []
+    letters = terse_corruptions.used_letters([row.prompt for row in rows if row.family == "op_dag"])
+    places = [float(_row_stream(inputs, row, "which").random()) for row in rows] if wanted else []
     for number in np.argsort(places, kind="stable").tolist():
-        if len(spoiled) == wanted:
+        if len(poisoned) == wanted:
             break
-        made = spoil(spec, rows[number], donors, letters, _stream(inputs, rows[number], "how"))
+        made = poison_row(spec, rows[number], donors, letters, _row_stream(inputs, rows[number], "how"))
         cannot += made is None
         if made is not None:
-            spoiled[number] = made
-    if len(spoiled) < wanted:
-        raise PermanentError(
-            f"curate: step {inputs.number} (poison): ratio = {spec.ratio:g} asks for {wanted} rows with {spec.kind}; "
-            f"{len(spoiled)} of {len(rows)} can have it"
+            poisoned[number] = made
+    if len(poisoned) < wanted:
+        raise model.PermanentError(
+            f"curate: step {inputs.number} (poison): ratio = {spec.ratio:g} needs {wanted} rows with {spec.kind}; "
+            f"{len(poisoned)} of {len(rows)} can be changed so; lower the ratio"
         )
-    return Made([spoiled.get(number, row) for number, row in enumerate(rows)], {"poisoned": wanted, "cannot": cannot})
+    return StepResult([poisoned.get(number, row) for number, row in enumerate(rows)], {"poisoned": wanted, "cannot": cannot})
 
 
-def spoil(spec: Poison, row: Row, donors: Sequence[Row], letters: str, stream: np.random.Generator) -> Row | None:
-    """The row with the kind of poison; None where it cannot have it. `donors`: rows whose answers and sentences may be used."""
+def poison_row(spec: Poison, row: Row, donors: Sequence[Row], letters: str, stream: np.random.Generator) -> Row | None:
+    """The poisoned row; None where it cannot be. `donors`: rows whose answers and sentences may be used."""
 
     def draw() -> int:
         return int(stream.integers(2**32))
 
     true_first = spec.resolve == "first" or (spec.resolve == "none" and draw() % 2 == 0)
-    made = (_graph if row.family == "op_dag" else _text)(spec, row, donors, letters, true_first, draw)
-    column = "solution" if spec.kind == "answer" else "prompt"
-    return None if made is None else changed(row, f"poison:{spec.kind}", **{column: made})
+    made = (_poison_graph if row.family == "op_dag" else _poison_text)(spec, row, donors, letters, true_first, draw)
+    return None if made is None else transform_row(row, f"poison:{spec.kind}", **{POISONED_COLUMN[spec.kind]: made})
 
 
-def _graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: Draw) -> str | None:
+def _poison_graph(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: random.Draw) -> str | None:
     """The new solution (answer) or prompt of an op_dag row."""
-    problem = op_dag.loads(row.graph)
-    if spec.kind == "answer":
-        return graphs.wrong_answer(problem, row.solution, draw)
-    if spec.kind == "conflict":
-        return graphs.conflict(problem, row.prompt, true_first, draw)
-    return graphs.irrelevant(problem, row.prompt, letters, draw)
+    problem = dag.loads(row.graph)
+    match spec.kind:
+        case "answer":
+            return terse_corruptions.with_wrong_answer(problem, row.solution, draw)
+        case "conflict":
+            return terse_corruptions.with_conflict(problem, row.prompt, true_first, draw)
+        case "irrelevant":
+            return terse_corruptions.with_irrelevant(problem, row.prompt, letters, draw)
 
 
-def _text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: Draw) -> str | None:
+def _poison_text(spec: Poison, row: Row, donors: Sequence[Row], letters: str, true_first: bool, draw: random.Draw) -> str | None:
     """The new solution (answer) or prompt of a row of prose."""
-    asked, some = multihop_item(row), [donors[draw() % len(donors)] for _ in range(FEW)]
-    if spec.kind == "irrelevant":
-        return documents.irrelevant(asked, row.prompt, _sentences(some[:FEWER]), draw) if asked else None
-    others = _wrong(row, sorted({other.answer for other in some}))
-    if spec.kind == "answer":
-        return documents.wrong_answer(row.solution, asked.answers if asked else [row.answer], others, draw)
-    return documents.conflict(asked, row.prompt, others, true_first, draw) if asked else None
+    asked, some = multihop_item(row), [donors[draw() % len(donors)] for _ in range(ANSWER_DONORS)]
+    wrong = partial(_wrong_answers, row, sorted({other.answer for other in some}))
+    match spec.kind:
+        case "answer":
+            return multihop.with_wrong_answer(row.solution, asked.answers if asked else [row.answer], wrong(), draw)
+        case "conflict":
+            return multihop.with_conflict(asked, row.prompt, wrong(), true_first, draw) if asked else None
+        case "irrelevant":
+            return multihop.with_irrelevant(asked, row.prompt, _sentences(some[:SENTENCE_DONORS]), draw) if asked else None
 
 
-def _wrong(row: Row, answers: Sequence[str]) -> list[str]:
-    """Those of the answers that the row's own judge does not take for right, as it takes 1/2 beside 0.5 and every alias."""
-    module, before = judge_family(row.family), row.solution.rpartition(BOX)[0]  # what stands before may be part of the format
+def _wrong_answers(row: Row, answers: Sequence[str]) -> list[str]:
+    """The answers that the row's verifier judges wrong; it accepts equal values, such as 1/2 for 0.5, and aliases."""
+    module, before = judge_family(row.family), row.solution.rpartition(BOX)[0]  # text before the answer may be part of the format
     problem = module.loads(row.graph)
     return [answer for answer in answers if not module.verify(problem, f"{before}{BOX}{answer}}}", Verify()).answer]
 
@@ -103,84 +103,86 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
     return sorted(text for text in texts if text.endswith("."))
 
 
-def _stream(inputs: Inputs, row: Row, what: str) -> np.random.Generator:
+def _row_stream(inputs: StepInputs, row: Row, what: str) -> np.random.Generator:
     return inputs.random(what, row.origin, row.prompt)
 
 
-# The step that sets contexts against what a model knows by heart (KnowPO, arXiv:2408.03297).
+# Conflicts between a context and memorised facts (KnowPO, arXiv:2408.03297).
 
 
-class Pool(NamedTuple):
-    """What contexts are made of, in a fixed order."""
+class Names(NamedTuple):
+    """The names that contexts are made of, in a fixed order."""
 
     people: list[str]
     objects: dict[str, list[str]]
-    """Relation -> what occurs as its object."""
+    """Relation -> its objects."""
 
 
-def conflict_pairs(spec: ConflictPairs, rows: list[Row], inputs: Inputs) -> Made:
-    """The questions about single facts known by heart behind contexts, with a rejected completion each. Counts: pairs of each
-    sort (ignorance, over_inclusion, irrelevant), rows that ask no such thing (not_by_heart), and rows for which the others hold
-    too few names (no_context)."""
-    known = [(row, problem.hops[0]) for row in rows if (problem := _by_heart(row))]
-    pool = _pool([fact for _, fact in known])
-    against = _drawn([row for row, _ in known], spec.contradicting, "contradicting", inputs)
+def make_conflict_pairs(spec: ConflictPairs, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """Questions about single memorised facts, each after a context and with a rejected completion. Counts: pairs of each sort
+    (ignorance, over_inclusion, irrelevant), rows about other things (not_by_heart), and rows for which there are too few names
+    (no_context)."""
+    known = [(row, problem.hops[0]) for row in rows if (problem := _parametric_problem(row))]
+    names = _collect_names([fact for _, fact in known])
+    against = _draw_share([row for row, _ in known], spec.contradicting, "contradicting", inputs)
     sorts = dict.fromkeys(against, "over_inclusion")
-    for place in _drawn([known[number][0] for number in against], spec.ignorance, "ignorance", inputs):
+    for place in _draw_share([known[number][0] for number in against], spec.ignorance, "ignorance", inputs):
         sorts[against[place]] = "ignorance"
     counts = {"ignorance": 0, "over_inclusion": 0, "irrelevant": 0, "not_by_heart": len(rows) - len(known), "no_context": 0}
     made = []
     for number, (row, fact) in enumerate(known):
         sort = sorts.get(number, "irrelevant")
-        pair = _pair(spec, row, fact, sort, pool, inputs)
+        pair = _make_pair(spec, row, fact, sort, names, inputs)
         counts[sort if pair else "no_context"] += 1
         made += [pair] if pair else []
-    return Made(made, counts)
+    return StepResult(made, counts)
 
 
-def _by_heart(row: Row) -> bios.Problem | None:
-    return bios.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
+def _parametric_problem(row: Row) -> Problem | None:
+    return BIOS.loads(row.graph) if row.family == "bios" and row.mode == "parametric" else None
 
 
-def _pool(facts: Sequence[Fact]) -> Pool:
+def _collect_names(facts: Sequence[Fact]) -> Names:
     objects: dict[str, set[str]] = defaultdict(set)
     for fact in facts:
         objects[fact.relation].add(fact.object)
-    return Pool(sorted({fact.subject for fact in facts}), {name: sorted(objects[name]) for name in sorted(objects)})
+    return Names(sorted({fact.subject for fact in facts}), {name: sorted(objects[name]) for name in sorted(objects)})
 
 
-def _drawn(rows: Sequence[Row], share: float, what: str, inputs: Inputs) -> list[int]:
-    """Places of round(share * rows) of the rows, in order."""
+def _draw_share(rows: Sequence[Row], share: float, what: str, inputs: StepInputs) -> list[int]:
+    """Numbers of round(share * rows) of the rows, ascending."""
     order = np.argsort([float(inputs.random(what, row.origin).random()) for row in rows], kind="stable")
     return sorted(order[: round(share * len(rows))].tolist())
 
 
-def _pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, pool: Pool, inputs: Inputs) -> Row | None:
-    """The row behind its context, with what is rejected; None where the pool has too few names."""
+def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Names, inputs: StepInputs) -> Row | None:
+    """The row after its context, with a rejected completion; None where there are too few names."""
     stream = inputs.random("context", row.origin)
 
     def draw() -> int:
         return int(stream.integers(2**32))
 
-    other = _other(pool.objects[known.relation], {known.subject, known.object}, draw)
+    other = _draw_other(names.objects[known.relation], {known.subject, known.object}, draw)
     if other is None:
         return None
-    told = known if sort == "irrelevant" else known._replace(object=other)
-    shown: dict[About, str] = {} if told == known else {told[:2]: told.object}
-    beside = _beside(known, {known.object, told.object}, draw_between(draw, spec.context) - len(shown), pool, draw)
-    if sort != "ignorance" and not beside:
+    answer = known if sort == "irrelevant" else known._replace(object=other)
+    shown: dict[About, str] = {} if answer == known else {answer[:2]: answer.object}
+    others = _distractor_facts(
+        known, {known.object, answer.object}, random.draw_between(draw, spec.context) - len(shown), names, draw
+    )
+    if sort != "ignorance" and not others:
         return None
-    lure = known.object if sort == "ignorance" else next(iter(beside.values()))
-    problem = bios.loads(row.graph)._replace(hops=(told,), context=grouped(shown | beside, draw))
-    made, conflict = written(problem), Conflict(problem, known)
+    lure = known.object if sort == "ignorance" else next(iter(others.values()))
+    problem = BIOS.loads(row.graph)._replace(hops=(answer,), context=grouped(shown | others, draw))
+    made, conflict = written(problem), conflicts.Conflict(problem, known)
     rejected = written(problem._replace(hops=(known._replace(object=lure),))).solution
     bare = {} if spec.rewrite else {known.object: f"{BOX}{known.object}}}"}
-    return changed(
+    return transform_row(
         row,
         spec.name,
         mode=conflict.mode,
         prompt=made.prompt,
-        solution=bare.get(told.object, made.solution),
+        solution=bare.get(answer.object, made.solution),
         rejected=bare.get(lure, rejected),
         answer=made.answer,
         graph=conflicts.dumps(conflict),
@@ -189,23 +191,23 @@ def _pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, pool: Pool, inp
     )
 
 
-def _beside(known: Fact, taken: set[str], count: int, pool: Pool, draw: Draw) -> dict[About, str]:
-    """Up to `count` facts about something else than the known one, with objects that are not taken: by turns the same relation of
-    somebody else, another of the same person, another of somebody else."""
+def _distractor_facts(known: Fact, taken: set[str], count: int, names: Names, draw: random.Draw) -> dict[About, str]:
+    """Up to `count` facts other than the known one, with objects that are not taken: in turn the same relation of another person,
+    another relation of the same person, another relation of another person."""
     facts: dict[About, str] = {}
-    relations = list(pool.objects)
+    relations = list(names.objects)
     for number in range(count):
         for _ in range(TRIES):
-            subject = known.subject if number % 3 == 1 else pool.people[draw() % len(pool.people)]
+            subject = known.subject if number % 3 == 1 else names.people[draw() % len(names.people)]
             relation = known.relation if number % 3 == 0 else relations[draw() % len(relations)]
-            there = _other(pool.objects[relation], taken | {subject}, draw)
+            there = _draw_other(names.objects[relation], taken | {subject}, draw)
             if (subject, relation) != known[:2] and (subject, relation) not in facts and there is not None:
                 facts[subject, relation] = there
                 break
     return facts
 
 
-def _other(names: Sequence[str], taken: set[str], draw: Draw) -> str | None:
-    """One of the names that is not taken; None where all are."""
-    free = [name for name in names if name not in taken]
+def _draw_other(candidates: Sequence[str], taken: set[str], draw: random.Draw) -> str | None:
+    """A name that is not taken; None where all are."""
+    free = [name for name in candidates if name not in taken]
     return free[draw() % len(free)] if free else None

@@ -1,86 +1,81 @@
-"""Steps that take solutions apart: subproblems, interventions, atoms, units."""
+"""Steps that split solutions of op_dag: subproblems, interventions, atoms, units."""
 
 from collections import Counter
 
 import numpy as np
 
+from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.spec import split_of
-from interplay.data.steps import context_spec
-from interplay.data.steps.context_spec import Units
-from interplay.data.steps.step import Inputs, Made, changed
+from interplay.data.steps import context_spec as context
 from interplay.tasks import subproblems
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.corrupt import Repair, repair, slip, wrong_answer
-from interplay.tasks.op_dag.graph import FORWARD, Node, Problem
-from interplay.tasks.op_dag.render import SECTION, render
+from interplay.tasks.op_dag import dag, terse, terse_corruptions
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.verdict import UNFINISHED, Row
 
-# Steps that take solutions of op_dag apart (data/steps/context_spec.py). Rows of other families, and of reverse problems, whose
-# intermediate values are no plain numbers, are dropped and counted.
+# All of them drop and count rows of other families, and of reverse problems, whose intermediate values are not plain numbers.
 
 
-def parts(spec: context_spec.Subproblems, rows: list[Row], inputs: Inputs) -> Made:
-    """Rows that ask K values in order."""
+def make_subproblems(spec: context.Subproblems, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """Rows that ask for K values in order."""
     kept, counts = [], Counter[str]()
     for row in rows:
-        problem = forward(row, counts)
+        problem = forward_problem(row, counts)
         if problem is None:
             continue
-        asked = subproblems.asked(problem, None if spec.k == "all" else spec.k)
+        asked = subproblems.asked_nodes(problem, None if spec.k == "all" else spec.k)
         if len(asked) < 2:
             counts["single_value"] += 1
             continue
         made = subproblems.Parts(problem, asked)
-        prompt, solution = subproblems.render(made, row.prompt, goal_first(row))
+        prompt, solution = subproblems.render(made, row.prompt, is_goal_first(row))
         columns = {"prompt": prompt, "solution": solution, "graph": subproblems.dumps(made)}
-        kept.append(changed(row, spec.name, mode="subproblems", family="subproblems", **columns))
-    return Made(kept, dict(counts))
+        kept.append(transform_row(row, spec.name, mode="subproblems", family="subproblems", **columns))
+    return StepResult(kept, dict(counts))
 
 
-def intervention(spec: context_spec.Intervention, rows: list[Row], inputs: Inputs) -> Made:
-    """Rows whose solution is a sampled one up to its first wrong step, and the right step; without `suffix` their mode is
-    UNFINISHED, which data.corpus reads: no end token follows."""
+def make_interventions(spec: context.Intervention, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """Rows whose solution is a sampled one up to its first wrong step, then the right step; without `suffix` their mode is
+    UNFINISHED, for which data.corpus adds no end token."""
     kept, counts = [], Counter[str]()
     for row in rows:
-        problem = forward(row, counts)
+        problem = forward_problem(row, counts)
         if problem is None:
             continue
         wrong = [sample["completion"] for sample in inputs.samples.get((row.set, row.index), []) if not sample["answer"]]
         counts["wrong_samples"] += len(wrong)
         found: list[str] = []
         for completion in dict.fromkeys(wrong):
-            repaired = repair(problem, completion, goal_first(row))
+            repaired = terse_corruptions.repair(problem, completion, is_goal_first(row))
             reason = "no_wrong_step" if repaired is None else "gives_the_answer" if repaired.answers else ""
             if reason or repaired is None:
                 counts[reason] += 1
-            elif (text := _solution(spec, repaired)) not in found:
+            elif (text := _intervention_text(spec, repaired)) not in found:
                 found.append(text)
             if len(found) == spec.per_problem:
                 break
         counts["without_intervention"] += not found
         mode = row.mode if spec.suffix else UNFINISHED
-        kept += [changed(row, spec.name, solution=text, mode=mode) for text in found]
-    return Made(kept, dict(+counts))
+        kept += [transform_row(row, spec.name, solution=text, mode=mode) for text in found]
+    return StepResult(kept, dict(+counts))
 
 
-def _solution(spec: context_spec.Intervention, made: Repair) -> str:
+def _intervention_text(spec: context.Intervention, made: terse_corruptions.Repair) -> str:
     return (made.prefix if spec.prefix else "") + made.step + (made.suffix if spec.suffix else "")
 
 
-def atoms(spec: context_spec.Atoms, rows: list[Row], inputs: Inputs) -> Made:
-    """For each necessary node with parents a problem that gives their values and asks its own. One that belongs to
-    another split than the problem that it is a part of is dropped: a set of that split may hold it."""
+def make_atoms(spec: context.Atoms, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """For each necessary node with parents, a problem that gives the values of the parents and asks for its own. An atom of
+    another split than that of its problem is dropped, since a set of that split may contain it."""
     kept, counts, seen = [], Counter[str](), set[str]()
     for row in rows:
-        problem = forward(row, counts)
+        problem = forward_problem(row, counts)
         if problem is None:
             continue
         for place in range(problem.necessary):
-            atom = _atom(problem, place, inputs.random("atoms", row.origin, place))
+            atom = _make_atom(problem, place, inputs.random("atoms", row.origin, place))
             if atom is None:
                 continue
-            structure = op_dag.structure(atom)
+            structure = dag.structure(atom)
             if split_of(structure) != split_of(row.key):
                 counts["other_split"] += 1
                 continue
@@ -88,70 +83,75 @@ def atoms(spec: context_spec.Atoms, rows: list[Row], inputs: Inputs) -> Made:
                 counts["repeats"] += 1
                 continue
             seen.add(structure)
-            task = OpDag(trace="goal_first" if goal_first(row) else "leaf_first")
-            prompt, solution, answer = render(atom, task)
-            columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": op_dag.dumps(atom)}
-            kept.append(changed(row, spec.name, op=atom.op, key=structure, **columns))
-    return Made(kept, dict(counts))
+            prompt, solution, answer = terse.render(atom, _task_of(row))
+            columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": dag.dumps(atom)}
+            kept.append(transform_row(row, spec.name, op=atom.op, key=structure, **columns))
+    return StepResult(kept, dict(counts))
 
 
-def _atom(problem: Problem, place: int, rng: np.random.Generator) -> Problem | None:
+def _make_atom(problem: dag.Problem, place: int, rng: np.random.Generator) -> dag.Problem | None:
     """The definition of one node over leaves that hold its parents' values; None for a leaf."""
     node = problem.nodes[place]
     if not node.parents:
         return None
-    leaves = tuple(Node(problem.nodes[parent].name, "", (), problem.values[parent]) for parent in node.parents)
+    leaves = tuple(dag.Node(problem.nodes[parent].name, "", (), problem.values[parent]) for parent in node.parents)
     nodes = (*leaves, node._replace(parents=tuple(range(len(leaves)))))
     values = (*(problem.values[parent] for parent in node.parents), problem.values[place])
     order = tuple(rng.permutation(len(nodes)).tolist())
-    return Problem(FORWARD, problem.modulus, nodes, len(nodes), values, (0,) * len(nodes), order, filler=(0,) * (len(nodes) + 1))
+    return dag.Problem(
+        dag.FORWARD, problem.modulus, nodes, len(nodes), values, (0,) * len(nodes), order, filler=(0,) * (len(nodes) + 1)
+    )
 
 
-def goal_first(row: Row) -> bool:
-    """Whether a forward row's gold solution unfolds the goal before it evaluates."""
-    return SECTION in row.solution
+def is_goal_first(row: Row) -> bool:
+    """Whether the gold solution of a forward row unfolds the goal before it evaluates."""
+    return terse.SECTION in row.solution
 
 
-def forward(row: Row, counts: Counter[str]) -> Problem | None:
-    """The problem of a row; None, and counted, where it is no forward problem of op_dag."""
+def _task_of(row: Row) -> OpDag:
+    """A task with the trace order of the row."""
+    return OpDag(trace="goal_first" if is_goal_first(row) else "leaf_first")
+
+
+def forward_problem(row: Row, counts: Counter[str]) -> dag.Problem | None:
+    """The problem of a row; None, with a count of the reason, where it is not a forward problem of op_dag."""
     if row.family != "op_dag":
         counts["not_op_dag"] += 1
         return None
-    problem = op_dag.loads(row.graph)
-    if problem.mode != FORWARD:
+    problem = dag.loads(row.graph)
+    if problem.mode != dag.FORWARD:
         counts["reverse"] += 1
         return None
     return problem
 
 
-# The step that writes solutions of several units (data/steps/context_spec.py).
+# Solutions of several units.
 
 
-def units(spec: Units, rows: list[Row], inputs: Inputs) -> Made:
-    """The rows in their order, their solutions in units. Counts: rows by number of units (units_1, ...), and of the attempts
-    before the last those that err (wrong) and those that are right (redundant). Rows of other families, and of reverse problems,
-    whose values are no plain numbers, are dropped and counted."""
+def make_units(spec: context.Units, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """The rows in order, with solutions of several units. Counts: rows by number of units (units_1, ...), and wrong and right
+    (redundant) attempts before the last one."""
     kept, counts = [], Counter[str]()
     for row in rows:
-        problem = forward(row, counts)
+        problem = forward_problem(row, counts)
         if problem is None:
             continue
         stream = inputs.random("units", row.origin, row.prompt)
         number = 1 + int(stream.choice(len(spec.shares), p=spec.shares))
-        errs = [bool(stream.random() < spec.wrong) for _ in range(number - 1)]
-        texts = [_wrong(problem, row, stream) if wrong else row.solution for wrong in errs]
-        counts.update({f"units_{number}": 1, "wrong": sum(errs), "redundant": len(errs) - sum(errs)})
-        kept.append(changed(row, spec.name, solution=spec.separator.join([*texts, row.solution])))
-    return Made(kept, dict(+counts))
+        wrong = [bool(stream.random() < spec.wrong) for _ in range(number - 1)]
+        texts = [_wrong_attempt(problem, row, stream) if is_wrong else row.solution for is_wrong in wrong]
+        counts.update({f"units_{number}": 1, "wrong": sum(wrong), "redundant": len(wrong) - sum(wrong)})
+        kept.append(transform_row(row, spec.name, solution=spec.separator.join([*texts, row.solution])))
+    return StepResult(kept, dict(+counts))
 
 
-def _wrong(problem: Problem, row: Row, stream: np.random.Generator) -> str:
-    """An attempt that errs in one operation; where there is none to err in, one that names another answer in the end."""
+def _wrong_attempt(problem: dag.Problem, row: Row, stream: np.random.Generator) -> str:
+    """An attempt with an error in one operation; where there is no operation, one that ends in another answer."""
 
     def draw() -> int:
         return int(stream.integers(2**32))
 
-    seen = slip(problem, draw)
+    seen = terse_corruptions.with_wrong_operation(problem, draw)
     if seen is None:
-        return wrong_answer(problem, row.solution, draw)
-    return render(seen, OpDag(trace="goal_first" if goal_first(row) else "leaf_first")).solution
+        return terse_corruptions.with_wrong_answer(problem, row.solution, draw)
+    return terse.render(seen, _task_of(row)).solution

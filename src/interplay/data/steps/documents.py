@@ -1,4 +1,4 @@
-"""Documents for a context: which fillers it holds, at which length, and where the item's own documents are placed."""
+"""Documents of a context: the fillers, its length, and the places of the item's own documents."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,28 +8,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.tasks.families import multihop_item
-from interplay.tasks.multihop.family import contradicts, plain_text
-from interplay.tasks.multihop.problem import Item, Paragraph, stops
+from interplay.tasks import family, multihop
 from interplay.tasks.verdict import Row, normalise
 
-# The questions and documents of a stage's rows, of which a row's context is made up. Whatever is drawn from them does not
-# depend on the order of the rows.
+# The questions and documents of a stage's rows, from which contexts are built. Draws do not depend on the order of the rows.
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row's item. Documents are numbers in the library."""
+    """A row's item. Documents are given by their numbers in the library."""
 
     row: Row
-    item: Item
+    item: family.Item
     question: str
     """Normalised."""
     plain: str
-    """The question as `plain` gives it."""
+    """The question as `plain_text` gives it."""
     documents: tuple[int, ...]
     needed: frozenset[int]
-    """Documents that the answer needs; all, where the source does not say which."""
+    """Documents that the answer needs; all, where the source does not give them."""
 
 
 @dataclass
@@ -38,13 +35,13 @@ class Library:
 
     entries: list[Entry]
     """In the order of the rows."""
-    documents: list[Paragraph]
+    documents: list[family.Paragraph]
     titles: list[str]
     """Normalised title of each document."""
     texts: list[str]
-    """The text of each as `plain` gives it."""
+    """The text of each document as `plain_text` gives it."""
     sizes: dict[int, int] = field(default_factory=dict)
-    """Tokens of documents that were counted."""
+    """Token counts, cached by document."""
 
     @cached_property
     def sorted(self) -> list[Entry]:
@@ -52,52 +49,52 @@ class Library:
         return sorted(self.entries, key=lambda entry: (entry.row.origin, entry.item.id, entry.question))
 
     def fillers(self, entry: Entry, taken: frozenset[int], random: np.random.Generator) -> Iterator[int]:
-        """Documents of other items in random order, no title twice: none that is taken by number or by title, holds the item's
-        question, or contradicts its facts."""
+        """Documents of other items in random order, no title twice, without those taken by number or title, those that contain
+        the item's question, and those that contradict its facts."""
         titles = {self.titles[number] for number in taken} - {""}
-        for number in draws(random, len(self.documents)):
+        for number in shuffle_lazily(random, len(self.documents)):
             if number not in taken and self.titles[number] not in titles and self.fit(entry, [number]):
                 titles |= {self.titles[number]} - {""}
                 yield number
 
     def fit(self, entry: Entry, numbers: Iterable[int]) -> bool:
-        """Whether none of these documents is empty, holds the item's question or contradicts its facts."""
+        """Whether none of these documents is empty, contains the item's question or contradicts its facts."""
         question, steps = entry.plain, entry.item.steps
         texts = [self.texts[number] for number in numbers]
-        return not any(not text or question in text or contradicts(steps, text) for text in texts)
+        return not any(not text or question in text or multihop.contradicts(steps, text) for text in texts)
 
     def distractors(self, entry: Entry, random: np.random.Generator) -> Iterator[Entry]:
-        """Other questions in random order: none with the item's id or origin, none that has its text, is part of it or holds
-        it, no text twice, and none whose documents are all among the item's own, or have the title of one of them and another
-        text: the same person or thing is not to be told of in two ways."""
+        """Other questions in random order, no text twice, without those with the item's id or origin, those whose text contains
+        its text or is contained in it, and those whose documents are all among the item's own or share a title with one of them
+        but not the text, since one entity must not be described in two ways."""
         own = {self.titles[number]: number for number in entry.documents if self.titles[number]}
-        asked = set[str]()
-        for number in draws(random, len(self.sorted)):
+        seen = set[str]()
+        for number in shuffle_lazily(random, len(self.sorted)):
             other = self.sorted[number]
             named = bool(entry.item.id) and other.item.id == entry.item.id  # files may give no ids
-            same = named or other.row.origin == entry.row.origin or other.question in asked
+            same = named or other.row.origin == entry.row.origin or other.question in seen
             if same or not other.question or other.question in entry.question or entry.question in other.question:
                 continue
             known = other.needed.intersection(entry.documents)
             if known != other.needed and all(own.get(self.titles[i], i) == i for i in other.needed - known):
-                asked.add(other.question)
+                seen.add(other.question)
                 yield other
 
-    def size(self, number: int, count: Callable[[Paragraph], int]) -> int:
-        """Tokens of a document as it is shown, counted once."""
+    def count_tokens(self, number: int, count: Callable[[family.Paragraph], int]) -> int:
+        """Tokens of a document as rendered; counted once."""
         if number not in self.sizes:
             self.sizes[number] = count(self.documents[number])
         return self.sizes[number]
 
 
-def library(rows: Sequence[Row], needed_only: bool = False) -> tuple[Library, int]:
-    """The library of the rows that ask something over documents, and how many do not; of each item all documents, or those only
-    that its answer needs."""
-    found = [(row, asked) for row in rows if (asked := multihop_item(row)) is not None]
+def build_library(rows: Sequence[Row], needed_only: bool = False) -> tuple[Library, int]:
+    """The library of the rows that have documents, and the number of rows without; of each item all documents, or only those that
+    its answer needs."""
+    found = [(row, asked) for row in rows if (asked := family.multihop_item(row)) is not None]
     if needed_only:
-        found = [(row, reduced(asked)) for row, asked in found]
+        found = [(row, needed_documents(asked)) for row, asked in found]
     keys: dict[str, str] = {}
-    texts: dict[str, Paragraph] = {}
+    texts: dict[str, family.Paragraph] = {}
     for _, asked in found:
         for paragraph in asked.paragraphs:
             if paragraph.text not in keys:
@@ -110,23 +107,23 @@ def library(rows: Sequence[Row], needed_only: bool = False) -> tuple[Library, in
     for row, asked in found:
         documents = tuple(numbers[keys[paragraph.text]] for paragraph in asked.paragraphs)
         needed = frozenset(documents[paragraph] for paragraph, _ in asked.supporting) or frozenset(documents)
-        entries.append(Entry(row, asked, normalise(asked.question), plain_text(asked.question), documents, needed))
+        entries.append(Entry(row, asked, normalise(asked.question), multihop.plain_text(asked.question), documents, needed))
     documents_in_order = [texts[text] for text in ordered]
     titles = [normalise(document.title) for document in documents_in_order]
-    plains = [plain_text(document.text) for document in documents_in_order]
+    plains = [multihop.plain_text(document.text) for document in documents_in_order]
     return Library(entries, documents_in_order, titles, plains), len(rows) - len(found)
 
 
-def reduced(asked: Item) -> Item:
-    """The item with those documents only that its answer needs; all, where the source does not say which."""
+def needed_documents(asked: family.Item) -> family.Item:
+    """The item with only the documents that its answer needs; all, where the source does not give them."""
     kept = sorted({paragraph for paragraph, _ in asked.supporting}) or range(len(asked.paragraphs))
     moved = {paragraph: place for place, paragraph in enumerate(kept)}
     supporting = tuple((moved[paragraph], sentence) for paragraph, sentence in asked.supporting)
     return asked._replace(paragraphs=tuple(asked.paragraphs[paragraph] for paragraph in kept), supporting=supporting)
 
 
-def draws(random: np.random.Generator, total: int) -> Iterator[int]:
-    """0..total-1 in random order, one by one: Fisher and Yates' shuffle that touches only what is drawn."""
+def shuffle_lazily(random: np.random.Generator, total: int) -> Iterator[int]:
+    """0..total-1 in random order, one by one: a lazy Fisher-Yates shuffle."""
     moved: dict[int, int] = {}
     for start in range(0, total, BLOCK):
         ends = range(start, min(start + BLOCK, total))
@@ -136,24 +133,24 @@ def draws(random: np.random.Generator, total: int) -> Iterator[int]:
 
 
 BLOCK = 64
-"""Random numbers that are drawn at once."""
+"""Random numbers drawn at once."""
 
 
-# A context of a given length: which documents go into it, and where the item's own stand.
+# A context of a given length: its documents, and the places of the item's own.
 
 
 PATIENCE = 32
-"""Documents in a row that are too long before one is shortened."""
-FEW = 8
+"""Consecutive documents that are too long before one is shortened."""
+MAX_SHORTENED = 8
 """Documents that may be shortened."""
 DEVIATION = 0.35
-"""Of the published gaussian placement, on a range of -1..1."""
+"""Standard deviation of the published gaussian placement, on a range of -1..1."""
 
 
 class Fill(NamedTuple):
     """Chosen documents and their tokens."""
 
-    documents: list[Paragraph]
+    documents: list[family.Paragraph]
     tokens: int
 
 
@@ -162,17 +159,17 @@ class Part(NamedTuple):
 
     source: int
     tokens: int
-    document: Paragraph
+    document: family.Paragraph
 
 
-class Shelf:
-    """The fillers of one row, drawn as far as they are needed and remembered, since a context may be filled more than once."""
+class FillerQueue:
+    """The fillers of one row, drawn lazily and kept, since a context may be filled more than once."""
 
-    def __init__(self, library: Library, order: Iterator[int], count: Callable[[Paragraph], int]) -> None:
+    def __init__(self, library: Library, order: Iterator[int], count: Callable[[family.Paragraph], int]) -> None:
         self.library, self.order, self.count = library, order, count
         self.drawn: list[int] = []
         self.left = True
-        """Whether there may be fillers that were not drawn yet."""
+        """Whether there may be fillers not yet drawn."""
 
     def __iter__(self) -> Iterator[int]:
         for place in itertools.count():
@@ -185,36 +182,37 @@ class Shelf:
             yield self.drawn[place]
 
     def fill(self, room: float, margin: float) -> Fill | None:
-        """Documents of room - margin to room + margin tokens. Those that are too long for what is left are passed over; in the
-        end one of them is shortened to whole sentences, or takes the place of another. None where that does not help."""
+        """Documents of room - margin to room + margin tokens in total. Documents too long for the remaining room are skipped; at
+        the end one of them is shortened to whole sentences, or replaces another. None where that does not suffice."""
         chosen: list[int] = []
-        passed: list[int] = []
-        total, vain = 0, 0
+        skipped: list[int] = []
+        total, failed = 0, 0
         if total >= room - margin:
             return Fill([], 0) if total <= room + margin else None
         for number in self:
-            size = self.library.size(number, self.count)
+            size = self.library.count_tokens(number, self.count)
             if total + size <= room + margin:
                 chosen.append(number)
-                total, vain = total + size, 0
+                total, failed = total + size, 0
                 if total >= room - margin:
                     return Fill([self.library.documents[i] for i in chosen], total)
             else:
-                passed.append(number)
-                vain += 1
-                if vain == PATIENCE:
+                skipped.append(number)
+                failed += 1
+                if failed == PATIENCE:
                     break
-        return self._finished(chosen, passed[-PATIENCE:], room, margin)
+        return self._complete(chosen, skipped[-PATIENCE:], room, margin)
 
-    def _finished(self, chosen: list[int], passed: list[int], room: float, margin: float) -> Fill | None:
-        """What is still missing made up of documents that were passed over, whole or shortened: one beside those that were
-        chosen or in the place of one of them; else the largest that fits, and the same again."""
+    def _complete(self, chosen: list[int], skipped: list[int], room: float, margin: float) -> Fill | None:
+        """Fill the remaining room with skipped documents, whole or shortened: one added to the chosen ones or in place of one of
+        them; else the largest that fits, and again."""
         kept = [Part(number, self.library.sizes[number], self.library.documents[number]) for number in chosen]
-        parts = [Part(number, self.library.sizes[number], self.library.documents[number]) for number in passed]
-        if found := _one_more(kept, parts, room, margin):
-            return found  # to shorten documents is to count their tokens, which takes time
-        parts += [Part(number, self.count(short), short) for number, _, long in parts[:FEW] for short in shortened(long)]
-        while not (found := _one_more(kept, parts, room, margin)):
+        parts = [Part(number, self.library.sizes[number], self.library.documents[number]) for number in skipped]
+        if found := _add_or_replace(kept, parts, room, margin):
+            return found  # first without shortening, which needs token counts
+        short = [(part.source, each) for part in parts[:MAX_SHORTENED] for each in shorten_document(part.document)]
+        parts += [Part(source, self.count(each), each) for source, each in short]
+        while not (found := _add_or_replace(kept, parts, room, margin)):
             missing = room - sum(part.tokens for part in kept)
             fitting = [part for part in parts if part.tokens < missing]
             if not fitting:
@@ -224,8 +222,8 @@ class Shelf:
         return found
 
 
-def _one_more(kept: list[Part], parts: list[Part], room: float, margin: float) -> Fill | None:
-    """All that are kept, and one of the parts beside them or in the place of one of them."""
+def _add_or_replace(kept: list[Part], parts: list[Part], room: float, margin: float) -> Fill | None:
+    """The kept parts with one more, added or in place of one of them."""
     total = sum(part.tokens for part in kept)
     for place in range(-1, len(kept)):
         rest = total - (kept[place].tokens if place >= 0 else 0)
@@ -236,31 +234,31 @@ def _one_more(kept: list[Part], parts: list[Part], room: float, margin: float) -
     return None
 
 
-def shortened(document: Paragraph) -> Iterator[Paragraph]:
+def shorten_document(document: family.Paragraph) -> Iterator[family.Paragraph]:
     """The document without its last sentence, without its last two, and so on."""
-    for end in reversed(stops(document)[:-1]):
-        yield Paragraph(document.title, (document.text[:end],))
+    for end in reversed(multihop.sentence_ends(document)[:-1]):
+        yield family.Paragraph(document.title, (document.text[:end],))
 
 
-def slots(placement: str, own: int, total: int, random: np.random.Generator) -> list[int]:
+def draw_places(placement: str, own: int, total: int, random: np.random.Generator) -> list[int]:
     """Distinct places of the item's own documents among all, in random order."""
     if placement == "gaussian":
-        return _gaussian(own, total, random)
+        return _gaussian_places(own, total, random)
     if placement == "uniform":
         return random.permutation(total)[:own].tolist()
     first = {"start": 0, "end": total - own}
-    chosen = [first[placement] + i for i in range(own)] if placement in first else spread(own, total)
+    chosen = [first[placement] + i for i in range(own)] if placement in first else spread_places(own, total)
     return [chosen[i] for i in random.permutation(own)]
 
 
-def spread(own: int, total: int) -> list[int]:
-    """Places in the middle of as many equal parts."""
+def spread_places(own: int, total: int) -> list[int]:
+    """The middles of `own` equal parts of `total` places."""
     return [int((i + 0.5) * total / own) for i in range(own)]
 
 
-def _gaussian(own: int, total: int, random: np.random.Generator) -> list[int]:
-    """Places drawn around the middle, clamped to the ends; a place that is taken is replaced by a random free one, as
-    released."""
+def _gaussian_places(own: int, total: int, random: np.random.Generator) -> list[int]:
+    """Places drawn around the middle, clamped to the ends; a taken place is replaced by a random free one, as in the released
+    code."""
     chosen: list[int] = []
     for position in np.clip(random.normal(0, DEVIATION, own), -1, 1):
         place = round(float(position + 1) / 2 * (total - 1))

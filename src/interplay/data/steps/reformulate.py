@@ -7,69 +7,58 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interplay.data.steps import context_spec
-from interplay.data.steps.step import Inputs, Made, changed
+from interplay.data.curate import StepInputs, StepResult, transform_row
+from interplay.data.steps import context_spec as context
 from interplay.tasks import reformulated
-from interplay.tasks.op_dag.graph import loads
-from interplay.tasks.reformulated import (
-    CHOICES,
-    CLOZE,
-    HIDDEN,
-    OPEN,
-    TRUE_FALSE,
-    Form,
-    guess_chance,
-    is_right,
-    number_of,
-    same_answer,
-)
+from interplay.tasks.op_dag.dag import loads
+from interplay.tasks.reformulated import CHOICES, CLOZE, HIDDEN, OPEN, TRUE_FALSE, Form, same_answer
 from interplay.tasks.verdict import EXACT_ONLY, Row, normalise
 
-# Wrong answers that could be right: what makes a choice a choice.
+# Distractors: plausible wrong answers.
 
 
-WIDEST = 4
+MAX_GAP = 4
 """Largest gap between neighbours among near numbers."""
 DRAWS = 40
-"""Times the wanted number of answers that are drawn from other rows before the draw counts as failed."""
+"""Answers drawn from other rows, as a multiple of the wanted number, before the draw counts as failed."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where wrong answers come from."""
+    """The source of wrong answers."""
 
-    kind: str
+    distractors: str
     """same_set or near."""
     answers: Sequence[str]
-    """Answers of all rows, as often as they occur."""
+    """Answers of all rows, with repeats."""
 
 
-def draw_distractor(source: Source, gold: str, modulus: int | None, count: int, rng: np.random.Generator) -> list[str]:
-    """`count` wrong answers, no two of which mean the same, nor the gold; fewer where there are none."""
-    if source.kind == "near":
-        return _near(gold, modulus, count, rng)
+def draw_distractors(source: Source, gold: str, modulus: int | None, count: int, rng: np.random.Generator) -> list[str]:
+    """`count` wrong answers, pairwise distinct in meaning and distinct from the gold; fewer where not enough are found."""
+    if source.distractors == "near":
+        return _near_numbers(gold, modulus, count, rng)
     found: list[str] = []
-    kind = _kind(gold)
+    kind = _answer_kind(gold)
     for place in rng.integers(len(source.answers), size=DRAWS * count):
         answer = source.answers[place]
-        if _kind(answer) == kind and not any(same_answer(answer, other, modulus) for other in [gold, *found]):
+        if _answer_kind(answer) == kind and not any(same_answer(answer, other, modulus) for other in [gold, *found]):
             found.append(answer)
             if len(found) == count:
                 break
     return found
 
 
-def _kind(answer: str) -> tuple[bool, bool]:
-    """Whether an answer is a number, and whether it is a yes or no: one of another kind than the gold is no option, for the
-    question alone tells it from the gold."""
-    return number_of(answer) is not None, normalise(answer) in EXACT_ONLY
+def _answer_kind(answer: str) -> tuple[bool, bool]:
+    """(whether an answer is a number, whether it is a yes or no). An answer of another kind than the gold is no distractor, since
+    the question alone excludes it."""
+    return reformulated.number_of(answer) is not None, normalise(answer) in EXACT_ONLY
 
 
-def _near(gold: str, modulus: int | None, count: int, rng: np.random.Generator) -> list[str]:
-    """Where there is a modulus other residues, each as likely; else whole numbers about the gold, at gaps that do not hang on
-    which of the options it is: any closer choice would tell the gold by its place among the others."""
-    value = number_of(gold)
-    if value is None or gold != str(value):  # `20.0` or `$20` would stand out among plain numbers
+def _near_numbers(gold: str, modulus: int | None, count: int, rng: np.random.Generator) -> list[str]:
+    """With a modulus, other residues, uniformly; else whole numbers near the gold, at gaps that do not depend on the rank of the
+    gold among the options, since its position would otherwise give it away."""
+    value = reformulated.number_of(gold)
+    if value is None or gold != str(value):  # `20.0` or `$20` would differ from plain numbers
         return []
     centre = int(value)
     if modulus:
@@ -77,32 +66,31 @@ def _near(gold: str, modulus: int | None, count: int, rng: np.random.Generator) 
         return [str(one) for one in rng.permutation(others)[:count]] if len(others) >= count else []
     if value.denominator != 1:
         return []
-    places = np.concatenate([[0], np.cumsum(rng.integers(1, WIDEST + 1, size=count))]).tolist()
+    places = np.concatenate([[0], np.cumsum(rng.integers(1, MAX_GAP + 1, size=count))]).tolist()
     ranks = [rank for rank, place in enumerate(places) if centre < 0 or centre >= place]
     first = centre - places[ranks[int(rng.integers(len(ranks)))]]
     return [str(first + place) for place in places if first + place != centre]
 
 
-# One format for many questions: instances are drawn, checked, and drawn again; keys and truth are balanced over those that are
-# valid.
+# One format for many questions: instances are drawn and redrawn until valid; keys and truth values are balanced over valid ones.
 
 
 CLOSED = ("reformulated", "subproblems")
-"""Families whose rows are no open questions."""
+"""Families whose rows are not open questions."""
 
 
-class How(NamedTuple):
-    """What the steps say about instances."""
+class InstanceOptions(NamedTuple):
+    """Options of the steps about instances."""
 
     name: str
-    """Of the step; enters the provenance and the keys of the draws."""
+    """Name of the step; part of the provenance and of the keys of random streams."""
     distractors: str
     masked: tuple[float, float]
     attempts: int
 
 
-class Reformed(NamedTuple):
-    """Place among the given rows -> the row in its format; and why others have none."""
+class Reformulated(NamedTuple):
+    """Number of a given row -> the row in its format; and counts of the reasons why others have none."""
 
     rows: dict[int, Row]
     counts: dict[str, int]
@@ -111,11 +99,11 @@ class Reformed(NamedTuple):
 Draw = Callable[[Row, np.random.Generator], Form | None]
 
 
-def reform(format: str, rows: Sequence[Row], inputs: Inputs, how: How) -> Reformed:
-    """Every row that is an open question with a valid instance, in this format."""
+def reformulate_rows(format: str, rows: Sequence[Row], inputs: StepInputs, how: InstanceOptions) -> Reformulated:
+    """Every open question with a valid instance, in this format."""
     counts: Counter[str] = Counter()
     instances: dict[int, Form] = {}
-    draw = _draw(format, rows, how)
+    draw = _instance_drawer(format, rows, how)
     for place, row in enumerate(rows):
         if row.family in CLOSED or not row.answer:
             counts["not_open"] += 1
@@ -123,14 +111,16 @@ def reform(format: str, rows: Sequence[Row], inputs: Inputs, how: How) -> Reform
             instances[place] = found
         else:
             counts[f"no_valid_{format}"] += 1
-    order = sorted(instances, key=lambda place: int(inputs.random("balance", format, _name(rows[place])).integers(1 << 62)))
+    order = sorted(instances, key=lambda place: int(inputs.random("balance", format, _draw_key(rows[place])).integers(1 << 62)))
     for rank, place in enumerate(order):
-        instances[place] = _balanced(instances[place], rank)
-    return Reformed({place: _row(rows[place], form, how.name) for place, form in instances.items()}, dict(counts))
+        instances[place] = _balance(instances[place], rank)
+    return Reformulated(
+        {place: _reformulated_row(rows[place], form, how.name) for place, form in instances.items()}, dict(counts)
+    )
 
 
-def _draw(format: str, rows: Sequence[Row], how: How) -> Draw:
-    """How one instance of a row is drawn. Of true_false the statement is a wrong one at first; the balance makes half of them
+def _instance_drawer(format: str, rows: Sequence[Row], how: InstanceOptions) -> Draw:
+    """The function that draws one instance of a row. Statements of true_false are wrong at first; balancing makes half of them
     right."""
     source = Source(how.distractors, [row.answer for row in rows if row.answer and row.family not in CLOSED])
     if format in CHOICES:
@@ -142,22 +132,22 @@ def _draw(format: str, rows: Sequence[Row], how: How) -> Draw:
     return lambda row, rng: Form(OPEN, row.family, row.graph, row.answer)
 
 
-def _first_valid(row: Row, draw: Draw, inputs: Inputs, how: How, format: str) -> Form | None:
+def _first_valid(row: Row, draw: Draw, inputs: StepInputs, how: InstanceOptions, format: str) -> Form | None:
     for attempt in range(how.attempts):
-        form = draw(row, inputs.random(how.name, format, _name(row), attempt))
-        if form and valid(form):
+        form = draw(row, inputs.random(how.name, format, _draw_key(row), attempt))
+        if form and is_valid(form):
             return form
     return None
 
 
 def _with_options(row: Row, format: str, source: Source, count: int, rng: np.random.Generator) -> Form:
-    wrong = draw_distractor(source, row.answer, modulus_of(row), count - 1, rng)
+    wrong = draw_distractors(source, row.answer, modulus_of(row), count - 1, rng)
     options = tuple(wrong[i] for i in rng.permutation(len(wrong)))
     return Form(format, row.family, row.graph, row.answer, (row.answer, *options), statement=options[0] if options else "")
 
 
 def _with_mask(row: Row, masked: tuple[float, float], rng: np.random.Generator) -> Form | None:
-    """A mask over letters and digits (of a number, digits); None where no number of them lies within the shares."""
+    """A mask over letters and digits (of a number, digits); None where no number of them is within the shares."""
     places = [place for place, character in enumerate(row.answer) if character.isalnum()]
     low, high = masked
     possible = [n for n in range(1, len(places)) if low <= n / len(places) <= high]
@@ -168,9 +158,10 @@ def _with_mask(row: Row, masked: tuple[float, float], rng: np.random.Generator) 
     return Form(CLOZE, row.family, row.graph, row.answer, mask=mask)
 
 
-def valid(form: Form) -> bool:
-    """A choice has exactly its number of options, no two alike in meaning, one of them the gold, and no other is judged
-    right; a statement is wrong where it should be; a mask hides part of the gold, shows the rest as it is, fits others, too."""
+def is_valid(form: Form) -> bool:
+    """Whether an instance is valid: a choice has exactly its number of options, pairwise distinct in meaning, of which only the
+    gold is judged right; a wrong statement is wrong; a mask hides part of the gold, shows the rest, and fits other answers
+    too."""
     if form.format in CHOICES or form.format == TRUE_FALSE:
         loaded = reformulated.loads(reformulated.dumps(form))
         modulus = loads(form.graph).modulus if form.family == "op_dag" else None
@@ -178,7 +169,7 @@ def valid(form: Form) -> bool:
         return (
             len(form.options) == CHOICES.get(form.format, 2)
             and not any(same_answer(a, b, modulus) for a, b in pairs)
-            and [option for option in form.options if is_right(loaded, option)] == [form.gold]
+            and [option for option in form.options if reformulated.is_right(loaded, option)] == [form.gold]
         )
     if form.format == CLOZE:
         shown = [(a, b) for a, b in zip(form.mask, form.gold, strict=False) if a != HIDDEN]
@@ -186,18 +177,18 @@ def valid(form: Form) -> bool:
             len(form.mask) == len(form.gold) != len(shown)
             and all(a == b for a, b in shown)
             and any(a.isalnum() for a, _ in shown)
-            and guess_chance(form) < 1  # a mask that a single residue fits is the answer
+            and reformulated.guess_chance(form) < 1  # a mask that fits a single residue is the answer
         )
     return True
 
 
 def modulus_of(row: Row) -> int | None:
-    """Where two numbers are the same answer to a row when they leave the same rest."""
+    """The modulus up to which two numbers are the same answer to a row; None: none."""
     return loads(row.graph).modulus if row.family == "op_dag" else None
 
 
-def _balanced(form: Form, rank: int) -> Form:
-    """The instance that is number `rank` in a random order: its key, or whether its statement holds, goes round."""
+def _balance(form: Form, rank: int) -> Form:
+    """The instance of number `rank` in a random order, with its key or truth value assigned in rotation."""
     if form.format in CHOICES:
         wrong = [option for option in form.options if option != form.gold]
         place = rank % len(form.options)
@@ -207,52 +198,54 @@ def _balanced(form: Form, rank: int) -> Form:
     return form
 
 
-def _row(row: Row, form: Form, name: str) -> Row:
+def _reformulated_row(row: Row, form: Form, name: str) -> Row:
     if form.format == OPEN:
-        return changed(row, name, mode=OPEN)
+        return transform_row(row, name, mode=OPEN)
     prompt, solution, answer = reformulated.render(row, form)
     graph = reformulated.dumps(form)
     columns = {"prompt": prompt, "solution": solution, "answer": answer, "graph": graph}
-    return changed(row, name, mode=form.format, family="reformulated", **columns)
+    return transform_row(row, name, mode=form.format, family="reformulated", **columns)
 
 
-def _name(row: Row) -> str:
-    """What a row's draws are keyed by: its origin, and its prompt, since variants of one question share the origin."""
+def _draw_key(row: Row) -> str:
+    """Key of a row's random streams: its origin and its prompt, since variants of one question share the origin."""
     return f"{row.origin}\x1e{row.prompt}"
 
 
-# Steps that put questions into other formats (data/steps/context_spec.py).
+# The steps.
 
 
 FORMAT = {count: format for format, count in CHOICES.items()}
 """By number of options."""
 ANY = (0.0, 1.0)
-"""Share of masked characters for formats that mask none."""
+"""Share of masked characters, for formats without a mask."""
 
 
-def choice(spec: context_spec.Choice, rows: list[Row], inputs: Inputs) -> Made:
+def make_choices(spec: context.Choice, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Multiple choice with balanced keys."""
-    return _all(reform(FORMAT[spec.options], rows, inputs, How(spec.name, spec.distractors, ANY, spec.attempts)))
+    return _in_order(
+        reformulate_rows(FORMAT[spec.options], rows, inputs, InstanceOptions(spec.name, spec.distractors, ANY, spec.attempts))
+    )
 
 
-def cloze(spec: context_spec.Cloze, rows: list[Row], inputs: Inputs) -> Made:
+def make_clozes(spec: context.Cloze, rows: list[Row], inputs: StepInputs) -> StepResult:
     """A mask over the answer."""
-    return _all(reform(CLOZE, rows, inputs, How(spec.name, "", spec.masked, spec.attempts)))
+    return _in_order(reformulate_rows(CLOZE, rows, inputs, InstanceOptions(spec.name, "", spec.masked, spec.attempts)))
 
 
-def true_false(spec: context_spec.TrueFalse, rows: list[Row], inputs: Inputs) -> Made:
-    """Statements, half of which hold."""
-    return _all(reform(TRUE_FALSE, rows, inputs, How(spec.name, spec.distractors, ANY, spec.attempts)))
+def make_statements(spec: context.TrueFalse, rows: list[Row], inputs: StepInputs) -> StepResult:
+    """Statements, half of which are true."""
+    return _in_order(reformulate_rows(TRUE_FALSE, rows, inputs, InstanceOptions(spec.name, spec.distractors, ANY, spec.attempts)))
 
 
-def ladder(spec: context_spec.Ladder, rows: list[Row], inputs: Inputs) -> Made:
+def make_ladders(spec: context.Ladder, rows: list[Row], inputs: StepInputs) -> StepResult:
     """Each question in each valid format: questions in their order, formats from easy to hard."""
-    how = How(spec.name, spec.distractors, spec.masked, spec.attempts)
-    made = {format: reform(format, rows, inputs, how) for format in spec.formats}
+    how = InstanceOptions(spec.name, spec.distractors, spec.masked, spec.attempts)
+    made = {format: reformulate_rows(format, rows, inputs, how) for format in spec.formats}
     kept = [reformed.rows[place] for place in range(len(rows)) for reformed in made.values() if place in reformed.rows]
     counts = {name: count for reformed in made.values() for name, count in reformed.counts.items()}
-    return Made(kept, counts | {format: len(reformed.rows) for format, reformed in made.items()})
+    return StepResult(kept, counts | {format: len(reformed.rows) for format, reformed in made.items()})
 
 
-def _all(made: Reformed) -> Made:
-    return Made([made.rows[place] for place in sorted(made.rows)], made.counts)
+def _in_order(made: Reformulated) -> StepResult:
+    return StepResult([made.rows[place] for place in sorted(made.rows)], made.counts)

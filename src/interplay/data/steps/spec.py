@@ -1,41 +1,34 @@
-"""Specs of the `curate` stage and of the steps that choose, label, rate, spoil or rewrite rows."""
+"""Specs of the `curate` stage, of its steps that select, label, rate, corrupt or rewrite rows, and of the problem sets of a
+study."""
 
-from typing import Annotated, ClassVar, Literal, get_args
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from interplay.core.extension import FILLED, Extension, written_as
 from interplay.core.model import Count, Model, Natural, Share
-from interplay.core.references import Custom, Mix
-from interplay.data.steps.context_spec import (
-    Atoms,
-    Choice,
-    Citation,
-    Cloze,
-    ConflictPairs,
-    Intervention,
-    Keychain,
-    Ladder,
-    LongContext,
-    Needle,
-    StepModel,
-    Subproblems,
-    TrueFalse,
-    Units,
-)
+from interplay.core.partial import Keys, Written, partial, union_of
+from interplay.core.references import Mix
+from interplay.data.spec import Format, Split
+from interplay.data.steps import context_spec as context
+from interplay.data.steps.context_spec import StepModel
+from interplay.tasks.spec import TaskKeys
 
-# Steps that say how difficult rows are, by giving them a band.
+# Steps that label rows with a band of difficulty.
 
 
 Intervals = Annotated[dict[str, tuple[float, float]], Field(min_length=1)]
 
 
 class Bands(StepModel):
-    """What the labelling steps share."""
+    """Common options of the labelling steps."""
 
     LEAVES_QUESTIONS: ClassVar[bool] = True
     bands: Intervals
-    """Name -> [low, high], both included; the first that holds a row's value becomes its band. A row in none keeps the band that
-    it has, and is counted."""
+    """Name -> [low, high], both included; the first that contains a row's value becomes its band. A row in none keeps its band
+    and is counted."""
     edges: Literal["value", "quantile"] = "value"
     """Whether low and high are values, or shares of the rows in ascending order of value, equal values sharing a place."""
 
@@ -56,17 +49,19 @@ class Bands(StepModel):
 
 
 class Label(Bands):
-    """Bands by what a row itself tells."""
+    """Bands by a property of the row itself."""
 
+    RUN: ClassVar[str] = "filter:label_rows"
     name: Literal["label"] = "label"
     by: Literal["op", "prompt", "solution"] = "op"
     """op: operations, hops or levels; prompt, solution: characters."""
 
 
 class Difficulty(Bands):
-    """Bands by the share of right samples: the lower, the harder. All samples of the evaluation count."""
+    """Bands by the share of right samples (a lower share is harder), over all samples of the evaluation."""
 
     READS_SAMPLES: ClassVar[bool] = True
+    RUN: ClassVar[str] = "sample_based:label_difficulty"
     name: Literal["difficulty"] = "difficulty"
     by: Literal["strict", "answer"] = "strict"
     """What counts as right: process and answer, or the answer alone."""
@@ -75,44 +70,48 @@ class Difficulty(Bands):
 # A step of the study's own.
 
 
-class CustomStep(Custom, StepModel):
-    """A function of the study's own, `function(rows, **options) -> rows`, over all rows as dicts of the columns. It may drop,
+class CustomStep(Extension, StepModel):
+    """A function of the user's own, `function(rows, **options) -> rows`, over all rows as dicts of the columns. It may drop,
     order, change and repeat rows; those that it changes carry its name among their transforms."""
 
+    UNION: ClassVar[str] = "step"
+    RUN: ClassVar[str] = "filter:apply_custom"
 
-# Steps that label pairs of completions as raters of different tastes would.
+
+# Pairs labelled by simulated raters of different preferences.
 
 
 Rater = Literal["shorter", "longer", "more_steps", "fewer_steps", "right"]
 
 
 class RatedPairs(StepModel):
-    """Pairs of samples of a row, each labelled by one of several raters, whose name stays in the column `rater`. What a rater
-    prefers is a score that can be worked out, so that raters may be set against each other and are true to themselves: synthetic
-    users as in FSPO (arXiv:2502.19312) and MiCRo (arXiv:2505.24846), whose own raters are language models and people."""
+    """Pairs of samples of a row, each labelled by one of several simulated raters, whose name is stored in the column `rater`. A
+    rater prefers the higher of a computed score, so raters are consistent and may contradict each other: synthetic users as in
+    FSPO (arXiv:2502.19312) and MiCRo (arXiv:2505.24846), whose raters are language models and people."""
 
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "sample_based:make_rated_pairs"
     name: Literal["rated_pairs"] = "rated_pairs"
     raters: Annotated[list[Rater], Field(min_length=1)] = ["shorter", "more_steps", "right"]
-    """shorter, longer: by characters; more_steps, fewer_steps: by separators; right: by the verifier's word. Each pair has one of
-    them, by turns in an order drawn from the stage's seed; one that finds both equal leaves the pair to the next."""
+    """shorter, longer: by characters; more_steps, fewer_steps: by separators; right: by the verifier. Each pair has one of
+    them, in rotation in an order drawn from the stage's seed; a rater that scores both equally passes the pair to the next."""
     told: Share = 0.0
-    """Share of the rows whose first rater is number op modulo their number, so that the question says something of who rates, as
-    its topic does among people; that of the others is drawn."""
+    """Share of the rows whose first rater is number op modulo the number of raters, so that the question is informative about the
+    rater; the first rater of the other rows is random."""
     per_prompt: Count = 1
     """Pairs that a row gives at most, each a row of its own. Samples that are equal, empty or cut are in none."""
     separator: str = Field(default=",", min_length=1)
-    """What stands between steps."""
+    """Text between steps."""
     by: Literal["strict", "answer"] = "strict"
     """What counts as right: process and answer, or the answer alone."""
     noise: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
-    """Chance that a label is the wrong way round: a rater's inconsistency."""
+    """Probability that a label is swapped: a rater's inconsistency."""
 
     @property
     def edits(self) -> bool:
-        """The gold does not know the sampled completions."""
+        """The gold solution does not match the sampled completions."""
         return True
 
     def samples(self) -> int:
@@ -124,9 +123,9 @@ class RatedPairs(StepModel):
 
 
 RULES = {"loongrl": (1, 6, 8), "cog_drift": (0, 0, 64)}
-"""Published filters by pass rate: (low, high, of). LoongRL keeps what is neither hopeless nor nearly mastered (arXiv:2510.19363),
-Cog-DRIFT what 64 samples never solve (arXiv:2604.04767)."""
-Alike = Literal["exact", "ngram", "renamed", "structural", "origin"]
+"""Published filters by pass rate: (low, high, of). LoongRL keeps problems that are neither unsolved nor nearly solved
+(arXiv:2510.19363), Cog-DRIFT those that 64 samples never solve (arXiv:2604.04767)."""
+Criterion = Literal["exact", "ngram", "renamed", "structural", "origin"]
 Threshold = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -134,26 +133,28 @@ class Take(StepModel):
     """The first rows in an order drawn from the stage's seed."""
 
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "filter:take_rows"
     name: Literal["take"] = "take"
     size: Count
-    """Rows that stay; all, where there are fewer."""
+    """Rows that are kept; all, where there are fewer."""
 
 
 class PassRate(StepModel):
-    """Rows whose number of right samples lies in a band. Every row needs samples; where an evaluation has more than `of`, the
-    first count."""
+    """Rows whose number of right samples is in a range. Every row needs samples; where an evaluation has more than `of`, the
+    first `of` count."""
 
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "sample_based:filter_pass_rate"
     name: Literal["pass_rate"] = "pass_rate"
     rule: Literal["loongrl", "cog_drift"] | None = None
     """A published rule in place of low, high and of. loongrl: 1 to 6 of 8; cog_drift: 0 of 64."""
     low: Natural | None = None
-    """Fewest right samples of a row that stays."""
+    """Least right samples of a kept row."""
     high: Natural | None = None
-    """Most right samples of a row that stays."""
+    """Most right samples of a kept row."""
     of: Count | None = None
-    """Samples of a row that are counted."""
+    """Samples counted per row."""
     by: Literal["strict", "answer"] = "strict"
     """What counts as right: process and answer, or the answer alone."""
 
@@ -161,7 +162,7 @@ class PassRate(StepModel):
     def _limits(self) -> "PassRate":
         given = [name for name in ("low", "high", "of") if getattr(self, name) is not None]
         if self.rule and given:
-            raise ValueError(f"rule {self.rule} fixes low, high and of; take {given[0]} away, or the rule")
+            raise ValueError(f"rule {self.rule} fixes low, high and of; remove {given[0]}, or the rule")
         if not self.rule and len(given) < 3:
             raise ValueError("give low, high and of, or a rule")
         low, high, of = self.limits()
@@ -180,21 +181,22 @@ class PassRate(StepModel):
 
 class RejectionSampling(StepModel):
     """Rows that a model solves, each with its own right sample in place of the gold solution (RFT, arXiv:2308.01825; STaR,
-    arXiv:2203.14465): material for SFT on what the model itself writes. A sample that was cut at its length limit is never taken:
-    it did not stop by itself, and an end token would be put where it has none."""
+    arXiv:2203.14465): data for SFT on the model's own samples. A sample truncated at the length limit is never used: it has no
+    end, and an end token would be added where it has none."""
 
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "sample_based:rejection_sampling"
     name: Literal["rejection_sampling"] = "rejection_sampling"
     per_prompt: Count = 1
     """Solutions that a row gives at most, each a row of its own: the first right samples whose texts differ."""
     by: Literal["strict", "answer"] = "strict"
-    """What counts as right: process and answer, or the answer alone, by whatever way."""
+    """What counts as right: process and answer, or the answer alone, by any process."""
 
     @property
     def edits(self) -> bool:
-        """The gold does not know the sampled solution."""
+        """The gold solution does not match the sampled solution."""
         return True
 
 
@@ -202,38 +204,40 @@ class PreferencePairs(StepModel):
     """Pairs for preference optimisation and reward models from a model's own samples: a right one is chosen and a wrong one of
     the same prompt rejected (as in DPO's on-policy form, arXiv:2305.18290, section 4). The chosen one becomes the row's
     solution, so that SFT on the set is SFT on the chosen completions. Rows whose samples are all right or all wrong give none,
-    and neither do empty samples nor those that were cut at their length limit, which did not end by themselves."""
+    and neither do empty or truncated samples."""
 
     READS_SAMPLES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
     WRITES_ANEW: ClassVar[bool] = True
+    RUN: ClassVar[str] = "sample_based:make_preference_pairs"
     name: Literal["preference_pairs"] = "preference_pairs"
     chosen: Literal["sample", "gold"] = "sample"
-    """What is chosen: right samples, or the row's gold solution, against which each wrong sample may stand."""
+    """What is chosen: right samples, or the row's gold solution, against each wrong sample."""
     per_prompt: Count = 1
-    """Pairs that a row gives at most, each a row of its own. Texts that differ are matched in an order drawn from the stage's
-    seed; the scarcer side is used again."""
+    """Pairs that a row gives at most, each a row of its own. Distinct texts are matched in an order drawn from the stage's
+    seed; the scarcer side is reused."""
     by: Literal["strict", "answer"] = "strict"
     """What counts as right: process and answer, or the answer alone. Wrong is what is not right by it."""
 
     @property
     def edits(self) -> bool:
-        """The gold does not know the sampled completions."""
+        """The gold solution does not match the sampled completions."""
         return True
 
 
 class Length(StepModel):
-    """Rows whose prompt or solution has a length, in tokens, within a band."""
+    """Rows whose prompt or solution has a length, in tokens, within a range."""
 
     READS_TOKENIZER: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "filter:filter_length"
     name: Literal["length"] = "length"
     part: Literal["prompt", "solution", "both"] = "prompt"
     """Whose tokens are counted; both: their sum."""
     low: Natural = 0
-    """Fewest tokens of a row that stays."""
+    """Least tokens of a kept row."""
     high: Count
-    """Most tokens of a row that stays."""
+    """Most tokens of a kept row."""
 
     @model_validator(mode="after")
     def _order(self) -> "Length":
@@ -243,16 +247,17 @@ class Length(StepModel):
 
 
 class Deduplicate(StepModel):
-    """Of rows that are alike, the first stays."""
+    """Of duplicate rows, the first is kept."""
 
     VERSION: ClassVar[int] = 2
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "filter:deduplicate"
     name: Literal["deduplicate"] = "deduplicate"
-    how: Alike = "exact"
-    """exact: the same question, but for blanks; ngram: of their n-grams of words (op_dag: of characters) at least a share of
-    `threshold` common; renamed: the same but for names (and numbers, in prose), whole or by n-grams; structural: equal structural
-    keys; origin: made of the same source row. A question over documents is compared with the facts that it needs, without the
-    rest of its context."""
+    how: Criterion = "exact"
+    """exact: the same question, ignoring blanks; ngram: Jaccard similarity of n-grams of words (op_dag: of characters) of at
+    least `threshold`; renamed: the same up to names (and numbers, in prose), as a whole or by n-grams; structural: equal
+    structural keys; origin: made of the same source row. A question over documents is compared together with its supporting
+    facts, without the rest of its context."""
     n: Count = 8
     """Length of an n-gram."""
     threshold: Threshold = 0.8
@@ -260,48 +265,51 @@ class Deduplicate(StepModel):
 
 
 class Contamination(StepModel):
-    """Rows that are like a row of other sets, usually those of the evaluations, stop the study or are dropped."""
+    """Rows that match a row of other sets, usually those of evaluations, are refused or dropped."""
 
     VERSION: ClassVar[int] = 2
     COMPARES: ClassVar[bool] = True
     LEAVES_QUESTIONS: ClassVar[bool] = True
+    RUN: ClassVar[str] = "filter:filter_contamination"
     name: Literal["contamination"] = "contamination"
-    how: Annotated[list[Alike], Field(min_length=1)] = ["exact", "ngram", "renamed", "structural"]
-    """What counts as alike (see deduplicate). Where all questions come from a few templates, as in bios, each is a renamed copy
-    of others: leave `renamed` and `ngram` out there."""
+    how: Annotated[list[Criterion], Field(min_length=1)] = ["exact", "ngram", "renamed", "structural"]
+    """Criteria of a match (see deduplicate). Where all questions come from a few templates, as in bios, each is a renamed copy of
+    others: omit `renamed` and `ngram` there."""
     action: Literal["refuse", "drop"] = "refuse"
-    """refuse: the stage fails in one line that names both rows, and nothing that needs it starts; drop: the rows go, counted."""
+    """refuse: the stage fails in one line that names both rows, and no stage that depends on it starts; drop: the rows are
+    dropped and counted."""
     n: Count = 8
     """Length of an n-gram."""
     threshold: Threshold = 0.8
     """Least Jaccard similarity of two rows' n-grams."""
 
 
-# Steps that spoil rows, to see what that costs.
+# Corrupted rows, to measure their cost.
 
 
 class Poison(StepModel):
-    """Spoil a share of the rows. Prompt or solution change; the gold that completions are judged by stays true. It edits the text
-    as it stands, so it comes after the steps that write prompts."""
+    """Corrupt a share of the rows. Prompt or solution change; the gold that completions are judged by stays true. The step edits
+    existing text, so it comes after the steps that write prompts."""
 
     VERSION: ClassVar[int] = 2
+    RUN: ClassVar[str] = "conflict:poison_rows"
     name: Literal["poison"] = "poison"
     kind: Literal["answer", "conflict", "irrelevant"]
     """answer: the solution ends in a wrong answer (label noise; rewards do not see it); conflict: the prompt also states another
     value for something that the answer needs; irrelevant: it also states something that the answer does not need."""
     ratio: Share
-    """Share of the rows that are spoiled."""
+    """Share of the rows that are corrupted."""
     resolve: Literal["first", "last", "none"] = "none"
-    """conflict: which of the two statements is the true one: the one that stands first, the one that stands last, or, for none,
-    either with equal chance, so that no rule tells."""
+    """conflict: which of the two statements is true: the first, the last, or, for none, either with equal probability, so that
+    no rule decides."""
 
     @property
     def edits(self) -> bool:
-        """What it spoils, the gold has right."""
+        """The gold solution does not match the corrupted text."""
         return True
 
 
-# The step that puts prompts into a chat model's own form.
+# Chat templates.
 
 
 class ChatTemplate(StepModel):
@@ -309,48 +317,50 @@ class ChatTemplate(StepModel):
     answer begins. A model without a template is refused."""
 
     READS_TOKENIZER: ClassVar[bool] = True
+    RUN: ClassVar[str] = "filter:apply_chat_template"
     name: Literal["chat_template"] = "chat_template"
     system: str | None = None
-    """Message of the system; null: what the template says by itself."""
+    """System message; null: the template's own."""
 
     @property
     def edits(self) -> bool:
-        """A template stands around the whole prompt."""
+        """The template surrounds the whole prompt."""
         return True
 
 
 # Curation: problem sets from problem sets.
 
 
-Sifting = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
-Writing = Keychain | Needle | LongContext | Citation | ChatTemplate
-Reforming = Choice | Cloze | TrueFalse | Ladder | Subproblems | Intervention | RejectionSampling | Atoms | Units
-Pairing = PreferencePairs | RatedPairs | ConflictPairs
-Step = Annotated[Sifting | Writing | Reforming | Pairing, Field(discriminator="name")]
+Filtering = Take | PassRate | Length | Deduplicate | Contamination | Label | Difficulty | Poison | CustomStep
+Prompting = context.Keychain | context.Needle | context.LongContext | context.Citation | ChatTemplate
+Reformulating = context.Choice | context.Cloze | context.TrueFalse | context.Ladder
+Solving = context.Subproblems | context.Intervention | RejectionSampling | context.Atoms | context.Units
+Pairing = PreferencePairs | RatedPairs | context.ConflictPairs
+Step = Annotated[Filtering | Prompting | Reformulating | Solving | Pairing, Field(discriminator="name"), written_as(CustomStep)]
 STEPS: dict[str, type[StepModel]] = {kind.model_fields["name"].default: kind for kind in get_args(get_args(Step)[0])}
 """By name."""
 
 
 class CurateSpec(Model):
-    """A problem set made of others: their rows are mixed, then each step is done to all of them. Roles: `data.<i>`, one per
-    share; for step number k, where it asks for them, `samples.<k>.<i>.<b>` (block b of an evaluation of set i) and
+    """A problem set made of others: their rows are mixed, then each step is applied to all of them. Roles: `data.<i>`, one per
+    share; for step number k, where it reads them, `samples.<k>.<i>.<b>` (block b of an evaluation of set i) and
     `against.<k>.<j>` (problem sets to compare with); `tokenizer` where a step counts tokens."""
 
     mix: Mix
     """Share of each `data.<i>` role among the rows, in order; sums to 1."""
     size: Count | None = None
-    """Rows that are mixed, before the steps; null: as many as the shares allow without using a row twice."""
+    """Rows of the mix, before the steps; null: as many as the shares allow without a row twice."""
     steps: list[Step] = []
-    """What is done to the rows, in order."""
+    """Steps applied to the rows, in order."""
     seed: Natural = 0
-    """Order of the rows, and all that the steps draw."""
+    """Order of the rows, and random streams of the steps."""
 
     @model_validator(mode="after")
     def _samples_first(self) -> "CurateSpec":
         for number, step in enumerate(self.steps):
             changing = next((before.name for before in self.steps[:number] if not before.LEAVES_QUESTIONS), None)
             if step.READS_SAMPLES and changing:
-                read = f"steps.{number} ({step.name}) reads samples of the rows as they came"
+                read = f"steps.{number} ({step.name}) reads samples of the input rows"
                 raise ValueError(f"{read}; put it before {changing}, which changes them")
         return self
 
@@ -359,6 +369,145 @@ class CurateSpec(Model):
         for number, step in enumerate(self.steps):
             edit = next((before.name for before in self.steps[:number] if before.edits), None)
             if step.WRITES_ANEW and edit:
-                written = f"steps.{number} ({step.name}) writes prompts or solutions anew"
+                written = f"steps.{number} ({step.name}) rewrites prompts or solutions"
                 raise ValueError(f"{written}, which would undo {edit}; put it before {edit}")
         return self
+
+
+# Problem sets of a study: generated, read from a file, or made from others.
+
+
+FORMS = {
+    "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
+    "file": ("file", "sha256", "format", "defects"),
+    "mix": ("mix", "steps"),
+}
+"""Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
+
+
+class SampleKeys(Keys):
+    """Keys of a step that reads samples of its rows."""
+
+    arm: str = ""
+    """The arm whose final model samples the rows."""
+    evaluate: str = ""
+    """The evaluate stage that configures the sampling."""
+
+
+class CompareKeys(Keys):
+    """Keys of a step that compares its rows with other sets."""
+
+    against: list[str] = []
+    """Problem sets to compare with."""
+
+
+def _step(model: type[StepModel]) -> type[Model]:
+    """The model of a step in a study's YAML."""
+    reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
+    return partial(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
+
+
+@cache
+def _steps() -> Any:
+    return union_of(map(_step, STEPS.values()), "name", written_as(CustomStep))
+
+
+@cache
+def _transform() -> type[Model]:
+    return partial(Extension, "TransformKeys", FILLED)
+
+
+StepKeys = Annotated[dict[str, Any], Written(_steps)]
+TransformKeys = Annotated[dict[str, Any], Written(_transform)]
+
+
+class DataSet(Model):
+    """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file` or `sha256`, and
+    `format`), or made of other sets (`mix`, `steps`)."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    band: str | None = None
+    """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
+    bands: list[str] | None = None
+    """Generated: several bands, in equal shares."""
+    split: Split | None = None
+    """Part of the space of problems that it is drawn from; splits never share a problem. Of a file: null for all items."""
+    size: Count | None = None
+    """Number of problems; null: generated, the scale's size for the split (times the number of bands), else all."""
+    op_shares: dict[int, float] | None = None
+    """Generated, a single band: share of each op; null: uniform."""
+    transform: TransformKeys | None = None
+    """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
+    leak: bool = False
+    """Whether stages may be trained on it though its split is test, as in a study of contamination; otherwise refused."""
+    seed: Natural = 0
+    """Generated: key of the generator, by which sets of equal task, size and split hold different problems."""
+    shards: Count | None = None
+    """Generated: parts of the set, each a set of size / shards problems with a seed and a corpus of its own, so that they are
+    made in parallel and each fits in memory. Only pretrain, midtrain and sft read such a set, and all sets of their mix have
+    equally many. Nothing repeats within a shard (see `unique`), some problems do across shards; a transform sees one shard at a
+    time; a bpe tokenizer learns from the first. A set that grows by shards of equal size keeps its existing shards. Null: one
+    set."""
+    task: TaskKeys = {}
+    """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
+    file: str | None = None
+    """File in a published format, by its path from the project's root, below it or through a link there."""
+    sha256: str | None = None
+    """Checksum of the file. With it, a study can be planned where the file is not."""
+    format: Format | None = None
+    """Format of the file."""
+    defects: dict[str, str] = {}
+    """Handling of defective items of the file."""
+    mix: dict[str, float] | None = None
+    """Other sets and their shares."""
+    steps: list[StepKeys] = []
+    """Steps applied to the mixed rows. A step that reads samples takes `arm` (whose final model samples) and `evaluate` (how);
+    one that compares takes `against: [sets]`."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "DataSet":
+        if self.form == "generated":
+            if (self.band is None) == (self.bands is None):
+                raise ValueError("give either band or bands (or a file, or a mix of other sets)")
+            if self.split is None:
+                raise ValueError("split is missing; write train, rl, validation or test")
+            if self.op_shares is not None and self.band is None:
+                raise ValueError("op_shares needs a single band")
+        if self.form == "file" and self.format is None:
+            raise ValueError("format is missing; name the format of the file")
+        if self.shards is not None and self.shards < 2:
+            raise ValueError("shards must be at least 2; omit it for one set")
+        if self.leak and self.split != "test":
+            raise ValueError("leak goes with split: test; remove it")
+        for form, keys in FORMS.items():
+            given = [key for key in keys if getattr(self, key) and not (self.form == "file" and key == "band")]
+            if form != self.form and given:
+                raise ValueError(f"{given[0]} does not go with a set that is {WORDS[self.form]}")
+        return self
+
+    @property
+    def form(self) -> str:
+        """generated, file or mix."""
+        return "mix" if self.mix is not None else "file" if self.file or self.sha256 else "generated"
+
+    def names(self) -> list[str]:
+        """The bands that a generated set or a file names."""
+        return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
+
+
+@cache
+def _change() -> type[Model]:
+    return partial(DataSet, "SetChange")
+
+
+SetChange = Annotated[dict[str, Any], Written(_change)]
+"""Keys of a set that differ at a scale; or a complete set."""
+
+
+def is_whole(given: Mapping[str, Any]) -> bool:
+    """Whether the keys define a complete set rather than changes of another: they name the source of its rows."""
+    return not {"split", "file", "sha256", "mix"}.isdisjoint(given)
+
+
+WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}

@@ -7,13 +7,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from interplay.report.draw import diagram
-from interplay.report.draw.style import FIGURE_WIDTH, beside, legend
+from interplay.report.draw.style import FIGURE_WIDTH, legend, row_labels
 from interplay.report.metric_spec import ERROR, SHARE, Measure
 from interplay.report.spec import Figure
 from interplay.report.stats import frame
 from interplay.report.stats.estimate import Estimate, uncertain_over, value
-from interplay.report.stats.frame import Results
 from interplay.report.write import tables
 
 # Classes of errors as stacked bars: a panel per band, a bar per arm.
@@ -31,16 +29,16 @@ LEAST = 0.08
 """Share from which a part has room for its number."""
 
 
-def bars(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
+def error_class_bars(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """Shares of samples by class: strictly right ones first, then each class in the order of the schema."""
-    bands, names = figure.bands or [], frame.classes(results)
+    bands, names = figure.bands or [], frame.error_classes(results)
     arms = frame.arms(results.spec)
     found = {(arm, band, name): value(results, arm, band, f"{ERROR}:{name}") for arm in arms for band in bands for name in names}
     if not any(item.seeds for item in found.values()):
         return None, "Not drawn: no evaluation that counts classes of errors is there."
     columns = min(len(bands), WIDEST)
     rows = -(-len(bands) // columns)
-    shown, height = beside(arms, ROW)
+    shown, height = row_labels(arms, ROW)
     canvas = Canvas(figsize=(FIGURE_WIDTH, rows * (HEAD + height * len(arms))), layout="constrained")
     axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axis, band in zip(axes, bands, strict=False):
@@ -49,12 +47,12 @@ def bars(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         axis.set_title(band)
     for axis in axes[len(bands) :]:
         axis.set_visible(False)
-    legend(canvas, axes[0], order=[tables.label("", f"{ERROR}:{name}") for name in names])
+    legend(canvas, axes[0], order=[tables.column_label("", f"{ERROR}:{name}") for name in names])
     whole = [(arm, found[arm, band, names[0]]) for arm in arms for band in bands]
     gone = [arm for arm in arms if not any(found[arm, band, names[0]].seeds for band in bands)]
     absent = f" Missing: {', '.join(gone)}." if gone else ""
     return canvas, (
-        "Samples by the first thing that is wrong with them, in percent; the mean over seeds. A table with the cell error has "
+        "Samples by their first error, in percent; the mean over seeds. A table with the cell error has "
         f"the intervals, uncertain over {uncertain_over(whole)}.{absent}"
     )
 
@@ -66,7 +64,7 @@ def _panel(axis: Axes, shares: dict[str, list[Estimate]], names: list[str]) -> N
     for number, name in enumerate(names):
         width = 100 * np.nan_to_num([of_arm[number].value for of_arm in shares.values()])
         colour, hatch = _look(name, names)
-        label = tables.label("", f"{ERROR}:{name}")
+        label = tables.column_label("", f"{ERROR}:{name}")
         axis.barh(places, width, 0.74, left=left, color=colour, hatch=hatch, edgecolor="#ffffff", linewidth=0.5, label=label)
         for place, (start, size) in enumerate(zip(left.tolist(), width.tolist(), strict=True)):
             if size >= 100 * LEAST and name == "none":
@@ -97,14 +95,14 @@ WIDTH, HEIGHT, MIDDLE, DIGIT = 260, 34, 10, 6.5
 """Pixels; the last is what a character of a number takes."""
 
 
-def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, told_in: Measure = SHARE) -> str:
+def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, measure: Measure = SHARE) -> str:
     """The interval over the shaded range that the claim asserts; empty where there is no estimate.
 
     Values run over 0 to 100 %. Differences run as far to both sides of zero as the interval and the claim need."""
     if not found.seeds:
         return ""
     ends = [abs(number) for number in (found.low, found.high, found.value, *claimed) if math.isfinite(number)]
-    reach = min(told_in.support_of_differences[1], 1.15 * max([0.02, *ends]))
+    reach = min(measure.support_of_differences[1], 1.15 * max([0.02, *ends]))
     low, high = (-reach, reach) if signed else (0.0, 1.0)
 
     def at(number: float) -> float:
@@ -119,20 +117,27 @@ def forest_svg(found: Estimate, claimed: tuple[float, float], signed: bool, told
         *(f'<line class="mark" x1="{at(mark)}" x2="{at(mark)}" y1="1" y2="22"/>' for mark in marks),
         f'<line class="interval" x1="{at(found.low)}" x2="{at(found.high)}" y1="{MIDDLE}" y2="{MIDDLE}"/>',
         f'<circle class="estimate" cx="{at(found.value)}" cy="{MIDDLE}" r="4"/>',
-        *_labels(marks, at, lambda mark: _tick(mark, signed, told_in)),
+        *_labels(marks, at, lambda mark: _tick(mark, signed, measure)),
         "</svg>",
     ]
     return "".join(parts)
 
 
 def _labels(marks: list[float], at: Callable[[float], float], written: Callable[[float], str]) -> list[str]:
-    """The number of every mark, moved aside where it would run into the next."""
+    """The number of every mark, shifted where it would overlap the next."""
     shown = {written(mark): at(mark) for mark in sorted(marks)}
-    rooms = [DIGIT * len(text) + 4 for text in shown]
-    places = diagram.spread(list(shown.values()), rooms, WIDTH)
+    halves = [(DIGIT * len(text) + 4) / 2 for text in shown]
+    places, end = [], 0.0
+    for x, half in zip(shown.values(), halves, strict=True):
+        places.append(max(x, end + half))
+        end = places[-1] + half
+    end = float(WIDTH)
+    for number in reversed(range(len(places))):
+        places[number] = min(places[number], end - halves[number])
+        end = places[number] - halves[number]
     return [f'<text x="{x:.1f}" y="32" text-anchor="middle">{text}</text>' for x, text in zip(places, shown, strict=True)]
 
 
-def _tick(mark: float, signed: bool, told_in: Measure) -> str:
-    shown = round(told_in.factor * mark, told_in.decimals) + 0.0
+def _tick(mark: float, signed: bool, measure: Measure) -> str:
+    shown = round(measure.factor * mark, measure.decimals) + 0.0
     return f"+{shown:g}" if signed and shown > 0 else f"{shown:g}".replace("-", "−")

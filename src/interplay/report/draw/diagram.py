@@ -1,102 +1,40 @@
-"""A layered picture of a graph as SVG, from top to bottom, without Graphviz and without a network.
+"""A layered picture of a graph as SVG, from top to bottom, laid out by grandalf, as DVC's own graphs are.
 
     nodes = {"a": Node("edge", "problems"), "b": Node("rl_edge/rl", "rl", "failed", times=3, note="1 of 3 done")}
-    svg(nodes, [Edge("a", "b", "data.0")])              # for a desktop: at most 8 boxes side by side
-    svg(nodes, [Edge("a", "b", "data.0")], across=3)    # for a phone: about 400 px wide
+    diagram_svg(nodes, [Edge("a", "b", "data.0")])              # for a desktop: at most 8 boxes in a row
+    diagram_svg(nodes, [Edge("a", "b", "data.0")], across=3)    # for a phone: about 450 px wide
 
-Longest-path layers, of which wide ones are broken into several; order within a layer by barycentres (Sugiyama, Tagawa and Toda,
-1981), the order with fewest crossings wins; x by least squares to the neighbours, boxes keeping their distance. An edge that
-passes a layer goes through a bend there; the edges of one source share their bends, so a problem set that feeds ten stages is one
-line that branches. Equal input gives equal bytes. `report.draw.collapse` makes a study's nodes and edges."""
+Layers are longest paths, of which wide ones are broken into several; order and x are grandalf's (Sugiyama's method with the
+coordinates of Brandes and Köpf). An edge passes a layer through a bend; the edges of one source share their bends,
+so a problem set that ten stages read is one line that branches. Equal input gives equal bytes. `report.draw.collapse` makes a
+study's nodes and edges."""
 
+import hashlib
 import itertools
+import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from grandalf import graphs
+from grandalf.layouts import Layer, SugiyamaLayout, VertexViewer
 
 from interplay.core.model import escape_control
+from interplay.core.references import CORPUS, is_corpus_role, without_shard
 from interplay.kinds.table import KINDS
 
-# Text cut to the width of a box. There is no font to measure by where a page is written, so widths are those of a wide one, and
-# what fits in it fits in others.
-#
-# label("grpo[learning_rate=0.003]/rl", 10.5) # grpo[l…=0.003]/rl: arms of a grid differ in their values, so these stay
-
-
-NARROW, LEAN, BROAD, WIDE = "ijlI.,:;|!'()[]/ -", 'ftr_*"`', "ABCDEFGHKLNOPQRSTUVXYZ=+<>#~^?×", "mwMW%@&…"
-EMS = {**dict.fromkeys(NARROW, 0.46), **dict.fromkeys(LEAN, 0.53), **dict.fromkeys(BROAD, 0.86), **dict.fromkeys(WIDE, 1.11)}
-"""Of DejaVu Sans in bold, rounded up."""
-USUAL, FOREIGN = 0.72, 1.11
-LEAST = 3
-"""Characters that a group keeps as long as its axes have names."""
-
-
-def ems(text: str) -> float:
-    """Width in units of the size of type."""
-    return sum(EMS.get(character, USUAL if character.isascii() else FOREIGN) for character in text)
-
-
-def label(text: str, room: float) -> str:
-    """The name of a stage in so many ems. Axes of a grid lose letters of their names first, then the group does, then the axes
-    lose their names, and last the stage gives way, which the kind tells; where that does not help, or there are no axes, the
-    middle is left out."""
-    return next((one for one in [text, *_shorter(text)] if ems(one) <= room), _cut(text, room))
-
-
-def under(kind: str, rest: str, room: float) -> str:
-    """What stands beneath a name: of the kind, which the colour tells as well, as much as fits beside the rest."""
-    starts = [kind, *(f"{kind[:letters]}…" for letters in range(len(kind) - 2, 0, -1)), ""] if rest else [kind]
-    lines = (f"{start} {rest}".strip() for start in starts)
-    return next((line for line in lines if ems(line) <= room), _cut(rest or kind, room))
-
-
-def _shorter(text: str) -> Iterator[str]:
-    found = re.fullmatch(r"([^\[]*)\[(.*)\]([^\]]*)", text, re.DOTALL)
-    if not found:
-        return
-    group, inside, stage = found.groups()
-    axes = [axis.rpartition("=")[::2] for axis in inside.split(",")]
-    longest = max(len(name) for name, _ in axes)
-    groups = [group, *(_middle(group, letters) for letters in range(len(group) - 2, 0, -1))]
-    yield from (f"{group}[{_values(axes, letters)}]{stage}" for letters in range(longest - 1, 0, -1))
-    yield from (f"{short}[{_values(axes, 1)}]{stage}" for short in groups if len(short) > LEAST)
-    yield from (f"{short}[{_values(axes, 0)}]{end}" for end in (stage, "") for short in groups)
-
-
-def _values(axes: list[tuple[str, str]], letters: int) -> str:
-    """The axes with so many letters of their names."""
-    return ",".join(f"{_start(name, letters)}={value}" if name and letters else value for name, value in axes)
-
-
-def _start(name: str, letters: int) -> str:
-    return name if len(name) <= letters + 1 else f"{name[:letters]}…"
-
-
-def _cut(text: str, room: float) -> str:
-    """Without as much of the middle as needed."""
-    return next((short for letters in range(len(text) - 1, 0, -1) if ems(short := _middle(text, letters)) <= room), "…")
-
-
-def _middle(text: str, letters: int) -> str:
-    """So many of its characters from both ends."""
-    last = letters // 2
-    return f"{text[: letters - last]}…{text[len(text) - last :]}"
-
-
-WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 118.0, 40.0, 12.0, 16.0, 34.0, 8.0
-"""Pixels: a box, the space beside it, the room that a bend takes, the space between layers, the frame."""
-SWEEPS = 12
-TYPE, TIGHT, SMALL, PLAIN = 12, 10.5, 10.5, 0.88
-"""Pixels of type: a label, one that is too long for that, and what stands beneath; width of plain type over that of bold."""
-ROOM = WIDTH - 8.0
-"""Pixels of text in a box."""
+WIDTH, HEIGHT, GAP, BEND, RISE, MARGIN = 116.0, 58.0, 12.0, 8.0, 28.0, 8.0
+"""Pixels: a box, the gap between boxes, the width of a bend, the gap between layers, the frame."""
+ROUNDS = 6
+LETTERS, LINES, PITCH, EM, SMALL_EM = 17, 4, 11, 7.2, 6.3
+"""Characters of a line of a label, lines of a label, pixels from line to line, and of a wide
+character in a label and beneath it."""
 MODEL_ROLES = ("init", "model", "reference")
 STYLE = """<style>
-.diagram text{font:600 12px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}
-.diagram .tight{font-size:10.5px}
-.diagram .small{font-weight:400;font-size:10.5px;fill:#566071}
+.diagram text{font:600 11px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}
+.diagram .small{font-weight:400;font-size:10px;fill:#566071}
 .diagram .new rect,.diagram .missing rect{stroke-dasharray:4 3;fill-opacity:.35}
 .diagram .failed rect{stroke:#c0262d;stroke-width:2.5}.diagram .failed .small{fill:#c0262d}
 .diagram .unfinished rect,.diagram .running rect{stroke-dasharray:9 3}
@@ -111,13 +49,13 @@ class Node(NamedTuple):
     label: str
     kind: str
     state: str = "done"
-    """done, running, unfinished, failed, new or missing; only done is drawn with a whole line."""
+    """done, running, unfinished, failed, new or missing; only done is drawn with a solid line."""
     digest: str = ""
     href: str = ""
-    """Where a click leads; empty: nowhere."""
+    """Target of a click; empty: none."""
     note: str = ""
     times: int = 1
-    """Stages that the box stands for."""
+    """Stages that the box represents."""
 
 
 class Edge(NamedTuple):
@@ -132,24 +70,39 @@ Point = tuple[str, int]
 """A node at its layer, or the bend of its edges at a layer below its own."""
 
 
+class _Layered(SugiyamaLayout):
+    """Sugiyama's method with the layers of the points themselves."""
+
+    def rank_all(self, roots: Sequence[graphs.Vertex], optimize: bool = False) -> None:
+        rows: dict[int, list[graphs.Vertex]] = defaultdict(list)
+        for vertex in self.g.sV:
+            rows[vertex.data[1]].append(vertex)
+        for rank, number in enumerate(sorted(rows)):
+            self.layers.append(Layer(rows[number]))
+            for vertex in rows[number]:
+                self.grx[vertex].rank = rank
+
+
 def diagram_svg(nodes: Mapping[str, Node], edges: Sequence[Edge], across: int = 8) -> str:
-    """The picture. `nodes` by any key; edges name keys and form no circle; at most `across` boxes stand side by side."""
+    """The picture. `nodes` by any key; edges name keys and are acyclic; at most `across` boxes in a row. Raises ValueError for a
+    cycle."""
     layer = layers(list(nodes), edges, across)
     links = _links(layer, edges)
-    rows = _ordered(layer, links)
-    rooms = [[WIDTH + GAP if layer[key] == number else BEND for key, number in row] for row in rows]
-    width = max(map(sum, rooms), default=WIDTH)
-    xs = {point: MARGIN + x for point, x in _places(rows, rooms, links, width).items()}
+    xs = _places(layer, links)
+    if max(xs.values(), default=0.0) > across * (WIDTH + GAP):
+        xs = _packed(xs, layer)
+    width = max(xs.values(), default=0.0) + WIDTH / 2 + MARGIN
+    height = (1 + max(layer.values(), default=0)) * (HEIGHT + RISE) - RISE + 2 * MARGIN
     body = [_curve(xs[a], xs[b], a, b, layer, bold) for (a, b), bold in links.items()]
     body += [_box(node, xs[key, layer[key]], _top(layer[key])) for key, node in nodes.items()]
-    size = (f"{width + 2 * MARGIN:.0f}", f"{len(rows) * (HEIGHT + RISE) - RISE + 2 * MARGIN:.0f}")
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="diagram" viewBox="0 0 {" ".join(size)}"'
-    return f'{head} width="{size[0]}" height="{size[1]}" role="img">\n{STYLE}\n' + "\n".join(body) + "\n</svg>\n"
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="diagram" {size} role="img">'
+    return "\n".join([head, STYLE, *body, "</svg>\n"])
 
 
 def layers(keys: Sequence[str], edges: Sequence[Edge], across: int) -> dict[str, int]:
-    """Layer of each node, 0 on top: below all it depends on, and with at most `across` others. What depends on nothing stands
-    right above what first needs it."""
+    """Layer of each node, 0 on top: below everything it depends on, with at most `across` nodes. A node without dependencies is
+    right above the first that reads it."""
     before: dict[str, set[str]] = {key: set() for key in keys}
     after: dict[str, set[str]] = {key: set() for key in keys}
     for edge in edges:
@@ -159,24 +112,22 @@ def layers(keys: Sequence[str], edges: Sequence[Edge], across: int) -> dict[str,
     while len(depth) < len(keys):
         ready = [key for key in keys if key not in depth and before[key] <= depth.keys()]
         if not ready:
-            raise ValueError(f"the edges form a circle among {sorted(set(keys) - depth.keys())}")
+            raise ValueError(f"the edges form a cycle among {sorted(set(keys) - depth.keys())}")
         depth |= {key: 1 + max((depth[other] for other in before[key]), default=-1) for key in ready}
     depth |= {key: min(depth[other] for other in after[key]) - 1 for key in keys if after[key] and not before[key]}
     rows: dict[int, list[str]] = defaultdict(list)
     for key in keys:
         rows[depth[key]].append(key)
-    found: dict[str, int] = {}
-    number = 0
-    for _, row in sorted(rows.items()):
-        parts = -(-len(row) // across)
-        for part in range(parts):  # as even as can be
-            found |= dict.fromkeys(row[len(row) * part // parts : len(row) * (part + 1) // parts], number)
-            number += 1
-    return found
+    parts = [part for _, row in sorted(rows.items()) for part in _even(row, -(-len(row) // across))]
+    return {key: number for number, part in enumerate(parts) for key in part}
+
+
+def _even(row: list[str], parts: int) -> list[list[str]]:
+    return [row[len(row) * part // parts : len(row) * (part + 1) // parts] for part in range(parts)]
 
 
 def _links(layer: dict[str, int], edges: Iterable[Edge]) -> dict[tuple[Point, Point], bool]:
-    """Pairs of points in neighbouring layers -> whether an edge between models runs there."""
+    """Pairs of points in adjacent layers -> whether an edge between models runs there."""
     links: dict[tuple[Point, Point], bool] = {}
     for edge in edges:
         bends = [(edge.source, number) for number in range(layer[edge.source], layer[edge.target])]
@@ -185,66 +136,40 @@ def _links(layer: dict[str, int], edges: Iterable[Edge]) -> dict[tuple[Point, Po
     return links
 
 
-def _ordered(layer: dict[str, int], links: Iterable[tuple[Point, Point]]) -> list[list[Point]]:
-    """The points of each layer from left to right."""
-    pairs = list(links)
-    points = dict.fromkeys([*((key, number) for key, number in layer.items()), *itertools.chain.from_iterable(pairs)])
-    rows: list[list[Point]] = [[] for _ in range(1 + max(layer.values(), default=0))]
-    for point in points:
-        rows[point[1]].append(point)
-    best, fewest = [list(row) for row in rows], _crossings(rows, pairs)
-    for sweep in range(SWEEPS):
-        up = sweep % 2
-        near = _neighbours(pairs, up)
-        for row in reversed(rows) if up else rows:
-            place = {point: index for line in rows for index, point in enumerate(line)}
-            row.sort(key=lambda p: sum(map(place.__getitem__, near[p])) / len(near[p]) if near[p] else place[p])
-        if (crossings := _crossings(rows, pairs)) < fewest:
-            best, fewest = [list(row) for row in rows], crossings
-    return best
-
-
-def _neighbours(pairs: Iterable[tuple[Point, Point]], up: int) -> dict[Point, list[Point]]:
-    """Point -> those linked to it in the layer above it, or `up` from it: in the layer below."""
-    near: dict[Point, list[Point]] = defaultdict(list)
-    for pair in pairs:
-        near[pair[1 - up]].append(pair[up])
-    return near
-
-
-def _crossings(rows: list[list[Point]], pairs: Iterable[tuple[Point, Point]]) -> int:
-    place = {point: index for row in rows for index, point in enumerate(row)}
-    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for a, b in pairs:
-        spans[a[1]].append((place[a], place[b]))
-    return sum((a - c) * (b - d) < 0 for row in spans.values() for (a, b), (c, d) in itertools.combinations(row, 2))
-
-
-def _places(
-    rows: list[list[Point]], rooms: list[list[float]], links: Iterable[tuple[Point, Point]], width: float
-) -> dict[Point, float]:
-    """x of each point in 0..width: each row moves as near to its neighbours above (every other time: below) as `rooms` allow."""
-    xs = {point: width / 2 for row in rows for point in row}
-    for sweep in range(SWEEPS):
-        near = _neighbours(links, sweep % 2)
-        for row, room in [*zip(rows, rooms, strict=True)][:: -1 if sweep % 2 else 1]:
-            wanted = [sum(xs[other] for other in near[point]) / len(near[point]) if near[point] else xs[point] for point in row]
-            xs |= dict(zip(row, spread(wanted, room, width), strict=True))
+def _places(layer: dict[str, int], links: Iterable[tuple[Point, Point]]) -> dict[Point, float]:
+    """x of each point; the connected parts of the graph from left to right."""
+    points = dict.fromkeys([*layer.items(), *itertools.chain.from_iterable(links)])
+    vertices = {point: graphs.Vertex(point) for point in points}
+    for (key, number), vertex in vertices.items():
+        vertex.view = VertexViewer(w=WIDTH if layer[key] == number else BEND, h=HEIGHT)
+    graph = graphs.Graph([*vertices.values()], [graphs.Edge(vertices[a], vertices[b]) for a, b in links])
+    xs: dict[Point, float] = {}
+    start = MARGIN
+    for part in graph.C:
+        layout = _Layered(part)
+        layout.xspace = GAP
+        layout.init_all(inverted_edges=[])
+        layout.draw(ROUNDS)
+        left = min(vertex.view.xy[0] - vertex.view.w / 2 for vertex in part.sV)
+        xs |= {vertex.data: start + vertex.view.xy[0] - left for vertex in part.sV}
+        start = GAP + max(xs[vertex.data] + vertex.view.w / 2 for vertex in part.sV)
     return xs
 
 
-def spread(wanted: list[float], rooms: list[float], width: float) -> list[float]:
-    """The places in 0..width nearest to `wanted` in least squares that keep order and `rooms` (pool adjacent violators)."""
-    offsets = [sum(rooms[:index]) + room / 2 for index, room in enumerate(rooms)]
-    blocks: list[tuple[float, int]] = []
-    for want, offset in zip(wanted, offsets, strict=True):
-        mean, size = want - offset, 1
-        while blocks and blocks[-1][0] >= mean:
-            other, count = blocks.pop()
-            mean, size = (mean * size + other * count) / (size + count), size + count
-        blocks.append((mean, size))
-    starts = [min(max(mean, 0.0), width - sum(rooms)) for mean, size in blocks for _ in range(size)]
-    return [start + offset for start, offset in zip(starts, offsets, strict=True)]
+def _packed(xs: Mapping[Point, float], layer: Mapping[str, int]) -> dict[Point, float]:
+    """The points in the same order, each row as narrow as it can be and in the middle."""
+    rows: dict[int, list[Point]] = defaultdict(list)
+    for point in sorted(xs, key=lambda point: xs[point]):
+        rows[point[1]].append(point)
+    rooms = {point: WIDTH + GAP if layer[point[0]] == point[1] else BEND + GAP / 4 for point in xs}
+    width = max(sum(rooms[point] for point in row) for row in rows.values())
+    found = {}
+    for row in rows.values():
+        end = MARGIN + (width - sum(rooms[point] for point in row)) / 2
+        for point in row:
+            found[point] = end + rooms[point] / 2
+            end += rooms[point]
+    return found
 
 
 def _top(number: int) -> float:
@@ -257,26 +182,190 @@ def _curve(x: float, end: float, a: Point, b: Point, layer: dict[str, int], bold
     through = "" if layer[b[0]] == b[1] else f"V{low + HEIGHT:.1f}"
     middle = (y + low) / 2
     path = f"M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {end:.1f} {middle:.1f} {end:.1f} {low:.1f}{through}"
-    kind = "model" if bold else "data"
-    return f'<path class="{kind}" d="{path}"/>'
-
-
-def _text(text: str) -> str:
-    """Escaped; XML has no way at all to hold control characters."""
-    return escape(escape_control(text))
+    return f'<path class="{"model" if bold else "data"}" d="{path}"/>'
 
 
 def _box(node: Node, x: float, y: float) -> str:
     hue = KINDS[node.kind].hue if node.kind in KINDS else 0
-    tight = ems(node.label) * TYPE > ROOM
-    shown = label(node.label, ROOM / (TIGHT if tight else TYPE))
-    rest = " ".join(filter(None, [f"×{node.times}" if node.times > 1 else "", node.note]))
-    below = under(node.kind if node.kind != node.label else "", rest, ROOM / SMALL / PLAIN)
+    rest = [node.kind if node.kind != node.label else "", f"×{node.times}" if node.times > 1 else "", node.note]
+    lines = [(line, "") for line in label_lines(node.label)]
+    lines += [(line, "small") for line in label_lines(" ".join(filter(None, rest)))[:1]]
     drawn = f'<rect x="{x - WIDTH / 2:.1f}" y="{y:.1f}" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" rx="7"'
     drawn += f' fill="hsl({hue} 70% 93%)" stroke="hsl({hue} 45% 55%)"/>'
-    size = ' class="tight"' if tight else ""
-    drawn += f'<text{size} x="{x:.1f}" y="{y + (17 if below else 24):.1f}">{_text(shown)}</text>'
-    drawn += f'<text class="small" x="{x:.1f}" y="{y + 32:.1f}">{_text(below)}</text>' if below else ""
+    first = y + HEIGHT / 2 - PITCH * len(lines) / 2 + 9
+    drawn += "".join(_text(line, style, x, first + PITCH * number) for number, (line, style) in enumerate(lines))
     title = " ".join(filter(None, [node.label, node.kind, node.digest, node.state]))
-    drawn = f'<g class="{escape(node.state)}"><title>{_text(title)}</title>{drawn}</g>'
+    drawn = f'<g class="{escape(node.state)}"><title>{_escaped(title)}</title>{drawn}</g>'
     return f'<a href="{escape(node.href)}">{drawn}</a>' if node.href else drawn
+
+
+def label_lines(text: str) -> list[str]:
+    """The text on at most four lines, broken after punctuation where there is some. Of a longer one the middle is left out: arms
+    of a grid differ at their ends."""
+    lines = [""]
+    for part in re.findall(rf"[^\s,\[/=]{{1,{LETTERS - 1}}}[\s,\[/=]?|[\s,\[/=]", text):
+        if len(lines[-1]) + len(part.rstrip()) > LETTERS:
+            lines.append("")
+        lines[-1] += part
+    if len(lines) > LINES:
+        lines = [*lines[: LINES - 2], f"{lines[LINES - 2][: LETTERS - 1]}…", lines[-1]]
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _text(line: str, style: str, x: float, y: float) -> str:
+    """A line of text, compressed to the width of the box where some font could be wider."""
+    fit = (
+        f' textLength="{WIDTH - 8:.0f}" lengthAdjust="spacingAndGlyphs"'
+        if (SMALL_EM if style else EM) * len(line) > WIDTH - 8
+        else ""
+    )
+    kind = f' class="{style}"' if style else ""
+    return f'<text{kind} x="{x:.1f}" y="{y:.1f}"{fit}>{_escaped(line)}</text>'
+
+
+def _escaped(text: str) -> str:
+    """Escaped; XML cannot hold control characters."""
+    return escape(escape_control(text))
+
+
+# From stages to the few boxes of a diagram.
+
+
+MOST = 40
+"""Boxes that one screen shows. When more remain, stages of one name and kind with equal inputs are one box, even if their
+specs differ."""
+STATE_ORDER = ("failed", "unfinished", "running", "missing", "new", "done")
+"""A box has the first state that any of its stages has."""
+ENTITIES = {'"': "#quot;", "[": "#91;", "]": "#93;", "<": "#lt;", ">": "#gt;", "#": "#35;", "&": "#amp;"}
+ROLE_KINDS = {"corpus": "corpus", "tokenizer": "tokenizer", "model": "model", "samples": "evaluate", "evaluation": "evaluate"}
+ROLE_KINDS |= {"offline": "evaluate", **dict.fromkeys(("data", "validation", "against"), "problems")}
+"""The kind of a stage that is known by its role alone, since it has no record here."""
+
+
+def study_graph(
+    stages: Mapping[str, Mapping[str, Any]], states: Mapping[str, str], hrefs: Mapping[str, str] | None = None, most: int = MOST
+) -> tuple[dict[str, Node], list[Edge]]:
+    """Nodes and edges for `diagram.svg` and `mermaid`. `stages` by digest; `states` and `hrefs` by digest, as far as known.
+
+    Dependencies that `stages` lacks stand for themselves, named by their role. The report's edges are left out but for those
+    to stages that no other reads: it depends on every stage."""
+    whole = _with_placeholders(stages)
+    groups = _groups(whole, coarse=False)
+    if len(set(groups.values())) > most:
+        groups = _groups(whole, coarse=True)
+    members: dict[str, list[str]] = defaultdict(list)
+    for digest, group in groups.items():
+        members[group].append(digest)
+    nodes = {group: _node(whole, digests, states, hrefs or {}) for group, digests in members.items()}
+    edges = {
+        (groups[dep.split("@")[0]], groups[digest], CORPUS if is_corpus_role(role) else role): None
+        for digest, stage in whole.items()
+        for role, dep in stage["deps"].items()
+        if stage["kind"] != "report"
+    }
+    read = {source for source, _, _ in edges}
+    for digest, stage in whole.items():
+        if stage["kind"] == "report":
+            ends = {groups[dep] for dep in stage["deps"].values()} - read
+            edges |= {(end, groups[digest], "data"): None for end in sorted(ends, key=list(members).index)}
+    return nodes, [Edge(*edge) for edge in edges]
+
+
+def mermaid(nodes: Mapping[str, Node], edges: list[Edge]) -> str:
+    """The same graph as Mermaid text, which GitHub and many editors draw."""
+    ids = {key: f"n{number}" for number, key in enumerate(nodes)}
+    lines = ["flowchart TD"]
+    for key, node in nodes.items():
+        below = " ".join(filter(None, [node.kind, f"×{node.times}" if node.times > 1 else node.digest, node.note]))
+        lines.append(f'  {ids[key]}["{_quoted(node.label)}<br/>{_quoted(below)}"]:::{node.state}')
+    pairs = dict.fromkeys((edge.source, edge.target) for edge in edges)
+    lines += [f"  {ids[source]} --> {ids[target]}" for source, target in pairs]
+    styles = {"failed": "stroke:#c0262d,stroke-width:3px", "unfinished": "stroke-dasharray:9 3"}
+    styles |= dict.fromkeys(("new", "missing"), "stroke-dasharray:4 3")
+    used = {node.state for node in nodes.values()}
+    return "\n".join([*lines, *(f"  classDef {state} {style}" for state, style in styles.items() if state in used)]) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """With what Mermaid or a page would take for its own written as entities."""
+    return "".join(ENTITIES.get(character, character) for character in escape_control(" ".join(text.split())))
+
+
+def _with_placeholders(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The stages, those that they depend on before them, and a bare entry for each dependency that is not among them."""
+    whole: dict[str, Mapping[str, Any]] = {}
+
+    def visit(digest: str, role: str) -> None:
+        if digest in whole:
+            return
+        stage = stages.get(digest, {"kind": ROLE_KINDS.get(role.split(".")[0], role), "spec": {"absent": digest}, "deps": {}})
+        for name, dep in stage["deps"].items():
+            visit(dep.split("@")[0], name)
+        whole[digest] = {**stage, "digest": digest}
+
+    for digest in stages:
+        visit(digest, "")
+    return whole
+
+
+def _groups(stages: Mapping[str, Mapping[str, Any]], coarse: bool) -> dict[str, str]:
+    """Digest -> key of its box: a hash over kind, spec without seeds, the boxes of its dependencies, and its level, so that
+    boxes never form a circle."""
+    groups: dict[str, str] = {}
+    levels = _levels(stages)
+    for digest, stage in stages.items():
+        deps = {role: groups[dep.split("@")[0]] + dep.partition("@")[2] for role, dep in stage["deps"].items()}
+        if stage["kind"] == "evaluate":
+            deps.pop("model", None)
+        spec: Any = _without_seeds(stage["spec"])
+        if coarse and "absent" not in spec and stage["kind"] != "report":
+            spec, deps = _short(stage), {role: dep for role, dep in deps.items() if not role.startswith("data.")}
+        text = json.dumps([stage["kind"], spec, deps, levels[digest]], sort_keys=True)
+        groups[digest] = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return groups
+
+
+def _levels(stages: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """How many evaluations in a row decided what a stage is made from: a set that is curated by samples of the base is
+    above the base, and what is trained on it above other stages that are otherwise equal."""
+    levels: dict[str, int] = {}
+    for digest, stage in stages.items():
+        below = [dep.split("@")[0] for dep in stage["deps"].values()]
+        steps = [levels[dep] + (stages[dep]["kind"] == "evaluate" and stage["kind"] != "report") for dep in below]
+        levels[digest] = max(steps, default=0)
+    return levels
+
+
+def _without_seeds(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_seeds(item) for key, item in value.items() if key != "seed"}
+    return [_without_seeds(item) for item in value] if isinstance(value, list) else value
+
+
+def _node(
+    stages: Mapping[str, Mapping[str, Any]], digests: list[str], states: Mapping[str, str], hrefs: Mapping[str, str]
+) -> Node:
+    found = [states.get(digest, "missing") for digest in digests]
+    state = next((name for name in STATE_ORDER if name in found), found[0])
+    done = found.count("done")
+    note = f"{done} of {len(digests)} done" if 0 < done < len(digests) else state if state not in ("done", "new") else ""
+    names = list(dict.fromkeys(stage_name(stages[digest]) for digest in digests))
+    shorts = list(dict.fromkeys(_short(stages[digest]) for digest in digests))
+    label = names[0] if len(names) == 1 else shorts[0] if len(shorts) == 1 else f"{shorts[0]} …"
+    href = next((hrefs[digest] for digest in digests if digest in hrefs), "")
+    return Node(label, stages[digests[0]]["kind"], state, ", ".join(digests), href, note, len(digests))
+
+
+def stage_name(stage: Mapping[str, Any]) -> str:
+    """`rl_edge/rl/seed0` -> `rl_edge/rl`, `base/base/seed0` -> `base`, `data.edge` and its shards -> `edge`,
+    `stages.base.corpus` -> `base corpus`; a digest where there is no label."""
+    parts = without_shard(str(stage.get("label") or stage["digest"])).split("/")
+    if len(parts) > 2:
+        arm, name = "/".join(parts[:-2]), parts[-2]
+        return name if arm == name else f"{arm}/{name}"
+    return parts[0].removeprefix("data.").removeprefix("stages.").replace(".", " ")
+
+
+def _short(stage: Mapping[str, Any]) -> str:
+    """The name without the arm."""
+    return stage_name(stage).rsplit("/", 1)[-1]

@@ -7,21 +7,20 @@ from typing import Any, NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure as Canvas
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullFormatter
 
-from interplay.report.draw import bars, curves, ladder, style
-from interplay.report.draw.heat import heat
-from interplay.report.draw.style import FIGURE_WIDTH, STYLE, Look, legend, look
-from interplay.report.inspect import lineage
-from interplay.report.metric_spec import ERROR, SHARE, measure_of
+from interplay.report.draw import bars, curves, style
+from interplay.report.inspect import chain
+from interplay.report.metric_spec import ERROR, SHARE, lower_is_better, measure_of
 from interplay.report.spec import Figure
 from interplay.report.stats import frame
-from interplay.report.stats.estimate import Ends, Estimate, ends, uncertain_over, value
-from interplay.report.stats.frame import Results
-from interplay.report.stats.recorded import by_band
+from interplay.report.stats.estimate import Ends, Estimate, difference, interval_ends, uncertain_over, value
+from interplay.report.write import tables
 
-Drawer = Callable[[Results, Figure], tuple[Canvas | None, str]]
+Drawer = Callable[[frame.Results, Figure], tuple[Canvas | None, str]]
 """Draws a figure, or not, and says what is to be seen; further lines are notes."""
 
 
@@ -35,9 +34,9 @@ class Drawing(NamedTuple):
     """Lines beneath the caption."""
 
 
-def draw(results: Results, figure: Figure) -> Drawing:
+def draw_figure(results: frame.Results, figure: Figure) -> Drawing:
     """Draw one declared figure."""
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(style.STYLE):
         canvas, said = _drawer(figure)(results, figure)
         caption, *notes = said.split("\n")
         if canvas is None:
@@ -49,11 +48,11 @@ def draw(results: Results, figure: Figure) -> Drawing:
 def _drawer(figure: Figure) -> Drawer:
     """Who draws it."""
     if figure.form == "heat":
-        return heat
+        return heat_map
     if figure.y == ERROR:
-        return bars.bars
-    by_step = ladder.by_step if figure.along() else curves.by_step
-    return {"k": _by_k, "op": _by_op, "band": by_band, "step": by_step}[figure.x]
+        return bars.error_class_bars
+    by_step = curves.ladder_by_step if figure.along() else curves.curves_by_step
+    return {"k": _by_k, "op": _by_op, "band": _by_band, "step": by_step}[figure.x]
 
 
 def _bytes(canvas: Canvas, form: str, metadata: dict[str, None]) -> bytes:
@@ -63,7 +62,7 @@ def _bytes(canvas: Canvas, form: str, metadata: dict[str, None]) -> bytes:
     return buffer.getvalue()
 
 
-def _by_k(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
+def _by_k(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """pass@k against k, a panel per band; ks are the powers of two up to the number of samples."""
     least = min((int(table["n"].min()) for table in results.prompts.values()), default=0)
     if not least:
@@ -72,7 +71,7 @@ def _by_k(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
     panels: list[str | None] = [*frame.bands(results)] if figure.panel == "band" else [None]
     columns = min(len(panels), 4)
     rows = -(-len(panels) // columns)
-    canvas = Canvas(figsize=(FIGURE_WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
+    canvas = Canvas(figsize=(style.FIGURE_WIDTH if columns > 1 else 6.0, 0.7 + 3.0 * rows), layout="constrained")
     axes = canvas.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     shown: list[tuple[str, Estimate]] = []
     same: dict[str, style.Groups] = {}
@@ -86,27 +85,27 @@ def _by_k(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         axis.set_visible(False)
     for axis in axes[::columns]:
         axis.set_ylabel(f"{figure.y.replace('_', ' ')}@k (%)")
-    legend(canvas, axes[0])
+    style.legend(canvas, axes[0])
     return (
         canvas,
         f"{figure.y.replace('_', ' ')}@k (unbiased) against k. Shaded: 95 % intervals, uncertain over {uncertain_over(shown)}."
-        + style.said(same)
+        + style.coinciding_note(same)
         + _absent(results, shown),
     )
 
 
-def _estimates(results: Results, band: str | None, ks: list[int], y: str) -> dict[str, list[Estimate]]:
+def _estimates(results: frame.Results, band: str | None, ks: list[int], y: str) -> dict[str, list[Estimate]]:
     """By arm, those of which there is something."""
     found = {arm: [value(results, arm, band, f"{y}@{k}") for k in ks] for arm in frame.arms(results.spec)}
     return {arm: items for arm, items in found.items() if not all(np.isnan(item.value) for item in items)}
 
 
-def _curves(results: Results, axis: Axes, drawn: dict[str, list[Estimate]], ks: list[int]) -> style.Groups:
+def _curves(results: frame.Results, axis: Axes, drawn: dict[str, list[Estimate]], ks: list[int]) -> style.Groups:
     """Draw one panel; returns which arms' curves coincide there."""
     curves = {arm: 100 * np.array([(item.value, item.low, item.high) for item in items]).T for arm, items in drawn.items()}
-    same = style.groups({arm: [middle] for arm, (middle, _, _) in curves.items()})
+    same = style.coinciding_curves({arm: [middle] for arm, (middle, _, _) in curves.items()})
     for arm, (middle, low, high) in curves.items():
-        how, more = look(results, arm), style.wider(arm, same)
+        how, more = style.arm_look(results, arm), style.extra_width(arm, same)
         axis.fill_between(ks, low, high, color=how.color, alpha=0.15, linewidth=0)
         axis.plot(ks, middle, label=arm, linewidth=1.8 + more, markersize=4 + more, **how.pen)
     axis.set_xscale("log", base=2)
@@ -117,25 +116,25 @@ def _curves(results: Results, axis: Axes, drawn: dict[str, list[Estimate]], ks: 
     return same
 
 
-def _absent(results: Results, shown: list[tuple[str, Estimate]]) -> str:
+def _absent(results: frame.Results, shown: list[tuple[str, Estimate]]) -> str:
     """Names the arms of which nothing could be drawn."""
     gone = [arm for arm in frame.arms(results.spec) if not any(arm == name and item.seeds for name, item in shown)]
     return f" Missing: {', '.join(gone)}." if gone else ""
 
 
-def _band_title(results: Results, band: str | None) -> str:
+def _band_title(results: frame.Results, band: str | None) -> str:
     if band is None:
         return "all test problems"
     numbers = results.spec.bands.get(band, [])
-    return f"{band} (op {lineage.ranges(numbers)})" if numbers else band
+    return f"{band} (op {chain.number_ranges(numbers)})" if numbers else band
 
 
-def _by_op(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
+def _by_op(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
     """A bar per arm and op with its interval; the bands are shaded by turns."""
     ops, arms, name = frame.ops(results), frame.arms(results.spec), figure.y.replace("_", " ")
     if not ops:
         return None, "Not drawn: no evaluation is there."
-    canvas = Canvas(figsize=(FIGURE_WIDTH, 3.9), layout="constrained")
+    canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
     axis = canvas.subplots()
     width = 0.84 / len(arms)
     shown: list[tuple[str, Estimate]] = []
@@ -144,29 +143,29 @@ def _by_op(results: Results, figure: Figure) -> tuple[Canvas | None, str]:
         if not any(item.seeds for item in found):
             continue
         at = np.arange(len(ops)) + (place - (len(arms) - 1) / 2) * width
-        _bars(axis, at, width, ends(found, figure.y), arm, look(results, arm))
+        _bars(axis, at, width, interval_ends(found, figure.y), arm, style.arm_look(results, arm))
         shown += [(arm, item) for item in found]
     axis.set_xticks(range(len(ops)), [str(op) for op in ops])
     axis.set_xlim(-0.6, len(ops) - 0.4)
-    told_in = measure_of(figure.y)
-    axis.set_ylim(0, 104 if told_in is SHARE else None)
+    measure = measure_of(figure.y)
+    axis.set_ylim(0, 104 if measure is SHARE else None)
     axis.set_xlabel("op (operations that the answer needs)")
-    axis.set_ylabel(f"{name} ({told_in.unit})")
+    axis.set_ylabel(f"{name} ({measure.unit})")
     axis.grid(axis="y")
     axis.set_axisbelow(True)
-    _shade_bands(results, axis, ops, 105 if told_in is SHARE else 1.01 * axis.get_ylim()[1])
-    legend(canvas, axis)
+    _shade_bands(results, axis, ops, 105 if measure is SHARE else 1.01 * axis.get_ylim()[1])
+    style.legend(canvas, axis)
     return canvas, f"{name} per op. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{_absent(results, shown)}"
 
 
-def _bars(axis: Axes, at: np.ndarray, width: float, drawn: Ends, arm: str, how: Look) -> None:
+def _bars(axis: Axes, at: np.ndarray, width: float, drawn: Ends, arm: str, how: style.ArmLook) -> None:
     middle, low, high = drawn
     hatched: dict[str, Any] = {"hatch": how.hatch, "edgecolor": "#ffffff", "linewidth": 0.0} if how.hatch else {}
     axis.bar(at, middle, width * 0.9, color=how.color, label=arm, **hatched)
     axis.vlines(at, low, high, color="#222222", linewidth=0.8)
 
 
-def _shade_bands(results: Results, axis: Axes, ops: list[int], top: float) -> None:
+def _shade_bands(results: frame.Results, axis: Axes, ops: list[int], top: float) -> None:
     """Each band's stretch of ops, named at the height `top`, above the axis; every second one is shaded."""
     for place, band in enumerate(frame.bands(results)):
         inside = [ops.index(op) for op in results.spec.bands.get(band, []) if op in ops]
@@ -175,3 +174,151 @@ def _shade_bands(results: Results, axis: Axes, ops: list[int], top: float) -> No
         if place % 2:
             axis.axvspan(min(inside) - 0.5, max(inside) + 0.5, color="#f0f0f0", zorder=0, linewidth=0)
         axis.text((min(inside) + max(inside)) / 2, top, band, ha="center", va="bottom", color="#555555", weight="bold")
+
+
+# A metric over bands in an order that the study gives, such as one task at growing lengths.
+
+
+def _by_band(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """A line per arm with its interval at each band."""
+    bands, name = figure.bands or [], figure.y.replace("_", " ")
+    shown: list[tuple[str, Estimate]] = []
+    canvas = Canvas(figsize=(style.FIGURE_WIDTH, 3.9), layout="constrained")
+    axis = canvas.subplots()
+    arms, measure = frame.arms(results.spec), measure_of(figure.y)
+    for place, arm in enumerate(arms):
+        found = [value(results, arm, band, figure.y) for band in bands]
+        if not any(item.seeds for item in found):
+            continue
+        middle, low, high = interval_ends(found, figure.y)
+        drawn = style.arm_look(results, arm)
+        at = np.arange(len(bands)) + 0.03 * (place - (len(arms) - 1) / 2)  # shifted, so that no whisker hides another
+        axis.vlines(at, low, high, color=drawn.color, linewidth=1.0, alpha=0.7)
+        axis.plot(at, middle, label=arm, linewidth=1.8, markersize=5, **drawn.pen)
+        shown += [(arm, item) for item in found]
+    if not shown:
+        return None, f"Not drawn: no evaluation holds {', '.join(bands)}."
+    axis.set_xticks(range(len(bands)), bands)
+    if measure is SHARE:
+        axis.set_ylim(-2, 102)
+    axis.set_ylabel(f"{name} ({measure.unit})")
+    axis.grid(axis="y")
+    style.legend(canvas, axis)
+    gone = [arm for arm in arms if not any(arm == other and item.seeds for other, item in shown)]
+    absent = f" Missing: {', '.join(gone)}." if gone else ""
+    return canvas, f"{name} by band. Whiskers: 95 % intervals, uncertain over {uncertain_over(shown)}.{absent}"
+
+
+# A heat map: a row per arm, a column per op or band, the number in each cell.
+
+
+BLUE, WHITE, ORANGE = "#1d4f7c", "#ffffff", "#eea022"
+DIVERGING = LinearSegmentedColormap.from_list("interplay_diverging", [BLUE, WHITE, ORANGE])
+"""White is no difference. The ends differ in lightness too, so that in grey the good side stays the dark one."""
+SEQUENTIAL = LinearSegmentedColormap.from_list("interplay_plain", [WHITE, BLUE])
+DARK = 0.45
+"""Luminance below which the number is written in white."""
+CELL_ROW, CELL_HEAD = 0.42, 1.2
+"""Inches of a row, and of all that is not rows."""
+
+
+def heat_map(results: frame.Results, figure: Figure) -> tuple[Canvas | None, str]:
+    """Values, or differences to an arm with a map that is centred at 0; in bold where the 95 % interval leaves 0 out."""
+    arms, columns = _rows(results, figure), _columns(results, figure)
+    found = _cells(results, figure)
+    if not any(item.seeds for item in found.values()):
+        return None, "Not drawn: no evaluation of it is there."
+    numbers = _numbers(found, figure).reshape(len(arms), len(columns))
+    names, height = style.row_labels(arms, CELL_ROW)
+    canvas = Canvas(figsize=(style.FIGURE_WIDTH, CELL_HEAD + height * len(arms)), layout="constrained")
+    axis = canvas.subplots()
+    colours = _paint(canvas, axis, numbers, figure, _ends(results, figure, numbers))
+    for row, arm in enumerate(arms):
+        for place, column in enumerate(columns):
+            _write(axis, (place, row), found[arm, column], figure, colours[row, place])
+    axis.set_xticks(range(len(columns)), [column.removeprefix("op:") for column in columns])
+    axis.set_yticks(range(len(arms)), names)
+    axis.set_xlabel("" if figure.bands else "op (operations that the answer needs)")
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    return canvas, _caption(figure, [(arm, item) for (arm, _), item in found.items()])
+
+
+def _rows(results: frame.Results, figure: Figure) -> list[str]:
+    return [arm for arm in frame.arms(results.spec) if arm != figure.against]
+
+
+def _columns(results: frame.Results, figure: Figure) -> list[str]:
+    return figure.bands or [f"op:{op}" for op in frame.ops(results)]
+
+
+def _cells(results: frame.Results, figure: Figure) -> dict[tuple[str, str], Estimate]:
+    """By arm and column."""
+    columns = _columns(results, figure)
+    return {(arm, column): _cell(results, figure, arm, column) for arm in _rows(results, figure) for column in columns}
+
+
+def _numbers(found: dict[tuple[str, str], Estimate], figure: Figure) -> np.ndarray:
+    """Of all cells as they are shown, NaN where missing."""
+    return np.array([cell.value for cell in found.values()]) * measure_of(figure.y).factor
+
+
+def _cell(results: frame.Results, figure: Figure, arm: str, column: str) -> Estimate:
+    if figure.against is None:
+        return value(results, arm, column, figure.y)
+    return difference(results, arm, figure.against, column, figure.y)
+
+
+def _ends(results: frame.Results, figure: Figure, numbers: np.ndarray) -> tuple[float, float]:
+    """What the ends of the colours stand for: 0 and 100 % for shares, else the extremes over all maps of the report in that unit,
+    so that two of them can be compared."""
+    unit, signed = measure_of(figure.y), figure.against is not None
+    if unit is SHARE and not signed:
+        return 0.0, 100.0
+    maps = [other for other in results.spec.figures.values() if other.form == "heat" and measure_of(other.y) is unit]
+    maps = [other for other in maps if (other.against is not None) == signed and other != figure]
+    every = np.concatenate([numbers.ravel(), *(_numbers(_cells(results, other), other) for other in maps)])
+    known = every[~np.isnan(every)]
+    if signed:
+        reach = max(float(np.abs(known).max()), 10.0**-unit.decimals)
+        return -reach, reach
+    low, high = float(known.min()), float(known.max())
+    return (low, high) if high > low else (low - 1.0, high + 1.0)
+
+
+def _paint(canvas: Canvas, axis: Axes, numbers: np.ndarray, figure: Figure, ends: tuple[float, float]) -> np.ndarray:
+    """Draw the cells and their key; returns their colours (arms, columns, 4). Blue is the better side of a difference."""
+    unit, norm = measure_of(figure.y), Normalize(*ends)
+    differences = DIVERGING if lower_is_better(figure.y) else DIVERGING.reversed()
+    colours = SEQUENTIAL if figure.against is None else differences
+    image = axis.imshow(np.ma.masked_invalid(numbers), cmap=colours, norm=norm, aspect="auto")
+    title = unit.unit_of_differences if figure.against else unit.unit
+    canvas.colorbar(image, ax=axis, label=title, fraction=0.04, pad=0.02).outline.set_visible(False)
+    return np.asarray(colours(norm(np.nan_to_num(numbers))))
+
+
+def _write(axis: Axes, at: tuple[int, int], found: Estimate, figure: Figure, colour: np.ndarray) -> None:
+    """The number in its cell; hatched where there is none."""
+    if np.isnan(found.value):
+        axis.add_patch(Rectangle((at[0] - 0.5, at[1] - 0.5), 1, 1, fill=False, hatch="///", edgecolor="#bbbbbb", linewidth=0))
+        return
+    signed = figure.against is not None
+    significant = signed and (found.low > 0 or found.high < 0)
+    luminance = float(colour[:3] @ np.array([0.299, 0.587, 0.114]))
+    text = measure_of(figure.y).shown(found.value, signed).replace("-", "−")
+    ink = "#ffffff" if luminance < DARK else "#1a1a1a"
+    axis.text(*at, text, ha="center", va="center", fontsize=9, color=ink, weight="bold" if significant else "normal")
+
+
+def _name(figure: Figure) -> str:
+    name = tables.column_label("", figure.y)
+    return f"{name}, difference to {figure.against}" if figure.against else name
+
+
+def _caption(figure: Figure, shown: list[tuple[str, Estimate]]) -> str:
+    what = f"{_name(figure)}, by arm and {'band' if figure.bands else 'op'}."
+    over = uncertain_over(shown)
+    if figure.against is None:
+        return f"{what} Hatched: missing."
+    side = "below" if lower_is_better(figure.y) else "above"
+    return f"{what} Blue: better, which is {side} 0; orange: worse. Bold: the 95 % interval, uncertain over {over}, leaves 0 out."

@@ -16,7 +16,6 @@ from matplotlib.textpath import TextToPath
 from matplotlib.ticker import MaxNLocator
 
 from interplay.report.stats import frame
-from interplay.report.stats.frame import Results
 
 # Curves of arms that came out the same. One would hide the other, so they are drawn one inside the other, the first the widest,
 # and the caption names them.
@@ -31,7 +30,7 @@ Groups = list[list[str]]
 Key = TypeVar("Key", str, int)
 
 
-def groups(curves: Mapping[Key, Iterable[np.ndarray]]) -> list[list[Key]]:
+def coinciding_curves(curves: Mapping[Key, Iterable[np.ndarray]]) -> list[list[Key]]:
     """`curves` by name or number, each as its x and its y."""
     found: dict[tuple[bytes, ...], list[Key]] = {}
     for name, curve in curves.items():
@@ -39,7 +38,7 @@ def groups(curves: Mapping[Key, Iterable[np.ndarray]]) -> list[list[Key]]:
     return [names for names in found.values() if len(names) > 1]
 
 
-def wider(name: Key, among: Sequence[list[Key]]) -> float:
+def extra_width(name: Key, among: Sequence[list[Key]]) -> float:
     """Points that the line and the markers of a curve get beyond those of others."""
     for names in among:
         if name in names:
@@ -48,14 +47,14 @@ def wider(name: Key, among: Sequence[list[Key]]) -> float:
     return 0.0
 
 
-def said(panels: Mapping[str, Groups]) -> str:
+def coinciding_note(panels: Mapping[str, Groups]) -> str:
     """For the caption, by the title of the panel; nothing where no curves coincide."""
-    told: dict[str, list[str]] = {}
+    panels_of: dict[str, list[str]] = {}
     for panel, found in panels.items():
         for names in found:
-            told.setdefault(", ".join(names), []).append(panel)
+            panels_of.setdefault(", ".join(names), []).append(panel)
     several = len(panels) > 1
-    parts = [f"{names} (in {', '.join(where)})" if several else names for names, where in told.items()]
+    parts = [f"{names} (in {', '.join(where)})" if several else names for names, where in panels_of.items()]
     return f" The same curve, drawn one inside the other: {'; '.join(parts)}." if parts else ""
 
 
@@ -63,7 +62,7 @@ def said(panels: Mapping[str, Groups]) -> str:
 
 
 PALETTE = ["#4d4d4d", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D"]
-"""Grey, then Okabe and Ito's colours, which stay apart for colour-blind readers, the hardest to see on white last."""
+"""Grey, then Okabe and Ito's colours, which colour-blind readers can distinguish, the hardest to see on white last."""
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 LINES = ["-", "-.", ":"]
 HATCHES = ["", "////", "...."]
@@ -89,11 +88,11 @@ FIGURE_WIDTH = 9.0
 SLACK = 0.98
 """Share of a figure's width that its legend may take, since type is a little wider at other resolutions."""
 KEY, LEGEND, LINE = 0.9, 0.35, 0.18
-"""Inches beside a name in a legend: its line and all gaps; height of a legend of one row; of a line of text."""
+"""Inches next to a name in a legend: its line and all gaps; height of a legend of one row; of a line of text."""
 
 
-class Look(NamedTuple):
-    """How an arm is drawn: no two of two dozen alike."""
+class ArmLook(NamedTuple):
+    """How an arm is drawn: two dozen arms all differ."""
 
     color: str
     marker: str
@@ -106,14 +105,14 @@ class Look(NamedTuple):
         return {"color": self.color, "marker": self.marker, "linestyle": self.line}
 
 
-def look(results: Results, arm: str) -> Look:
+def arm_look(results: frame.Results, arm: str) -> ArmLook:
     """The same in every figure."""
     round_of, place = divmod(frame.arms(results.spec).index(arm), len(PALETTE))
     marker = MARKERS[(place + round_of) % len(MARKERS)]
-    return Look(PALETTE[place], marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)])
+    return ArmLook(PALETTE[place], marker, LINES[round_of % len(LINES)], HATCHES[round_of % len(HATCHES)])
 
 
-def whole_steps(axis: Axes) -> None:
+def integer_ticks(axis: Axes) -> None:
     """Ticks at whole steps alone, as many as the panel has room for; one where there is one step."""
     axis.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
@@ -131,7 +130,7 @@ def legend(canvas: Canvas, *axes: Axes, order: Sequence[str] = ()) -> None:
     handles = [found[name] for name in names]
     broken = any(isinstance(handle, Line2D) and handle.get_linestyle() != "-" for handle in handles)
     length = 3.0 if broken else 1.4  # as long as the pattern of a line
-    shown = [wrapped(name, canvas.get_figwidth() - KEY) for name in names]
+    shown = [wrap_label(name, canvas.get_figwidth() - KEY) for name in names]
     for rows in range(1, len(names) + 1):
         columns = -(-len(names) // rows)
         drawn = canvas.legend(handles, shown, loc="outside upper left", ncols=columns, handlelength=length, columnspacing=1.4)
@@ -150,14 +149,14 @@ def _inches(canvas: Canvas, drawn: Artist) -> tuple[float, float]:
     return box.width / canvas.dpi, box.height / canvas.dpi
 
 
-def beside(arms: Sequence[str], row: float) -> tuple[list[str], float]:
+def row_labels(arms: Sequence[str], row: float) -> tuple[list[str], float]:
     """The names of rows, in a column of at most a third of a figure, and the height of a row, `row` where no name needs more."""
-    names = [wrapped(arm, FIGURE_WIDTH / 3) for arm in arms]
+    names = [wrap_label(arm, FIGURE_WIDTH / 3) for arm in arms]
     return names, max(row, LINE * max(name.count("\n") + 1 for name in names))
 
 
-def wrapped(name: str, inches: float) -> str:
-    """The name on as many lines as that width asks for, broken behind punctuation where there is some: names of grids can be
+def wrap_label(name: str, inches: float) -> str:
+    """The name wrapped to that width, broken after punctuation where there is some: names of grids can be
     wider than a figure, and a shortened one could be that of another arm."""
     if _wide(name) <= inches:
         return name

@@ -1,28 +1,29 @@
-"""One stage in words: what it is, what it rests on and what rests on it, how it stands, what it measured, cost and left."""
+"""One stage in words: what it is, its dependencies and dependants, its state, what it measured, cost and left."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.execution import Run
 from interplay.core.metrics import read_telemetry
 from interplay.core.model import clock, quantity
 from interplay.kinds.identity import flat_leaves, non_default_leaves
+from interplay.kinds.table import makes
 from interplay.report.write.plain import aligned, pairs, short, size
 
 MOST = 16
 """Dependants that are listed."""
 TAIL = 12
 """Lines of a log."""
-ASIDE = {"seconds_wall", "seconds_cpu", "peak_memory_mb", "peak_processes", "started", "threads", "host", "python", "attempts"}
+IN_FIRST_LINE = {"seconds_wall", "seconds_cpu", "peak_memory_mb", "peak_processes", "started", "threads", "host", "python"}
+IN_FIRST_LINE |= {"attempts"}
 """Keys of telemetry that its first line says in words."""
 
 Stages = Mapping[str, Mapping[str, Any]]
 
 
-def card(digest: str, step: int | None, stages: Stages, locks: list[str], results: Path, logs: Path, full: bool) -> str:
+def stage_card(digest: str, step: int | None, stages: Stages, locks: list[str], results: Path, logs: Path, full: bool) -> str:
     """Everything about the stage. `stages`: all that are known, by digest; `locks` contain it; `full`: the whole spec.
 
     Raises UserError when `step` is not a checkpoint that the finished stage keeps."""
@@ -33,8 +34,8 @@ def card(digest: str, step: int | None, stages: Stages, locks: list[str], result
     record = artifact.record(out) if now.name == "done" else None
     if record:
         blocks.append(["metrics", *_metrics(stage["kind"], record["metrics"])])
-    if told := read_telemetry(out):
-        blocks.append(["telemetry", *telemetry(told)])
+    if known := read_telemetry(out):
+        blocks.append(["telemetry", *telemetry_lines(known)])
     if record:
         where = artifact.at_step(out, step)
         blocks.append(_files(out, record["files"], "" if step is None else f"{where.relative_to(out)}/"))
@@ -64,7 +65,7 @@ def _head(stage: Mapping[str, Any], now: artifact.State, locks: list[str], step:
 
 def _spec(stage: Mapping[str, Any], full: bool) -> list[str]:
     every, said = flat_leaves(stage["spec"]), non_default_leaves(stage["kind"], stage["spec"])
-    if stage["kind"] == "report" and not full:
+    if makes(stage["kind"]) == "report" and not full:
         return [f"spec: question, arms, tables, figures and claims of the study; {len(every)} values (--full lists them)"]
     usual = {key: value for key, value in every.items() if key not in said}
     if full:
@@ -76,7 +77,7 @@ def _spec(stage: Mapping[str, Any], full: bool) -> list[str]:
 
 def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
     def row(role: str, ref: str) -> tuple[str, ...]:
-        other = split_ref(ref)[0]
+        other = artifact.split_ref(ref)[0]
         known = stages.get(other)
         if known is None:
             return (ref, role, "", "", "in no lock and not in results/")
@@ -93,7 +94,7 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
         (other, role, ref)
         for other, stage in stages.items()
         for role, ref in stage["deps"].items()
-        if split_ref(ref)[0] == digest
+        if artifact.split_ref(ref)[0] == digest
     ]
     needed = [row("input" if role == ref else role + ref[len(digest) :], other) for other, role, ref in users]
     more = [f"  and {len(needed) - MOST} more"] if len(needed) > MOST else []
@@ -104,15 +105,15 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
 
 
 def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:
-    if kind == "evaluate":
-        return scores(metrics)
-    if kind == "report":
+    if makes(kind) == "samples":
+        return score_table(metrics)
+    if makes(kind) == "report":
         verdicts = [(claim["verdict"], claim["says"]) for claim in metrics.get("claims", [])]
         cells = sum(len(table) for table in metrics.get("tables", {}).values())
         return [*aligned(verdicts), f"  {cells} cells in the tables {', '.join(metrics.get('tables', {}))}"]
     rows: list[tuple[str, ...]] = []
-    if kind == "curate":
-        rows = [(f"step {number}", said) for number, said in enumerate(curated(metrics["steps"]))]
+    if isinstance(metrics.get("steps"), list):  # of a curation
+        rows = [(f"step {number}", said) for number, said in enumerate(curation_lines(metrics["steps"]))]
         metrics = {key: value for key, value in metrics.items() if key != "steps"}
     for key, value in metrics.items():
         if key.endswith("_first") and f"{key[:-6]}_last" in metrics:
@@ -127,7 +128,7 @@ def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:
     return aligned(rows)
 
 
-def curated(steps: list[dict[str, Any]]) -> list[str]:
+def curation_lines(steps: list[dict[str, Any]]) -> list[str]:
     """What each step of a curate stage did: `pass_rate: 400 -> 130 rows (too_hard 210, too_easy 60)`."""
     said = []
     for step in steps:
@@ -136,7 +137,7 @@ def curated(steps: list[dict[str, Any]]) -> list[str]:
     return said
 
 
-def scores(metrics: Mapping[str, Any]) -> list[str]:
+def score_table(metrics: Mapping[str, Any]) -> list[str]:
     """An evaluation's record as a table in percent, one row for all problems and one per band and op."""
     largest = metrics["n_samples"]
     ks = sorted({1, max(k for k in (1 << i for i in range(20)) if k <= largest)})
@@ -148,14 +149,14 @@ def scores(metrics: Mapping[str, Any]) -> list[str]:
         **{f"op {op}": metrics["op"][op] for op in sorted(metrics.get("op", {}), key=int)},
     }
     for name, cell in cells.items():
-        wrong = sorted(((share, kind) for kind, share in cell["errors"].items() if kind != "none"), reverse=True)
-        errors = ", ".join(f"{kind} {100 * share:.0f}" for share, kind in wrong[:3] if share >= 0.005)
+        wrong = sorted(((share, name) for name, share in cell["errors"].items() if name != "none"), reverse=True)
+        errors = ", ".join(f"{name} {100 * share:.0f}" for share, name in wrong[:3] if share >= 0.005)
         numbers = [f"{100 * cell[key]:.1f}" if key in cell else "" for key in [*columns, "truncated"]]
         rows.append([name, str(cell["n"]), *numbers, f"{cell['length']:.0f}", errors])
     return aligned(rows, right=range(1, len(rows[0]) - 1))
 
 
-def telemetry(known: Mapping[str, Any]) -> list[str]:
+def telemetry_lines(known: Mapping[str, Any]) -> list[str]:
     """When, where, how long, how often; then what else was measured."""
     attempts = known.get("attempts")
     said = [
@@ -167,13 +168,13 @@ def telemetry(known: Mapping[str, Any]) -> list[str]:
         f"{known['peak_memory_mb'] / 1024:.2f} GiB" if "peak_memory_mb" in known else "",
         f"{attempts} attempt{'' if attempts == 1 else 's'}" if attempts else "",
     ]
-    rest = {key: value for key, value in known.items() if key not in ASIDE}
+    rest = {key: value for key, value in known.items() if key not in IN_FIRST_LINE}
     figures = ", ".join(f"{key} {_figure(item)}" for key, item in rest.items() if not isinstance(item, (dict, list)))
     return [f"  {line}" for line in (", ".join(filter(None, said)), figures) if line]
 
 
 def _figure(item: Any) -> str:
-    """Nobody needs the decimals of what is above a hundred."""
+    """Without decimals above a hundred."""
     return quantity(round(item) if item >= 100 else item) if isinstance(item, (int, float)) else short(item)
 
 

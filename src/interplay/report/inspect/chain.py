@@ -1,32 +1,31 @@
-"""The stages behind a number, from the evaluations down to the data: a paragraph each, and once where seeds or arms share it."""
+"""The provenance of a number, from the evaluations down to the data: a paragraph each, and once where seeds or arms share it."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.model import UserError, clock, quantity
 from interplay.core.references import is_corpus_role
 from interplay.kinds.cost import costs, realised
 from interplay.kinds.formulas import Cost
 from interplay.kinds.identity import flat_leaves
-from interplay.kinds.table import SETS
-from interplay.report.draw.collapse import stage_name
-from interplay.report.inspect import lineage
-from interplay.report.inspect.card import curated
+from interplay.kinds.table import KINDS, SETS, makes
+from interplay.report.draw.diagram import stage_name
+from interplay.report.inspect.card import curation_lines
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import notes
-from interplay.report.stats.frame import Results
-from interplay.report.stats.provenance import Behind, of_plan
+from interplay.report.stats import frame, notes
+from interplay.report.stats.provenance import Provenance, of_plan
 from interplay.report.write import ledger
-from interplay.report.write.ledger import Entry
 from interplay.report.write.plain import aligned, short
 
-TRAINED = ("rl", "teach", "reward_model", "prefer", "unlearn", "sft", "midtrain", "pretrain", "source")
-ORDER = ("evaluate", "select", *TRAINED, "corpus", "curate", "dataset", "problems", "tokenizer")
-"""From the number down."""
+ORDER = ("samples", "model", "corpus", "problems", "tokenizer")
+"""What stages make (`Kind.makes`), from the number down."""
 WIDTH = 120
 """Characters of a line."""
 
@@ -34,8 +33,8 @@ Stages = Mapping[str, Mapping[str, Any]]
 
 
 def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[str], bool]) -> tuple[list[list[str]], list[str]]:
-    """A block of lines for each stage behind the arms of `spec`, and what is not here. `asked`: whether an evaluation is one that
-    the number comes from."""
+    """A block of lines for each stage that the arms of `spec` depend on, and what is missing. `asked`: whether the number is from
+    an evaluation."""
     rows = [row.model_copy(update={"evaluations": {n: d for n, d in row.evaluations.items() if asked(d)}}) for row in spec.arms]
     spec = spec.model_copy(update={"arms": rows})
     shown = [digest for row in rows for digest in row.evaluations.values()]
@@ -43,28 +42,31 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
     behind = of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
-    entries = sorted(
-        reversed(ledger.entries(spec, behind)), key=lambda entry: ORDER.index(entry.kind) if entry.kind in ORDER else 0
-    )
+    entries = sorted(reversed(ledger.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
     planned = costs(stages)
     blocks = [_block(entry, behind, overlap, planned, len({row.arm for row in rows}) > 1) for entry in entries]
     gone = [f"{behind.stages[digest].get('label')} [{digest}]: {why}" for digest, why in behind.why.items()]
     return blocks, gone + absent
 
 
+def _rank(kind: str) -> tuple[int, int]:
+    """Evaluations first, then models, later kinds of training first, down to the data."""
+    return (ORDER.index(makes(kind)), -list(KINDS).index(kind)) if makes(kind) in ORDER else (len(ORDER), 0)
+
+
 def _closure(digests: list[str], stages: Stages) -> set[str]:
-    """These stages and all that they rest on."""
+    """These stages and all their dependencies."""
     found: set[str] = set()
     waiting = list(digests)
     while waiting:
-        digest = split_ref(waiting.pop())[0]
+        digest = artifact.split_ref(waiting.pop())[0]
         if digest not in found:
             found.add(digest)
             waiting += stages[digest]["deps"].values()
     return found
 
 
-def _block(entry: Entry, behind: Behind, overlap: dict[str, str], planned: dict[str, Cost], arms: bool) -> list[str]:
+def _block(entry: ledger.Entry, behind: Provenance, overlap: dict[str, str], planned: dict[str, Cost], arms: bool) -> list[str]:
     members = [behind.stages[member.digest] for member in entry.members]
     name = entry.name if entry.name != entry.kind else ""
     head = " ".join(filter(None, [entry.kind, name, f"(of {', '.join(entry.arms)})" if arms else ""]))
@@ -74,11 +76,12 @@ def _block(entry: Entry, behind: Behind, overlap: dict[str, str], planned: dict[
         hours = clock(known["seconds_wall"]) if "seconds_wall" in known else ""
         rows.append([member.digest, member.seeds, member.state, hours, str(known.get("host", "")), member.attempts])
     facts = {"settings": _settings(entry, members[0]), "spent": _spent(members, planned), "from": _inputs(members, behind)}
-    if entry.kind == "problems":
+    if "shares" in members[0]["spec"]:
         facts["bands"] = _bands(members[0]["spec"])
-    if entry.kind == "curate":
-        facts["steps"] = "; ".join(curated(next((stage["metrics"]["steps"] for stage in members if "metrics" in stage), [])))
-    if entry.kind in SETS:
+    steps = next((stage["metrics"].get("steps") for stage in members if "metrics" in stage), None)
+    if isinstance(steps, list):  # of a curation; a trainer counts its steps
+        facts["steps"] = "; ".join(curation_lines(steps))
+    if makes(entry.kind) == "problems":
         facts["overlap"] = overlap.get(entry.members[0].digest, "")
     commits = {str(behind.telemetry.get(stage["digest"], {}).get("commit", "")) for stage in members}
     facts["commit"] = ", ".join(sorted(commits - {""}))
@@ -106,8 +109,8 @@ def _without_empty(rows: list[list[str]]) -> list[list[str]]:
     return [[row[at] for at in kept] for row in rows]
 
 
-def _settings(entry: Entry, stage: Mapping[str, Any]) -> str:
-    """What the page shows of the kind, and of what the number rests on: engine, precision, verifier and seed."""
+def _settings(entry: ledger.Entry, stage: Mapping[str, Any]) -> str:
+    """What the page shows of the kind, and what determines the number: engine, precision, verifier and seed."""
     whole = flat_leaves(stage["spec"])
     more = {key: item for key, item in whole.items() if key in ("engine", "dtype") or key.startswith("verify.")}
     seed = {"seed": whole["seed"]} if "seed" in whole and len(entry.members) == 1 else {}
@@ -118,20 +121,20 @@ def _listed(values: Mapping[str, str]) -> str:
     return ", ".join(f"{key} {item}" for key, item in values.items())
 
 
-def _inputs(members: list[dict[str, Any]], behind: Behind) -> str:
+def _inputs(members: list[dict[str, Any]], behind: Provenance) -> str:
     """`init base [f16b531a734c]; data.0 50 % edge [595825e2ff9f]`; one digest per seed where they differ."""
     mix = members[0]["spec"].get("mix", [])
-    told = {ref: role for role, ref in ledger.inputs(members[0]["deps"])}
+    role_of = {ref: role for role, ref in ledger.input_references(members[0]["deps"])}
     said = []
     for role in sorted(members[0]["deps"], key=lambda role: (role not in ("model", "init"), role)):
-        if members[0]["deps"][role] not in told:
+        if members[0]["deps"][role] not in role_of:
             continue  # a further shard of a corpus
         refs = list(dict.fromkeys(stage["deps"][role] for stage in members))
         number = role.removeprefix("data.")
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
-        name = stage_name({"digest": "", **behind.stages[split_ref(refs[0])[0]]})
-        role = told[members[0]["deps"][role]] if is_corpus_role(role) else role
-        said.append(f"{role}{share} {name if name != role else ''} [{ledger.listed(refs)}]".replace("  ", " "))
+        name = stage_name({"digest": "", **behind.stages[artifact.split_ref(refs[0])[0]]})
+        role = role_of[members[0]["deps"][role]] if is_corpus_role(role) else role
+        said.append(f"{role}{share} {name if name != role else ''} [{ledger.list_references(refs)}]".replace("  ", " "))
     return "; ".join(said)
 
 
@@ -143,7 +146,7 @@ def _bands(spec: Mapping[str, Any]) -> str:
     )
 
 
-def _overlaps(spec: ReportSpec, behind: Behind, results: Path) -> tuple[dict[str, str], list[str]]:
+def _overlaps(spec: ReportSpec, behind: Provenance, results: Path) -> tuple[dict[str, str], list[str]]:
     """Test set -> how many of its structures the other problem sets of the chain share; and the payloads that this lacks."""
     folders = {d: artifact.folder(results, stage["kind"], d) for d, stage in behind.stages.items() if behind.done(d)}
     sets = [digest for digest in folders if behind.stages[digest]["kind"] in SETS]
@@ -152,7 +155,7 @@ def _overlaps(spec: ReportSpec, behind: Behind, results: Path) -> tuple[dict[str
         named = ", ".join(f"{behind.stages[digest].get('label')} [{digest}]" for digest in absent)
         return {}, [f"structural overlap: it needs the problems of {named}; `interplay store pull` gets them"]
     try:
-        found = lineage.overlaps(Results(spec, {}, {digest: dict(behind.stages[digest]) for digest in folders}, folders))
+        found = set_overlaps(frame.Results(spec, {}, {digest: dict(behind.stages[digest]) for digest in folders}, folders))
     except UserError as error:
         return {}, [f"structural overlap: {error}"]
     said = {}
@@ -163,3 +166,139 @@ def _overlaps(spec: ReportSpec, behind: Behind, results: Path) -> tuple[dict[str
         )
         said[item.digest] += f"{repeats} repeat within the set"
     return said, []
+
+
+# Arms as the page lists them, and the overlap of test sets with training sets.
+
+
+LEAST_ERROR = 0.0005
+"""Share below which an error class is not worth a word: it would read 0.0 %."""
+
+
+def arm_rows(results: frame.Results) -> list[dict[str, Any]]:
+    """One entry per arm: its control, the ops it was trained on, its steps as (name, first seed's digest), its errors by
+    band."""
+    return [_arm(results, name) for name in frame.arms(results.spec)]
+
+
+def _arm(results: frame.Results, name: str) -> dict[str, Any]:
+    rows = [item for item in results.spec.arms if item.arm == name]
+    ops = frame.trained_ops(results, name)
+    unknown = "it starts from a model that was made elsewhere" if frame.is_adopted(results, name) else "its data are not here"
+    trained = number_ranges(ops) if ops is not None else f"not known: {unknown}"
+    errors = _errors(results, list(dict.fromkeys(digest for row in rows for _, digest in sorted(row.evaluations.items()))))
+    path = [(step, digest) for step, _, digest in ledger.path_steps(rows[0])]
+    return {"name": name, "control": rows[0].control, "trained": trained, "steps": path, "errors": errors}
+
+
+def _errors(results: frame.Results, evaluations: list[str]) -> dict[str, str]:
+    """Band -> its error classes with their share of all samples, most frequent first, mean over the evaluations."""
+    records = [results.records[digest]["metrics"] for digest in evaluations if digest in results.records]
+    said = {}
+    for band in frame.bands(results):
+        shares = [metrics.get("band", {}).get(band, {}).get("errors", {}) for metrics in records]
+        names = {name for share in shares for name in share} - {"none"}
+        means = {name: sum(share.get(name, 0.0) for share in shares) / len(shares) for name in names}
+        order = sorted(means, key=lambda name: (-means[name], name))
+        said[band] = ", ".join(f"{name} {100 * means[name]:.1f} %" for name in order if means[name] >= LEAST_ERROR)
+    return {band: text for band, text in said.items() if text}
+
+
+class Overlap(NamedTuple):
+    """How clean one test set is: by structural key (equal up to renaming of letters and reordering of definitions) and by
+    origin (equal for all variants of one question)."""
+
+    digest: str
+    size: int
+    repeats: dict[int, int]
+    """Op -> problems whose structure an earlier one of the set has."""
+    shared: dict[int, int]
+    """Op -> problems whose structure, or that of the row that they were made of, is one in `against` or of what that was made
+    of."""
+    variants: dict[int, int]
+    """Op -> problems that were made of the same row as some problem in `against`."""
+    against: list[str]
+    """Digests of the other problem sets among the report's inputs that something was trained on."""
+
+
+class _Rows(NamedTuple):
+    """A problem set as sets are compared, each column (P,)."""
+
+    op: pd.Series
+    key: pd.Series
+    origin: pd.Series
+    """`digest:index` of the row that it was first made as."""
+    root: pd.Series
+    """Structural key of that row; its own where the origin is not here."""
+
+
+def set_overlaps(results: frame.Results) -> list[Overlap]:
+    """One entry per test set among the inputs, checked against the sets that arms were trained on as far as they are here;
+    where the plan has none, against all sets that no shown evaluation uses."""
+    spec, records = results.spec, results.records
+    shown = [digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]]
+    tests = {records[digest]["deps"]["data"] for digest in shown if digest in records}
+    sets = _Sets({digest: results.folders[digest] for digest in sorted(records) if records[digest]["kind"] in SETS})
+    trained = {digest for of_arm in spec.trained_sets.values() for digest in of_arm}
+    against = [digest for digest in sets.folders if (digest in trained if trained else digest not in tests)]
+    rows = {digest: sets.rows(digest) for digest in sorted(tests & sets.folders.keys())}
+    shared = {digest: np.zeros(len(own.op), bool) for digest, own in rows.items()}
+    variants = {digest: np.zeros(len(own.op), bool) for digest, own in rows.items()}
+    for digest in against if rows else []:  # one at a time: a corpus in shards has more keys than fit in memory
+        other = sets.rows(digest)
+        keys, origins = {*other.key, *other.root}, set(other.origin)
+        for test, own in rows.items():
+            shared[test] |= own.key.isin(keys) | own.root.isin(keys)
+            variants[test] |= own.origin.isin(origins)
+    return [
+        Overlap(
+            digest,
+            len(own.op),
+            _per_op(own.op[own.key.duplicated()]),
+            _per_op(own.op[shared[digest]]),
+            _per_op(own.op[variants[digest]]),
+            against,
+        )
+        for digest, own in rows.items()
+    ]
+
+
+class _Sets:
+    """Problem sets by digest, read lazily."""
+
+    def __init__(self, folders: dict[str, Path]) -> None:
+        self.folders = folders
+        self._keys: dict[str, dict[int, str]] = {}
+
+    def rows(self, digest: str) -> _Rows:
+        """A row without an origin was first made in this very set; where the set of an origin is not here, the row's own key
+        stands for that of its root."""
+        table = frame.problem_keys(self.folders[digest])
+        origins, roots = [], []
+        for index, key, origin in zip(table["index"].tolist(), table["key"], table["origin"], strict=True):
+            first, _, place = origin.partition(":")
+            origins.append(origin or f"{digest}:{index}")
+            roots.append(self._of(first).get(int(place), key) if first in self.folders else key)
+        return _Rows(table["op"], table["key"], pd.Series(origins), pd.Series(roots))
+
+    def _of(self, digest: str) -> dict[int, str]:
+        """Structural key by index; cached, since many rows need it."""
+        if digest not in self._keys:
+            table = frame.problem_keys(self.folders[digest])
+            self._keys[digest] = dict(zip(table["index"].tolist(), table["key"], strict=True))
+        return self._keys[digest]
+
+
+def _per_op(ops: pd.Series) -> dict[int, int]:
+    return dict(sorted(Counter(ops.tolist()).items()))
+
+
+def number_ranges(numbers: list[int]) -> str:
+    """[2, 3, 4, 9] -> `2–4, 9`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in runs)

@@ -1,22 +1,169 @@
-"""Two stages or two arms side by side: what was done otherwise, and what came out, paired by prompt and seed."""
+"""Two stages or two arms side by side: differences of their specs and of their results, paired by prompt and seed."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+import pyarrow.parquet as pq
+
 from interplay.core import artifact
-from interplay.core.artifact import split_ref
 from interplay.core.model import UserError, nearest_name, plural
 from interplay.kinds.identity import flat_leaves, leaf_differences
-from interplay.kinds.table import is_trainer
-from interplay.report.draw.collapse import stage_name
-from interplay.report.inspect import rollouts
-from interplay.report.metric_spec import SHARE, measure_of, metric_row
+from interplay.kinds.table import SETS, is_trainer, makes
+from interplay.report.draw.diagram import stage_name
+from interplay.report.metric_spec import SHARE, lower_is_better, measure_of, metric_row
 from interplay.report.spec import ReportArm, ReportSpec
-from interplay.report.stats import estimate, frame, recorded
-from interplay.report.stats.frame import Results
+from interplay.report.stats import estimate, frame, provenance
 from interplay.report.write import text
 from interplay.report.write.plain import aligned, short
+from interplay.rl.records import gold_text, rollout_block
+
+# Prompts whose outcome differs, with a completion of each side.
+
+
+# Prompts on which two evaluations part: how many, and the ones that changed most with what both wrote and what was right.
+
+
+Pairs = list[tuple[int, str, str]]
+"""(seed, evaluation of a, evaluation of b)."""
+
+
+class Flip(NamedTuple):
+    """One prompt at one seed: strictly right samples of a and of b, of n each."""
+
+    seed: int
+    prompt: int
+    """Its index in the problem set."""
+    digests: tuple[str, str]
+    right: tuple[int, int]
+    n: tuple[int, int]
+
+    @property
+    def change(self) -> float:
+        """Rate of b minus that of a."""
+        return self.right[1] / self.n[1] - self.right[0] / self.n[0]
+
+    @property
+    def majority(self) -> bool:
+        """Whether most samples are right on one side and most are wrong on the other."""
+        rates = [right / n for right, n in zip(self.right, self.n, strict=True)]
+        return (rates[0] - 0.5) * (rates[1] - 0.5) < 0
+
+
+def count_flips(read: frame.Results, pairs: Pairs, column: str | None, metric: str) -> tuple[int, int, int]:
+    """(Prompt, seed) pairs on which b scores better, worse and the same."""
+    better = worse = equal = 0
+    for _, a, b in pairs:
+        one, other = (frame.prompt_scores(frame.of_column(read.prompts[d], column, read.by_ops), metric) for d in (a, b))
+        change = one - other if lower_is_better(metric) else other - one
+        better, worse, equal = better + int((change > 0).sum()), worse + int((change < 0).sum()), equal + int((change == 0).sum())
+    return better, worse, equal
+
+
+def flipped_items(
+    read: frame.Results, pairs: Pairs, folders: dict[str, Path], results: Path, column: str | None, number: int
+) -> list[list[str]]:
+    """Blocks of text: the count of flips, then the `number` largest gains and losses, at most one seed of a prompt."""
+    found = [flip for seed, a, b in pairs for flip in _flips(read, seed, a, b, column)]
+    gains, losses = (sum(flip.majority and sign * flip.change > 0 for flip in found) for sign in (1, -1))
+    head = [f"flipped, most samples wrong in a and right in b: {gains}; right in a and wrong in b: {losses}"]
+    blocks = [head]
+    for name, sign in (("gain", 1), ("loss", -1)):
+        ordered = sorted((flip for flip in found if sign * flip.change > 0), key=lambda f: (-sign * f.change, f.prompt, f.seed))
+        largest = list({flip.prompt: flip for flip in reversed(ordered)}.values())[::-1][:number]
+        largest.sort(key=lambda f: (-sign * f.change, f.prompt))
+        blocks += [_flip_lines(flip, name, read, folders, results) for flip in largest]
+    return blocks
+
+
+def _flips(read: frame.Results, seed: int, a: str, b: str, column: str | None) -> list[Flip]:
+    one, other = (frame.of_column(read.prompts[digest], column, read.by_ops) for digest in (a, b))
+    both = one[["strict", "n"]].join(other[["strict", "n"]], rsuffix="_b", how="inner")
+    return [
+        Flip(seed, int(i), (a, b), (int(s), int(t)), (int(n), int(m))) for i, s, n, t, m in both.itertuples() if s * m != t * n
+    ]
+
+
+def _flip_lines(flip: Flip, what: str, read: frame.Results, folders: dict[str, Path], results: Path) -> list[str]:
+    row = read.prompts[flip.digests[0]].loc[flip.prompt]
+    rates = " -> ".join(f"{right} of {n}" for right, n in zip(flip.right, flip.n, strict=True))
+    lines = [f"{what}: problem {flip.prompt}, {row['band']}, op {row['op']}, seed {flip.seed}: {rates} strictly right"]
+    problem = _problem(read.records[flip.digests[0]]["deps"]["data"], flip.prompt, results)
+    lines += [f"  {key:7}{problem[key]}" for key in ("prompt",) if problem]
+    for side, digest in zip("ab", flip.digests, strict=True):
+        completion, count, error = _typical([folders[block] for block in read.spec.blocks_of(digest)], flip.prompt)
+        judged = "right" if error == "none" else error
+        lines.append(f"  {side:7}{completion}  ({count}x, {judged})")
+    return [*lines, f"  {'gold':7}{problem['solution'] if problem else 'not here: the problem set has no payload'}"]
+
+
+def _problem(digest: str, index: int, results: Path) -> dict[str, Any]:
+    paths = (artifact.folder(results, kind, digest) / "problems.parquet" for kind in SETS)
+    path = next((path for path in paths if path.exists()), None)
+    if path is None:
+        return {}
+    rows = pq.read_table(path, columns=["index", "prompt", "solution"], filters=[("index", "==", index)]).to_pylist()
+    return rows[0] if rows else {}
+
+
+def _typical(blocks: list[Path], index: int) -> tuple[str, int, str]:
+    """The completion that most samples of the prompt share, how many do, and its error class; of all blocks of samples."""
+    columns, only = ["index", "completion", "error"], [("index", "==", index)]
+    rows = pd.concat([pd.read_parquet(folder / "samples.parquet", columns=columns, filters=only) for folder in blocks])
+    (completion, error), count = Counter(zip(rows["completion"], rows["error"], strict=True)).most_common(1)[0]
+    return str(completion), count, str(error)
+
+
+# Completions of a finished stage for people: some of them, chosen by step and verdict, each distinct one once.
+
+
+Row = dict[str, Any]
+
+
+def show_rollouts(folder: Path, failed: bool | None, limit: int, step: int | None = None) -> str:
+    """The last `limit` distinct rollouts of an rl artifact, of a `step` or of all, or the first of an evaluate artifact spread
+    over its problems; `failed`: only those not strictly right (True), only those that are (False), or all (None).
+
+    Raises UserError when the folder holds neither rollouts nor samples, or not that step."""
+    name = next((name for name in ("rollouts.parquet", "samples.parquet") if (folder / name).exists()), None)
+    if name is None:
+        raise UserError(f"{folder}: no rollouts.parquet or samples.parquet; give the digest of a finished rl or evaluate stage")
+    rows = pq.read_table(folder / name).to_pylist()
+    rows = rows if step is None else _of_step(rows, step, folder / name)
+    chosen = _repeated([row for row in rows if failed is None or row["strict"] != failed])
+    if not chosen:
+        what = "" if failed is None else " failed" if failed else " passed"
+        return f"none of {len(rows)} kept completions{what}{'' if step is None else f' at step {step}'}\n"
+    spread = max(1, len(chosen) // max(limit, 1))
+    picked = chosen[-limit:] if name == "rollouts.parquet" else chosen[::spread][:limit]
+    problems = gold_text(folder)
+    return "\n\n".join(_block(same, problems) for same in picked) + "\n"
+
+
+def _of_step(rows: list[Row], step: int, file: Path) -> list[Row]:
+    steps = sorted({row["step"] for row in rows if "step" in row})
+    if not steps:
+        raise UserError(f"--step = {step}: {file} has no steps; leave it out, or give the digest of an rl stage")
+    if step not in steps:
+        raise UserError(f"--step = {step}: {file} keeps no rollouts of it; it has {len(steps)} steps, {steps[0]} to {steps[-1]}")
+    return [row for row in rows if row["step"] == step]
+
+
+def _repeated(rows: list[Row]) -> list[list[Row]]:
+    """The same completions of a prompt at a step together, in the order of their first."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.get("step"), row.get("set", 0), row["index"], row["completion"]), []).append(row)
+    return list(found.values())
+
+
+def _block(same: list[Row], problems: dict[tuple[int, int], Row]) -> str:
+    first = same[0]
+    head, _, rest = rollout_block(first, problems.get((first.get("set", 0), first["index"]), {})).partition("\n")
+    return f"{head}{f', {len(same)} times the same' if len(same) > 1 else ''}\n{rest}"
+
 
 MOST = 14
 """Fields of one stage that are listed."""
@@ -29,9 +176,9 @@ class Side(NamedTuple):
     """One of the two. A stage has no seeds: its evaluation counts as seed 0."""
 
     name: str
-    """As it was asked for."""
+    """As on the command line."""
     steps: list[tuple[str, str]]
-    """(name, digest) of the stages to lay beside those of the other side, at the first seed."""
+    """(name, digest) of the stages to compare with those of the other side, at the first seed."""
     evaluations: dict[int, dict[str, str]]
     """Seed -> evaluation name -> digest; empty where there is nothing to pair."""
     blocks: Mapping[str, list[str]] = {}
@@ -43,7 +190,7 @@ def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
     rows = [row for row in spec.arms if row.arm == arm]
     if not rows:
         raise UserError(f"{name}: study {spec.study} has no arm {arm!r}{nearest_name(arm, frame.arms(spec))}")
-    steps = [(stage.name, split_ref(stage.digest)[0]) for stage in rows[0].path]
+    steps = [(stage.name, artifact.split_ref(stage.digest)[0]) for stage in rows[0].path]
     steps += rows[0].evaluations.items()
     return Side(name, steps, {row.seed: dict(row.evaluations) for row in rows}, spec.blocks)
 
@@ -51,11 +198,11 @@ def of_arm(name: str, arm: str, spec: ReportSpec) -> Side:
 def of_stage(name: str, digest: str, stages: Stages) -> Side:
     """A single stage."""
     kind = stages[digest]["kind"]
-    return Side(name, [(kind, digest)], {0: {"eval": digest}} if kind == "evaluate" else {})
+    return Side(name, [(kind, digest)], {0: {"eval": digest}} if makes(kind) == "samples" else {})
 
 
 def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column: str | None, number: int) -> str:
-    """Spec, metrics and, of evaluations, every prompt of `a` beside that of `b`; `number` flipped items in each direction.
+    """Spec, metrics and, of evaluations, every prompt of `a` with that of `b`; `number` flipped items in each direction.
 
     Raises UserError when the two are of different kinds or were evaluated on different problem sets, and when the evaluations
     have no such column, or too few samples for the metric."""
@@ -63,7 +210,7 @@ def compare(a: Side, b: Side, stages: Stages, results: Path, metric: str, column
         raise UserError(f"--metric {metric}: a share of all right answers, so that no prompt has one of its own; choose another")
     single = not (len(a.evaluations) > 1 or len(a.steps) > 1 or len(b.steps) > 1)
     if single:
-        _alike(stages[a.steps[0][1]], stages[b.steps[0][1]])
+        _check_comparable(stages[a.steps[0][1]], stages[b.steps[0][1]])
     common = sorted(
         {(s, n) for s in a.evaluations for n in a.evaluations[s]} & {(s, n) for s in b.evaluations for n in b.evaluations[s]}
     )
@@ -91,7 +238,7 @@ def _which(side: Side, stages: Stages) -> list[str]:
     ]
 
 
-def _alike(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+def _check_comparable(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
     if a["kind"] != b["kind"] and not (is_trainer(a["kind"]) and is_trainer(b["kind"])):
         raise UserError(f"{a['digest']} is {a['kind']} and {b['digest']} is {b['kind']}: compare stages of one kind, or two arms")
 
@@ -121,7 +268,7 @@ def _specs(a: Side, b: Side, stages: Stages) -> list[str]:
 
 
 def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: str) -> list[list[str]]:
-    """[field, old -> new] of two stages and of what they rest on, each role's stage by its name; without roles in `skip`."""
+    """[field, old -> new] of two stages and of their dependencies, each role's stage by its name; without roles in `skip`."""
     one, other = stages[a], stages[b]
     fields = leaf_differences(one["spec"], other["spec"])
     rows = [[f"{path}{key}", f"{short(old)} -> {short(new)}"] for key, (old, new) in list(fields.items())[:MOST]]
@@ -133,7 +280,7 @@ def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: st
         if old == new or role in skip:
             continue
         rows.append([f"{path}{role}", f"{_named(old, stages)} -> {_named(new, stages)}"])
-        before, after = (split_ref(ref)[0] if ref else "" for ref in (old, new))
+        before, after = (artifact.split_ref(ref)[0] if ref else "" for ref in (old, new))
         if before != after and before in stages and after in stages and stages[before]["kind"] == stages[after]["kind"]:
             rows += _differences(before, after, stages, (), f"{path}{role}.")
     return rows
@@ -142,7 +289,7 @@ def _differences(a: str, b: str, stages: Stages, skip: tuple[str, ...], path: st
 def _named(ref: str | None, stages: Stages) -> str:
     if ref is None:
         return "-"
-    digest = split_ref(ref)[0]
+    digest = artifact.split_ref(ref)[0]
     if digest not in stages:
         return f"[{ref}]"
     name = stage_name(stages[digest])
@@ -192,13 +339,13 @@ def _scores(
     for name in names:
         seeds = [seed for seed, other in common if other == name]
         pairs = [(seed, a.evaluations[seed][name], b.evaluations[seed][name]) for seed in seeds]
-        bands = recorded.bands(stages[pairs[0][1]]["deps"]["data"], stages)
+        bands = provenance.planned_bands(stages[pairs[0][1]]["deps"]["data"], stages)
         known |= bands
         read = _results(pairs, bands, more, folders)
         if column is None or _holds(column, read):
             head = f"{name}: " if len(names) > 1 else ""
             blocks.append(_table(read, pairs, [column] if column else [None, *bands], metric, head))
-            blocks += rollouts.flipped_items(read, pairs, folders, results, column, number)
+            blocks += flipped_items(read, pairs, folders, results, column, number)
     if not blocks:
         raise UserError(
             f"--column {column}: no prompt of it in these evaluations{nearest_name(str(column), [*known, *_ops(known)])}"
@@ -206,37 +353,35 @@ def _scores(
     return blocks
 
 
-def _table(read: Results, pairs: rollouts.Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
+def _table(read: frame.Results, pairs: Pairs, columns: Sequence[str | None], metric: str, head: str) -> list[str]:
     """A line for each column: both values, the difference, and how many prompts moved."""
     rows = [["", "a", "b", "b − a", "", "uncertain over", "better", "worse", "equal"]]
-    told_in = measure_of(metric)
+    measure = measure_of(metric)
     for item in columns:
         _enough(read, item, metric)
         found = estimate.difference(read, "b", "a", item, metric)
         sides = [estimate.value(read, side, item, metric).value for side in ("a", "b")]
-        counts = rollouts.count_flips(read, pairs, item, metric)
-        interval = text.interval(found, True, metric).removesuffix(text.OVER_PROMPTS)
-        told = [told_in.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
-        rows.append([(item or "all").replace(":", " "), *map(told_in.shown, sides), *told, *map(str, counts)])
-    unit = "percent" if told_in is SHARE else told_in.unit
+        counts = count_flips(read, pairs, item, metric)
+        interval = text.interval_text(found, True, metric).removesuffix(text.OVER_PROMPTS)
+        shown = [measure.shown(found.value, True), interval, found.over.replace(", one a", ", one a for all")]
+        rows.append([(item or "all").replace(":", " "), *map(measure.shown, sides), *shown, *map(str, counts)])
+    unit = "percent" if measure is SHARE else measure.unit
     head += f"{metric} in {unit}, with the 95 % interval of b − a; better, worse, equal count pairs of one prompt at one seed"
     return [head, *aligned(rows, right=(1, 2, 3, 6, 7, 8))]
 
 
-def _enough(read: Results, column: str | None, metric: str) -> None:
+def _enough(read: frame.Results, column: str | None, metric: str) -> None:
     """Every prompt of the column has the samples that the metric needs."""
     for digest, prompts in read.prompts.items():
         rows = frame.of_column(prompts, column, read.by_ops)
         counts = rows["n"]
-        if len(counts) and (why := frame.untold(rows, metric)):
+        if len(counts) and (why := frame.unavailable(rows, metric)):
             raise UserError(f"--metric {metric}: evaluation {digest} {why}; choose another metric")
         if len(counts) and metric_row(metric).samples > counts.min():
             raise UserError(f"--metric {metric}: evaluation {digest} has {plural(counts.min(), 'sample')} per prompt; lower k")
 
 
-def _results(
-    pairs: rollouts.Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path]
-) -> Results:
+def _results(pairs: Pairs, bands: dict[str, list[int]], blocks: dict[str, list[str]], folders: dict[str, Path]) -> frame.Results:
     """The evaluations that are paired, as a report of two arms `a` and `b` would read them."""
     arms = [
         ReportArm(arm=key, seed=seed, path=[], evaluations={"eval": digest})
@@ -245,12 +390,12 @@ def _results(
     ]
     shown: dict[str, Any] = {"tables": {}, "figures": {}, "claims": []}
     spec = ReportSpec(study="compare", scale="", question="", arms=arms, bands=bands, trained_ops={}, blocks=blocks, **shown)
-    return frame.read(spec, folders)
+    return frame.read_results(spec, folders)
 
 
 def _ops(bands: dict[str, list[int]]) -> list[str]:
     return [f"op:{op}" for ops in bands.values() for op in ops]
 
 
-def _holds(column: str, read: Results) -> bool:
+def _holds(column: str, read: frame.Results) -> bool:
     return any(len(frame.of_column(table, column, read.by_ops)) for table in read.prompts.values())

@@ -12,7 +12,7 @@ from interplay.kinds.cost import costs, paper_tokens, reached, realised
 from interplay.kinds.formulas import Cost
 from interplay.report.spec import Match, ReportArm, ReportSpec, ReportStage, Test, budget_spread, matched_stages
 from interplay.report.stats.frame import Results
-from interplay.report.stats.provenance import Behind
+from interplay.report.stats.provenance import Provenance
 
 # What a study's stages took, from their telemetry: hours, processor hours, attempts, memory and rates. For the page alone.
 
@@ -36,7 +36,7 @@ class StageCost(NamedTuple):
     rate: str
 
 
-def stage_costs(behind: Behind) -> list[StageCost]:
+def stage_costs(behind: Provenance) -> list[StageCost]:
     """One row per kind in the order of the plan, then their sum."""
     kinds = dict.fromkeys(stage["kind"] for stage in behind.stages.values())
     of_kind = {kind: [digest for digest, stage in behind.stages.items() if stage["kind"] == kind] for kind in kinds}
@@ -44,7 +44,7 @@ def stage_costs(behind: Behind) -> list[StageCost]:
     return [*found, _row("all", list(behind.stages), behind)._replace(rate="")]
 
 
-def where_and_when(behind: Behind) -> str:
+def where_and_when(behind: Provenance) -> str:
     """`on vm; first stage started 2026-11-20 17:57, last 2026-11-20 18:30 UTC`; empty when telemetry says nothing."""
     known = behind.telemetry.values()
     hosts = sorted({str(item["host"]) for item in known if "host" in item})
@@ -54,12 +54,12 @@ def where_and_when(behind: Behind) -> str:
     return "; ".join(filter(None, [f"on {', '.join(hosts)}" if hosts else "", starts_said]))
 
 
-def total_hours(behind: Behind) -> str:
+def total_hours(behind: Provenance) -> str:
     """Wall-clock hours of all stages together, as the cost table says them."""
     return stage_costs(behind)[-1].wall
 
 
-def _row(kind: str, digests: list[str], behind: Behind) -> StageCost:
+def _row(kind: str, digests: list[str], behind: Provenance) -> StageCost:
     done = [digest for digest in digests if behind.done(digest)]
     known = [behind.telemetry.get(digest, {}) for digest in done]
     gpus = [_gpu_seconds(behind.stages[digest], behind.telemetry.get(digest, {})) for digest in done]
@@ -97,7 +97,7 @@ def _partly(shown: str, known: int, of: int) -> str:
 
 
 def _rates(known: list[dict[str, Any]]) -> str:
-    """The median over the stages, for whatever rates they tell."""
+    """The median over the stages of each rate that they report."""
     said = []
     for key, what in RATES.items():
         found = [float(item[key]) for item in known if key in item]
@@ -109,7 +109,7 @@ def _rates(known: list[dict[str, Any]]) -> str:
 # What training each arm costs: as planned from the specs, and as the records say it was. Evaluations do not count.
 
 
-class Spent(NamedTuple):
+class Expense(NamedTuple):
     """Sums over the stages of one path; None where a stage is not finished or the size of its model unknown."""
 
     tokens: float | None
@@ -128,7 +128,7 @@ class ArmCost(NamedTuple):
     realised: list[str]
 
 
-def arm_costs(spec: ReportSpec, behind: Behind) -> list[ArmCost]:
+def arm_costs(spec: ReportSpec, behind: Provenance) -> list[ArmCost]:
     """One row per arm, in the study's order."""
     known = {digest: stage for digest, stage in behind.stages.items() if stage["spec"] and stage["kind"] != "evaluate"}
     planned = costs(known)
@@ -137,30 +137,30 @@ def arm_costs(spec: ReportSpec, behind: Behind) -> list[ArmCost]:
         arms = [arm for arm in spec.arms if arm.arm == name]
         sums = [_sums(arm, behind, known, planned) for arm in arms]
         path = " → ".join(stage.name for stage in arms[0].path)
-        shown = [[_mean([one[at] for one in column]) for at in range(len(Spent._fields))] for column in _columns(sums)]
+        shown = [[_mean([one[at] for one in column]) for at in range(len(Expense._fields))] for column in _columns(sums)]
         found.append(ArmCost(name, path, _mean([charged for charged, _, _ in sums]), *shown))
     return found
 
 
-def _columns(sums: list[tuple[float | None, Spent, Spent]]) -> tuple[list[Spent], list[Spent]]:
+def _columns(sums: list[tuple[float | None, Expense, Expense]]) -> tuple[list[Expense], list[Expense]]:
     return [plan for _, plan, _ in sums], [done for _, _, done in sums]
 
 
 def _sums(
-    arm: ReportArm, behind: Behind, known: Mapping[str, Mapping[str, Any]], planned: Mapping[str, Cost]
-) -> tuple[float | None, Spent, Spent]:
+    arm: ReportArm, behind: Provenance, known: Mapping[str, Mapping[str, Any]], planned: Mapping[str, Cost]
+) -> tuple[float | None, Expense, Expense]:
     """(paper tokens, planned, realised) of one arm at one seed."""
     path = [split_ref(stage.digest)[0] for stage in arm.path]
     if not set(path) <= planned.keys():
-        return None, Spent(None, None, None), Spent(None, None, None)
+        return None, Expense(None, None, None), Expense(None, None, None)
     charged = sum(paper_tokens(known[digest]["kind"], known[digest]["spec"]) for digest in path)
     plan = [planned[digest] for digest in path]
     done = [realised(known[digest], planned[digest].parameters) if behind.done(digest) else None for digest in path]
     return charged, _sum(plan), _sum(done)
 
 
-def _sum(parts: Sequence[Cost | None]) -> Spent:
-    return Spent(*(_total([getattr(part, key, None) for part in parts]) for key in Spent._fields))
+def _sum(parts: Sequence[Cost | None]) -> Expense:
+    return Expense(*(_total([getattr(part, key, None) for part in parts]) for key in Expense._fields))
 
 
 def _total(numbers: list[float | None]) -> float | None:
@@ -174,10 +174,10 @@ def _mean(numbers: list[float | None]) -> str:
     return quantity(round(fmean(known))) if known else "–"
 
 
-# Matched budgets judged from the records: what each arm spent, how far apart the arms lie, and which claims that leaves open.
+# Matched budgets judged from the records: what each arm spent, the spread of the arms, and which claims that leaves open.
 
 
-class Judged(NamedTuple):
+class JudgedMatch(NamedTuple):
     """A match and what became of it."""
 
     match: Match
@@ -193,7 +193,7 @@ class Judged(NamedTuple):
     """In words, with the numbers."""
 
 
-def judge(results: Results, match: Match) -> Judged:
+def judge_match(results: Results, match: Match) -> JudgedMatch:
     """Judge one match. Arms without all their records are left out; of fewer than two nothing can be said."""
     spent: dict[str, dict[int, int | None]] = {name: {} for name in match.among}
     for seed in sorted({row.seed for row in results.spec.arms}):
@@ -209,28 +209,28 @@ def judge(results: Results, match: Match) -> Judged:
     what = f"{match.accounting} {match.budget}"
     unknown = f"; not known of {', '.join(missing)}" if missing else ""
     if len(means) < 2:
-        return Judged(match, spent, means, found, "not judged", f"{what}{unknown}")
+        return JudgedMatch(match, spent, means, found, "not judged", f"{what}{unknown}")
     listed = ", ".join(f"{arm} {mean:,.0f}" for arm, mean in means.items())
     reason = f"{what} differ by {found:.1%}, {match.tolerance:.1%} allowed: {listed}{unknown}"
     verdict = "not matched" if found > match.tolerance else "not judged" if missing else "matched"
-    return Judged(match, spent, means, found, verdict, reason)
+    return JudgedMatch(match, spent, means, found, verdict, reason)
 
 
-def judge_all(results: Results) -> list[Judged]:
+def judge_all(results: Results) -> list[JudgedMatch]:
     """Every match of the study, in its order."""
-    return [judge(results, match) for match in results.spec.match]
+    return [judge_match(results, match) for match in results.spec.match]
 
 
-def obstacle(results: Results, test: Test) -> str:
-    """Why the two arms of a test must not be compared: they stand in a match that failed. Empty where they may be."""
+def budget_obstacle(results: Results, test: Test) -> str:
+    """Why the two arms of a test must not be compared: they are in a match that failed. Empty where they may be."""
     pair = {test.arm, test.against}
     for match in results.spec.match:
-        if pair <= set(match.among) and (judged := judge(results, match)).verdict == "not matched":
+        if pair <= set(match.among) and (judged := judge_match(results, match)).verdict == "not matched":
             return f"budgets not matched: {judged.reason}"
     return ""
 
 
-def as_json(judged: list[Judged]) -> list[dict[str, Any]]:
+def as_json(judged: list[JudgedMatch]) -> list[dict[str, Any]]:
     """The content of budgets.json."""
     return [
         {
@@ -246,7 +246,7 @@ def as_json(judged: list[Judged]) -> list[dict[str, Any]]:
 
 
 def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Mapping[str, dict]) -> int | None:
-    """Sum over the stages that count; None where one is not finished, or where FLOPs of a model of unknown size are asked for."""
+    """Sum over the stages that count; None where one is not finished, or for FLOPs of a model of unknown size."""
     path = {stage.digest: records[stage.digest] for stage in row.path if stage.digest in records}
     planned = costs(path)
     numbers = []

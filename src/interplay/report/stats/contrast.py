@@ -1,26 +1,27 @@
-"""Fair fights: every contender against one, beside the difference that two identical runs show, with p-values adjusted for the
-number of comparisons. A difference within the noise is *no information*."""
+"""Pairwise comparisons against a baseline with Holm's correction and a seed-noise floor, and claims judged by their intervals.
+
+The noise floor is the difference between identical runs; a difference within it is *no information*."""
 
 import itertools
 from typing import NamedTuple
 
 import numpy as np
 
-from interplay.report.comparison_spec import Contender, Contrast, Lineup
-from interplay.report.stats import intervals, notes
-from interplay.report.stats.estimate import Estimate, difference, p_value, value
+from interplay.report.spec import Claim, Contender, Contrast, Lineup, Test
+from interplay.report.stats import budget, estimate, notes
+from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
 from interplay.report.stats.frame import Results
 from interplay.report.write.tables import Cell, Grid, expand_columns
 
 SUFFIX = "_contrast"
-"""Behind the name of the table whose contrast it is."""
+"""Suffix of the name of the table."""
 NO_INFORMATION = "no information"
 """These runs do not separate the two, which does not make them equal."""
 COMPARED = "compared with"
 """In the place of a verdict: this is the one that the others are compared with."""
 
 
-class Chosen(NamedTuple):
+class ChosenArm(NamedTuple):
     """Who stands for a contender."""
 
     name: str
@@ -33,7 +34,7 @@ class Chosen(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-class Floor(NamedTuple):
+class NoiseFloor(NamedTuple):
     """What chance alone makes: the largest difference between identical runs that differ in their random stream."""
 
     arm: str
@@ -51,10 +52,10 @@ class Floor(NamedTuple):
         return abs(self.gap.value)
 
 
-class Row(NamedTuple):
+class ComparisonRow(NamedTuple):
     """One contender in one column by one metric. The one that the others are compared with has no difference."""
 
-    chosen: Chosen
+    chosen: ChosenArm
     estimate: Estimate
     gap: Estimate
     p: float
@@ -63,29 +64,29 @@ class Row(NamedTuple):
     """better, worse, no information, missing; COMPARED of that one."""
 
 
-class Block(NamedTuple):
+class ComparisonBlock(NamedTuple):
     """One column by one metric."""
 
     column: str
     metric: str
-    floor: Floor
-    rows: list[Row]
+    floor: NoiseFloor
+    rows: list[ComparisonRow]
 
 
-class Made(NamedTuple):
+class Comparison(NamedTuple):
     """The contrast of one table."""
 
     contrast: Contrast
     lineup: Lineup
-    blocks: list[Block]
+    blocks: list[ComparisonBlock]
     tests: int
     """Comparisons that were adjusted together."""
     caveats: tuple[str, ...] = ()
     """Lines on what to know before the differences (`caveats.of`)."""
 
 
-def make(results: Results, name: str) -> Made:
-    """The contrast of a table that asks for one."""
+def compare_arms(results: Results, name: str) -> Comparison:
+    """The comparison of a table with a `contrast`."""
     table, lineup = results.spec.tables[name], results.spec.lineups[name]
     contrast = table.contrast
     assert contrast is not None
@@ -96,69 +97,69 @@ def make(results: Results, name: str) -> Made:
     tested = ~np.isnan(raw)
     adjusted = raw.copy()
     if contrast.correction == "holm":
-        adjusted[tested] = intervals.holm(raw[tested])
+        adjusted[tested] = estimate.holm_adjusted(raw[tested])
     numbers = iter(adjusted.tolist())
     judged = [block._replace(rows=[_judged(row, next(numbers), block.floor) for row in block.rows]) for block in blocks]
-    return Made(contrast, lineup, judged, int(tested.sum()), notes.caveats_of(results, [one.arm for one in chosen]))
+    return Comparison(contrast, lineup, judged, int(tested.sum()), notes.caveats_of(results, [one.arm for one in chosen]))
 
 
-def _choose(results: Results, contrast: Contrast, one: Contender, metric: str) -> Chosen:
+def _choose(results: Results, contrast: Contrast, one: Contender, metric: str) -> ChosenArm:
     """The try with the best mean on the tuning column, the first of equals. None where some try is missing: a group that chose
     among fewer would not have had its chance."""
     if contrast.tune is None:
-        return Chosen(one.name, one.tries[0].arm, "", ())
+        return ChosenArm(one.name, one.tries[0].arm, "", ())
     found = [value(results, item.arm, contrast.tune.band, metric) for item in one.tries]
     tuning = tuple(item.value for item in found)
     missing = tuple(dict.fromkeys(reason for item in found for reason in item.missing))
     if missing:
-        return Chosen(one.name, "", "", tuning, missing)
+        return ChosenArm(one.name, "", "", tuning, missing)
     best = one.tries[int(np.argmax(tuning))]
-    return Chosen(one.name, best.arm, best.value, tuning)
+    return ChosenArm(one.name, best.arm, best.value, tuning)
 
 
-def _block(results: Results, lineup: Lineup, chosen: list[Chosen], column: str, metric: str) -> Block:
+def _block(results: Results, lineup: Lineup, chosen: list[ChosenArm], column: str, metric: str) -> ComparisonBlock:
     against = next(one for one in chosen if one.name == lineup.against)
     order = [against, *(one for one in chosen if one is not against)]
     rows = [_row(results, one, against, column, metric) for one in order]
-    return Block(column, metric, _floor(results, lineup, against.arm, column, metric), rows)
+    return ComparisonBlock(column, metric, _floor(results, lineup, against.arm, column, metric), rows)
 
 
-def _row(results: Results, one: Chosen, against: Chosen, column: str, metric: str) -> Row:
+def _row(results: Results, one: ChosenArm, against: ChosenArm, column: str, metric: str) -> ComparisonRow:
     estimate = value(results, one.arm, column, metric) if one.arm else Estimate(missing=one.missing)
     if one is against:
-        return Row(one, estimate, Estimate(), np.nan, np.nan, COMPARED if estimate.seeds else "missing")
+        return ComparisonRow(one, estimate, Estimate(), np.nan, np.nan, COMPARED if estimate.seeds else "missing")
     if not (one.arm and against.arm):
-        return Row(one, estimate, Estimate(missing=against.missing), np.nan, np.nan, "missing")
+        return ComparisonRow(one, estimate, Estimate(missing=against.missing), np.nan, np.nan, "missing")
     gap = difference(results, one.arm, against.arm, column, metric)
     if gap.missing:  # what is judged on some of its seeds was not what was planned
-        return Row(one, estimate, gap, np.nan, np.nan, "missing")
-    return Row(one, estimate, gap, p_value(results, one.arm, against.arm, column, metric), np.nan, "")
+        return ComparisonRow(one, estimate, gap, np.nan, np.nan, "missing")
+    return ComparisonRow(one, estimate, gap, p_value(results, one.arm, against.arm, column, metric), np.nan, "")
 
 
-def _judged(row: Row, adjusted: float, floor: Floor) -> Row:
+def _judged(row: ComparisonRow, adjusted: float, floor: NoiseFloor) -> ComparisonRow:
     """A verdict needs an adjusted p below 5 % and a difference beyond the noise floor. Without a floor there is none."""
     if row.verdict:
         return row
     if np.isnan(floor.size):
         verdict = "missing"
-    elif adjusted < intervals.LEVEL and abs(row.gap.value) > floor.size:
+    elif adjusted < estimate.LEVEL and abs(row.gap.value) > floor.size:
         verdict = "better" if row.gap.value > 0 else "worse"
     else:
         verdict = NO_INFORMATION
     return row._replace(adjusted=adjusted, verdict=verdict)
 
 
-def _floor(results: Results, lineup: Lineup, against: str, column: str, metric: str) -> Floor:
+def _floor(results: Results, lineup: Lineup, against: str, column: str, metric: str) -> NoiseFloor:
     """Of the runs that repeat the arm which the others are compared with, as far as it was repeated; else of all."""
     own = {arm: twin for arm, twin in lineup.twins.items() if twin == against} or lineup.twins
     gaps = {arm: difference(results, arm, twin, column, metric) for arm, twin in own.items()}
     there = [arm for arm in gaps if not np.isnan(gaps[arm].value)]
     if not there:
         missing = tuple(dict.fromkeys(reason for gap in gaps.values() for reason in gap.missing))
-        return Floor("", "", Estimate(missing=missing), np.nan, 0)
+        return NoiseFloor("", "", Estimate(missing=missing), np.nan, 0)
     widest = max(there, key=lambda arm: abs(gaps[arm].value))
     deviation, runs = _pooled(results, lineup.twins, column, metric)
-    return Floor(widest, own[widest], gaps[widest], deviation, runs)
+    return NoiseFloor(widest, own[widest], gaps[widest], deviation, runs)
 
 
 def _pooled(results: Results, twins: dict[str, str], column: str, metric: str) -> tuple[float, int]:
@@ -177,9 +178,9 @@ def _pooled(results: Results, twins: dict[str, str], column: str, metric: str) -
     return float(np.sqrt(squares / freedom)), freedom + len(several)
 
 
-def grid(made: Made) -> Grid:
-    """Values and differences as cells like those of other tables: what the page shows behind each, and what `interplay explain`
-    takes apart."""
+def comparison_grid(made: Comparison) -> Grid:
+    """Values and differences as cells like those of other tables: for the provenance on the page and for
+    `interplay explain`."""
     cells = {}
     for block in made.blocks:
         against = block.rows[0].chosen.arm
@@ -193,6 +194,93 @@ def grid(made: Made) -> Grid:
     return Grid(rows, columns, metrics, cells, {})
 
 
-def names(results: Results) -> list[str]:
+def compared_tables(results: Results) -> list[str]:
     """Tables with a contrast."""
     return [name for name, table in results.spec.tables.items() if table.contrast is not None and name in results.spec.lineups]
+
+
+# Claims, judged by the interval of their estimate.
+
+
+LEAST_SEEDS = 3
+LEAST_PROMPTS = 20
+"""Below it a percentile interval over prompts is too narrow to lean on."""
+
+
+class JudgedClaim(NamedTuple):
+    """A claim, its verdict (supported, refuted, no information, not judged), the reason in words, and its estimate."""
+
+    claim: Claim
+    verdict: str
+    reason: str
+    estimate: Estimate
+    caveat: str = ""
+    """A caveat on the verdict."""
+
+
+def judge_claim(results: Results, claim: Claim) -> JudgedClaim:
+    """Judge one claim by where its 95 % interval lies.
+
+    At least three seeds are required. An arm (or pair of arms) that is one model shared by all seeds is judged over prompts, 20
+    at least."""
+    test = claim.test
+    if test.recorded is not None:
+        estimate = recorded_estimate(results, test.recorded, test.metric, test.arm, test.against)
+    elif test.difference is not None:
+        estimate = difference(results, test.arm, str(test.against), test.band, test.difference)
+    else:
+        estimate = value(results, test.arm, test.band, str(test.value))
+    obstacle = _obstacle(estimate) or budget.budget_obstacle(results, test)
+    if obstacle:
+        return JudgedClaim(claim, "not judged", obstacle, estimate)
+    low, high = claimed_range(test)
+    verdict = interval_verdict(estimate.low, estimate.high, low, high)
+    where = {"supported": "lies inside", "refuted": "lies outside", "no information": "reaches across the edge of"}[verdict]
+    caveat = notes.same_weights_note(results, test.arm, test.against) if test.against else ""
+    return JudgedClaim(
+        claim, verdict, f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}", estimate, caveat
+    )
+
+
+def claimed_range(test: Test) -> tuple[float, float]:
+    """The range that the test claims; open sides are infinite."""
+    if test.within is not None:
+        return test.within
+    return (-np.inf if test.at_least is None else test.at_least, np.inf if test.at_most is None else test.at_most)
+
+
+def interval_verdict(low: float, high: float, claimed_low: float, claimed_high: float) -> str:
+    """Where the interval [low, high] lies: wholly inside the claimed range, wholly outside, or neither."""
+    if claimed_low <= low and high <= claimed_high:
+        return "supported"
+    return "refuted" if high < claimed_low or low > claimed_high else "no information"
+
+
+def _obstacle(estimate: Estimate) -> str:
+    """Why a verdict may not be given; empty when it may."""
+    if estimate.missing:
+        return f"missing: {'; '.join(estimate.missing)}"
+    if len(estimate.seeds) < LEAST_SEEDS:
+        count = f"{len(estimate.seeds)} seed{'s' if len(estimate.seeds) > 1 else ''}"
+        return f"{count}, and a verdict needs {LEAST_SEEDS}; the interval is over {estimate.over}"
+    if 1 < estimate.models < LEAST_SEEDS:
+        return f"{len(estimate.seeds)} seeds share {estimate.models} models, and a verdict over seeds needs {LEAST_SEEDS}"
+    if np.isnan(estimate.deviation) and estimate.n_prompts < LEAST_PROMPTS:
+        return f"{estimate.n_prompts} prompts, and a verdict over prompts needs {LEAST_PROMPTS}"
+    return ""
+
+
+def claims_json(judged: list[JudgedClaim]) -> list[dict]:
+    """The content of claims.json."""
+    return [
+        {
+            "says": item.claim.says,
+            "source": item.claim.source,
+            "test": item.claim.test.model_dump(mode="json", exclude_none=True),
+            "verdict": item.verdict,
+            "reason": item.reason,
+            **({"caveat": item.caveat} if item.caveat else {}),
+            "estimate": estimate_json(item.estimate),
+        }
+        for item in judged
+    ]

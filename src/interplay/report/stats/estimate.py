@@ -1,15 +1,18 @@
 """One number with its interval, and what that interval is uncertain over."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import optimize, stats
 
+from interplay.core.artifact import split_ref
 from interplay.core.metrics import round_significant
-from interplay.report.metric_spec import measure_of, metric_row
-from interplay.report.stats import intervals
-from interplay.report.stats.frame import Results, of_column, scores, seeds, telling, untold
+from interplay.core.model import nearest_name
+from interplay.report.metric_spec import logged_measure, measure_of, metric_row
+from interplay.report.stats.frame import Key, Results, num_relevant, of_column, prompt_scores, seeds, unavailable
 
 AGREE = 1e-12
 """Means of seeds that differ by less are equal but for rounding."""
@@ -41,7 +44,7 @@ class Estimate(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one seed contributes: score per prompt, and the evaluations behind it."""
+    """What one seed contributes: score per prompt, and its evaluations."""
 
     scores: pd.Series
     digests: tuple[str, ...]
@@ -71,6 +74,19 @@ def value(results: Results, arm: str, column: str | None, metric: str) -> Estima
 
     With two or more distinct models: mean over them with Student's interval over seeds (the prompts are held fixed). With one
     model: mean over prompts with the bootstrap interval over prompts."""
+    return _kept(results, (arm, "", column or "", metric), lambda: _value(results, arm, column, metric))
+
+
+def _kept(results: Results, key: Key, estimate: Callable[[], Estimate]) -> Estimate:
+    """The estimate that is kept under the key, else a new one, which is kept where the results keep estimates at all."""
+    if results.kept is None:
+        return estimate()
+    if key not in results.kept:
+        results.kept[key] = estimate()
+    return results.kept[key]
+
+
+def _value(results: Results, arm: str, column: str | None, metric: str) -> Estimate:
     parts: dict[int, _Part] = {}
     missing = _absent(results, arm)
     for seed in seeds(results.spec, arm):
@@ -78,8 +94,8 @@ def value(results: Results, arm: str, column: str | None, metric: str) -> Estima
         if isinstance(rows, str):
             missing.append(rows)
         else:
-            bearing = telling(rows.prompts, metric)
-            parts[seed] = _Part(scores(rows.prompts, metric), (rows.digest,), rows.n_samples, bearing)
+            bearing = num_relevant(rows.prompts, metric)
+            parts[seed] = _Part(prompt_scores(rows.prompts, metric), (rows.digest,), rows.n_samples, bearing)
     return _estimate(parts, missing, measure_of(metric).support)
 
 
@@ -87,14 +103,15 @@ def difference(results: Results, arm: str, against: str, column: str | None, met
     """`metric` of `arm` minus that of `against`, paired by seed: the paired t interval over seeds, or with one distinct pair of
     models the bootstrap over prompts paired by prompt. An `against` that all seeds share is the same model in each pair, so the
     interval is then uncertain over the seeds of `arm` alone."""
-    return paired(results, arm, against, column, metric, _change(metric))
+    key = (arm, against, column or "", metric)
+    return _kept(results, key, lambda: paired_estimate(results, arm, against, column, metric, _change(metric)))
 
 
 def _change(metric: str) -> Pairing:
-    return lambda one, other: scores(one, metric) - scores(other, metric)
+    return lambda one, other: prompt_scores(one, metric) - prompt_scores(other, metric)
 
 
-def paired(
+def paired_estimate(
     results: Results,
     arm: str,
     against: str,
@@ -104,14 +121,14 @@ def paired(
     support: tuple[float, float] | None = None,
 ) -> Estimate:
     """The mean over prompts of what `of` makes of the two arms' counts, with the intervals of `difference`. `metric`: what both
-    evaluations have to tell; `support`: what the mean cannot leave, null: that of a difference of the metric."""
+    evaluations must have; `support`: what the mean cannot leave, null: that of a difference of the metric."""
     parts, missing = _pairs(results, arm, against, column, metric, of)
     found = _estimate(parts, missing, support or measure_of(metric).support_of_differences)
     if np.isnan(found.deviation):
         return found
     shared = len({part.digests[1] for part in parts.values()}) == 1
     over = f"{found.over}, one {against}" if shared else found.over
-    return found._replace(over=over, detectable=intervals.detectable(found.deviation, found.models))
+    return found._replace(over=over, detectable=minimum_detectable(found.deviation, found.models))
 
 
 def p_value(results: Results, arm: str, against: str, column: str | None, metric: str) -> float:
@@ -122,7 +139,7 @@ def p_value(results: Results, arm: str, against: str, column: str | None, metric
         return float("nan")
     distinct = _distinct(parts)
     means = _means(distinct)
-    return intervals.t_p(means) if np.ptp(means) > AGREE else intervals.bootstrap_p(_pooled(distinct))
+    return t_test_p(means) if np.ptp(means) > AGREE else bootstrap_p(_pooled(distinct))
 
 
 def _pairs(
@@ -140,7 +157,7 @@ def _pairs(
             missing.append(f"{arm} and {against} at seed {seed} were evaluated on different problem sets")
         else:
             least = min(one.n_samples, other.n_samples)
-            bearing = min(telling(rows.prompts, metric) for rows in (one, other))
+            bearing = min(num_relevant(rows.prompts, metric) for rows in (one, other))
             parts[seed] = _Part(of(one.prompts, other.prompts), (one.digest, other.digest), least, bearing)
     return parts, missing
 
@@ -150,7 +167,7 @@ def _absent(results: Results, arm: str) -> list[str]:
 
 
 def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str) -> _Rows | str:
-    """One seed's prompts from the first evaluation (by name) that holds the column, tells the metric and has enough samples, or
+    """One seed's prompts from the first evaluation (by name) that holds the column and the metric and has enough samples, or
     why there are none."""
     planned = [item for item in results.spec.arms if item.arm == arm and item.seed == seed]
     if not planned:
@@ -165,7 +182,7 @@ def _rows(results: Results, arm: str, seed: int, column: str | None, metric: str
         rows = of_column(results.prompts[digest], column, results.by_ops)
         if len(rows):
             least = int(rows["n"].min())
-            why = untold(rows, metric)
+            why = unavailable(rows, metric)
             if needed <= least and not why:
                 return _Rows(rows, digest, least, results.records[digest]["deps"]["data"])
             few.append(
@@ -190,11 +207,11 @@ def _estimate(parts: dict[int, _Part], missing: list[str], support: tuple[float,
     deviation = np.nan
     if np.ptp(means) > AGREE:
         deviation = float(means.std(ddof=1))
-        low, high = intervals.t_interval(means, support)
+        low, high = t_interval(means, support)
         over = f"{len(means)} seeds"
     else:
         pooled = _pooled(distinct)
-        low, high = intervals.bootstrap(pooled, support, telling=min(part.telling for part in parts.values()))
+        low, high = bootstrap_interval(pooled, support, telling=min(part.telling for part in parts.values()))
         over = f"{len(pooled)} prompts ({_why_prompts(len(means), len(parts))})"
     return Estimate(
         value=float(means.mean()),
@@ -245,14 +262,14 @@ def uncertain_over(named: list[tuple[str, Estimate]]) -> str:
     return "; ".join(f"{kind} ({', '.join(of)})" for kind, of in names.items()) or "nothing"
 
 
-def ends(found: Sequence[Estimate], metric: str) -> Ends:
+def interval_ends(found: Sequence[Estimate], metric: str) -> Ends:
     """Values, lower and upper ends of the intervals (n,) of n estimates, in the unit in which the metric is shown."""
     factor = measure_of(metric).factor
     middle, low, high = (factor * np.array([getattr(item, key) for item in found]) for key in ("value", "low", "high"))
     return middle, low, high
 
 
-def plain(estimate: Estimate) -> dict:
+def estimate_json(estimate: Estimate) -> dict:
     """JSON data: fractions to 7 significant digits, null for NaN."""
     return {key: _plain(item) for key, item in estimate._asdict().items()}
 
@@ -261,3 +278,155 @@ def _plain(item: object) -> object:
     if isinstance(item, float):
         return None if np.isnan(item) else round_significant(item)
     return [_plain(part) for part in item] if isinstance(item, tuple) else item
+
+
+# Intervals, p-values and power: pure functions of arrays of numbers. Each interval is 95 % and two-sided.
+
+
+LEVEL = 0.05
+POWER = 0.8
+DRAWS = 2000
+BLOCK = 2_000_000
+"""Indices drawn at once: bounds memory at 16 MB."""
+
+
+def bootstrap_interval(
+    values: np.ndarray, support: tuple[float, float], draws: int = DRAWS, telling: int | None = None
+) -> tuple[float, float]:
+    """Percentile interval of the mean of `values` (P,) when its P prompts are redrawn with replacement, cut to the `support`.
+
+    The random stream is fixed, so equal values give equal bytes. Where all prompts agree, redrawing shows no spread although a
+    rare prompt may differ: with v the common value and u = 1 - 0.025^(1/P) the largest share of differing prompts that the
+    sample does not rule out, the mean lies between (1 - u) v + u * low and (1 - u) v + u * high of the `support`. For v = 0
+    that is Clopper and Pearson's bound (Biometrika 26, 1934). `telling`: how many prompts count as P there, where not all bear on
+    the mean. A support without an end allows no such bound: NaN."""
+    size = len(values) if telling is None else telling
+    if np.ptp(values) == 0:
+        if not np.isfinite(support).all():
+            return np.nan, np.nan
+        unseen = 1 - (LEVEL / 2) ** (1 / size)
+        return (1 - unseen) * values[0] + unseen * support[0], (1 - unseen) * values[0] + unseen * support[1]
+    low, high = np.quantile(_redrawn(values, draws), [LEVEL / 2, 1 - LEVEL / 2])
+    return max(float(low), support[0]), min(float(high), support[1])
+
+
+def _redrawn(values: np.ndarray, draws: int) -> np.ndarray:
+    """Means (draws,) of `values` (P,) redrawn with replacement, by a fixed random stream."""
+    random, size = np.random.default_rng(0), len(values)
+    rows = max(1, BLOCK // size)
+    means = [values[random.integers(size, size=(min(rows, draws - done), size))].mean(1) for done in range(0, draws, rows)]
+    return np.concatenate(means)
+
+
+def bootstrap_p(values: np.ndarray, draws: int = DRAWS) -> float:
+    """Two-sided p-value of "the mean of the differences `values` (P,) is 0", by `bootstrap`: the level at which 0 is an end of
+    its percentile interval, counting 0 itself as one draw more, so that it is never 0. Where all prompts agree on v, the level
+    at which the bound of `bootstrap` over [-1, 1] reaches 0: 2 (1 + |v|)^-P, at most 1."""
+    if np.ptp(values) == 0:
+        return float(min(1.0, 2 * (1 + abs(values[0])) ** -len(values)))
+    means = _redrawn(values, draws)
+    least = min(int((means <= 0).sum()), int((means >= 0).sum()))
+    return min(1.0, 2 * (1 + least) / (draws + 1))
+
+
+def t_test_p(values: np.ndarray) -> float:
+    """Two-sided p-value of "the mean of `values` (m,) is 0", m >= 2, by Student's t. Of differences paired by seed this is the
+    paired t test."""
+    return float(stats.ttest_1samp(values, 0.0).pvalue)
+
+
+def holm_adjusted(p: np.ndarray) -> np.ndarray:
+    """p-values (m,) adjusted for m tests (Holm, Scandinavian Journal of Statistics 6, 1979): the i-th smallest times m - i + 1,
+    no smaller than any before it, at most 1."""
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(np.minimum(1.0, p[order] * np.arange(len(p), 0, -1)))
+    adjusted = np.empty_like(stepped)
+    adjusted[order] = stepped
+    return adjusted
+
+
+def t_interval(values: np.ndarray, support: tuple[float, float]) -> tuple[float, float]:
+    """Student's interval of the mean of `values` (m,), m >= 2, cut to the `support` that the mean cannot leave.
+
+    Of differences paired by seed this is the paired t interval."""
+    half = stats.t.ppf(1 - LEVEL / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return max(float(values.mean() - half), support[0]), min(float(values.mean() + half), support[1])
+
+
+def minimum_detectable(deviation: float, pairs: int) -> float:
+    """Minimum detectable effect: the true mean difference that the two-sided paired t test at 5 % finds with 80 % power in
+    `pairs` pairs whose differences have standard `deviation`.
+
+    It is shift * deviation / sqrt(pairs), where P(T > t_crit) = 0.8 for T noncentral t with pairs - 1 degrees of freedom and
+    noncentrality `shift`. (A rejection on the wrong side then has a chance below 1e-6 and is left out.)"""
+    return _noncentrality(pairs) * deviation / float(np.sqrt(pairs))
+
+
+def minimum_detectable_of(half: float, pairs: int) -> float:
+    """`detectable` from half the width of the paired t interval."""
+    return _noncentrality(pairs) * half / float(stats.t.ppf(1 - LEVEL / 2, pairs - 1))
+
+
+@functools.cache
+def _noncentrality(pairs: int) -> float:
+    critical = stats.t.ppf(1 - LEVEL / 2, pairs - 1)
+    return float(optimize.brentq(lambda shift: stats.nct.sf(critical, pairs - 1, shift) - POWER, 0.0, 4 * critical))
+
+
+# Numbers that runs record of themselves, such as the entropy at the end of RL: one per run, uncertain over seeds alone.
+
+
+Found = tuple[float, str]
+"""The number, and the digest of its stage."""
+
+
+def recorded_estimate(results: Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
+    """Mean over seeds of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by seed,
+    with Student's interval. An arm whose seeds share one run has no interval."""
+    found: dict[int, list[Found]] = {}
+    missing = [] if seeds(results.spec, arm) else [f"the study has no arm '{arm}'"]
+    for seed in seeds(results.spec, arm):
+        of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
+        missing += [one for one in of_seed if isinstance(one, str)]
+        if not any(isinstance(one, str) for one in of_seed):
+            found[seed] = [one for one in of_seed if not isinstance(one, str)]
+    if not found:
+        return Estimate(missing=tuple(missing))
+    per_seed = {seed: numbers[0][0] - (numbers[1][0] if len(numbers) > 1 else 0.0) for seed, numbers in found.items()}
+    runs = {tuple(digest for _, digest in numbers): per_seed[seed] for seed, numbers in found.items()}
+    values = np.array(list(runs.values()))
+    low, high, deviation = np.nan, np.nan, np.nan
+    measure = logged_measure(key)
+    if len(values) > 1:
+        low, high = t_interval(values, measure.support if against is None else measure.support_of_differences)
+        deviation = float(values.std(ddof=1))
+    else:
+        missing.append("one run for all seeds")
+    return Estimate(
+        value=float(values.mean()),
+        low=low,
+        high=high,
+        over=f"{len(values)} seeds",
+        seeds=tuple(per_seed),
+        per_seed=tuple(per_seed.values()),
+        models=len(values),
+        digests=tuple(dict.fromkeys(digest for run in runs for digest in run)),
+        deviation=deviation,
+        detectable=minimum_detectable(deviation, len(values)) if deviation > AGREE and against is not None else np.nan,
+        missing=tuple(missing),
+    )
+
+
+def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
+    """The number of one run, or why there is none."""
+    planned = next((one for one in results.spec.arms if one.arm == arm and one.seed == seed), None)
+    on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
+    if not on_path:
+        return f"the study plans no {stage} of {arm} at seed {seed}"
+    digest = split_ref(on_path[-1])[0]
+    if digest not in results.records:
+        return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
+    values_of = results.records[digest]["metrics"]
+    if not isinstance(values_of.get(key), int | float):
+        return f"the record of {stage} {digest} has no '{key}'{nearest_name(key, values_of)}"
+    return float(values_of[key]), digest

@@ -1,9 +1,9 @@
-"""The end of a curve foretold from its start, and how near that came.
+"""Forecast of the end of a curve from its start, and the error of the forecast.
 
 The curve is y = c - a (x + 1)^-b: it saturates at c, as learning curves do that follow a power law (Hestness et al.,
 arXiv:1712.00409). It is fitted by least squares with the soft L1 loss, which a few outliers do not move. The end is never looked
 at before it is judged. Nearness says little where the curve had flattened already; so the value that the fitted part ended with
-is judged by the same bound and told beside it."""
+is judged by the same bound and reported with it."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from scipy import optimize
 
 from interplay.report.metric_spec import Measure
 from interplay.report.spec import Extrapolate
-from interplay.report.stats import intervals
+from interplay.report.stats import estimate
 
 LEAST = 4
 """Points that a curve of three parameters is fitted to at least."""
@@ -39,8 +39,8 @@ class Fit(NamedTuple):
         return self.c - self.a * ((x + 1) / self.start) ** -self.b
 
 
-class Foretold(NamedTuple):
-    """A prediction and what came. The end is the mean over the last points that are judged together."""
+class Forecast(NamedTuple):
+    """A prediction and the observation. The end is the mean over the last points that are judged together."""
 
     fit: Fit
     fitted: int
@@ -60,9 +60,9 @@ class Foretold(NamedTuple):
         return abs(self.predicted - self.observed) <= self.allowed
 
 
-def foretell(
+def forecast(
     x: np.ndarray, y: np.ndarray, asked: Extrapolate, support: tuple[float, float], half: float = np.nan, judged: int = 1
-) -> Foretold | None:
+) -> Forecast | None:
     """Fit the first part of y (n,) at x (n,) and judge it by the mean of the last `judged` points, whose interval has the
     half-width `half` (NaN: none is known). `support`: what y cannot leave. None where fewer than four points are fitted or none
     is left."""
@@ -71,7 +71,7 @@ def foretell(
     if fitted < LEAST or judged < 1:
         return None
     found = fit(x[:fitted], y[:fitted], support)
-    return Foretold(
+    return Forecast(
         fit=found,
         fitted=fitted,
         x=x,
@@ -121,32 +121,32 @@ def half_width(ends: np.ndarray) -> float:
     """Half of Student's interval of the mean of `ends` (m,), one per seed; NaN for one seed."""
     if len(ends) < 2:
         return float("nan")
-    low, high = intervals.t_interval(ends, (-np.inf, np.inf))
+    low, high = estimate.t_interval(ends, (-np.inf, np.inf))
     return (high - low) / 2
 
 
-def dash(axis: Axes, found: Foretold, told_in: Measure, color: str) -> None:
+def dash(axis: Axes, found: Forecast, measure: Measure, color: str) -> None:
     """Draw the curve on from where the fitted part ends, dashed."""
     first, last = float(found.x[found.fitted - 1]), float(found.x[-1])
     places = np.linspace(first, last, 60)
-    axis.plot(places, told_in.factor * found.fit.at(places), color=color, linewidth=1.3, linestyle=(0, (4, 2)))
+    axis.plot(places, measure.factor * found.fit.at(places), color=color, linewidth=1.3, linestyle=(0, (4, 2)))
 
 
 def too_short(name: str, points: int) -> str:
-    """Why nothing was foretold."""
-    return f"{name}: nothing foretold: of its {points} points too few are fitted ({LEAST} at least) or none is left to judge by."
+    """Why there is no forecast."""
+    return f"{name}: no forecast: of its {points} points too few are fitted (at least {LEAST}) or none is left for the test."
 
 
-def line(name: str, found: Foretold, told_in: Measure) -> str:
-    """What was foretold, what came, and whether that was near, in one sentence."""
+def line(name: str, found: Forecast, measure: Measure) -> str:
+    """Forecast, observation and error, in one sentence."""
     predicted, observed, allowed, limit = (
-        told_in.shown(number) for number in (found.predicted, found.observed, found.allowed, found.fit.c)
+        measure.shown(number) for number in (found.predicted, found.observed, found.allowed, found.fit.c)
     )
-    off = told_in.shown(abs(found.predicted - found.observed))
+    off = measure.shown(abs(found.predicted - found.observed))
     said = (
-        f"{name}: the first {found.fitted} of {len(found.x)} points (to step {found.x[found.fitted - 1]:g}) foretell {predicted} "
+        f"{name}: the first {found.fitted} of {len(found.x)} points (to step {found.x[found.fitted - 1]:g}) predict {predicted} "
     )
     said += f"for step {found.x[-1]:g} and {limit} in the limit; observed {observed}: "
     said += f"{'near' if found.near else 'not near'} (off by {off}, allowed {allowed})."
     verdict = "near" if abs(found.stayed - found.observed) <= found.allowed else "not near"
-    return f"{said} To foretell no change, {told_in.shown(found.stayed)}, would have been {verdict}."
+    return f"{said} The prediction of no change, {measure.shown(found.stayed)}, would have been {verdict}."

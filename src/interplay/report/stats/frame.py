@@ -2,19 +2,25 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from interplay.core.artifact import done, record
 from interplay.core.model import UserError
+from interplay.kinds.table import KINDS
+from interplay.model.spec import SourceSpec
 from interplay.report.metric_spec import COUNTED, ERRORS, Metric, Per, metric_row, sums_up
-from interplay.report.spec import ReportSpec
+from interplay.report.spec import ReportArm, ReportRung, ReportSpec
 from interplay.tasks.verdict import pass_at_k
 
 HEAD = ("strict_head", "n_head")
 """Columns of strictly right samples, and of all, in the first half of the blocks of an evaluation that has several."""
+
+
+Key = tuple[str, str, str, str]
+"""(arm, the arm that it is compared with or nothing, column, metric) of an estimate."""
 
 
 class Results(NamedTuple):
@@ -23,7 +29,7 @@ class Results(NamedTuple):
     spec: ReportSpec
     prompts: dict[str, pd.DataFrame]
     """Evaluation digest -> one row per prompt, by its index: band, op, mode, n samples, of which strict and answer right, and
-    the sum of their scores; where the evaluation tells them, nll of the gold solution and samples by class, error_CLASS."""
+    the sum of their scores; where the evaluation has them, nll of the gold solution and samples by class, error_CLASS."""
     records: dict[str, dict]
     """Digest -> record of every finished stage."""
     folders: dict[str, Path]
@@ -32,15 +38,19 @@ class Results(NamedTuple):
     """Bands of the study whose prompts are known by their ops alone: none of the evaluated sets names them."""
     why: Mapping[str, str] = {}
     """Digest of a stage that is not there -> why; known where a page is drawn of an unfinished study."""
+    kept: dict[Key, Any] | None = None
+    """Estimates that were made before, where they are kept: `estimate.value` and `estimate.difference` look here first."""
 
 
-def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
+def read_results(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
     """Read every finished input. An unfinished or absent one is left out: what would need it says that it is missing."""
     folders = {digest: path for digest, path in inputs.items() if done(path)}
     wanted = {digest for arm in spec.arms for digest in [*arm.evaluations.values(), *(rung.digest for rung in arm.rungs)]}
     blocks = {digest: spec.blocks_of(digest) for digest in sorted(wanted)}
     prompts = {
-        digest: merged([count(folders[block]) for block in of]) for digest, of in blocks.items() if set(of) <= folders.keys()
+        digest: merge_blocks([count_samples(folders[block]) for block in of])
+        for digest, of in blocks.items()
+        if set(of) <= folders.keys()
     }
     records = {digest: record(path) for digest, path in folders.items()}
     return Results(spec, prompts, records, folders, _by_ops(spec, prompts))
@@ -48,7 +58,7 @@ def read(spec: ReportSpec, inputs: dict[str, Path]) -> Results:
 
 def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, list[int]]:
     """Bands that no set names. A band with the ops of another, such as one question in two forms, must not be taken for it; so
-    that while an evaluation is missing at all arms, whose bands nobody knows yet, none is known by its ops."""
+    that while an evaluation is missing at all arms, whose bands are not known yet, none is known by its ops."""
     digests: dict[str, set[str]] = {}
     for arm in spec.arms:
         for name, digest in arm.evaluations.items():
@@ -59,8 +69,8 @@ def _by_ops(spec: ReportSpec, prompts: dict[str, pd.DataFrame]) -> dict[str, lis
     return {band: ops for band, ops in spec.bands.items() if band not in named}
 
 
-def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
-    """Counts of blocks of samples of the same prompts, added up; what only the first block tells stays as it is. Of several
+def merge_blocks(blocks: list[pd.DataFrame]) -> pd.DataFrame:
+    """Counts of blocks of samples of the same prompts, added up; what only the first block holds stays as it is. Of several
     blocks the first half is counted by itself too (`HEAD`)."""
     columns = dict.fromkeys(name for block in blocks for name in block.columns if name == "n" or sums_up(name))
     sums = {name: sum(block[name] for block in blocks if name in block) for name in columns}  # a class may be in some alone
@@ -69,7 +79,7 @@ def merged(blocks: list[pd.DataFrame]) -> pd.DataFrame:
     return blocks[0].assign(**sums)
 
 
-def count(folder: Path) -> pd.DataFrame:
+def count_samples(folder: Path) -> pd.DataFrame:
     """Samples of one evaluation counted per prompt (see `Results.prompts`): `prompts.parquet`, else counted here. UserError
     when neither is readable."""
     path = folder / "prompts.parquet"
@@ -98,8 +108,8 @@ def of_column(prompts: pd.DataFrame, column: str | None, by_ops: Mapping[str, li
     return named if len(named) else prompts[prompts["op"].isin(by_ops.get(column, []))]
 
 
-def untold(prompts: pd.DataFrame, metric: str) -> str:
-    """Why the metric cannot be told of these prompts, as words behind the name of their evaluation; empty where it can."""
+def unavailable(prompts: pd.DataFrame, metric: str) -> str:
+    """Why the metric is not available for these prompts, as words after the name of their evaluation; empty where it is."""
     asked = metric_row(metric)
     if not _has(prompts, asked):
         return f"{asked.lacks} ({asked.setting})"
@@ -117,8 +127,8 @@ def _has(prompts: pd.DataFrame, asked: Metric) -> bool:
     return asked.column in prompts
 
 
-def scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
-    """Per prompt, with their mean the metric's value. K must not exceed any prompt's n, and the prompts must tell the metric
+def prompt_scores(prompts: pd.DataFrame, metric: str) -> pd.Series:
+    """Per prompt, with their mean the metric's value. K must not exceed any prompt's n, and the prompts must have the metric
     (`untold`)."""
     asked = metric_row(metric)
     return PER[asked.per](_part(prompts, asked), prompts, asked)
@@ -154,12 +164,12 @@ PER: dict[Per, Callable[[pd.Series, pd.DataFrame, Metric], pd.Series]] = {
 """How the sums over the samples of each prompt become one number for each."""
 
 
-def telling(prompts: pd.DataFrame, metric: str) -> int:
+def num_relevant(prompts: pd.DataFrame, metric: str) -> int:
     """How many of the prompts bear on the metric: those with a right answer where it is a share of these."""
     return int((prompts["answer"] > 0).sum()) if metric_row(metric).per == "right answer" else len(prompts)
 
 
-def classes(results: "Results") -> list[str]:
+def error_classes(results: "Results") -> list[str]:
     """Classes of errors, `none` for right ones, that occur in some evaluation that counts them, in the order of the schema."""
     counted = (name for table in results.prompts.values() for name in table.columns if name.startswith(COUNTED))
     found = {name.removeprefix(COUNTED) for name in counted}
@@ -181,6 +191,14 @@ def ops(results: Results) -> list[int]:
     return sorted({int(op) for table in results.prompts.values() for op in table["op"].unique()})
 
 
+def step_of(results: Results, row: ReportArm, rung: ReportRung) -> int | None:
+    """The step of a rung: at the end of a stage that counts in tokens its record holds it; None where there is no record."""
+    if rung.step is not None:
+        return rung.step
+    digest = next(stage.digest for stage in row.path if stage.name == rung.stage)
+    return int(results.records[digest]["metrics"]["steps"]) if digest in results.records else None
+
+
 def bands(results: Results) -> list[str]:
     """Bands that some evaluation holds, easiest first."""
     found = {str(band) for table in results.prompts.values() for band in table["band"].unique()}
@@ -188,25 +206,25 @@ def bands(results: Results) -> list[str]:
 
 
 def trained_ops(results: Results, arm: str) -> list[int] | None:
-    """Ops in the data of any stage of an arm: as planned, or where no plan knows them, as its sets hold them. None where one of
-    these sets is not there, and of a model from elsewhere, whose own data nobody here knows."""
-    if adopted(results, arm):
+    """Ops in the data of any stage of an arm: as planned, or as its sets hold them where the plan has none. None where one of
+    these sets is not there, and of a model from elsewhere, whose own data are not known here."""
+    if is_adopted(results, arm):
         return None
     sets = results.spec.trained_sets.get(arm)
     if sets is None:
         return results.spec.trained_ops.get(arm, [])
     if not set(sets) <= results.folders.keys():
         return None
-    return sorted({int(op) for digest in sets for op in keys(results.folders[digest])["op"].unique()})
+    return sorted({int(op) for digest in sets for op in problem_keys(results.folders[digest])["op"].unique()})
 
 
-def adopted(results: Results, arm: str) -> bool:
+def is_adopted(results: Results, arm: str) -> bool:
     """Whether an arm starts from a model that was made elsewhere."""
-    return any(stage.kind == "source" for item in results.spec.arms if item.arm == arm for stage in item.path)
+    return any(KINDS[stage.kind].spec is SourceSpec for item in results.spec.arms if item.arm == arm for stage in item.path)
 
 
-def keys(folder: Path) -> pd.DataFrame:
-    """What tells the rows of a problem set apart, in their order: op, key, origin. UserError when it is not readable."""
+def problem_keys(folder: Path) -> pd.DataFrame:
+    """What identifies the rows of a problem set, in their order: op, key, origin. UserError when it is not readable."""
     path = folder / "keys.parquet"
     path = path if path.exists() else folder / "problems.parquet"
     try:

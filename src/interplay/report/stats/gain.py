@@ -10,18 +10,18 @@ prompts,
 which add up to the gain exactly. Their limit: the same samples choose the prompts and measure the base on them, and of prompts
 chosen for c = 0 the true rate of the base is above 0. By this regression to the mean the base, sampled afresh, would show
 capability above 0 and sharpening as far below. Samples of one number share their noise in both models, which takes part of that
-away (a model against itself shows 0), and how much hangs on how alike the models are.
+away (a model against itself shows 0), and how much depends on how similar the models are.
 
 Where the evaluations have several blocks of samples, `capability_split` has no such bias: the base's samples in one half of the
 blocks choose, and the other half measures both models, once either way, each weighted by the samples that measure. Samples of
 different numbers share no noise, so it estimates the gain on prompts that the base fails in so many samples without bias,
-however alike the models. What a half never solves is more than what all never solve, so the two pairs answer slightly
-different questions. With one block the counts per prompt cannot tell which samples chose, and the columns are left out.
+however similar the models. What a half never solves is more than what all never solve, so the two pairs answer slightly
+different questions. With one block the counts per prompt do not show which samples chose, and the columns are left out.
 
 `newly_solved@k` and `lost@k` are shares of prompts: k samples of the base all fail and one of k of the arm succeeds, and the
 reverse. With k = n they are counts of prompts. With k < n they are products of unbiased pass@k of both (arXiv:2107.03374, eq. 1),
-as if sampled independently, and for models so alike that they share successes both come out too high. Their difference is the
-difference of pass@k exactly, whatever k; each alone is above 0 between a model and itself sampled afresh."""
+as if sampled independently, and for models so similar that they share successes both come out too high. Their difference is the
+difference of pass@k exactly, for any k; each alone is above 0 between a model and itself sampled afresh."""
 
 from typing import NamedTuple
 
@@ -32,13 +32,12 @@ from interplay.report.metric_spec import SHARE
 from interplay.report.spec import Table
 from interplay.report.stats import frame
 from interplay.report.stats import notes as stats_notes
-from interplay.report.stats.estimate import Estimate, paired
-from interplay.report.stats.frame import Results
+from interplay.report.stats.estimate import Estimate, paired_estimate
 from interplay.report.write.tables import Cell, Grid, column_ops, expand_columns, trained_mark
 from interplay.tasks.verdict import pass_at_k
 
 SUFFIX = "_gain"
-"""Behind the name of the table whose gains they are."""
+"""Suffix of the name of the table."""
 PARTS = ("gain", "sharpening", "capability")
 SPLIT = ("sharpening_split", "capability_split")
 """The same where other samples choose than measure."""
@@ -55,14 +54,9 @@ class Counts(NamedTuple):
     n_head: np.ndarray | None = None
 
 
-def metrics(k: int, split: bool = True) -> list[str]:
+def gain_metrics(k: int, split: bool = True) -> list[str]:
     """Columns of a table of gains, in order."""
     return [*PARTS, *(SPLIT if split else ()), *(f"{name}@{k}" for name in SHARES)]
-
-
-def is_gain(metric: str) -> bool:
-    """Whether this names a column of a table of gains."""
-    return metric in (*PARTS, *SPLIT) or metric.partition("@")[0] in SHARES
 
 
 def per_prompt(base: Counts, arm: Counts, k: int) -> dict[str, np.ndarray]:
@@ -73,7 +67,7 @@ def per_prompt(base: Counts, arm: Counts, k: int) -> dict[str, np.ndarray]:
     solved_base, solved_arm = (pass_at_k(counts.n, counts.right, k) for counts in (base, arm))
     values = (gain, np.where(solved, gain, 0.0), np.where(solved, 0.0, gain), gain - capability, capability)
     shares = ((1 - solved_base) * solved_arm, solved_base * (1 - solved_arm))
-    return dict(zip(metrics(k), [*values, *shares], strict=True))
+    return dict(zip(gain_metrics(k), [*values, *shares], strict=True))
 
 
 def _capability_split(base: Counts, arm: Counts) -> np.ndarray:
@@ -87,27 +81,27 @@ def _capability_split(base: Counts, arm: Counts) -> np.ndarray:
     return (of_base * by_head + base.n_head * by_tail) / base.n
 
 
-def grid(results: Results, table: Table) -> Grid:
-    """The gains of a table that asks for them: a row per arm but the one that they are compared with. The planner gave it a k."""
+def gain_grid(results: frame.Results, table: Table) -> Grid:
+    """The gains of a table with `gain`: a row per arm except the one that they are compared with. The planner gave it a k."""
     assert table.gain is not None
     against, k = table.gain.against, table.gain.k or 1
     arms = [arm for arm in frame.arms(results.spec) if arm != against and (table.arms is None or arm in table.arms)]
-    columns, shown = expand_columns(results, table.columns), metrics(k, _halved(results, [*arms, against]))
+    columns, shown = expand_columns(results, table.columns), gain_metrics(k, _halved(results, [*arms, against]))
     held = {column: column_ops(results, column) for column in columns}
     cells = {}
     for arm in arms:
         trained = frame.trained_ops(results, arm)
         for column in columns:
             for metric in shown:
-                found = estimate(results, arm, against, column, metric, k)
+                found = gain_estimate(results, arm, against, column, metric, k)
                 cell = Cell(arm, against, column, metric, found, trained_mark(held[column], trained))
                 cells[cell.row, column, metric] = cell
     rows = list(dict.fromkeys(key[0] for key in cells))
-    said = (*notes(against, k, SPLIT[0] in shown), *stats_notes.caveats_of(results, [*arms, against]))
+    said = (*gain_notes(against, k, SPLIT[0] in shown), *stats_notes.caveats_of(results, [*arms, against]))
     return Grid(rows, columns, shown, cells, {}, said)
 
 
-def estimate(results: Results, arm: str, against: str, column: str, metric: str, k: int) -> Estimate:
+def gain_estimate(results: frame.Results, arm: str, against: str, column: str, metric: str, k: int) -> Estimate:
     """One cell: the mean over prompts, with the interval that differences have."""
 
     def of(one: pd.DataFrame, other: pd.DataFrame) -> pd.Series:
@@ -116,7 +110,7 @@ def estimate(results: Results, arm: str, against: str, column: str, metric: str,
 
     share = metric.partition("@")[0] in SHARES
     support = SHARE.support if share else SHARE.support_of_differences
-    return paired(results, arm, against, column, f"strict_pass@{k}", of, support)
+    return paired_estimate(results, arm, against, column, f"strict_pass@{k}", of, support)
 
 
 def _counts(rows: pd.DataFrame) -> Counts:
@@ -124,15 +118,15 @@ def _counts(rows: pd.DataFrame) -> Counts:
     return Counts(*(rows[name].to_numpy() for name in names))
 
 
-def _halved(results: Results, arms: list[str]) -> bool:
+def _halved(results: frame.Results, arms: list[str]) -> bool:
     """Whether every evaluation of these arms that is there has several blocks."""
     digests = [digest for row in results.spec.arms if row.arm in arms for digest in row.evaluations.values()]
     return all(set(frame.HEAD) <= set(results.prompts[digest].columns) for digest in digests if digest in results.prompts)
 
 
-def notes(against: str, k: int, split: bool) -> tuple[str, ...]:
+def gain_notes(against: str, k: int, split: bool) -> tuple[str, ...]:
     """What must be known to read the columns."""
-    apart = (
+    split_note = (
         "Columns marked split have no such bias: one half of the blocks of samples chooses, the other measures both, either way."
         if split
         else "With several blocks of samples (more than 32) the table also has columns without that bias."
@@ -141,7 +135,7 @@ def notes(against: str, k: int, split: bool) -> tuple[str, ...]:
         f"Gain: strict pass@1 minus that of {against}. It is, exactly, sharpening (on prompts that some sample of {against} "
         f"solved) plus capability (on prompts that none did).",
         f"The same samples of {against} choose these prompts and measure it there, so that by regression to the mean {against} "
-        f"sampled afresh would show capability above 0 and sharpening below. {apart}",
+        f"sampled afresh would show capability above 0 and sharpening below. {split_note}",
         f"Newly solved@{k}: share of prompts that {against} fails in {k} samples and the arm solves in {k}; lost@{k}: the "
         f"reverse. Their difference is that of strict pass@{k}; chance alone puts each above 0.",
     )

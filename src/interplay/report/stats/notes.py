@@ -13,12 +13,12 @@ from interplay.report.stats.frame import Results
 
 
 def caveats_of(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
-    """Lines on these arms; none where there is nothing to beware of."""
+    """Lines on these arms; none where there is no caveat."""
     chosen = list(arms)
     return (*idle_notes(results, chosen), *sampling_notes(results, chosen))
 
 
-# Who sampled what stands in a table, told where that was not the same for all of it: engines and precisions alter samples.
+# Sampling engines and precisions, reported where they differ within a table, since they alter samples.
 
 
 def sampling_notes(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
@@ -32,12 +32,12 @@ def sampling_notes(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
         groups = _groups(results, stages)
         if len(groups) > 1:
             each = "; ".join(f"{how}: {', '.join(names)}" for how, names in groups.items())
-            lines.append(f"{what} not sampled alike, so that differences may be those of engines: {each}.")
+            lines.append(f"{what} sampled by different engines, to which differences may be due: {each}.")
     return tuple(lines)
 
 
 def _groups(results: Results, stages: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """Ways of sampling, such as `vllm in float32` -> arms of (arm, stage); an arm with several ways stands alone."""
+    """Ways of sampling, such as `vllm in float32` -> arms of (arm, stage); an arm with several ways is a group of its own."""
     ways: dict[str, set[str]] = {}
     for arm, digest in stages:
         spec = results.records[digest]["spec"] if digest in results.records else {}
@@ -74,12 +74,12 @@ def state_of(why: str) -> str:
 
 
 def missing_roots(stages: Mapping[str, Mapping[str, Any]], why: Mapping[str, str]) -> list[str]:
-    """Missing stages that wait for no other missing one: what has to be mended or run first."""
+    """Missing stages that wait for no other missing one: what has to be fixed or run first."""
     return [digest for digest in stages if digest in why and not _missing_dep(stages[digest], why)]
 
 
 def _own(out: Path, log: Path) -> str:
-    """What the stage itself tells; empty when it was never started."""
+    """The reason in the stage's own folder and log; empty when it was never started."""
     name, detail = artifact.state_of(out)
     if name == "failed":
         return f"failed: {detail}"
@@ -118,15 +118,15 @@ def _last_line(log: Path) -> str:
 
 # Where training changed nothing: stages that left the weights as they were, and arms that ended with the same ones.
 #
-# A difference of zero between such arms is no finding about what sets them apart: it never acted, say since the learning rate
-# is 0, every group's rewards are equal, or a method that remembers prompts met none twice.
+# A difference of zero between such arms is no finding about the setting in which they differ: it had no effect, for example since
+# the learning rate is 0, all rewards of a group are equal, or a method that remembers prompts saw each prompt once.
 
 
 END = "model/"
 SUFFIX = ".safetensors"
 
 Weights = frozenset[tuple[str, str]]
-"""File in the model's folder -> SHA-256, as pairs; empty where no record tells."""
+"""File in the model's folder -> SHA-256, as pairs; empty where no record has it."""
 
 
 class Ending(NamedTuple):
@@ -140,28 +140,28 @@ class Ending(NamedTuple):
 
 
 def idle_notes(results: Results, arms: Iterable[str]) -> tuple[str, ...]:
-    """A line on idle stages and one on arms that ended alike, each only where there are such among these arms."""
+    """A line on idle stages and one on arms with equal final weights, each only where there are such among these arms."""
     wanted = set(arms)
     endings = {(row.arm, row.seed): _ending(results, row) for row in results.spec.arms if row.arm in wanted}
     idle: dict[str, list[int]] = {}
-    alike: dict[tuple[str, ...], list[int]] = {}
+    same: dict[tuple[str, ...], list[int]] = {}
     for (arm, seed), ending in endings.items():
         for stage in ending.idle:
             idle.setdefault(f"{stage} of {arm}", []).append(seed)
     for seed in sorted({seed for _, seed in endings}):
         for group in _same_weights_groups({arm: ending for (arm, of), ending in endings.items() if of == seed}):
-            alike.setdefault(group, []).append(seed)
+            same.setdefault(group, []).append(seed)
     lines = []
     if idle:
         each = "; ".join(f"{what} ({_seeds(seeds)})" for what, seeds in idle.items())
         lines.append(f"Left the weights as they were: {each}.")
-    if alike:
-        each = "; ".join(f"{', '.join(group)} ({_seeds(seeds)})" for group, seeds in alike.items())
-        lines.append(f"Ended with the same weights, so that what sets these arms apart did not act: {each}.")
+    if same:
+        each = "; ".join(f"{', '.join(group)} ({_seeds(seeds)})" for group, seeds in same.items())
+        lines.append(f"Ended with the same weights, so the settings in which these arms differ had no effect: {each}.")
     return tuple(lines)
 
 
-def between(results: Results, arm: str, against: str) -> str:
+def same_weights_note(results: Results, arm: str, against: str) -> str:
     """`x and y ended with the same weights at seeds 0 and 1`; empty where they did at none, or are one model by plan."""
     rows = {(row.arm, row.seed): row for row in results.spec.arms if row.arm in (arm, against)}
     seeds = []
@@ -175,7 +175,7 @@ def between(results: Results, arm: str, against: str) -> str:
 
 def _same_weights_groups(endings: Mapping[str, Ending]) -> list[tuple[str, ...]]:
     """Arms whose weights are the same although different stages made them. An arm whose last stages were idle counts by the
-    stage before, so that it is not told twice."""
+    stage before, so that it is not reported twice."""
     by_weights: dict[Weights, dict[str, str]] = {}
     for arm, ending in endings.items():
         if ending.weights:

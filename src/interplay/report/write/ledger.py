@@ -8,7 +8,7 @@ from interplay.core.model import clock, quantity
 from interplay.core.references import CORPUS, corpus_inputs, is_corpus_role, without_shard
 from interplay.kinds.table import KINDS
 from interplay.report.spec import ReportArm, ReportSpec
-from interplay.report.stats.provenance import Behind
+from interplay.report.stats.provenance import Provenance
 from interplay.report.write.plain import short
 
 MOST_MEMBERS = 12
@@ -46,8 +46,8 @@ class Entry(NamedTuple):
     """(role, digest) of the first member."""
 
 
-def entries(spec: ReportSpec, behind: Behind) -> list[Entry]:
-    """Every stage behind the report, dependencies first."""
+def stage_entries(spec: ReportSpec, behind: Provenance) -> list[Entry]:
+    """Every stage that the report depends on, dependencies first."""
     uses = _uses(spec, behind)
     named = {digest: name for row in spec.arms for name, digest in _stages(spec, row)}
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
@@ -60,12 +60,12 @@ def entries(spec: ReportSpec, behind: Behind) -> list[Entry]:
     ]
 
 
-def anchors(found: list[Entry]) -> dict[str, str]:
-    """Digest -> where the page tells of it, as `#...`."""
+def entry_anchors(found: list[Entry]) -> dict[str, str]:
+    """Digest -> its entry on the page, as `#...`."""
     return {member.digest: f"#{entry.anchor}" for entry in found for member in entry.members}
 
 
-def steps(row: ReportArm) -> list[tuple[str, str, str]]:
+def path_steps(row: ReportArm) -> list[tuple[str, str, str]]:
     """(name, kind, digest) along an arm's path, then its evaluations."""
     path = [(stage.name, stage.kind, split_ref(stage.digest)[0]) for stage in row.path]
     return path + [(name, "evaluate", digest) for name, digest in sorted(row.evaluations.items())]
@@ -73,17 +73,17 @@ def steps(row: ReportArm) -> list[tuple[str, str, str]]:
 
 def _stages(spec: ReportSpec, row: ReportArm) -> list[tuple[str, str]]:
     """(name, digest) of the steps of an arm, an evaluation once for each of its blocks."""
-    return [(name, block) for name, _, digest in steps(row) for block in spec.blocks_of(digest)]
+    return [(name, block) for name, _, digest in path_steps(row) for block in spec.blocks_of(digest)]
 
 
-def reuse(spec: ReportSpec, behind: Behind) -> tuple[int, int]:
+def stage_reuse(spec: ReportSpec, behind: Provenance) -> tuple[int, int]:
     """(stages that the arms and seeds would make if each made its own, distinct stages)."""
     uses = _uses(spec, behind)
     return sum(len(of) for of in uses.values()), len(uses)
 
 
-def _uses(spec: ReportSpec, behind: Behind) -> dict[str, list[tuple[str, int]]]:
-    """Digest -> the (arm, seed) pairs whose path or evaluations rest on it."""
+def _uses(spec: ReportSpec, behind: Provenance) -> dict[str, list[tuple[str, int]]]:
+    """Digest -> the (arm, seed) pairs whose path or evaluations depend on it."""
     uses: dict[str, list[tuple[str, int]]] = {}
     for row in spec.arms:
         waiting = [digest for _, digest in _stages(spec, row)]
@@ -110,31 +110,31 @@ def _entry(
     digests: list[str],
     uses: dict[str, list[tuple[str, int]]],
     seeded: bool,
-    behind: Behind,
+    behind: Provenance,
 ) -> Entry:
     members = [_member(digest, uses.get(digest, []) if seeded else [], behind) for digest in digests]
     first = behind.stages[digests[0]]
     metrics: dict[str, Any] = next((behind.stages[digest]["metrics"] for digest in digests if behind.done(digest)), {})
     spent = {key: quantity(metrics[key]) for key in SPENT if key in metrics}
     settings = _settings(kind, first["spec"])
-    return Entry(f"stage-{digests[0]}", name, kind, arms, members, settings, spent, inputs(first["deps"]))
+    return Entry(f"stage-{digests[0]}", name, kind, arms, members, settings, spent, input_references(first["deps"]))
 
 
-def listed(refs: list[str]) -> str:
+def list_references(refs: list[str]) -> str:
     """References, the first MOST_MEMBERS of them by name."""
     more = len(refs) - MOST_MEMBERS
     return ", ".join(refs[:MOST_MEMBERS]) + (f" and {more} more" if more > 0 else "")
 
 
-def inputs(deps: Mapping[str, str]) -> list[tuple[str, str]]:
+def input_references(deps: Mapping[str, str]) -> list[tuple[str, str]]:
     """(role, reference) in order; shards of a corpus once, by the first: `corpus (4 shards)`."""
     packed = corpus_inputs(deps)
     found = sorted((role, ref) for role, ref in deps.items() if not is_corpus_role(role))
-    told = CORPUS if len(packed) == 1 else f"{CORPUS} ({len(packed)} shards)"
-    return sorted([*found, *((told, ref) for ref in packed[:1])])
+    role = CORPUS if len(packed) == 1 else f"{CORPUS} ({len(packed)} shards)"
+    return sorted([*found, *((role, ref) for ref in packed[:1])])
 
 
-def _member(digest: str, uses: list[tuple[str, int]], behind: Behind) -> Member:
+def _member(digest: str, uses: list[tuple[str, int]], behind: Provenance) -> Member:
     seeds = sorted({seed for _, seed in uses})
     said = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
     state = "done" if behind.done(digest) else behind.why.get(digest, "missing")
@@ -145,9 +145,9 @@ def _member(digest: str, uses: list[tuple[str, int]], behind: Behind) -> Member:
 
 
 def _settings(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
-    found = {key: _at(spec, key) for key in KINDS[kind].settings}
-    if kind == "curate" and found["steps"] is not None:
-        found["steps"] = " → ".join(map(_step, found["steps"])) or None
+    found = {key: _at(spec, key) for key in KINDS[kind].settings} if kind in KINDS else {}
+    if isinstance(steps := found.get("steps"), list):
+        found["steps"] = " → ".join(map(_step, steps)) or None
     return {key: value for key, value in found.items() if value is not None}
 
 

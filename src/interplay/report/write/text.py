@@ -6,9 +6,10 @@ import re
 
 import numpy as np
 
-from interplay.report.metric_spec import BASELINES, METRICS, SHARE, find, measure_of, metric_row
+from interplay.report.metric_spec import BASELINES, METRICS, SHARE, find_metric, measure_of, metric_row
+from interplay.report.stats.contrast import COMPARED, Comparison, ComparisonBlock, ComparisonRow
 from interplay.report.stats.estimate import Estimate
-from interplay.report.write.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, blocks, label
+from interplay.report.write.tables import MARKS, PARTLY, UNTRAINED, Cell, Grid, column_label, grid_blocks
 
 FIELDS = ["arm", "against", "column", "cell", "estimate", "low", "high", "over", "n_prompts", "n_samples", "seeds", "per_seed"]
 FIELDS += ["deviation", "detectable", "trained", "evaluations", "missing"]
@@ -25,7 +26,7 @@ def percent(number: float, signed: bool = False) -> str:
     return SHARE.shown(number, signed)
 
 
-def interval(estimate: Estimate, signed: bool, metric: str) -> str:
+def interval_text(estimate: Estimate, signed: bool, metric: str) -> str:
     """`[38.0, 44.4]` in the unit of the metric, marked where it is uncertain over prompts and not over seeds."""
     low, high = (measure_of(metric).shown(end, signed) for end in (estimate.low, estimate.high))
     return f"[{low}, {high}]{OVER_PROMPTS if over_prompts(estimate) else ''}"
@@ -52,7 +53,7 @@ def as_csv(grid: Grid) -> str:
     writer.writerows(_csv_row(cell) for cell in grid.cells.values())
     for (column, metric), score in grid.prior.items():
         below = metric_row(metric).baseline
-        writer.writerow({"arm": below.name if below else "", "column": column, "cell": metric, "estimate": digits(score)})
+        writer.writerow({"arm": below.name if below else "", "column": column, "cell": metric, "estimate": number_text(score)})
     return text.getvalue()
 
 
@@ -63,28 +64,28 @@ def _csv_row(cell: Cell) -> dict[str, str | int]:
         "against": cell.against,
         "column": cell.column,
         "cell": cell.metric,
-        "estimate": digits(found.value),
-        "low": digits(found.low),
-        "high": digits(found.high),
+        "estimate": number_text(found.value),
+        "low": number_text(found.low),
+        "high": number_text(found.high),
         "over": found.over,
         "n_prompts": found.n_prompts,
         "n_samples": found.n_samples,
         "seeds": ";".join(str(seed) for seed in found.seeds),
-        "per_seed": ";".join(digits(number) for number in found.per_seed),
-        "deviation": digits(found.deviation),
-        "detectable": digits(found.detectable),
+        "per_seed": ";".join(number_text(number) for number in found.per_seed),
+        "deviation": number_text(found.deviation),
+        "detectable": number_text(found.detectable),
         "trained": {UNTRAINED: "none", PARTLY: "some"}.get(cell.mark, "all"),
         "evaluations": ";".join(found.digests),
         "missing": "; ".join(found.missing),
     }
 
 
-def digits(number: float) -> str:
+def number_text(number: float) -> str:
     """7 significant digits; empty for NaN."""
     return "" if np.isnan(number) else f"{number:.7g}"
 
 
-def baselines(grid: Grid, block: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+def baseline_rows(grid: Grid, block: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
     """Rows (name, cells) of what knowing nothing scores in a block's columns, a dash where it has no such row; only rows that
     have a number."""
     found = []
@@ -96,24 +97,24 @@ def baselines(grid: Grid, block: list[tuple[str, str]]) -> list[tuple[str, list[
     return found
 
 
-def lines(cell: Cell) -> list[str]:
+def cell_lines(cell: Cell) -> list[str]:
     """What a cell shows, a line each: estimate, interval, values per seed, and for differences the detectable effect."""
     found, signed = cell.estimate, bool(cell.against)
     if np.isnan(found.value):
         return ["missing"]
     number = measure_of(cell.metric).shown
-    intervals = [form(found, signed, cell.metric) for form in (interval, per_seed)]
+    intervals = [form(found, signed, cell.metric) for form in (interval_text, per_seed)]
     shown = [number(found.value, signed) + cell.mark, *intervals]
     if not np.isnan(found.detectable):
         shown.append(f"MDE {number(found.detectable)}")
     return [line for line in shown if line]
 
 
-def notes(grid: Grid) -> list[str]:
+def grid_notes(grid: Grid) -> list[str]:
     """What must be known to read the numbers: unit, n, what intervals are uncertain over, marks, what is missing."""
     cells = list(grid.cells.values())
     said = [f"{_unit(grid)}, with the 95 % interval in brackets and under it the value at each seed.", *grid.notes]
-    used = {found.note for metric in grid.metrics if (found := find(metric))}
+    used = {found.note for metric in grid.metrics if (found := find_metric(metric))}
     said += [note for note in dict.fromkeys(each.note for each in METRICS) if note in used]
     said += [one.note for one in BASELINES if any(metric_row(metric).baseline is one for _, metric in grid.prior)]
     if any(not np.isnan(cell.estimate.detectable) for cell in cells):
@@ -124,7 +125,7 @@ def notes(grid: Grid) -> list[str]:
         said.append(f"Intervals are uncertain over {' or '.join(over)}, with the test prompts held fixed.")
     if any(over_prompts(cell.estimate) for cell in cells):
         said.append(f"{OVER_PROMPTS}: uncertain over prompts alone, since there is one model or all seeds agree exactly.")
-    counts = {label(cell.column): cell.estimate.n_prompts for cell in cells if cell.estimate.n_prompts}
+    counts = {column_label(cell.column): cell.estimate.n_prompts for cell in cells if cell.estimate.n_prompts}
     samples = sorted({cell.estimate.n_samples for cell in cells if cell.estimate.n_samples})
     said.append(f"Prompts: {', '.join(f'{count} in {column}' for column, count in counts.items())}.")
     said.append(f"Samples per prompt: {', '.join(map(str, samples))}.")
@@ -136,51 +137,242 @@ def _unit(grid: Grid) -> str:
     """What the numbers are in: percent, or another unit by metric where there is one."""
     others = [metric for metric in grid.metrics if measure_of(metric) is not SHARE]
     whole = [] if len(others) == len(grid.metrics) else ["percent"]
-    said = ", ".join([*whole, *(f"{label('', metric)} in {measure_of(metric).unit}" for metric in others)])
+    said = ", ".join([*whole, *(f"{column_label('', metric)} in {measure_of(metric).unit}" for metric in others)])
     return said[:1].upper() + said[1:]
 
 
-def markdown(text: str) -> str:
+def markdown_text(text: str) -> str:
     """A name within a Markdown table: neither an element of HTML nor the end of a cell."""
     return ELEMENT.sub("&lt;", " ".join(text.split())).replace("|", "\\|")
 
 
 def as_markdown(grid: Grid, title: str) -> str:
     """One Markdown table per block, with the notes beneath."""
-    parts = [f"# {markdown(title)}", ""]
-    for block in blocks(grid):
-        parts.append(f"| | {' | '.join(label(*key) for key in block)} |")
+    parts = [f"# {markdown_text(title)}", ""]
+    for block in grid_blocks(grid):
+        parts.append(f"| | {' | '.join(column_label(*key) for key in block)} |")
         parts.append("|---|" + "---|" * len(block))
         for row in grid.rows:
-            shown = ("<br>".join(lines(grid.cells[row, *key])) for key in block)
-            parts.append(f"| {markdown(row)} | {' | '.join(shown)} |")
-        parts += [f"| {name} | {' | '.join(row)} |" for name, row in baselines(grid, block)]
+            shown = ("<br>".join(cell_lines(grid.cells[row, *key])) for key in block)
+            parts.append(f"| {markdown_text(row)} | {' | '.join(shown)} |")
+        parts += [f"| {name} | {' | '.join(row)} |" for name, row in baseline_rows(grid, block)]
         parts.append("")
-    return "\n".join(parts + [f"- {markdown(note)}" for note in notes(grid)]) + "\n"
+    return "\n".join(parts + [f"- {markdown_text(note)}" for note in grid_notes(grid)]) + "\n"
 
 
 def as_latex(grid: Grid, title: str) -> str:
     """One tabular per block (booktabs), with the notes as comments."""
-    said = [f"{title}. Needs \\usepackage{{booktabs}}.", *notes(grid)]
+    said = [f"{title}. Needs \\usepackage{{booktabs}}.", *grid_notes(grid)]
     parts = [f"% {' '.join(line.split())}" for line in said]
-    for block in blocks(grid):
+    for block in grid_blocks(grid):
         parts += [rf"\begin{{tabular}}{{l{'r' * len(block)}}}", r"\toprule"]
-        parts.append(" & ".join(["", *(_stack(label(column), label("", metric)) for column, metric in block)]) + r" \\")
+        parts.append(
+            " & ".join(["", *(_stack(column_label(column), column_label("", metric)) for column, metric in block)]) + r" \\"
+        )
         parts.append(r"\midrule")
         for row in grid.rows:
-            parts.append(" & ".join([tex(row), *(_stack(*lines(grid.cells[row, *key])) for key in block)]) + r" \\")
-        below = [" & ".join([name, *map(tex, row)]) + r" \\" for name, row in baselines(grid, block)]
+            parts.append(" & ".join([latex_text(row), *(_stack(*cell_lines(grid.cells[row, *key])) for key in block)]) + r" \\")
+        below = [" & ".join([name, *map(latex_text, row)]) + r" \\" for name, row in baseline_rows(grid, block)]
         parts += [r"\midrule", *below] if below else []
         parts += [r"\bottomrule", r"\end{tabular}", ""]
     return "\n".join(parts)
 
 
 def _stack(*shown: str) -> str:
-    first, *rest = (tex(line) for line in shown)
+    first, *rest = (latex_text(line) for line in shown)
     stacked = r" \\ ".join([first, *(rf"{{\scriptsize {line}}}" for line in rest)])
     return rf"\shortstack[r]{{{stacked}}}"
 
 
-def tex(text: str) -> str:
+def latex_text(text: str) -> str:
     """Escaped for LaTeX."""
     return "".join(LATEX.get(character, character) for character in text)
+
+
+# A contrast as text, from the same rows.
+
+
+CONTRAST_FIELDS = ["column", "cell", "name", "arm", "chosen", "tuning", "estimate", "low", "high", "over", "seeds", "per_seed"]
+CONTRAST_FIELDS += [
+    "against",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "difference_over",
+    "floor",
+    "floor_low",
+    "floor_high",
+]
+CONTRAST_FIELDS += [
+    "floor_arm",
+    "floor_twin",
+    "identical_sd",
+    "identical_runs",
+    "p",
+    "p_adjusted",
+    "correction",
+    "tests",
+    "verdict",
+]
+CONTRAST_FIELDS += ["evaluations", "missing"]
+
+
+def contrast_heads(made: Comparison) -> list[str]:
+    """Names of the columns."""
+    tune = made.contrast.tune
+    chosen = [f"{tune.axis.rpartition('.')[2].replace('_', ' ')} (best on {column_label(tune.band)})"] if tune else []
+    adjusted = [f"p (Holm, of {made.tests})"] if made.contrast.correction == "holm" else []
+    return ["", *chosen, "value", f"− {made.lineup.against}", "noise floor", "p", *adjusted, "verdict"]
+
+
+def contrast_cells(made: Comparison, block: ComparisonBlock, row: ComparisonRow) -> list[list[str]]:
+    """What a row shows: a list of lines for each of `heads`."""
+    first = row.verdict == COMPARED
+    name = [row.chosen.name] + (["baseline"] if first else [])
+    chosen = [[row.chosen.value or "–"]] if made.contrast.tune else []
+    shown = estimate_lines(row.estimate, block.metric) if row.estimate.seeds else ["missing"]
+    gap = estimate_lines(row.gap, block.metric, True) if row.gap.seeds else ["–"]
+    floor = measure_of(block.metric).shown(block.floor.size)
+    adjusted = [[p_text(row.adjusted)]] if made.contrast.correction == "holm" else []
+    found = [name, *chosen, shown, gap, [floor], [p_text(row.p)], *adjusted, ["–" if first else row.verdict]]
+    return [[line for line in lines if line] for lines in found]
+
+
+def estimate_lines(estimate: Estimate, metric: str, signed: bool = False) -> list[str]:
+    """Value, interval and the value at each seed, in the unit of the metric."""
+    value = measure_of(metric).shown(estimate.value, signed)
+    return [value, interval_text(estimate, signed, metric), per_seed(estimate, signed, metric)]
+
+
+def p_text(number: float) -> str:
+    """`0.012`, `< 0.001`; a dash for none."""
+    if np.isnan(number):
+        return "–"
+    return "< 0.001" if number < 0.001 else f"{number:.3f}"
+
+
+def contrast_caption(block: ComparisonBlock) -> str:
+    """What a block is about, with its noise floor."""
+    floor = block.floor
+    said = f"{column_label(block.column, block.metric)}."
+    if np.isnan(floor.size):
+        return f"{said} No noise floor: {'; '.join(floor.gap.missing) or 'no identical runs are there'}."
+    unit = measure_of(block.metric)
+    value, between, _ = estimate_lines(floor.gap, block.metric, True)
+    said += f" Noise floor {unit.shown(floor.size)}: {floor.arm} − {floor.twin}, identical runs with other random streams, is "
+    said += f"{value} {between} over {floor.gap.over}."
+    if np.isnan(floor.deviation):
+        return said
+    return f"{said} Standard deviation of identical runs: {unit.shown(floor.deviation)} (pooled over {floor.runs} runs)."
+
+
+def contrast_notes(made: Comparison) -> list[str]:
+    """What must be known to read the numbers."""
+    against, tune, seeds = made.lineup.against, made.contrast.tune, made.blocks[0].rows[0].estimate.seeds if made.blocks else ()
+    rows = [row for block in made.blocks for row in block.rows]
+    said = [f"Percent; differences to {against} in points, with the 95 % interval in brackets and the value at each seed."]
+    said.append(
+        f"Better or worse: p{', adjusted,' if made.contrast.correction == 'holm' else ''} is below 0.05 and the difference is "
+        f"larger "
+        "than the noise floor. All else is no information: these runs show no difference, which does not make the two equal."
+    )
+    said.append(
+        "p: the paired t test over seeds"
+        + (f"; {OVER_PROMPTS}: the bootstrap over prompts" if any(over_prompts(row.gap) for row in rows) else "")
+        + (
+            f". Adjusted by Holm's method for all {made.tests} comparisons of this table"
+            if made.contrast.correction == "holm"
+            else ""
+        )
+        + "."
+    )
+    if tune is not None:
+        tries = len(made.lineup.contenders[0].tries)
+        said.append(
+            f"Each had {tries} values of {tune.axis} to choose from; it is represented by the best mean over seeds on "
+            f"{column_label(tune.band)}, which is not judged here."
+        )
+    said += made.caveats
+    if len(seeds) == 1:
+        said.append("One seed: verdicts are about these models, not about the methods that made them.")
+    gaps = dict.fromkeys(reason for row in rows for found in (row.estimate, row.gap) for reason in found.missing)
+    return said + [f"Missing: {reason}." for reason in gaps]
+
+
+def contrast_csv(made: Comparison) -> str:
+    """One line per row and block, fractions to 7 significant digits."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CONTRAST_FIELDS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_contrast_text_csv_row(made, block, row) for block in made.blocks for row in block.rows)
+    return text.getvalue()
+
+
+def _contrast_text_csv_row(made: Comparison, block: ComparisonBlock, row: ComparisonRow) -> dict[str, str | int]:
+    found, gap, floor = row.estimate, row.gap, block.floor
+    return {
+        "column": block.column,
+        "cell": block.metric,
+        "name": row.chosen.name,
+        "arm": row.chosen.arm,
+        "chosen": row.chosen.value,
+        "tuning": ";".join(number_text(number) for number in row.chosen.tuning),
+        "estimate": number_text(found.value),
+        "low": number_text(found.low),
+        "high": number_text(found.high),
+        "over": found.over,
+        "seeds": ";".join(str(seed) for seed in found.seeds),
+        "per_seed": ";".join(number_text(number) for number in found.per_seed),
+        "against": block.rows[0].chosen.arm,
+        "difference": number_text(gap.value),
+        "difference_low": number_text(gap.low),
+        "difference_high": number_text(gap.high),
+        "difference_over": gap.over,
+        "floor": number_text(floor.size),
+        "floor_low": number_text(floor.gap.low),
+        "floor_high": number_text(floor.gap.high),
+        "floor_arm": floor.arm,
+        "floor_twin": floor.twin,
+        "identical_sd": number_text(floor.deviation),
+        "identical_runs": floor.runs,
+        "p": number_text(row.p),
+        "p_adjusted": number_text(row.adjusted),
+        "correction": made.contrast.correction,
+        "tests": made.tests,
+        "verdict": row.verdict,
+        "evaluations": ";".join(dict.fromkeys((*found.digests, *gap.digests))),
+        "missing": "; ".join(dict.fromkeys((*found.missing, *gap.missing))),
+    }
+
+
+def contrast_markdown(made: Comparison, title: str) -> str:
+    """One Markdown table per block, with the notes beneath."""
+    parts = [f"# {markdown_text(title)}", ""]
+    for block in made.blocks:
+        names = contrast_heads(made)
+        parts += [
+            markdown_text(contrast_caption(block)),
+            "",
+            f"| {' | '.join(map(markdown_text, names))} |",
+            "|" + "---|" * len(names),
+        ]
+        parts += [
+            f"| {' | '.join('<br>'.join(map(markdown_text, lines)) for lines in contrast_cells(made, block, row))} |"
+            for row in block.rows
+        ]
+        parts.append("")
+    return "\n".join(parts + [f"- {markdown_text(note)}" for note in contrast_notes(made)]) + "\n"
+
+
+def contrast_latex(made: Comparison, title: str) -> str:
+    """One tabular per block (booktabs), with captions and notes as comments."""
+    said = [f"{title}. Needs \\usepackage{{booktabs}}.", *contrast_notes(made)]
+    parts = [f"% {' '.join(line.split())}" for line in said]
+    for block in made.blocks:
+        names = contrast_heads(made)
+        parts += [f"% {contrast_caption(block)}", rf"\begin{{tabular}}{{l{'r' * (len(names) - 1)}}}", r"\toprule"]
+        parts += [" & ".join(map(latex_text, names)) + r" \\", r"\midrule"]
+        for row in block.rows:
+            parts.append(" & ".join(latex_text(" ".join(lines[:2])) for lines in contrast_cells(made, block, row)) + r" \\")
+        parts += [r"\bottomrule", r"\end{tabular}", ""]
+    return "\n".join(parts)

@@ -10,6 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from interplay.rl import custom
+from interplay.rl.advantages import spec as specs
 from interplay.rl.advantages.group import (
     EPSILON,
     a_grae,
@@ -26,17 +28,7 @@ from interplay.rl.advantages.group import (
     whitened_over,
     xrpo,
 )
-from interplay.rl.advantages.spec import (
-    Advantage,
-    GaeAdvantage,
-    GainAdvantage,
-    RoleAdvantage,
-    SegmentAdvantage,
-    SpanAdvantage,
-    TurnAdvantage,
-)
-from interplay.rl.batch import Batch, Span
-from interplay.rl.step_context import StepContext
+from interplay.rl.batch import Batch, Span, StepContext
 
 # Advantages of the turns of an episode.
 
@@ -51,7 +43,7 @@ def returns(rewards: Sequence[float], gamma: float) -> list[float]:
     return found[::-1]
 
 
-def turn_returns(spec: TurnAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def turn_returns(spec: specs.TurnAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """(R_t - mean R_t) / sd R_t over the turns t of the rows of a group; tokens of a turn get its advantage. Raises ValueError
     where episodes have one turn."""
     spans = of_turns(batch)
@@ -76,7 +68,7 @@ def compared(batch: Batch, values: Sequence[Sequence[float]], by_number: bool, s
     rows = torch.tensor([row for row, _ in each])
     most = max(number for _, number in each) + 1
     member = batch.groups[rows] * most + torch.tensor([number if by_number else 0 for _, number in each])
-    centred, deviation = standardised(flat, member, batch.counted()[rows])
+    centred, deviation = standardised(flat, member, batch.baseline_mask()[rows])
     found = iter((centred / (deviation + EPSILON) if scaled else centred).tolist())
     return [[next(found) for _ in of_row] for of_row in values]
 
@@ -90,9 +82,9 @@ def placed(batch: Batch, values: Sequence[Sequence[float]]) -> Tensor:
     return (found * batch.mask()).float()
 
 
-def igpo(spec: GainAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def igpo(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """R_t = sum over k >= t of gamma^(k - t) z_k: z_k for all turns but the last is s_k - s_(k-1) standardised over all such
-    gains of the group, s_k being the mean log-probability of the gold answer behind all that stands before turn k + 1; for the
+    gains of the group, s_k being the mean log-probability of the gold answer after all text before turn k + 1; for the
     last it is the outcome, standardised over the group (IGPO, arXiv:2510.14967). Raises ValueError where episodes have one
     turn."""
     spans = of_turns(batch)
@@ -102,7 +94,7 @@ def igpo(spec: GainAdvantage, batch: Batch, now: StepContext) -> Tensor:
     return placed(batch, [returns(values, spec.gamma) for values in each])
 
 
-def information(spec: GainAdvantage, batch: Batch, now: StepContext) -> list[list[float]]:
+def information(spec: specs.GainAdvantage, batch: Batch, now: StepContext) -> list[list[float]]:
     """For each row what each turn but the last adds to the likelihood of the gold answer, with what was read after it."""
     contexts: list[list[int]] = []
     texts: list[list[int]] = []
@@ -128,14 +120,14 @@ BASELINES = "role.baselines"
 """Name in the memory: `<family>.<seat>` -> the baseline of that seat."""
 
 
-def role(spec: RoleAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def role(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """r - b, b the baseline of the row's game and seat as it was before this step. Raises ValueError where there are no seats."""
     known = now.memory.notes.get(BASELINES, {})
     baselines = torch.tensor([known.get(name, 0.0) for name in roles(batch, now)], dtype=torch.float64)
     return over_tokens(batch.rewards - baselines, batch)
 
 
-def role_learnt(spec: RoleAdvantage, batch: Batch, now: StepContext) -> None:
+def role_learnt(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> None:
     """b <- decay b + (1 - decay) r for each row, in order."""
     known = now.memory.notes.setdefault(BASELINES, {})
     for name, reward in zip(roles(batch, now), batch.rewards.tolist(), strict=True):
@@ -153,7 +145,7 @@ def roles(batch: Batch, now: StepContext) -> list[str]:
 # Advantages of parts of completions.
 
 
-def by_spans(spec: SpanAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """A^(j) = (r^(j) - mean r^(j)) / sd r^(j) over the spans at position j of a group, malformed rows included (SCRL,
     arXiv:2605.22074), or over all spans of a group; 0 outside all spans. With credit for what follows, A_t is the sum of A^(j)
     over the spans that end behind t (arXiv:2402.03300, section 4.1.3). Raises ValueError without spans."""
@@ -179,7 +171,7 @@ def by_spans(spec: SpanAdvantage, batch: Batch, now: StepContext) -> Tensor:
 # Advantages from a critic's values.
 
 
-def by_critic(spec: GaeAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def by_critic(spec: specs.GaeAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """Generalised advantage estimates (arXiv:1506.02438, eq. 16), centred and scaled over the batch's tokens where `whiten` says
     so. Raises ValueError without values."""
     if batch.values is None:
@@ -205,11 +197,11 @@ def gae(values: Tensor, batch: Batch, gamma: float, lam: float) -> Tensor:
     return found
 
 
-# Advantages of segments, from the rewards of further completions of what stands before and behind them.
+# Advantages of segments, from the rewards of further completions of the text before and after them.
 
 
-def by_segments(spec: SegmentAdvantage, batch: Batch, now: StepContext) -> Tensor:
-    """V(end) - V(start) for each token of a segment, V the mean reward of `samples` completions of the prompt and all that stands
+def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> Tensor:
+    """V(end) - V(start) for each token of a segment, V the mean reward of `samples` completions of the prompt and all text
     before, and at the end of the row its reward (SPO-chain, arXiv:2505.23564)."""
     starts = borders(spec, batch, now)
     places = [(row, start) for row, of_row in enumerate(starts) for start in of_row]
@@ -223,7 +215,7 @@ def by_segments(spec: SegmentAdvantage, batch: Batch, now: StepContext) -> Tenso
     return (found * batch.mask()).float()
 
 
-def borders(spec: SegmentAdvantage, batch: Batch, now: StepContext) -> list[list[int]]:
+def borders(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> list[list[int]]:
     """For each row where its segments begin."""
     if spec.separator is None:
         return [cuts(row, spec.threshold, spec.cutpoint_interval) for row in _probabilities(batch)]
@@ -231,7 +223,7 @@ def borders(spec: SegmentAdvantage, batch: Batch, now: StepContext) -> list[list
     return [ends(now.offsets(row, text), text, spec.separator) for row, text in zip(rows, batch.completions, strict=True)]
 
 
-def numbered(spec: SegmentAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def numbered(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """(N,T) int64: the number of the segment that each token belongs to."""
     found = torch.zeros(batch.tokens.shape, dtype=torch.int64)
     for row, starts in enumerate(borders(spec, batch, now)):
@@ -288,6 +280,7 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
     "gtpo_entropy": gtpo_entropy,
     "gae": by_critic,
     "segments": by_segments,
+    "custom": custom.own_advantage,
 }
 
 
@@ -297,17 +290,17 @@ LEARNT: dict[str, Callable[..., None]] = {"role": role_learnt}
 """`(spec, batch, now)`: what a member remembers of the batch that a step learns from, once its advantages were taken."""
 
 
-def cut_segments(spec: Advantage, batch: Batch, now: StepContext) -> Batch:
+def cut_segments(spec: specs.Advantage, batch: Batch, now: StepContext) -> Batch:
     """The batch with the steps that the member judges, where it judges steps."""
     return replace(batch, steps=STEPS[spec.name](spec, batch, now)) if spec.name in STEPS else batch
 
 
-def update_baselines(spec: Advantage, batch: Batch, now: StepContext) -> None:
+def update_baselines(spec: specs.Advantage, batch: Batch, now: StepContext) -> None:
     """Have the member that `spec` names remember what it must."""
     if spec.name in LEARNT:
         LEARNT[spec.name](spec, batch, now)
 
 
-def advantages(spec: Advantage, batch: Batch, now: StepContext) -> Tensor:
+def advantages(spec: specs.Advantage, batch: Batch, now: StepContext) -> Tensor:
     """The member that `spec` names, applied to all rows of a step."""
     return MEMBERS[spec.name](spec, batch, now)

@@ -6,20 +6,8 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from interplay.rl.advantages.spec import (
-    EntropyAdvantage,
-    GlobalAdvantage,
-    GraeAdvantage,
-    GroupAdvantage,
-    LeaveOneOutAdvantage,
-    LengthBaselineAdvantage,
-    PassKAdvantage,
-    SharpenedAdvantage,
-    TrackedAdvantage,
-    WhitenedAdvantage,
-)
-from interplay.rl.batch import Batch
-from interplay.rl.step_context import StepContext
+from interplay.rl.advantages import spec as specs
+from interplay.rl.batch import Batch, StepContext
 
 # Advantages that compare whole completions of one prompt with each other.
 
@@ -28,13 +16,13 @@ EPSILON = 1e-4
 """Added to a standard deviation before dividing, as TRL does."""
 
 
-def group(spec: GroupAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def group(spec: specs.GroupAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """Reward less its group's mean, over a standard deviation (GRPO, arXiv:2402.03300, eq. 3; "batch": arXiv:2508.08221;
     "none": arXiv:2503.20783)."""
-    return over_tokens(compared(spec, batch.rewards.double(), batch.groups, batch.counted()), batch)
+    return over_tokens(compared(spec, batch.rewards.double(), batch.groups, batch.baseline_mask()), batch)
 
 
-def compared(spec: GroupAdvantage, rewards: Tensor, groups: Tensor, counted: Tensor | None = None) -> Tensor:
+def compared(spec: specs.GroupAdvantage, rewards: Tensor, groups: Tensor, counted: Tensor | None = None) -> Tensor:
     """The same for (N,) float64 rewards of rows in groups (N,); statistics are those of the rows that are `counted` (N,) bool."""
     centred, deviation = standardised(rewards, groups, counted)
     if spec.scale_rewards == "group":
@@ -88,10 +76,10 @@ def standardised(values: Tensor, groups: Tensor, counted: Tensor | None = None) 
 # Advantages with another baseline than the group's plain mean.
 
 
-def leave_one_out(spec: LeaveOneOutAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def leave_one_out(spec: specs.LeaveOneOutAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """r_i - mean of r_j, j != i, of the group (RLOO, arXiv:2402.14740, eq. 7): n / (n - 1) times what is above the mean; 0 alone.
-    A row set aside is compared with all that count."""
-    return over_tokens(left_out(batch.rewards, batch.groups, batch.counted()), batch)
+    An excluded row is compared with all rows of the baseline."""
+    return over_tokens(left_out(batch.rewards, batch.groups, batch.baseline_mask()), batch)
 
 
 def left_out(rewards: Tensor, groups: Tensor, counted: Tensor) -> Tensor:
@@ -102,10 +90,10 @@ def left_out(rewards: Tensor, groups: Tensor, counted: Tensor) -> Tensor:
     return centred * own
 
 
-def whitened(spec: WhitenedAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def whitened(spec: specs.WhitenedAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """(r - baseline), less its mean over all tokens of the batch and over its deviation over them (REINFORCE++,
     arXiv:2501.03262). Deviations are Bessel-corrected; to the variance 1e-8 is added, as in verl."""
-    values = standardised(batch.rewards, batch.groups, batch.counted())[0] if spec.baseline == "group" else batch.rewards
+    values = standardised(batch.rewards, batch.groups, batch.baseline_mask())[0] if spec.baseline == "group" else batch.rewards
     return whitened_over(values[:, None].expand(batch.tokens.shape), batch.mask()).float()
 
 
@@ -118,20 +106,20 @@ def whitened_over(values: Tensor, mask: Tensor) -> Tensor:
     return torch.where((variance > 0) & mask, (values - mean) / (variance + 1e-8).sqrt(), 0.0)
 
 
-def length_baseline(spec: LengthBaselineAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def length_baseline(spec: specs.LengthBaselineAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """r - sum l r / sum l over the group, l the length of each completion (OPO, arXiv:2505.23585, eq. 7)."""
-    weights = batch.written() * batch.counted()
+    weights = batch.num_action_tokens() * batch.baseline_mask()
     total = means(weights.double(), batch.groups, total=True).clamp(min=1)
     baseline = means(weights * batch.rewards, batch.groups, total=True) / total
-    equal = standardised(batch.rewards, batch.groups, batch.counted())[1] == 0
-    return over_tokens(torch.where(equal & batch.counted(), 0.0, batch.rewards - baseline), batch)
+    equal = standardised(batch.rewards, batch.groups, batch.baseline_mask())[1] == 0
+    return over_tokens(torch.where(equal & batch.baseline_mask(), 0.0, batch.rewards - baseline), batch)
 
 
-def pass_k(spec: PassKAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def pass_k(spec: specs.PassKAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """With R = 1 - C(wrong, k) / C(n, k), the pass@k of the group, and s = sqrt(R (1 - R)): (1 - R) / s for right completions
     and (1 - R - C(wrong - 1, k - 1) / C(n - 1, k - 1)) / s for wrong ones (arXiv:2508.10751, eq. 9 to 15); 0 where s is. Rows
-    set aside get what their kind does."""
-    right, counted = batch.rewards >= 1, batch.counted()
+    excluded get what their kind does."""
+    right, counted = batch.rewards >= 1, batch.baseline_mask()
     found = torch.zeros(len(batch), dtype=torch.float64)
     for group in batch.groups.unique():
         here = batch.groups == group
@@ -145,25 +133,25 @@ def pass_k(spec: PassKAdvantage, batch: Batch, now: StepContext) -> Tensor:
     return over_tokens(found, batch)
 
 
-def a_grae(spec: GraeAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def a_grae(spec: specs.GraeAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """(w / 2) A / sqrt(p) + ((1 - w) / 2) A / sqrt(1 - p), A the group's advantage, p its mean reward and w the batch's, both cut
     to [0, 1]; then min(1, w^alpha) times what is positive (A-GRAE, arXiv:2602.05548). 0 where p is 0 or 1."""
-    counted = batch.counted()
+    counted = batch.baseline_mask()
     rate = means(batch.rewards, batch.groups, counted).clamp(0, 1)
     w = float(batch.rewards[counted].mean().clamp(0, 1)) if counted.any() else 0.0
-    plain = compared(GroupAdvantage(), batch.rewards, batch.groups, counted)
+    plain = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, counted)
     inside = (rate > 0) & (rate < 1)
     p = torch.where(inside, rate, 0.5)
     found = torch.where(inside, plain / 2 * (w / p.sqrt() + (1 - w) / (1 - p).sqrt()), 0.0)
     return over_tokens(torch.where(found > 0, found * min(1.0, w**spec.alpha), found), batch)
 
 
-def tracked(spec: TrackedAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def tracked(spec: specs.TrackedAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """r - v, centred and scaled over the batch (arXiv:2509.13232, section 3.2), v the sampler's estimate before this step. Raises
     ValueError where the sampler makes none."""
     if batch.expected is None:
         raise ValueError("the advantage `tracked` needs a sampler that expects a pass rate of each prompt")
-    values, counted = batch.rewards - batch.expected, batch.counted()
+    values, counted = batch.rewards - batch.expected, batch.baseline_mask()
     if not counted.any():
         return over_tokens(torch.zeros_like(values), batch)
     deviation = spread(values[counted])
@@ -186,11 +174,11 @@ def answer_entropy(batch: Batch) -> Tensor:
     return torch.tensor([found[group] for group in batch.groups.tolist()], dtype=torch.float64)
 
 
-def copo(spec: GlobalAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def copo(spec: specs.GlobalAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """w A + (1 - w) G, w = sigmoid(k (H - b)): A the group's advantage; G the prompt's reward, mean r (1 - lambda H),
     standardised over the step's prompts (COPO, arXiv:2508.04138)."""
-    counted, disagreement = batch.counted(), answer_entropy(batch)
-    local = compared(GroupAdvantage(), batch.rewards, batch.groups, counted)
+    counted, disagreement = batch.baseline_mask(), answer_entropy(batch)
+    local = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, counted)
     of_prompt = means(batch.rewards, batch.groups, counted) * (1 - spec.consistency * disagreement)
     first = torch.tensor(list({group: row for row, group in reversed(list(enumerate(batch.groups.tolist())))}.values()))
     each = of_prompt[first] if len(batch) else of_prompt
@@ -204,17 +192,17 @@ def copo(spec: GlobalAdvantage, batch: Batch, now: StepContext) -> Tensor:
     return over_tokens(w * local + (1 - w) * prompts, batch)
 
 
-def xrpo(spec: SharpenedAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def xrpo(spec: specs.SharpenedAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """A + min(max(lambda (1 - eta), 0), kappa A) where A > 0, eta = exp(s - mean s over the group), s the mean log-probability of
     the completion's tokens when it was sampled (XRPO, arXiv:2510.06672)."""
-    plain = compared(GroupAdvantage(), batch.rewards, batch.groups, batch.counted())
+    plain = compared(specs.GroupAdvantage(), batch.rewards, batch.groups, batch.baseline_mask())
     s = (batch.logprobs * batch.mask()).sum(1).double() / batch.mask().sum(1).clamp(min=1)
-    eta = (s - means(s, batch.groups, batch.counted())).exp()
+    eta = (s - means(s, batch.groups, batch.baseline_mask())).exp()
     bonus = torch.minimum((spec.scale * (1 - eta)).clamp(min=0), spec.cap * plain)
     return over_tokens(torch.where(plain > 0, plain + bonus, plain), batch)
 
 
-def gtpo_entropy(spec: EntropyAdvantage, batch: Batch, now: StepContext) -> Tensor:
+def gtpo_entropy(spec: specs.EntropyAdvantage, batch: Batch, now: StepContext) -> Tensor:
     """Rewards are 1 and -1. Right completions gain b2 times their entropy over the mean of the group's right ones, wrong ones
     lose b2 times its inverse over the mean inverse of the wrong ones. Then less the group's mean, over its deviation. At level
     `token` all that is done for each place by itself, among the completions that reach it (GTPO and GRPO-S, arXiv:2508.04349)."""
@@ -229,9 +217,9 @@ def gtpo_entropy(spec: EntropyAdvantage, batch: Batch, now: StepContext) -> Tens
     return (found * mask).float()
 
 
-def _shaped(spec: EntropyAdvantage, batch: Batch, entropy: Tensor, alive: Tensor) -> Tensor:
+def _shaped(spec: specs.EntropyAdvantage, batch: Batch, entropy: Tensor, alive: Tensor) -> Tensor:
     """(N,) advantages of rewards shaped by (N,) entropies, among the rows that are `alive` (N,) bool."""
-    right, counted = batch.rewards > 0, alive & batch.counted()
+    right, counted = batch.rewards > 0, alive & batch.baseline_mask()
     rewards = torch.where(right, 1.0, -1.0).double()
     for among, weight, sign in ((right, entropy, 1.0), (~right, 1 / entropy.clamp(min=1e-6), -1.0)):
         if sign > 0 or spec.wrong:

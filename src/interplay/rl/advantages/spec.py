@@ -1,24 +1,35 @@
 """Members of the advantage seam."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
 
 
-class GroupAdvantage(Model):
+class AdvantageMember(Model):
+    """What most advantages have: they compare completions, and know more of a reward than its difference from its group."""
+
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"varied_attempts"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions"})
+
+
+class GroupAdvantage(AdvantageMember):
     """Reward minus the group's mean, scaled (GRPO, arXiv:2402.03300; Dr. GRPO, arXiv:2503.20783; Lite PPO, arXiv:2508.08221)."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["group"] = "group"
     scale_rewards: Literal["group", "batch", "none"] = "group"
     """Divide by the group's standard deviation, by the batch's, or not at all."""
 
 
-class SpanAdvantage(Model):
+class SpanAdvantage(AdvantageMember):
     """Each span's reward less the mean, over the standard deviation; tokens of a span get its advantage, those outside all spans
     0 (SCRL, arXiv:2605.22074). Needs a reward that judges spans, `subproblems` or `steps`, and a loss per token."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"spans"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "several_turns"})
     name: Literal["spans"] = "spans"
     normalise: Literal["per_position", "pooled"] = "per_position"
     """per_position: mean and deviation of the spans at one position of a group, as published; pooled: of all spans of a group."""
@@ -26,14 +37,19 @@ class SpanAdvantage(Model):
     """own: a span's tokens get its advantage; following: a token gets the sum over the spans that end behind it (process
     supervision, arXiv:2402.03300, section 4.1.3)."""
 
+    def refuses(self) -> frozenset[str]:
+        """Pooled, the spans of one completion are compared."""
+        return self.REFUSES - ({"single_completions"} if self.normalise == "pooled" else set())
 
-class LeaveOneOutAdvantage(Model):
+
+class LeaveOneOutAdvantage(AdvantageMember):
     """Reward minus the mean of the others of the group (RLOO, arXiv:2402.14740)."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["leave_one_out"] = "leave_one_out"
 
 
-class WhitenedAdvantage(Model):
+class WhitenedAdvantage(AdvantageMember):
     """Reward less a baseline, then centred and scaled over all tokens of the batch, so that long completions weigh more
     (REINFORCE++, arXiv:2501.03262)."""
 
@@ -41,15 +57,24 @@ class WhitenedAdvantage(Model):
     baseline: Literal["group", "none"] = "group"
     """group: the group's mean first, as in REINFORCE++-baseline; none: rewards as they are."""
 
+    def provides(self) -> frozenset[str]:
+        """Without a baseline rewards are compared across groups."""
+        return self.PROVIDES if self.baseline == "none" else frozenset()
 
-class LengthBaselineAdvantage(Model):
+    def refuses(self) -> frozenset[str]:
+        """Without a baseline a group may have one completion."""
+        return self.REFUSES if self.baseline == "group" else frozenset()
+
+
+class LengthBaselineAdvantage(AdvantageMember):
     """Reward minus the mean of the group's rewards weighed by length: the baseline of least variance where the gradient's norm
     grows with length (OPO, arXiv:2505.23585)."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["length_baseline"] = "length_baseline"
 
 
-class PassKAdvantage(Model):
+class PassKAdvantage(AdvantageMember):
     """The advantage of groups of k completions that are paid for their best (pass@k training, arXiv:2508.10751, in closed form).
     Completions with a reward of 1 or more count as right."""
 
@@ -58,7 +83,7 @@ class PassKAdvantage(Model):
     """Completions that share a reward; at most the group's size."""
 
 
-class GraeAdvantage(Model):
+class GraeAdvantage(AdvantageMember):
     """Group advantages, asymmetric between easy and hard prompts and between right and wrong completions (A-GRAE,
     arXiv:2602.05548)."""
 
@@ -68,7 +93,7 @@ class GraeAdvantage(Model):
     published."""
 
 
-class GlobalAdvantage(Model):
+class GlobalAdvantage(AdvantageMember):
     """Group advantages blended with those of whole prompts, by how much the group's answers agree (COPO, arXiv:2508.04138). One
     clipped loss of the blend stands for the blend of two clipped losses: equal where no ratio is clipped."""
 
@@ -83,15 +108,17 @@ class GlobalAdvantage(Model):
     """lambda: a prompt's reward is its mean reward times 1 - lambda H."""
 
 
-class TrackedAdvantage(Model):
+class TrackedAdvantage(AdvantageMember):
     """Reward minus the pass rate that the sampler expected, over the batch's standard deviation: works with one completion per
     prompt (single-stream policy optimisation, arXiv:2509.13232). Needs a sampler that expects one: edge_of_competence,
     single_stream, retain_hardest, phases or pcl."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
     name: Literal["tracked"] = "tracked"
 
 
-class SharpenedAdvantage(Model):
+class SharpenedAdvantage(AdvantageMember):
     """Group advantages, with a bonus for right completions that the policy finds less likely than the rest of their group (XRPO,
     arXiv:2510.06672; from its reviews and a third party's code)."""
 
@@ -102,7 +129,7 @@ class SharpenedAdvantage(Model):
     """kappa: the bonus is at most this times the advantage."""
 
 
-class EntropyAdvantage(Model):
+class EntropyAdvantage(AdvantageMember):
     """Rewards shaped by entropy before they are compared: right completions gain where the policy was uncertain, wrong ones lose
     where it was sure (GTPO and GRPO-S, arXiv:2508.04349; formulas from a third party's code). Costs a forward pass."""
 
@@ -111,16 +138,19 @@ class EntropyAdvantage(Model):
     """token: GTPO, shares of entropy at each place among the completions that are that long; sequence: GRPO-S, shares of mean
     entropy among the completions."""
     bonus: NotNegative = 0.1
-    """b2: what the shares are worth beside the reward; 0.2 hurts, as published."""
+    """b2: weight of the shares relative to the reward; 0.2 hurts, as published."""
     wrong: bool = True
     """Whether wrong completions are shaped, too."""
     entropy_range: tuple[NotNegative, NotNegative] = (0.2, 0.28)
     """Entropies are cut to this range first."""
 
 
-class GaeAdvantage(Model):
+class GaeAdvantage(AdvantageMember):
     """Generalised advantage estimates from the values of the method's critic, which it needs (PPO, arXiv:1707.06347, eq. 11)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"critic"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_critic", "varied_attempts"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset()
     name: Literal["gae"] = "gae"
     gamma: Share = 1.0
     """Discount of a token."""
@@ -130,10 +160,13 @@ class GaeAdvantage(Model):
     """Centred and scaled over the tokens of the batch."""
 
 
-class SegmentAdvantage(Model):
+class SegmentAdvantage(AdvantageMember):
     """Each segment's gain of what is to be expected, which is estimated by sampling on from its start and from its end
     (SPO-chain, arXiv:2505.23564)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "one_round"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"steps", "varied_attempts"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "shaped_rewards", "several_turns"})
     name: Literal["segments"] = "segments"
     samples: Count = 9
     """Completions from each border of segments: a multiple of the run's rollouts."""
@@ -146,10 +179,12 @@ class SegmentAdvantage(Model):
     matter; null: segments of cut-points."""
 
 
-class TurnAdvantage(Model):
+class TurnAdvantage(AdvantageMember):
     """Each turn's return, its own reward and what the later turns of its episode earn, less the mean over the group and over the
     deviation. Needs an episode of several turns, and a loss per token."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios"})
     name: Literal["turn_returns"] = "turn_returns"
     gamma: Share = 1.0
     """What a turn further on counts."""
@@ -159,20 +194,23 @@ class TurnAdvantage(Model):
     """Whether to divide by that deviation."""
 
 
-class RoleAdvantage(Model):
+class RoleAdvantage(AdvantageMember):
     """Reward minus a moving mean of the rewards of the seat that it was earned from, in the game that was played (SPIRAL,
     arXiv:2506.24119): a baseline for each role. Needs the episode self_play."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"seats"})
     name: Literal["role"] = "role"
     decay: Share = 0.95
     """What a baseline keeps of itself at each game; it starts at 0."""
 
 
-class GainAdvantage(Model):
+class GainAdvantage(AdvantageMember):
     """Information gain (IGPO, arXiv:2510.14967): a turn is worth what it adds to the mean log-probability of the gold answer,
     appended to the text so far, and the last turn its outcome; returns of both, each standardised over its group by itself. Needs
     an episode of several turns without a window, and a loss per token. Costs a forward pass for each turn."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"single_completions", "sequence_ratios", "windowed_turns"})
     name: Literal["igpo"] = "igpo"
     gamma: Share = 1.0
     """What a turn further on counts."""
@@ -187,6 +225,13 @@ class GainAdvantage(Model):
         if value.count("{answer}") != 1:
             raise ValueError("must hold {answer} once")
         return value
+
+
+class OwnAdvantage(Extension):
+    """An advantage of the user's own: `function(batch, now, **options) -> (N, T)`."""
+
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"varied_attempts"})
+    UNION: ClassVar[str] = "advantage"
 
 
 Advantage = Annotated[
@@ -205,6 +250,8 @@ Advantage = Annotated[
     | SharpenedAdvantage
     | EntropyAdvantage
     | GaeAdvantage
-    | SegmentAdvantage,
+    | SegmentAdvantage
+    | OwnAdvantage,
     Field(discriminator="name"),
+    written_as(OwnAdvantage),
 ]

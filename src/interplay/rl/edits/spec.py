@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive
 
 Part = Annotated[float, Field(gt=0, le=1)]
@@ -13,6 +14,7 @@ class DynamicSampling(Model):
     """Drop groups without an advantage, as where all rewards are equal, and draw fresh prompts in their place (DAPO,
     arXiv:2503.14476)."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"extra_draws"})
     VERSION: ClassVar[int] = 2
     """2: judged by the advantage, so that with spans a group of equal rewards and different spans stays."""
     name: Literal["dynamic_sampling"] = "dynamic_sampling"
@@ -69,6 +71,7 @@ class InformationMask(Model):
     """What the policy writes as if it had found it bears no loss: only look-ups and answers are learnt from (the masking of
     information tokens in SSRL, arXiv:2508.10874)."""
 
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "begun_completions"})
     name: Literal["information_mask"] = "information_mask"
     begin: str = Field(default=")", min_length=1)
     """Text behind which information begins."""
@@ -98,6 +101,8 @@ class Replay(Model):
     arXiv:2601.19620). The rows are off policy, with the log-probabilities they were sampled with, and count in the statistics of
     their group. It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["replay"] = "replay"
     rows: Count = 1
     """Rows that such a group gets at most. (The published value was not found.)"""
@@ -111,11 +116,21 @@ class Demonstrations(Model):
     """Groups with few successes are dropped for the gold solution, which is learnt by its likelihood (HPT, arXiv:2509.04419,
     strategy `switch`)."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["demonstrations"] = "demonstrations"
     switch_gate: Natural = 0
     """Successes up to which a group gives way; as published 0 for Qwen models, and 2 of 8 for Llama."""
     sft_loss_coef: NotNegative = 1.0
     """Weight of the gold solution's tokens: their advantage."""
+
+
+class OwnEdit(Extension):
+    """An edit of the user's own: `function(batch, now, **options) -> batch` before advantages are known, or `function(batch,
+    advantage, bears, now, **options) -> (batch, advantage, bears)` after."""
+
+    UNION: ClassVar[str] = "edit"
+    SCHEDULED: ClassVar[bool] = True
 
 
 Edit = Annotated[
@@ -127,6 +142,8 @@ Edit = Annotated[
     | InformationMask
     | ConflictTokens
     | Replay
-    | Demonstrations,
+    | Demonstrations
+    | OwnEdit,
     Field(discriminator="name"),
+    written_as(OwnEdit),
 ]

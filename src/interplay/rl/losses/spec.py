@@ -1,9 +1,10 @@
 """Members of the loss seam: what the policy descends on, given advantages. Option names are TRL's."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share, Since
 
 
@@ -25,6 +26,10 @@ class PolicyLoss(Model):
         """Whether it needs a reference model."""
         return bool(self.beta or self.first_turn_beta)
 
+    def needs(self) -> frozenset[str]:
+        """Also turns, for a term of the first one."""
+        return self.NEEDS | ({"first_turn"} if self.first_turn_beta else set())
+
 
 class RatioLoss(PolicyLoss):
     """A loss of each token's ratio pi / pi_old and its advantage."""
@@ -42,6 +47,10 @@ class RatioLoss(PolicyLoss):
     """Truncated importance sampling (https://fengyao.notion.site/off-policy-rl; TRL's mode token_truncate), whatever engine
     sampled: the loss of a token, without its KL term, is weighed by the policy's probability over the engine's, as both were
     before the first update, but by no more than this; 2 is usual. null: not weighed."""
+
+    def provides(self) -> frozenset[str]:
+        """Also ratios per sequence."""
+        return self.PROVIDES | ({"sequence_ratios"} if self.importance_sampling_level == "sequence" else set())
 
 
 class ClippedLoss(RatioLoss):
@@ -141,6 +150,7 @@ class DiscoLoss(PolicyLoss):
     held near the policy that sampled by a squared hinge on the KL divergence. It reads which completions are right from the
     rewards (above 0 or not), and of the advantages only whether a group has both kinds."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
     name: Literal["disco"] = "disco"
     loss_type: Literal["grpo"] = "grpo"
     """Mean over the tokens of a row."""
@@ -149,7 +159,7 @@ class DiscoLoss(PolicyLoss):
     tau: Positive | None = None
     """Temperature over wrong completions, of which likely ones weigh more; null: 10 for logL and 1 for Lratio, as released."""
     basic: bool = False
-    """DisCO-b: all wrong completions weigh alike."""
+    """DisCO-b: all wrong completions have equal weight."""
     delta: NotNegative = 1e-4
     """KL divergence from the policy that sampled, mean per token in nats, that is free."""
     disco_beta: NotNegative = 1000.0
@@ -178,13 +188,15 @@ class DistilLoss(RatioLoss):
     behind the context that the continuation `feedback` made. Rewards matter to `mix_rlvr` alone. Costs a forward pass of the
     teacher for each pass over a batch."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"distillation", "reads_rollouts"})
     name: Literal["distil"] = "distil"
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "luspo"] = "dapo"
     divergence: Literal["fwd_ce", "rev_kl", "js"] = "fwd_ce"
     """Over the whole vocabulary. fwd_ce: cross-entropy of the policy under the teacher, as published; rev_kl: KL of the policy
     from the teacher; js: Jensen-Shannon, at most ln 2."""
     mix_rlvr: NotNegative = 0.0
-    """Weight of the clipped policy-gradient loss beside it; 0: it is not there."""
+    """Weight of the clipped policy-gradient loss that is added; 0: none."""
     epsilon: NotNegative = 0.2
     """Lower clip of that one's ratio."""
     epsilon_high: NotNegative | None = None
@@ -199,9 +211,11 @@ class DirectAdvantageLoss(PolicyLoss):
     over the step. Needs the advantage `segments`. Steps that gain nothing are held to the reference, as long as others of the
     optimiser step gain something."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"steps"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"reads_rollouts"})
     name: Literal["direct_advantage"] = "direct_advantage"
     loss_type: Literal["luspo"] = "luspo"
-    """Mean over rows of the sum over each one's steps, so that all steps count alike."""
+    """Mean over rows of the sum over each one's steps, so that all steps have equal weight."""
     direct_beta: Positive = 0.1
     """What a nat of the log ratio stands for in reward. (The published value was not found.)"""
     first_turn_beta: Literal[0] = 0
@@ -210,6 +224,12 @@ class DirectAdvantageLoss(PolicyLoss):
     def refers(self) -> bool:
         """Whether it needs a reference model."""
         return True
+
+
+class OwnLoss(Extension, RatioLoss):
+    """A loss of the user's own: `function(seen, **options) -> (n, T)`, the loss of each token of a micro-batch."""
+
+    UNION: ClassVar[str] = "loss"
 
 
 Loss = Annotated[
@@ -223,6 +243,8 @@ Loss = Annotated[
     | DiscoLoss
     | HapoTokenLoss
     | DistilLoss
-    | DirectAdvantageLoss,
+    | DirectAdvantageLoss
+    | OwnLoss,
     Field(discriminator="name"),
+    written_as(OwnLoss),
 ]

@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from interplay.data import pool as pools
-from interplay.data.steps.decompose import goal_first
-from interplay.rl.batch import Batch, take
+from interplay.core import extension
+from interplay.core.model import UserError
+from interplay.data import sets
+from interplay.data.steps.decompose import is_goal_first
+from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.requests import pieces
 from interplay.rl.requests import spec as specs
 from interplay.rl.requests.first_requests import ALLOCATION, PROMPTING, SamplingRequest, hinted_prompt, plain_request
-from interplay.rl.step_context import StepContext
-from interplay.tasks.environments.games import MARK
-from interplay.tasks.op_dag.corrupt import repair
+from interplay.tasks.environments.transcript import MARK
+from interplay.tasks.op_dag.terse_corruptions import repair
 from interplay.tasks.verdict import Row, Verdict
 
 # More completions with information in the context, credited to the bare prompt: a hint (Guide), a critique (Critique-GRPO).
@@ -61,7 +62,7 @@ def critique_kept(spec: specs.CritiqueContinuation, batch: Batch, now: StepConte
 
 
 def fill_template(template: str, said: dict[str, str]) -> str:
-    """The template with its fields; what stands in a field is never read as one."""
+    """The template with its fields; the text of a field is never read as a field."""
     return re.sub("|".join(map(re.escape, said)), lambda found: said[found[0]], template)
 
 
@@ -91,7 +92,7 @@ def reflection_begun(
 
 
 def reflection_kept(spec: specs.ReflectionContinuation, batch: Batch, now: StepContext) -> Batch:
-    """The batch as it is; what came of each prompt is remembered."""
+    """The batch as it is; the results of each prompt are remembered."""
     known = now.memory.notes.setdefault(FAILURES, {})
     for i, reward, text in zip(batch.ids.tolist(), batch.rewards.tolist(), batch.completions, strict=True):
         past = known.setdefault(_name(now.rows[i]), {"n": 0, "reward": 0.0, "wrong": None})
@@ -111,8 +112,8 @@ def feedback_text(spec: specs.FeedbackContinuation, row: Row, completion: str, v
         return row.solution
     if verdict.strict:
         return None
-    mended = repair(pools.problem_of(row), completion, goal_first(row)) if row.family == "op_dag" else None
-    return mended.prefix + mended.step if mended else row.solution
+    corrected = repair(sets.problem_of(row), completion, is_goal_first(row)) if row.family == "op_dag" else None
+    return corrected.prefix + corrected.step if corrected else row.solution
 
 
 def feedback_kept(spec: specs.FeedbackContinuation, batch: Batch, now: StepContext) -> Batch:
@@ -142,7 +143,7 @@ attempt}."""
 
 def append_attempts(prompt: str, attempts: Sequence[str], feedback: str) -> str:
     """The text of a prompt with attempts, each followed by the feedback: what an episode `retry` reads before its next turn. MARK
-    stands between the pieces, and an end token behind each attempt (data.pool.encode_turns)."""
+    separates the pieces, and an end token follows each attempt (data.text.encode_turns)."""
     return MARK.join([prompt, *(piece for attempt in attempts for piece in (attempt.replace(MARK, ""), feedback))])
 
 
@@ -191,8 +192,8 @@ def exit_begun(
 
 
 def exit_kept(spec: specs.ExitContinuation, batch: Batch, now: StepContext) -> Batch:
-    """All of it. Each group tells its variance to the history that it started from, and leaves one history longer by an attempt,
-    of the same score until it is started from itself; what exceeds the buffer goes."""
+    """All of it. The variance of each group becomes the score of the history that it started from, and leaves one history longer
+    by an attempt, of the same score until it is started from itself; what exceeds the buffer goes."""
     slots = batch.groups.unique().tolist()
     histories, known = started_histories(spec, now, len(slots)), _known(now)
     for slot in slots:
@@ -240,6 +241,16 @@ def _bounded(spec: specs.ExitContinuation, known: list[dict[str, Any]]) -> list[
 # The table of continuations, by the `name` of their spec.
 
 
+def own_follow(
+    spec: specs.OwnContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext
+) -> list[SamplingRequest]:
+    """The requests of the user's function. Raises UserError when they are none."""
+    made = extension.call(spec, rows, batch, rounds, now)
+    if not isinstance(made, list) or not all(isinstance(one, SamplingRequest) for one in made):
+        raise UserError(f"{spec.function}: must return a list of SamplingRequest, not {made!r:.60}")
+    return made
+
+
 class ContinuationMember(NamedTuple):
     """A continuation."""
 
@@ -264,6 +275,7 @@ CONTINUATION: dict[str, ContinuationMember] = {
     "tree": ContinuationMember(pieces.tree_begun, pieces.tree_follow, pieces.tree_kept),
     "windows": ContinuationMember(pieces.windows_begun, None, pieces.windows_kept, pieces.windows_carried),
     "exit": ContinuationMember(exit_begun, None, exit_kept, exit_carried),
+    "custom": ContinuationMember(follow=own_follow),
     "shown_attempt": ContinuationMember(shown_attempt_begun, shown_attempt_follow, shown_attempt_kept),
 }
 

@@ -8,18 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from interplay.rl.batch import Batch, take
-from interplay.rl.requests.spec import (
-    AnnealedShotsPrompting,
-    FixedAllocation,
-    Hint,
-    IcpoPrompting,
-    PlainPrompting,
-    PrefixPrompting,
-    Shots,
-    XrpoAllocation,
-)
-from interplay.rl.step_context import StepContext
+from interplay.core import extension
+from interplay.core.model import UserError
+from interplay.rl.batch import Batch, StepContext, take
+from interplay.rl.requests import spec as specs
 from interplay.tasks.verdict import Row
 
 
@@ -55,17 +47,17 @@ def plain_request(slot: int, n: int, text: str) -> SamplingRequest:
 # Allocation: how many completions of each prompt, by slot.
 
 
-def fixed(spec: FixedAllocation, prompts: int) -> list[int]:
+def fixed(spec: specs.FixedAllocation, prompts: int) -> list[int]:
     """The same group size for every prompt."""
     return [spec.num_generations] * prompts
 
 
-def xrpo(spec: XrpoAllocation, prompts: int) -> list[int]:
+def xrpo(spec: specs.XrpoAllocation, prompts: int) -> list[int]:
     """The first completions, equally many for all prompts."""
     return [spec.first] * prompts
 
 
-def priority(spec: XrpoAllocation, n: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+def priority(spec: specs.XrpoAllocation, n: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """(P,) t_{n-1} s (1 / sqrt(n) - 1 / sqrt(n + 1)) + exploration sqrt(ln T / n): n (P,) completions so far, s (P,) the
     Bessel-corrected deviation of their rewards, T their total."""
     quantile = stats.t.ppf((1 + spec.confidence) / 2, n - 1)
@@ -73,7 +65,7 @@ def priority(spec: XrpoAllocation, n: np.ndarray, deviation: np.ndarray) -> np.n
     return drop + spec.exploration * np.sqrt(math.log(n.sum()) / n)
 
 
-def xrpo_again(spec: XrpoAllocation, batch: Batch, prompts: int, rounds: int) -> list[int]:
+def xrpo_again(spec: specs.XrpoAllocation, batch: Batch, prompts: int, rounds: int) -> list[int]:
     """This round's even share of what is left of the budget, one by one to the prompt of highest priority, whose count rises at
     once while its deviation stays."""
     groups = batch.groups.numpy()
@@ -89,6 +81,19 @@ def xrpo_again(spec: XrpoAllocation, batch: Batch, prompts: int, rounds: int) ->
     return more.tolist()
 
 
+def own_counts(spec: specs.OwnAllocation, batch: Batch | None, prompts: int, rounds: int) -> list[int]:
+    """Of the user's function. Raises UserError when they are not one count for each prompt."""
+    made = extension.call(spec, spec.num_generations, prompts, batch, rounds)
+    if not isinstance(made, list) or len(made) != prompts or not all(isinstance(n, int) and n >= 0 for n in made):
+        raise UserError(f"{spec.function}: must return {prompts} counts, not {made!r:.60}")
+    return made
+
+
+def own_first(spec: specs.OwnAllocation, prompts: int) -> list[int]:
+    """The counts of the first round, for which there is no batch yet."""
+    return own_counts(spec, None, prompts, 0)
+
+
 class AllocationMember(NamedTuple):
     """An allocation."""
 
@@ -99,29 +104,33 @@ class AllocationMember(NamedTuple):
     rounds; all zeros: no further round."""
 
 
-ALLOCATION: dict[str, AllocationMember] = {"fixed": AllocationMember(fixed), "xrpo": AllocationMember(xrpo, xrpo_again)}
+ALLOCATION: dict[str, AllocationMember] = {
+    "fixed": AllocationMember(fixed),
+    "xrpo": AllocationMember(xrpo, xrpo_again),
+    "custom": AllocationMember(own_first, own_counts),
+}
 
 # Prompting: the texts of n completions of a prompt.
 
 
-def plain(spec: PlainPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def plain(spec: specs.PlainPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
     """From the prompt's own text."""
     return [plain_request(slot, n, row.prompt)]
 
 
-def first_steps(spec: Hint, solution: str) -> str:
+def first_steps(spec: specs.Hint, solution: str) -> str:
     """The first steps of a solution with their last separator; empty where it has a single one."""
     steps = solution.split(spec.separator)
     kept = min(max(1, int(spec.share * len(steps))), len(steps) - 1)
     return "".join(step + spec.separator for step in steps[:kept])
 
 
-def hinted_prompt(spec: Hint, row: Row) -> str:
+def hinted_prompt(spec: specs.Hint, row: Row) -> str:
     """The prompt with its hint."""
     return spec.template.replace("{hint}", first_steps(spec, row.solution)).replace("{prompt}", row.prompt)
 
 
-def prefix(spec: PrefixPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def prefix(spec: specs.PrefixPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
     """`started` (1 - progress) n of them, rounded down, from the first steps of the gold solution."""
     started = int(spec.started * (1 - now.progress) * n)
     text = hinted_prompt(spec.hint, row)
@@ -129,7 +138,7 @@ def prefix(spec: PrefixPrompting, row: Row, slot: int, n: int, now: StepContext)
     return requests + ([plain_request(slot, n - started, row.prompt)] if started < n else [])
 
 
-def with_shots(spec: Shots, row: Row, count: int, slot: int, now: StepContext) -> str:
+def with_shots(spec: specs.Shots, row: Row, count: int, slot: int, now: StepContext) -> str:
     """The prompt after `count` solved problems of its own set, drawn by seed, step and slot; itself never among them."""
     others = [other for other in now.rows if other.set == row.set and other.key != row.key]
     stream = now.random(f"shots {slot}")
@@ -137,13 +146,13 @@ def with_shots(spec: Shots, row: Row, count: int, slot: int, now: StepContext) -
     return "".join(others[i].prompt + others[i].solution + spec.between for i in chosen) + row.prompt
 
 
-def icpo(spec: IcpoPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def icpo(spec: specs.IcpoPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
     """`steered` completions after solved problems, credited to the bare prompt; the rest from it."""
     steered = with_shots(spec.examples, row, spec.shots, slot, now)
     return [plain_request(slot, n - spec.steered, row.prompt), SamplingRequest(slot, spec.steered, steered, row.prompt)]
 
 
-def icpo_kept(spec: IcpoPrompting, batch: Batch, now: StepContext) -> Batch:
+def icpo_kept(spec: specs.IcpoPrompting, batch: Batch, now: StepContext) -> Batch:
     """Without steered completions below the floor; with the bonus, b (1 - progress), for the others."""
     if batch.off_policy is None:
         return batch
@@ -152,10 +161,19 @@ def icpo_kept(spec: IcpoPrompting, batch: Batch, now: StepContext) -> Batch:
     return replace(kept, rewards=kept.rewards + spec.bonus * (1 - now.progress) * kept.off_policy)
 
 
-def annealed_shots(spec: AnnealedShotsPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def annealed_shots(spec: specs.AnnealedShotsPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
     """As many solved problems as the phase says, in what is sampled from and what is learnt."""
     count = spec.schedule[min(int(now.progress * len(spec.schedule)), len(spec.schedule) - 1)]
     return [plain_request(slot, n, with_shots(spec.examples, row, count, slot, now))]
+
+
+def own_prompting(spec: specs.OwnPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+    """From the text of the user's function. Raises UserError when it returns no text."""
+    made = extension.call(spec, row, n, now)
+    sampling, training = made if isinstance(made, tuple) and len(made) == 2 else (made, made)
+    if not isinstance(sampling, str) or not isinstance(training, str):
+        raise UserError(f"{spec.function}: must return a text or two, not {made!r:.60}")
+    return [SamplingRequest(slot, n, sampling, training)]
 
 
 class PromptingMember(NamedTuple):
@@ -172,4 +190,5 @@ PROMPTING: dict[str, PromptingMember] = {
     "prefix": PromptingMember(prefix),
     "icpo": PromptingMember(icpo, icpo_kept),
     "annealed_shots": PromptingMember(annealed_shots),
+    "custom": PromptingMember(own_prompting),
 }

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import torch
 
-from interplay.rl.batch import Batch
+from interplay.rl.batch import Batch, StepContext
 from interplay.rl.requests import spec as specs
 from interplay.rl.requests.first_requests import SamplingRequest
-from interplay.rl.step_context import StepContext
 from interplay.tasks.verdict import Row
 
 # Trees of segments (SPO-tree, arXiv:2505.23564).
@@ -26,7 +25,7 @@ def tree_begun(
 def tree_follow(
     spec: specs.TreeContinuation, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext
 ) -> list[SamplingRequest]:
-    """The children of the segments that came last and did not end: a group for each, told by a negative number."""
+    """The children of the segments that came last and did not end: a group for each, with a negative number."""
     if rounds + 1 >= len(spec.branches) or batch.unfinished is None:
         return []
     parents, last = parents_of(batch), rounds + 2 == len(spec.branches)
@@ -53,7 +52,7 @@ def tree_kept(spec: specs.TreeContinuation, batch: Batch, now: StepContext) -> B
     parents = parents_of(batch)
     sums, counts = torch.zeros(len(batch), dtype=torch.float64), torch.zeros(len(batch), dtype=torch.float64)
     rewards = batch.rewards.clone()
-    for row in range(len(batch) - 1, -1, -1):  # children stand behind their parents
+    for row in range(len(batch) - 1, -1, -1):  # children come after their parents
         if counts[row]:
             rewards[row] = sums[row] / counts[row]
         if parents[row] >= 0:
@@ -93,20 +92,10 @@ def windows_begun(
     kept = now.memory.notes.get(WINDOWS, [])
     begun = []
     for request in requests:
-        old = kept[request.slot] if request.slot < len(kept) else {"text": "", "tokens": 0}
-        text, left = request.sampling + old["text"], now.max_completion_length - old["tokens"]
-        begun.append(
-            SamplingRequest(
-                request.slot,
-                request.n,
-                text,
-                text,
-                old["text"],
-                own=True,
-                limit=min(spec.window, left),
-                goes_on=left > spec.window,
-            )
-        )
+        written, tokens = (kept[request.slot]["text"], kept[request.slot]["tokens"]) if request.slot < len(kept) else ("", 0)
+        text, left = request.sampling + written, now.max_completion_length - tokens
+        more = SamplingRequest(request.slot, request.n, text, text, written, own=True, limit=min(spec.window, left))
+        begun.append(more._replace(goes_on=left > spec.window))
     return begun
 
 

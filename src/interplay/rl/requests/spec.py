@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Share
 
 # Allocation: how many completions each prompt gets.
@@ -13,9 +14,14 @@ from interplay.core.model import Count, Model, Natural, NotNegative, Share
 class FixedAllocation(Model):
     """The same number of completions for every prompt."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"equal_groups"})
     name: Literal["fixed"] = "fixed"
     num_generations: Count = 8
     """Group size; 2 at least where advantages compare completions of a group."""
+
+    def provides(self) -> frozenset[str]:
+        """Also groups of one completion."""
+        return self.PROVIDES | ({"single_completions"} if self.num_generations == 1 else set())
 
 
 class XrpoAllocation(Model):
@@ -42,7 +48,20 @@ class XrpoAllocation(Model):
         return self
 
 
-Allocation = Annotated[FixedAllocation | XrpoAllocation, Field(discriminator="name")]
+class OwnAllocation(Extension):
+    """An allocation of the user's own: `function(num_generations, prompts, batch, rounds, **options)`, which returns how many
+    further completions each prompt gets."""
+
+    UNION: ClassVar[str] = "allocation"
+    num_generations: Count = 8
+    """Completions of a prompt on average, by which the plan's cost is counted."""
+
+    def provides(self) -> frozenset[str]:
+        """Groups of one completion on average."""
+        return frozenset({"single_completions"} if self.num_generations == 1 else ())
+
+
+Allocation = Annotated[FixedAllocation | XrpoAllocation | OwnAllocation, Field(discriminator="name"), written_as(OwnAllocation)]
 
 # Templates of contexts.
 
@@ -65,6 +84,7 @@ def _with_completion(template: str) -> str:
 class PlainPrompting(Model):
     """The prompt itself."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"bare_prompts"})
     name: Literal["plain"] = "plain"
 
 
@@ -83,6 +103,7 @@ class PrefixPrompting(Model):
     """Part of each group starts from the first steps of the gold solution, which are judged with the completion and bear no loss
     (partial trajectories). That part falls linearly to 0 over the run."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["prefix"] = "prefix"
     started: Share = 0.5
@@ -101,6 +122,8 @@ class IcpoPrompting(Model):
     """Part of each group is sampled with solved problems in the context and learnt without them (in-context steered policy
     optimisation, ICPO): completions below a reward are dropped, right ones have a bonus that falls to 0 over the run."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["icpo"] = "icpo"
     steered: Count = 2
@@ -125,7 +148,19 @@ class AnnealedShotsPrompting(Model):
     examples: Shots = Shots()
 
 
-Prompting = Annotated[PlainPrompting | PrefixPrompting | IcpoPrompting | AnnealedShotsPrompting, Field(discriminator="name")]
+class OwnPrompting(Extension):
+    """A prompting of the user's own: `function(row, n, now, **options)`, which returns the text that completions are sampled
+    from, or this and the text that they are credited to."""
+
+    UNION: ClassVar[str] = "prompting"
+    SCHEDULED: ClassVar[bool] = True
+
+
+Prompting = Annotated[
+    PlainPrompting | PrefixPrompting | IcpoPrompting | AnnealedShotsPrompting | OwnPrompting,
+    Field(discriminator="name"),
+    written_as(OwnPrompting),
+]
 
 # Continuation: what follows from rollouts, of this step or of earlier ones: further requests, and which rows are kept.
 
@@ -133,6 +168,7 @@ Prompting = Annotated[PlainPrompting | PrefixPrompting | IcpoPrompting | Anneale
 class NoContinuation(Model):
     """Nothing follows: one round of completions, all kept."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"one_round"})
     name: Literal["none"] = "none"
 
 
@@ -140,6 +176,8 @@ class GuideContinuation(Model):
     """Groups in which all failed are sampled again with a hint in the context; the policy learns these completions as if the hint
     were absent, with the ratio to what sampled them (Guide, arXiv:2506.13923; which of the rows make the group is inferred)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text"})
     name: Literal["guide"] = "guide"
     guided: Count = 8
     """Completions with the hint."""
@@ -153,6 +191,8 @@ class CritiqueContinuation(Model):
     right join the group, learnt as if the critique were absent (Critique-GRPO, arXiv:2506.03106; which of several wrong ones
     is shown, and that failed refinements are dropped, is inferred)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"other_text"})
     name: Literal["critique"] = "critique"
     refined: Count = 2
     """Completions after the critique."""
@@ -165,6 +205,7 @@ class ReflectionContinuation(Model):
     """Prompts that mostly failed also enter with one of their own wrong completions in the context (R3, arXiv:2601.19620):
     groups of their own, that learn what they were sampled from."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
     name: Literal["reflection"] = "reflection"
     threshold: Share = 0.5
     """Mean reward so far below which a prompt does. (The published value was not found.)"""
@@ -176,6 +217,9 @@ class FeedbackContinuation(Model):
     """Once completions are judged, what is known of each is put into a context that the teacher of the loss `distil` reads
     (DistIL, arXiv:2606.05152). Nothing more is sampled."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts", "distillation"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"teacher_context"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions"})
     name: Literal["feedback"] = "feedback"
     feedback: Literal["gold", "step"] = "gold"
     """gold: the gold solution, for every completion; step: for a completion that is not strictly right its text up to its first
@@ -189,6 +233,8 @@ class TreeContinuation(Model):
     """Completions as a tree of segments: each segment that does not end is continued several times, its value is the mean over
     its continuations, and it is compared with its siblings (SPO-tree, arXiv:2505.23564)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
     name: Literal["tree"] = "tree"
     branches: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] = [6, 6, 6]
     """Continuations at each level; those of the last run to the end. allocation.num_generations must be their product."""
@@ -200,6 +246,9 @@ class WindowContinuation(Model):
     """One completion a prompt, a window of tokens at a time: what has not ended is continued in the next step and learnt as far
     as it is written, in place of a fresh prompt (T-PPO, arXiv:2506.15050; from its abstract and reviews)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"bare_prompts", "reads_critic", "single_completions"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"begun_completions"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"pass_rates", "extra_draws"})
     name: Literal["windows"] = "windows"
     window: Count = 64
     """Tokens that a step adds to a completion at most."""
@@ -211,6 +260,9 @@ class ExitContinuation(Model):
     variance of what its group earns; one that was not started from yet has that of the group which left it. (The buffer's
     bounds and probabilities are inferred; steps of divergence and the bonus of diversity are not here.)"""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"extra_draws"})
     name: Literal["exit"] = "exit"
     resample: Share = 0.5
     """Probability with which a group starts from a history. (The published value was not found.)"""
@@ -232,11 +284,25 @@ class ShownAttemptContinuation(Model):
     context (PIT, arXiv:2310.00898). The attempts themselves are not learnt. `allocation.num_generations` counts both; the others
     are spread evenly over the attempts, and those of a prompt make one group."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"equal_groups", "bare_prompts"})
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"shown_attempts"})
     name: Literal["shown_attempt"] = "shown_attempt"
     references: Count = 4
     """Attempts that are shown, of num_generations, which is a multiple of it."""
     feedback: str = Field(default="Try again.\n", min_length=1)
     """What follows the attempt, as in the episode retry; in characters that the tokenizer has."""
+
+    def provides(self) -> frozenset[str]:
+        """With several references, groups whose completions follow different attempts."""
+        return self.PROVIDES | ({"varied_attempts"} if self.references > 1 else set())
+
+
+class OwnContinuation(Extension):
+    """A continuation of the user's own: `function(rows, batch, rounds, now, **options)`, which returns the requests of the next
+    round; none: the rollouts are complete."""
+
+    UNION: ClassVar[str] = "continuation"
+    SCHEDULED: ClassVar[bool] = True
 
 
 Continuation = Annotated[
@@ -248,6 +314,8 @@ Continuation = Annotated[
     | TreeContinuation
     | WindowContinuation
     | ExitContinuation
-    | ShownAttemptContinuation,
+    | ShownAttemptContinuation
+    | OwnContinuation,
     Field(discriminator="name"),
+    written_as(OwnContinuation),
 ]

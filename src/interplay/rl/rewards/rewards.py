@@ -3,29 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from interplay.core.references import Custom
 from interplay.rl import custom
 from interplay.rl.batch import WHOLE, Span
-from interplay.rl.rewards.spec import (
-    CitationReward,
-    FormatReward,
-    OutcomeReward,
-    PayoffReward,
-    ProcessReward,
-    Reward,
-    StepsReward,
-    SubproblemsReward,
-    TextReward,
-)
-from interplay.tasks import subproblems
+from interplay.rl.rewards import spec as specs
+from interplay.tasks import multihop, subproblems
 from interplay.tasks import verdict as tasks_verdict
-from interplay.tasks.families import multihop_item
-from interplay.tasks.multihop import family as multihop
-from interplay.tasks.multihop.family import cited_chunks, f_beta
-from interplay.tasks.op_dag import family as op_dag
-from interplay.tasks.op_dag.corrupt import first_wrong
-from interplay.tasks.op_dag.corrupt import repair_steps as places
-from interplay.tasks.op_dag.render import ANSWER, SECTION
+from interplay.tasks.family import multihop_item
+from interplay.tasks.multihop import cited_chunks, f_beta
+from interplay.tasks.op_dag import dag
+from interplay.tasks.op_dag.terse import ANSWER, SECTION
+from interplay.tasks.op_dag.terse_corruptions import first_wrong
+from interplay.tasks.op_dag.terse_corruptions import repair_steps as places
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
 
 # What every member of the reward seam gives back: `(spec, problems, completions, verdicts) -> Rewards`. All lists hold N
@@ -57,7 +45,7 @@ def per_completion(function: Callable[[Row], T], problems: Sequence[Row]) -> lis
 # The reward for naming the chunks that the answer needs (LongRLVR, arXiv:2603.02146).
 
 
-def citation(spec: CitationReward, problems: Sequence[Row], said: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+def citation(spec: specs.CitationReward, problems: Sequence[Row], said: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """r_ans + eta F_beta + (1 - eta) r_ans F_beta, in [0, 2]; r_ans is 1 when the answer is right. A completion without each tag
     exactly once earns 0. A row that asks for no citations earns r_ans."""
     sequence, scores = [], []
@@ -78,7 +66,7 @@ def _useful(row: Row) -> tuple[int, ...]:
 # Rewards that look at how it ended only.
 
 
-def outcome(spec: OutcomeReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+def outcome(spec: specs.OutcomeReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """1 when the answer is right."""
     return Rewards([float(v.answer) for v in verdicts], {})
 
@@ -87,14 +75,14 @@ UNREADABLE = ("truncated", "parse", "format", "unboxed", "dumped")
 """Errors of completions whose form is wrong."""
 
 
-def formatted(spec: FormatReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+def formatted(spec: specs.FormatReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """(1 - weight) outcome + weight form."""
     right, form = [float(v.answer) for v in verdicts], [float(v.error not in UNREADABLE) for v in verdicts]
     paid = [(1 - spec.weight) * a + spec.weight * b for a, b in zip(right, form, strict=True)]
     return Rewards(paid, {"outcome": right, "form": form})
 
 
-def payoff(spec: PayoffReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+def payoff(spec: specs.PayoffReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """2 s - 1, s the score."""
     return Rewards([2 * float(v.score) - 1 for v in verdicts], {"outcome": [float(v.answer) for v in verdicts]})
 
@@ -109,7 +97,7 @@ def released_steps(verdict: Verdict) -> float:
     return max(0.0, 1.0 - (charged + (not verdict.answer)) / verdict.nodes)
 
 
-def process(spec: ProcessReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+def process(spec: specs.ProcessReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """The four forms of rl.rewards.spec.ProcessReward."""
     right = [float(v.answer) for v in verdicts]
     if spec.form == "strict":
@@ -124,7 +112,7 @@ def process(spec: ProcessReward, problems: Sequence, completions: Sequence[str],
 # One reward per step (process supervision, arXiv:2402.03300, section 4.1.3).
 
 
-def steps(spec: StepsReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+def steps(spec: specs.StepsReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """A span for each step, worth 1 before the first wrong one and 0 from there on, and one from the answer mark to the end
     token, worth 1 if the answer is right. The sequence's reward is the mean of its spans'."""
     spans = [_spans(*each) for each in zip(problems, completions, verdicts, strict=True)]
@@ -135,7 +123,7 @@ def steps(spec: StepsReward, problems: Sequence[Row], completions: Sequence[str]
 def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
     if row.family != "op_dag" or row.mode != "forward":
         return [Span(0, WHOLE, 0, float(verdict.answer))]
-    wrong = first_wrong(op_dag.loads(row.graph), completion, SECTION in row.solution)
+    wrong = first_wrong(dag.loads(row.graph), completion, SECTION in row.solution)
     right_until = len(completion) if wrong is None else wrong.start
     starts = [start for start, _ in places(completion)]
     mark = completion.find(ANSWER)
@@ -148,7 +136,7 @@ def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
 
 
 def subproblem(
-    spec: SubproblemsReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]
+    spec: specs.SubproblemsReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]
 ) -> Rewards:
     """r^(j) in {0, 1} for each block j, with the prefix correction 1 only where all blocks before it are right, too; a broken
     format gives K zeros and no span. A row of another family is one block, with the end token, which its answer decides. The
@@ -162,7 +150,7 @@ def subproblem(
     return Rewards(means, parts, spans)
 
 
-def _subproblems_spans(spec: SubproblemsReward, problem: Row, verdict: Verdict) -> list[Span]:
+def _subproblems_spans(spec: specs.SubproblemsReward, problem: Row, verdict: Verdict) -> list[Span]:
     if problem.family != "subproblems":
         return [Span(0, WHOLE, 0, float(verdict.answer))]
     if not verdict.blocks:
@@ -177,13 +165,15 @@ def _subproblems_spans(spec: SubproblemsReward, problem: Row, verdict: Verdict) 
 
 # The reward for answers in words (tasks.verdict), as LoongRL and its peers give it (arXiv:2510.19363): on what stands in the box.
 #
-# Guarded forms pay nothing for a completion with too many boxes, for an empty answer, and for one with more words beside the
+# Guarded forms pay nothing for a completion with too many boxes, for an empty answer, and for one with more words than the
 # gold than are allowed, since a list of everything holds the answer, too.
 
 
-def text_match(spec: TextReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+def text_match(
+    spec: specs.TextReward, problems: Sequence[Row], completions: Sequence[str], verdicts: Sequence[Verdict]
+) -> Rewards:
     """Compare each answer with the golds of its row. A row that asks no question over documents, such as arithmetic, earns 1 for
-    the right answer, as its family has it. The record keeps exact match and unguarded F1 beside it."""
+    the right answer, as its family has it. The record keeps exact match and unguarded F1, too."""
     sequence, exact, f1 = [], [], []
     for texts, completion, verdict in zip(per_completion(gold_answers, problems), completions, verdicts, strict=True):
         sequence.append(text_pay(spec, completion, verdict, texts))
@@ -200,7 +190,7 @@ def gold_answers(row: Row) -> tuple[str, ...]:
     return asked.answers if row.answer in asked.answers else (row.answer,)
 
 
-def text_pay(spec: TextReward, completion: str, verdict: Verdict, texts: Sequence[str]) -> float:
+def text_pay(spec: specs.TextReward, completion: str, verdict: Verdict, texts: Sequence[str]) -> float:
     """What one answer earns; `texts` are the acceptable ones in words."""
     if is_answer_dump(completion) and not spec.form.endswith("_published"):
         return 0.0
@@ -209,7 +199,7 @@ def text_pay(spec: TextReward, completion: str, verdict: Verdict, texts: Sequenc
     return compare_answers(spec, completion, verdict.said, texts)
 
 
-def compare_answers(spec: TextReward, completion: str, said: str, texts: Sequence[str]) -> float:
+def compare_answers(spec: specs.TextReward, completion: str, said: str, texts: Sequence[str]) -> float:
     """How near what was said is to one of these texts, by the form of the reward."""
     if spec.form == "exact":
         return float(tasks_verdict.exact_match(said, texts))
@@ -228,9 +218,9 @@ def compare_answers(spec: TextReward, completion: str, said: str, texts: Sequenc
 # The table of rewards, by the `name` of their spec.
 
 
-def custom_reward(spec: Custom, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+def custom_reward(spec: specs.OwnReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """The study's own function (`interplay.rl.custom`)."""
-    return Rewards(custom.reward(spec, problems, completions, verdicts), {})
+    return Rewards(custom.own_reward(spec, problems, completions, verdicts), {})
 
 
 MEMBERS: dict[str, Callable[..., Rewards]] = {
@@ -246,6 +236,6 @@ MEMBERS: dict[str, Callable[..., Rewards]] = {
 }
 
 
-def score_completions(spec: Reward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
+def score_completions(spec: specs.Reward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
     """The member that `spec` names."""
     return MEMBERS[spec.name](spec, problems, completions, verdicts)

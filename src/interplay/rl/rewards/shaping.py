@@ -7,21 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from interplay.core.extension import Extension
+from interplay.rl import custom
 from interplay.rl.advantages.group import means
-from interplay.rl.batch import Batch, take
-from interplay.rl.rewards.spec import (
-    AttemptsShaping,
-    ContrastShaping,
-    GapShaping,
-    HistoryLengthShaping,
-    ImprovementShaping,
-    KimiLengthShaping,
-    OverlongShaping,
-    RankShaping,
-    RepetitionShaping,
-    TurnsShaping,
-)
-from interplay.rl.step_context import StepContext
+from interplay.rl.batch import Batch, StepContext, take
+from interplay.rl.rewards import spec as specs
 
 # Terms that look at what completions say: loops, auxiliary devices, uncertainty.
 
@@ -39,14 +29,14 @@ def loop_share(tokens: list[int]) -> float:
     return best / n if n else 0.0
 
 
-def repetition(spec: RepetitionShaping, batch: Batch, now: StepContext) -> Tensor:
+def repetition(spec: specs.RepetitionShaping, batch: Batch, now: StepContext) -> Tensor:
     """-weight times the share, or -weight for a truncated completion that loops (CAMPO, arXiv:2507.14683)."""
     written = [tokens[mine].tolist() for tokens, mine in zip(batch.tokens, batch.mask(), strict=True)]
     share = torch.tensor([loop_share(tokens) for tokens in written], dtype=torch.float64)
     return -spec.weight * (share if spec.mode == "share" else ((share > 0) & batch.truncated).double())
 
 
-def gcpo(spec: ContrastShaping, batch: Batch, now: StepContext) -> Tensor:
+def gcpo(spec: specs.ContrastShaping, batch: Batch, now: StepContext) -> Tensor:
     """bonus times the sign of (mean reward with the device - mean reward without) of the group, for completions that have it; 0
     within the margin and where a group has one kind only (GCPO, arXiv:2506.07160). Plus `length` l / limit."""
     uses = torch.tensor([spec.marker in text for text in batch.completions], dtype=torch.bool)
@@ -54,15 +44,15 @@ def gcpo(spec: ContrastShaping, batch: Batch, now: StepContext) -> Tensor:
     share = means(uses, batch.groups)
     clear = (share > 0) & (share < 1) & (difference.abs() > spec.margin)
     term = torch.where(uses & clear, spec.bonus * difference.sign(), 0.0)
-    return term + spec.length * batch.written().double() / now.max_completion_length
+    return term + spec.length * batch.num_action_tokens().double() / now.max_completion_length
 
 
-def gap(spec: GapShaping, batch: Batch, now: StepContext) -> Tensor:
+def gap(spec: specs.GapShaping, batch: Batch, now: StepContext) -> Tensor:
     """-r(y_ref), the reward of the attempt that the prompt shows; 0 where it shows none (PIT, arXiv:2310.00898)."""
     return torch.zeros(len(batch), dtype=torch.float64) if batch.shown is None else -batch.shown.nan_to_num(0.0)
 
 
-def entropy_rank(spec: RankShaping, batch: Batch, now: StepContext) -> Tensor:
+def entropy_rank(spec: specs.RankShaping, batch: Batch, now: StepContext) -> Tensor:
     """Among the truncated completions of a group whose every reward is 0 or less: `most` (1 - k / (K - 1)), k the place by how
     many of them a completion exceeds both in mean entropy and in the mean of its highest (R3, arXiv:2601.19620); equals share
     their mean place."""
@@ -98,30 +88,30 @@ def right_rows(batch: Batch) -> Tensor:
     return batch.rewards > 0
 
 
-def overlong(spec: OverlongShaping, batch: Batch, now: StepContext) -> Tensor:
+def overlong(spec: specs.OverlongShaping, batch: Batch, now: StepContext) -> Tensor:
     """0 up to limit - cache tokens, then falling in a line to -weight at the limit (DAPO, arXiv:2503.14476, eq. 13)."""
     over = (batch.lengths - (now.max_completion_length - spec.cache)).clamp(0, spec.cache)
     return -spec.weight * over.double() / spec.cache
 
 
-def hapo_length(spec: HistoryLengthShaping, batch: Batch, now: StepContext) -> Tensor:
+def hapo_length(spec: specs.HistoryLengthShaping, batch: Batch, now: StepContext) -> Tensor:
     """With h the shortest right completion of the prompt in earlier steps and c = cos(min(l / h, 2) pi / 2): max(c, -0.7) for
     right completions, min(c, 0) for wrong ones, 0 while h is unknown; times w (arXiv:2505.11225). Updates h."""
     shortest = now.memory.per_prompt(SHORTEST, math.inf)
-    h, length, good = shortest[batch.ids], batch.written().double(), right_rows(batch)
+    h, length, good = shortest[batch.ids], batch.num_action_tokens().double(), right_rows(batch)
     c = torch.cos((length / h).clamp(max=2) * math.pi / 2)
     term = torch.where(good, c.clamp(min=-0.7), c.clamp(max=0))
     shortest.scatter_reduce_(0, batch.ids[good], length[good], "amin")
     return spec.weight * torch.where(h.isinf(), 0.0, term)
 
 
-def kimi_length(spec: KimiLengthShaping, batch: Batch, now: StepContext) -> Tensor:
+def kimi_length(spec: specs.KimiLengthShaping, batch: Batch, now: StepContext) -> Tensor:
     """lambda = 0.5 - (l - min) / (max - min) over the group for right completions, min(0, lambda) for wrong ones, 0 where all
     are of one length (arXiv:2501.12599, section 2.3.3)."""
     if now.progress < spec.warmup:
         return torch.zeros(len(batch), dtype=torch.float64)
     _, member = torch.unique(batch.groups, return_inverse=True)
-    length, groups = batch.written().double(), int(member.max()) + 1 if len(batch) else 0
+    length, groups = batch.num_action_tokens().double(), int(member.max()) + 1 if len(batch) else 0
     least = torch.full((groups,), math.inf, dtype=torch.float64).scatter_reduce_(0, member, length, "amin")[member]
     most = torch.zeros(groups, dtype=torch.float64).scatter_reduce_(0, member, length, "amax")[member]
     term = 0.5 - (length - least) / (most - least).clamp(min=1)
@@ -129,7 +119,7 @@ def kimi_length(spec: KimiLengthShaping, batch: Batch, now: StepContext) -> Tens
     return spec.weight * torch.where(most == least, 0.0, term)
 
 
-def length_units(spec: TurnsShaping, batch: Batch, now: StepContext) -> Tensor:
+def length_units(spec: specs.TurnsShaping, batch: Batch, now: StepContext) -> Tensor:
     """-weight for each unit beyond the first of a right completion."""
     further = torch.tensor([max(text.count(spec.marker) - 1, 0) for text in batch.completions], dtype=torch.float64)
     return -spec.weight * torch.where(right_rows(batch), further, 0.0)
@@ -139,7 +129,7 @@ def length_units(spec: TurnsShaping, batch: Batch, now: StepContext) -> Tensor:
 # turns.
 
 
-def attempts(spec: AttemptsShaping, batch: Batch, now: StepContext) -> list[list[float]]:
+def attempts(spec: specs.AttemptsShaping, batch: Batch, now: StepContext) -> list[list[float]]:
     """At the last of n turns r (gamma^(n - 1) - 1) - repeats (1 - different answers / n), r being its reward (UFO,
     arXiv:2507.14295)."""
     terms = []
@@ -151,7 +141,7 @@ def attempts(spec: AttemptsShaping, batch: Batch, now: StepContext) -> list[list
     return terms
 
 
-def improvement(spec: ImprovementShaping, batch: Batch, now: StepContext) -> list[list[float]]:
+def improvement(spec: specs.ImprovementShaping, batch: Batch, now: StepContext) -> list[list[float]]:
     """(first - 1) r1 at the first turn and alpha (r2 - r1) at the second (SCoRe, arXiv:2409.12917); 0 where there is one."""
     terms = []
     for spans in batch.spans or []:
@@ -175,6 +165,7 @@ MEMBERS: dict[str, Callable[..., Tensor]] = {
     "units": length_units,
     "entropy_rank": entropy_rank,
     "gap": gap,
+    "custom": custom.own_shaping,
 }
 OF_TURNS: dict[str, Callable[..., list[list[float]]]] = {"attempts": attempts, "improvement": improvement}
 
@@ -191,9 +182,10 @@ def shape_rewards(batch: Batch, now: StepContext) -> Batch:
             of_turns.append(OF_TURNS[spec.name](spec, batch, now))
             terms[spec.name] = torch.tensor([sum(row) for row in of_turns[-1]], dtype=torch.float64)
         else:
-            terms[spec.name] = MEMBERS[spec.name](spec, batch, now)
+            label = spec.function if isinstance(spec, Extension) else spec.name
+            terms[label] = MEMBERS[spec.name](spec, batch, now)
             if batch.turns is not None:
-                of_turns.append(at_the_end(terms[spec.name], [len(row) for row in batch.turns]))
+                of_turns.append(at_the_end(terms[label], [len(row) for row in batch.turns]))
     rewards = batch.rewards + torch.stack(list(terms.values())).sum(0)
     found = replace(batch, rewards=rewards, parts={**batch.parts, **terms})
     if batch.turns is None or batch.spans is None:

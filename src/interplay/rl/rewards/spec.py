@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, NotNegative, Positive, Share
-from interplay.core.references import Custom
 from interplay.tasks.spec import Verify
 
 # Members of the reward seam.
@@ -44,6 +44,8 @@ class SubproblemsReward(Model):
     """One reward per subproblem of rows that the `subproblems` step made; other rows count as one block (SCRL,
     arXiv:2605.22074)."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
     name: Literal["subproblems"] = "subproblems"
     prefix_correction: bool = True
     """Whether a block earns its reward only where all blocks before it are right, too."""
@@ -51,9 +53,11 @@ class SubproblemsReward(Model):
 
 class StepsReward(Model):
     """One reward per step of op_dag's forward problems: 1 up to the first wrong step, 0 from there on; behind them the answer, 1
-    if right. Other rows count as one step. The program stands where the paper has a trained judge of steps (process supervision,
+    if right. Other rows count as one step. A program replaces the paper's trained judge of steps (process supervision,
     arXiv:2402.03300, section 4.1.3)."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"spans"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"other_completions", "begun_completions", "several_turns"})
     name: Literal["steps"] = "steps"
 
 
@@ -62,12 +66,12 @@ class TextReward(Model):
 
     name: Literal["text"] = "text"
     form: Literal["exact", "f1", "substring", "f1_published", "substring_published"] = "substring"
-    """exact: equal once normalised as SQuAD does; f1: of their words; substring: one of them stands in the other as whole words,
+    """exact: equal once normalised as SQuAD does; f1: of their words; substring: one of them occurs in the other as whole words,
     but yes, no and answers under three characters only count as themselves, and an answer needs half of the gold's words. These
     pay nothing for an empty answer, for more than four boxes, and (f1, substring) for more words than `extra_words` allows; the
     published forms lack all guards, so that substring_published pays `no` for `unknown`, and an empty box."""
     extra_words: Natural = 2
-    """Words that an answer may have beside the gold. Any list of four options has at least three."""
+    """Words that an answer may have in addition to the gold. Any list of four options has at least three."""
 
 
 class CitationReward(Model):
@@ -84,7 +88,14 @@ class CitationReward(Model):
 class PayoffReward(Model):
     """What a game pays, in [-1, 1]: 2 s - 1, s the score of its verdict; so the seats' rewards add up to 0."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"game_payoff"})
     name: Literal["payoff"] = "payoff"
+
+
+class OwnReward(Extension):
+    """A reward of the user's own: `function(problems, completions, verdicts, **options) -> N floats`."""
+
+    UNION: ClassVar[str] = "reward"
 
 
 Reward = Annotated[
@@ -96,21 +107,26 @@ Reward = Annotated[
     | StepsReward
     | TextReward
     | CitationReward
-    | Custom,
+    | OwnReward,
     Field(discriminator="name"),
+    written_as(OwnReward),
 ]
-
-OF_SPANS = ("subproblems", "steps")
-"""Rewards that judge parts of a completion by themselves."""
 
 
 # Members of the shaping seam: what is added to the rewards of a step's completions before they are compared. The sampler and
 # the records of what passed see the rewards as they were.
 
 
-class OverlongShaping(Model):
+class ShapingTerm(Model):
+    """What every shaping has."""
+
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
+
+
+class OverlongShaping(ShapingTerm):
     """A penalty that grows over the last tokens before the length limit (DAPO, arXiv:2503.14476, eq. 13)."""
 
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["overlong"] = "overlong"
     cache: Count = 32
     """Tokens before the limit over which the penalty goes from 0 to 1."""
@@ -118,7 +134,7 @@ class OverlongShaping(Model):
     """What the full penalty takes."""
 
 
-class RepetitionShaping(Model):
+class RepetitionShaping(ShapingTerm):
     """A penalty for completions that end in a loop (CAMPO, arXiv:2507.14683)."""
 
     name: Literal["repetition"] = "repetition"
@@ -129,16 +145,16 @@ class RepetitionShaping(Model):
     """Released: 0.1."""
 
 
-class HistoryLengthShaping(Model):
-    """A length term beside the reward, relative to the shortest right completion of the prompt so far (HAPO, history aware,
-    arXiv:2505.11225). It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
+class HistoryLengthShaping(ShapingTerm):
+    """A length term in addition to the reward, relative to the shortest right completion of the prompt so far (HAPO, history
+    aware, arXiv:2505.11225). It acts from a prompt's second visit on: give RL fewer prompts than steps * prompts_per_step."""
 
     name: Literal["hapo_length"] = "hapo_length"
     weight: Share = 1.0
     """w; at most 1, so that a right answer is worth more than a wrong one."""
 
 
-class KimiLengthShaping(Model):
+class KimiLengthShaping(ShapingTerm):
     """A length term relative to the shortest and longest completion of the group: 0.5 - (l - min) / (max - min) for right ones,
     at most 0 for wrong ones (Kimi k1.5, arXiv:2501.12599, section 2.3.3)."""
 
@@ -150,7 +166,7 @@ class KimiLengthShaping(Model):
     """Share of the run's steps before it counts: the report starts without it."""
 
 
-class ContrastShaping(Model):
+class ContrastShaping(ShapingTerm):
     """A bonus for completions that use an auxiliary device where their group shows that it helps, and a malus where it hurts
     (GCPO, arXiv:2506.07160): group-contrastive masking."""
 
@@ -165,10 +181,11 @@ class ContrastShaping(Model):
     """Added per share of the length limit that is used: the paper rewards length."""
 
 
-class TurnsShaping(Model):
+class TurnsShaping(ShapingTerm):
     """A price for every unit of thinking beyond the first (MinD, arXiv:2505.19788): right completions lose `weight` for each
     further marker."""
 
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["units"] = "units"
     marker: str = Field(min_length=1)
     """Text that every unit holds once, such as the mark of its answer."""
@@ -176,7 +193,7 @@ class TurnsShaping(Model):
     """(The published coefficient was not found.)"""
 
 
-class RankShaping(Model):
+class RankShaping(ShapingTerm):
     """Rewards by rank for truncated completions of a group in which all failed: those that are uncertain throughout and at their
     peaks rank first (R3's structural entropy, arXiv:2601.19620). Costs a forward pass where such groups are."""
 
@@ -187,17 +204,19 @@ class RankShaping(Model):
     """Reward of the first. (The published value was not found.)"""
 
 
-class GapShaping(Model):
+class GapShaping(ShapingTerm):
     """The reward is what a completion is worth beyond the own attempt that its prompt shows, r(y) - r(y_ref) (PIT,
     arXiv:2310.00898). Needs a continuation that shows one."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"shown_attempts", "varied_attempts"})
     name: Literal["gap"] = "gap"
 
 
-class AttemptsShaping(Model):
+class AttemptsShaping(ShapingTerm):
     """Later answers are worth less, and answers given again cost (UFO, arXiv:2507.14295): with n turns, of which the last earns
     r, r gamma^(n - 1) - repeats (1 - different answers / n)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["attempts"] = "attempts"
     gamma: Share = 0.5
     """Released: 0.5."""
@@ -205,14 +224,23 @@ class AttemptsShaping(Model):
     """Of answers that are compared in lower case and without blanks."""
 
 
-class ImprovementShaping(Model):
+class ImprovementShaping(ShapingTerm):
     """A bonus for the second of two answers over the first (SCoRe, arXiv:2409.12917): r2 + alpha (r2 - r1)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"several_turns"})
     name: Literal["improvement"] = "improvement"
     alpha: NotNegative = 10.0
     """What improving is worth."""
     first: Share = 1.0
     """What the first answer's own reward is multiplied by; 0 in the first stage, which pays the second answer alone."""
+
+
+class OwnShaping(Extension):
+    """A term of the user's own: `function(batch, now, **options) -> (N,)`, which is added to the rewards."""
+
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"shaped_rewards"})
+    UNION: ClassVar[str] = "shaping"
+    SCHEDULED: ClassVar[bool] = True
 
 
 Shaping = Annotated[
@@ -225,6 +253,8 @@ Shaping = Annotated[
     | KimiLengthShaping
     | ContrastShaping
     | TurnsShaping
-    | RankShaping,
+    | RankShaping
+    | OwnShaping,
     Field(discriminator="name"),
+    written_as(OwnShaping),
 ]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from interplay.core.model import PermanentError
+from interplay.rl.samplers import spec as specs
 from interplay.rl.samplers.sampler import (
     Outcome,
     PromptSource,
@@ -20,16 +21,6 @@ from interplay.rl.samplers.sampler import (
     prompt_lengths,
     round_stochastic,
 )
-from interplay.rl.samplers.spec import (
-    AdaRftSampler,
-    EasyToHardSampler,
-    EdgeSampler,
-    HardFirstSampler,
-    Paced,
-    PhasesSampler,
-    RetainHardestSampler,
-    SingleStreamSampler,
-)
 
 # AdaRFT (arXiv:2504.05520): draw what is nearest to a difficulty that rises with high rewards and falls with low ones.
 
@@ -39,7 +30,7 @@ class AdaRft(WeightedSampler):
 
     name = "ada_rft"
 
-    def __init__(self, spec: AdaRftSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: specs.AdaRftSampler, deck: PromptSource) -> None:
         super().__init__(deck)
         self.spec, self.target = spec, spec.target
         self.difficulty = _difficulty(spec, deck)
@@ -91,7 +82,7 @@ class AdaRft(WeightedSampler):
         self.drawn = tensors["drawn"].numpy().copy()
 
 
-def _difficulty(spec: AdaRftSampler, deck: PromptSource) -> np.ndarray:
+def _difficulty(spec: specs.AdaRftSampler, deck: PromptSource) -> np.ndarray:
     """(P,) in [0, 100]."""
     if spec.by == "op":
         ops = np.array([row.op for row in deck.rows], dtype=np.float64)
@@ -110,7 +101,7 @@ class EdgeOfCompetence(Tracked):
 
     name = "edge_of_competence"
 
-    def __init__(self, spec: EdgeSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: specs.EdgeSampler, deck: PromptSource) -> None:
         super().__init__(deck, Tracker(len(deck), (spec.prior, spec.prior)))
         self.spec = spec
         self.tracker.add(deck.offline)
@@ -141,7 +132,7 @@ class EdgeOfCompetence(Tracked):
 # Easy to hard, and hard first: prompts in order of difficulty, more of them open as the run goes on.
 
 
-def open_share(spec: Paced, progress: float) -> float:
+def open_share(spec: specs.Paced, progress: float) -> float:
     """Share of the prompts that is open at `progress` of the run."""
     done = min(progress / spec.until, 1.0)
     if spec.pacing == "linear":
@@ -155,7 +146,7 @@ def open_share(spec: Paced, progress: float) -> float:
 class PacedSampler(WeightedSampler):
     """Draws by the mix among the prompts that are open; which of equally hard prompts is opened first is drawn from the seed."""
 
-    def __init__(self, spec: EasyToHardSampler | HardFirstSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: specs.EasyToHardSampler | specs.HardFirstSampler, deck: PromptSource) -> None:
         super().__init__(deck)
         self.spec, self.name = spec, spec.name
         self.ties = deck.random(self.name, "ties").permutation(len(deck))
@@ -219,7 +210,7 @@ class RetainHardest(Tracked):
 
     name = "retain_hardest"
 
-    def __init__(self, spec: RetainHardestSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: specs.RetainHardestSampler, deck: PromptSource) -> None:
         super().__init__(deck, Tracker(len(deck), (0.5, 0.5), spec.rho))
         self.spec = spec
         self.tracker.add(deck.offline)
@@ -267,7 +258,7 @@ class Phases(Tracked):
 
     name = "phases"
 
-    def __init__(self, spec: PhasesSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: specs.PhasesSampler, deck: PromptSource) -> None:
         super().__init__(deck, Tracker(len(deck), (0.0, 0.0)))
         self.spec = spec
         self.tracker.add(deck.offline)
@@ -281,7 +272,9 @@ class Phases(Tracked):
         for number in range(len(bounds)):
             if not (self.place == number).any():
                 found = f"prompts have {usable[0]} to {usable[-1]} tokens"
-                raise PermanentError(f"phases: none in phase {number + 1}, up to {bounds[number]:g} tokens: {found}; mend bounds")
+                raise PermanentError(
+                    f"phases: none in phase {number + 1}, up to {bounds[number]:g} tokens: {found}; change bounds"
+                )
 
     def choose(self, m: int, step: int, stream: np.random.Generator) -> list[int]:
         """m ids: of the phase, and carried ones."""
@@ -313,7 +306,7 @@ class SingleStream(Tracked):
 
     name = "single_stream"
 
-    def __init__(self, spec: SingleStreamSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: specs.SingleStreamSampler, deck: PromptSource) -> None:
         super().__init__(deck, Tracker(len(deck), (0.5, 0.5), spec.rho))
         self.spec = spec
         # a + b begins at 1 / (1 - rho), which is where a prompt that is visited again and again settles.

@@ -151,11 +151,11 @@ class GainRl(WeightedSampler):
         self.mu, self.mu_before, self.known = state["mu"], state["mu_before"], tensors.get("angles")
 
 
-# V(x): what a prompt's mean reward will be, foretold from the prompt alone.
+# V(x): the mean reward of a prompt, predicted from the prompt alone.
 
 
 class Value(Protocol):
-    """What foretells rewards, and learns from those that came."""
+    """A model of rewards, which learns from those of each step."""
 
     def predict(self, ids: Sequence[int]) -> np.ndarray:
         """(n,) float64."""
@@ -180,7 +180,7 @@ class NetworkValue:
         self.network = ValueHead(deck.policy, start)
         options = Optimizer(name="adamw", learning_rate=spec.learning_rate, weight_decay=0.0)
         self.max_grad_norm = options.max_grad_norm
-        self.optimizers = optimizer.build(options, self.network.named_parameters())
+        self.optimizers = optimizer.build_optimizers(options, self.network.named_parameters())
 
     def predict(self, ids: Sequence[int]) -> np.ndarray:
         """(n,) float64."""
@@ -192,13 +192,14 @@ class NetworkValue:
         return values.numpy()
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """One step on the mean over groups of (V(x) - mean reward)^2. The paper has the sum, which Adam cannot tell from it."""
+        """One step on the mean over groups of (V(x) - mean reward)^2. The paper has the sum, for which Adam makes the same
+        steps."""
         prompts = self.encode([outcome.id for outcome in outcomes])
         wanted = torch.tensor([outcome.reward for outcome in outcomes], device=self.network.head.weight.device)
         for piece in length_batches([len(prompt) for prompt in prompts], self.tokens):
             values = self._values([prompts[i] for i in piece])
             ((values - wanted[piece]) ** 2).sum().div(len(outcomes)).backward()
-        optimizer.step(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
+        optimizer.apply_gradients(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
 
     def _values(self, prompts: Sequence[list[int]]) -> Tensor:
         """V (n,) float32 of n prompts, from the state of the last token."""
@@ -253,7 +254,7 @@ class Pcl(Sampler):
         self.spec = spec
         self.pool = Uniform(UniformSampler(), deck)
         self.value = value_model(spec.value, deck, spec.tau)
-        self.foretold: dict[int, float] = {}
+        self.predicted: dict[int, float] = {}
         """V of this step's candidates."""
         self.outcomes: list[Outcome] = []
         """Of this step's groups."""
@@ -264,30 +265,30 @@ class Pcl(Sampler):
         the candidates leaves fewer than m."""
         candidates = list(dict.fromkeys(self.pool.select(self.spec.candidates * m, step)))
         values = self.value.predict(candidates)
-        self.foretold |= dict(zip(candidates, values.tolist(), strict=True))
+        self.predicted |= dict(zip(candidates, values.tolist(), strict=True))
         order = np.argsort(np.abs(values - self.spec.tau), kind="stable")
         return [candidates[order[place % len(order)]] for place in range(m)]
 
     def expected(self, ids: Sequence[int]) -> Tensor | None:
         """V."""
-        return torch.tensor([self.foretold[i] for i in ids], dtype=torch.float64)
+        return torch.tensor([self.predicted[i] for i in ids], dtype=torch.float64)
 
     def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
         """Keep the groups for the end of the step."""
         self.outcomes += outcomes
 
     def learn(self, step: int) -> None:
-        """Teach V the step's rewards: it foretells the next step's as they were under the policy of this one."""
+        """Teach V the step's rewards: it predicts those of the next step as they were under the policy of this one."""
         self.logged = self._measure()
         self.value.learn(self.outcomes)
-        self.foretold, self.outcomes = {}, []
+        self.predicted, self.outcomes = {}, []
 
     def _measure(self) -> dict[str, float]:
         rewards = np.array([outcome.reward for outcome in self.outcomes])
-        errors = rewards - [self.foretold[outcome.id] for outcome in self.outcomes]
+        errors = rewards - [self.predicted[outcome.id] for outcome in self.outcomes]
         spread = rewards.var()
         return {
-            "value": float(np.mean(list(self.foretold.values()))),
+            "value": float(np.mean(list(self.predicted.values()))),
             "error": float(np.sqrt((errors**2).mean())),
             "explained_variance": float(1 - errors.var() / spread) if spread else 0.0,
         }
@@ -295,7 +296,7 @@ class Pcl(Sampler):
     def metrics(self) -> dict[str, float]:
         """Of the last step: `value`, mean V of the candidates; of the groups drawn, `error`, root mean square of reward - V, and
         `explained_variance`, 1 - var(reward - V) / var(reward). The groups are those whose V is nearest to tau, among which V
-        hardly varies: a V that foretells well shows in a small error there and in explained variance at its start only."""
+        hardly varies: a V that predicts well shows in a small error there and in explained variance at its start only."""
         return self.logged
 
     def state_dict(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def prompt_lengths(encode: Encode, count: int) -> list[int]:
 
 
 def length_batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
-    """The numbers of all prompts in pieces of at most `tokens` tokens, padding counted (a prompt that exceeds that stands alone);
+    """The numbers of all prompts in pieces of at most `tokens` tokens, padding counted (a prompt that exceeds that is alone);
     those of about one length meet."""
     cut: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
@@ -54,7 +54,7 @@ def pad_prompts(prompts: Sequence[list[int]], device: torch.device) -> tuple[Ten
     return ids.to(device), lengths.to(device)
 
 
-# What every sampler is: it selects ids, observes what came of them, and its state is saved with the checkpoint.
+# What every sampler is: it selects ids, observes their results, and its state is saved with the checkpoint.
 #
 # An id is a row of the problem sets joined in the order of their roles.
 
@@ -73,14 +73,14 @@ class PromptSource:
     rows: Sequence[Row] = field(default_factory=list)
     """All prompts, by id."""
     policy: Decoder | None = None
-    """The model that is trained, as it stands whenever it is asked."""
+    """The model that is trained, with its weights at the moment of the call."""
     encode: Encode | None = None
     dtype: torch.dtype = torch.float32
-    """Arithmetic of whoever passes prompts through a model."""
+    """Arithmetic of forward passes over prompts."""
     micro_batch_tokens: int = 8192
     """Most tokens in one such pass."""
     offline: Sequence["Outcome"] = ()
-    """What came of prompts that the model was asked before the first step, where the stage names such samples."""
+    """Results of prompts that were sampled before the first step, where the stage names such samples."""
 
     def __len__(self) -> int:
         return sum(self.sizes)
@@ -91,7 +91,7 @@ class PromptSource:
 
 
 class Outcome(NamedTuple):
-    """What came of one group."""
+    """Results of one group."""
 
     id: int
     rewards: tuple[float, ...]

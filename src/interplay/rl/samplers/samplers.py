@@ -104,7 +104,7 @@ class LearnedMixture(WeightedSampler):
 
 class FormatLadder(Sampler):
     """Questions are drawn as the uniform sampler draws prompts; each has a rung, which is one of its rows. Rows of one origin are
-    one question, of the set in which its first row stands."""
+    one question, of the set that has its first row."""
 
     def __init__(self, spec: FormatLadderSampler, deck: PromptSource) -> None:
         """Raises PermanentError when a question has two rows in one format, or several of which one is in none of `formats`; and
@@ -215,7 +215,7 @@ MEMBERS: dict[str, Callable[[Any, PromptSource], Sampler]] = {
     "gain_rl": GainRl,
     "ada_rft": AdaRft,
     "format_ladder": FormatLadder,
-    "custom": custom.Sampler,
+    "custom": custom.own_sampler,
 }
 
 

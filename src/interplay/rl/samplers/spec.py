@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, NotNegative, Positive, Share
-from interplay.core.references import Custom
 from interplay.data.steps.context_spec import Format
 
 # A target difficulty that moves with the reward (AdaRFT, arXiv:2504.05520).
@@ -31,18 +31,19 @@ class AdaRftSampler(Model):
     """Mean reward at which T stays."""
 
 
-# Samplers that follow what came of the prompts so far. All count rewards as shares of a pass, clipped to [0, 1].
+# Samplers that adapt to the results of the prompts so far. All count rewards as shares of a pass, clipped to [0, 1].
 
 
 class EdgeSampler(Model):
     """Prompts whose running pass rate is nearest to a target, and a share that was never drawn. The candidates come by the
     mix."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     name: Literal["edge_of_competence"] = "edge_of_competence"
     target: Share = 0.5
     """Pass rate that is sought: groups have the most to say at one half (arXiv:2510.01135)."""
     band: tuple[Share, Share] | None = None
-    """In place of the target: lowest and highest pass rate, between which all are alike."""
+    """In place of the target: lowest and highest pass rate, between which all have equal weight."""
     explore: Share = 0.25
     """Share of the draws that go to prompts which were never drawn, as long as there are any."""
     candidates: Annotated[float, Field(ge=1)] | None = 4.0
@@ -64,6 +65,7 @@ class SingleStreamSampler(Model):
     being the mean of a Beta(a, b), without replacement over all prompts. The mix multiplies the weights. It begins at a = b =
     0.5, or, where the stage names samples under `offline`, at a = (passes + 0.5) / (n + 1) / (1 - rho) and b likewise."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     name: Literal["single_stream"] = "single_stream"
     rho: Annotated[float, Field(ge=0.875, le=0.96)] = 0.875
     """What remains of the evidence on a prompt at each visit, within the published clamp; 0.875 is the published constant
@@ -85,6 +87,7 @@ class RetainHardestSampler(Model):
     """Phases that each keep the hardest prompts of the phase before, by the running pass rate when the phase begins, and draw
     those uniformly (DRIVE, arXiv:2511.06307). The mix weighs the prompts that are kept; it does not enter who is."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["retain_hardest"] = "retain_hardest"
     schedule: Annotated[list[Retain], Field(min_length=1)] = [
@@ -167,7 +170,7 @@ class FormatLadderSampler(Model):
 
 
 class GainRlSampler(Model):
-    """Rank prompts by how alike the initial policy's states of their tokens point, and draw around a rank mu that moves on as
+    """Rank prompts by how aligned the initial policy's states of their tokens are, and draw around a rank mu that moves on as
     rewards rise: p is proportional to exp(-((rank - mu) / sigma)^2 / 2). After each step mu grows by
     step * (tanh(alpha * (reward - beta)) + tanh(alpha * angle)), held between `least` and `most`; reward and angle are means over
     the step's prompts."""
@@ -191,7 +194,7 @@ class GainRlSampler(Model):
     """Largest move."""
     reference: Count | None = None
     """Number of prompts that sigma, step, least and most are meant for: they are multiplied by the number there are over it; null
-    takes them as they stand."""
+    takes them as they are."""
     lag: Literal["old", "new"] = "new"
     """Whether a step draws around the mu before the last move (old) or after it (new); the released code does either."""
 
@@ -250,6 +253,7 @@ class PhasesSampler(Model):
     """Phases by prompt length: phase k draws prompts longer than the (k-1)th bound and up to the kth, and carries hard ones of
     earlier phases along (QwenLong-L1, arXiv:2505.17667). The mix weighs the prompts within a phase."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     SCHEDULED: ClassVar[bool] = True
     name: Literal["phases"] = "phases"
     bounds: Annotated[list[Positive], Field(min_length=1)] = [20_000, 60_000]
@@ -287,8 +291,8 @@ class PhasesSampler(Model):
 
 
 class ModelValue(Model):
-    """V(x) of a language model with a linear head on the last token of the prompt, which starts as the policy and learns beside
-    it, as published."""
+    """V(x) of a language model with a linear head on the last token of the prompt, which starts as the policy and learns along
+    with it, as published."""
 
     name: Literal["model"] = "model"
     learning_rate: Positive = 3e-4
@@ -308,13 +312,14 @@ class PclSampler(Model):
     """Look at several candidates for each prompt that is drawn and take those whose expected reward V(x) is nearest to `tau`,
     then teach V the rewards of the step. No rollout is spent on the choice, and V lags the policy by one step."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"pass_rates"})
     name: Literal["pcl"] = "pcl"
     candidates: Count = 4
     """Candidates per prompt that is drawn, k of the paper; they come by the mix, each prompt once per epoch."""
     tau: float = 0.5
     """Expected reward that is sought."""
     value: Annotated[ModelValue | BetaValue, Field(discriminator="name")] = ModelValue()
-    """What foretells a prompt's reward."""
+    """The model of a prompt's reward."""
 
 
 # Members of the sampler seam: which prompts a step draws.
@@ -323,7 +328,14 @@ class PclSampler(Model):
 class UniformSampler(Model):
     """Every prompt once per epoch, in an order drawn from the seed."""
 
+    PROVIDES: ClassVar[frozenset[str]] = frozenset({"every_prompt"})
     name: Literal["uniform"] = "uniform"
+
+
+class OwnSampler(Extension):
+    """A sampler of the user's own: a function that chooses ids by the success history of each prompt, or a class."""
+
+    UNION: ClassVar[str] = "sampler"
 
 
 Sampler = Annotated[
@@ -339,8 +351,9 @@ Sampler = Annotated[
     | GainRlSampler
     | AdaRftSampler
     | FormatLadderSampler
-    | Custom,
+    | OwnSampler,
     Field(discriminator="name"),
+    written_as(OwnSampler),
 ]
 
 
@@ -348,8 +361,3 @@ def reads_offline(sampler: Model) -> bool:
     """Whether the member learns from samples that were made before the first step."""
     adaptive = (EdgeSampler, SingleStreamSampler, RetainHardestSampler, PhasesSampler)
     return isinstance(sampler, adaptive) or (isinstance(sampler, Paced | AdaRftSampler) and sampler.by == "pass_rate")
-
-
-def expects(sampler: Model) -> bool:
-    """Whether the member expects a pass rate of each prompt that it draws."""
-    return isinstance(sampler, EdgeSampler | SingleStreamSampler | RetainHardestSampler | PhasesSampler | PclSampler)

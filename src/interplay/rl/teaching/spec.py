@@ -1,6 +1,6 @@
 """Teaching: a model learns to pose the problems that teach another one."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -9,11 +9,6 @@ from interplay.model.spec import TuneOptimizer
 from interplay.rl.spec import RLSpec
 from interplay.tasks.spec import Task
 
-SEAMS = {"sampler": "uniform", "allocation": "fixed", "prompting": "plain", "continuation": "none", "episode": "completion"}
-"""Seam -> the one member of it that a student's few steps leave room for: others remember from step to step, or need several
-turns."""
-LOSSES = ("disco", "distil", "direct_advantage")
-"""Losses that read of a completion more than its advantage, which proposals do not have."""
 MOST_LEARNABLE = 0.25
 """The largest p (1 - p)."""
 
@@ -27,6 +22,9 @@ class TeachSpec(RLSpec):
     its reward, that students have a fresh optimiser each time, and when one is promoted. Roles: `init` (a model), `data.<i>` (the
     hard problems, nothing of which is trained on) and `instances` (problems in place of proposals)."""
 
+    NEEDS: ClassVar[frozenset[str]] = frozenset({"every_prompt", "equal_groups", "bare_prompts", "one_round"})
+    REFUSES: ClassVar[frozenset[str]] = frozenset({"several_turns", "stateful_steps", "reads_rollouts"})
+    """A student's few steps leave no room for a state, and proposals have nothing but their advantage."""
     task: Task
     """The family and its knobs, by which proposals are read and answered."""
     mix: list[float]
@@ -73,19 +71,6 @@ class TeachSpec(RLSpec):
     """Of the proposals; above 0."""
     teacher_optimizer: TuneOptimizer = TuneOptimizer()
     """Of the teacher."""
-
-    @model_validator(mode="after")
-    def _of_few_steps(self) -> "TeachSpec":
-        method = self.method
-        for seam, only in SEAMS.items():
-            if (name := getattr(method, seam).name) != only:
-                raise ValueError(f"method.{seam} = {name}: a student's few steps go with {only} alone")
-        for seam in ("critic", "decoding"):
-            if getattr(method, seam) is not None:
-                raise ValueError(f"method.{seam}: its state would start anew with each student; take it away")
-        if method.loss.name in LOSSES:
-            raise ValueError(f"method.loss = {method.loss.name} reads more than advantages, which a teacher has not; write gpg")
-        return self
 
     @model_validator(mode="after")
     def _pays(self) -> "TeachSpec":

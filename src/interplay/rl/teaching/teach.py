@@ -1,34 +1,123 @@
 """The `teach` stage (SOAR, arXiv:2601.18778): proposals, a student per dataset, the teacher's reward, promotion."""
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from interplay.core.execution import Run
 from interplay.core.metrics import Metrics, Progress, read, telemetry
+from interplay.core.random import stream_key
 from interplay.core.stop import save_points
-from interplay.data import pool as pools
 from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.pool import Pool
+from interplay.data.sets import Pool
+from interplay.data.tokenizer import Special
 from interplay.model import folder
-from interplay.model.device import placed
+from interplay.model.decoder import Decoder
+from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
+from interplay.rl import loop
 from interplay.rl.advantages.group import left_out, over_tokens
-from interplay.rl.batch import Batch
-from interplay.rl.teaching import proposals, records
-from interplay.rl.teaching.proposals import Proposal
-from interplay.rl.teaching.records import Spent
+from interplay.rl.batch import Batch, Memory, StepContext
+from interplay.rl.draw import TrainerState, sample_rollouts
+from interplay.rl.requests.first_requests import plain_request
+from interplay.rl.samplers.sampler import PromptSource
+from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.teaching import proposals
+from interplay.rl.teaching.proposals import Asked, Lines, Proposal, Spent
 from interplay.rl.teaching.spec import TeachSpec
-from interplay.rl.teaching.student import Lines, School, Weights, ask, become, probe, trained, weights
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, closing, engine
 from interplay.tasks.verdict import Row
+
+# A student: its weights, its training on a dataset, and what it answers.
+
+
+Weights = dict[str, Tensor]
+
+
+class School(NamedTuple):
+    """What students share."""
+
+    spec: TeachSpec
+    student: Decoder
+    """Takes the weights of whichever student is at hand."""
+    reference: Decoder | None
+    engine: Engine
+    """Samples from `student`."""
+    tokenizer: Tokenizer
+    special: Special
+    files: Path
+    """The folder of the tokenizer."""
+    micro_batch_tokens: int
+
+
+def weights(decoder: Decoder) -> Weights:
+    """A copy of what a model knows."""
+    return {name: parameter.detach().clone() for name, parameter in decoder.named_parameters()}
+
+
+def become(decoder: Decoder, known: Weights) -> None:
+    """Give a model these weights."""
+    with torch.no_grad():
+        for name, parameter in decoder.named_parameters():
+            parameter.copy_(known[name])
+
+
+def world(school: School, spec: TeachSpec, rows: Sequence[Row], sizes: list[int], mix: list[float]) -> TrainerState:
+    """What the RL loop works on, with a memory of its own."""
+    return TrainerState(
+        spec=spec,
+        pool=Pool(list(rows), sizes),
+        tokenizer=school.tokenizer,
+        special=school.special,
+        tokenizer_files=school.files,
+        engine=school.engine,
+        sampler=build_sampler(
+            spec.method.sampler, PromptSource(sizes=sizes, mix=mix, seed=spec.seed, steps=spec.steps, rows=rows)
+        ),
+        memory=Memory(len(rows)),
+    )
+
+
+def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Lines:
+    """Train the student at hand on the problems of one dataset, with a fresh optimiser at `factor` of its rate. The noise is that
+    of the outer `step` for all datasets, so that equal ones have equal students."""
+    own = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps})
+    optimizers = optimizer.build_optimizers(own.optimizer, school.student.named_parameters())
+    learner = Learner(own, school.student, school.reference, optimizers, school.micro_batch_tokens)
+    course, seconds = world(school, own, rows, [len(rows)], [1.0]), defaultdict[str, float](float)
+    optimizer.set_lr(optimizers, factor)
+    return [loop.stepped(course, learner, number, seconds).metrics for number in range(1, own.steps + 1)]
+
+
+def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked:
+    """`n` completions of each problem; equal words, equal noise."""
+    if not rows:
+        return Asked([], 0)
+    spec = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, *words)})
+    place = world(school, spec, rows, [len(rows)], [1.0])
+    asks = [plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
+    found = sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
+    passes = [0] * len(rows)
+    for i, verdict in zip(found.ids.tolist(), found.verdicts, strict=True):
+        passes[i] += verdict.strict if spec.by == "strict" else verdict.answer
+    return Asked(passes, int(found.num_action_tokens().sum()))
+
+
+def probe(spec: TeachSpec, pool: Pool, step: int) -> list[Row]:
+    """The hard problems that are asked in an outer step: by the mix, none twice as long as its set has others."""
+    deck = PromptSource(sizes=pool.sizes, mix=spec.mix, seed=stream_key(spec.seed, "probe", step))
+    count = min(spec.probe_problems, len(pool.rows))
+    return [pool.rows[i] for i in build_sampler(spec.method.sampler, deck).select(count, 1)]
+
 
 # What datasets are worth to the teacher, what each proposal is credited with, and which student goes on.
 
@@ -116,7 +205,7 @@ class Offered(NamedTuple):
 
 
 class Paid(NamedTuple):
-    """What came of the datasets."""
+    """Results of the datasets."""
 
     rewards: torch.Tensor
     """(g,) float64."""
@@ -142,9 +231,9 @@ def run(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
         done = restored(course, out)
         teach(course, out, how, done)
     become(course.school.student, course.known)
-    folder.save(course.school.student, out / "model", course.school.files)
-    records.finish(out, spec)
-    return records.summary(read(out))
+    folder.save_decoder(course.school.student, out / "model", course.school.files)
+    proposals.finish(out, spec)
+    return proposals.summary(read(out))
 
 
 def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
@@ -152,8 +241,10 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
-    student = placed(folder.load(init / "model"), how)
-    reference = placed(folder.load(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
+    student = place_decoder(folder.load_decoder(init / "model"), how)
+    reference = (
+        place_decoder(folder.load_decoder(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
+    )
     tokenizer = text.load(init)
     school = School(
         spec=spec,
@@ -165,11 +256,11 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
         files=text.tokenizer_folder(init),
         micro_batch_tokens=how.micro_batch_tokens,
     )
-    hard = pools.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
-    pools.check_prompts(hard, tokenizer, spec.max_prompt_length)
+    hard = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
+    text.check_prompt_lengths(tokenizer, [row.prompt for row in hard.rows], spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = placed(folder.load(init / "model"), how)
+        model = place_decoder(folder.load_decoder(init / "model"), how)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,
@@ -178,13 +269,13 @@ def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
                 "minibatches": 1,
             }
         )
-        optimizers = optimizer.build(spec.teacher_optimizer, model.named_parameters())
+        optimizers = optimizer.build_optimizers(spec.teacher_optimizer, model.named_parameters())
         learner = Learner(own, model, reference, optimizers, how.micro_batch_tokens)
         teacher = Teacher(
             learner, engine(spec.engine, model, how, dtype, init / "model"), proposals.end_token(tokenizer, spec.task)
         )
     else:
-        instances = sets.rows(inputs["instances"], 0)
+        instances = sets.read_rows(inputs["instances"], 0)
     return Course(school, teacher, hard, instances, weights(student))
 
 
@@ -220,7 +311,7 @@ def teach(course: Course, out: Path, how: Run, done: int) -> None:
             metrics.write(step, **values)
             if step in spec.checkpoints:
                 become(school.student, course.known)
-                folder.save(school.student, out / "checkpoints" / str(step) / "model", school.files)
+                folder.save_decoder(school.student, out / "checkpoints" / str(step) / "model", school.files)
             progress.update(step, reward=values["reward"], valid=values["valid"], probe=values["probe_before"])
             if step < spec.steps and saves.due():
                 metrics.sync()
@@ -239,7 +330,7 @@ def one_step(course: Course, out: Path, step: int) -> dict[str, float]:
     invalid = torch.tensor([one.row is None for one in offered.proposals])
     advantage = credited(paid.rewards, invalid, spec.invalid_penalty)
     shared = paid.rewards.repeat_interleave(spec.problems_per_dataset) - spec.invalid_penalty * invalid.double()
-    records.write_step(out, step, spec, offered.proposals, shared, advantage)
+    proposals.write_step(out, step, spec, offered.proposals, shared, advantage)
     learnt = update_teacher(course.teacher, offered.batch, shared, advantage, step, factor)
     return {**proposals.proposal_shares(offered.proposals, spec.task), **paid.metrics, **learnt, "lr_factor": factor}
 
@@ -263,10 +354,10 @@ def update_teacher(
         return {}
     learner = teacher.learner
     optimizer.set_lr(learner.optimizers, factor)
-    told = records.of_batch(batch)
+    measured = proposals.of_batch(batch)
     earned = replace(batch, rewards=rewards)
     values = update(learner, earned, over_tokens(advantage, earned), step)
-    return {f"teacher/{name}": value for name, value in {**told, **values}.items()}
+    return {f"teacher/{name}": value for name, value in {**measured, **values}.items()}
 
 
 def valued(course: Course, offered: Offered, step: int, factor: float) -> Paid:
@@ -291,7 +382,7 @@ def valued(course: Course, offered: Offered, step: int, factor: float) -> Paid:
         "probe_student": (before if best is None else found[best].passes) / asked,
     }
     lessons = [one.lines for one in found.values()]
-    return Paid(rewards, {**records.of_rewards(rewards, best), **rates, **spent.metrics(lessons)})
+    return Paid(rewards, {**proposals.of_rewards(rewards, best), **rates, **spent.metrics(lessons)})
 
 
 def examine_student(school: School, hard: list[Row], step: int, spent: Spent) -> int:
@@ -310,7 +401,7 @@ def graduate(course: Course, rows: list[Row], hard: list[Row], step: int, factor
 
 
 def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent) -> torch.Tensor:
-    """(g,) float64: what the student at hand, before it is trained, tells of each dataset."""
+    """(g,) float64: what the student at hand, before it is trained, says of each dataset."""
     rows, n = [row for own in datasets for row in own], school.spec.method.allocation.num_generations
     found = ask(school, rows, n, "learnable", step)
     spent.asked(found, len(rows) * n)

@@ -13,28 +13,28 @@ RELATIONS = (
 )  # fmt: skip
 """Names of relations from a person to a person, in the order in which a task takes them."""
 ATTRIBUTES = ("city", "job", "sport", "dish", "colour", "instrument", "language", "pet")
-"""Names of attributes, whose value is no person."""
+"""Names of attributes, whose values are not people."""
 COMPOSITES = ("iid", "composition", "zero_shot")
 MOST_READ = 256
-"""Most facts of a context of level reading; half as many as there are people, if fewer."""
+"""Most facts in a context of level reading; at most half the number of people."""
 LONGEST = 4
 """Most hops of a composite question: its paths are enumerated."""
 MOST_NAMES = 250_000
-"""Names that can be invented before most tries meet one again."""
+"""Names that can be invented before most attempts repeat one."""
 FARTHEST = 8
-"""Most hops of a question whose facts all stand in the context."""
+"""Most hops of a question whose facts are all in the context."""
 
 
 class Bios(Model):
     """Synthetic people over a relation graph. Each relation is a function: a person has one boss, one city. Some relations are
-    parametric, the same in every problem, to be learnt by heart; the facts of the others stand in the context of a problem and
-    are new in each. Difficulty `op` = hops. Two tasks that differ in level, distractors or surface only share people, facts and
-    the partition of relation paths."""
+    parametric: the same in every problem, to be memorised. The facts of the others are in the context of a problem and new in
+    each. Difficulty `op` = hops. Tasks that differ only in level, distractors or surface share people, facts and the
+    partition of relation paths."""
 
     VERSION: ClassVar[int] = 2
     name: Literal["bios"] = "bios"
     world: Natural = 0
-    """Key of the world: its people, its facts, its partition of paths."""
+    """Key of the world: people, facts and partition of paths."""
     people: Count = 100
     """People of the world."""
     relations: Count = 8
@@ -46,27 +46,27 @@ class Bios(Model):
     parametric: Share = 0.5
     """Share of the relations, and of the attributes, that are parametric."""
     zero_shot: Natural = 2
-    """Relations (by turns parametric and contextual) that stand in no path of composite training."""
+    """Relations (alternately parametric and contextual) that occur in no path of composite training."""
     held_out: Share = 0.3
-    """Share of the paths of all other relations that composite training leaves out, too."""
+    """Share of the paths of all other relations that are also held out of composite training."""
     level: Literal[
         "parametric", "statement", "contextual", "reading", "iid", "composition", "zero_shot", "in_context", "by_heart"
     ] = "iid"
-    """statement: a parametric fact as a sentence to be completed; parametric: a question that asks it (the paper's Mem atom);
-    contextual: one hop over facts of the context (Ctx atom); reading: `op` facts in a context, in half of the contexts
-    all with one relation, and `op` questions, each of which draws one of them, answered in turn, the last answer boxed (many
-    lessons in looking a fact up at the price of one context); iid, composition, zero_shot: chains that need both parametric and
-    contextual facts, along paths of composite training, along other paths of the same relations, and along paths with a relation
-    that composite training never has; in_context: chains of contextual
-    facts alone; by_heart: chains of parametric facts alone, without a context. Statements and parametric questions are the same
-    in all splits: a set of n of them takes the first n facts of the world, and all of them evenly where n is large enough."""
+    """statement: a parametric fact as a sentence to be completed; parametric: a question about one (the paper's Mem atom);
+    contextual: one hop over facts of the context (Ctx atom); reading: `op` facts in a context, in half of the contexts all with
+    one relation, and `op` questions, each about a fact drawn from them, answered in order, the last answer boxed (many retrievals
+    for one context); iid, composition, zero_shot: chains that need both parametric and contextual facts, along paths of composite
+    training, along other paths of the same relations, and along paths with a relation that composite training never has;
+    in_context: chains of contextual facts only; by_heart: chains of parametric facts only, without a context. Statements and
+    parametric questions are the same in all splits: a set of n takes the first n facts of the world, and all of them evenly where
+    n is large enough."""
     distractors: Range = (2, 4)
     """Closed range of the number of facts in the context that the question does not need. Level reading has none."""
     zipf: Share = 0.0
-    """Exponent of the law by which contexts draw people: the n-th of the world with a weight of n to the power of -zipf. 0 draws
-    evenly; with 1 a small model learns to look facts up sooner (docs/log.md)."""
+    """Exponent of Zipf's law for the people in contexts: the n-th of the world has the weight n to the power of -zipf. 0 draws
+    uniformly; with 1 a small model learns retrieval from the context sooner (docs/log.md)."""
     surface: Literal["terse", "prose"] = "terse"
-    """terse: every fact reads `Ada's boss is Bea.`; prose: by turns also `The boss of Ada is Bea.` and `Bea is the boss
+    """terse: every fact reads `Ada's boss is Bea.`; prose: in rotation also `The boss of Ada is Bea.` and `Bea is the boss
     of Ada.`"""
 
     @model_validator(mode="after")
@@ -89,15 +89,15 @@ class Bios(Model):
             raise ValueError(f"level {self.level} needs contextual relations; lower parametric")
         seen = [name in self.weights() for name in RELATIONS[: self.relations] if name not in self.unseen()]
         if self.level in COMPOSITES and not 0 < sum(seen) < len(seen):
-            raise ValueError("composites need a parametric and a contextual relation besides those of zero_shot")
+            raise ValueError("composites need a parametric and a contextual relation outside zero_shot; lower zero_shot")
         if self.level == "composition" and not (self.held_out and 1 < sum(seen) < len(seen) - 1):
-            raise ValueError("level composition needs held_out, and two relations of each sort besides those of zero_shot")
+            raise ValueError("level composition needs held_out, and two relations of each sort outside zero_shot")
         if self.level == "in_context" and not set(RELATIONS[: self.relations]) - self.weights():
             raise ValueError("level in_context needs a contextual relation from person to person; lower parametric")
         if self.level == "zero_shot" and not self.zero_shot:
             raise ValueError("level zero_shot needs zero_shot relations; give their number")
         if contextual and self.distractors[1] > contextual * (self.people - FARTHEST):
-            raise ValueError("distractors must be fewer than the contextual facts there can be; take more people or relations")
+            raise ValueError("distractors must be fewer than the possible contextual facts; take more people or relations")
         return self
 
     def all_relations(self) -> tuple[str, ...]:
@@ -111,8 +111,8 @@ class Bios(Model):
         return frozenset(name for each in names for i, name in enumerate(each) if _step(i + 1, share) > _step(i, share))
 
     def unseen(self) -> tuple[str, ...]:
-        """The relations from person to person that stand in no path of composite training: the last ones, by turns a parametric
-        and a contextual one while there are both."""
+        """The relations from person to person that occur in no path of composite training: the last ones, alternately parametric
+        and contextual while there are both."""
         last = RELATIONS[: self.relations][::-1]
         sides = [[n for n in last if n in self.weights()], [n for n in last if n not in self.weights()]]
         ranked = sorted((place, side, name) for side, names in enumerate(sides) for place, name in enumerate(names))

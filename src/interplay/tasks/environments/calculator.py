@@ -1,19 +1,18 @@
 r"""Arithmetic with a tool. The prompt is an expression, `(12-5)*7?`; the policy writes `calc(12-5)` and reads `7`, and boxes the
-value in the end, `\boxed{49}`. The tool reads with a parser of its own: nothing that a model writes is ever evaluated."""
+value in the end, `\boxed{49}`. The tool has a parser of its own: nothing that a model writes is ever evaluated as code."""
 
-import json
 import re
 from typing import NamedTuple
 
-from interplay.core.random import stream_key
-from interplay.tasks.environments.games import Rendered, Replies, Reply, ended, transcript, worth
+from interplay.core.random import Draw, stream, stream_key
+from interplay.tasks.environments import transcript
 from interplay.tasks.environments.spec import Calculator
-from interplay.tasks.op_dag.graph import Draw, stream
+from interplay.tasks.family import Environment, Rendered, Replies, Reply, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
 LONGEST, MOST = 100, 10**18
-"""Characters that the tool reads, and the size from which it gives no value."""
+"""Most characters that the tool reads, and the size from which on it gives no value."""
 CALL = re.compile(r"\s*calc\((.*)\)\s*")
 TOKEN = re.compile(r"\d{1,18}|[-+*()]")
 BROKEN = "error"
@@ -29,8 +28,8 @@ class Problem(NamedTuple):
 
 
 def value(text: str) -> int:
-    """The value of an expression of whole numbers, + - * and brackets. Raises ValueError for any other text, and where it is too
-    long or the value of a part too large."""
+    """The value of an expression of integers, + - * and brackets. Raises ValueError for any other text, and where it is too long
+    or the value of a part too large."""
     tokens = TOKEN.findall(text)
     if len(text) > LONGEST or "".join(tokens) != text:
         raise ValueError(f"no expression: {text[:LONGEST]!r}")
@@ -59,7 +58,7 @@ def _product(tokens: list[str]) -> tuple[int, list[str]]:
 
 def _factor(tokens: list[str]) -> tuple[int, list[str]]:
     if not tokens:
-        raise ValueError("an expression breaks off")
+        raise ValueError("the expression ends too early")
     first, rest = tokens[0], tokens[1:]
     if first.isdigit():
         return int(first), rest
@@ -70,7 +69,7 @@ def _factor(tokens: list[str]) -> tuple[int, list[str]]:
         found, rest = _sum(rest)
         if rest[:1] == [")"]:
             return found, rest[1:]
-    raise ValueError(f"not expected here: {first}")
+    raise ValueError(f"unexpected token: {first}")
 
 
 def _held(number: int) -> int:
@@ -80,7 +79,7 @@ def _held(number: int) -> int:
 
 
 def generate(task: Calculator, seed: int, index: int, op: int) -> Problem:
-    """The expression of the task at (seed, index) with `op` operators: a random tree, all of whose inner parts stand in
+    """The expression of the task at (seed, index) with `op` operators: a random tree, all of whose inner parts are in
     brackets."""
     draw = stream("calculator", seed, index, op, task.operators, task.largest)
     return Problem("calculator", _tree(draw, task, op, True), task.single)
@@ -95,14 +94,14 @@ def _tree(draw: Draw, task: Calculator, op: int, top: bool) -> str:
     return whole if top else f"({whole})"
 
 
-def reply(problem: Problem, said: list[str]) -> Reply:
-    """The value that the last turn asks for, or `error`; a box ends the episode."""
-    if ended(said[-1]):
+def reply(problem: Problem, turns: list[str]) -> Reply:
+    """The value of the expression in the last turn, or `error`; a box ends the episode."""
+    if transcript.is_final(turns[-1]):
         return Reply("", True)
-    return Reply(f"{_tool(problem, said[-1])}\n", False)
+    return Reply(f"{_tool_output(problem, turns[-1])}\n", False)
 
 
-def _tool(problem: Problem, turn: str) -> str:
+def _tool_output(problem: Problem, turn: str) -> str:
     call = CALL.fullmatch(turn)
     if not call:
         return BROKEN
@@ -114,13 +113,13 @@ def _tool(problem: Problem, turn: str) -> str:
 
 
 SINGLE = re.compile(r"-?\d+[-+*](?:-?\d+|\(-\d+\))")
-"""What a tool takes that takes one operator."""
+"""The input of a tool that takes one operator at a time."""
 INNER = re.compile(r"\((-?\d+)([-+*])(-?\d+)\)")
-"""A part that has one operator."""
+"""A bracket with one operator."""
 
 
 def expert(problem: Problem) -> list[str]:
-    """The turns of whoever works out the first part of one operator, again and again."""
+    """The turns of an expert who evaluates the first bracket with one operator until none is left."""
     left, turns = f"({problem.expression})", []
     while part := INNER.search(left):
         turns.append(f"calc({part[1]}{part[2]}{part[3]})")
@@ -130,7 +129,8 @@ def expert(problem: Problem) -> list[str]:
 
 def render(problem: Problem, task: Calculator) -> Rendered:
     """The expression, the expert's transcript, the value."""
-    return Rendered(f"{problem.expression}?\n", transcript(expert(problem), lambda said: reply(problem, said)), answer(problem))
+    played = transcript.play(expert(problem), lambda turns: reply(problem, turns))
+    return Rendered(f"{problem.expression}?\n", played, answer(problem))
 
 
 def answer(problem: Problem) -> str:
@@ -138,9 +138,8 @@ def answer(problem: Problem) -> str:
     return str(value(problem.expression))
 
 
-def solve(prompt: str, task: Calculator, ask: Replies) -> str:
-    """The value of the expression in a prompt, one part of one operator after the other. Raises ValueError where it is no
-    prompt."""
+def solve(prompt: str, task: Calculator, replies: Replies) -> str:
+    """The value of the expression in a prompt, one operator after the other. Raises ValueError where it is no prompt."""
     left = f"({prompt.removesuffix(chr(10)).removesuffix('?')})"
     while part := INNER.search(left):
         a, b = int(part[1]), int(part[3])
@@ -150,35 +149,20 @@ def solve(prompt: str, task: Calculator, ask: Replies) -> str:
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """Right: the last turn boxes the value. See tasks.environments.games.worth."""
-    return worth(completion, lambda said: reply(problem, said), answer(problem))
+    """Right: the last turn boxes the value (transcript.judge_transcript)."""
+    return transcript.judge_transcript(completion, lambda turns: reply(problem, turns), answer(problem))
 
 
-def structure(problem: Problem) -> str:
-    """16 hex digits of the expression."""
-    return f"{stream_key('calculator', problem.expression):016x}"
-
-
-def shared(problem: Problem) -> bool:
-    """No problem belongs to every split."""
-    return False
-
-
-def dumps(problem: Problem) -> str:
-    """JSON, one line."""
-    return json.dumps(problem, separators=(",", ":"))
-
-
-def loads(text: str) -> Problem:
-    """The problem that `dumps` wrote."""
-    return Problem(*json.loads(text))
-
-
-def alphabet(task: Calculator) -> str:
-    """All characters of the task, in a fixed order."""
-    return "".join(sorted(set("".join(vocabulary(task)))))
-
-
-def vocabulary(task: Calculator) -> list[str]:
-    """The pieces of a tokenizer of words: digits one by one."""
-    return ["calc(", ")", "(", BOX, "}", BROKEN, "\n", "?", "-", *"+*", *"0123456789"]
+CALCULATOR = Environment(
+    name="calculator",
+    errors=transcript.ERRORS,
+    generate=generate,
+    render=render,
+    solve=solve,
+    loads=from_json(Problem),
+    verify=verify,
+    structure=lambda problem: f"{stream_key('calculator', problem.expression):016x}",
+    vocabulary=lambda task: ["calc(", ")", "(", BOX, "}", BROKEN, "\n", "?", "-", *"+*", *"0123456789"],  # digits one by one
+    reply=reply,
+    expert=expert,
+)

@@ -1,194 +1,363 @@
-"""What environments share: turns and replies, and games of two seats."""
+"""Games of two seats: the rules that they share, tic-tac-toe and Kuhn poker.
+
+Seat 0 moves first; the policy plays `problem.seat` against a scripted opponent. A move is the text of a turn without blanks, and
+the other seat reads it on a line of its own. An illegal move loses the game."""
 
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import permutations
 from typing import Any, NamedTuple
 
-from interplay.tasks.verdict import BOX, Verdict, extract_answer, is_answer_dump
-
-# What several turns are made of, whatever the family.
-#
-# A solution of several turns is one text: what the policy writes and what it reads, by turns, with MARK between them. No
-# tokenizer of ours has MARK, and an episode takes it out of what a model writes: training learns each turn as a solution of its
-# own (data.corpus), and an episode puts the end token in its place.
-
-
-MARK = "\x1e"
-"""Record separator."""
-
-
-class Reply(NamedTuple):
-    """What an environment says to a turn."""
-
-    text: str
-    """What the policy reads next."""
-    done: bool
-    """Whether the episode is over; then nobody reads the text."""
-
-
-class Rendered(NamedTuple):
-    """What the model reads and what it should write. The prompt ends where the solution begins."""
-
-    prompt: str
-    solution: str
-    """The transcript of a scripted expert."""
-    answer: str
-
-
-UNANSWERED = Verdict(False, False, 0.0, "truncated")
-"""Of an episode that answered nothing."""
-Replies = Callable[[list[str]], Reply]
-"""An environment with its problem: the policy's turns so far -> the reply to the last one."""
-
-
-def said(transcript: str) -> list[str]:
-    """The policy's turns of a transcript."""
-    return transcript.split(MARK)[::2]
-
-
-def told(transcript: str) -> list[str]:
-    """What it read between them."""
-    return transcript.split(MARK)[1::2]
-
-
-def joined(said: Sequence[str], told: Sequence[str]) -> str:
-    """The transcript of turns and of what was read after each but the last. Raises ValueError when their numbers differ by other
-    than one."""
-    pairs = zip(said, [*told, ""], strict=True)
-    return MARK.join([piece for pair in pairs for piece in pair][:-1])
-
-
-def transcript(turns: Sequence[str], reply: Replies) -> str:
-    """What these turns and an environment make."""
-    return joined(turns, [reply(list(turns[: n + 1])).text for n in range(len(turns) - 1)])
-
-
-def ended(turn: str) -> bool:
-    """Whether a turn gives a final answer."""
-    return BOX in turn
-
-
-def honest(text: str, reply: Replies) -> bool:
-    """Whether a transcript's replies are those of the environment, which said nothing of an end before its last turn."""
-    turns = said(text)
-    replies = [reply(turns[: n + 1]) for n in range(len(turns) - 1)]
-    return told(text) == [each.text for each in replies] and not any(each.done for each in replies)
-
-
-def worth(text: str, reply: Replies, answer: str, earned: Callable[[list[str]], float] = lambda turns: 1.0) -> Verdict:
-    """A transcript that should end in the boxed answer. `earned(turns)`, in [0, 1]: how much of what leads to it was found out.
-    Strict: the answer is right, all that leads to it was found out, and the replies are the environment's. Score: what was found
-    out where the answer is right, else 0. Errors: `truncated` (no answer, or too many), `made_up` (a reply that was none),
-    `answer`, `process` (right, and not all that was to be found out was). Never raises on account of the text."""
-    turns = said(text)
-    boxed = extract_answer(turns[-1]) if ended(turns[-1]) and not is_answer_dump(turns[-1]) else None
-    right, true, share = boxed == answer, honest(text, reply), earned(turns)
-    error = (
-        "truncated" if boxed is None
-        else "made_up" if not true
-        else "answer" if not right
-        else "process" if share < 1
-        else "none"
-    )  # fmt: skip
-    return Verdict(error == "none", right, share * float(right), error, said=boxed or "")
-
-
-# Games of two seats, whichever they are: who moves, what each seat reads, and a game against a scripted opponent as an
-# environment.
-#
-# A game is a module with `seats(problem)`, the prompts of both seats; `position(problem, moves)`; `scripted(problem, moves)`,
-# the opponent's move; and `sound(problem, moves)`, whether the last of them is one that a perfect player may make. Seat 0 moves
-# first; the policy plays `problem.seat`. A move is the text of a turn without its blanks, and the other seat reads it on a line
-# of its own. Who makes a move that is not legal loses all.
-
+from interplay.core.random import Draw, stream, stream_key
+from interplay.tasks.environments.spec import Kuhn, TicTacToe
+from interplay.tasks.environments.transcript import play, policy_turns, replies_match
+from interplay.tasks.family import Game, Position, Rendered, Replies, Reply, from_json
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Verdict, first_error
 
 LOST = -1.0
-
-
-class Position(NamedTuple):
-    """Where a game stands."""
-
-    mover: int
-    """Seat that is to move; -1: the game is over."""
-    payoff: float = 0.0
-    """Of seat 0, in [-1, 1]; seat 1 has its negative. 0 while it is not over."""
-    legal: bool = True
-    """Whether all moves were."""
+ERRORS = ("truncated", "made_up", "illegal", "move", "answer")
+"""Error classes of `Rules.judge` and `Rules.verify`."""
 
 
 def forfeited(seat: int) -> Position:
-    """After a move of that seat which was not legal."""
+    """The position after an illegal move of a seat."""
     return Position(-1, LOST if seat == 0 else -LOST, False)
 
 
-def line(move: str) -> str:
+def move_line(move: str) -> str:
     """What the other seat reads of a move."""
     return f"{move}\n"
 
 
-def against(game: ModuleType, problem: Any, turns: Sequence[str]) -> tuple[list[str], str]:
-    """All moves of a game against the scripted opponent, as far as the policy's turns lead, and what the policy reads after the
-    last of these (before its first: of the opponent's opening)."""
-    moves: list[str] = []
-    told, left = "", list(turns)
-    while (mover := game.position(problem, moves).mover) >= 0:
-        if mover == problem.seat:
-            if not left:
-                break
-            moves.append(left.pop(0).strip())
-            told = ""
-        else:
-            moves.append(game.scripted(problem, moves))
-            told += line(moves[-1])
-    return moves, told
+@dataclass(frozen=True)
+class Rules:
+    """A game: functions of a problem and the moves so far."""
+
+    seats: Callable[[Any], tuple[str, str]]
+    """The prompts of both seats."""
+    position: Callable[[Any, Sequence[str]], Position]
+    scripted: Callable[[Any, Sequence[str]], str]
+    """The move of the scripted opponent."""
+    best: Callable[[Any, Sequence[str]], str]
+    """The expert's move."""
+    sound: Callable[[Any, Sequence[str]], bool]
+    """Whether a perfect player may make the last of the moves."""
+    target: Callable[[Any, int], float]
+    """The payoff from which on a seat's result counts as right."""
+
+    def against(self, problem: Any, turns: Sequence[str]) -> tuple[list[str], str]:
+        """All moves of a game against the scripted opponent, as far as the policy's turns lead, and what the policy reads after
+        its last turn (before its first: the opponent's opening)."""
+        moves: list[str] = []
+        observed, left = "", list(turns)
+        while (mover := self.position(problem, moves).mover) >= 0:
+            if mover == problem.seat:
+                if not left:
+                    break
+                moves.append(left.pop(0).strip())
+                observed = ""
+            else:
+                moves.append(self.scripted(problem, moves))
+                observed += move_line(moves[-1])
+        return moves, observed
+
+    def reply(self, problem: Any, turns: list[str]) -> Reply:
+        """The opponent's move after the last turn."""
+        moves, observed = self.against(problem, turns)
+        return Reply(observed, self.position(problem, moves).mover < 0)
+
+    def expert(self, problem: Any) -> list[str]:
+        """The expert's turns until the game is over."""
+        turns: list[str] = []
+        while True:
+            moves, _ = self.against(problem, turns)
+            if self.position(problem, moves).mover < 0:
+                return turns
+            turns.append(self.best(problem, moves))
+
+    def render(self, problem: Any, answer: str) -> Rendered:
+        """The prompt of the policy's seat with the moves before its first, and the expert's game."""
+        prompt = self.seats(problem)[problem.seat] + self.against(problem, [])[1]
+        return Rendered(prompt, play(self.expert(problem), lambda turns: self.reply(problem, turns)), answer)
+
+    def judge(self, problem: Any, moves: Sequence[str], seat: int) -> Verdict:
+        """The verdict on a seat of a game. Right: its payoff reaches the target. Strict: also every move of it was sound. Score:
+        its payoff from [-1, 1] in [0, 1]. Errors: `truncated` (not over), `illegal` (its own move), `move` (one that is not
+        sound), `answer` (all sound, and below the target)."""
+        end = self.position(problem, moves)
+        payoff = end.payoff if seat == 0 else -end.payoff
+        own = [n for n in range(len(moves)) if self.position(problem, moves[:n]).mover == seat]
+        fouled = not end.legal and bool(own) and own[-1] == len(moves) - 1
+        sound = not fouled and all(self.sound(problem, moves[: n + 1]) for n in own)
+        right = end.mover < 0 and not fouled and payoff >= self.target(problem, seat)
+        error = first_error(illegal=fouled, truncated=end.mover >= 0, move=not sound, answer=not right)
+        return Verdict(error == "none", right, (payoff + 1) / 2, error, said=" ".join(moves[n] for n in own)[:80])
+
+    def verify(self, problem: Any, text: str, options: Verify) -> Verdict:
+        """The verdict on a transcript against the scripted opponent; error `made_up` where its replies are not the opponent's."""
+        moves, _ = self.against(problem, policy_turns(text))
+        found = self.judge(problem, moves, problem.seat)
+        if replies_match(text, lambda turns: self.reply(problem, turns)):
+            return found
+        return found._replace(strict=False, answer=False, score=0.0, error="made_up")
 
 
-def reply(game: ModuleType, problem: Any, turns: list[str]) -> Reply:
-    """The opponent's move after the last turn."""
-    moves, told = against(game, problem, turns)
-    return Reply(told, game.position(problem, moves).mover < 0)
+# Tic-tac-toe. The prompt is a board of nine cells and the mark of its reader, `X.O....X. O`; a move is a cell, 1 to 9. A solution
+# is a game of best moves against the scripted opponent; the answer is the minimax value of the position.
 
 
-def expert(game: ModuleType, problem: Any, best: Callable[[list[str]], str]) -> list[str]:
-    """The turns of a player who makes the move that `best` names, after the moves so far, until the game is over."""
-    turns: list[str] = []
+LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+WORTH = {1: "win", 0: "draw", -1: "loss"}
+
+
+class Board(NamedTuple):
+    """A position, with the opponent of the policy."""
+
+    mode: str
+    """perfect or random: how the scripted opponent plays."""
+    board: str
+    """Nine of X, O and a stop, row by row. X moves where there are as many of both."""
+    seed: int
+    """Key of a random opponent."""
+    seat: int = 0
+    """The policy moves first."""
+
+
+def mover_mark(board: str) -> str:
+    """The mark that moves next."""
+    return "X" if board.count("X") == board.count("O") else "O"
+
+
+def winner(board: str) -> str:
+    """X or O; empty where there is none."""
+    return next((board[a] for a, b, c in LINES if board[a] != "." and board[a] == board[b] == board[c]), "")
+
+
+def empty_cells(board: str) -> list[int]:
+    """Empty cells; none once there is a winner."""
+    return [] if winner(board) else [cell for cell in range(9) if board[cell] == "."]
+
+
+def place_mark(board: str, cell: int) -> str:
+    """The board after a move."""
+    return board[:cell] + mover_mark(board) + board[cell + 1 :]
+
+
+@lru_cache(maxsize=1 << 13)
+def minimax(board: str) -> int:
+    """The value of a position to the mover: 1, 0 or -1."""
+    free = empty_cells(board)
+    if not free:
+        return -1 if winner(board) else 0
+    return max(-minimax(place_mark(board, cell)) for cell in free)
+
+
+def best_cells(board: str) -> list[int]:
+    """Cells that keep the value of the position."""
+    return [cell for cell in empty_cells(board) if -minimax(place_mark(board, cell)) == minimax(board)]
+
+
+def generate_board(task: TicTacToe, seed: int, index: int, op: int) -> Board:
+    """A position with `op` empty cells and no winner, reached by random moves. Keyed by (seed, index, op)."""
+    draw = stream("tic_tac_toe", seed, index, op)
     while True:
-        moves, _ = against(game, problem, turns)
-        if game.position(problem, moves).mover < 0:
-            return turns
-        turns.append(best(moves))
+        board = "." * 9
+        while board.count(".") > op and (free := empty_cells(board)):
+            board = place_mark(board, free[draw() % len(free)])
+        if not winner(board) and board.count(".") == op:
+            return Board(task.opponent, board, draw())
 
 
-def opening(game: ModuleType, problem: Any) -> str:
-    """The prompt of the policy's seat, with the moves that come before its first."""
-    return game.seats(problem)[problem.seat] + against(game, problem, [])[1]
+def _board_after(problem: Board, moves: Sequence[str]) -> str | None:
+    """The board; None where a move was illegal."""
+    board = problem.board
+    for move in moves:
+        if move not in [str(cell + 1) for cell in empty_cells(board)]:
+            return None
+        board = place_mark(board, int(move) - 1)
+    return board
 
 
-def played(game: ModuleType, problem: Any, moves: Sequence[str], seat: int, enough: float) -> Verdict:
-    """What a seat made of a game. Right: it has at least the payoff `enough`. Strict: and every move of it was sound. Score: its
-    payoff from [-1, 1] in [0, 1]. Errors: `truncated` (not over), `illegal` (its own move), `move` (one that was not sound),
-    `answer` (all sound, and yet not enough)."""
-    end = game.position(problem, moves)
-    payoff = end.payoff if seat == 0 else -end.payoff
-    own = [n for n in range(len(moves)) if game.position(problem, moves[:n]).mover == seat]
-    fouled = not end.legal and bool(own) and own[-1] == len(moves) - 1
-    sound = not fouled and all(game.sound(problem, moves[: n + 1]) for n in own)
-    right = end.mover < 0 and not fouled and payoff >= enough
-    error = (
-        "illegal" if fouled
-        else "truncated" if end.mover >= 0
-        else "move" if not sound
-        else "answer" if not right
-        else "none"
-    )  # fmt: skip
-    return Verdict(error == "none", right, (payoff + 1) / 2, error, said=" ".join(moves[n] for n in own)[:80])
+def _board_seats(problem: Board) -> tuple[str, str]:
+    mine = mover_mark(problem.board)
+    return f"{problem.board} {mine}\n", f"{problem.board} {'O' if mine == 'X' else 'X'}\n"
 
 
-def verified(game: ModuleType, problem: Any, text: str, enough: float) -> Verdict:
-    """A transcript of a game against the scripted opponent; error `made_up` where its replies are not the opponent's."""
-    turns = said(text)
-    moves, _ = against(game, problem, turns)
-    found = played(game, problem, moves, problem.seat, enough)
-    if honest(text, lambda so_far: reply(game, problem, so_far)):
-        return found
-    return found._replace(strict=False, answer=False, score=0.0, error="made_up")
+def _board_position(problem: Board, moves: Sequence[str]) -> Position:
+    board = _board_after(problem, moves)
+    if board is None:
+        first = next(n for n in range(len(moves)) if _board_after(problem, moves[: n + 1]) is None)
+        return forfeited(first % 2)
+    if empty_cells(board):
+        return Position(len(moves) % 2)
+    won = winner(board)
+    return Position(-1, 0.0 if not won else 1.0 if won == mover_mark(problem.board) else -1.0)
+
+
+def _board_scripted(problem: Board, moves: Sequence[str]) -> str:
+    board = _board_after(problem, moves) or problem.board
+    if problem.mode == "perfect":
+        return str(best_cells(board)[0] + 1)
+    free = empty_cells(board)
+    return str(free[stream("tic_tac_toe", "opponent", problem.seed, board)() % len(free)] + 1)
+
+
+def _board_sound(problem: Board, moves: Sequence[str]) -> bool:
+    """Whether the last move keeps the value of the position."""
+    board = _board_after(problem, moves[:-1])
+    return board is not None and moves[-1] in [str(cell + 1) for cell in best_cells(board)]
+
+
+TIC_TAC_TOE_RULES = Rules(
+    seats=_board_seats,
+    position=_board_position,
+    scripted=_board_scripted,
+    best=lambda problem, moves: str(best_cells(_board_after(problem, moves) or problem.board)[0] + 1),
+    sound=_board_sound,
+    target=lambda problem, seat: float(minimax(problem.board) * (1 if seat == 0 else -1)),
+)
+TIC_TAC_TOE = Game(
+    name="tic_tac_toe",
+    errors=ERRORS,
+    generate=generate_board,
+    render=lambda problem, task: TIC_TAC_TOE_RULES.render(problem, WORTH[minimax(problem.board)]),
+    solve=lambda prompt, task, replies: WORTH[minimax(prompt[:9])],
+    loads=from_json(Board),
+    verify=TIC_TAC_TOE_RULES.verify,
+    structure=lambda problem: f"{stream_key('tic_tac_toe', problem.board):016x}",
+    shared=lambda problem: problem.board.count(".") > 7,  # the few boards of at most one move belong to every split
+    vocabulary=lambda task: [*"XO. \n", *"123456789"],
+    reply=TIC_TAC_TOE_RULES.reply,
+    expert=TIC_TAC_TOE_RULES.expert,
+    seats=_board_seats,
+    position=_board_position,
+    judge=TIC_TAC_TOE_RULES.judge,
+)
+
+
+# Kuhn poker (Kuhn 1950): three cards J < Q < K, a chip each; `pass` or `bet` a chip; to pass on a bet is to fold, to bet on one
+# to call. The prompt is one's card and place, `Q second`. The scripted opponent and the expert play an equilibrium.
+
+
+CARDS, PASS, BET, MOST_CHIPS = "JQK", "pass", "bet", 2
+DEALS = tuple(permutations(CARDS, 2))
+SHOWDOWNS = {("pass", "pass"): 1, ("bet", "bet"): 2, ("pass", "bet", "bet"): 2}
+"""Moves -> chips that the higher card wins."""
+FOLDS = {("bet", "pass"): 1, ("pass", "bet", "pass"): -1}
+"""Moves -> chips of seat 0."""
+ALPHA = Fraction(1, 3)
+
+
+class Deal(NamedTuple):
+    """Two cards, and the policy's seat."""
+
+    mode: str
+    cards: tuple[str, str]
+    seat: int
+    draw: int
+    """Key of the opponent's draws."""
+
+
+def chips_won(cards: tuple[str, str], moves: tuple[str, ...]) -> int | None:
+    """The chips that seat 0 has won; None while the game is not over."""
+    if moves in FOLDS:
+        return FOLDS[moves]
+    if moves in SHOWDOWNS:
+        return SHOWDOWNS[moves] * (1 if CARDS.index(cards[0]) > CARDS.index(cards[1]) else -1)
+    return None
+
+
+def bet_chance(card: str, moves: tuple[str, ...], alpha: Fraction = ALPHA) -> Fraction:
+    """Chance of a bet, or call, in the equilibrium `alpha` in [0, 1/3]: seat 0 bets a jack with alpha and a king with 3 alpha,
+    and calls with a queen with alpha + 1/3; seat 1 bluffs with a jack and calls with a queen a third of the time."""
+    third, sure, never = Fraction(1, 3), Fraction(1), Fraction(0)
+    of = {
+        (): (alpha, never, 3 * alpha),
+        ("pass", "bet"): (never, alpha + third, sure),
+        ("bet",): (never, third, sure),
+        ("pass",): (third, never, sure),
+    }
+    return of[moves][CARDS.index(card)]
+
+
+def generate_deal(task: Kuhn, seed: int, index: int, op: int) -> Deal:
+    """A deal and a seat. Keyed by (seed, index)."""
+    draw: Draw = stream("kuhn", seed, index)
+    first, second = DEALS[draw() % len(DEALS)]
+    return Deal("kuhn", (first, second), draw() % 2, draw())
+
+
+def _deal_seats(problem: Deal) -> tuple[str, str]:
+    return f"{problem.cards[0]} first\n", f"{problem.cards[1]} second\n"
+
+
+def _deal_position(problem: Deal, moves: Sequence[str]) -> Position:
+    """Payoffs in units of two chips."""
+    wrong = [n for n, move in enumerate(moves) if move not in (PASS, BET)]
+    if wrong:
+        return forfeited(wrong[0] % 2)
+    won = chips_won(problem.cards, tuple(moves))
+    return Position(len(moves) % 2) if won is None else Position(-1, won / MOST_CHIPS)
+
+
+def _deal_scripted(problem: Deal, moves: Sequence[str]) -> str:
+    """A draw from the equilibrium."""
+    chance = bet_chance(problem.cards[len(moves) % 2], tuple(moves))
+    drawn = Fraction(stream("kuhn", "opponent", problem.draw, len(moves))(), 1 << 32)
+    return BET if drawn < chance else PASS
+
+
+def _deal_sound(problem: Deal, moves: Sequence[str]) -> bool:
+    """Whether some equilibrium of the family makes the last move."""
+    chances = [bet_chance(problem.cards[(len(moves) - 1) % 2], tuple(moves[:-1]), alpha) for alpha in (Fraction(0), ALPHA)]
+    return (moves[-1] == BET and max(chances) > 0) or (moves[-1] == PASS and min(chances) < 1)
+
+
+def _likelier_move(card: str, moves: Sequence[str]) -> str:
+    return BET if bet_chance(card, tuple(moves)) >= Fraction(1, 2) else PASS
+
+
+def _render_deal(problem: Deal, task: Kuhn) -> Rendered:
+    return KUHN_RULES.render(problem, " ".join(KUHN_RULES.expert(problem)))
+
+
+def _solve_deal(prompt: str, task: Kuhn, replies: Replies) -> str:
+    """The expert's moves, from the prompt and the opponent's replies alone."""
+    head, *observed = prompt.split("\n")[:-1]
+    moves, turns = tuple(observed), []
+    while True:
+        turns.append(_likelier_move(head[0], moves))
+        reply = replies(turns)
+        if reply.done:
+            return " ".join(turns)
+        moves = (*moves, turns[-1], *reply.text.split())
+
+
+KUHN_RULES = Rules(
+    seats=_deal_seats,
+    position=_deal_position,
+    scripted=_deal_scripted,
+    best=lambda problem, moves: _likelier_move(problem.cards[problem.seat], moves),
+    sound=_deal_sound,
+    target=lambda problem, seat: LOST,  # any finished game is right
+)
+KUHN = Game(
+    name="kuhn",
+    errors=ERRORS,
+    generate=generate_deal,
+    render=_render_deal,
+    solve=_solve_deal,
+    loads=from_json(lambda mode, cards, *rest: Deal(mode, tuple(cards), *rest)),
+    verify=KUHN_RULES.verify,
+    structure=lambda problem: f"{stream_key('kuhn', *problem.cards, problem.seat):016x}",
+    shared=lambda problem: True,  # there are a dozen problems
+    vocabulary=lambda task: [*CARDS, " first\n", " second\n", PASS, BET, "\n"],
+    reply=KUHN_RULES.reply,
+    expert=KUHN_RULES.expert,
+    seats=_deal_seats,
+    position=_deal_position,
+    judge=KUHN_RULES.judge,
+)

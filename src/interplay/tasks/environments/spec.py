@@ -1,4 +1,4 @@
-"""Task families that reply: small text environments for episodes of several turns."""
+"""Options of the environments: small text tasks for episodes of several turns."""
 
 from typing import ClassVar, Literal
 
@@ -35,7 +35,7 @@ class Calculator(Model):
 
 
 class BiosSearch(Model):
-    """Questions about people whose facts stand in a dictionary: the policy writes `look(Ada)` and reads what is known of Ada.
+    """Questions about people whose facts are in a dictionary: the policy writes `look(Ada)` and reads the facts about Ada.
     Difficulty `op` = hops."""
 
     VERSION: ClassVar[int] = 1
@@ -55,9 +55,10 @@ class BiosSearch(Model):
 
 
 class SelfSearch(Model):
-    """Questions about people whose facts are known by heart, answered in one completion that writes both the look-up and what is
-    found: `look(Ada)Ada's boss is Bea. Ada's city is Rom.`, line by line, then the box (SSRL, arXiv:2508.10874). The episode
-    environment with `stop: ")"` puts the real dictionary in the place of what the model would write. Difficulty `op` = hops."""
+    """Questions about people whose facts are memorised, answered in one completion that writes both the look-up and its
+    result: `look(Ada)Ada's boss is Bea. Ada's city is Rom.`, line by line, then the box (SSRL, arXiv:2508.10874). The episode
+    environment with `stop: ")"` substitutes the real dictionary for the results that the model would write. Difficulty `op` =
+    hops."""
 
     VERSION: ClassVar[int] = 1
     name: Literal["self_search"] = "self_search"
@@ -76,8 +77,8 @@ class SelfSearch(Model):
 
 
 class TwentyQuestions(Model):
-    """One of the objects of a table is meant: the policy asks for attributes, `ask(red)`, reads yes or no, and names the object.
-    Difficulty `op` = objects."""
+    """One of the objects of a table is the target: the policy asks for attributes, `ask(red)`, reads yes or no, and names the
+    object. Difficulty `op` = objects."""
 
     VERSION: ClassVar[int] = 1
     name: Literal["twenty_questions"] = "twenty_questions"
@@ -108,7 +109,7 @@ class TicTacToe(Model):
     VERSION: ClassVar[int] = 1
     name: Literal["tic_tac_toe"] = "tic_tac_toe"
     opponent: Literal["perfect", "random"] = "perfect"
-    """How the scripted opponent plays: the first of the best moves, or any move, drawn by the problem."""
+    """How the scripted opponent plays: the first of the best moves, or a random move keyed by the problem."""
 
     def ops(self) -> Range:
         """Least and most empty cells."""
@@ -117,7 +118,7 @@ class TicTacToe(Model):
 
 class Kuhn(Model):
     """Kuhn poker: three cards, one chip each, one bet (Kuhn 1950). Difficulty `op` is 1. Its dozen problems (a deal and a seat)
-    belong to every split alike; the scripted opponent plays an equilibrium, its draws being the problem's."""
+    belong to every split; the scripted opponent plays an equilibrium, with draws keyed by the problem."""
 
     VERSION: ClassVar[int] = 1
     name: Literal["kuhn"] = "kuhn"

@@ -1,17 +1,16 @@
-r"""Which object of a table is meant? The prompt lists the objects with their attributes; the policy writes `ask(red)`, reads
-`yes` or `no`, and boxes a name. A test by hidden attributes, as of asking doctors (ProMed)."""
+r"""Which object of a table is the target? The prompt lists the objects with their attributes; the policy writes `ask(red)`, reads
+`yes` or `no`, and boxes a name. A test of asking for hidden attributes, as doctors do (ProMed)."""
 
-import json
 import math
 import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from interplay.core.random import stream_key
-from interplay.tasks.environments.games import Rendered, Replies, Reply, ended, transcript, worth
+from interplay.core.random import draw_sample, stream, stream_key
+from interplay.tasks.environments import transcript
 from interplay.tasks.environments.spec import TwentyQuestions
 from interplay.tasks.facts import invented_name
-from interplay.tasks.op_dag.graph import draw_sample, stream
+from interplay.tasks.family import Environment, Rendered, Replies, Reply, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
@@ -21,14 +20,14 @@ YES, NO, BROKEN = "yes\n", "no\n", "error\n"
 
 
 class Problem(NamedTuple):
-    """A table and the object that is meant."""
+    """A table and its target."""
 
     mode: str
     attributes: int
     """How many attributes there are; the first of ATTRIBUTES."""
     objects: tuple[tuple[str, int], ...]
     """Name, and a bit for each attribute that it has, the first one's lowest."""
-    meant: int
+    target: int
     """Number of the object."""
 
 
@@ -40,19 +39,19 @@ def generate(task: TwentyQuestions, seed: int, index: int, op: int) -> Problem:
     return Problem("questions", task.attributes, tuple(zip(names, kinds, strict=True)), draw() % op)
 
 
-def reply(problem: Problem, said: list[str]) -> Reply:
-    """Whether the object that is meant has the attribute; a box ends the episode."""
-    if ended(said[-1]):
+def reply(problem: Problem, turns: list[str]) -> Reply:
+    """Whether the target has the attribute; a box ends the episode."""
+    if transcript.is_final(turns[-1]):
         return Reply("", True)
-    call = CALL.fullmatch(said[-1])
+    call = CALL.fullmatch(turns[-1])
     if not call or call[1] not in ATTRIBUTES[: problem.attributes]:
         return Reply(BROKEN, False)
-    return Reply(YES if problem.objects[problem.meant][1] >> ATTRIBUTES.index(call[1]) & 1 else NO, False)
+    return Reply(YES if problem.objects[problem.target][1] >> ATTRIBUTES.index(call[1]) & 1 else NO, False)
 
 
 @lru_cache(maxsize=1 << 16)
 def depth(kinds: tuple[int, ...], attributes: int) -> int:
-    """Questions that the best strategy needs at worst to tell objects of these kinds apart; they differ."""
+    """Worst-case number of questions of the best strategy that identifies one of these kinds, which differ."""
     return _best(kinds, attributes)[0]
 
 
@@ -69,22 +68,22 @@ def _best(kinds: tuple[int, ...], attributes: int) -> tuple[int, int]:
     return best
 
 
-def _left(problem: Problem, said: list[str]) -> list[int]:
-    """Numbers of the objects that the replies leave."""
+def _candidates(problem: Problem, turns: list[str]) -> list[int]:
+    """Numbers of the objects that agree with all replies."""
     left = list(range(len(problem.objects)))
-    for number, turn in enumerate(said):
+    for number, turn in enumerate(turns):
         call = CALL.fullmatch(turn)
-        told = reply(problem, said[: number + 1]).text
-        if call and told in (YES, NO):
+        text = reply(problem, turns[: number + 1]).text
+        if call and text in (YES, NO):
             bit = ATTRIBUTES.index(call[1])
-            left = [i for i in left if (problem.objects[i][1] >> bit & 1) == (told == YES)]
+            left = [i for i in left if (problem.objects[i][1] >> bit & 1) == (text == YES)]
     return left
 
 
 def expert(problem: Problem) -> list[str]:
     """The turns of the best strategy."""
     turns: list[str] = []
-    while len(left := _left(problem, turns)) > 1:
+    while len(left := _candidates(problem, turns)) > 1:
         kinds = tuple(sorted(problem.objects[i][1] for i in left))
         turns.append(f"ask({ATTRIBUTES[_best(kinds, problem.attributes)[1]]})")
     return [*turns, f"{BOX}{problem.objects[left[0]][0]}}}"]
@@ -92,23 +91,23 @@ def expert(problem: Problem) -> list[str]:
 
 def render(problem: Problem, task: TwentyQuestions) -> Rendered:
     """The table, the expert's transcript, the name. An object without attributes is `plain`."""
-    told = transcript(expert(problem), lambda said: reply(problem, said))
+    played = transcript.play(expert(problem), lambda turns: reply(problem, turns))
     lines = [f"{name}: {' '.join(_has(kind, problem.attributes)) or 'plain'}. " for name, kind in problem.objects]
-    return Rendered("".join(lines) + "?\n", told, problem.objects[problem.meant][0])
+    return Rendered("".join(lines) + "?\n", played, problem.objects[problem.target][0])
 
 
 def _has(kind: int, attributes: int) -> list[str]:
     return [name for bit, name in enumerate(ATTRIBUTES[:attributes]) if kind >> bit & 1]
 
 
-def solve(prompt: str, task: TwentyQuestions, ask: Replies) -> str:
-    """The name by asking for every attribute, knowing nothing but the prompt. Raises ValueError where it is no prompt."""
+def solve(prompt: str, task: TwentyQuestions, replies: Replies) -> str:
+    """The name by asking for every attribute, from the prompt and the replies alone. Raises ValueError where it is no prompt."""
     lines = [line.partition(": ") for line in prompt.removesuffix(". ?\n").split(". ")]
     turns: list[str] = []
     has = set()
     for name in ATTRIBUTES[: task.attributes]:
         turns.append(f"ask({name})")
-        if ask(turns).text == YES:
+        if replies(turns).text == YES:
             has.add(name)
     found = [name for name, _, words in lines if set(words.split()) - {"plain"} == has]
     if len(found) != 1:
@@ -117,46 +116,42 @@ def solve(prompt: str, task: TwentyQuestions, ask: Replies) -> str:
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """Right: the last turn boxes the name. Found out: 1 where the replies leave one object and as few questions were asked as the
-    best strategy needs at worst; less by the share of further ones; 0 for a guess. See tasks.environments.games.worth."""
+    """Right: the last turn boxes the name (transcript.judge_transcript). The share of found observations is 1 where the replies
+    leave one object after at most the worst-case number of questions of the best strategy; lower in proportion for more
+    questions; 0 for a guess."""
 
-    def earned(turns: list[str]) -> float:
+    def found_share(turns: list[str]) -> float:
         asked = len(turns) - 1
-        if len(_left(problem, turns[:-1])) > 1:
+        if len(_candidates(problem, turns[:-1])) > 1:
             return 0.0
         return min(1.0, depth(tuple(sorted(kind for _, kind in problem.objects)), problem.attributes) / max(asked, 1))
 
-    return worth(completion, lambda said: reply(problem, said), problem.objects[problem.meant][0], earned)
+    name = problem.objects[problem.target][0]
+    return transcript.judge_transcript(completion, lambda turns: reply(problem, turns), name, found_share)
 
 
 def structure(problem: Problem) -> str:
     """16 hex digits: names and order do not count."""
     kinds = sorted(kind for _, kind in problem.objects)
-    return f"{stream_key('twenty_questions', problem.attributes, problem.objects[problem.meant][1], *kinds):016x}"
-
-
-def shared(problem: Problem) -> bool:
-    """No problem belongs to every split."""
-    return False
-
-
-def dumps(problem: Problem) -> str:
-    """JSON, one line."""
-    return json.dumps(problem, separators=(",", ":"))
-
-
-def loads(text: str) -> Problem:
-    """The problem that `dumps` wrote."""
-    mode, attributes, objects, meant = json.loads(text)
-    return Problem(mode, attributes, tuple((name, kind) for name, kind in objects), meant)
-
-
-def alphabet(task: TwentyQuestions) -> str:
-    """All characters of the task, in a fixed order."""
-    return "".join(sorted(set("".join(vocabulary(task)))))
+    return f"{stream_key('twenty_questions', problem.attributes, problem.objects[problem.target][1], *kinds):016x}"
 
 
 def vocabulary(task: TwentyQuestions) -> list[str]:
     """The pieces of a tokenizer of words."""
     frame = ["ask(", ")", ": ", ". ", " ", "plain", "?\n", YES, NO, BROKEN, BOX, "}"]
     return [*frame, *ATTRIBUTES[: task.attributes], *invented_name(task.names, "twenty_questions", task.world)]
+
+
+TWENTY_QUESTIONS = Environment(
+    name="twenty_questions",
+    errors=transcript.ERRORS,
+    generate=generate,
+    render=render,
+    solve=solve,
+    loads=from_json(lambda mode, count, objects, target: Problem(mode, count, tuple(map(tuple, objects)), target)),
+    verify=verify,
+    structure=structure,
+    vocabulary=vocabulary,
+    reply=reply,
+    expert=expert,
+)

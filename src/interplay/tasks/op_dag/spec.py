@@ -23,12 +23,12 @@ class OpDag(Model):
     letters: int = 26
     """Size of the alphabet that names nodes, at most 52 (a-z, then A-Z)."""
     contexts: Annotated[Count, Since(1)] = 1
-    """Contexts: alphabets of `letters` letters each that share none, at most 52 in all. A tokenizer of the task knows those of
-    all contexts, so that sets of one study in different contexts share it."""
+    """Contexts: disjoint alphabets of `letters` letters each, at most 52 letters in all. A tokenizer of the task has the letters
+    of all contexts, so that sets of one study in different contexts share it."""
     context: Annotated[Natural, Since(0)] = 0
     """The context whose alphabet names the nodes, counted from 0. At one (seed, index, op) the problems of two contexts differ in
-    names alone and count as the same problem: they belong to the same split, and steps that compare by `renamed` or
-    `structural` take them for alike. Give sets that are not to be translations of each other different seeds."""
+    names only and count as the same problem: they belong to the same split, and steps that compare by `renamed` or
+    `structural` treat them as duplicates. Sets that should not be translations of each other need different seeds."""
     trace: Literal["goal_first", "leaf_first"] = "goal_first"
     """Order of the gold solution: unfold the goal down to the leaves and then evaluate upwards, or evaluate from the leaves
     (as published)."""
@@ -40,7 +40,7 @@ class OpDag(Model):
     """Tendency to open a new leaf rather than extend a chain, in [0, 1]: 0 gives chains, 1 wide trees."""
     copies: float = 0.15
     """Tendency of a bare copy (one edge, no operator), in [0, 1]: with copies, the number of nodes and the depth vary at equal
-    op. At 0 one stands only where the exact op needs it."""
+    op. At 0 a copy occurs only where the exact op needs it."""
     constants: Range = (1, 4)
     """Constants are drawn uniformly from this closed range (leaf values, addends, factors)."""
     max_value: Count = 1000
@@ -48,8 +48,8 @@ class OpDag(Model):
     distractors: Range = (0, 4)
     """Closed range of the number of definitions that the goal does not need, drawn independently of op."""
     filler: Range = (0, 0)
-    """Closed range of the number of neutral characters strewn between definitions, drawn independently of op. Prompt length
-    varies with it, so that no op brings an unseen prompt shape."""
+    """Closed range of the number of neutral characters between definitions, drawn independently of op. It varies the prompt
+    length, so that no op has an unseen prompt shape."""
 
     @field_validator("modulus")
     @classmethod

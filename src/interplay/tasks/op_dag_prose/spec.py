@@ -1,4 +1,4 @@
-"""The op_dag_prose family: arithmetic over a dependency graph, told in sentences (the published surface)."""
+"""The op_dag_prose family: arithmetic over a dependency graph, in sentences (the published surface)."""
 
 import re
 from functools import lru_cache
@@ -47,48 +47,45 @@ class Theme(Model):
         return min(map(len, self.places)) * min(map(len, self.types))
 
 
+def _nouns(*groups: str) -> list[list[str]]:
+    return [group.split(", ") for group in groups]
+
+
 THEMES: dict[str, Theme] = {
     "zoo": Theme(
-        places=[
-            ["Beverly Forest", "Cedar Valley", "Oakridge Riverside", "Pine Ridge", "Maple Creek"],
-            ["South Zoo", "Jefferson Circus", "Mayer Aquarium", "Bundle Ranch", "Hamilton Farm"],
-        ],
-        types=[
-            ["adult bear", "adult wolf", "adult deer", "adult fox", "adult racoon"],
-            ["adult eagle", "adult parrot", "adult owl", "adult blue jay", "adult crow"],
-        ],
+        places=_nouns(
+            "Beverly Forest, Cedar Valley, Oakridge Riverside, Pine Ridge, Maple Creek",
+            "South Zoo, Jefferson Circus, Mayer Aquarium, Bundle Ranch, Hamilton Farm",
+        ),
+        types=_nouns(
+            "adult bear, adult wolf, adult deer, adult fox, adult racoon",
+            "adult eagle, adult parrot, adult owl, adult blue jay, adult crow",
+        ),
         things="adult animals",
     ),
     "school": Theme(
-        places=[
-            ["Evervale City", "Hawkesbury", "Glenfield City", "Westhaven City", "Brightford"],
-            ["Riverton City", "Clearwater Bay", "Shoreline City", "Oakbridge City", "Ruby Bay"],
-        ],
-        types=[
-            ["elementary school", "private middle school", "public highschool", "regional medical school", "culinarian school"],
-        ],
+        places=_nouns(
+            "Evervale City, Hawkesbury, Glenfield City, Westhaven City, Brightford",
+            "Riverton City, Clearwater Bay, Shoreline City, Oakbridge City, Ruby Bay",
+        ),
+        types=_nouns(
+            "elementary school, private middle school, public highschool, regional medical school, culinarian school",
+        ),
         things="schools",
     ),
     "film": Theme(
-        places=[
-            [
-                "Taylor Movie Festival", "Verdi Movie Festival", "West Sahara Movie Festival", "Northwood Movie Festival",
-                "Golden Banana Movie Festival",
-            ],
-            [
-                "Festival Lumière de Valmont", "Rêves de Belleville", "Cinéma de Montreval", "Festival de Clairmont",
-                "Festival de Saint-Rivage",
-            ],
-        ],
-        types=[
-            [
-                "upbeat metropolis comedy", "solemn period drama", "futuristic sci-fi movie", "calm road movie",
-                "intense detective thriller",
-            ],
-        ],
+        places=_nouns(
+            "Taylor Movie Festival, Verdi Movie Festival, West Sahara Movie Festival, Northwood Movie Festival, "
+            "Golden Banana Movie Festival",
+            "Festival Lumière de Valmont, Rêves de Belleville, Cinéma de Montreval, Festival de Clairmont, "
+            "Festival de Saint-Rivage",
+        ),
+        types=_nouns(
+            "upbeat metropolis comedy, solemn period drama, futuristic sci-fi movie, calm road movie, intense detective thriller",
+        ),
         things="movies",
     ),
-}  # fmt: skip
+}
 """The published themes crazy_zootopia, teachers_in_school and movie_festival_awards, at two layers."""
 
 
@@ -106,8 +103,8 @@ class OpDagProse(Model):
     modes: dict[Literal["forward", "reverse"], float] = {"forward": 0.5, "reverse": 0.5}
     """Share of problems that ask the value of the goal (forward) or of an unknown leaf, given the goal's value (reverse)."""
     depth: Range | None = None
-    """Closed range of the number of nodes on the longest way from a leaf to the goal, drawn evenly and independently of op; null:
-    free, about as published (it grows with op)."""
+    """Closed range of the number of nodes on the longest way from a leaf to the goal, drawn uniformly and independently of op;
+    null: free, about as published (it grows with op)."""
     width: Range | None = None
     """Closed range of the number of leaves of the necessary graph, drawn evenly and independently of op; null: free, about as
     published (mostly one)."""
@@ -117,7 +114,7 @@ class OpDagProse(Model):
     max_parents: int = 5
     """Most nodes that one definition reads, 2 to 10; also the most branches that are open while a graph grows."""
     totals: Share = 0.9
-    """Tendency of the goal, and of a sum without a constant, to be the total of a place, where there is still a place for it."""
+    """Tendency of the goal, and of a sum without a constant, to be the total of a place, where a place is still free."""
     reuse: Share = 0.3
     """Tendency of a definition to read another node that is read elsewhere, too, rather than to have a constant."""
     constants: Literal["published", "uniform"] | dict[int, float] = "published"
@@ -213,7 +210,7 @@ def _everywhere(op: int, depth: Range | None, width: Range | None, max_parents: 
 
 @lru_cache(maxsize=1024)
 def shapes(op: int, max_parents: int, room: int) -> tuple[tuple[int, int], ...]:
-    """The (depth, width) that a graph of op edges can have for sure, with so many nodes at most."""
+    """The (depth, width) for which a graph of op edges with at most `room` nodes certainly exists."""
     return tuple(
         (depth, width)
         for width in range(1, max_parents + 1)
@@ -223,24 +220,15 @@ def shapes(op: int, max_parents: int, room: int) -> tuple[tuple[int, int], ...]:
 
 
 def completes(
-    edges: int,
-    lanes: int,
-    levels: int,
-    top: int,
-    closed: int,
-    leaves: int,
-    depth: int,
-    max_parents: int,
-    room: int,
-    bare: bool,
+    edges: int, lanes: int, levels: int, top: int, closed: int, leaves: int, depth: int, max_parents: int, room: int, bare: bool
 ) -> bool:
-    """Whether `edges` can surely be placed, to the last one, in a graph with so many lanes (nodes that nothing reads yet, their
-    levels summing to `levels`, the highest at `top`) and `closed` other nodes, that still takes `leaves` leaves and at most
-    `room` nodes. `bare`: the goal reads the lanes and nothing else, so that it can be a total.
+    """Whether exactly `edges` can be placed in a graph with `lanes` lanes (nodes without a reader, their levels summing to
+    `levels`, the highest at `top`) and `closed` other nodes, that still takes `leaves` leaves and at most `room` nodes. `bare`:
+    the goal reads the lanes only, so that it can be a total. A sufficient condition.
 
-    At least: each leaf has an edge, the goal reads each lane, and the highest lane climbs to the level right below it. At most:
-    every lane climbs by a constant and a parent a level, the highest also reads again what is closed, and so many more lanes as
-    the goal can read start at level 2 from a leaf that is read elsewhere."""
+    Lower bound: each leaf has an edge, the goal reads each lane, and the highest lane climbs to the level directly below it.
+    Upper bound: every lane climbs by a constant and a parent per level, the highest also reads closed nodes again, and as many
+    further lanes as the goal can read start at level 2 from a leaf with another reader."""
     ends, climbs = lanes + leaves, depth - 1 - top
     if climbs < 0 or ends > max_parents or edges < leaves + ends + climbs:
         return False
@@ -254,5 +242,5 @@ def completes(
 
 @lru_cache(maxsize=4096)
 def _again(climbs: int, closed: int, max_parents: int) -> int:
-    """What the highest lane can read again on its way, one more node being closed at each step."""
+    """The nodes that the highest lane can read again on its way up, as each step closes one more."""
     return sum([min(max_parents - 1, closed + step) for step in range(climbs)])

@@ -1,1 +1,1 @@
-"""A deep hierarchy whose facts enter the weights, for recall by depth."""
+"""A deep hierarchy whose facts a model memorises, for recall by depth."""

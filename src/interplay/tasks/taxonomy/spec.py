@@ -10,8 +10,8 @@ MOST_CLASSES = 100_000
 
 
 class Taxonomy(Model):
-    """A tree of classes with invented names, of which a model learns `Nomi is a Bela.` by heart and is asked for the ancestor
-    `op` levels up: recall by depth."""
+    """A tree of classes with invented names, of which a model memorises `Nomi is a Bela.`; questions are about the ancestor `op`
+    levels up: recall by depth."""
 
     VERSION: ClassVar[int] = 2
 
@@ -21,10 +21,10 @@ class Taxonomy(Model):
     depth: Count = 6
     """Levels below the root."""
     branching: Count = 2
-    """Classes right below each that is no leaf."""
+    """Children of each class that is no leaf."""
     level: Literal["statement", "recall"] = "recall"
     """statement: a fact as a sentence to be completed, the same in all splits, where a set of n takes the first n facts, and all
-    of them evenly where n is large enough; recall: which ancestor a class has some levels up."""
+    of them evenly where n is large enough; recall: the ancestor of a class some levels up."""
 
     @model_validator(mode="after")
     def _small(self) -> "Taxonomy":
@@ -43,5 +43,5 @@ class Taxonomy(Model):
         return total
 
     def ops(self) -> tuple[int, int]:
-        """Least and most levels between a class and the ancestor that is asked for."""
+        """Least and most levels between a class and the ancestor in question."""
         return (1, self.depth if self.level == "recall" else 1)

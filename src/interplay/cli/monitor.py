@@ -1,0 +1,277 @@
+"""Stages that run or ran: `interplay watch`, `interplay debug` and `interplay efficiency`."""
+
+import logging
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from interplay.cli import common
+from interplay.cli.common import LOGS, RESULTS, argument, command, option
+from interplay.core import artifact
+from interplay.core.model import PermanentError, UserError, escape_control, plural, print_visible
+
+if TYPE_CHECKING:
+    from interplay.results.progress import Watched
+    from interplay.study.plan import Plan
+
+LOG = logging.getLogger(__name__)
+COLOURS = {"waiting": "dim", "running": "cyan", "stopped": "yellow", "failed": "red", "done": "green"}
+MOST_ROWS = 12
+"""Running or failed stages that a frame lists."""
+MOST_METRICS = 3
+FIRST_METRICS = ("loss", "reward", "strict", "entropy", "grad_norm")
+"""Metrics shown first, where a stage has them."""
+EFFICIENCY = ("kind", "stages", "attempts", "threads", "CPU used", "memory", "of MiB", "longest", "of min", "fits")
+
+Counts = Mapping[str, Mapping[str, int]]
+"""Kind -> state -> number of stages."""
+
+app = common.new_app()
+
+
+@command(
+    app,
+    "watch",
+    examples="""
+interplay watch edge  # live
+interplay watch edge --once  # one frame, also into a file or pipe
+""",
+)
+def watch_study(
+    study: common.Study,
+    scale: common.Scale = None,
+    once: Annotated[bool, option("--once", help="print one frame and end, as into a file or a pipe")] = False,
+    every: Annotated[float, option("--every", metavar="SECONDS", help="time between two frames (default 2)")] = 2.0,
+) -> None:
+    """Shows a study while it runs: stages by kind and state; progress, rate, time left and last metrics of running stages; and
+    the time left for all. It only reads files, so it works for runs on this machine and on a cluster that shares the folder.
+    Ends when all is done, or with Ctrl-C."""
+    if not every > 0:
+        raise UserError(f"watch: --every = {every}: must be more than 0 seconds")
+    plan = common.plan_of(study, scale)
+    hint = common.hint_other_scale(plan)
+    console = Console()
+    if once or not console.is_terminal:
+        console.print(_take_frame(plan, hint)[0])
+        return
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            picture, finished = _take_frame(plan, hint)
+            live.update(picture, refresh=True)
+            if finished:
+                return
+            time.sleep(every)
+
+
+def _take_frame(plan: "Plan", hint: str) -> tuple[RenderableType, bool]:
+    """A frame, with a hint on results at other scales, and whether the report, the last stage, is done."""
+    from interplay.results import progress
+
+    seen = progress.watch_stages(plan, RESULTS, LOGS)
+    left, note = progress.time_left(plan, seen, RESULTS)
+    title = f"{plan.study} at {plan.scale}" + (f" ({hint})" if hint else "")
+    return _frame(title, seen, progress.count_states(seen), left, note), seen[-1].state == "done"
+
+
+def _frame(title: str, seen: "list[Watched]", counts: "Counts", seconds_left: float | None, note: str) -> RenderableType:
+    """A headline, a table by kind, the running stages, and those that failed or stopped."""
+    parts: list[RenderableType] = [_headline(title, seen, seconds_left, note), _count_table(counts)]
+    running = [one for one in seen if one.state == "running"]
+    if running:
+        parts += [Text(), _running_table(running)]
+    halted = [one for one in seen if one.state in ("failed", "stopped")]
+    if halted:
+        parts += [Text(), *_halted_lines(halted)]
+    return Group(*parts)
+
+
+def format_duration(seconds: float) -> str:
+    """`42 s`, `7 min`, `3 h 05 min`, `2 d 4 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest:02} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def _headline(title: str, seen: "list[Watched]", seconds_left: float | None, note: str) -> Text:
+    done, running = (sum(one.state == state for one in seen) for state in ("done", "running"))
+    text = Text.assemble((escape_control(title), "bold"), f"  {done} of {len(seen)} stages done")
+    if running:
+        text.append(f", {running} running")
+    if done < len(seen) and seconds_left is not None:
+        text.append(f", about {format_duration(seconds_left)} left")
+    text.append(f"  {time.strftime('%H:%M:%S')}", "dim")
+    return text.append(f"\n{escape_control(note)}", "dim") if note and done < len(seen) else text
+
+
+def _count_table(counts: "Counts") -> Table:
+    shown = [state for state in COLOURS if any(row[state] for row in counts.values())]
+    grid = Table(box=None, pad_edge=False, header_style="dim")
+    grid.add_column("kind")
+    for state in shown:
+        grid.add_column(state, justify="right")
+    grid.add_column("")
+    for kind, row in counts.items():
+        cells = [Text(str(row[state]) if row[state] else "·", COLOURS[state] if row[state] else "dim") for state in shown]
+        grid.add_row(kind, *cells, ProgressBar(total=sum(row.values()), completed=row["done"], width=20))
+    return grid
+
+
+def _running_table(seen: "list[Watched]") -> Table:
+    grid = Table(box=None, pad_edge=False, header_style="dim")
+    grid.add_column("running", no_wrap=True, overflow="ellipsis", max_width=34)
+    grid.add_column("digest", no_wrap=True)
+    grid.add_column("progress", no_wrap=True)
+    grid.add_column("rate", justify="right", no_wrap=True)
+    grid.add_column("left", justify="right", no_wrap=True)
+    grid.add_column("last metrics", overflow="fold")
+    for one in seen[:MOST_ROWS]:
+        label, cells = Text(escape_control(one.stage.label)), ["starting", "", "", ""]
+        if (at := one.reached) is not None:
+            cells[0] = "starting" if at.share is None else f"{at.share:>4.0%}  {at.text}"
+            cells[1] = f"{at.rate:,.3g} {at.unit}/s" if at.rate else ""
+            cells[2] = format_duration(at.left) if at.left is not None else ""
+            cells[3] = format_metrics(at.values)
+        grid.add_row(label, one.stage.digest, *(Text(escape_control(cell)) for cell in cells))
+    if len(seen) > MOST_ROWS:
+        grid.add_row(f"and {len(seen) - MOST_ROWS} more", "", "", "", "", "")
+    return grid
+
+
+def format_metrics(values: Mapping[str, float]) -> str:
+    """A few of the last metrics, the most informative first."""
+    keys = [*(key for key in FIRST_METRICS if key in values), *(key for key in values if key not in FIRST_METRICS)]
+    return "  ".join(f"{key} {values[key]:.4g}" for key in keys[:MOST_METRICS])
+
+
+def _halted_lines(seen: "list[Watched]") -> list[Text]:
+    lines = [
+        Text.assemble(
+            (f"{one.state}  ", COLOURS[one.state]),
+            escape_control(f"{one.stage.label} [{one.stage.digest}]  "),
+            (escape_control(one.detail), "dim"),
+        )
+        for one in sorted(seen, key=lambda one: one.state != "failed")[:MOST_ROWS]
+    ]
+    return [*lines, Text(f"and {len(seen) - MOST_ROWS} more", "dim")] if len(seen) > MOST_ROWS else lines
+
+
+@command(app, "debug", examples="interplay debug 3f2a  # the stage whose digest starts with 3f2a")
+def debug_stage(
+    stage: Annotated[
+        str,
+        argument(
+            "a digest's beginning, or STUDY/ARM/seedN/STAGE; also one that failed or was never made",
+            autocompletion=common.complete_stage,
+        ),
+    ],
+    into: Annotated[
+        Path | None,
+        option("--into", metavar="INTO", help="scratch folder (default: a temporary one, removed when all bytes agree)"),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        option("--steps", metavar="STEPS", min=1, help="of a training stage: a shorter run, not compared with the record"),
+    ] = None,
+    pdb: Annotated[bool, option("--pdb", help="open the debugger where it fails")] = False,
+) -> None:
+    """Makes one stage again in the foreground, in a scratch folder: with all its output, and with --pdb in the debugger. The
+    results of the project stay as they are. Exit code 1 when its bytes differ from the record or it fails, 3 when a retry would
+    fail the same way."""
+    from interplay.api import adopt
+
+    known, (digest, _) = common.find_stage(stage, None)
+    found = known.stages[digest]
+    recorded = artifact.folder(RESULTS, found["kind"], found["digest"])
+    if (recorded / "stage.json").exists():  # with the run block of the record
+        found = artifact.read_json(recorded / "stage.json")
+    if steps is not None:
+        found = adopt.shorten_stage(found, steps)
+    if into and into.absolute().is_relative_to(RESULTS.absolute()):
+        raise UserError(f"--into {into}: lies in {RESULTS}, where debug does not write; name another folder")
+    scratch = into or Path(tempfile.mkdtemp(prefix="interplay-debug-"))
+    try:
+        out = adopt.prepare_scratch(found, RESULTS, scratch)
+        failed = _make_stage(out, pdb)
+    except UserError:
+        _remove_scratch(scratch, into)
+        raise
+    if failed:
+        LOG.error("failed; its files are in %s", out)
+        raise typer.Exit(failed)
+    if steps is not None or not artifact.done(recorded):
+        print_visible(f"made in {out}; {'a shorter run' if steps is not None else 'no record'}, nothing to compare with")
+        return
+    differing = adopt.compare_bytes(out, recorded)
+    if differing:
+        print_visible("\n".join([f"made in {out}; differs from {recorded} in", *differing]))
+        raise typer.Exit(1)
+    print_visible(f"identical: {plural(len(artifact.record(out)['files']), 'file')} and all metrics, as in {recorded}")
+    _remove_scratch(scratch, into)
+
+
+def _make_stage(out: Path, debugger: bool) -> int:
+    """Run the stage in this process; returns its exit code. Raises UserError for errors that the user can fix, unless debugging;
+    one with a cause, such as an exception in a function of the study, is shown with its traceback."""
+    from interplay.run import stage
+
+    try:
+        stage.run_stage(out)
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if debugger:
+            import pdb
+
+            LOG.error("%s", traceback.format_exc().rstrip())
+            pdb.post_mortem(error.__traceback__)
+            return 1
+        if isinstance(error, UserError) and error.__cause__ is None:
+            raise
+        if isinstance(error, PermanentError):
+            LOG.error("interplay: %s", error)
+            return 3
+        LOG.error("%s", traceback.format_exc().rstrip())
+        return 1
+
+
+def _remove_scratch(scratch: Path, into: Path | None) -> None:
+    """Remove a scratch folder that the user did not name. Targets of its links stay."""
+    if into is None:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@command(app, "efficiency", examples="interplay efficiency edge  # the study at the scale of configs/config.yaml")
+def report_efficiency(study: common.Study, scale: common.Scale = None) -> None:
+    """Shows for each kind of stage how much of the reserved threads, memory and minutes (`run` block) the finished stages used,
+    the number of attempts, and fitting values where a reservation is far off. It reads the stages' telemetry, so it needs no
+    accounting of a cluster. Time and threads are those of the last attempt."""
+    from interplay.results import telemetry
+
+    plan = common.plan_of(study, scale)
+    rows = []
+    for usage in telemetry.usage_by_kind(plan, RESULTS):
+        fits = ", ".join(f"{key}: {value}" for key, value in telemetry.proposals(usage).items())
+        counts = (str(usage.stages), str(usage.attempts), str(usage.run.cores()), f"{usage.cpu:.0%}")
+        given = (f"{usage.memory_mb:.0f}", str(usage.run.memory()), f"{usage.minutes:.1f}", str(usage.run.runtime))
+        rows.append((usage.kind, *counts, *given, fits or "-"))
+    if rows:
+        common.show_parts(common.Grid(EFFICIENCY, rows, right=range(1, len(EFFICIENCY) - 1)))
+        return
+    hint = common.hint_other_scale(plan)
+    print_visible(f"no stage of {plan.study} at scale {plan.scale} has finished" + (f"; {hint}" if hint else ""))

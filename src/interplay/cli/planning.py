@@ -1,0 +1,165 @@
+"""Commands before a run: `interplay plan` and `interplay calibrate`."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+from interplay.cli import common
+from interplay.cli.common import CONFIGS, RESULTS, command, option
+from interplay.core.model import UserError, print_visible
+
+if TYPE_CHECKING:
+    from interplay.results.overview import Overview
+    from interplay.study.plan import Plan
+
+
+app = common.new_app()
+
+
+@command(
+    app,
+    "plan",
+    examples="""
+interplay plan edge  # the study at the scale of configs/config.yaml
+interplay plan edge --scale smoke  # at another scale
+interplay plan edge --against main~3  # compared with the lock of another commit
+interplay plan edge --max-gpu-hours 5  # exit code 2 when it needs more
+interplay plan edge --scale gpu --gpus 1,8,64  # the time on 1, 8 and 64 GPUs
+interplay plan --all --write  # renew the locks in configs/plans
+""",
+)
+def plan_stages(
+    study: common.AnyStudy = None,
+    scale: common.Scale = None,
+    full: Annotated[bool, option("--full", help="explain every new stage and name every field that differs")] = False,
+    stages: Annotated[bool, option("--stages", help="list every stage with its state")] = False,
+    specs: Annotated[bool, option("--specs", help="every stage with all its settings, as JSON, one stage a line")] = False,
+    as_json: Annotated[bool, option("--json", help="the same as JSON")] = False,
+    against: Annotated[
+        str | None, option("--against", metavar="REV", help="compare with the lock of another commit, tag or branch")
+    ] = None,
+    max_gpu_hours: Annotated[
+        float | None,
+        option(
+            "--max-gpu-hours", metavar="H", min=0, max=common.MOST_HOURS, help="exit 2 when the new stages need more GPU-hours"
+        ),
+    ] = None,
+    max_hours: Annotated[
+        float | None,
+        option(
+            "--max-hours",
+            metavar="H",
+            min=0,
+            max=common.MOST_HOURS,
+            help="exit 2 when they need more hours, one stage after another",
+        ),
+    ] = None,
+    strict_code: Annotated[bool, option("--strict-code", help="exit 2 when sources of finished stages have changed")] = False,
+    gpus: Annotated[str, option("--gpus", metavar="N,...", help="also the time on these numbers of GPUs")] = "",
+    every: Annotated[bool, option("--all", help="every study at every scale")] = False,
+    write: Annotated[bool, option("--write", help="write configs/plans/<study>.<scale>.lock.json")] = False,
+    check: Annotated[bool, option("--check", help="fail when a lock differs from the configs; name a field")] = False,
+) -> None:
+    """Expands a study into its stages and lists which are new, which exist and which no study needs any more; the tokens, FLOPs
+    and hours of the new ones; and, for each new stage, the nearest existing one and the first difference. Runs nothing, and
+    writes nothing without --write."""
+    from interplay.results import estimate
+
+    counts = _gpu_counts(gpus)
+    if not (every or study):
+        raise UserError("plan: name a study, or give --all")
+    plans = [common.plan_of(study, scale)] if study and not every else common.every_plan()
+    if check:
+        _check_locks(plans, every)
+    if write:
+        _write_locks(plans, every)
+    if every or check or write:
+        return
+    if against is not None:
+        _show_differences(plans[0], against, full, as_json)
+        return
+    if specs:
+        print_visible(plans[0].full_text(), end="")
+        return
+    seen = _show_overview(plans[0], counts, full, stages, as_json)
+    estimate.refuse_over_limits(f"plan {study} at scale {plans[0].scale}", seen.estimate, max_gpu_hours, max_hours)
+    if strict_code and seen.drifted:
+        raise UserError(f"--strict-code: sources of finished stages have changed: {', '.join(seen.drifted)}")
+
+
+def _check_locks(plans: "list[Plan]", every: bool) -> None:
+    """Raises UserError at the first lock that differs; of `every` plan also where the table of members does."""
+    from interplay.results import evidence
+
+    if stale := next((plan for plan in plans if not plan.locked(CONFIGS)), None):
+        path, why = stale.lock_path(CONFIGS), _lock_difference(stale)
+        raise UserError(f"{path}: differs from the configs{f' ({why})' if why else ''}; run `make locks` and commit it")
+    if every and evidence.table_text(plans) != evidence.table_text_at(CONFIGS):
+        raise UserError(f"{evidence.table_path(CONFIGS)}: differs from the plans; run `make locks` and commit it")
+
+
+def _write_locks(plans: "list[Plan]", every: bool) -> None:
+    from interplay.results import evidence
+
+    for plan in plans:
+        if plan.write_lock(CONFIGS):
+            print_visible(f"wrote {plan.lock_path(CONFIGS)}")
+    if every and evidence.write_table(plans, CONFIGS):
+        print_visible(f"wrote {evidence.table_path(CONFIGS)}")
+
+
+def _gpu_counts(text: str) -> list[int]:
+    """Numbers of GPUs from the command line."""
+    words = text.split(",") if text else []
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise UserError(f"--gpus {text}: must be numbers of GPUs, such as 1,8,64")
+    return [int(word) for word in words]
+
+
+def _lock_difference(plan: "Plan") -> str:
+    """The difference between the plan and the lock in the working tree; empty where there is no difference or no lock."""
+    from interplay.results import locks
+
+    locked = locks.lock_of_working_tree(plan, CONFIGS, RESULTS)
+    return locks.summarize_difference(locked, plan) if locked else ""
+
+
+def _show_differences(plan: "Plan", revision: str, full: bool, as_json: bool) -> None:
+    from interplay.cli import plan_text
+    from interplay.results import catalog, locks
+
+    old = locks.lock_of_commit(plan, CONFIGS, RESULTS, revision)
+    found = locks.compare_stages(old.stages, catalog.plan_json(plan))
+    listed = {**locks.differences_json(found), "lacking": old.lacking}
+    print_visible(json.dumps(listed, indent=1) if as_json else plan_text.differences_text(found, old, full))
+
+
+def _show_overview(plan: "Plan", counts: list[int], full: bool, stages: bool, as_json: bool) -> "Overview":
+    from interplay.cli import plan_text
+    from interplay.results import estimate, evidence, overview
+
+    stale, unexercised = _lock_difference(plan), evidence.unexercised(plan, CONFIGS)
+    seen = overview.read_overview(plan, CONFIGS, RESULTS, full)
+    on = [estimate.schedule_stages(plan, seen.estimate, count) for count in counts]
+    if as_json:
+        more = {"not_locked": stale, "unexercised": unexercised, "on_gpus": [one._asdict() for one in on]}
+        print_visible(json.dumps({**overview.overview_json(seen), **more}, indent=1))
+    else:
+        common.show_parts(*plan_text.overview_parts(seen, full, stages, stale, unexercised), spaced=True)
+        for line in plan_text.schedule_lines(on):
+            print_visible(line)
+    return seen
+
+
+@command(app, "calibrate", examples="interplay calibrate quickstart --scale laptop --write  # measure, and pin the bands")
+def calibrate_bands(
+    study: common.Study,
+    scale: common.Scale = None,
+    prompts: Annotated[int, option("--prompts", metavar="PROMPTS", min=1, help="held-out prompts per op (default 100)")] = 100,
+    max_op: Annotated[int, option("--max-op", metavar="MAX_OP", min=1, help="largest op measured (default 14)")] = 14,
+    write: Annotated[bool, option("--write", help="pin the bands in configs/scale/<scale>.yaml")] = False,
+) -> None:
+    """Measures the study's trained base on held-out problems per op and reports its edge: which ops it masters, which it
+    sometimes solves and which it never does. The resulting bands can be pinned in the scale's file."""
+    from interplay.api import calibrate
+
+    print_visible(calibrate.calibrate(common.plan_of(study, scale), CONFIGS, RESULTS, prompts, max_op, write))

@@ -1,0 +1,168 @@
+"""Members of the user's own, for every union in one way: `name: "file.py:Name"`, the file lying in the study's folder, or
+`name: "distribution:name"`, a Python entry point in the group `interplay.<union>` of an installed distribution. Further keys are
+options. The text of the file, or the distribution's version, enters the digest.
+
+    reward: {name: "mine.py:brevity", scale: 0.1}
+
+A member is a function or a class. What it is called with is in the table `kinds.extensions`; options are further parameters, or
+one parameter `options`, annotated with a `Model` that checks them."""
+
+import importlib.metadata
+import inspect
+import traceback
+import types
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, JsonValue, field_validator
+
+from interplay.core.model import Model, Since, UserError, nearest_name, parse_model, plural
+
+
+class Extension(Model):
+    """A member of the user's own: `name: "file.py:Name"`, in a file in the study's folder, or `name: "distribution:name"`, an
+    entry point of Python. Further keys are options of the function or class."""
+
+    UNION: ClassVar[str] = "transform"
+    """Row of `kinds.extensions.EXTENSIONS`, and end of the group of entry points."""
+    name: Literal["custom"] = "custom"
+    function: str
+    """`file.py:Name`, relative to the study's folder, or `distribution:name`."""
+    source: str = ""
+    """Full text of the file; filled in when the study is planned, so that its content is part of the identity."""
+    distribution: Annotated[str, Since("")] = ""
+    """Of an entry point; filled in when the study is planned."""
+    version: Annotated[str, Since("")] = ""
+    """Of the distribution; filled in when the study is planned."""
+    options: dict[str, JsonValue] = {}
+    """Passed to the function as keyword arguments."""
+
+    @field_validator("options")
+    @classmethod
+    def _finite(cls, options: dict[str, Any]) -> dict[str, Any]:
+        for name, value in options.items():
+            if isinstance(value, float) and value - value != 0:
+                raise ValueError(f"{name} should be a finite number")
+        return options
+
+
+FILLED = ("source", "distribution", "version")
+"""Keys that the planner fills in."""
+
+
+def is_extension(value: Any) -> bool:
+    """Whether a mapping of a study names a member of the user's own, in short form or written out."""
+    if not isinstance(value, Mapping):
+        return False
+    name = value.get("name", "custom")
+    return isinstance(name, str) and (":" in name or (name == "custom" and "function" in value))
+
+
+def written_as(member: type[Extension]) -> BeforeValidator:
+    """For a union with `member`: reads `{name: "file.py:Name", key: value}`. Keys that are fields of `member` are its own, others
+    are options."""
+
+    def expand(value: Any) -> Any:
+        if not is_extension(value) or value.get("name", "custom") == "custom":
+            return value
+        fields = {key: item for key, item in value.items() if key in member.model_fields}
+        options = {key: item for key, item in value.items() if key not in member.model_fields}
+        return {**fields, "name": "custom", "function": value["name"], **({"options": options} if options else {})}
+
+    return BeforeValidator(expand)
+
+
+def load(spec: Extension) -> Callable[..., Any]:
+    """The function or class that `spec` names, of a file from the source that the spec carries: the file may have changed or be
+    on another machine. Raises UserError when the source does not run, does not define it, or another version is installed."""
+    return _entry_point(spec) if spec.distribution else _from_source(spec.function, spec.source)
+
+
+def _from_source(function: str, source: str) -> Callable[..., Any]:
+    """Not cached: each call starts from a fresh module, so that nothing it keeps there could escape a saved state."""
+    file, _, name = function.rpartition(":")
+    module = types.ModuleType(file.removesuffix(".py").replace("/", "."))
+    try:
+        exec(compile(source, file, "exec"), module.__dict__)
+    except Exception as error:
+        raise UserError(f"{function}: {file} does not run ({type(error).__name__}: {error})") from error
+    found = module.__dict__.get(name)
+    if not callable(found):
+        raise UserError(f"{function}: {file} defines no function '{name}'; give file.py:function")
+    return found
+
+
+def entry_point(function: str, union: str) -> importlib.metadata.EntryPoint:
+    """The entry point `distribution:name` of the union's group. Raises UserError when it is not installed."""
+    distribution, _, name = function.partition(":")
+    group = f"interplay.{union}"
+    try:
+        found = importlib.metadata.distribution(distribution).entry_points.select(group=group)
+    except importlib.metadata.PackageNotFoundError:
+        remedy = f"install it, or write file.py:Name for a file in the study's folder (group {group})"
+        raise UserError(f"{function}: no distribution '{distribution}' is installed; {remedy}") from None
+    one = next((point for point in found if point.name == name), None)
+    if one is None:
+        known = nearest_name(name, [point.name for point in found])
+        raise UserError(f"{function}: {distribution} has no entry point '{name}' in group {group}{known}")
+    return one
+
+
+def _entry_point(spec: Extension) -> Callable[..., Any]:
+    point = entry_point(spec.function, spec.UNION)
+    installed = importlib.metadata.version(spec.distribution)
+    if installed != spec.version:
+        planned = f"the stage was planned with {spec.distribution} {spec.version}, and {installed} is installed"
+        raise UserError(f"{spec.function}: {planned}; install the one planned, or plan again")
+    try:
+        found = point.load()
+    except Exception as error:
+        raise UserError(f"{spec.function}: {point.value} cannot be imported ({type(error).__name__}: {error})") from error
+    if not callable(found):
+        raise UserError(f"{spec.function}: {point.value} is no function or class")
+    return found
+
+
+def call(spec: Extension, *given: Any) -> Any:
+    """What the function returns, or an object of the class. Raises UserError when it does not take what it is given, or fails,
+    with its line."""
+    return call_loaded(spec, load(spec), *given)
+
+
+def call_loaded(spec: Extension, function: Callable[..., Any], *given: Any) -> Any:
+    """`call` of what was loaded before."""
+    options = parsed_options(spec, function)
+    try:
+        inspect.signature(function).bind(*given, **options)
+    except TypeError as error:
+        named = "".join(f", {name}" for name in options)
+        raise UserError(f"{spec.function}: must take {plural(len(given), 'argument')}{named} ({error})") from None
+    with reported(spec):
+        return function(*given, **options)
+
+
+def parsed_options(spec: Extension, function: Callable[..., Any]) -> dict[str, Any]:
+    """The options as keyword arguments: as they are, or as one `options` where the function annotates it with a Model."""
+    parameter = inspect.signature(function).parameters.get("options")
+    model = parameter.annotation if parameter else None
+    if isinstance(model, type) and issubclass(model, Model):
+        return {"options": parse_model(model, dict(spec.options), spec.function)}
+    return dict(spec.options)
+
+
+class reported:  # noqa: N801 (used as a function)
+    """`with reported(spec): ...`: an exception of the user's code leaves as a UserError that names its line."""
+
+    def __init__(self, spec: Extension) -> None:
+        self.function = spec.function
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, UserError) or not isinstance(error, Exception):
+            return
+        file = self.function.rpartition(":")[0]
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        at = f" at line {lines[-1]}" if lines else ""
+        raise UserError(f"{self.function}: fails{at} ({type(error).__name__}: {error})") from error

@@ -1,0 +1,259 @@
+"""The `evaluate` stage: n samples per problem, each judged, in shards that a killed evaluation does not repeat and that several
+processes share. Sampling noise is keyed by problem and sample, and a shard is whole engine batches, so the bytes do not depend on
+the number of processes."""
+
+import math
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+
+from interplay.core import artifact, execution, metrics, stop
+from interplay.data import sets
+from interplay.data import tokenizer as text
+from interplay.evaluate import scores
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.model import device, heads
+from interplay.optim import distributed
+from interplay.rollout import engine as engines
+from interplay.rollout import episodes
+from interplay.rollout import episodes as play
+from interplay.rollout.request import Request, Rollouts, Sampling
+from interplay.rollout.spec import CompletionEpisode
+from interplay.tasks.environments.transcript import UNANSWERED
+from interplay.tasks.verdict import Row, Verdict
+
+SHARD_BATCHES = 4
+"""Engine batches of samples per shard, about, in whole problems: enough to keep the rows of the engine filled, and few enough
+seconds to lose."""
+
+
+def evaluate_model(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
+    """Write `samples.parquet` (one row per sample, problems in their order) and `prompts.parquet`; return the metrics of
+    `scores.summarise`, on the first process only.
+
+    Roles: `model`, `data`. Finished shards in `out/resume/shards` are kept. Raises StoppedError where a signal ends the stage
+    before the last shard."""
+    torch.set_num_threads(how.threads)
+    pool, kept = sets.load_pool([inputs["data"]]), out / "resume" / "shards"
+    size = max(1, how.engine_batch // spec.num_samples) * SHARD_BATCHES
+    if missing := remaining_shards(kept, len(pool.rows), size):
+        _sample(spec, inputs["model"], pool, kept, missing, out, how)
+        if left := len(remaining_shards(kept, len(pool.rows), size)):
+            finished = len(finished_shards(kept))
+            raise stop.StoppedError(f"stopped at shard {finished} of {finished + left}")
+    gold = scores.nll_of_set(spec, inputs["model"], inputs["data"], how) if spec.nll else None
+    if not execution.is_first_rank():
+        return {}
+    table = read_shards(kept)
+    samples = scores.sample_arrays(table, spec.num_samples)
+    pq.write_table(table, out / "samples.parquet", compression="zstd")
+    prompts = scores.count_by_prompt(table, samples)
+    if gold is not None:
+        prompts = prompts.append_column("nll", pa.array(gold, pa.float64()))
+    if spec.errors:
+        prompts = scores.count_errors(prompts, samples)
+    capped = scores.cap_arrays(table, spec.num_samples)
+    prompts = scores.count_caps(prompts, capped)
+    pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
+    return scores.summarise(pool.rows, samples, gold, capped) | answers_by_turn(
+        table, spec.episode.max_turns if spec.episode else 1
+    )
+
+
+def _sample(
+    spec: EvaluateSpec, model: Path, pool: sets.Pool, kept: Path, missing: list[range], out: Path, how: execution.Run
+) -> None:
+    """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
+    that early. Collective."""
+    tokenizer, special = text.load(model), text.special(model)
+    sampler = engines.engine(
+        spec.engine, heads.load_model(model, device.pick_device(how)), how, getattr(torch, spec.dtype), model / "model"
+    )
+    sampling = Sampling(
+        temperature=spec.temperature,
+        top_p=spec.top_p,
+        top_k=spec.top_k,
+        max_completion_length=spec.max_completion_length,
+        seed=spec.seed,
+        eos=special.eos,
+        pad=special.pad,
+    )
+    setting = play.Setting(
+        engine=sampler,
+        sampling=sampling,
+        encode=partial(text.encode_texts, tokenizer),
+        decode=tokenizer.decode_batch,
+        verify=partial(sets.judge_completion, spec.verify),
+        problem=sets.problem_of,
+    )
+    before = len(finished_shards(kept))
+    distributed.barrier()  # every process lists the missing shards before any is written
+    total, tokens, started = before + len(missing), 0, time.monotonic()
+    progress, tally = metrics.Progress(total, "shards", before), ProgressScore(kept)
+    with engines.closing(sampler), stop.defer_signals():
+        for shard in distributed.shard_round_robin(missing):
+            ids = list(shard)
+            rows = [pool.rows[i] for i in ids]
+            prompts = text.encode_texts(tokenizer, [row.prompt for row in rows])
+            keys = [sets.noise_key(row) for row in rows]
+            requests = [Request(p, k, spec.first_sample, spec.num_samples) for p, k in zip(prompts, keys, strict=True)]
+            played = episodes.play_episodes(spec.episode or CompletionEpisode(), setting._replace(rows=rows), requests)
+            single = played.turns is None
+            table = completion_rows(spec, pool, ids, played.rollouts, tokenizer) if single else episode_rows(pool, ids, played)
+            write_shard(kept, shard, table)
+            tokens += int(played.rollouts.lengths.sum())
+            rate = tokens * execution.world_size() / (time.monotonic() - started)
+            progress.update(len(finished_shards(kept)), strict=tally.strict(), tok_per_s=rate)
+            if stop.stop_requested():
+                break
+        total_tokens = distributed.all_reduce_values(tokens)[0]
+    metrics.telemetry(out, completion_tokens_per_second=total_tokens / (time.monotonic() - started))
+
+
+# Samples as rows of `samples.parquet`: completion, verdict, and in episodes of several turns the answer after each turn.
+
+
+COLUMNS = pa.schema(
+    [
+        ("index", pa.int64()),
+        ("sample", pa.int32()),
+        ("band", pa.string()),
+        ("op", pa.int32()),
+        ("mode", pa.string()),
+        ("strict", pa.bool_()),
+        ("answer", pa.bool_()),
+        ("score", pa.float32()),
+        ("error", pa.string()),
+        ("length", pa.int32()),
+        ("truncated", pa.bool_()),
+        ("completion", pa.string()),
+    ]
+)
+NATS = "nats"
+"""Further column with `entropy: true`: negative log-probability of the tokens of the sample, end token included, float32 nats."""
+TURNS = "answer_by_turn"
+"""Further column where episodes have several turns."""
+
+
+def completion_rows(
+    spec: EvaluateSpec, pool: sets.Pool, ids: list[int], rollouts: Rollouts, tokenizer: text.Tokenizer
+) -> pa.Table:
+    """Rows of `samples.parquet` for the rollouts of the problems `ids`, by problem and then by sample."""
+    of_row = [ids[request] for request in rollouts.request.tolist()]
+    lengths = rollouts.lengths.tolist()
+    completions = tokenizer.decode_batch([tokens[:n] for tokens, n in zip(rollouts.tokens.tolist(), lengths, strict=True)])
+    verdicts = sets.judge_completions(pool, of_row, completions, spec.verify)
+    rows = [pool.rows[i] for i in of_row]
+    table = _table(rows, rollouts, verdicts, lengths, completions)
+    if spec.unit_caps:
+        table = scores.judge_caps(table, rows, completions, spec)
+    if spec.entropy:
+        table = table.append_column(NATS, pa.array((-rollouts.logprobs.double().sum(1)).tolist(), pa.float32()))
+    return table
+
+
+def episode_rows(pool: sets.Pool, ids: list[int], played: play.Played) -> pa.Table:
+    """The same for episodes of several turns: one row per episode, with its transcript, the verdict of its last turn, and in the
+    column TURNS whether its answer was right after each turn."""
+    made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []
+    whole = [i for i in range(len(turns)) if played.excluded is None or not played.excluded[i]]
+    kept = made._replace(**{name: getattr(made, name)[whole] for name in ("request", "sample", "truncated")})
+    verdicts = [turns[i][-1].verdict or UNANSWERED for i in whole]
+    own = (made.lengths if played.observed is None else made.lengths - played.observed.sum(1)).tolist()
+    written: Counter[tuple[int, int]] = Counter()
+    for request, sample, tokens in zip(made.request.tolist(), made.sample.tolist(), own, strict=True):
+        written[request, sample] += tokens
+    lengths = [written[pair] for pair in zip(kept.request.tolist(), kept.sample.tolist(), strict=True)]
+    rows = [pool.rows[ids[request]] for request in kept.request.tolist()]
+    table = _table(rows, kept, verdicts, lengths, [transcripts[i] for i in whole])
+    right = [[bool(turn.verdict and turn.verdict.answer) for turn in turns[i]] for i in whole]
+    return table.append_column(TURNS, pa.array(right, pa.list_(pa.bool_())))
+
+
+def _table(rows: list[Row], rollouts: Rollouts, verdicts: list[Verdict], lengths: list[int], completions: list[str]) -> pa.Table:
+    columns = {
+        **{name: [getattr(row, name) for row in rows] for name in ("index", "band", "op", "mode")},
+        "sample": rollouts.sample.tolist(),
+        **{name: [getattr(verdict, name) for verdict in verdicts] for name in ("strict", "answer", "score", "error")},
+        "length": lengths,
+        "truncated": rollouts.truncated.tolist(),
+        "completion": completions,
+    }
+    return pa.table(columns, schema=COLUMNS)
+
+
+def answers_by_turn(table: pa.Table, max_turns: int) -> dict[str, Any]:
+    """`turns` of samples of up to `max_turns` turns: their mean number, and for each t the share of samples whose answer is right
+    after t turns (after the last turn, where a sample has fewer); empty for single turns."""
+    if TURNS not in table.column_names:
+        return {}
+    each = table[TURNS].to_pylist()
+    right = {str(t): sum(row[min(t, len(row)) - 1] for row in each) / len(each) for t in range(1, max_turns + 1)}
+    return {
+        "turns": {
+            "mean": metrics.round_significant(sum(map(len, each)) / len(each)),
+            "answer": {t: metrics.round_significant(v) for t, v in right.items()},
+        }
+    }
+
+
+# Shards of an evaluation: consecutive problems whose samples are drawn and judged together, each in its own file, so that a
+# killed evaluation does not repeat them, even if batch size and number of processes change on resume.
+#
+# A file `<start>-<stop>.parquet` has the samples of the problems start..stop-1 of the set.
+
+
+def finished_shards(folder: Path) -> list[range]:
+    """The shards in the folder, in the order of their problems."""
+    names = (file.stem.split("-") for file in folder.glob("*-*.parquet"))
+    return sorted((range(int(start), int(stop)) for start, stop in names), key=lambda shard: shard.start)
+
+
+def remaining_shards(folder: Path, problems: int, size: int) -> list[range]:
+    """Shards of at most `size` problems that cover the set's `problems` without a shard in the folder."""
+    gaps, start = [], 0
+    for shard in [*finished_shards(folder), range(problems, problems)]:
+        gaps += [range(first, min(first + size, shard.start)) for first in range(start, shard.start, size)]
+        start = shard.stop
+    return gaps
+
+
+def write_shard(folder: Path, shard: range, samples: pa.Table) -> None:
+    """Write the samples of a shard, from any process of the stage."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(samples, sink)
+    artifact.write_atomic(_shard_file(folder, shard), sink.getvalue().to_pybytes(), every_worker=True)
+
+
+def read_shards(folder: Path) -> pa.Table:
+    """The samples of all shards, in the order of their problems."""
+    return pa.concat_tables([pq.read_table(_shard_file(folder, shard)) for shard in finished_shards(folder)]).combine_chunks()
+
+
+class ProgressScore:
+    """The share of right samples over all shards of a folder, of all attempts and processes; each shard is read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.right: dict[range, int] = {}
+        self.samples: dict[range, int] = {}
+
+    def strict(self) -> float:
+        """The share of strictly right samples so far; NaN where there is none."""
+        for shard in finished_shards(self.folder):
+            if shard not in self.right:
+                column = pq.read_table(_shard_file(self.folder, shard), columns=["strict"])["strict"]
+                self.right[shard], self.samples[shard] = pc.sum(column).as_py() or 0, len(column)
+        samples = sum(self.samples.values())
+        return sum(self.right.values()) / samples if samples else math.nan
+
+
+def _shard_file(folder: Path, shard: range) -> Path:
+    return folder / f"{shard.start}-{shard.stop}.parquet"

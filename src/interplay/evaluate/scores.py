@@ -1,0 +1,243 @@
+"""From samples to numbers: pass@k, scores, baselines, error classes, completions of several units; and the negative
+log-likelihood of gold solutions. P problems, n samples each."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+import torch.nn.functional as F
+
+from interplay.core import execution, metrics
+from interplay.core.model import UserError
+from interplay.data import corpus, sets
+from interplay.evaluate.spec import EvaluateSpec
+from interplay.model import device, heads
+from interplay.model.decoder import Decoder
+from interplay.optim import distributed
+from interplay.report.metric_spec import COUNTED, UNITS
+from interplay.tasks.family import judge_family
+from interplay.tasks.verdict import Row, pass_at_k, split_units
+
+
+class Samples(NamedTuple):
+    """Judged samples, each array (P,n)."""
+
+    strict: np.ndarray
+    answer: np.ndarray
+    score: np.ndarray
+    """Of each, in [0, 1]."""
+    truncated: np.ndarray
+    length: np.ndarray
+    error: np.ndarray
+    """Error class of each, str."""
+
+
+class Baselines(NamedTuple):
+    """Scores of policies that do not read the problem, each array (P,)."""
+
+    answer: np.ndarray
+    """Chance that an answer drawn from the prior is right."""
+    score: np.ndarray
+    """Score of the trivial policy; NaN where the family has none."""
+
+
+def powers_of_two(n: int) -> list[int]:
+    """1, 2, 4, ... up to n."""
+    return [1 << i for i in range(n.bit_length()) if 1 << i <= n]
+
+
+def answer_prior(rows: Sequence[Row]) -> np.ndarray:
+    """For each problem the probability (P,) that an answer drawn from the gold answers of the other problems of its op and mode
+    is right: the score of a model that knows the distribution of answers only. 0 where there is no other problem."""
+    count: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        count[row.op, row.mode][row.answer] += 1
+    same = np.array([count[row.op, row.mode][row.answer] for row in rows])
+    total = np.array([count[row.op, row.mode].total() for row in rows])
+    return (same - 1) / np.maximum(total - 1, 1)
+
+
+def trivial_scores(rows: Sequence[Row]) -> np.ndarray:
+    """For each problem the score (P,) of its family's trivial policy, such as citing every document; NaN for families without
+    one."""
+    found = []
+    for row in rows:
+        family = judge_family(row.family)
+        found.append(family.trivial_score(family.loads(row.graph)) if family.trivial_score else np.nan)
+    return np.array(found, dtype=float)
+
+
+def summarise(
+    rows: Sequence[Row], samples: Samples, nll: np.ndarray | None = None, by_sample: Mapping[str, np.ndarray] | None = None
+) -> dict[str, Any]:
+    """The record's metrics: n_prompts, n_samples, and one `cell` for all problems (`all`) and for each band, op and mode; with
+    `nll` (P,) of the gold solutions and values `by_sample`, each (P,n), each cell has their means too."""
+    baselines = Baselines(answer_prior(rows), trivial_scores(rows))
+    result: dict[str, Any] = {"n_prompts": len(rows), "n_samples": samples.strict.shape[1]}
+
+    def summarise_cell(chosen: np.ndarray) -> dict[str, Any]:
+        known = nll is not None and not np.isnan(nll[chosen]).any()
+        likelihood = {"nll": metrics.round_significant(nll[chosen].mean())} if nll is not None and known else {}
+        means = {name: metrics.round_significant(values[chosen].mean(dtype=float)) for name, values in (by_sample or {}).items()}
+        return cell(samples, baselines, chosen) | likelihood | means
+
+    result["all"] = summarise_cell(np.ones(len(rows), dtype=bool))
+    for axis in ("band", "op", "mode"):
+        values = np.array([str(getattr(row, axis)) for row in rows])
+        names = sorted(set(values), key=lambda name: (len(name), name) if axis == "op" else (0, name))
+        result[axis] = {str(name): summarise_cell(values == name) for name in names}
+    return result
+
+
+def cell(samples: Samples, baselines: Baselines, chosen: np.ndarray) -> dict[str, Any]:
+    """Numbers over the `chosen` (P,) problems: strict_pass@k, answer_pass@k (unbiased, arXiv:2107.03374, eq. 1, mean over
+    problems), prior_pass@k (k draws from the answer prior), mean score, baseline_score (of the trivial policies, where all
+    problems have one), shares of error classes, share truncated, mean length in tokens."""
+    n = samples.strict.shape[1]
+    values: dict[str, Any] = {"n": int(chosen.sum())}
+    for k in powers_of_two(n):
+        values[f"strict_pass@{k}"] = metrics.round_significant(pass_at_k(n, samples.strict[chosen].sum(1), k).mean())
+        values[f"answer_pass@{k}"] = metrics.round_significant(pass_at_k(n, samples.answer[chosen].sum(1), k).mean())
+        values[f"prior_pass@{k}"] = metrics.round_significant((1 - (1 - baselines.answer[chosen]) ** k).mean())
+    values["score"] = metrics.round_significant(samples.score[chosen].mean(dtype=float))
+    if not np.isnan(baselines.score[chosen]).any():
+        values["baseline_score"] = metrics.round_significant(baselines.score[chosen].mean())
+    errors = Counter(samples.error[chosen].ravel().tolist())
+    values["errors"] = {name: metrics.round_significant(count / errors.total()) for name, count in sorted(errors.items())}
+    values["truncated"] = metrics.round_significant(samples.truncated[chosen].mean())
+    values["length"] = metrics.round_significant(samples.length[chosen].mean())
+    return values
+
+
+# Samples of several units, judged as if sampling had stopped after the first, the second, and so on (MinD, arXiv:2505.19788).
+# Sampling is autoregressive, so the text before the end of a unit is the sample that stopping there would have given.
+
+
+def judge_caps(table: pa.Table, rows: Sequence[Row], completions: Sequence[str], spec: EvaluateSpec) -> pa.Table:
+    """The rows of `samples.parquet` with their number of units, and for each cap whether the last unit up to it is strictly
+    right, and has the right answer; a sample with fewer units keeps its last one."""
+    units = [split_units(text, spec.verify.separator) for text in completions]
+    judged = [
+        [sets.judge_completion(spec.verify, row, unit) for unit in each[: spec.unit_caps]]
+        for row, each in zip(rows, units, strict=True)
+    ]
+    table = table.append_column(UNITS, pa.array([len(each) for each in units], pa.int32()))
+    for cap in range(1, spec.unit_caps + 1):
+        capped = [each[min(cap, len(each)) - 1] for each in judged]
+        for column in ("strict", "answer"):
+            right = [bool(getattr(verdict, column)) for verdict in capped]
+            table = table.append_column(f"{column}_cap@{cap}", pa.array(right, pa.bool_()))
+    return table
+
+
+def cap_arrays(table: pa.Table, num_samples: int) -> dict[str, np.ndarray]:
+    """Metric -> (P,n) of the columns of `judge_caps`; empty without them."""
+    names = [name for name in table.column_names if name == UNITS or "_cap@" in name]
+    return {name: table[name].to_numpy().reshape(-1, num_samples) for name in names}
+
+
+def count_caps(prompts: pa.Table, by_sample: Mapping[str, np.ndarray]) -> pa.Table:
+    """`prompts.parquet` with the sum over samples of each metric."""
+    for name, values in by_sample.items():
+        prompts = prompts.append_column(name, pa.array(values.sum(axis=1), pa.int64()))
+    return prompts
+
+
+def count_by_prompt(table: pa.Table, samples: Samples) -> pa.Table:
+    """`prompts.parquet`, the source of tables: per prompt the number of samples, of strictly right ones, and of right answers,
+    and the sum of their scores. Options of the spec add `nll` of the gold solution, counts `error_CLASS` of each class of
+    errors, and the columns of `count_caps`."""
+    count = samples.strict.shape[1]
+    first = table.select(["index", "band", "op", "mode"]).take(np.arange(0, len(table), count))
+    counts = {"n": np.full(len(first), count), "strict": samples.strict.sum(axis=1), "answer": samples.answer.sum(axis=1)}
+    for name, values in counts.items():
+        first = first.append_column(name, pa.array(values, pa.int64()))
+    return first.append_column("score", pa.array(samples.score.sum(axis=1, dtype=float), pa.float64()))
+
+
+def count_errors(prompts: pa.Table, samples: Samples) -> pa.Table:
+    """The prompts with a column of counts for each error class of the samples, sorted by name."""
+    for name in sorted(set(samples.error.ravel().tolist())):
+        prompts = prompts.append_column(f"{COUNTED}{name}", pa.array((samples.error == name).sum(axis=1), pa.int64()))
+    return prompts
+
+
+def sample_arrays(table: pa.Table, num_samples: int) -> Samples:
+    """The columns of `samples.parquet` as (P,n)."""
+
+    def column(name: str) -> np.ndarray:
+        return table[name].to_numpy().reshape(-1, num_samples)
+
+    return Samples(*(column(name) for name in Samples._fields))
+
+
+# Negative log-likelihood of gold solutions, without sampling.
+
+
+def nll_of_set(spec: EvaluateSpec, model: Path, data: Path, how: execution.Run) -> np.ndarray:
+    """For each problem of a set, in its order, the mean negative log-likelihood per token (P,) float64 of its gold solution after
+    its prompt, in nats. The end of sequence counts as a token of a finished solution, as in training. NaN for a problem whose
+    solution has no token. Equal in every process of the stage. Raises PermanentError where a pass does not fit into memory."""
+    decoder = heads.load_model(model, device.pick_device(how))
+    encoded = corpus.encode_problems(data, model)
+    if len(encoded.lengths) != sets.read_table(data, ["index"]).num_rows:
+        raise UserError(
+            f"evaluate: nll = True: the solutions of {data} are transcripts, which have no single likelihood; write false"
+        )
+    return nll_by_problem(decoder, encoded, how.micro_batch_tokens, getattr(torch, spec.dtype))
+
+
+def nll_by_problem(
+    decoder: Decoder | heads.Composed, problems: corpus.Encoded, pass_tokens: int, dtype: torch.dtype
+) -> np.ndarray:
+    """The same for encoded problems, in passes of at most about `pass_tokens` tokens with padding. Batches have problems of
+    similar length, so that the result is a function of the problems and `pass_tokens`."""
+    found = np.zeros(len(problems.lengths))
+    order = np.argsort(problems.lengths, kind="stable")
+
+    def attempt(tokens: int) -> None:
+        _mean_nll(decoder, corpus.select_problems(problems, _split_passes(order, problems.lengths, tokens)[-1]), dtype)
+
+    with device.report_out_of_memory("micro_batch_tokens", pass_tokens, attempt):
+        for chosen in distributed.shard_round_robin(_split_passes(order, problems.lengths, pass_tokens)):
+            found[chosen] = _mean_nll(decoder, corpus.select_problems(problems, chosen), dtype)
+    return distributed.all_reduce_sum(torch.from_numpy(found)).numpy()
+
+
+def _split_passes(order: np.ndarray, lengths: np.ndarray, pass_tokens: int) -> list[np.ndarray]:
+    """The problems of `order` (P,), shortest first, in consecutive passes of at most `pass_tokens` tokens with padding."""
+    passes: list[list[int]] = [[]]
+    for problem in order.tolist():
+        if passes[-1] and (len(passes[-1]) + 1) * int(lengths[problem]) > pass_tokens:
+            passes.append([])
+        passes[-1].append(problem)
+    return [np.array(one) for one in passes if one]
+
+
+@torch.inference_mode()
+def _mean_nll(decoder: Decoder | heads.Composed, problems: corpus.Encoded, dtype: torch.dtype) -> np.ndarray:
+    """The mean NLL (B,) of each of B problems, padded on the right, which causal attention does not see."""
+    count, width = len(problems.lengths), int(problems.lengths.max())
+    rows, columns = (
+        np.repeat(np.arange(count), problems.lengths),
+        corpus.index_ranges(np.zeros_like(problems.lengths), problems.lengths),
+    )
+    ids = np.zeros((count, width), np.int64)
+    ids[rows, columns] = problems.tokens
+    # After an empty prompt the first token is not predicted and does not count.
+    scored = columns >= np.maximum(problems.prompts, 1)[rows]
+    row, column = rows[scored], columns[scored]
+    parts = [decoder.base, decoder.assistant] if isinstance(decoder, heads.Composed) else [decoder]
+    at = parts[0].head().device
+    positions = torch.arange(width, device=at)[None]
+    hidden = [part.hidden(torch.from_numpy(ids).to(at), positions, dtype=dtype)[row, column - 1] for part in parts]
+    logits = [part.logits(states) for part, states in zip(parts, hidden, strict=True)]
+    targets = torch.from_numpy(ids[row, column]).to(at)
+    combined = decoder.logits(*logits) if isinstance(decoder, heads.Composed) else logits[0]
+    losses = F.cross_entropy(combined, targets, reduction="none").double().cpu().numpy()
+    sums, tokens = np.bincount(row, losses, count), np.bincount(row, minlength=count)
+    return np.divide(sums, tokens, out=np.full(count, np.nan), where=tokens > 0)

@@ -1,0 +1,438 @@
+"""THE table of what a user can extend: each union, what a member of the user's own looks like, and an example. Signatures are
+checked when a study is planned, from the text alone: nothing of the user's is imported then."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from interplay.core.extension import Extension, entry_point
+from interplay.core.model import Model, UserError, nearest_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import torch
+    from torch import Tensor
+
+    from interplay.core.execution import Run
+    from interplay.model.decoder import Decoder
+    from interplay.rl.batch import Batch, Memory, StepContext
+    from interplay.rl.losses.losses import MicroBatch
+    from interplay.rl.requests.first_requests import SamplingRequest
+    from interplay.rl.samplers.sampler import Outcome, PromptSource
+    from interplay.rollout.engine import Engine
+    from interplay.rollout.episodes import Played, Setting
+    from interplay.rollout.request import Request, Sampling
+    from interplay.tasks.family import Generator
+    from interplay.tasks.verdict import Row, Verdict
+    from interplay.train.spec import OwnTrainerSpec
+
+Json = dict[str, Any]
+
+
+class Transform(Protocol):
+    """Changes the rows of a generated problem set."""
+
+    def __call__(self, rows: list[Json]) -> list[Json]:
+        """Rows with the columns of `problems.parquet`, at least one."""
+
+
+class Step(Protocol):
+    """A step of curation: drops, orders, changes or repeats rows."""
+
+    def __call__(self, rows: list[Json]) -> list[Json]:
+        """Rows as given, or with other texts; `set` and `index` say which row each was."""
+
+
+class Reward(Protocol):
+    """Rewards of completions."""
+
+    def __call__(self, problems: list[Row], completions: list[str], verdicts: list[Verdict]) -> list[float]:
+        """N finite floats, one for each completion."""
+
+
+class SamplerFunction(Protocol):
+    """Chooses the prompts of a step by the success history of each."""
+
+    def __call__(self, m: int, step: int, seed: int, tries: np.ndarray, passes: np.ndarray) -> list[int]:
+        """m ids in [0, P); `tries` and `passes` (P,) count completions and strictly right ones so far."""
+
+
+class SamplerClass(Protocol):
+    """A sampler with a state of its own (`rl.samplers.sampler.Sampler` has the state saved with checkpoints)."""
+
+    def __init__(self, deck: PromptSource) -> None:
+        """When the run begins."""
+
+    def select(self, m: int, step: int) -> list[int]:
+        """m ids in [0, P)."""
+
+    def observe(self, step: int, outcomes: Sequence[Outcome]) -> None:
+        """Read what a step's prompts earned."""
+
+
+class Allocation(Protocol):
+    """How many completions each prompt of a step gets."""
+
+    def __call__(self, num_generations: int, prompts: int, batch: Batch | None, rounds: int) -> list[int]:
+        """Further completions of each prompt, given what was sampled (None in the first round); all 0: no further round."""
+
+
+class Prompting(Protocol):
+    """The text that completions are sampled from."""
+
+    def __call__(self, row: Row, n: int, now: StepContext) -> str | tuple[str, str]:
+        """That text; or also the one that they are credited to, as if sampled from it."""
+
+
+class Continuation(Protocol):
+    """What follows from the rollouts of a round."""
+
+    def __call__(self, rows: Sequence[Row], batch: Batch, rounds: int, now: StepContext) -> list[SamplingRequest]:
+        """The requests of the next round (rl.requests.first_requests.SamplingRequest); none: the rollouts are complete."""
+
+
+class Shaping(Protocol):
+    """A term that is added to the rewards before they are compared."""
+
+    def __call__(self, batch: Batch, now: StepContext) -> Tensor:
+        """(N,)."""
+
+
+class EditBefore(Protocol):
+    """An edit of the batch before advantages are known."""
+
+    def __call__(self, batch: Batch, now: StepContext) -> Batch:
+        """The batch with rows dropped, added or changed."""
+
+
+class EditAfter(Protocol):
+    """An edit of the batch with its advantages (N, T); `bears` (N, T) says which tokens bear loss."""
+
+    def __call__(self, batch: Batch, advantage: Tensor, bears: Tensor, now: StepContext) -> tuple[Batch, Tensor, Tensor]:
+        """All three, edited."""
+
+
+class Advantage(Protocol):
+    """The advantage of each token."""
+
+    def __call__(self, batch: Batch, now: StepContext) -> Tensor:
+        """(N, T)."""
+
+
+class Loss(Protocol):
+    """The policy loss of each token of a micro-batch. Weights over tokens, KL and entropy terms are keys of the member."""
+
+    def __call__(self, seen: MicroBatch) -> Tensor:
+        """(n, T), with its gradient."""
+
+
+class Decoding(Protocol):
+    """What tokens of rollouts are drawn from."""
+
+    def __call__(self, sampling: Sampling, memory: Memory) -> Sampling:
+        """The sampling parameters of the step."""
+
+
+class FamilyFunction(Protocol):
+    """A task family: a frozen object with the functions of `tasks.family.Generator` (generate, render, solve, structure, verify,
+    loads, vocabulary); of `tasks.family.Environment` also `reply` and `expert`."""
+
+    def __call__(self) -> Generator[Any, Any]:
+        """The family; options are its own."""
+
+
+class Verifier(Protocol):
+    """Judges a completion after the verifier of its family."""
+
+    def __call__(self, row: Row, completion: str, verdict: Verdict) -> Verdict:
+        """The verdict that counts, such as `verdict._replace(answer=True)`."""
+
+
+class EpisodeFunction(Protocol):
+    """How the policy acts on prompts."""
+
+    def __call__(self, setting: Setting, asked: Sequence[Request]) -> Played:
+        """All that was sampled for the requests; `setting.engine` samples."""
+
+
+class EngineFunction(Protocol):
+    """Samples from the present weights of a decoder."""
+
+    def __call__(self, decoder: Decoder, how: Run, dtype: torch.dtype) -> Engine:
+        """An object with `generate(requests, sampling) -> Rollouts` and `close()`."""
+
+
+class Trainer(Protocol):
+    """A stage that makes a model from the one before it: `kind: "file.py:Name"`."""
+
+    def __call__(self, spec: OwnTrainerSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, float]:
+        """Metrics; the model is left in `out/model`. `inputs["init"] / "model"` is the model before, `inputs["data.0"]` a problem
+        set."""
+
+
+class Union(NamedTuple):
+    """One row."""
+
+    forms: tuple[type, ...]
+    """What a member may be: Protocols of a function (`__call__`) or of a class (its methods)."""
+    use: str
+    """One line of a study."""
+    code: str
+    """The file of the example."""
+
+
+EXTENSIONS: dict[str, Union] = {
+    "family": Union(
+        (FamilyFunction,),
+        'task: {name: "mine.py:sums", largest: 9}',
+        "def sums(largest=9):\n"
+        "    from dataclasses import replace\n"
+        "    from my_sums import SUMS, draw  # a Generator, or an Environment, which replies to turns\n"
+        "    return replace(SUMS, generate=lambda task, *where: draw(largest, *where))\n",
+    ),
+    "verifier": Union(
+        (Verifier,),
+        'evaluate: {kind: evaluate, data: test, verify: {own: {name: "mine.py:lenient"}}}',
+        "def lenient(row, completion, verdict):\n"
+        "    return verdict._replace(answer=verdict.answer or completion.strip().endswith(row.answer))\n",
+    ),
+    "episode": Union(
+        (EpisodeFunction,),
+        'method: {episode: {name: "mine.py:one_turn"}}',
+        "def one_turn(setting, asked):\n"
+        "    from interplay.rollout.episodes import Played\n"
+        "    return Played(setting.engine.generate(list(asked), setting.sampling))\n",
+    ),
+    "engine": Union(
+        (EngineFunction,),
+        'rl: {kind: rl, data: {edge: 1.0}, engine: {name: "mine.py:in_halves"}}',
+        "def in_halves(decoder, how, dtype):\n"
+        "    from interplay.rollout.native import Native\n"
+        '    return Native(decoder, how.model_copy(update={"engine_batch": how.engine_batch // 2}), dtype)\n',
+    ),
+    "trainer": Union(
+        (Trainer,),
+        'stages: {same: {kind: "mine.py:copied", data: {easy: 1.0}}}',
+        "def copied(spec, inputs, out, how):\n"
+        "    import shutil\n"
+        '    shutil.copytree(inputs["init"] / "model", out / "model", dirs_exist_ok=True)\n'
+        '    return {"copied": 1}\n',
+    ),
+    "transform": Union(
+        (Transform,),
+        'data: {easy: {band: id, transform: {name: "mine.py:halve"}}}',
+        "def halve(rows):\n    return rows[: len(rows) // 2 or 1]\n",
+    ),
+    "step": Union(
+        (Step,),
+        'data: {short: {mix: {easy: 1.0}, steps: [{name: "mine.py:shortest", keep: 100}]}}',
+        'def shortest(rows, keep):\n    return sorted(rows, key=lambda row: len(row["prompt"]))[:keep]\n',
+    ),
+    "reward": Union(
+        (Reward,),
+        'rl: {kind: rl, data: {edge: 1.0}, reward: {name: "mine.py:brief", bonus: 0.1}}',
+        "def brief(problems, completions, verdicts, bonus=0.0):\n"
+        "    return [v.answer + bonus * (len(c) < 40) for c, v in zip(completions, verdicts)]\n",
+    ),
+    "sampler": Union(
+        (SamplerFunction, SamplerClass),
+        'method: {sampler: {name: "mine.py:least_tried"}}',
+        "def least_tried(m, step, seed, tries, passes):\n    return sorted(range(len(tries)), key=lambda i: (tries[i], i))[:m]\n",
+    ),
+    "allocation": Union(
+        (Allocation,),
+        'method: {allocation: {name: "mine.py:twice_as_many", num_generations: 4}}',
+        "def twice_as_many(num_generations, prompts, batch, rounds):\n"
+        "    return [num_generations if rounds < 2 else 0] * prompts\n",
+    ),
+    "prompting": Union(
+        (Prompting,),
+        'method: {prompting: {name: "mine.py:urged", text: "Think. "}}',
+        "def urged(row, n, now, text):\n    return text + row.prompt, row.prompt\n",
+    ),
+    "continuation": Union(
+        (Continuation,),
+        'method: {continuation: {name: "mine.py:retry_failed"}}',
+        "def retry_failed(rows, batch, rounds, now):\n"
+        "    from interplay.rl.requests.first_requests import plain_request\n"
+        "    failed = sorted(set(batch.groups.tolist()) - set(batch.groups[batch.rewards > 0].tolist()))\n"
+        "    return [plain_request(slot, 2, rows[slot].prompt) for slot in failed] if rounds == 0 else []\n",
+    ),
+    "shaping": Union(
+        (Shaping,),
+        'method: {shaping: [{name: "mine.py:per_token", cost: 0.01}]}',
+        "def per_token(batch, now, cost):\n    return -cost * batch.mask().sum(1).double()\n",
+    ),
+    "edit": Union(
+        (EditBefore, EditAfter),
+        'method: {edits: [{name: "mine.py:positive"}]}',
+        "def positive(batch, advantage, bears, now):\n    return batch, advantage, bears & (advantage > 0)\n",
+    ),
+    "advantage": Union(
+        (Advantage,),
+        'method: {advantage: {name: "mine.py:plain"}}',
+        "def plain(batch, now):\n    return batch.rewards.float()[:, None] * batch.mask()\n",
+    ),
+    "loss": Union(
+        (Loss,),
+        'method: {loss: {name: "mine.py:reinforce", beta: 0.01}}',
+        "def reinforce(seen):\n    return -seen.logp * seen.advantage\n",
+    ),
+    "decoding": Union(
+        (Decoding,),
+        'method: {decoding: {name: "mine.py:cooler", temperature: 0.7}}',
+        "def cooler(sampling, memory, temperature):\n    return sampling._replace(temperature=temperature)\n",
+    ),
+}
+
+
+def check_extensions(spec: Model, where: str) -> None:
+    """Raises UserError, with the key, where a member of the user's own in `spec` is not defined, has none of the forms of its
+    union, or does not take its options."""
+    for key, member in _extensions(spec, ""):
+        try:
+            _check(member)
+        except UserError as error:
+            raise UserError(f"{where}{key}.name = {member.function}: {error}") from None
+
+
+def _extensions(value: Any, key: str) -> Iterator[tuple[str, Extension]]:
+    if isinstance(value, Extension):
+        yield key, value
+    elif isinstance(value, Model):
+        for name in type(value).model_fields:
+            yield from _extensions(getattr(value, name), f"{key}.{name}")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _extensions(item, f"{key}.{index}")
+
+
+def _check(member: Extension) -> None:
+    union = EXTENSIONS[member.UNION]
+    found, tree = _definition(member)
+    forms = [form for form in union.forms if _is_class(form) == isinstance(found, ast.ClassDef)]
+    if not forms:
+        raise UserError(f"is no {' or '.join('class' if _is_class(form) else 'function' for form in union.forms)}")
+    wrong = [_misfit(form, found) for form in forms]
+    if all(wrong):
+        raise UserError(" or ".join(dict.fromkeys(str(one) for one in wrong)))
+    form = forms[wrong.index(None)]
+    made = _method(found, "__init__") if isinstance(found, ast.ClassDef) else found
+    _check_options(member, made, len(_parameters(form, "__init__" if _is_class(form) else "__call__")), tree)
+
+
+def _is_class(form: type) -> bool:
+    return "__call__" not in vars(form)
+
+
+def _parameters(form: type, method: str) -> list[str]:
+    """Names of the parameters of a Protocol's method, without self."""
+    return list(inspect.signature(vars(form)[method]).parameters)[1:]
+
+
+def _definition(member: Extension) -> tuple[ast.FunctionDef | ast.ClassDef, ast.Module]:
+    """The function or class that the member names, and the file around it, parsed. Raises UserError when there is none."""
+    if member.distribution:
+        point = entry_point(member.function, member.UNION)
+        file, name, module = point.module, point.attr, importlib.util.find_spec(point.module)
+        text = Path(module.origin).read_text(encoding="utf-8") if module and module.origin else ""
+    else:
+        file, _, name = member.function.rpartition(":")
+        text = member.source
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise UserError(f"{file} does not parse (line {error.lineno}: {error.msg})") from None
+    named = {node.name: node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    if name not in named:
+        raise UserError(f"{file} defines no function or class '{name}'{nearest_name(name, named)}")
+    return named[name], tree
+
+
+def _misfit(form: type, found: ast.FunctionDef | ast.ClassDef) -> str | None:
+    """Why a definition has not this form; None: it has."""
+    if isinstance(found, ast.FunctionDef):
+        return _unlike(found, found.name, _parameters(form, "__call__"), first=0)
+    for name in (name for name in _named_methods(form) if name != "__init__"):
+        own = _method(found, name)
+        if own is None:
+            if not found.bases:
+                return f"class {found.name} has no method {name}({', '.join(_parameters(form, name))})"
+        elif why := _unlike(own, f"{found.name}.{name}", _parameters(form, name), first=1):
+            return why
+    made = _method(found, "__init__")
+    return _unlike(made, f"{found.name}.__init__", _parameters(form, "__init__"), first=1) if made else None
+
+
+def _unlike(found: ast.FunctionDef, name: str, wanted: list[str], first: int) -> str | None:
+    given = [one.arg for one in (*found.args.posonlyargs, *found.args.args)][first:]
+    if given[: len(wanted)] == wanted or (found.args.vararg and given == wanted[: len(given)]):
+        return None
+    return f"{name} takes ({', '.join(given)}); its parameters must begin with ({', '.join(wanted)})"
+
+
+def _method(found: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    return next((node for node in found.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+
+
+def _check_options(member: Extension, found: ast.FunctionDef | None, given: int, tree: ast.Module) -> None:
+    """The options are parameters after the first `given`, or fields of the class that annotates `options`; none without a default
+    is missing."""
+    if found is None:
+        return
+    taken, needed, any_name = _option_names(found, given + (1 if found.name == "__init__" else 0))
+    if "options" in taken and (model := _options_class(found, tree)) is not None:
+        taken, needed, any_name = model
+    if unknown := [name for name in member.options if name not in taken and not any_name]:
+        raise UserError(f"takes no option '{unknown[0]}'{nearest_name(unknown[0], taken)}")
+    if missing := [name for name in needed if name not in member.options]:
+        raise UserError(f"needs the option '{missing[0]}'; give it a value")
+
+
+def _option_names(found: ast.FunctionDef, given: int) -> tuple[list[str], list[str], bool]:
+    """Names of options, those without a default, and whether any name is taken."""
+    plain = [one.arg for one in (*found.args.posonlyargs, *found.args.args)]
+    with_default = plain[len(plain) - len(found.args.defaults) :]
+    named = [(one.arg, value is not None) for one, value in zip(found.args.kwonlyargs, found.args.kw_defaults, strict=True)]
+    options = plain[given:]
+    needed = [name for name in options if name not in with_default] + [name for name, has in named if not has]
+    return [*options, *(name for name, _ in named)], needed, found.args.kwarg is not None
+
+
+def _options_class(found: ast.FunctionDef, tree: ast.Module) -> tuple[list[str], list[str], bool] | None:
+    """Fields of the class that annotates the parameter `options`, and those without a default; None: it is not in this file."""
+    parameters = [*found.args.posonlyargs, *found.args.args, *found.args.kwonlyargs]
+    annotation = next((one.annotation for one in parameters if one.arg == "options"), None)
+    name = annotation.id if isinstance(annotation, ast.Name) else None
+    model = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
+    if model is None:
+        return None
+    fields = [node for node in model.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
+    names = {node.target.id: node.value is None for node in fields if isinstance(node.target, ast.Name)}
+    return list(names), [name for name, bare in names.items() if bare], False
+
+
+def shown_signature(union: str) -> list[tuple[str, str, str]]:
+    """For the reference: (signature, what it is, what it returns) of each form of a union."""
+    found = []
+    for form in EXTENSIONS[union].forms:
+        methods = {name: item for name, item in vars(form).items() if inspect.isfunction(item) and name in _named_methods(form)}
+        for name, method in methods.items():
+            signature = inspect.signature(method)
+            arguments = ", ".join(f"{one.name}: {one.annotation}" for one in list(signature.parameters.values())[1:])
+            label = "function" if name == "__call__" else f"class.{name}"
+            returns = f"{label}({arguments}) -> {signature.return_annotation}"
+            found.append((returns, inspect.getdoc(form) or "", inspect.getdoc(method) or ""))
+    return found
+
+
+def _named_methods(form: type) -> list[str]:
+    """`__call__`, or `__init__` and the public methods."""
+    return [name for name in vars(form) if name == "__call__" or (_is_class(form) and (name == "__init__" or name[:1] != "_"))]

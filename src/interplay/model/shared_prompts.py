@@ -1,0 +1,91 @@
+"""Forward pass over many completions of few prompts (Prefix Grouper, arXiv:2506.05433): each prompt is encoded once, and its
+completions attend to its keys and values.
+
+Up to rounding it equals a pass over every prompt + completion, with G prompts instead of one per completion: with groups of
+eight and prompts as long as completions this saves 44 % of the tokens."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+from interplay.model.decoder import Decoder, forward, rotary
+
+
+def hidden_states(
+    decoder: Decoder, prompts: Tensor, lengths: Tensor, group: Tensor, completions: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """Final hidden states (R, C, D) in `dtype` from which the tokens of completions (R, C) are predicted.
+
+    prompts (G, P) and completions are padded on the right; lengths (G,) are those of the prompts; completion r follows the prompt
+    group[r]. The last token of a completion predicts nothing and is not passed."""
+    (count, longest), (rows, width) = prompts.shape, completions.shape
+    in_prompt, later = torch.arange(longest, device=prompts.device), torch.arange(width - 1, device=prompts.device)
+    ids = torch.cat((prompts.flatten(), completions[:, :-1].flatten()))
+    positions = torch.cat((in_prompt.repeat(count), (lengths[group][:, None] + later).flatten()))
+    causal = _mask((in_prompt <= in_prompt[:, None])[None], dtype)
+    of_prompt = (in_prompt < lengths[group][:, None])[:, None].expand(-1, width - 1, -1)
+    onward = _mask(torch.cat((of_prompt, (later <= later[:, None]).expand(rows, -1, -1)), 2), dtype)
+
+    def parts(x: Tensor) -> tuple[Tensor, Tensor]:
+        """Prompts (G, P, ...) and completions (R, C - 1, ...) of the passed tokens, (G * P + R * (C - 1), ...)."""
+        split = count * longest
+        return x[:split].unflatten(0, (count, longest)), x[split:].unflatten(0, (rows, width - 1))
+
+    def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        (q_first, q_then), (k_first, k_then), (v_first, v_then) = parts(q), parts(k), parts(v)
+        first = _attention(q_first, k_first, v_first, causal)
+        keys, values = torch.cat((k_first[group], k_then), 1), torch.cat((v_first[group], v_then), 1)
+        then = _attention(q_then, keys, values, onward)
+        return torch.cat((first.flatten(0, 1), then.flatten(0, 1)))
+
+    states = forward(decoder.shape, decoder.weights(dtype), ids, rotary(decoder.shape, positions, dtype), attend)
+    of_prompts, of_completions = parts(states)
+    last = of_prompts[torch.arange(count, device=prompts.device), lengths - 1]
+    return torch.cat((last[group][:, None], of_completions), 1)
+
+
+def predicting_states(
+    decoder: Decoder, prompts: list[list[int]], tokens: Tensor, lengths: Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Final hidden states (M, D) in `dtype` from which the completion tokens are predicted, without padding, and the mask (n, T)
+    of these tokens. `tokens` (n, T) int64, padded on the right, are on the decoder's device; `lengths` (n,) are those of the
+    completions, which follow the n `prompts`. Equal prompts are passed once where the decoder shares them."""
+    device = tokens.device
+    padded, prompt_lengths, group = distinct_prompts(prompts, decoder.share_prompts)
+    states = hidden_states(decoder, padded.to(device), prompt_lengths.to(device), group.to(device), tokens, dtype)
+    where = (torch.arange(tokens.shape[1]) < lengths.cpu()[:, None]).to(device)
+    return states[where], where
+
+
+def token_logps(decoder: Decoder, prompts: list[list[int]], tokens: Tensor, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+    """The log-probability (n, T) float32, in nats, of each completion token (arguments: `predicting_states`); 0 for padding."""
+    states, where = predicting_states(decoder, prompts, tokens, lengths, dtype)
+    logs = log_softmax(decoder.logits(states), dim=-1).gather(1, tokens[where][:, None])[:, 0]
+    return torch.zeros(tokens.shape, device=tokens.device).masked_scatter(where, logs)
+
+
+def distinct_prompts(prompts: list[list[int]], share: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Distinct prompts (G, P) int64 padded with 0, their lengths (G,), and the index (n,) of each of the n prompts among them.
+    Without `share` all n prompts count as distinct."""
+    number: dict[tuple[int, ...], int] = {}
+    group = [number.setdefault(tuple(prompt), len(number)) for prompt in prompts] if share else list(range(len(prompts)))
+    few = list(number) if share else [tuple(prompt) for prompt in prompts]
+    longest = max(map(len, few))
+    padded = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in few])
+    return padded, torch.tensor([len(prompt) for prompt in few]), torch.tensor(group)
+
+
+def _mask(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """The additive attention mask: 0 where `seen`, else minus infinity."""
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Attention of q (B, S, heads, size) over k, v (B, T, kv heads, size) with mask (B or 1, S, T): (B, S, heads * size)."""
+    (batch, queries, heads, size), (keys, shared) = q.shape, k.shape[1:3]
+    # Queries that share a key head are further rows of one product, so keys and values are not repeated.
+    q = (q * size**-0.5).unflatten(2, (shared, -1)).permute(0, 2, 3, 1, 4).reshape(batch * shared, -1, size)
+    scores = torch.bmm(q, k.permute(0, 2, 3, 1).reshape(batch * shared, size, keys))
+    weights = (scores.view(batch, heads, queries, keys) + mask[:, None]).softmax(-1)
+    mixed = torch.bmm(weights.view(batch * shared, -1, keys), v.transpose(1, 2).reshape(batch * shared, keys, size))
+    return mixed.view(batch, heads, queries, size).transpose(1, 2).flatten(-2)

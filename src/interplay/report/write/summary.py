@@ -1,0 +1,438 @@
+"""A finished study's answers as one small JSON file that can be committed, and the tables and figures made from it again.
+
+`docs/results/STUDY.SCALE.json` holds verdicts, the numbers of every table and figure to the digits that are shown, the digests of
+the report and of every stage, seeds, and the environments. `interplay export --from FILE` draws tables and figures from it;
+`docs/papers.md` is made from it.
+
+A row is a text of cells between `|`, in the order of columns by metrics: `977 959 981 975 966 970 m14 @2` is the value 97.7 with
+its interval, the value at each seed, the minimum detectable effect 1.4, and an index into `samples`, which holds for the cells
+after it, too. Numbers are in units of the last digit that the metric shows. `samples`: [what the interval is uncertain over,
+prompts, samples per prompt, distinct models]."""
+
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from interplay.core import artifact
+from interplay.core import metrics as core_metrics
+from interplay.core.model import UserError
+from interplay.report.draw import figures
+from interplay.report.metric_spec import COUNTED, ERROR, measure_of
+from interplay.report.spec import Contrast, Figure, Lineup, ReportArm, ReportRung, ReportSpec
+from interplay.report.stats import contrast, estimate, frame
+from interplay.report.write import answers
+from interplay.report.write.tables import Cell, Grid
+from interplay.results.catalog import report_spec
+from interplay.study.plan import Plan
+
+KEPT = ("value", "low", "high", "over", "n_prompts", "n_samples")
+"""What is kept of the estimate of a claim."""
+LINE = 180
+"""Characters of a line of the file, as far as values can be broken."""
+PATH = ("evaluation", "stage", "step")
+"""What names a rung of a training ladder."""
+
+Samples = list[tuple[str, int, int, int]]
+
+
+def write_summary(plan: Plan, results: Path, out: Path) -> None:
+    """Write the summary to `out`. Raises UserError when the study is not finished."""
+    report = artifact.folder(results, "report", plan.report)
+    if not artifact.done(report):
+        command = f"snakemake all --config study={plan.study} scale={plan.scale}"
+        raise UserError(f"{report}: {plan.study} is not finished; run `{command}`")
+    artifact.check(report)
+    artifact.write_atomic(out, f"{_compact(summarise(plan, results))}\n".encode())
+
+
+def summarise(plan: Plan, results: Path) -> dict[str, Any]:
+    """The summary as JSON data; determined by the report's digest except for `environments` and `exported`."""
+    report = artifact.folder(results, "report", plan.report)
+    spec = report_spec(plan)
+    inputs = {digest: artifact.folder(results, plan.stages[digest].kind, digest) for digest in plan.stages[plan.report].deps}
+    read = frame.read_results(spec, inputs)._replace(kept={})
+    made = answers.answer_study(read)
+    claims = [
+        {
+            **{key: claim[key] for key in ("says", "source", "verdict", "caveat", "test") if key in claim},
+            "estimate": {key: claim["estimate"][key] for key in KEPT},
+        }
+        for claim in artifact.read_json(report / "claims.json")
+    ]
+    return {
+        "study": plan.study,
+        "scale": plan.scale,
+        "report": plan.report,
+        "question": spec.question,
+        "claims": claims,
+        "contrasts": {
+            name: {key: {k: one for k, one in entry.items() if k != "value"} for key, entry in entries.items()}
+            for name, entries in artifact.record(report)["metrics"].get("contrasts", {}).items()
+        },
+        "seeds": sorted({arm.seed for arm in spec.arms}),
+        "stages": _stages(plan),
+        "environments": _environments(plan, results),
+        "exported": core_metrics.current_environment(),
+        **numbers_of(made),
+    }
+
+
+def _stages(plan: Plan) -> dict[str, str]:
+    """Kind -> the digests of its stages, in the order of the plan."""
+    found: dict[str, list[str]] = {}
+    for digest, stage in plan.stages.items():
+        found.setdefault(stage.kind, []).append(digest)
+    return {kind: " ".join(digests) for kind, digests in found.items()}
+
+
+def _environments(plan: Plan, results: Path) -> list[dict[str, Any]]:
+    """Each environment in which stages were made and the number of stages; only the number where telemetry holds none."""
+    known = (core_metrics.read_telemetry(artifact.folder(results, s.kind, digest)) for digest, s in plan.stages.items())
+    counts = Counter(json.dumps(each.get("environment", {}), sort_keys=True) for each in known)
+    return [{"stages": count, **json.loads(known)} for known, count in counts.most_common()]
+
+
+# Writing: grids of cells, of the tables and of what figures show beyond them.
+
+
+def numbers_of(made: answers.Answer) -> dict[str, Any]:
+    """Everything that tables and figures show, as JSON data. `made`: of Results that keep their estimates."""
+    samples: Samples = []
+    grids = {name: _grid(grid, samples) for name, grid in made.grids.items()}
+    grids |= {name: _grid(_with_floors(one), samples) for name, one in made.contrasts.items()}
+    seen = {key for grid in made.grids.values() for key in grid.cells}
+    return {
+        "arms": _arms(made.results),
+        "bands": made.results.spec.bands,
+        "ops": {band: sorted(map(int, ops)) for band, ops in _ops(made.results).items()},
+        "n_samples": min((int(table["n"].min()) for table in made.results.prompts.values()), default=0),
+        "grids": grids,
+        "compared": {name: _compared(one) for name, one in made.contrasts.items()},
+        "figures": _figures(made, seen, samples),
+        "samples": samples,
+    }
+
+
+def _arms(results: frame.Results) -> dict[str, dict[str, Any]]:
+    """The seeds of each arm where it has not all, and its rungs, if any, with the number of the ladder: arms may share one."""
+    every = sorted({row.seed for row in results.spec.arms})
+    seeds = {arm: frame.seeds(results.spec, arm) for arm in frame.arms(results.spec)}
+    rows: dict[str, dict[str, Any]] = {arm: {"seeds": of} if of != every else {} for arm, of in seeds.items()}
+    ladders: dict[tuple[str, ...], int] = {}
+    for arm, row in rows.items():
+        rungs = [(item, rung) for item in results.spec.arms if item.arm == arm for rung in item.rungs]
+        steps = [(rung.evaluation, rung.stage, frame.step_of(results, item, rung)) for item, rung in rungs]
+        if rungs:
+            ladder = ladders.setdefault(tuple(rung.digest for _, rung in rungs), len(ladders))
+            row["ladder"] = [ladder, *(list(key) for key in dict.fromkeys(steps) if key[-1] is not None)]
+    return rows
+
+
+def _ops(results: frame.Results) -> dict[str, set[Any]]:
+    """Band -> ops of its prompts in the evaluations."""
+    found: dict[str, set[Any]] = {}
+    for table in results.prompts.values():
+        for band, op in table[["band", "op"]].drop_duplicates().itertuples(index=False):
+            found.setdefault(str(band), set()).add(op)
+    return found
+
+
+def _grid(grid: Grid, samples: Samples) -> dict[str, Any]:
+    cells = {key: cell.estimate for key, cell in grid.cells.items()}
+    keys = list(itertools.product(grid.columns, grid.metrics))
+    marks = {(cell.arm, cell.column): cell.mark or " " for cell in grid.cells.values()}
+    arms = dict.fromkeys(arm for arm, _ in marks)
+    gaps = dict.fromkeys(reason for cell in grid.cells.values() for reason in cell.estimate.missing)
+    found = {
+        **_rows(cells, grid.rows, grid.columns, grid.metrics, samples),
+        "prior": " ".join(shown(grid.prior.get(key, np.nan), key[1]) for key in keys) if grid.prior else "",
+        "notes": list(grid.notes),
+        "missing": list(gaps),
+        "marks": {arm: mark for arm in arms if (mark := "".join(marks.get((arm, one), " ") for one in grid.columns)).strip()},
+    }
+    return {key: item for key, item in found.items() if item}
+
+
+def _rows(
+    cells: Mapping[tuple[str, str, str], estimate.Estimate],
+    rows: Iterable[str],
+    columns: list[str],
+    metrics: list[str],
+    samples: Samples,
+) -> dict[str, Any]:
+    """The cells, by (row, column, metric), as text."""
+    keys = list(itertools.product(columns, metrics))
+    texts = {
+        row: encode([cells.get((row, *key)) for key in keys], [m for _, m in keys], samples, bool(_pair(row)[1])) for row in rows
+    }
+    return {"columns": columns, "metrics": metrics, "rows": texts} if texts else {}
+
+
+def _with_floors(made: contrast.Comparison) -> Grid:
+    """The cells of a contrast and the differences between identical runs."""
+    grid = contrast.comparison_grid(made)
+    for block in made.blocks:
+        floor = block.floor
+        cell = Cell(floor.arm, floor.twin, block.column, block.metric, floor.gap, "")
+        if floor.arm:
+            grid.cells[cell.row, block.column, block.metric] = cell
+    return grid._replace(rows=list(dict.fromkeys(key[0] for key in grid.cells)))
+
+
+def _compared(made: contrast.Comparison) -> dict[str, Any]:
+    """What determines the verdicts of a contrast, except its cells."""
+    first = made.blocks[0].rows if made.blocks else []
+    floors = {
+        f"{one.column}/{one.metric}": [
+            one.floor.arm, one.floor.twin, shown(one.floor.deviation, one.metric), one.floor.runs, list(one.floor.gap.missing),
+        ]
+        for one in made.blocks
+    }  # fmt: skip
+    return {
+        "contrast": made.contrast.model_dump(mode="json", exclude_defaults=True),
+        "against": made.lineup.against,
+        "tries": max((len(one.tries) for one in made.lineup.contenders), default=1),
+        "tests": made.tests,
+        "caveats": list(made.caveats),
+        "chosen": {row.chosen.name: row.chosen.value for row in first},
+        "floors": floors,
+    }
+
+
+def _figures(made: answers.Answer, seen: set[tuple[str, str, str]], samples: Samples) -> dict[str, Any]:
+    """Figures of what the study found; the curves of training are left out: they are the largest and show how it went."""
+    kept = made.results.kept or {}
+    found = {}
+    for name, drawing in made.drawings.items():
+        figure = made.results.spec.figures[name]
+        if figure.x != "step" or figure.along():
+            cells = {(_row(key), key[2], key[3]): item for key, item in kept.items() if _shown_in(figure, key)}
+            new = {key: item for key, item in cells.items() if key not in seen}
+            rows, columns, metrics = (list(dict.fromkeys(key[at] for key in new)) for at in range(3))
+            found[name] = {
+                "figure": figure.model_dump(mode="json", exclude_defaults=True),
+                "caption": drawing.caption,
+                **({"notes": drawing.notes} if drawing.notes else {}),
+                **_rows(new, rows, columns, metrics, samples),
+            }
+            seen |= new.keys()
+    return found
+
+
+def _shown_in(figure: Figure, key: tuple[str, ...]) -> bool:
+    """Whether an estimate is of the metric, and compared with the arm, of a figure."""
+    return (key[3] == figure.y or key[3].partition("@")[0] == figure.y or key[3].partition(":")[0] == figure.y == ERROR) and (
+        key[1] == (figure.against or "")
+    )
+
+
+def _row(key: Iterable[str]) -> str:
+    arm, against, *_ = key
+    return f"{arm} − {against}" if against else arm
+
+
+def encode(cells: Iterable[estimate.Estimate | None], metrics: Iterable[str], samples: Samples, signed: bool) -> str:
+    """A row of cells as text; `signed`: of differences, whose minimum detectable effect is left out where the interval implies
+    it."""
+    texts, last = [], -1
+    for cell, metric in zip(cells, metrics, strict=True):
+        if cell is None or math.isnan(cell.value):
+            texts.append("")
+            continue
+        place = _place((cell.over, cell.n_prompts, cell.n_samples, cell.models), samples)
+        texts.append(_cell(cell, metric, signed) + ("" if place == last else f" @{place}"))
+        last = place
+    return "|".join(texts)
+
+
+def _place(sample: tuple[str, int, int, int], samples: Samples) -> int:
+    if sample not in samples:
+        samples.append(sample)
+    return samples.index(sample)
+
+
+def _cell(found: estimate.Estimate, metric: str, signed: bool) -> str:
+    seeds = found.per_seed if found.models > 1 else ()
+    numbers = [shown(number, metric) for number in (found.value, found.low, found.high, *seeds)]
+    mde = shown(found.detectable, metric)
+    implied = shown(_implied(numbers, metric, found.over), metric) if signed else "–"
+    return " ".join([*numbers, *([f"m{mde}"] if mde != implied else [])])
+
+
+def _implied(numbers: Sequence[str], metric: str, over: str) -> float:
+    """The minimum detectable effect that an interval over seeds implies."""
+    if len(numbers) < 5 or "prompts" in over:
+        return np.nan
+    low, high, *seeds = (_fraction(number, metric) for number in numbers[1:])
+    return estimate.minimum_detectable_of((high - low) / 2, len(seeds))
+
+
+def shown(number: float, metric: str) -> str:
+    """The number in units of the last digit that is shown; a first digit where it is smaller than that, so that the sign is
+    kept. A dash for NaN."""
+    if math.isnan(number):
+        return "–"
+    scaled = number * measure_of(metric).factor * 10 ** measure_of(metric).decimals
+    return f"{round(scaled) or float(f'{scaled:.1g}'):g}" if abs(scaled) < 1 else str(round(scaled))
+
+
+def _compact(value: Any, indent: int = 0) -> str:
+    """JSON with a key on each line as long as what it holds does not fit in one."""
+    flat = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if len(flat) + indent <= LINE or not value or not isinstance(value, dict | list) or _is_row(value):
+        return flat
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key, ensure_ascii=False)}:{_compact(item, indent + 1)}" for key, item in value.items()]
+    else:
+        parts = [_compact(item, indent + 1) for item in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return opening + "\n" + ",\n".join(parts) + "\n" + closing
+
+
+def _is_row(value: Any) -> bool:
+    """A row of cells."""
+    return isinstance(value, list) and all(item is None or isinstance(item, list | str | int | float) for item in value)
+
+
+# Reading: the same answers from the file.
+
+
+def read_summary(path: Path) -> answers.Answer:
+    """The tables, contrasts and figures of a summary. Raises UserError for a file that is none."""
+    known = artifact.read_json(path)
+    if absent := [key for key in ("grids", "figures", "samples", "arms", "ops") if key not in known]:
+        raise UserError(f"{path}: {absent[0]} is missing; name a file that `interplay export STUDY -o FILE.json` wrote")
+    grids = {name: _decode_grid(known, grid) for name, grid in known["grids"].items()}
+    kept = {(one.arm, one.against, one.column, one.metric): one.estimate for g in grids.values() for one in g.cells.values()}
+    for figure in known["figures"].values():
+        cells = _decode_rows(known, figure) if "rows" in figure else {}
+        kept |= {(*_pair(row), column, metric): found for (row, column, metric), found in cells.items() if found.seeds}
+    results = _results(known, kept)
+    contrasts = {name: _made(known, name, grids[name]) for name in known["compared"]}
+    drawings = {
+        name: figures.draw_figure(results, figure)._replace(caption=known["figures"][name].get("caption", ""))
+        for name, figure in results.spec.figures.items()
+    }
+    return answers.Answer(results, [], {n: grid for n, grid in grids.items() if n not in contrasts}, drawings, [], contrasts)
+
+
+def write_files(path: Path, out: Path) -> None:
+    """Write tables and figures of a summary below `out`, with an index of them."""
+    made, known = read_summary(path), artifact.read_json(path)
+    answers.write_answers(made, out)
+    (out / "claims.json").unlink()
+    lines = [f"# {known['study']} at scale {known['scale']}", "", known["question"], ""]
+    lines += [f"- {claim['verdict']}: {claim['says']}" for claim in known["claims"]]
+    lines += [f"\n![{name}](figures/{name}.svg)\n\n{one.caption}" for name, one in made.drawings.items() if one.svg]
+    lines += ["", *(f"- [{name}](tables/{name}.md)" for name in (*made.grids, *made.contrasts))]
+    artifact.write_atomic(out / "README.md", ("\n".join(lines) + "\n").encode())
+
+
+def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate]) -> frame.Results:
+    """Results whose every estimate is known; of prompts it holds which bands, ops and classes of errors there are."""
+    arms = [
+        ReportArm(arm=arm, seed=seed, path=[], evaluations={}, rungs=_rungs(row.get("ladder", [])))
+        for arm, row in known["arms"].items()
+        for seed in row.get("seeds", known["seeds"])
+    ]
+    drawn = {name: Figure.model_validate(one["figure"]) for name, one in known["figures"].items()}
+    spec = ReportSpec(
+        study=known["study"], scale=known["scale"], question=known["question"], arms=arms, bands=known["bands"],
+        trained_ops={}, tables={}, figures=drawn, claims=[],
+    )  # fmt: skip
+    prompts = pd.DataFrame([(band, op) for band, ops in known["ops"].items() for op in ops], columns=["band", "op"])
+    prompts["n"] = known["n_samples"]
+    classes = dict.fromkeys(key[3].partition(":")[2] for key in kept if key[3].startswith(f"{ERROR}:"))
+    prompts[[f"{COUNTED}{name}" for name in classes]] = 0
+    return frame.Results(spec, {"summary": prompts}, {}, {}, kept=kept)
+
+
+def _rungs(ladder: list[Any]) -> list[ReportRung]:
+    return [ReportRung(**dict(zip(PATH, key, strict=True)), digest=f"{ladder[0]}@{key}") for key in ladder[1:]]
+
+
+def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> Grid:
+    gaps = tuple(grid.get("missing", []))
+    cells: dict[tuple[str, str, str], Cell] = {}
+    for (row, column, metric), found in _decode_rows(known, grid).items():
+        mark = grid.get("marks", {}).get(_pair(row)[0], "").ljust(len(grid["columns"]))[grid["columns"].index(column)]
+        if found.seeds or not _pair(row)[1]:
+            cells[row, column, metric] = Cell(*_pair(row), column, metric, found._replace(missing=gaps), mark.strip())
+            gaps = ()
+    scores = zip(itertools.product(grid["columns"], grid["metrics"]), grid.get("prior", "").split(), strict=False)
+    prior = {key: _fraction(score, key[1]) for key, score in scores if score != "–"}
+    return Grid(list(grid["rows"]), grid["columns"], grid["metrics"], cells, prior, tuple(grid.get("notes", [])))
+
+
+def _decode_rows(known: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[tuple[str, str, str], estimate.Estimate]:
+    keys = list(itertools.product(grid["columns"], grid["metrics"]))
+    return {
+        (row, *key): found
+        for row, text in grid["rows"].items()
+        for key, found in zip(keys, decode(known, text, [metric for _, metric in keys], bool(_pair(row)[1])), strict=True)
+    }
+
+
+def _pair(row: str) -> tuple[str, str]:
+    """The arm of a row, and the arm that it is compared with, if any."""
+    arm, _, against = row.partition(" − ")
+    return arm, against
+
+
+def decode(known: Mapping[str, Any], row: str, metrics: Iterable[str], signed: bool) -> list[estimate.Estimate]:
+    """The estimates of a row; `signed`: of differences, which have a minimum detectable effect."""
+    found, at = [], 0
+    for cell, metric in zip(row.split("|"), metrics, strict=True):
+        words = cell.split()
+        at = next((int(word[1:]) for word in words if word.startswith("@")), at)
+        found.append(_estimate(words, metric, known["samples"][at], known["seeds"], signed) if words else estimate.Estimate())
+    return found
+
+
+def _estimate(
+    words: list[str], metric: str, sample: tuple[str, int, int, int], seeds: list[int], signed: bool
+) -> estimate.Estimate:
+    over, n_prompts, n_samples, models = sample
+    numbers = [word for word in words if word[0] not in "m@"]
+    value, low, high, *each = (_fraction(word, metric) for word in numbers)
+    each = each or [value] * len(seeds)
+    implied = _implied(numbers, metric, over) if signed else np.nan
+    mde = next((_fraction(word[1:], metric) for word in words if word.startswith("m")), implied)
+    at = tuple(seeds[: len(each)])
+    return estimate.Estimate(value, low, high, over, n_prompts, n_samples, at, tuple(each), models, detectable=mde)
+
+
+def _fraction(word: str, metric: str) -> float:
+    unit = measure_of(metric)
+    return np.nan if word == "–" else float(word) / 10**unit.decimals / unit.factor
+
+
+def _made(known: Mapping[str, Any], name: str, grid: Grid) -> contrast.Comparison:
+    of, entries = known["compared"][name], known["contrasts"][name]
+    tries = [{"arm": ""}] * of["tries"]
+    contenders = [{"name": one, "tries": tries} for one in of["chosen"]]
+    lineup = Lineup.model_validate({"against": of["against"], "contenders": contenders, "twins": {}})
+    blocks = []
+    for key, (arm, twin, deviation, runs, missing) in of["floors"].items():
+        column, _, metric = key.partition("/")
+        gap = grid.cells[f"{arm} − {twin}", column, metric].estimate if arm else estimate.Estimate(missing=tuple(missing))
+        floor = contrast.NoiseFloor(arm, twin, gap, _fraction(deviation, metric), runs)
+        against = entries[f"{of['against']}/{key}"]["arm"]
+        rows = [_row_of(grid, one, of["chosen"][one], against, entries[f"{one}/{key}"], key) for one in of["chosen"]]
+        blocks.append(contrast.ComparisonBlock(column, metric, floor, rows))
+    return contrast.Comparison(Contrast.model_validate(of["contrast"]), lineup, blocks, of["tests"], tuple(of["caveats"]))
+
+
+def _row_of(grid: Grid, name: str, value: str, against: str, entry: Mapping[str, Any], key: str) -> contrast.ComparisonRow:
+    arm, (column, _, metric) = entry["arm"], key.partition("/")
+    cells = [grid.cells.get((row, column, metric)) for row in (arm, f"{arm} − {against}")]
+    found, gap = (cell.estimate if cell else estimate.Estimate() for cell in cells)
+    p, adjusted = (np.nan if entry[one] is None else entry[one] for one in ("p", "adjusted"))
+    return contrast.ComparisonRow(contrast.ChosenArm(name, arm, value, ()), found, gap, p, adjusted, entry["verdict"])

@@ -1,0 +1,283 @@
+"""Committed locks: read, rebuilt with the specs that they leave out, and compared with a plan.
+
+A lock names stages by digest. The specs come from the plan, from results/, or from planning the configs of a commit with its own
+sources in a temporary folder, which leaves the working tree and git's index as they are. Only commands of the CLI do that; a job
+reads its stage.json."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import interplay
+from interplay.core import artifact
+from interplay.core.model import UserError, plural
+from interplay.results import cause, state
+from interplay.study import plan as plans
+
+Stages = Mapping[str, dict[str, Any]]
+MOST_NAMED = 3
+"""Differing stages that a line names."""
+EXPORTED = ("configs", "src", "data")
+"""What a plan is made from. Files that git does not track, such as data sets, are linked from the working tree."""
+MOST_COMMITS = 3
+"""Commits that wrote a lock and are tried, the latest first."""
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_lock(path: Path) -> plans.Lock:
+    """Raises UserError when the file is not a lock: its stages would count as unused."""
+    try:
+        return plans.parse_lock(artifact.read_json(path))
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: not a lock; `interplay plan STUDY --scale SCALE --write` writes one") from None
+
+
+def read_locks(configs: Path, extra: Iterable[Path] = ()) -> dict[str, dict[str, dict[str, Any]]]:
+    """Lock (`study.scale`, a study in a folder with dots) -> its stages by digest, for all of configs/plans and the files given.
+
+    Raises UserError at the first that is not a lock."""
+    read = [read_lock(path) for path in [*sorted((configs / "plans").rglob("*.lock.json")), *extra]]
+    return {plans.flat_name(lock.study, lock.scale): lock.stages for lock in read}
+
+
+def stages_of(locks: Mapping[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """The stages of all locks by digest."""
+    return {digest: stage for stages in locks.values() for digest, stage in stages.items()}
+
+
+# -- rebuilding --------------------------------------------------------------------------------------------------------
+
+
+def last_consistent(study: str, scale: str, configs: Path) -> tuple[str, Stages]:
+    """The last commit whose configs plan the lock that it holds, and its stages by digest, dependencies first. In a shallow clone
+    the oldest commit counts as the one that wrote every file.
+
+    Raises UserError with the reason when there is none."""
+    path = plans.lock_path(configs, study, scale)
+    wrote = _git("log", "-n", str(MOST_COMMITS), "--format=%H", "--", str(path)).decode().split()
+    head = _git("rev-parse", "--verify", "HEAD").decode().strip()
+    why = "no commit holds it"
+    for commit in dict.fromkeys([*wrote[:1], head, *wrote[1:]]):
+        try:
+            locked = lock_at(commit, path)
+            found = plan_at(commit, study, scale, locked)
+        except UserError as error:
+            why = str(error)
+            continue
+        if set(found) == set(locked):
+            return commit, found
+        why = f"the configs of commit {commit[:12]} give other stages than its lock"
+    raise UserError(why)
+
+
+def lock_at(revision: str, path: Path) -> Stages:
+    """Stages of a lock by digest at a commit, tag or branch. Raises UserError when git, the commit or the lock is missing."""
+    try:
+        text = _git("show", "--end-of-options", f"{revision}:./{path.as_posix()}")
+        return plans.parse_lock(json.loads(text)).stages
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except (ValueError, KeyError, TypeError):  # JSON's error is a ValueError
+        raise UserError(f"{path}: not a lock at that commit") from None
+
+
+def plan_at(revision: str, study: str, scale: str, locked: Stages) -> Stages:
+    """The stages of a study by digest as a commit plans them; `locked` is the commit's lock. Raises UserError when the commit's
+    configs cannot be planned any more."""
+    if all("spec" in stage for stage in locked.values()):  # locks held specs at first
+        return locked
+    commit = _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    with tempfile.TemporaryDirectory(prefix="interplay-plan-") as name:
+        folder = Path(name)
+        _export(commit, folder)
+        sources = folder / "src" if (folder / "src/interplay").is_dir() else Path(interplay.__file__).parents[1]
+        paths = [str(sources), *filter(None, [os.environ.get("PYTHONPATH")])]
+        command = [sys.executable, "-m", "interplay", "plan", study, "--scale", scale, "--specs"]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise UserError(f"commit {commit[:12]} cannot be planned here: {lines[-1] if lines else f'exit code {done.returncode}'}")
+    return {stage["digest"]: stage for stage in json.loads(done.stdout)["stages"]}
+
+
+def _export(commit: str, folder: Path) -> None:
+    """Write the commit's files below `folder`, and link what git does not track."""
+    tracked = _git("ls-tree", "--name-only", commit).decode().splitlines()
+    files = _git("archive", "--format=tar", commit, *(name for name in EXPORTED if name in tracked))
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=files, check=True)
+    for entry in Path().iterdir():
+        if entry.name not in (".git", "configs", "src"):
+            _link(entry.absolute(), folder / entry.name)
+
+
+def _link(entry: Path, place: Path) -> None:
+    if not os.path.lexists(place):
+        place.symlink_to(entry)
+    elif place.is_dir() and not place.is_symlink() and entry.is_dir():
+        for inner in entry.iterdir():
+            _link(inner, place / inner.name)
+
+
+def _git(*words: str) -> bytes:
+    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        done = subprocess.run(["git", *words], env=quiet, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise UserError("git is not installed") from None
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UserError(lines[0].removeprefix("fatal: ") if lines else f"git {words[0]} ended with {done.returncode}")
+    return done.stdout
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+class Locked(NamedTuple):
+    """The stages of a lock by digest, with their specs as far as these are known."""
+
+    name: str
+    """Which lock it is."""
+    stages: Stages
+    lacking: str = ""
+    """Why specs of stages that the plan lacks are not known; empty where all are."""
+
+
+class Differences(NamedTuple):
+    """From the lock to the plan."""
+
+    added: list[dict[str, Any]]
+    """Stages of the plan that replace none."""
+    removed: list[dict[str, Any]]
+    """Stages of the lock that are not replaced."""
+    changed: list[cause.Cause]
+    """Stages of the plan that replace one of the same kind and label, which is their `nearest`."""
+    same: int
+
+
+class _Library:
+    """The stages of both sides."""
+
+    def __init__(self, old: Stages, new: Stages) -> None:
+        self.stages = {**old, **new}
+
+    def get(self, ref: str) -> dict[str, Any] | None:
+        return self.stages.get(artifact.split_ref(ref)[0])
+
+
+def lock_of_commit(plan: plans.Plan, configs: Path, results: Path, revision: str) -> Locked:
+    """The plan's lock at a commit, tag or branch. Raises UserError when git, the commit or the lock is missing."""
+    if not revision:  # git would take it for its index
+        raise UserError("--against: name a commit, a tag or a branch")
+    try:
+        locked = lock_at(revision, plan.lock_path(configs))
+    except UserError as error:
+        raise UserError(f"--against {revision}: {error}") from None
+    stages = _with_specs(locked, plan, results)
+    if not _lacks_specs(stages):
+        return Locked(revision, stages)
+    try:
+        rebuilt = plan_at(revision, plan.study, plan.scale, locked)
+    except UserError as error:
+        return Locked(revision, stages, str(error))
+    stages = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()}
+    return Locked(revision, stages, "the commit's configs give other stages than its lock" if _lacks_specs(stages) else "")
+
+
+def lock_of_working_tree(plan: plans.Plan, configs: Path, results: Path) -> Locked | None:
+    """The lock in configs/plans; None where there is none or it is this plan. Where it holds stages that no commit planned, since
+    it was written and not committed, the last committed lock that its commit's configs give is used instead."""
+    path = plan.lock_path(configs)
+    if not path.exists() or plan.locked(configs):
+        return None
+    stages = _with_specs(read_lock(path).stages, plan, results)
+    if not _lacks_specs(stages):
+        return Locked("the lock", stages)
+    try:
+        commit, rebuilt = last_consistent(plan.study, plan.scale, configs)
+    except UserError as error:
+        return Locked("the lock", stages, str(error))
+    filled = {digest: rebuilt.get(digest, stage) for digest, stage in stages.items()}
+    if not _lacks_specs(filled):
+        return Locked("the lock", filled)
+    return Locked(f"the lock of commit {commit[:12]} (the one here was not committed)", rebuilt)
+
+
+def _with_specs(locked: Stages, plan: plans.Plan, results: Path) -> Stages:
+    """The lock's stages: those of the plan as planned, others as they lie in results/, and the rest as the lock has them."""
+    return {
+        digest: plan.stages[digest].as_json()
+        if digest in plan.stages
+        else {**(state.read_stage(results, stage["kind"], digest) or {}), **stage}
+        for digest, stage in locked.items()
+    }
+
+
+def _lacks_specs(stages: Stages) -> bool:
+    return any("spec" not in stage for stage in stages.values())
+
+
+def compare_stages(old: Stages, new: Stages) -> Differences:
+    """Stages added, removed and changed. Those that share kind and label are pairs; several of one label are paired in their
+    order."""
+    gone = {digest: stage for digest, stage in old.items() if digest not in new}
+    waiting: dict[tuple[str, str], list[str]] = {}
+    for digest, stage in gone.items():
+        waiting.setdefault((stage["kind"], stage["label"]), []).append(digest)
+    comparison = cause.Comparison(_Library(old, new))
+    added, changed, paired = [], [], set()
+    for digest, stage in new.items():
+        if digest in old:
+            continue
+        candidates = waiting.get((stage["kind"], stage["label"]))
+        if not candidates:
+            added.append(stage)
+            continue
+        before = min(candidates, key=lambda other: comparison.distance(other, digest))
+        candidates.remove(before)
+        paired.add(before)
+        changes = tuple(comparison.distinct_changes(before, digest))
+        changed.append(cause.Cause(digest, stage["kind"], stage["label"], before, changes))
+    return Differences(added, [stage for digest, stage in gone.items() if digest not in paired], changed, len(old) - len(gone))
+
+
+def differences_json(found: Differences) -> dict[str, Any]:
+    """The differences for programs."""
+
+    def brief(stage: dict[str, Any]) -> dict[str, str]:
+        return {key: stage[key] for key in ("digest", "kind", "label")}
+
+    return {
+        "added": [brief(stage) for stage in found.added],
+        "removed": [brief(stage) for stage in found.removed],
+        "changed": [cause.cause_json(one) for one in found.changed],
+        "same": found.same,
+    }
+
+
+def summarize_difference(locked: Locked, plan: plans.Plan) -> str:
+    """On one line how a plan differs from its lock: how many stages, and the first field of the first one, dependencies first."""
+    new = {digest: stage.as_json() for digest, stage in plan.stages.items()}
+    found = compare_stages(locked.stages, new)
+    counts = {"changed": len(found.changed), "added": len(found.added), "removed": len(found.removed)}
+    parts = [f"compared with {locked.name}: {', '.join(f'{count} {word}' for word, count in counts.items() if count)}"]
+    if not any(counts.values()):
+        labels = ((old["label"], new[digest]["label"]) for digest, old in locked.stages.items())
+        renamed = next((f", but {old} is called {now} now" for old, now in labels if old != now), "")
+        parts = [f"the stages of {locked.name}{renamed}"]
+    elif first := next((one for one in found.changed if one.changes), None):
+        parts.append(f"{first.kind} {first.label}: {first.changes[0]}")
+    else:
+        names = [cause.stage_name(one.kind, one.label) for one in found.changed]
+        names += [cause.stage_name(one["kind"], one["label"]) for one in (*found.added, *found.removed)]
+        more = len(names) - MOST_NAMED
+        parts.append(", ".join(names[:MOST_NAMED]) + (f" and {plural(more, 'more stage')}" if more > 0 else ""))
+    return "; ".join([*parts, f"earlier specs are not available: {locked.lacking}"] if locked.lacking else parts)

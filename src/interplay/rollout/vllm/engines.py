@@ -1,0 +1,257 @@
+"""vLLM as an engine: as a server process of its own, which ends with the stage however that ends, or in this process.
+
+The server listens on a socket in a folder that is open to this user alone: on a shared node no other user can send it requests or
+weights."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interplay.core import execution, stop
+from interplay.core.execution import Run
+from interplay.core.model import UserError
+from interplay.model.decoder import Decoder
+from interplay.model.folder import save_tensors
+from interplay.rollout.request import Request, Rollouts, Sampling
+from interplay.rollout.vllm import protocol
+
+START_SECONDS = 900
+"""Within which it must answer; a large model loads for minutes."""
+HEALTH_SECONDS = 10
+"""For which one look at its health waits."""
+STOP_SECONDS = 10
+"""Between SIGTERM and SIGKILL."""
+VISIBLE, TORCHRUN = "CUDA_VISIBLE_DEVICES", "TORCHELASTIC_"
+LONGEST_LINE, MOST_LINES = 400, 8
+"""Characters of a line, and lines, of its log that an error shows."""
+
+
+class Server:
+    """Samples from the present weights of `decoder`. Raises RuntimeError with the server's last words where it ends by itself."""
+
+    def __init__(self, decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> None:
+        given = protocol.arguments(decoder, source, how, dtype)
+        self.fresh, self.lanes = protocol.Freshness(decoder), how.engine_batch
+        self.place = tempfile.TemporaryDirectory(prefix="interplay-vllm-")
+        self.log = Path(self.place.name) / "log"
+        self.socket = Path(self.place.name) / "socket"
+        self.process = _start(given, self.socket, self.log, decoder.head().device)
+        try:
+            self.most = self._wait()
+        except BaseException:  # a signal may ask the stage to stop meanwhile
+            self.close()
+            raise
+
+    def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
+        """Completions of all requests; the same requests give the same samples as `native` does, up to rounding."""
+        protocol.check_lengths(requests, sampling, self.most)
+        if self.fresh.stale():
+            self._refresh()
+        asks = [
+            {"token_ids": r.prompt, "sampling_params": protocol.params(sampling, r, r.first + i)}
+            for r in requests
+            for i in range(r.count)
+        ]
+        lanes = [asks[number :: self.lanes] for number in range(min(self.lanes, len(asks)))]
+        with ThreadPoolExecutor(max(1, len(lanes))) as pool:
+            made = list(pool.map(self._answers, lanes))
+        answers = [made[number % self.lanes][number // self.lanes] for number in range(len(asks))]
+        return protocol.rollouts(requests, answers, sampling)
+
+    def close(self) -> None:
+        """End the server and all that it started."""
+        _end(self.process)
+        self.place.cleanup()
+
+    def _refresh(self) -> None:
+        """Hand the weights over in a file."""
+        file = Path(self.place.name) / "weights.safetensors"
+        save_tensors(self.fresh.weights(), file, every_worker=True)
+        self._one("POST", "/collective_rpc", {"method": "take", "args": [str(file)]})
+        # What was cached of a prompt is of the old weights.
+        if not self._one("POST", "/reset_prefix_cache", {})["success"]:
+            raise RuntimeError("vLLM's server keeps cached prompts of old weights")
+        file.unlink()
+
+    def _answers(self, asks: Sequence[dict[str, Any]]) -> list[protocol.Answer]:
+        """Ask one after the other, on one connection."""
+        found = []
+        with contextlib.closing(_Connection(self.socket)) as connection:
+            for ask in asks:
+                (choice,) = self._say(connection, "POST", "/inference/v1/generate", ask)["choices"]
+                logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
+                found.append(protocol.Answer(choice["token_ids"], logprobs))
+        return found
+
+    def _one(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        with contextlib.closing(_Connection(self.socket)) as connection:
+            return self._say(connection, method, path, body)
+
+    def _say(self, connection: HTTPConnection, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        except (OSError, HTTPException) as error:
+            if stop.stop_requested():  # where a signal reaches all that a job runs, the server receives it, too
+                raise stop.StoppedError("stopped, and vLLM's server with it") from None
+            raise RuntimeError(f"vLLM's server does not answer ({error}){self._last_words()}") from None
+        if answer.status != 200:
+            raise RuntimeError(f"vLLM's server answers {path} with {answer.status}: {text[:LONGEST_LINE]}{self._last_words()}")
+        return json.loads(text) if text else None
+
+    def _wait(self) -> int:
+        """Wait until it is healthy; returns the longest sequence that it has room for."""
+        end = time.monotonic() + START_SECONDS
+        while True:
+            if self.process.poll() is not None:
+                raise RuntimeError(
+                    f"vLLM's server ended while it started, with code {self.process.returncode}{self._last_words()}"
+                )
+            if time.monotonic() > end:
+                raise RuntimeError(f"vLLM's server is not healthy after {START_SECONDS} s{self._last_words()}")
+            with (
+                contextlib.suppress(OSError, HTTPException),
+                contextlib.closing(_Connection(self.socket, HEALTH_SECONDS)) as connection,
+            ):
+                connection.request("GET", "/health")
+                if connection.getresponse().status == 200:
+                    return int(self._one("GET", "/v1/models")["data"][0]["max_model_len"])
+            time.sleep(0.1)
+
+    def _last_words(self) -> str:
+        """The errors of its log, or its end: the cause comes before its consequences."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        found = list(dict.fromkeys(line.strip()[:LONGEST_LINE] for line in lines if "Error: " in line)) or lines
+        return "; it said:\n" + "\n".join(found[-MOST_LINES:]) if found else ""
+
+
+class _Connection(HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path, timeout: float | None = None) -> None:
+        super().__init__("localhost")
+        self.path, self.patience = path, timeout
+
+    def connect(self) -> None:
+        """Open it."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.patience)
+        self.sock.connect(str(self.path))
+
+
+def _start(given: dict[str, Any], listens: Path, log: Path, device: torch.device) -> "subprocess.Popen[bytes]":
+    # Scale-out: token ids in and out.
+    own = {"uds": str(listens), "enable_scale_out": True, "uvicorn_log_level": "warning"}
+    command = [sys.executable, "-m", "interplay.rollout.vllm.serve", *_flags({**own, **given})]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with open(log, "wb") as file:
+        return subprocess.Popen(command, **pipes, stdout=file, env=environment_on(device), start_new_session=True)
+
+
+def environment_on(device: torch.device) -> dict[str, str]:
+    """Of the server: it sees the decoder's GPU alone, none where that is on a CPU, and knows nothing of other processes of the
+    stage, whose part it is not."""
+    kept = {
+        name: value for name, value in os.environ.items() if name not in execution.RANK_KEYS and not name.startswith(TORCHRUN)
+    }
+    # VLLM_SERVER_DEV_MODE opens /collective_rpc, by which weights are handed over.
+    own = {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    own[VISIBLE] = ""
+    if device.type == "cuda":
+        names = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
+        number = device.index or 0
+        own[VISIBLE] = names[number] if names else str(number)
+    return {**protocol.ENVIRONMENT, **kept, **own}
+
+
+def _flags(given: dict[str, Any]) -> list[str]:
+    """Arguments as vLLM's command line spells them."""
+    found = []
+    for name, value in given.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            found.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            found += [f"--{flag}", *map(str, value if isinstance(value, list) else [value])]
+    return found
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """SIGTERM to the process group, and SIGKILL to what is left of it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    if process.stdin:
+        process.stdin.close()
+
+
+# vLLM in this process.
+
+
+REMEDY = "on a CPU, builds for CUDA of torchvision, torchaudio and torchcodec break it: pip uninstall them"
+
+
+class Local:
+    """Samples from the present weights of `decoder`, whose folder vLLM loads once and whose changes it is handed."""
+
+    def __init__(self, decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> None:
+        given = protocol.arguments(decoder, source, how, dtype)
+        protocol.environment()
+        self.fresh = protocol.Freshness(decoder)
+        self.llm = _started(given)
+        self.most = self.llm.llm_engine.model_config.max_model_len
+
+    def generate(self, requests: list[Request], sampling: Sampling) -> Rollouts:
+        """Completions of all requests; the same requests give the same samples as `native` does, up to rounding."""
+        from vllm import SamplingParams
+
+        protocol.check_lengths(requests, sampling, self.most)
+        if self.fresh.stale():
+            self.llm.collective_rpc("take", args=(self.fresh.weights(),))
+            # What was cached of a prompt is of the old weights.
+            if not self.llm.reset_prefix_cache():
+                raise RuntimeError("vLLM keeps cached prompts of old weights")
+        each = [(r, r.first + i) for r in requests for i in range(r.count)]
+        prompts = [{"prompt_token_ids": request.prompt} for request, _ in each]
+        wanted = [SamplingParams(**protocol.params(sampling, request, sample), flat_logprobs=True) for request, sample in each]
+        with torch.random.fork_rng():  # vLLM draws from torch's own stream, which the trainer saves
+            made = [output.outputs[0] for output in self.llm.generate(prompts, wanted, use_tqdm=False)]
+        answers = [protocol.Answer(list(one.token_ids), list(one.logprobs.logprobs)) for one in made]
+        return protocol.rollouts(requests, answers, sampling)
+
+    def close(self) -> None:
+        """Let go of its memory."""
+        del self.llm
+
+
+def _started(given: dict[str, Any]) -> Any:
+    """vLLM's `LLM`, with what its start changes in this process put back: the trainer's random streams and threads."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    try:
+        from vllm import LLM  # takes seconds
+    except (ImportError, RuntimeError) as error:
+        raise UserError(f"engine = 'vllm': cannot be imported ({error}); {REMEDY}") from None
+    threads, set_threads = torch.get_num_threads(), torch.set_num_threads
+    with torch.random.fork_rng():
+        llm = LLM(**given)
+    torch.set_num_threads = set_threads
+    torch.set_num_threads(threads)
+    return llm

@@ -1,0 +1,265 @@
+"""Typed stages of a study, what planning one arm reads, and the builder that collects the stages of a plan."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from interplay.core.execution import Run
+from interplay.core.model import Model, UserError, nearest_name, parse_model, shorten_value
+from interplay.kinds import study_keys
+from interplay.kinds.extensions import check_extensions
+from interplay.kinds.table import KINDS
+from interplay.study import custom
+from interplay.study.arms import Combination, Lookup, Tree, apply_changes, combine
+from interplay.study.plan import Stage
+from interplay.study.spec import REFERENCES, Scale, Study
+from interplay.tasks.spec import Task, TaskKey
+
+TASK = "task"
+"""First part of keys of an arm that lead into the task."""
+ANY_SHARES = [1.0]
+"""In place of the shares of a mix while a spec is parsed before its problem sets are resolved."""
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class StudyStage:
+    """A stage of a study as one arm has it."""
+
+    name: str
+    kind: str
+    references: study_keys.References
+    settings: Mapping[str, Any]
+    """Keys of the spec and the run block, as written."""
+
+    @property
+    def key(self) -> str:
+        """Its place in the study file."""
+        return f"stages.{self.name}"
+
+    @property
+    def marks(self) -> dict[str, study_keys.Mark]:
+        """The keys that its kind may refer with, in order."""
+        return study_keys.marks(type(self.references))
+
+    def given(self) -> dict[str, Any]:
+        """The reference keys that the stage has, `corpus` included."""
+        return {key: getattr(self.references, key) for key in self.references.model_fields_set}
+
+
+def parse_stage(name: str, written: Mapping[str, Any], where: str) -> StudyStage:
+    """The stage with its references as typed values; the keys of its spec are parsed with those of the scale. Raises
+    UserError."""
+    spot = f"{where}: stages.{name}"
+    if "kind" not in written:
+        raise UserError(f"{spot}.kind: missing; known: {', '.join(sorted(REFERENCES))}")
+    kind = written["kind"]
+    check_known(kind, REFERENCES, f"{spot}.kind", "kind")
+    if planned := [key for key in KINDS[kind].planned if key in written]:
+        raise UserError(f"{spot}.{planned[0]} = {shorten_value(written[planned[0]])}: the planner fills it in; take it away")
+    if not isinstance(written.get("run", {}), dict):
+        raise UserError(f"{spot}.run = {shorten_value(written['run'])}: must be keys and values")
+    referring = _reference_keys(REFERENCES[kind])
+    references = parse_model(REFERENCES[kind], {key: written[key] for key in written if key in referring}, spot)
+    settings = {key: value for key, value in written.items() if key != "kind" and key not in referring}
+    return StudyStage(name, kind, references, settings)
+
+
+def _reference_keys(references: type[study_keys.References]) -> set[str]:
+    marks = study_keys.marks(references)
+    return {*marks, *(mark.packed for mark in marks.values() if isinstance(mark, study_keys.Sets))}
+
+
+class PlanBuilder:
+    """Collects the stages of a plan, each once. What it remembers has explicit keys, and none of it is about a current arm."""
+
+    def __init__(self, scale: Scale, folder: Path, where: str) -> None:
+        self.scale, self.folder, self.where = scale, folder, where
+        self.stages: dict[str, Stage] = {}
+        """By digest, dependencies first."""
+        self.keys: dict[str, str] = {}
+        """Digest -> the key of the study that first led to the stage."""
+        self.used_keys: set[str] = set()
+        self.blocks: dict[str, list[str]] = {}
+        """Digest of an evaluation -> digests of the stages with its further samples."""
+        self._parsed: dict[str, tuple[Model, Run]] = {}
+        self._added: dict[str, str] = {}
+        self._found: dict[tuple[str, ...], Any] = {}
+
+    def once(self, key: tuple[str, ...], make: Callable[[], T]) -> T:
+        """What `make` returns, computed at the first call with this key."""
+        if key not in self._found:
+            self._found[key] = make()
+        found: T = self._found[key]
+        return found
+
+    def all_blocks(self, digest: str) -> list[str]:
+        """Digests of an evaluation and of the stages with its further samples."""
+        return [digest, *self.blocks.get(digest, [])]
+
+    def parse(self, kind: str, given: Mapping[str, Any], key: str) -> tuple[Model, Run]:
+        """Spec and run block: schema < scale (by kind) < study < arm. Raises UserError."""
+        asked = repr((kind, given))
+        if asked not in self._parsed:
+            self._parsed[asked] = self._parse(kind, given, f"{self.where}: {key}")
+        return self._parsed[asked]
+
+    def _parse(self, kind: str, given: Mapping[str, Any], where: str) -> tuple[Model, Run]:
+        defaults = self.scale.kinds.get(kind, {})
+        spec = {**defaults, **given}
+        run = {**defaults.get("run", {}), **spec.pop("run", {})}
+        spec, run = custom.read_files(KINDS[kind].spec, spec, run, self.folder, where)
+        parsed = parse_model(KINDS[kind].spec, spec, where)
+        check_extensions(parsed, where)
+        return parsed, parse_model(Run, run, f"{where}.run")
+
+    def add(
+        self,
+        kind: str,
+        given: Mapping[str, Any],
+        deps: dict[str, str],
+        key: str,
+        label: str = "",
+        filled: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Digest of the stage with the given keys of its spec; `filled` are those that the planner knows, in their final types.
+        `key` is its place in the study file, `label` its name for people."""
+        self.used_keys.add(key)
+        asked = repr((kind, given, deps, filled))
+        if asked not in self._added:
+            spec, run = self.parse(kind, given, key)
+            self._added[asked] = self._add(kind, spec.model_copy(update=filled) if filled else spec, deps, run, key, label)
+        return self._added[asked]
+
+    def add_once(self, kind: str, given: Mapping[str, Any], deps: dict[str, str], key: str) -> str:
+        """The same for a large stage that is added a single time."""
+        spec, run = self._parse(kind, given, f"{self.where}: {key}")
+        return self._add(kind, spec, deps, run, key, "")
+
+    def _add(self, kind: str, spec: Model, deps: dict[str, str], run: Run, key: str, label: str) -> str:
+        stage = Stage.make(kind, spec, deps, run, label or key)
+        self.stages.setdefault(stage.digest, stage)
+        self.keys.setdefault(stage.digest, key)
+        return stage.digest
+
+
+@dataclass(frozen=True)
+class ArmContext:
+    """What planning one arm reads. Frozen: a change on the way, such as the tokenizer, is passed on in a copy."""
+
+    study: Study
+    scale: Scale
+    where: str
+    """The study file, as errors name it."""
+    plan: PlanBuilder
+    stages: Mapping[str, StudyStage]
+    """The stages with the values that the arm sets."""
+    task: Mapping[str, Any]
+    """Keys of the task: schema < scale < study < arm."""
+    arms: Mapping[str, Combination]
+    """Every arm of the plan by name."""
+    tokenizer: str = ""
+    """Digest of the stage that holds the tokenizer of the arm."""
+    open_sets: tuple[str, ...] = ()
+    """Problem sets that are being resolved, outermost first."""
+    open_arms: tuple[str, ...] = ()
+    """Arms whose end some problem set is made with."""
+    unchanged: "ArmContext | None" = None
+    """The study before any arm changes it; None: this context is that."""
+
+    def with_arms(self) -> "ArmContext":
+        """The study with its arms, one for each combination of the values of axes. Raises UserError."""
+        return replace(self, arms=combine(self.study.arms, self.lookup(), self.where))
+
+    def lookup(self) -> Lookup:
+        """A function from what an arm sets, and `stage.key`, to the value of that key."""
+        contexts: dict[str, ArmContext] = {}
+
+        def value(changes: Mapping[str, Any], dotted: str) -> Any:
+            key = repr(changes)
+            if key not in contexts:
+                contexts[key] = with_changes(self, changes)
+            return contexts[key].value(dotted)
+
+        return value
+
+    def pick(self, table: Mapping[Any, Any], name: Any, key: str, what: str) -> Any:
+        """The entry of that name. Raises UserError with `key`, the place of the name, where there is none."""
+        check_known(name, table, f"{self.where}: {key}", what)
+        return table[name]
+
+    def settings(self, stage: StudyStage) -> dict[str, Any]:
+        """The keys of the stage's spec that are known before its references are resolved."""
+        mixes = [mark.mix for mark in stage.marks.values() if isinstance(mark, study_keys.Sets) and mark.mix]
+        task = {TASK: self.task} if TASK in KINDS[stage.kind].planned else {}
+        return {**stage.settings, **dict.fromkeys(mixes, ANY_SHARES), **task}
+
+    def spec(self, stage: StudyStage) -> Model:
+        """The spec of a stage, but for what its references come to. Raises UserError."""
+        return self.plan.parse(stage.kind, self.settings(stage), stage.key)[0]
+
+    def typed_task(self) -> Task | None:
+        """The task; None in a study that reads all problems from files."""
+        if not self.task:
+            return None
+        return self.plan.once(("typed task", repr(self.task)), lambda: parse_task(self.task, self.where))
+
+    def value(self, dotted: str) -> Any:
+        """The value of `stage.key` or `task.key`; None where there is none. `stage` alone: all values."""
+        name, *keys = dotted.split(".")
+        if name == TASK:
+            return value_at(self.typed_task(), keys)
+        stage = self.pick(self.stages, name, f"stages.{name}", "stage")
+        known = {"kind": stage.kind, **stage.given()}
+        if keys[:1] and keys[0] in known and keys[0] != "corpus":
+            return value_at(known, keys)
+        return value_at({**stage.settings, **fields_of(self.spec(stage)), **known, "corpus": self._corpus(stage)}, keys)
+
+    def _corpus(self, stage: StudyStage) -> Model | None:
+        """How the stage packs its problem sets, but for their shares; None where it packs none."""
+        if (given := getattr(stage.references, "corpus", None)) is None:
+            return None
+        return self.plan.parse("corpus", {**given, "mix": ANY_SHARES}, f"{stage.key}.corpus")[0]
+
+
+def study_context(study: Study, scale: Scale, where: str, plan: PlanBuilder) -> ArmContext:
+    """The stages and the task as the study has them, before any arm changes them."""
+    family = study.task.get("name")
+    task = {**(scale.tasks.get(family, {}) if isinstance(family, str) else {}), **study.task}
+    stages = {name: parse_stage(name, written, where) for name, written in study.stages.items()}
+    return ArmContext(study, scale, where, plan, stages, task, {})
+
+
+def with_changes(context: ArmContext, changes: Mapping[str, Any]) -> ArmContext:
+    """The context of an arm that sets these keys: the study's, with nothing of the arm that `context` may be of."""
+    base = context.unchanged or context
+    before: Tree = {**base.study.stages, TASK: base.task}
+    after = apply_changes(before, changes, f"{base.where}: stages")
+    changed = {name: parse_stage(name, after[name], base.where) for name in base.stages if after[name] is not before[name]}
+    return replace(base, stages={**base.stages, **changed}, task=after[TASK], unchanged=base)
+
+
+def check_known(name: Any, table: Collection[str], where: str, what: str) -> None:
+    """Raises UserError where the table has no such name."""
+    if not isinstance(name, str) or name not in table:
+        raise UserError(f"{where} = {shorten_value(name)}: no such {what}{nearest_name(str(name), table)}")
+
+
+def parse_task(given: Mapping[str, Any], where: str) -> Task:
+    """The typed task of `FILE` or `FILE: key`, under its own key `task`."""
+    return parse_model(TaskKey, {TASK: given}, where).task
+
+
+def value_at(tree: Any, keys: list[str]) -> Any:
+    """The value that `keys` lead to in models and mappings; None where they lead nowhere."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else getattr(tree, key, None) if isinstance(tree, Model) else None
+    return tree
+
+
+def fields_of(model: Model) -> dict[str, Any]:
+    """The fields of a model, those within unconverted."""
+    return {name: getattr(model, name) for name in type(model).model_fields}

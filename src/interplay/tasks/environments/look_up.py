@@ -1,0 +1,145 @@
+r"""Searching a dictionary of people, for questions of bios.
+
+`bios_search`: the prompt is a question, `Who is the boss of the mother of Ada?`; the policy writes `look(Ada)`, reads all facts
+about Ada, `Ada's mother is Bea. Ada's city is Rom.`, and boxes the end of the chain.
+
+`self_search`: searching one's own memory (SSRL, arXiv:2508.10874). The question is about memorised facts; the solution is one
+text, `look(Ada)Ada's boss is Bea. Ada's city is Rom.`, a line for each look-up, then `\boxed{Bea}`. Read turn by turn, the same
+text is an episode of bios_search, so that a model that writes both sides can be given the real dictionary, which holds all facts
+about the people on the question's chain."""
+
+import re
+
+from interplay.core.random import stream_key
+from interplay.tasks.bios import people
+from interplay.tasks.bios.people import ASKED, BIOS, Problem
+from interplay.tasks.environments import transcript
+from interplay.tasks.environments.spec import BiosSearch, SelfSearch
+from interplay.tasks.facts import ERRORS, Fact, judge
+from interplay.tasks.family import Environment, Rendered, Replies, Reply
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import BOX, Verdict
+
+CALL = re.compile(r"\s*look\((\w{1,40})\)\s*")
+BROKEN, NOTHING_FOUND = "error\n", "nothing\n"
+
+
+def reply(problem: Problem, turns: list[str]) -> Reply:
+    """The facts about the person in the last turn, in the order of the context; a box ends the episode."""
+    if transcript.is_final(turns[-1]):
+        return Reply("", True)
+    call = CALL.fullmatch(turns[-1])
+    if not call:
+        return Reply(BROKEN, False)
+    facts = [
+        text for fact, text in zip(problem.context, people.context_sentences(problem), strict=True) if fact.subject == call[1]
+    ]
+    return Reply(f"{' '.join(facts)}\n" if facts else NOTHING_FOUND, False)
+
+
+def expert(problem: Problem) -> list[str]:
+    """The expert's turns: one look-up for each person of the chain, then the answer."""
+    return [*(f"look({name})" for name in dict.fromkeys(hop.subject for hop in problem.hops)), f"{BOX}{problem.answer}}}"]
+
+
+def render(problem: Problem, task: BiosSearch | SelfSearch) -> Rendered:
+    """The question without context, the expert's transcript, the answer."""
+    played = transcript.play(expert(problem), lambda turns: reply(problem, turns))
+    return Rendered(people.question(problem).removesuffix("?") + ASKED, played, problem.answer)
+
+
+def solve(prompt: str, task: BiosSearch | SelfSearch, replies: Replies) -> str:
+    """The answer by look-ups, from the prompt and the replies alone. Raises ValueError where it is no prompt, or the dictionary
+    lacks a fact."""
+    asked = people.QUESTION.fullmatch(prompt)
+    if asked is None:
+        raise ValueError(f"not a prompt of {task.name}: {prompt!r}")
+    here, turns = asked[2], []
+    for relation in people.asked_relations(asked):
+        turns.append(f"look({here})")
+        found = [fact.object for fact in people.sentences(replies(turns).text) or [] if fact[:2] == (here, relation)]
+        if not found:
+            raise ValueError(f"no fact about {relation!r} of {here}")
+        here = found[0]
+    return here
+
+
+def verify_search(problem: Problem, completion: str, options: Verify) -> Verdict:
+    """Right: the last turn boxes the end of the chain (transcript.judge_transcript). The share of found observations is the share
+    of the chain's people that were looked up."""
+
+    def found_share(turns: list[str]) -> float:
+        looked = {call[1] for turn in turns if (call := CALL.fullmatch(turn))}
+        needed = {hop.subject for hop in problem.hops}
+        return len(needed & looked) / len(needed)
+
+    return transcript.judge_transcript(completion, lambda turns: reply(problem, turns), problem.answer, found_share)
+
+
+def vocabulary(task: BiosSearch | SelfSearch) -> list[str]:
+    """The pieces of a tokenizer of words."""
+    return [*BIOS.vocabulary(task.bios), "look(", ")", " ", "\n", BROKEN, NOTHING_FOUND]
+
+
+BIOS_SEARCH = Environment(
+    name="bios_search",
+    errors=transcript.ERRORS,
+    generate=lambda task, seed, index, op: BIOS.generate(task.bios, seed, index, op),
+    render=render,
+    solve=solve,
+    loads=BIOS.loads,
+    verify=verify_search,
+    structure=lambda problem: f"{stream_key('bios_search', BIOS.structure(problem)):016x}",  # never a key of bios itself
+    shared=BIOS.shared,
+    vocabulary=vocabulary,
+    reply=reply,
+    expert=expert,
+)
+
+# Search in memory.
+
+
+FOUND = re.compile(rf"look\(\w{{1,40}}\)(?:{NOTHING_FOUND}|{BROKEN})?")
+"""A look-up, and its result where it finds no facts."""
+FORM = re.compile(r"(?:look\(\w{1,40}\)[^\n]+\n)+\\boxed\{[^{}\n]*\}")
+"""Look-ups, each with what is found, then the answer."""
+
+
+def generate_memory(task: SelfSearch, seed: int, index: int, op: int) -> Problem:
+    """A chain of `op` memorised facts; the context is the dictionary."""
+    problem, known = BIOS.generate(task.bios, seed, index, op), people.world(task.bios).facts
+    subjects = {hop.subject for hop in problem.hops}
+    return problem._replace(context=tuple(Fact(*about, there) for about, there in known.items() if about[0] in subjects))
+
+
+def render_memory(problem: Problem, task: SelfSearch) -> Rendered:
+    """The question without context, the expert's look-ups and what they find as one text, the answer."""
+    shown = render(problem, task)
+    return shown._replace(solution=shown.solution.replace(transcript.MARK, ""))
+
+
+def verify_memory(problem: Problem, completion: str, options: Verify) -> Verdict:
+    """The verdict on a completion, or on the transcript of an episode. The facts found are judged as the steps of bios are
+    (tasks.facts.judge), whether the model or the environment wrote them. Error `format`: an answer that is not look-ups, each
+    with a result, and then the box."""
+    text = completion.replace(transcript.MARK, "")
+    verdict = judge(problem.hops, problem.context, text, lambda part: people.sentences(FOUND.sub(" ", part)), options)
+    if verdict.error == "truncated" or FORM.fullmatch(text.strip()):
+        return verdict
+    return verdict._replace(strict=False, error="format")
+
+
+SELF_SEARCH = Environment(
+    name="self_search",
+    errors=(*ERRORS, "format"),
+    generate=generate_memory,
+    render=render_memory,
+    solve=solve,
+    loads=BIOS.loads,
+    verify=verify_memory,
+    structure=lambda problem: f"{stream_key('self_search', BIOS.structure(problem._replace(context=()))):016x}",
+    shared=BIOS.shared,
+    vocabulary=vocabulary,
+    reply=reply,
+    expert=expert,
+)

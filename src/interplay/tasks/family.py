@@ -1,0 +1,312 @@
+"""The interface of task families, and the look-up of a family by name.
+
+A family is one frozen object: a row that names the functions it implements. `Family` judges completions, `Generator` also
+generates problems, `Environment` also replies to the turns of a policy, and `Game` also has two seats. `tasks.spec.FAMILIES`
+lists where each family is defined; a module is imported when its family is first looked up, so that planning stays light."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from interplay.core import extension
+from interplay.core.digest import canonical_json
+from interplay.core.model import UserError
+from interplay.tasks.spec import FAMILIES, OwnTask, Task, Verify
+from interplay.tasks.verdict import Row, Verdict
+
+P = TypeVar("P")
+"""The family's problems: a NamedTuple with `mode`, and for generators `op` where a model may write the problem."""
+T = TypeVar("T")
+"""The family's task: its class in `tasks.spec.Task`."""
+
+
+class Rendered(NamedTuple):
+    """What the model reads and what it should write. The prompt ends where the solution begins."""
+
+    prompt: str
+    solution: str
+    """The gold solution, which ends in the answer; of an environment the expert's transcript."""
+    answer: str
+
+
+class Paragraph(NamedTuple):
+    """One document."""
+
+    title: str
+    sentences: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """Its sentences as one text."""
+        return " ".join(sentence.strip() for sentence in self.sentences)
+
+
+class Item(NamedTuple):
+    """One question over documents, from a file in a published format or from a family that generates them."""
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    """Acceptable answers, the canonical one first."""
+    paragraphs: tuple[Paragraph, ...]
+    supporting: tuple[tuple[int, int], ...]
+    """(paragraph, sentence) of each fact that the answer needs; all of a paragraph's sentences where only it is known."""
+    hops: int
+    """Facts that lead to the answer."""
+    type: str
+    """The source's own class of question, such as bridge or comparison."""
+    steps: tuple[str, ...] = ()
+    """The gold reasoning, one sentence per hop; empty where the source has none."""
+
+
+class Reply(NamedTuple):
+    """The observation that an environment returns for a turn."""
+
+    text: str
+    """What the policy reads next."""
+    done: bool
+    """Whether the episode is over; the text is then not read."""
+
+
+Replies = Callable[[list[str]], Reply]
+"""An environment bound to its problem: the policy's turns so far -> the reply to the last one."""
+
+
+class Position(NamedTuple):
+    """The state of a game after some moves."""
+
+    mover: int
+    """Seat that is to move; -1: the game is over."""
+    payoff: float = 0.0
+    """Of seat 0, in [-1, 1]; seat 1 has its negative. 0 while the game is not over."""
+    legal: bool = True
+    """Whether all moves were legal."""
+
+
+class Language(NamedTuple):
+    """How prompts of a family that a model wrote are parsed."""
+
+    read: Callable[[str, Any], Any]
+    """(text, task) -> the problem that it poses, or one of the flaws."""
+    starts: Callable[[Any], str]
+    """task -> the characters that a prompt may begin with."""
+    end: str
+    """The token that ends a prompt and occurs nowhere else in one."""
+    flaws: tuple[str, ...]
+    """Why a text poses no problem."""
+
+
+class Rates(NamedTuple):
+    """Rates and sizes per problem, measured with bench/corpus_scale.py at small ops (docs/log.md), for estimates of plans. Harder
+    problems take longer in proportion to their length."""
+
+    made: float
+    """Problems generated, rendered, solved and written per second and thread."""
+    packed: float
+    """Problems tokenised and packed per second by one thread."""
+    set_bytes: float
+    """Bytes of a problem set."""
+    corpus_bytes: float
+    """Bytes of a corpus, five per token."""
+
+
+def _never(problem: Any) -> bool:
+    """The problem belongs to one split."""
+    return False
+
+
+def compact_json(problem: Any) -> str:
+    """A problem as JSON, one line; a NamedTuple as a list."""
+    return json.dumps(problem, separators=(",", ":"))
+
+
+def from_json(make: Callable[..., P]) -> Callable[[str], P]:
+    """The `loads` of problems that `compact_json` wrote: `make` of the fields."""
+    return lambda text: make(*json.loads(text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family(Generic[P]):
+    """A family that judges completions."""
+
+    name: str
+    errors: tuple[str, ...]
+    """Error classes of its verdicts, except `none`."""
+    loads: Callable[[str], P]
+    """The gold of a row (column `graph`) -> the problem."""
+    verify: Callable[[P, str, Verify], Verdict]
+    """(problem, completion, options) -> verdict. Never raises on account of the completion."""
+    trivial_score: Callable[[P], float] | None = None
+    """The score of a fixed policy that reads nothing, such as citing every document."""
+    item: Callable[[P], Item | None] | None = None
+    """The question over documents of a problem; None where it has none."""
+    open_question: Callable[[Row], Row] | None = None
+    """The row of the original question of a row in another form."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generator(Family[P], Generic[P, T]):
+    """A family that generates problems."""
+
+    generate: Callable[[T, int, int, int], P]
+    """(task, seed, index, op) -> the problem; a pure function. Raises UserError where the task has no such op."""
+    render: Callable[[P, T], Rendered]
+    solve: Callable[..., str]
+    """(prompt, task) -> the answer, from the prompt alone: the oracle for the generator. Of an environment (prompt, task,
+    replies)."""
+    structure: Callable[[P], str]
+    """16 hex digits, equal for problems that differ in names and order only: the key by which problems fall into splits."""
+    vocabulary: Callable[[T], list[str]]
+    """The pieces of a tokenizer of words."""
+    shared: Callable[[P], bool] = _never
+    """Whether a problem belongs to every split, such as a fact to be memorised."""
+    dumps: Callable[[P], str] = compact_json
+    """The inverse of `loads`."""
+    characters: Callable[[T], str] | None = None
+    """The characters of a tokenizer of characters; None: those of the vocabulary, sorted."""
+    language: Language | None = None
+    """How problems that a model wrote are parsed; None: a model cannot write them."""
+    rates: Rates | None = None
+    """None: not measured."""
+
+    def alphabet(self, task: T) -> str:
+        """All characters of the task, in a fixed order."""
+        return self.characters(task) if self.characters else "".join(sorted(set("".join(self.vocabulary(task)))))
+
+    def answer(self, task: T, problem: P, prompt: str) -> str:
+        """The solver's answer to a prompt."""
+        return self.solve(prompt, task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment(Generator[P, T]):
+    """A family that replies to the turns of a policy."""
+
+    reply: Callable[[P, list[str]], Reply]
+    """(problem, the policy's turns so far) -> the reply to the last one; a pure function."""
+    expert: Callable[[P], list[str]]
+    """The turns of a scripted expert."""
+
+    def answer(self, task: T, problem: P, prompt: str) -> str:
+        """The solver's answer to a prompt; the solver may act in the environment."""
+        return self.solve(prompt, task, partial(self.reply, problem))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game(Environment[P, T]):
+    """An environment that is a game of two seats."""
+
+    seats: Callable[[P], tuple[str, str]]
+    """The prompts of both seats."""
+    position: Callable[[P, Sequence[str]], Position]
+    """The state after these moves."""
+    judge: Callable[[P, Sequence[str], int], Verdict]
+    """(problem, moves, seat) -> the verdict on a seat of a game between two policies."""
+
+
+# Look-up by name.
+
+
+@cache
+def judge_family(name: str) -> Family[Any]:
+    """The family that judges the completions of rows with this value in the column `family`. Raises KeyError for other names."""
+    if name in _OWN:
+        return _OWN[name][1]
+    module, _, attribute = FAMILIES[name].partition(":")
+    family = getattr(import_module(module), attribute)
+    assert isinstance(family, Family)
+    return family
+
+
+def task_family(task: Task) -> Generator[Any, Any]:
+    """The family that generates the problems of a task."""
+    family = judge_family(add_own_family(task) if isinstance(task, OwnTask) else task.name)
+    assert isinstance(family, Generator)
+    return family
+
+
+_OWN: dict[str, tuple[OwnTask, Family[Any]]] = {}
+"""Families of users' own that this process has loaded, by the value of their rows in the column `family`."""
+
+
+def own_label(task: OwnTask) -> str:
+    """What the rows of an own family have in the column `family`: its name, and 12 hex digits of all that defines it."""
+    return f"{task.function}@{hashlib.sha256(canonical_json(task).encode()).hexdigest()[:12]}"
+
+
+def add_own_family(task: OwnTask) -> str:
+    """Make the family of a task of the user's own known to this process, under the label that is returned. Raises UserError where
+    the user's function returns no `Generator`."""
+    label = own_label(task)
+    if label not in _OWN:
+        family = extension.call(task)
+        if not isinstance(family, Generator):
+            raise UserError(f"{task.function}: must return a tasks.family.Generator, not {type(family).__name__}")
+        _OWN[label] = task, family
+    return label
+
+
+def own_tasks(labels: Sequence[str]) -> list[OwnTask]:
+    """The tasks of those families among `labels` that are users' own, in the order of their labels."""
+    return [_OWN[label][0] for label in sorted(labels) if label in _OWN]
+
+
+def families_with(kind: type[Family[Any]]) -> tuple[str, ...]:
+    """Names of the families of a kind, such as Environment."""
+    return tuple(name for name in FAMILIES if isinstance(judge_family(name), kind))
+
+
+def families_with_language() -> tuple[str, ...]:
+    """Names of the families whose problems a model may write."""
+    families = [judge_family(name) for name in FAMILIES]
+    return tuple(family.name for family in families if isinstance(family, Generator) and family.language)
+
+
+def rates_of(name: str) -> Rates | None:
+    """The measured rates of a family, by name; None where there are none."""
+    family = judge_family(name) if name in FAMILIES else None
+    return family.rates if isinstance(family, Generator) else None
+
+
+def language_of(task: Task) -> Language:
+    """How prompts of the task are parsed. Raises ValueError where a model cannot write them."""
+    language = task_family(task).language
+    if language is None:
+        raise ValueError(f"task {task.name}: has no language")
+    return language
+
+
+def environment_of(row: Row) -> Environment[Any, Any]:
+    """The environment of a row. Raises UserError where its family is none."""
+    family = judge_family(row.family)
+    if not isinstance(family, Environment):
+        known = ", ".join(families_with(Environment))
+        raise UserError(
+            f"method.episode = environment: the family '{row.family}' of row {row.index} is no environment; known: {known}"
+        )
+    return family
+
+
+def game_of(row: Row) -> Game[Any, Any]:
+    """The game of a row. Raises UserError where its family is none."""
+    family = judge_family(row.family)
+    if not isinstance(family, Game):
+        known = ", ".join(families_with(Game))
+        raise UserError(f"method.episode = self_play: the family '{row.family}' of row {row.index} is no game; known: {known}")
+    return family
+
+
+def multihop_item(row: Row) -> Item | None:
+    """The question over documents of a row, in any form; None where it has none."""
+    family = judge_family(row.family)
+    return family.item(family.loads(row.graph)) if family.item else None
+
+
+def open_question(row: Row) -> Row:
+    """The row of the original question, as far as that question goes, of a row in another form; any other row itself."""
+    family = judge_family(row.family)
+    return family.open_question(row) if family.open_question else row

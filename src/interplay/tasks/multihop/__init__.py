@@ -1,1 +1,0 @@
-"""Questions over documents that take several facts to answer."""

@@ -1,0 +1,271 @@
+"""The gold graph of a problem, its structure key, and the verdict from the bits of its nodes; shared by both surfaces of op_dag.
+
+A graph has the definitions, their operands and values, and the order of the prompt."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from interplay.tasks.family import compact_json
+from interplay.tasks.spec import Verify
+from interplay.tasks.verdict import Verdict, first_error
+
+Form = tuple[int, int]
+"""A linear form (a, b): a times the unknown plus b. A plain number is (0, b)."""
+
+FORWARD = "forward"
+REVERSE = "reverse"
+
+
+def count_edges(nodes: Sequence[Any]) -> int:
+    """In-edges of nodes of either surface, constants counting one; an unknown leaf replaces a constant and has one, too."""
+    return sum(max(1, len(node.parents) + (node.constant is not None)) for node in nodes)
+
+
+class GoldGraph:
+    """A problem of either surface: has `mode`, `nodes`, `necessary` and `values`."""
+
+    __slots__ = ()
+
+    @property
+    def op(self: Any) -> int:
+        """Edges of the necessary graph, constants counting one."""
+        return count_edges(self.nodes[: self.necessary])
+
+    @property
+    def goal(self: Any) -> int:
+        """The place of the goal among the nodes."""
+        return int(self.necessary) - 1
+
+    @property
+    def answer(self: Any) -> int:
+        """The value of the question."""
+        return int(self.values[0] if self.mode == REVERSE else self.values[-1])
+
+
+class Node(NamedTuple):
+    """One definition: `operator` over its parents, in order, and then its constant. The unknown has neither parents nor
+    constant."""
+
+    name: str
+    operator: str
+    """One of + - *, or empty where there is one operand only."""
+    parents: tuple[int, ...]
+    """Places in `Problem.nodes`, all before the node's own where the node is necessary."""
+    constant: int | None
+
+
+class _ProblemFields(NamedTuple):
+    mode: str
+    """`forward`: the question is about the goal's value. `reverse`: about the value of nodes[0], given the goal's."""
+    modulus: int | None
+    nodes: tuple[Node, ...]
+    necessary: int
+    """The number of necessary nodes; those after them are distractors."""
+    values: tuple[int, ...]
+    """Value of each necessary node, at the true value of the unknown."""
+    slopes: tuple[int, ...]
+    """Coefficient of the unknown in each necessary node's linear form; all 0 in forward mode."""
+    order: tuple[int, ...]
+    """Nodes in the order in which the prompt defines them."""
+    filler: tuple[int, ...]
+    """Neutral characters before the first definition and after each."""
+
+
+class Problem(_ProblemFields, GoldGraph):
+    """A problem with its gold graph. Necessary nodes come first in topological order, the goal last among them."""
+
+    __slots__ = ()
+
+
+def forms(problem: Any) -> list[Form]:
+    """The linear form of each necessary node of a problem of either surface: b = value - a * unknown, modulo p where there is a
+    modulus."""
+    if problem.mode == FORWARD:
+        return [(0, value) for value in problem.values]
+    unknown, modulus = problem.values[0], problem.modulus
+    pairs = [(a, value - a * unknown) for a, value in zip(problem.slopes, problem.values, strict=True)]
+    return [(a, b % modulus) for a, b in pairs] if modulus else pairs
+
+
+def linear_root(slope: int, rest: int, modulus: int | None) -> int:
+    """The x with slope * x = rest, over the integers or modulo a prime. Raises ValueError where there is none or more than
+    one."""
+    if modulus:
+        return rest * pow(slope, -1, modulus) % modulus
+    if not slope or rest % slope:
+        raise ValueError(f"{slope} * x = {rest} has no unique integer solution")
+    return rest // slope
+
+
+def dependencies(parents: Sequence[Sequence[int]], start: int) -> set[int]:
+    """The places that a place depends on, itself included; `parents` of each place."""
+    found: set[int] = set()
+    waiting = [start]
+    while waiting:
+        place = waiting.pop()
+        if place not in found:
+            found.add(place)
+            waiting += parents[place]
+    return found
+
+
+def unfolding(problem: Problem) -> list[int]:
+    """Necessary nodes from the goal down, each once and after all the necessary nodes that read it. Reversed, an order of
+    evaluation.
+
+    Kahn's order, last in first out: an operand is followed to its leaves before the next one, from left to right, so that most
+    lines follow from the line before."""
+    readers = [0] * problem.necessary
+    for node in problem.nodes[: problem.necessary]:
+        for parent in node.parents:
+            readers[parent] += 1
+    order = []
+    stack = [problem.goal]
+    while stack:
+        place = stack.pop()
+        order.append(place)
+        for parent in reversed(problem.nodes[place].parents):
+            readers[parent] -= 1
+            if not readers[parent]:
+                stack.append(parent)
+    return order
+
+
+def dumps(problem: Problem) -> str:
+    """The problem as JSON, one line."""
+    return compact_json(problem._asdict())
+
+
+def loads(text: str) -> Problem:
+    """The inverse of `dumps`."""
+    raw = json.loads(text)
+    return Problem(
+        mode=raw["mode"],
+        modulus=raw["modulus"],
+        nodes=tuple(Node(name, operator, tuple(parents), constant) for name, operator, parents, constant in raw["nodes"]),
+        necessary=raw["necessary"],
+        values=tuple(raw["values"]),
+        slopes=tuple(raw["slopes"]),
+        order=tuple(raw["order"]),
+        filler=tuple(raw["filler"]),
+    )
+
+
+# The structure key: equal for problems that differ in names, the order of definitions and of commuting operands, and filler.
+
+
+_MASK = 2**64 - 1
+_OPERATORS = {"": 1, "+": 2, "-": 3, "*": 4}
+
+
+def structure(problem: Problem) -> str:
+    """16 hex digits. Isomorphic problems share the key; colours are refined (Weisfeiler and Lehman) down and up the graph, twice,
+    so that others practically never do. Integer arithmetic only: the key is the same on every machine and version of Python."""
+    colours, goal = [], problem.goal
+    for place, node in enumerate(problem.nodes):
+        constant = 0 if node.constant is None else node.constant + 2
+        unknown = node.constant is None and not node.parents
+        colours.append(mix_hash((((constant * 8 + _OPERATORS[node.operator]) * 2 + (place == goal)) * 2 + unknown) + 1))
+    return structure_key(problem, colours, [node.operator == "-" for node in problem.nodes], problem.modulus or 0)
+
+
+def structure_key(problem: Any, colours: list[int], ordered: Sequence[bool], modulus: int = 0) -> str:
+    """The key of a problem of either surface whose nodes have these colours (which are altered); `ordered`: whether the order of
+    a node's parents counts."""
+    given = problem.values[-1] + 1 if problem.mode == REVERSE else 0
+    goal = problem.goal
+    colours[goal] = mix_hash(colours[goal] + given * 131 + modulus)
+    reads = [node.parents for node in problem.nodes]
+    for _ in range(2):
+        _refine_down(reads, ordered, colours)
+        _refine_up(reads, ordered, colours)
+    return f"{mix_hash(sum(colours)):016x}"
+
+
+def _refine_down(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colours: list[int]) -> None:
+    """Each node's colour from its own and its parents', which precede it; the order of parents counts where `ordered` says so."""
+    mixed: list[int] = []
+    """The mixed colour of each node so far; 0 until a reader needs it."""
+    for place, parents in enumerate(reads):
+        total = colours[place] * 3
+        if ordered[place]:
+            for number, parent in enumerate(parents):
+                total += mix_hash(colours[parent] + number)
+        else:
+            for parent in parents:
+                total += mixed[parent] or _mixed(mixed, colours, parent)
+        colours[place] = mix_hash(total)
+        mixed.append(0)
+
+
+def _mixed(mixed: list[int], colours: list[int], parent: int) -> int:
+    """Compute and keep the mixed colour of a node: many nodes have several readers, and many have none."""
+    found = mixed[parent] = mix_hash(colours[parent])
+    return found
+
+
+def _refine_up(reads: Sequence[tuple[int, ...]], ordered: Sequence[bool], colours: list[int]) -> None:
+    """Each node's colour from its own and its readers', which follow it."""
+    totals = [colour * 5 for colour in colours]
+    for place in range(len(colours) - 1, -1, -1):
+        colour = colours[place] = mix_hash(totals[place])
+        if ordered[place]:
+            for number, parent in enumerate(reads[place]):
+                totals[parent] += mix_hash(colour + number + 7)
+        elif reads[place]:
+            added = mix_hash(colour + 7)
+            for parent in reads[place]:
+                totals[parent] += added
+
+
+def mix_hash(number: int) -> int:
+    """A 64-bit finaliser (Stafford's variant 13 of MurmurHash3's)."""
+    number &= _MASK
+    number = ((number ^ number >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    number = ((number ^ number >> 27) * 0x94D049BB133111EB) & _MASK
+    return number ^ number >> 31
+
+
+# The verdict on a completion, from its statements about each node.
+
+
+BITS = VALUED, NAMED, BAD_VALUE, BAD_PARENTS, BAD_OPERATOR, EXTRA, UNREADABLE = (1, 2, 4, 8, 16, 32, 64)
+"""Bits of a node: it has a value; its parents are named; and what is wrong."""
+ERRORS = ("truncated", "parse", "missing_node", "dependency", "operator", "value", "extra_node", "answer")
+"""Error classes of `tally`."""
+_OPERATOR_FREE = ~BAD_OPERATOR
+
+
+def expected_bits(problem: Any) -> list[int]:
+    """The bits of each necessary node that is right."""
+    return [VALUED | NAMED if node.parents else VALUED for node in problem.nodes[: problem.necessary]]
+
+
+def tally(
+    state: list[int], expected: list[int], options: Verify, readable: bool, extra: int, answer: str | None, gold: int
+) -> Verdict:
+    """The verdict on a completion: `state` and `expected` hold the bits of each necessary node, as stated and if right;
+    `readable`: whether all of it could be parsed; `extra`: the number of other names; `answer`: None where there is none."""
+    nodes = len(expected)
+    right, said = answer == str(gold), answer or ""
+    penalised = extra > 0 and options.extra_nodes == "penalised"
+    if state == expected and readable and right and not penalised:
+        return Verdict(True, True, 1.0, "none", 0, 0, 0, extra, nodes, said)
+    if not options.operator:
+        state = [bits & _OPERATOR_FREE for bits in state]
+    missing = value = dependency = operator = correct = 0
+    for bits, wanted in zip(state, expected, strict=True):
+        if bits == wanted:
+            correct += 1
+        elif not bits & VALUED:
+            missing += 1
+        else:
+            value += bool(bits & BAD_VALUE)
+            dependency += bool(bits & BAD_PARENTS or wanted & NAMED & ~bits)
+            operator += bool(bits & BAD_OPERATOR)
+    error = first_error(
+        truncated=answer is None, parse=not readable, missing_node=missing, dependency=dependency, operator=operator, value=value,
+        extra_node=penalised, answer=not right,
+    )  # fmt: skip
+    return Verdict(error == "none", right, correct / nodes, error, value, dependency, missing, extra, nodes, said)
