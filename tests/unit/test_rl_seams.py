@@ -18,7 +18,7 @@ from interplay.core.extension import Extension
 from interplay.core.model import PermanentError, UserError
 from interplay.rl.advantages.spec import SpanAdvantage
 from interplay.rl.batch import Batch, Span, join, take
-from interplay.rl.compatibility import CAPABILITIES
+from interplay.rl.compatibility_spec import CAPABILITIES
 from interplay.rl.draw import episode_requests
 from interplay.rl.edits.edits import edits_before_advantage, informative
 from interplay.rl.edits.spec import DynamicSampling

@@ -21,7 +21,6 @@ from interplay.tasks.verdict import Verdict
 
 if TYPE_CHECKING:
     from interplay.rl.batch import Batch, StepContext
-    from interplay.rl.losses.losses import MicroBatch
 
 T = TypeVar("T")
 
@@ -37,18 +36,13 @@ def own_reward(spec: Extension, problems: Sequence, completions: Sequence[str], 
 
 def own_shaping(spec: Extension, batch: "Batch", now: "StepContext") -> Tensor:
     """(N,) float64, what is added to the rewards. Raises UserError when it has another shape or is not finite."""
-    return _tensor(spec, extension.call(spec, batch, now), tuple(batch.rewards.shape), torch.float64)
+    return checked_tensor(spec, extension.call(spec, batch, now), tuple(batch.rewards.shape), torch.float64)
 
 
 def own_advantage(spec: Extension, batch: "Batch", now: "StepContext") -> Tensor:
     """(N, T) float32, zero where no token bears loss. Raises UserError when it has another shape or is not finite."""
     mask = batch.mask()
-    return _tensor(spec, extension.call(spec, batch, now), tuple(mask.shape), torch.float32) * mask
-
-
-def own_loss(spec: Extension, seen: "MicroBatch") -> tuple[Tensor, dict[str, Tensor]]:
-    """(n, T), the loss of each token, and no sums. Raises UserError when it has another shape."""
-    return _tensor(spec, extension.call(spec, seen), tuple(seen.logp.shape), seen.logp.dtype), {}
+    return checked_tensor(spec, extension.call(spec, batch, now), tuple(mask.shape), torch.float32) * mask
 
 
 def acts_before(spec: Extension) -> bool:
@@ -67,7 +61,9 @@ def own_edit(spec: Extension, *given: Any) -> Any:
     return made
 
 
-def _tensor(spec: Extension, made: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def checked_tensor(spec: Extension, made: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """What an own member returned, as a tensor of this shape and type. Raises UserError when it has another shape or is not
+    finite."""
     found = torch.as_tensor(made) if isinstance(made, (Tensor, np.ndarray, list)) else None
     if found is None or tuple(found.shape) != shape:
         given = _shown(made) if found is None else f"one of shape {tuple(found.shape)}"

@@ -13,7 +13,7 @@ from interplay.rl.advantages.spec import (
     GroupAdvantage,
     PassKAdvantage,
 )
-from interplay.rl.compatibility import check_compatibility
+from interplay.rl.compatibility_spec import check_compatibility
 from interplay.rl.edits.spec import Edit
 from interplay.rl.losses.spec import ClippedLoss, Loss
 from interplay.rl.requests import spec as requests_spec

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from interplay.core import extension
+from interplay.core.extension import Extension
 from interplay.rl import custom
 from interplay.rl.losses import spec as specs
 from interplay.rollout.request import scale_of, token_uncertainty
@@ -372,6 +374,11 @@ class Member(NamedTuple):
     """Whether rows without an advantage have a gradient, too."""
 
 
+def _own_loss(spec: Extension, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    """(n, T), the loss of each token, and no sums. Raises UserError when it has another shape."""
+    return custom.checked_tensor(spec, extension.call(spec, seen), tuple(seen.logp.shape), seen.logp.dtype), {}
+
+
 FIRST_TURN = "first_turn"
 """Name among what is prepared: (N,T) float, 1 for the tokens of an episode's first turn; there where the loss asks for it."""
 CLIPS = ("clip_fraction",)
@@ -387,7 +394,7 @@ MEMBERS: dict[str, Member] = {
     "hapo_token": Member(hapo_token, CLIPS, heterogeneity),
     "distil": Member(distil, ("divergence", *CLIPS)),
     "direct_advantage": Member(direct_advantage, ("step_error",)),
-    "custom": Member(custom.own_loss, every_row=True),
+    "custom": Member(_own_loss, every_row=True),
 }
 
 
