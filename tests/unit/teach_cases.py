@@ -32,7 +32,7 @@ def spec_of(**more: Any) -> TeachSpec:
         "task": world.TASK,
         "steps": 2,
         "prompts_per_step": 4,
-        "max_completion_length": 16,
+        "max_completion_length": 24,
         "datasets": 2,
         "problems_per_dataset": 8,
         "inner_steps": 2,
@@ -41,20 +41,29 @@ def spec_of(**more: Any) -> TeachSpec:
         "max_proposal_length": 24,
         "by": "answer",
         "reward": {"name": "outcome"},
-        "optimizer": TuneOptimizer(learning_rate=3e-3),
+        "optimizer": TuneOptimizer(learning_rate=3e-4),
         "teacher_optimizer": TuneOptimizer(learning_rate=1e-3),
     }
     return TeachSpec(**{**values, **more})
 
 
-def writer(results: Path, digest: str, learnt: Path, steps: int = 240) -> Path:
-    """`results/pretrain/<digest>`: a model that was trained for a moment on the whole texts of the problem set `learnt`."""
-    out = world.model(results, digest)
+def writer(results: Path, digest: str, learnt: Path, steps: int = 240, seed: int = 0) -> Path:
+    """`results/pretrain/<digest>`: a model that has learnt 30 problems of the set `learnt` by heart, and errs at known rates.
+
+    Half of the texts have a prompt that is no problem, and half a solution of another problem. A model that fits them writes a
+    valid problem, and solves one, about half of the time, however far it is trained and in whichever order a CPU adds."""
+    out = world.model(results, digest, seed)
     decoder, words = folder.load_decoder(out / "model"), tokenizer.load(out)
     eos = tokenizer.special(out).eos
-    texts = [
-        [*ids, eos] for ids in tokenizer.encode_texts(words, [row.prompt + row.solution for row in sets.read_rows(learnt, 0)])
+    rows = sets.read_rows(learnt, 0)[:30]
+    others = [*rows[1:], rows[0]]
+    pairs = [
+        prompt + solution
+        for row, other in zip(rows, others, strict=True)
+        for prompt in (row.prompt, row.prompt[1:])  # without its first letter, the first statement defines nothing
+        for solution in (row.solution, other.solution)
     ]
+    texts = [[*ids, eos] for ids in tokenizer.encode_texts(words, pairs)]
     rule = Optimizer(name="adamw", learning_rate=5e-3)
     optimizers = optimizer.build_optimizers(rule, decoder.named_parameters())
     batch = _batch(texts)

@@ -87,7 +87,7 @@ def test_a_student_that_does_not_learn_earns_its_teacher_nothing(inputs: dict[st
 
 def test_hard_problems_that_are_solved_already_pay_nothing(inputs: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:
     def everything(school: Any, rows: list[Any], n: int, *words: Any) -> Any:
-        return teach.records.Asked([n] * len(rows), n)
+        return proposals.Asked([n] * len(rows), n)
 
     monkeypatch.setattr(teach, "ask", everything)
     record = teach.run(spec_of(invalid_penalty=0.0), inputs, tmp_path, HOW)
@@ -119,11 +119,11 @@ def test_a_teacher_learns_to_write_problems_where_only_that_pays(inputs: dict[st
         prompts_per_step=1,
         probe_problems=1,
         invalid_penalty=1.0,
-        teacher_optimizer=TuneOptimizer(learning_rate=3e-3),
+        teacher_optimizer=TuneOptimizer(learning_rate=3e-4),
     )
     teach.run(spec, inputs, tmp_path, HOW)
     valid = [line["valid"] for line in read(tmp_path)]
-    assert sum(valid[-3:]) / 3 > sum(valid[:3]) / 3 + 0.1
+    assert sum(valid[-3:]) / 3 > valid[0] + 0.15, "the first step's proposals are of a teacher without an update"
 
 
 def test_instances_take_the_place_of_proposals(inputs: dict[str, Path], tmp_path: Path) -> None:

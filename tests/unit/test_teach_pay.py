@@ -85,11 +85,11 @@ def test_one_dataset_is_enough_where_nobody_learns_to_propose() -> None:
 
 
 def test_what_is_sampled_and_trained_on_is_counted_by_hand() -> None:
-    # Three outer steps. Students: 2 datasets x 2 steps x 4 prompts x 4 completions of 16 tokens; proposals: 2 x 8 of 24 tokens;
+    # Three outer steps. Students: 2 datasets x 2 steps x 4 prompts x 4 completions of 24 tokens; proposals: 2 x 8 of 24 tokens;
     # hard problems: 6 x 4 completions, before and of either student.
     spec = spec_of(steps=3)
     assert (spec.learning_rollouts(), spec.judging_rollouts(), spec.proposals()) == (64, 72, 16)
-    assert paper_tokens("teach", canonical(spec)) == round(3 * (5 * (64 * 16 + 16 * 24) + 72 * 16) / 3)
+    assert paper_tokens("teach", canonical(spec)) == round(3 * (5 * (64 * 24 + 16 * 24) + 72 * 24) / 3)
     # Paid for what is learnable, one student is trained, and each proposal is tried four times.
     own = spec_of(steps=3, teacher_reward="intrinsic")
     assert (own.learning_rollouts(), own.judging_rollouts()) == (32, 2 * 24 + 16 * 4)
