@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -16,6 +16,7 @@ import pytest
 
 from interplay.core.artifact import last_save
 from interplay.core.model import log_to_stderr
+from interplay.core.stop import SIGNALS
 
 log_to_stderr()  # the tests are an entry point of their own
 
@@ -26,6 +27,16 @@ BEHIND = ["nice", "-n", "5"]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's job in the background ignores Ctrl-C, and so would every process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def signal_handlers() -> Iterator[None]:
+    """Restores the handlers after a test that runs a stage in this process: a stage at its end ignores signals, and the processes
+    of later tests would inherit that."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 class Laboratory:

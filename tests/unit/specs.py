@@ -172,6 +172,7 @@ SPECS: dict[str, list[dict[str, Any]]] = {
         {"mix": [1.0], "steps": [{"name": "units"}]},
     ],
     "tokenizer": [{"task": TASK}, {"task": TASK, "algorithm": "bpe"}],
+    "custom": [{**CUSTOM, "mix": [0.5, 0.5]}],
     "corpus": [{"mix": [0.5, 0.5]}],
     "pretrain": [{"model": SHAPE, "tokens": 100_000}],
     "midtrain": [{"tokens": 100_000}],

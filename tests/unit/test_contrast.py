@@ -81,11 +81,11 @@ UNCLEAN = {
     ),
     "nothing, though it sets a key": (
         ["x: {path: [base, rl, rl2], control: rl, set: {rl.temperature: 1.0}}"],
-        ("arms.x.set.rl.temperature", "its control 'rl' has 1.0 too"),
+        ("arms.x.set: rl.temperature: its control 'rl' has 1.0 too", "change it"),
     ),
     "nothing, though it says so": (
         ["x: {path: [base, rl, rl2], control: rl, differs: [rl.temperature]}"],
-        ("arms.x.differs", "rl.temperature", "its control 'rl' has 1.0 too"),
+        ("arms.x.differs: rl.temperature: its control 'rl' has 1.0 too", "change it"),
     ),
     "nothing at all, in one combination": (
         ["x: {path: [base, rl], control: rl, grid: {rl.temperature: [0.5, 1.0]}}"],

@@ -97,7 +97,7 @@ def test_a_refused_file_leaves_no_record_and_nothing_half_written(tmp_path: Path
 def test_an_absent_file_without_a_checksum_is_refused_at_planning(tmp_path: Path) -> None:
     message = refused(tmp_path, "file: nowhere.jsonl, format: gsm8k")
     assert "configs/study/quickstart.yaml" in message
-    assert "data.hard.file = 'nowhere.jsonl': no such file; put it there, or give its sha256 beside it" in message
+    assert "data.hard.file = 'nowhere.jsonl': no such file; put it there, or give its sha256 as well" in message
 
 
 def test_a_checksum_that_is_not_the_files_is_refused_at_planning(tmp_path: Path) -> None:

@@ -129,8 +129,11 @@ def test_a_stage_of_two_processes_reserves_the_cores_of_both(tmp_path: Path) -> 
     ("given", "said"),
     [
         ("run: {processes: 2, gpus: 1}", "gpus = 1: of 2 processes each has one; write 2, or 0"),
-        ("run: {sharding: fsdp2}, engine: hf", "run.sharding = fsdp2: the engine hf reads whole weights; write none"),
-        ("engine: vllm, run: {processes: 2}", "vllm within a process knows no others; write run.engine_server: true"),
+        ("run: {sharding: fsdp2}, engine: hf", "run.sharding = fsdp2: the engine hf reads unsharded weights; write none"),
+        (
+            "engine: vllm, run: {processes: 2}",
+            "run.processes = 2: vllm within a process does not share work with others; write run.engine_server: true",
+        ),
         ("run: {sharding: zero3}", "run.sharding = 'zero3': should be 'none' or 'fsdp2'"),
     ],
 )
@@ -145,7 +148,7 @@ def test_what_cannot_be_shared_is_refused_when_it_is_planned(tmp_path: Path, giv
 def test_a_kind_of_one_process_says_so(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.edit("scale/smoke.yaml", "  evaluate: {", "  problems: {run: {processes: 2}}\n  evaluate: {")
-    with pytest.raises(UserError, match=r"run.processes = 2: a stage of kind problems works in one process; write 1 \(pretrain,"):
+    with pytest.raises(UserError, match=r"run.processes = 2: a stage of kind problems runs in one process; write 1 \(pretrain,"):
         lab.plan()
 
 

@@ -62,7 +62,7 @@ def test_the_state_of_the_store_names_study_and_scale(
     lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(payloads, "in_project", lambda: True)
-    monkeypatch.setattr(payloads, "stored", lambda folders: {})
+    monkeypatch.setattr(payloads, "stored_folders", lambda folders: set())
     assert cli.main(["store", "status", "quickstart"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == ["quickstart at scale laptop", f"quickstart {SAID}"]
     assert cli.main(["store", "status", "quickstart", "--scale", "smoke"]) == 0

@@ -1,5 +1,6 @@
 """Members of the user's own, for every union: from a file beside the study and from an entry point, in the same way."""
 
+import contextlib
 import shutil
 import sys
 from collections.abc import Iterator
@@ -243,6 +244,31 @@ def test_a_wrong_signature_is_refused_when_the_study_is_planned(code: str, keys:
         check_extensions(made, "here")
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(rows, texts, judged): ...",
+        "def f(rows, completions, verdicts, scale=1.0): ...",
+        "def f(*given): ...",
+        "def f(rows, *others): ...",
+        "def f(problems, completions, verdicts=(), /): ...",
+    ],
+)
+def test_parameters_are_passed_by_position_and_may_have_any_names(code: str, here: Path) -> None:
+    (here / "mine.py").write_text(code)
+    spec = {"method": {"paper": "p"}, "mix": [1.0], "steps": 2, "reward": {"name": "mine.py:f"}}
+    check_extensions(parse_model(RLSpec, fill_extensions(spec, here, "here"), "here"), "here")
+
+
+@pytest.mark.parametrize(("names", "says"), [("batch, now", ""), ("batch, time", "must begin with")])
+def test_the_names_of_an_edits_parameters_say_when_it_acts(names: str, says: str, here: Path) -> None:
+    (here / "mine.py").write_text(f"def f({names}): ...")
+    spec = {"method": {"paper": "p", "edits": [{"name": "mine.py:f"}]}, "mix": [1.0], "steps": 2}
+    made = parse_model(RLSpec, fill_extensions(spec, here, "here"), "here")
+    with pytest.raises(UserError, match=says) if says else contextlib.nullcontext():
+        check_extensions(made, "here")
+
+
 def test_options_may_be_checked_by_a_model_of_the_users_own() -> None:
     code = "from interplay.core.model import Model\n\n\nclass Options(Model):\n    scale: float\n\n\n"
     code += "def f(problems, completions, verdicts, options: Options):\n    return [options.scale] * len(completions)\n"
@@ -323,6 +349,21 @@ def sums(largest=9):
         vocabulary=lambda task: [*"0123456789+="],
     )
 """
+
+
+def test_fresh_models_of_a_study_may_learn_a_family_of_the_users_own(tmp_path: Path) -> None:
+    configs = Path(shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("plans")))
+    file, old = configs / "study/quickstart.yaml", "  - /task@task: op_dag\n"
+    text = file.read_text()
+    assert old in text
+    (configs / "study/mine.py").write_text(SUMS)
+    file.write_text(text.replace(old, "") + '\ntask: {name: "mine.py:sums", largest: 4}\n')
+    stages = plan_study(configs, "quickstart", "smoke").stages.values()
+    assert {canonical(stage.spec)["task"]["source"] for stage in stages if stage.kind in ("problems", "tokenizer")} == {SUMS}
+    for wrong, says in [("mine.py:sum", "defines no function or class 'sum'"), ("absent:sums", "no distribution 'absent'")]:
+        file.write_text(text.replace(old, "") + f'\ntask: {{name: "{wrong}"}}\n')
+        with pytest.raises(UserError, match=rf"quickstart\.yaml:\d+: task\.name = .*{says}"):
+            plan_study(configs, "quickstart", "smoke")
 
 
 def test_a_family_of_the_users_own_generates_problems_and_judges_them_in_later_stages(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from interplay.kinds.table import KINDS
 
 GOLDEN = {
     "source": "43dd8b1fa992",
+    "custom": "2a5f7c1afedf",
     "problems": "33b1cdda8cb2",
     "dataset": "f87eb9a3f666",
     "curate": "1f8913e63897",

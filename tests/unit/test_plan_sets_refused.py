@@ -99,7 +99,7 @@ CASES: dict[str, tuple[list[tuple[str, str]], str]] = {
     ),
     "a file that is not there": (
         [("hard: {band: hard, split: rl}", "hard: {file: x.jsonl, format: jsonl}")],
-        "12: data.hard.file = 'x.jsonl': no such file; put it there, or give its sha256 beside it",
+        "12: data.hard.file = 'x.jsonl': no such file; put it there, or give its sha256 as well",
     ),
     "a band and bands": (
         [("edge: {band: edge, split: rl}", "edge: {band: edge, bands: [id], split: rl}")],

@@ -187,7 +187,7 @@ def test_every_loss_falls_when_the_chosen_one_gains_on_the_rejected(loss_type: s
     [
         ({"loss_type": "ipo", "label_smoothing": 0.1}, "label_smoothing is used by loss_type sigmoid, robust, simpo, cpo only"),
         ({"simpo_gamma": 1.0}, "simpo_gamma is used by loss_type simpo only"),
-        ({"loss_type": "orpo", "rpo_alpha": 1.0}, "likelihood term of its own"),
+        ({"loss_type": "orpo", "rpo_alpha": 1.0}, "rpo_alpha: loss_type orpo .* remove it"),
         ({"loss_type": "kto", "pairs_per_step": 1}, "at least 2"),
         ({"loss_type": "robust", "label_smoothing": 0.5}, "less than 0.5"),
         ({"checkpoints": [7]}, "7 is not among the steps 1..6"),

@@ -167,9 +167,9 @@ def test_one_that_was_saved_and_loaded_learns_on_as_if_nothing_had_been() -> Non
     ("method", "says"),
     [
         ({"advantage": GaeAdvantage()}, "method.advantage = gae needs .*; write method.critic = value_head"),
-        ({"critic": ValueHead()}, "the advantage 'group' never asks it"),
+        ({"critic": ValueHead()}, "method.critic = value_head needs .*; write method.advantage = gae"),
     ],
 )
-def test_a_critic_and_what_asks_it_come_together(method: dict[str, Any], says: str) -> None:
+def test_a_critic_and_an_advantage_that_reads_it_need_each_other(method: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         RLSpec(method=Method(paper="test", **method), mix=[1.0], steps=1)

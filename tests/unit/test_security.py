@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT
 from house_rules import broken
 
-OWN_FUNCTIONS = "src/interplay/core/references.py"
+OWN_FUNCTIONS = "src/interplay/core/extension.py"
 """Where the user's own functions are made of the text that a study holds: the one place that runs text."""
 ITSELF = ("tests/unit/house_rules.py", "tests/unit/test_security.py")
 SERVER = re.compile(r"(0\.0\.0\.0|--(host|bind|address)[= ]['\"]?(::|\*)|http\.server(?!.*--bind[= ]127\.0\.0\.1))")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,12 +9,8 @@ from interplay.core import stop
 
 
 @pytest.fixture(autouse=True)
-def ears() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in stop.SIGNALS}
+def handlers(signal_handlers: None) -> None:
     stop.install_handlers()
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", stop.SIGNALS)

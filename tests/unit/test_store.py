@@ -51,7 +51,7 @@ def test_a_digest_may_be_shortened_while_it_names_one_stage(tmp_path: Path) -> N
 
 
 def test_the_lease_is_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from interplay.core.artifact import lease\nwith lease(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    code = "import sys, time; from pathlib import Path; from interplay.core.artifact import lease; from interplay.core.model import log_to_stderr; log_to_stderr()\nwith lease(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
@@ -59,7 +59,9 @@ def test_the_lease_is_freed_when_its_holder_is_killed(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert waiting.stderr is not None
-    assert "is at work on it; waiting" in waiting.stderr.readline()
+    line = waiting.stderr.readline()
+    assert f"interplay: {tmp_path}: process {holder.pid} on " in line
+    assert line.endswith("holds its lease; waiting for the record\n")
     holder.kill()
     assert waiting.stdout is not None
     assert waiting.stdout.readline() == "held\n"

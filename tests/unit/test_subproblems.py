@@ -319,7 +319,9 @@ def spec(reward: dict, **loss: object) -> dict:
 
 def test_span_advantages_are_refused_without_a_reward_of_spans_and_with_a_ratio_of_sequences() -> None:
     RLSpec.model_validate(spec({"name": "subproblems"}))
-    with pytest.raises(ValidationError, match="outcome judges no spans"):
+    with pytest.raises(ValidationError, match=r"method\.advantage = spans needs .*; write reward = subproblems, steps"):
         RLSpec.model_validate(spec({"name": "outcome"}))
-    with pytest.raises(ValidationError, match="importance_sampling_level token"):
+    with pytest.raises(
+        ValidationError, match=r"spans .* method\.loss = clipped.*importance_sampling_level: sequence; write token"
+    ):
         RLSpec.model_validate(spec({"name": "subproblems"}, importance_sampling_level="sequence"))

@@ -130,9 +130,12 @@ def test_an_assistant_takes_off_what_it_knows_of_likely_tokens() -> None:
         ({"objective": "grad_diff", "beta": 0.5}, "beta is used by objective npo, simnpo only"),
         ({"blur_gamma": 2.0}, "blur_gamma is used by formulation blur only"),
         ({"objective": "uld", "formulation": "blur"}, "does not have both"),
-        ({"objective": "npo", "formulation": "hamu"}, "give it objective grad_diff"),
-        ({"formulation": "blur", "retain_weight": 2.0}, "read by formulation weighted_sum only"),
-        ({"objective": "uld", "checkpoints": [2]}, "assistant alone"),
+        ({"objective": "npo", "formulation": "hamu"}, "formulation hamu .*; write objective: grad_diff"),
+        (
+            {"formulation": "blur", "retain_weight": 2.0},
+            "retain_weight is used by formulation weighted_sum only; remove it from blur",
+        ),
+        ({"objective": "uld", "checkpoints": [2]}, "checkpoints of objective uld .*; remove them"),
     ],
 )
 def test_options_that_do_nothing_are_refused(given: dict, said: str) -> None:

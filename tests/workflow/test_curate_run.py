@@ -125,7 +125,7 @@ def test_a_contaminated_set_stops_the_study_in_one_line_and_nothing_that_needs_i
     said = direct.stderr.strip().splitlines()[-1]
     source = stage["deps"]["data.0"]
     assert said.startswith("interplay: curate: step 1 (contamination): ")
-    assert f" is like {source}:" in said
+    assert f" matches {source}:" in said
     assert "(exact)" in said
     assert said in result.stdout + result.stderr
     assert not artifact.done(out)

@@ -94,7 +94,7 @@ def test_two_snakemakes_at_once_compute_each_stage_once_and_get_the_bytes_of_ano
     tables = "results/by-name/quickstart.smoke/report/tables/main.csv"
     assert (laboratory.folder / tables).read_bytes() == (finished.folder / tables).read_bytes()
     assert {number for numbers in attempts(laboratory).values() for number in numbers} == {1}
-    assert "is at work on it; waiting for its record" in "".join(p.read_text() for p in laboratory.folder.glob("logs/*/*.log"))
+    assert "holds its lease; waiting for the record" in "".join(p.read_text() for p in laboratory.folder.glob("logs/*/*.log"))
 
 
 @pytest.mark.slow

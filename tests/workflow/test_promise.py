@@ -41,7 +41,7 @@ def jobs(project: Laboratory) -> set[str]:
     """Digests of the stages that Snakemake would make."""
     result: subprocess.CompletedProcess[str] = project.snakemake(*SMOKE, flags=("-n", "--printshellcmds", "--quiet", "host"))
     assert result.returncode == 0, result.stderr
-    return set(re.findall(r"interplay\.stage run ([0-9a-f]{12})", result.stdout + result.stderr))
+    return set(re.findall(r"interplay\.run\.stage run ([0-9a-f]{12})", result.stdout + result.stderr))
 
 
 def changed(project: Laboratory, name: str, pattern: str, new: str) -> None:

@@ -64,9 +64,9 @@ def _arms(study: str) -> list[str]:
     import yaml
 
     try:
-        found = yaml.load((CONFIGS / "study" / f"{study}.yaml").read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        found = yaml.load((CONFIGS / "study" / f"{study}.yaml").read_text(), Loader=yaml.CSafeLoader)
         return [str(name) for name in found["arms"]]
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError):  # AttributeError: PyYAML without libyaml
         return []
 
 

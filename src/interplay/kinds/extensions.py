@@ -320,7 +320,7 @@ def _check(member: Extension) -> None:
     forms = [form for form in union.forms if _is_class(form) == isinstance(found, ast.ClassDef)]
     if not forms:
         raise UserError(f"is no {' or '.join('class' if _is_class(form) else 'function' for form in union.forms)}")
-    wrong = [_misfit(form, found) for form in forms]
+    wrong = [_misfit(form, found, by_name=len(forms) > 1) for form in forms]
     if all(wrong):
         raise UserError(" or ".join(dict.fromkeys(str(one) for one in wrong)))
     form = forms[wrong.index(None)]
@@ -356,10 +356,10 @@ def _definition(member: Extension) -> tuple[ast.FunctionDef | ast.ClassDef, ast.
     return named[name], tree
 
 
-def _misfit(form: type, found: ast.FunctionDef | ast.ClassDef) -> str | None:
-    """Why a definition has not this form; None: it has."""
+def _misfit(form: type, found: ast.FunctionDef | ast.ClassDef, by_name: bool) -> str | None:
+    """Why a definition has not this form; None: it has. `by_name`: the names of a function's parameters choose the form."""
     if isinstance(found, ast.FunctionDef):
-        return _unlike(found, found.name, _parameters(form, "__call__"), first=0)
+        return _unlike(found, found.name, _parameters(form, "__call__"), first=0, by_name=by_name)
     for name in (name for name in _named_methods(form) if name != "__init__"):
         own = _method(found, name)
         if own is None:
@@ -371,9 +371,13 @@ def _misfit(form: type, found: ast.FunctionDef | ast.ClassDef) -> str | None:
     return _unlike(made, f"{found.name}.__init__", _parameters(form, "__init__"), first=1) if made else None
 
 
-def _unlike(found: ast.FunctionDef, name: str, wanted: list[str], first: int) -> str | None:
+def _unlike(found: ast.FunctionDef, name: str, wanted: list[str], first: int, by_name: bool = False) -> str | None:
+    """Arguments are passed by position, so parameters may have any names; only a name of `wanted` in another place is refused.
+    `by_name`: the names must be those of `wanted`."""
     given = [one.arg for one in (*found.args.posonlyargs, *found.args.args)][first:]
-    if given[: len(wanted)] == wanted or (found.args.vararg and given == wanted[: len(given)]):
+    pairs = list(zip(given, wanted, strict=False))
+    enough = len(given) >= len(wanted) or found.args.vararg is not None
+    if enough and all(one == other or not (by_name or one in wanted) for one, other in pairs):
         return None
     return f"{name} takes ({', '.join(given)}); its parameters must begin with ({', '.join(wanted)})"
 

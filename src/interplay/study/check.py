@@ -25,7 +25,7 @@ from interplay.study.arms import SPLIT, Combination, split_part
 from interplay.study.context import TASK, ArmContext, StudyStage, check_known
 from interplay.study.plan import Stage
 from interplay.study.spec import Arm, Study
-from interplay.tasks.family import Environment, Game, families_with, families_with_language, judge_family
+from interplay.tasks.family import Environment, Game, families_with, families_with_language, task_family
 from interplay.train.spec import PretrainSpec, TrainSpec, TuneSpec
 
 Stages = Mapping[str, Stage]
@@ -308,7 +308,7 @@ def _check_episode(stage: Stage, stages: Stages, where: str) -> None:
         data = stages[digest].spec if role.split(".")[0] == "data" and digest in stages else None
         if able is None or not isinstance(data, ProblemsSpec) or data.transform:
             continue
-        if not isinstance(judge_family(data.task.name), able):
+        if not isinstance(task_family(data.task), able):
             needs = "a game" if able is Game else "an environment"
             given = f"{role} has those of {data.task.name}; known: {', '.join(families_with(able))}"
             raise UserError(f"{where}.{key} = {episode.name}: needs problems of {needs}, and {given}")

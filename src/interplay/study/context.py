@@ -205,7 +205,7 @@ class ArmContext:
         """The task; None in a study that reads all problems from files."""
         if not self.task:
             return None
-        return self.plan.once(("typed task", repr(self.task)), lambda: parse_task(self.task, self.where))
+        return self.plan.once(("typed task", repr(self.task)), lambda: parse_task(self.task, self.where, self.plan.folder))
 
     def value(self, dotted: str) -> Any:
         """The value of `stage.key` or `task.key`; None where there is none. `stage` alone: all values."""
@@ -248,9 +248,12 @@ def check_known(name: Any, table: Collection[str], where: str, what: str) -> Non
         raise UserError(f"{where} = {shorten_value(name)}: no such {what}{nearest_name(str(name), table)}")
 
 
-def parse_task(given: Mapping[str, Any], where: str) -> Task:
-    """The typed task of `FILE` or `FILE: key`, under its own key `task`."""
-    return parse_model(TaskKey, {TASK: given}, where).task
+def parse_task(given: Mapping[str, Any], where: str, folder: Path) -> Task:
+    """The typed task of `FILE` or `FILE: key`, under its own key `task`. `folder` has the files of the user's own families."""
+    key = f"{where}{'.' if ': ' in where else ': '}{TASK}"
+    task = parse_model(TaskKey, {TASK: custom.fill_extensions(given, folder, key)}, where).task
+    check_extensions(task, key)
+    return task
 
 
 def value_at(tree: Any, keys: list[str]) -> Any:

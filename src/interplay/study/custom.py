@@ -71,7 +71,7 @@ def file_checksum(file: str, known: str | None, where: str) -> str:
         ) from None
     if found is None:
         if known is None:
-            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 with it")
+            raise UserError(f"{where}.file = {shorten_value(file)}: no such file; put it there, or give its sha256 as well")
         return known
     if known and found != known:
         raise UserError(f"{where}.sha256 = {known!r}: but {file} has {found}; put the right file there")

@@ -100,7 +100,7 @@ def tokenizer_spec(context: ArmContext) -> dict[str, Any]:
     needed: list[dict[str, Any]] = []
     words = study.tokenizer.get("algorithm", "characters") == "words"
     for given, spot in tasks:
-        task = parse_task(given, spot)
+        task = parse_task(given, spot, context.plan.folder)
         texts = set(task_family(task).vocabulary(task) if words else task_family(task).alphabet(task))
         if not needed or texts - known:
             needed.append(given)
