@@ -137,8 +137,15 @@ def call_loaded(spec: Extension, function: Callable[..., Any], *given: Any) -> A
     except TypeError as error:
         named = "".join(f", {name}" for name in options)
         raise UserError(f"{spec.function}: must take {plural(len(given), 'argument')}{named} ({error})") from None
-    with reported(spec):
+    try:
         return function(*given, **options)
+    except UserError:
+        raise
+    except Exception as error:
+        file = spec.function.rpartition(":")[0]
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        at = f" at line {lines[-1]}" if lines else ""
+        raise UserError(f"{spec.function}: fails{at} ({type(error).__name__}: {error})") from error
 
 
 def parsed_options(spec: Extension, function: Callable[..., Any]) -> dict[str, Any]:
@@ -148,21 +155,3 @@ def parsed_options(spec: Extension, function: Callable[..., Any]) -> dict[str, A
     if isinstance(model, type) and issubclass(model, Model):
         return {"options": parse_model(model, dict(spec.options), spec.function)}
     return dict(spec.options)
-
-
-class reported:  # noqa: N801 (used as a function)
-    """`with reported(spec): ...`: an exception of the user's code leaves as a UserError that names its line."""
-
-    def __init__(self, spec: Extension) -> None:
-        self.function = spec.function
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None or isinstance(error, UserError) or not isinstance(error, Exception):
-            return
-        file = self.function.rpartition(":")[0]
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        at = f" at line {lines[-1]}" if lines else ""
-        raise UserError(f"{self.function}: fails{at} ({type(error).__name__}: {error})") from error
