@@ -5,8 +5,7 @@
 
 `make` runs the stages in FOLDER, each in a process forked from one that has imported the libraries, and writes one line a stage:
 study, label, kind, digest, checksum of its metrics, checksum of its files. FOLDER keeps finished stages, so that a second call
-goes on. `compare` pairs lines by study and label, so that stages whose digests moved are compared, too; exit code 1 if any
-content differs."""
+goes on. `compare` pairs lines by digest, and those whose digest moved by study and label; exit code 1 if any content differs."""
 
 import argparse
 import hashlib
@@ -15,7 +14,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,10 +133,9 @@ def _checksum(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read_table(path: Path) -> dict[tuple[str, str], Line]:
-    """Lines of a table by study and label."""
-    lines = (Line(*row.split("\t")) for row in path.read_text().splitlines())
-    return {(line.study, line.label): line for line in lines}
+def read_table(path: Path) -> list[Line]:
+    """Lines of a table."""
+    return [Line(*row.split("\t")) for row in path.read_text().splitlines()]
 
 
 def make_table(options: argparse.Namespace) -> int:
@@ -157,7 +155,7 @@ def make_table(options: argparse.Namespace) -> int:
     owners: dict[str, Plan] = {digest: plan for plan in reversed(plans) for digest in plan.stages}
     wanted = [plan.report for plan in plans]
     if options.like:
-        named = set(read_table(options.like))
+        named = {(line.study, line.label) for line in read_table(options.like)}
         wanted = [digest for digest, plan in owners.items() if (plan.study, plan.stages[digest].label) in named]
     elif options.every_member:
         wanted = every_member(graph.stages)
@@ -171,18 +169,43 @@ def make_table(options: argparse.Namespace) -> int:
 
 def compare_tables(options: argparse.Namespace) -> int:
     """`compare`."""
-    before, after = read_table(options.before), read_table(options.after)
     found = Counter[str]()
-    for key in sorted(before | after):
-        verdict = _verdict(before.get(key), after.get(key))
+    for before, after in pairs(read_table(options.before), read_table(options.after)):
+        verdict = content_verdict(before, after)
         found[verdict] += 1
-        if verdict not in ("equal", "equal, digest moved"):
-            print(f"{' '.join(key)}: {verdict}")
+        line = after or before
+        if line and verdict not in ("equal", "equal, digest moved"):
+            print(f"{line.study} {line.label} {line.digest}: {verdict}")
     print(", ".join(f"{number} {verdict}" for verdict, number in sorted(found.items())))
     return int(bool(found["metrics differ"] + found["files differ"]))
 
 
-def _verdict(before: Line | None, after: Line | None) -> str:
+def pairs(before: list[Line], after: list[Line]) -> Iterator[tuple[Line | None, Line | None]]:
+    """Every line of both tables once: with the line of its digest, else of its study and label where one line on each side is
+    left of these, else alone."""
+    others = {line.digest: line for line in after}
+    yield from ((line, others[line.digest]) for line in before if line.digest in others)
+    known = {line.digest for line in before}
+    left = _by_label(line for line in before if line.digest not in others)
+    new = _by_label(line for line in after if line.digest not in known)
+    for key in left | new:
+        old, made = left.get(key, []), new.get(key, [])
+        if len(old) == len(made) == 1:
+            yield old[0], made[0]
+        else:
+            yield from ((line, None) for line in old)
+            yield from ((None, line) for line in made)
+
+
+def _by_label(lines: Iterable[Line]) -> dict[tuple[str, str], list[Line]]:
+    found: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        found.setdefault((line.study, line.label), []).append(line)
+    return found
+
+
+def content_verdict(before: Line | None, after: Line | None) -> str:
+    """How the content of a stage compares."""
     if before is None or after is None:
         return "only after" if before is None else "only before"
     if FAILED in (before.files, after.files):
