@@ -25,14 +25,12 @@ from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import folder
 from interplay.model.spec import Schedule, TuneOptimizer, TuneSchedule
 from interplay.optim import optimizer
-from interplay.rl import loop, update
+from interplay.rl import continuation, first_requests, loop, losses, update
 from interplay.rl.batch import Memory
-from interplay.rl.losses import losses
-from interplay.rl.losses.spec import ClippedLoss
-from interplay.rl.requests import continuation, first_requests
-from interplay.rl.requests.spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
-from interplay.rl.rewards.spec import OwnReward
-from interplay.rl.samplers.sampler import Sampler
+from interplay.rl.loss_spec import ClippedLoss
+from interplay.rl.request_spec import AnnealedShotsPrompting, FixedAllocation, ReflectionContinuation
+from interplay.rl.reward_spec import OwnReward
+from interplay.rl.sampler import Sampler
 from interplay.rl.spec import AdaptiveTemperature, Method, RLSpec
 from interplay.rl.update import Learner
 from interplay.rollout import native
@@ -334,7 +332,7 @@ def rl_spec(method: dict[str, Any] | None = None, **more: Any) -> RLSpec:
 
 
 def rl_run(spec: RLSpec, inputs: dict[str, Path], out: Path) -> None:
-    loop.run(spec, {"init": inputs["init"], "data.0": inputs["problems"]}, out, HOW)
+    loop.train_policy(spec, {"init": inputs["init"], "data.0": inputs["problems"]}, out, HOW)
 
 
 def rates(given: dict[str, Any]) -> list[dict[str, Any]]:

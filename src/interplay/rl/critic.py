@@ -9,7 +9,7 @@ from interplay.model.decoder import Decoder
 from interplay.model.heads import ValueHead
 from interplay.model.spec import Optimizer
 from interplay.optim import checkpoint, distributed, optimizer
-from interplay.rl.advantages.advantages import gae
+from interplay.rl.advantages import gae
 from interplay.rl.batch import Batch
 from interplay.rl.policy import shard_rows, states
 from interplay.rl.spec import RLSpec

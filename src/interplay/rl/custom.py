@@ -16,7 +16,7 @@ from torch import Tensor
 from interplay.core import extension
 from interplay.core.extension import Extension
 from interplay.core.model import UserError
-from interplay.rl.samplers import sampler as samplers
+from interplay.rl import sampler as samplers
 from interplay.tasks.verdict import Verdict
 
 if TYPE_CHECKING:

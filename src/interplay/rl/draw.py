@@ -21,13 +21,13 @@ from interplay.data.sets import Pool
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
+from interplay.rl.continuation import first_requests, next_requests
 from interplay.rl.critic import Critic
-from interplay.rl.requests.continuation import first_requests, next_requests
-from interplay.rl.requests.first_requests import SamplingRequest
-from interplay.rl.rewards.rewards import Rewards, score_completions
-from interplay.rl.rewards.shaping import shape_rewards
-from interplay.rl.rewards.spec import Reward
-from interplay.rl.samplers.sampler import Outcome, Sampler
+from interplay.rl.first_requests import SamplingRequest
+from interplay.rl.reward_spec import Reward
+from interplay.rl.rewards import Rewards, score_completions
+from interplay.rl.sampler import Outcome, Sampler
+from interplay.rl.shaping import shape_rewards
 from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, RLSpec
 from interplay.rollout.engine import Engine
 from interplay.rollout.episodes import Played, Setting, play_episodes

@@ -26,8 +26,9 @@ from interplay.model.decoder import Decoder
 from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl import records
-from interplay.rl.advantages.advantages import advantages, cut_segments, update_baselines
+from interplay.rl.advantages import advantages, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
+from interplay.rl.continuation import carried_prompts, kept_rollouts
 from interplay.rl.critic import critic
 from interplay.rl.draw import (
     TrainerState,
@@ -39,12 +40,11 @@ from interplay.rl.draw import (
     update_decoding,
     update_lagged,
 )
-from interplay.rl.edits.edits import edits_after_advantage, edits_before_advantage
+from interplay.rl.edits import edits_after_advantage, edits_before_advantage
 from interplay.rl.records import drawn_shares, measure_step, sampled_counts, summarise_run
-from interplay.rl.requests.continuation import carried_prompts, kept_rollouts
-from interplay.rl.rewards.rewards import score_completions
-from interplay.rl.samplers.sampler import Outcome, PromptSource
-from interplay.rl.samplers.samplers import build_sampler
+from interplay.rl.rewards import score_completions
+from interplay.rl.sampler import Outcome, PromptSource
+from interplay.rl.samplers import build_sampler
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
 from interplay.rollout.engine import closing, engine, shard_engine
@@ -127,7 +127,7 @@ LONG = 10.0
 """Seconds of updates from which on it is worth measuring what the machine could have done."""
 
 
-def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def train_policy(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
     """Train and write `model/`, `checkpoints/<step>/model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`; and
     `state/` next to them, from which a longer run goes on. Roles: see RLSpec.
 
@@ -135,7 +135,7 @@ def run(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str,
     world, learner = assembled(spec, inputs, how)
     with closing(world.engine):
         done = restored(world, learner, out)
-        train(world, learner, out, how, done)
+        train_steps(world, learner, out, how, done)
     folder.save_decoder(learner.policy, out / "model", world.tokenizer_files)
     records.finish(out, spec.steps)
     if how.keep_state:
@@ -200,7 +200,7 @@ def restored(world: TrainerState, learner: Learner, out: Path) -> int:
     return done
 
 
-def train(world: TrainerState, learner: Learner, out: Path, how: Run, done: int) -> None:
+def train_steps(world: TrainerState, learner: Learner, out: Path, how: Run, done: int) -> None:
     """Steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     spec = world.spec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)

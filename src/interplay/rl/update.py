@@ -14,7 +14,8 @@ from interplay.model.heads import Lagged
 from interplay.optim import distributed
 from interplay.optim import optimizer as optim
 from interplay.rl.batch import Batch, first_turns, has_teacher
-from interplay.rl.losses.losses import (
+from interplay.rl.loss_spec import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
+from interplay.rl.losses import (
     DIVERGENCES,
     FIRST_TURN,
     MEMBERS,
@@ -26,7 +27,6 @@ from interplay.rl.losses.losses import (
     token_losses,
     token_weights,
 )
-from interplay.rl.losses.spec import DirectAdvantageLoss, DistilLoss, PolicyLoss, RatioLoss
 from interplay.rl.policy import Scores, compared, entropies, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
 

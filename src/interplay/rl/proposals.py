@@ -20,9 +20,9 @@ from interplay.core.random import generator, stream_key
 from interplay.data import tokenizer as text
 from interplay.data.spec import split_of
 from interplay.data.tokenizer import Special
-from interplay.rl.advantages.group import spread
 from interplay.rl.batch import Batch
-from interplay.rl.teaching.spec import TeachSpec
+from interplay.rl.group_advantages import spread
+from interplay.rl.teach_spec import TeachSpec
 from interplay.rollout.engine import Engine
 from interplay.rollout.request import Request, Sampling
 from interplay.tasks.family import language_of, task_family

@@ -23,16 +23,15 @@ from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
-from interplay.rl import loop
-from interplay.rl.advantages.group import left_out, over_tokens
+from interplay.rl import loop, proposals
 from interplay.rl.batch import Batch, Memory, StepContext
 from interplay.rl.draw import TrainerState, sample_rollouts
-from interplay.rl.requests.first_requests import plain_request
-from interplay.rl.samplers.sampler import PromptSource
-from interplay.rl.samplers.samplers import build_sampler
-from interplay.rl.teaching import proposals
-from interplay.rl.teaching.proposals import Asked, Lines, Proposal, Spent
-from interplay.rl.teaching.spec import TeachSpec
+from interplay.rl.first_requests import plain_request
+from interplay.rl.group_advantages import left_out, over_tokens
+from interplay.rl.proposals import Asked, Lines, Proposal, Spent
+from interplay.rl.sampler import PromptSource
+from interplay.rl.samplers import build_sampler
+from interplay.rl.teach_spec import TeachSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, closing, engine
 from interplay.tasks.verdict import Row
@@ -221,7 +220,7 @@ class Graduate(NamedTuple):
     lines: Lines
 
 
-def run(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
     """Teach and write the student's `model/`, `checkpoints/<step>/model/`, `metrics.jsonl` and `proposals.parquet`; goes on from
     `out/resume` where there is one. Roles: see TeachSpec.
 
@@ -229,7 +228,7 @@ def run(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[s
     course = assembled(spec, inputs, how)
     with closing(course.school.engine, *([course.teacher.engine] if course.teacher else [])):
         done = restored(course, out)
-        teach(course, out, how, done)
+        teach_steps(course, out, how, done)
     become(course.school.student, course.known)
     folder.save_decoder(course.school.student, out / "model", course.school.files)
     proposals.finish(out, spec)
@@ -301,7 +300,7 @@ def save(course: Course, resume: Path, step: int) -> None:
     checkpoint.save(resume / "state", step, tensors, {})
 
 
-def teach(course: Course, out: Path, how: Run, done: int) -> None:
+def teach_steps(course: Course, out: Path, how: Run, done: int) -> None:
     """Outer steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     school, spec = course.school, course.school.spec
     metrics, progress, clock = Metrics(out, done), Progress(spec.steps, "steps", done), time.monotonic()

@@ -11,7 +11,7 @@ from torch import Tensor
 from interplay.core import extension
 from interplay.core.extension import Extension
 from interplay.rl import custom
-from interplay.rl.losses import spec as specs
+from interplay.rl import loss_spec as specs
 from interplay.rollout.request import scale_of, token_uncertainty
 
 # Terms: what a loss reads, weights of tokens, ratios and estimates of divergences.

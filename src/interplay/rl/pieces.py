@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import torch
 
+from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext
-from interplay.rl.requests import spec as specs
-from interplay.rl.requests.first_requests import SamplingRequest
+from interplay.rl.first_requests import SamplingRequest
 from interplay.tasks.verdict import Row
 
 # Trees of segments (SPO-tree, arXiv:2505.23564).

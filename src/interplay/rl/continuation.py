@@ -12,10 +12,10 @@ from interplay.core import extension
 from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.steps.decompose import is_goal_first
+from interplay.rl import pieces
+from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
-from interplay.rl.requests import pieces
-from interplay.rl.requests import spec as specs
-from interplay.rl.requests.first_requests import ALLOCATION, PROMPTING, SamplingRequest, hinted_prompt, plain_request
+from interplay.rl.first_requests import ALLOCATION, PROMPTING, SamplingRequest, hinted_prompt, plain_request
 from interplay.tasks.environments.transcript import MARK
 from interplay.tasks.op_dag.terse_corruptions import repair
 from interplay.tasks.verdict import Row, Verdict

@@ -10,9 +10,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from interplay.rl import advantage_spec as specs
 from interplay.rl import custom
-from interplay.rl.advantages import spec as specs
-from interplay.rl.advantages.group import (
+from interplay.rl.batch import Batch, Span, StepContext
+from interplay.rl.group_advantages import (
     EPSILON,
     a_grae,
     copo,
@@ -28,7 +29,6 @@ from interplay.rl.advantages.group import (
     whitened_over,
     xrpo,
 )
-from interplay.rl.batch import Batch, Span, StepContext
 
 # Advantages of the turns of an episode.
 

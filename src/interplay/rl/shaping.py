@@ -9,9 +9,9 @@ from torch import Tensor
 
 from interplay.core.extension import Extension
 from interplay.rl import custom
-from interplay.rl.advantages.group import means
+from interplay.rl import reward_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
-from interplay.rl.rewards import spec as specs
+from interplay.rl.group_advantages import means
 
 # Terms that look at what completions say: loops, auxiliary devices, uncertainty.
 

@@ -10,8 +10,8 @@ from scipy import stats
 
 from interplay.core import extension
 from interplay.core.model import UserError
+from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
-from interplay.rl.requests import spec as specs
 from interplay.tasks.verdict import Row
 
 

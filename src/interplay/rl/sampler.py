@@ -11,7 +11,7 @@ from torch import Tensor
 from interplay.core.model import PermanentError
 from interplay.core.random import generator
 from interplay.model.decoder import Decoder
-from interplay.rl.samplers.spec import UniformSampler
+from interplay.rl.sampler_spec import UniformSampler
 from interplay.tasks.verdict import Row
 
 # Prompts as a model reads them: padded batches of bounded size.

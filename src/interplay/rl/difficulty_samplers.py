@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from interplay.core.model import PermanentError
-from interplay.rl.samplers import spec as specs
-from interplay.rl.samplers.sampler import (
+from interplay.rl import sampler_spec as specs
+from interplay.rl.sampler import (
     Outcome,
     PromptSource,
     Tracked,

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from interplay.core.model import PermanentError
 from interplay.rl import custom
-from interplay.rl.advantages.group import compared
-from interplay.rl.advantages.spec import GroupAdvantage
-from interplay.rl.samplers.by_difficulty import AdaRft, EdgeOfCompetence, PacedSampler, Phases, RetainHardest, SingleStream
-from interplay.rl.samplers.by_model import GainRl, Pcl
-from interplay.rl.samplers.sampler import Outcome, PromptSource, Sampler, Uniform, WeightedSampler
-from interplay.rl.samplers.spec import FormatLadderSampler, LearnedMixtureSampler, UniformSampler
+from interplay.rl.advantage_spec import GroupAdvantage
+from interplay.rl.difficulty_samplers import AdaRft, EdgeOfCompetence, PacedSampler, Phases, RetainHardest, SingleStream
+from interplay.rl.group_advantages import compared
+from interplay.rl.model_samplers import GainRl, Pcl
+from interplay.rl.sampler import Outcome, PromptSource, Sampler, Uniform, WeightedSampler
+from interplay.rl.sampler_spec import FormatLadderSampler, LearnedMixtureSampler, UniformSampler
 from interplay.tasks.reformulated import chance
 
 # A mixture over kinds of prompts that is learned by a bandit.

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from interplay.rl import custom
+from interplay.rl import reward_spec as specs
 from interplay.rl.batch import WHOLE, Span
-from interplay.rl.rewards import spec as specs
 from interplay.tasks import multihop, subproblems
 from interplay.tasks import verdict as tasks_verdict
 from interplay.tasks.family import multihop_item
@@ -98,7 +98,7 @@ def released_steps(verdict: Verdict) -> float:
 
 
 def process(spec: specs.ProcessReward, problems: Sequence, completions: Sequence[str], verdicts: Sequence[Verdict]) -> Rewards:
-    """The four forms of rl.rewards.spec.ProcessReward."""
+    """The four forms of rl.reward_spec.ProcessReward."""
     right = [float(v.answer) for v in verdicts]
     if spec.form == "strict":
         return Rewards([float(v.strict) for v in verdicts], {"outcome": right, "steps": [float(v.score) for v in verdicts]})

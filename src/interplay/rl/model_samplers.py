@@ -12,7 +12,7 @@ from interplay.model.decoder import Decoder
 from interplay.model.heads import ValueHead
 from interplay.model.spec import Optimizer
 from interplay.optim import checkpoint, optimizer
-from interplay.rl.samplers.sampler import (
+from interplay.rl.sampler import (
     Encode,
     Outcome,
     PromptSource,
@@ -24,7 +24,7 @@ from interplay.rl.samplers.sampler import (
     pad_prompts,
     prompt_slices,
 )
-from interplay.rl.samplers.spec import BetaValue, GainRlSampler, ModelValue, PclSampler, UniformSampler
+from interplay.rl.sampler_spec import BetaValue, GainRlSampler, ModelValue, PclSampler, UniformSampler
 
 # How alike the states of a prompt's tokens point (GAIN-RL, arXiv:2506.02281), by spans of tokens.
 #

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from interplay.rl import custom
-from interplay.rl.advantages.advantages import advantages
+from interplay.rl import edit_spec as specs
+from interplay.rl.advantages import advantages
 from interplay.rl.batch import Batch, StepContext, join, take
-from interplay.rl.edits import spec as specs
-from interplay.rl.losses.losses import first
+from interplay.rl.losses import first
 from interplay.tasks.verdict import Verdict
 
 # Rows added or dropped.
