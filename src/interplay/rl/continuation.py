@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from interplay.core import extension
-from interplay.core.model import UserError
+from interplay.core import extension, model
 from interplay.data import sets
 from interplay.data.steps.decompose import is_goal_first
 from interplay.rl import pieces
@@ -247,7 +246,7 @@ def own_follow(
     """The requests of the user's function. Raises UserError when they are none."""
     made = extension.call(spec, rows, batch, rounds, now)
     if not isinstance(made, list) or not all(isinstance(one, SamplingRequest) for one in made):
-        raise UserError(f"{spec.function}: must return a list of SamplingRequest, not {made!r:.60}")
+        raise model.UserError(f"{spec.function}: must return a list of SamplingRequest, not {made!r:.60}")
     return made
 
 

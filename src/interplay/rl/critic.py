@@ -3,7 +3,6 @@
 The value of a token's place is that of the state before the token: of prompt and completion up to it."""
 
 import torch
-from torch import Tensor
 
 from interplay.model.decoder import Decoder
 from interplay.model.heads import ValueHead
@@ -26,7 +25,7 @@ class Critic:
         self.max_grad_norm = options.max_grad_norm
         self.optimizers = optimizer.build_optimizers(options, self.network.named_parameters())
 
-    def values(self, batch: Batch) -> Tensor:
+    def values(self, batch: Batch) -> torch.Tensor:
         """(N,T) float32 without a gradient, 0 past a completion."""
         found = torch.zeros(batch.tokens.shape)
         with torch.no_grad():
@@ -54,16 +53,16 @@ class Critic:
             losses.append(distributed.all_reduce_dict({"loss": loss})["loss"])
         return {"critic/loss": sum(losses) / max(len(losses), 1), **measured}
 
-    def _values(self, batch: Batch, rows: Tensor) -> Tensor:
+    def _values(self, batch: Batch, rows: torch.Tensor) -> torch.Tensor:
         """(n,T) of some rows."""
         found, where = states(self.network.decoder, batch, rows, self.dtype)
         return torch.zeros(where.shape).masked_scatter(where, self.network(found).cpu())
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Weights and the optimiser's state."""
         return checkpoint.training_tensors(self.network, self.optimizers)
 
-    def load(self, tensors: dict[str, Tensor]) -> None:
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Go on where `tensors` was called."""
         checkpoint.restore_training(tensors, self.network, self.optimizers)
 
@@ -77,7 +76,7 @@ def critic(spec: RLSpec, policy: Decoder, micro_batch_tokens: int) -> Critic | N
     return MEMBERS[named.name](named, policy, getattr(torch, spec.dtype), micro_batch_tokens) if named else None
 
 
-def value_loss(values: Tensor, old: Tensor, returns: Tensor, cliprange: float) -> Tensor:
+def value_loss(values: torch.Tensor, old: torch.Tensor, returns: torch.Tensor, cliprange: float) -> torch.Tensor:
     """(n,T) 0.5 max((v - R)^2, (clip(v, old - c, old + c) - R)^2), as the reference implementation of PPO has it; c = 0:
     0.5 (v - R)^2."""
     plain = (values - returns) ** 2
@@ -87,7 +86,7 @@ def value_loss(values: Tensor, old: Tensor, returns: Tensor, cliprange: float) -
     return 0.5 * torch.maximum(plain, (clipped - returns) ** 2)
 
 
-def _measure(values: Tensor, returns: Tensor) -> dict[str, float]:
+def _measure(values: torch.Tensor, returns: torch.Tensor) -> dict[str, float]:
     """Of (M,) tokens."""
     if len(values) < 2:
         return {"critic/value": 0.0, "critic/explained_variance": 0.0}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from interplay.core import extension
 from interplay.core.extension import Extension
@@ -34,12 +33,12 @@ def own_reward(spec: Extension, problems: Sequence, completions: Sequence[str], 
     return values
 
 
-def own_shaping(spec: Extension, batch: "Batch", now: "StepContext") -> Tensor:
+def own_shaping(spec: Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:
     """(N,) float64, what is added to the rewards. Raises UserError when it has another shape or is not finite."""
     return checked_tensor(spec, extension.call(spec, batch, now), tuple(batch.rewards.shape), torch.float64)
 
 
-def own_advantage(spec: Extension, batch: "Batch", now: "StepContext") -> Tensor:
+def own_advantage(spec: Extension, batch: "Batch", now: "StepContext") -> torch.Tensor:
     """(N, T) float32, zero where no token bears loss. Raises UserError when it has another shape or is not finite."""
     mask = batch.mask()
     return checked_tensor(spec, extension.call(spec, batch, now), tuple(mask.shape), torch.float32) * mask
@@ -61,10 +60,10 @@ def own_edit(spec: Extension, *given: Any) -> Any:
     return made
 
 
-def checked_tensor(spec: Extension, made: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def checked_tensor(spec: Extension, made: Any, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """What an own member returned, as a tensor of this shape and type. Raises UserError when it has another shape or is not
     finite."""
-    found = torch.as_tensor(made) if isinstance(made, (Tensor, np.ndarray, list)) else None
+    found = torch.as_tensor(made) if isinstance(made, (torch.Tensor, np.ndarray, list)) else None
     if found is None or tuple(found.shape) != shape:
         given = _shown(made) if found is None else f"one of shape {tuple(found.shape)}"
         raise UserError(f"{spec.function}: must return a tensor of shape {shape}, not {given}")
@@ -121,7 +120,7 @@ class FunctionSampler(samplers.Sampler):
         """JSON data."""
         return {"tries": self.tries.tolist(), "passes": self.passes.tolist()}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where `state_dict` was taken."""
         self.tries = np.array(state["tries"], dtype=np.int64)
         self.passes = np.array(state["passes"], dtype=np.int64)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from interplay.core.model import PermanentError
 from interplay.rl import sampler_spec as specs
@@ -71,11 +70,11 @@ class AdaRft(WeightedSampler):
         """JSON data."""
         return super().state_dict() | {"target": self.target, "rewards": list(self.rewards)}
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """What was drawn."""
         return {"drawn": torch.from_numpy(self.drawn.copy())}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         super().load_state_dict(state, tensors)
         self.target, self.rewards = state["target"], list(state["rewards"])
@@ -190,11 +189,11 @@ class PacedSampler(WeightedSampler):
         if self.tracker:
             self.tracker.add(outcomes)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """The pass rates, where they count."""
         return self.tracker.tensors() if self.tracker else {}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         super().load_state_dict(state, tensors)
         if self.tracker:
@@ -239,11 +238,11 @@ class RetainHardest(Tracked):
         """JSON data."""
         return {**super().state_dict(), "phase": self.phase}
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """Pass rates, and who is kept."""
         return {**super().tensors(), "kept": torch.from_numpy(self.kept.copy())}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         super().load_state_dict(state, tensors)
         self.phase, self.kept = state["phase"], tensors["kept"].numpy().copy()

@@ -11,27 +11,22 @@ from typing import NamedTuple
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
-from interplay.core import extension
-from interplay.core.random import stream_key
+from interplay.core import extension, random
 from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.sets import Pool
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged
+from interplay.rl import continuation, reward_spec, shaping
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
-from interplay.rl.continuation import first_requests, next_requests
 from interplay.rl.critic import Critic
 from interplay.rl.first_requests import SamplingRequest
-from interplay.rl.reward_spec import Reward
 from interplay.rl.rewards import Rewards, score_completions
 from interplay.rl.sampler import Outcome, Sampler
-from interplay.rl.shaping import shape_rewards
 from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, RLSpec
+from interplay.rollout import request
 from interplay.rollout.engine import Engine
 from interplay.rollout.episodes import Played, Setting, play_episodes
-from interplay.rollout.request import Heat, Request, Sampling, Scale, scale_of
 from interplay.tasks.environments.transcript import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
@@ -61,16 +56,16 @@ SCALE = "adaptive_temperature"
 """Name in the memory: (3,) float64, what the entropies of the last batch were (`Scale`)."""
 
 
-def adaptive_temperature(spec: AdaptiveTemperature, sampling: Sampling, memory: Memory) -> Sampling:
+def adaptive_temperature(spec: AdaptiveTemperature, sampling: request.Sampling, memory: Memory) -> request.Sampling:
     """With a temperature for each token, as soon as there was a batch."""
     if SCALE not in memory.tensors:
         return sampling
-    return sampling._replace(heat=Heat(spec.temperature_tau, Scale(*memory.tensors[SCALE].tolist())))
+    return sampling._replace(heat=request.Heat(spec.temperature_tau, request.Scale(*memory.tensors[SCALE].tolist())))
 
 
 def adaptive_temperature_learnt(spec: AdaptiveTemperature, batch: Batch, now: StepContext) -> None:
     """What the entropies of the batch were is remembered; nothing of an empty one."""
-    if scale := scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot):
+    if scale := request.scale_of(now.entropy(batch)[batch.mask()], spec.entropy_pivot):
         now.memory.tensors[SCALE] = torch.tensor(scale, dtype=torch.float64)
 
 
@@ -80,7 +75,7 @@ def adaptive_temperature_learnt(spec: AdaptiveTemperature, batch: Batch, now: St
 class Member(NamedTuple):
     """A decoding."""
 
-    sampling: Callable[..., Sampling] | None = None
+    sampling: Callable[..., request.Sampling] | None = None
     """`(spec, sampling, memory)`: how tokens are drawn, given how they would be without it."""
     learn: Callable[..., None] | None = None
     """`(spec, batch, now)`: what is remembered of the batch that a step learns from, before it does."""
@@ -97,7 +92,7 @@ MEMBERS: dict[str, Member] = {
 }
 
 
-def decode_sampling(spec: Decoding | None, sampling: Sampling, memory: Memory) -> Sampling:
+def decode_sampling(spec: Decoding | None, sampling: request.Sampling, memory: Memory) -> request.Sampling:
     """How tokens are drawn by the member that `spec` names."""
     member = MEMBERS[spec.name].sampling if spec else None
     return member(spec, sampling, memory) if member else sampling
@@ -128,13 +123,13 @@ def update_lagged(spec: Decoding | None, lagged: Lagged | None, step: int) -> No
 
 def episode_requests(
     prompts: Sequence[list[int]], keys: Sequence[int], counts: Sequence[int], seen: Counter[int]
-) -> list[Request]:
+) -> list[request.Request]:
     """One request per prompt (tokens), known to the sampling noise by its key.
 
     `seen` counts the samples that each key had in this step and is brought up to date: a prompt drawn twice gets new samples."""
     made = []
     for prompt, key, count in zip(prompts, keys, counts, strict=True):
-        made.append(Request(prompt=prompt, key=key, first=seen[key], count=count))
+        made.append(request.Request(prompt=prompt, key=key, first=seen[key], count=count))
         seen[key] += count
     return made
 
@@ -151,7 +146,7 @@ class EpisodeRewards(NamedTuple):
     turns: list[list[Verdict | None]]
 
 
-def episode_rewards(spec: Reward, played: Played, rows: Sequence[Row]) -> EpisodeRewards:
+def episode_rewards(spec: reward_spec.Reward, played: Played, rows: Sequence[Row]) -> EpisodeRewards:
     """Each turn that answers is paid by the reward as a completion is, the others earn 0; an episode is worth its last turn.
     `rows`: the problem of each row. Raises ValueError where episodes have one turn."""
     if played.turns is None:
@@ -185,7 +180,7 @@ class TrainerState:
     """What the steps of a run share. Sampler, memory and critic have state that is saved with every checkpoint."""
 
     spec: RLSpec
-    pool: Pool
+    pool: sets.Pool
     tokenizer: Tokenizer
     special: text.Special
     tokenizer_files: Path
@@ -200,9 +195,9 @@ class Rollouts(NamedTuple):
     """Rollouts for one round of sampling requests."""
 
     batch: Batch
-    slots: Tensor
+    slots: torch.Tensor
     """(N,) int64: place of each row's prompt among those drawn."""
-    plain: Tensor
+    plain: torch.Tensor
     """(N,) bool: rows that measure the policy on the bare prompt."""
 
 
@@ -211,16 +206,16 @@ def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Coun
     counts this step's samples by noise key."""
     rows = [world.pool.rows[i] for i in ids]
     expected = world.sampler.expected(ids)
-    parts = [sample_rollouts(world, ids, first_requests(rows, now), now, seen)]
+    parts = [sample_rollouts(world, ids, continuation.first_requests(rows, now), now, seen)]
     batch = parts[0].batch
-    while asks := next_requests(rows, batch, len(parts) - 1, now):
+    while asks := continuation.next_requests(rows, batch, len(parts) - 1, now):
         parts.append(sample_rollouts(world, ids, asks, now, seen))
         batch = join([part.batch for part in parts], world.special.pad, same_groups=True)
     slots = torch.cat([part.slots for part in parts])
     world.sampler.observe(now.step, outcomes(ids, batch, slots, torch.cat([part.plain for part in parts])))
     if expected is not None:
         batch = replace(batch, expected=expected[slots])
-    return shape_rewards(batch, now)
+    return shaping.shape_rewards(batch, now)
 
 
 def sample_rollouts(
@@ -324,7 +319,7 @@ def in_tokens(
     return [to_tokens(tokenizer, *row) for row in zip(tokens, completions, spans, strict=True)]
 
 
-def outcomes(ids: list[int], batch: Batch, slots: Tensor, plain: Tensor) -> list[Outcome]:
+def outcomes(ids: list[int], batch: Batch, slots: torch.Tensor, plain: torch.Tensor) -> list[Outcome]:
     """Results of each prompt's `plain` (N,) bool rows; `slots` (N,) gives each row's place in `ids`. Prompts without such rows
     are left out."""
     members: list[list[int]] = [[] for _ in ids]
@@ -339,16 +334,16 @@ def _outcome(i: int, batch: Batch, rows: Sequence[int]) -> Outcome:
     return Outcome(i, rewards, sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
 
 
-def sampling(world: TrainerState, step: int, limit: int | None = None) -> Sampling:
+def sampling(world: TrainerState, step: int, limit: int | None = None) -> request.Sampling:
     """The policy itself at the method's temperature: RL's gradient is of the distribution that was sampled, so nothing is cut
     off. What the method's decoding makes of that. `limit`: tokens at most, where that is not the run's."""
     spec = world.spec
-    usual = Sampling(
+    usual = request.Sampling(
         temperature=spec.temperature,
         top_p=1.0,
         top_k=0,
         max_completion_length=limit or spec.max_completion_length,
-        seed=stream_key(spec.seed, "rollout", step),
+        seed=random.stream_key(spec.seed, "rollout", step),
         eos=world.special.eos,
         pad=world.special.pad,
     )

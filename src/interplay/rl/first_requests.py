@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from interplay.core import extension
-from interplay.core.model import UserError
+from interplay.core import extension, model
 from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
 from interplay.tasks.verdict import Row
@@ -85,7 +84,7 @@ def own_counts(spec: specs.OwnAllocation, batch: Batch | None, prompts: int, rou
     """Of the user's function. Raises UserError when they are not one count for each prompt."""
     made = extension.call(spec, spec.num_generations, prompts, batch, rounds)
     if not isinstance(made, list) or len(made) != prompts or not all(isinstance(n, int) and n >= 0 for n in made):
-        raise UserError(f"{spec.function}: must return {prompts} counts, not {made!r:.60}")
+        raise model.UserError(f"{spec.function}: must return {prompts} counts, not {made!r:.60}")
     return made
 
 
@@ -172,7 +171,7 @@ def own_prompting(spec: specs.OwnPrompting, row: Row, slot: int, n: int, now: St
     made = extension.call(spec, row, n, now)
     sampling, training = made if isinstance(made, tuple) and len(made) == 2 else (made, made)
     if not isinstance(sampling, str) or not isinstance(training, str):
-        raise UserError(f"{spec.function}: must return a text or two, not {made!r:.60}")
+        raise model.UserError(f"{spec.function}: must return a text or two, not {made!r:.60}")
     return [SamplingRequest(slot, n, sampling, training)]
 
 

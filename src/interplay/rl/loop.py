@@ -11,24 +11,18 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import torch
-from torch import Tensor
 
-from interplay.core import execution
+from interplay.core import execution, random, stop
 from interplay.core.execution import Run
 from interplay.core.metrics import Metrics, Progress, read, telemetry
-from interplay.core.random import stream_key
-from interplay.core.stop import save_points
 from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.sets import Pool
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
-from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, distributed, optimizer
-from interplay.rl import records
+from interplay.rl import continuation, edits, records, sampler, samplers
 from interplay.rl.advantages import advantages, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
-from interplay.rl.continuation import carried_prompts, kept_rollouts
 from interplay.rl.critic import critic
 from interplay.rl.draw import (
     TrainerState,
@@ -40,11 +34,7 @@ from interplay.rl.draw import (
     update_decoding,
     update_lagged,
 )
-from interplay.rl.edits import edits_after_advantage, edits_before_advantage
-from interplay.rl.records import drawn_shares, measure_step, sampled_counts, summarise_run
 from interplay.rl.rewards import score_completions
-from interplay.rl.sampler import Outcome, PromptSource
-from interplay.rl.samplers import build_sampler
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
 from interplay.rollout.engine import closing, engine, shard_engine
@@ -53,7 +43,7 @@ from interplay.rollout.request import Request
 # What a sampler may learn from before the first step.
 
 
-def offline_outcomes(spec: RLSpec, pool: Pool, inputs: dict[str, Path]) -> list[Outcome]:
+def offline_outcomes(spec: RLSpec, pool: sets.Pool, inputs: dict[str, Path]) -> list[sampler.Outcome]:
     """One outcome for each prompt that was sampled, in the order of ids: the samples of the roles `offline.<set>.<part>`, judged
     and rewarded as the run's own completions are."""
     place = {(row.set, row.index): i for i, row in enumerate(pool.rows)}
@@ -66,10 +56,10 @@ def offline_outcomes(spec: RLSpec, pool: Pool, inputs: dict[str, Path]) -> list[
     return [_outcome(spec, pool, i, completions[i]) for i in sorted(completions)]
 
 
-def _outcome(spec: RLSpec, pool: Pool, i: int, completions: list[str]) -> Outcome:
+def _outcome(spec: RLSpec, pool: sets.Pool, i: int, completions: list[str]) -> sampler.Outcome:
     verdicts = sets.judge_completions(pool, [i] * len(completions), completions, spec.verify())
     rewards = score_completions(spec.reward, [pool.rows[i]] * len(completions), completions, verdicts).sequence
-    return Outcome(i, tuple(rewards), sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
+    return sampler.Outcome(i, tuple(rewards), sum(v.strict for v in verdicts), sum(v.answer for v in verdicts))
 
 
 # What a state is worth by sampling on from it (VinePPO, arXiv:2410.01679; SPO, arXiv:2505.23564).
@@ -77,7 +67,7 @@ def _outcome(spec: RLSpec, pool: Pool, i: int, completions: list[str]) -> Outcom
 
 def continuation_values(
     world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
-) -> Tensor:
+) -> torch.Tensor:
     """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
     once. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a completion is."""
     state = [(tuple(batch.prompts[row]), tuple(batch.tokens[row, :kept].tolist())) for row, kept in places]
@@ -95,7 +85,7 @@ def _worth(
     stems = [batch.tokens[row, :kept].tolist() for row, kept in places]
     requests = []
     for (row, _), stem in zip(places, stems, strict=True):
-        noise = stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
+        noise = random.stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
         requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], n))
         seen[noise] += n
     found = world.engine.generate(requests, sampling(world, step))
@@ -141,21 +131,21 @@ def train_policy(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
     if how.keep_state:
         save(world, learner, out / "state", spec.steps)
         records.keep(out)
-    return summarise_run(read(out)) if execution.is_first_rank() else {}
+    return records.summarise_run(read(out)) if execution.is_first_rank() else {}
 
 
 def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerState, Learner]:
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
-    policy = place_decoder(folder.load_decoder(inputs["init"] / "model"), how)
+    policy = device.place_decoder(folder.load_decoder(inputs["init"] / "model"), how)
     base = inputs["init"] / "model"
-    reference = place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
+    reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
     lagged = lagged_policy(spec.method.decoding, policy)
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
-    deck = PromptSource(
+    deck = sampler.PromptSource(
         sizes=pool.sizes,
         mix=spec.mix,
         seed=spec.seed,
@@ -174,7 +164,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
         special=text.special(inputs["init"]),
         tokenizer_files=text.tokenizer_folder(inputs["init"]),
         engine=shard_engine(engine(spec.engine, lagged or policy, how, getattr(torch, spec.dtype), base)),
-        sampler=build_sampler(spec.method.sampler, deck),
+        sampler=samplers.build_sampler(spec.method.sampler, deck),
         memory=Memory(len(pool.rows)),
         critic=critic(spec, policy, how.micro_batch_tokens),
     )
@@ -206,7 +196,7 @@ def train_steps(world: TrainerState, learner: Learner, out: Path, how: Run, done
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
     clock = time.monotonic()
     tokens, learnt_from, seconds = 0.0, 0.0, {"sampler": 0.0, "rollout": 0.0, "update": 0.0}
-    with save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
+    with stop.save_points(how.save_minutes, distributed.all_reduce_flags if how.processes > 1 else None) as saves:
         for step in range(done + 1, spec.steps + 1):
             factor = optimizer.lr_factor(spec.schedule, step, spec.steps)
             optimizer.set_lr([*learner.optimizers, *(world.critic.optimizers if world.critic else ())], factor)
@@ -246,7 +236,7 @@ class Stepped(NamedTuple):
 
     known: Batch
     """All rows that it drew and whose rewards are known."""
-    advantage: Tensor
+    advantage: torch.Tensor
     """(N,) mean over the tokens of each; 0 where an edit dropped it."""
     metrics: dict[str, float]
 
@@ -267,13 +257,13 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
 
     def draw_more(m: int) -> Batch:
         with timed(seconds, "sampler"):
-            ids = [] if drawn else carried_prompts(now, m)
+            ids = [] if drawn else continuation.carried_prompts(now, m)
             ids += world.sampler.select(m - len(ids), step) if m > len(ids) else []
         with timed(seconds, "rollout"):
             fresh = draw_batch(world, ids, now, seen)
         first = sum(len(batch) for batch in drawn)
         drawn.append(replace(fresh, row=torch.arange(first, first + len(fresh))))
-        return kept_rollouts(drawn[-1], now)
+        return continuation.kept_rollouts(drawn[-1], now)
 
     now = StepContext(
         method=spec.method,
@@ -292,13 +282,13 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
         offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
     )
-    batch = edits_before_advantage(draw_more(spec.prompts_per_step), now)
+    batch = edits.edits_before_advantage(draw_more(spec.prompts_per_step), now)
     everything = join(drawn, world.special.pad)
     with timed(seconds, "update"):
         batch, advantage, values = valued(world, batch, now)
         update_baselines(spec.method.advantage, batch, now)
         update_decoding(spec.method.decoding, batch, now)
-        batch, advantage, bears = edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)
+        batch, advantage, bears = edits.edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
         update_lagged(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler"):
@@ -310,16 +300,16 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
         recorded, per_row = take(everything, known.nonzero()[:, 0]), per_row[known]
     chosen = {f"sampler/{name}": value for name, value in world.sampler.metrics().items()}
     logged = {
-        **measure_step(recorded, per_row),
-        **sampled_counts(everything),
-        **drawn_shares(everything, world.pool),
+        **records.measure_step(recorded, per_row),
+        **records.sampled_counts(everything),
+        **records.drawn_shares(everything, world.pool),
         **values,
         **chosen,
     }
     return Stepped(recorded, per_row, logged)
 
 
-def valued(world: TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, Tensor, dict[str, float]]:
+def valued(world: TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, torch.Tensor, dict[str, float]]:
     """The batch with its steps, and with the values that the critic gave it before it learnt from it; the advantages (N,T), 0
     while the critic learns alone; and what the critic logs."""
     batch = cut_segments(now.method.advantage, batch, now)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from interplay.core import extension
-from interplay.core.extension import Extension
 from interplay.rl import custom
 from interplay.rl import loss_spec as specs
 from interplay.rollout.request import scale_of, token_uncertainty
@@ -374,7 +373,7 @@ class Member(NamedTuple):
     """Whether rows without an advantage have a gradient, too."""
 
 
-def _own_loss(spec: Extension, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+def _own_loss(spec: extension.Extension, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """(n, T), the loss of each token, and no sums. Raises UserError when it has another shape."""
     return custom.checked_tensor(spec, extension.call(spec, seen), tuple(seen.logp.shape), seen.logp.dtype), {}
 

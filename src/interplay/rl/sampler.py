@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from interplay.core.model import PermanentError
 from interplay.core.random import generator
@@ -45,7 +44,7 @@ def length_batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
     return cut
 
 
-def pad_prompts(prompts: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def pad_prompts(prompts: Sequence[list[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids (n, T) int64 padded with 0 on the right, where a causal model's earlier states do not see it; and lengths (n,)."""
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     ids = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.int64)
@@ -119,7 +118,7 @@ class Sampler:
         """m ids; `step` counts from 1."""
         raise NotImplementedError
 
-    def expected(self, ids: Sequence[int]) -> Tensor | None:
+    def expected(self, ids: Sequence[int]) -> torch.Tensor | None:
         """(m,) float64: the pass rate that it expects of each of the prompts that it selected last; None: it expects nothing."""
         return None
 
@@ -137,11 +136,11 @@ class Sampler:
         """JSON data, and all that `tensors` does not hold."""
         return {}
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """State that is large, by name."""
         return {}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
 
 
@@ -223,7 +222,7 @@ class WeightedSampler(Sampler):
         """JSON data: where in its step the run is."""
         return {"step": self.step, "calls": self.calls, "taken": list(self.taken)}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         self.step, self.calls, self.taken = state["step"], state["calls"], list(state["taken"])
 
@@ -260,11 +259,11 @@ class Tracker:
         for values, start in ((self.a, self.start[0]), (self.b, self.start[1])):
             values += (factor - 1) * (values - start)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """All of it, as copies."""
         return {name: torch.from_numpy(getattr(self, name).copy()) for name in ("a", "b", "seen")}
 
-    def load(self, tensors: dict[str, Tensor]) -> None:
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
         """Go on where `tensors` was called."""
         self.a, self.b, self.seen = (tensors[name].numpy().copy() for name in ("a", "b", "seen"))
 
@@ -279,7 +278,7 @@ class Tracked(WeightedSampler):
         super().__init__(deck)
         self.tracker = tracker
 
-    def expected(self, ids: Sequence[int]) -> Tensor | None:
+    def expected(self, ids: Sequence[int]) -> torch.Tensor | None:
         """The tracker's means."""
         return torch.from_numpy(self.tracker.value()[list(ids)])
 
@@ -287,11 +286,11 @@ class Tracked(WeightedSampler):
         """One visit for each outcome."""
         self.tracker.add(outcomes)
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, torch.Tensor]:
         """The tracker's."""
         return self.tracker.tensors()
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         super().load_state_dict(state, tensors)
         self.tracker.load(tensors)
@@ -334,6 +333,6 @@ class Uniform(Sampler):
         """JSON data."""
         return {"taken": list(self.taken)}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where `state_dict` was taken."""
         self.taken = list(state["taken"])

@@ -7,16 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from interplay.core.model import PermanentError
-from interplay.rl import custom
+from interplay.rl import custom, difficulty_samplers, group_advantages, model_samplers, sampler_spec
 from interplay.rl.advantage_spec import GroupAdvantage
-from interplay.rl.difficulty_samplers import AdaRft, EdgeOfCompetence, PacedSampler, Phases, RetainHardest, SingleStream
-from interplay.rl.group_advantages import compared
-from interplay.rl.model_samplers import GainRl, Pcl
 from interplay.rl.sampler import Outcome, PromptSource, Sampler, Uniform, WeightedSampler
-from interplay.rl.sampler_spec import FormatLadderSampler, LearnedMixtureSampler, UniformSampler
 from interplay.tasks.reformulated import chance
 
 # A mixture over kinds of prompts that is learned by a bandit.
@@ -28,7 +23,7 @@ class LearnedMixture(WeightedSampler):
 
     name = "learned_mixture"
 
-    def __init__(self, spec: LearnedMixtureSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: sampler_spec.LearnedMixtureSampler, deck: PromptSource) -> None:
         super().__init__(deck)
         self.spec = spec
         labels = [getattr(row, spec.by) for row in deck.rows]
@@ -64,7 +59,7 @@ class LearnedMixture(WeightedSampler):
         """Kind -> mean |advantage| of its completions."""
         rewards = torch.tensor([reward for outcome in outcomes for reward in outcome.rewards], dtype=torch.float64)
         groups = torch.tensor([number for number, outcome in enumerate(outcomes) for _ in outcome.rewards])
-        size = compared(GroupAdvantage(scale_rewards=self.spec.scale_rewards), rewards, groups).float().abs()
+        size = group_advantages.compared(GroupAdvantage(scale_rewards=self.spec.scale_rewards), rewards, groups).float().abs()
         kinds = self.place[[outcomes[number].id for number in groups.tolist()]]
         return {int(kind): float(size[torch.from_numpy(kinds == kind)].mean()) for kind in np.unique(kinds)}
 
@@ -93,7 +88,7 @@ class LearnedMixture(WeightedSampler):
         """JSON data."""
         return {**super().state_dict(), "value": self.value.tolist(), "mean": list(self.mean)}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         super().load_state_dict(state, tensors)
         self.value, self.mean = np.array(state["value"]), list(state["mean"])
@@ -106,7 +101,7 @@ class FormatLadder(Sampler):
     """Questions are drawn as the uniform sampler draws prompts; each has a rung, which is one of its rows. Rows of one origin are
     one question, of the set that has its first row."""
 
-    def __init__(self, spec: FormatLadderSampler, deck: PromptSource) -> None:
+    def __init__(self, spec: sampler_spec.FormatLadderSampler, deck: PromptSource) -> None:
         """Raises PermanentError when a question has two rows in one format, or several of which one is in none of `formats`; and
         when a set that has a share of the mix has no question of its own."""
         self.spec, self.deck = spec, deck
@@ -122,7 +117,7 @@ class FormatLadder(Sampler):
                 raise PermanentError(f"format_ladder: {own}; join the sets into one, for instance with the step ladder")
         self.rung = [0] * len(self.questions)
         self.history: list[list[float]] = [[] for _ in self.questions]
-        self.uniform = Uniform(UniformSampler(), replace(deck, sizes=[len(of_set) for of_set in sets]))
+        self.uniform = Uniform(sampler_spec.UniformSampler(), replace(deck, sizes=[len(of_set) for of_set in sets]))
         self.of_id = {i: number for number, (_, ids) in enumerate(self.questions) for i in ids}
         self.promoted = 0
 
@@ -193,7 +188,7 @@ class FormatLadder(Sampler):
         """JSON data."""
         return {"rung": self.rung, "history": self.history, "promoted": self.promoted, "uniform": self.uniform.state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where `state_dict` was taken."""
         self.rung, self.history, self.promoted = list(state["rung"]), [list(h) for h in state["history"]], state["promoted"]
         self.uniform.load_state_dict(state["uniform"], {})
@@ -204,16 +199,16 @@ class FormatLadder(Sampler):
 
 MEMBERS: dict[str, Callable[[Any, PromptSource], Sampler]] = {
     "uniform": Uniform,
-    "easy_to_hard": PacedSampler,
-    "hard_first": PacedSampler,
-    "edge_of_competence": EdgeOfCompetence,
-    "single_stream": SingleStream,
-    "retain_hardest": RetainHardest,
-    "phases": Phases,
+    "easy_to_hard": difficulty_samplers.PacedSampler,
+    "hard_first": difficulty_samplers.PacedSampler,
+    "edge_of_competence": difficulty_samplers.EdgeOfCompetence,
+    "single_stream": difficulty_samplers.SingleStream,
+    "retain_hardest": difficulty_samplers.RetainHardest,
+    "phases": difficulty_samplers.Phases,
     "learned_mixture": LearnedMixture,
-    "pcl": Pcl,
-    "gain_rl": GainRl,
-    "ada_rft": AdaRft,
+    "pcl": model_samplers.Pcl,
+    "gain_rl": model_samplers.GainRl,
+    "ada_rft": difficulty_samplers.AdaRft,
     "format_ladder": FormatLadder,
     "custom": custom.own_sampler,
 }

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from interplay.core.execution import Run
 from interplay.core.metrics import Metrics, Progress, read, telemetry
@@ -17,20 +16,14 @@ from interplay.core.random import stream_key
 from interplay.core.stop import save_points
 from interplay.data import sets
 from interplay.data import tokenizer as text
-from interplay.data.sets import Pool
-from interplay.data.tokenizer import Special
 from interplay.model import folder
 from interplay.model.decoder import Decoder
 from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
-from interplay.rl import loop, proposals
+from interplay.rl import draw, first_requests, loop, proposals, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext
-from interplay.rl.draw import TrainerState, sample_rollouts
-from interplay.rl.first_requests import plain_request
 from interplay.rl.group_advantages import left_out, over_tokens
 from interplay.rl.proposals import Asked, Lines, Proposal, Spent
-from interplay.rl.sampler import PromptSource
-from interplay.rl.samplers import build_sampler
 from interplay.rl.teach_spec import TeachSpec
 from interplay.rl.update import Learner, update
 from interplay.rollout.engine import Engine, closing, engine
@@ -39,7 +32,7 @@ from interplay.tasks.verdict import Row
 # A student: its weights, its training on a dataset, and what it answers.
 
 
-Weights = dict[str, Tensor]
+Weights = dict[str, torch.Tensor]
 
 
 class School(NamedTuple):
@@ -52,7 +45,7 @@ class School(NamedTuple):
     engine: Engine
     """Samples from `student`."""
     tokenizer: Tokenizer
-    special: Special
+    special: text.Special
     files: Path
     """The folder of the tokenizer."""
     micro_batch_tokens: int
@@ -70,17 +63,17 @@ def become(decoder: Decoder, known: Weights) -> None:
             parameter.copy_(known[name])
 
 
-def world(school: School, spec: TeachSpec, rows: Sequence[Row], sizes: list[int], mix: list[float]) -> TrainerState:
+def world(school: School, spec: TeachSpec, rows: Sequence[Row], sizes: list[int], mix: list[float]) -> draw.TrainerState:
     """What the RL loop works on, with a memory of its own."""
-    return TrainerState(
+    return draw.TrainerState(
         spec=spec,
-        pool=Pool(list(rows), sizes),
+        pool=sets.Pool(list(rows), sizes),
         tokenizer=school.tokenizer,
         special=school.special,
         tokenizer_files=school.files,
         engine=school.engine,
-        sampler=build_sampler(
-            spec.method.sampler, PromptSource(sizes=sizes, mix=mix, seed=spec.seed, steps=spec.steps, rows=rows)
+        sampler=samplers.build_sampler(
+            spec.method.sampler, sampler.PromptSource(sizes=sizes, mix=mix, seed=spec.seed, steps=spec.steps, rows=rows)
         ),
         memory=Memory(len(rows)),
     )
@@ -103,31 +96,31 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked
         return Asked([], 0)
     spec = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, *words)})
     place = world(school, spec, rows, [len(rows)], [1.0])
-    asks = [plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
-    found = sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
+    asks = [first_requests.plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
+    found = draw.sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
     passes = [0] * len(rows)
     for i, verdict in zip(found.ids.tolist(), found.verdicts, strict=True):
         passes[i] += verdict.strict if spec.by == "strict" else verdict.answer
     return Asked(passes, int(found.num_action_tokens().sum()))
 
 
-def probe(spec: TeachSpec, pool: Pool, step: int) -> list[Row]:
+def probe(spec: TeachSpec, pool: sets.Pool, step: int) -> list[Row]:
     """The hard problems that are asked in an outer step: by the mix, none twice as long as its set has others."""
-    deck = PromptSource(sizes=pool.sizes, mix=spec.mix, seed=stream_key(spec.seed, "probe", step))
+    deck = sampler.PromptSource(sizes=pool.sizes, mix=spec.mix, seed=stream_key(spec.seed, "probe", step))
     count = min(spec.probe_problems, len(pool.rows))
-    return [pool.rows[i] for i in build_sampler(spec.method.sampler, deck).select(count, 1)]
+    return [pool.rows[i] for i in samplers.build_sampler(spec.method.sampler, deck).select(count, 1)]
 
 
 # What datasets are worth to the teacher, what each proposal is credited with, and which student goes on.
 
 
-def grounded(before: int, after: Sequence[int], asked: int) -> Tensor:
+def grounded(before: int, after: Sequence[int], asked: int) -> torch.Tensor:
     """(g,) float64: the pass rate of each dataset's student less that of the one that all started from, over `asked` completions
     of hard problems; `before` and `after` count passes."""
     return (torch.tensor(after, dtype=torch.float64) - before) / asked
 
 
-def intrinsic(rates: Sequence[float], dataset: Sequence[int], datasets: int) -> Tensor:
+def intrinsic(rates: Sequence[float], dataset: Sequence[int], datasets: int) -> torch.Tensor:
     """(g,) float64: the mean of p (1 - p) over the valid proposals of each dataset, 0 where there is none; `rates` are their p,
     `dataset` says whose each is."""
     p, member = torch.tensor(rates, dtype=torch.float64), torch.tensor(dataset, dtype=torch.int64)
@@ -136,7 +129,7 @@ def intrinsic(rates: Sequence[float], dataset: Sequence[int], datasets: int) -> 
     return sums / empty.index_add(0, member, torch.ones_like(p)).clamp(min=1)
 
 
-def credited(rewards: Tensor, invalid: Tensor, penalty: float) -> Tensor:
+def credited(rewards: torch.Tensor, invalid: torch.Tensor, penalty: float) -> torch.Tensor:
     """(g * n,) float64: the advantage of each proposal, dataset by dataset. Of `rewards` (g,): the dataset's less the mean of the
     other datasets' (RLOO, arXiv:2402.14740, eq. 7), shared by all of its proposals; and of the `penalty` for being `invalid`
     (g * n,) bool: its own less the mean of the other proposals'."""
@@ -144,7 +137,7 @@ def credited(rewards: Tensor, invalid: Tensor, penalty: float) -> Tensor:
     return shared + _compared(-penalty * invalid.double())
 
 
-def promoted(rewards: Tensor, trained: Sequence[bool], threshold: float) -> int | None:
+def promoted(rewards: torch.Tensor, trained: Sequence[bool], threshold: float) -> int | None:
     """The dataset whose student goes on: the best of those that a student was trained on, the first of equals, if its reward is
     `threshold` at least; None: the student stays as it was."""
     able = [k for k, was in enumerate(trained) if was]
@@ -152,7 +145,7 @@ def promoted(rewards: Tensor, trained: Sequence[bool], threshold: float) -> int 
     return best if best is not None and float(rewards[best]) >= threshold else None
 
 
-def _compared(values: Tensor) -> Tensor:
+def _compared(values: torch.Tensor) -> torch.Tensor:
     """Each value less the mean of the others."""
     return left_out(values, torch.zeros(len(values), dtype=torch.int64), torch.ones(len(values), dtype=torch.bool))
 
@@ -183,7 +176,7 @@ class Course(NamedTuple):
     school: School
     teacher: Teacher | None
     """None: datasets are drawn from `instances`."""
-    hard: Pool
+    hard: sets.Pool
     instances: list[Row]
     known: Weights
     """Of the student that the next students start from; a promotion puts others in their place."""

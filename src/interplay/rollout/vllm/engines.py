@@ -20,9 +20,8 @@ from typing import Any
 
 import torch
 
-from interplay.core import execution, stop
+from interplay.core import execution, model, stop
 from interplay.core.execution import Run
-from interplay.core.model import UserError
 from interplay.model.decoder import Decoder
 from interplay.model.folder import save_tensors
 from interplay.rollout.request import Request, Rollouts, Sampling
@@ -248,7 +247,7 @@ def _started(given: dict[str, Any]) -> Any:
     try:
         from vllm import LLM  # takes seconds
     except (ImportError, RuntimeError) as error:
-        raise UserError(f"engine = 'vllm': cannot be imported ({error}); {REMEDY}") from None
+        raise model.UserError(f"engine = 'vllm': cannot be imported ({error}); {REMEDY}") from None
     threads, set_threads = torch.get_num_threads(), torch.set_num_threads
     with torch.random.fork_rng():
         llm = LLM(**given)
