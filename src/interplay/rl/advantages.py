@@ -10,24 +10,8 @@ from itertools import pairwise
 import torch
 
 from interplay.rl import advantage_spec as specs
-from interplay.rl import custom
+from interplay.rl import custom, group_advantages
 from interplay.rl.batch import Batch, Span, StepContext
-from interplay.rl.group_advantages import (
-    EPSILON,
-    a_grae,
-    copo,
-    group,
-    gtpo_entropy,
-    leave_one_out,
-    length_baseline,
-    over_tokens,
-    pass_k,
-    standardised,
-    tracked,
-    whitened,
-    whitened_over,
-    xrpo,
-)
 
 # Advantages of the turns of an episode.
 
@@ -67,8 +51,8 @@ def compared(batch: Batch, values: Sequence[Sequence[float]], by_number: bool, s
     rows = torch.tensor([row for row, _ in each])
     most = max(number for _, number in each) + 1
     member = batch.groups[rows] * most + torch.tensor([number if by_number else 0 for _, number in each])
-    centred, deviation = standardised(flat, member, batch.baseline_mask()[rows])
-    found = iter((centred / (deviation + EPSILON) if scaled else centred).tolist())
+    centred, deviation = group_advantages.standardised(flat, member, batch.baseline_mask()[rows])
+    found = iter((centred / (deviation + group_advantages.EPSILON) if scaled else centred).tolist())
     return [[next(found) for _ in of_row] for of_row in values]
 
 
@@ -123,7 +107,7 @@ def role(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> torch.Ten
     """r - b, b the baseline of the row's game and seat as it was before this step. Raises ValueError where there are no seats."""
     known = now.memory.notes.get(BASELINES, {})
     baselines = torch.tensor([known.get(name, 0.0) for name in roles(batch, now)], dtype=torch.float64)
-    return over_tokens(batch.rewards - baselines, batch)
+    return group_advantages.over_tokens(batch.rewards - baselines, batch)
 
 
 def role_learnt(spec: specs.RoleAdvantage, batch: Batch, now: StepContext) -> None:
@@ -158,8 +142,8 @@ def by_spans(spec: specs.SpanAdvantage, batch: Batch, now: StepContext) -> torch
     most = max(span.position for _, span in each) + 1
     places = [span.position if spec.normalise == "per_position" else 0 for _, span in each]
     member = batch.groups[[row for row, _ in each]] * most + torch.tensor(places)
-    centred, deviation = standardised(values, member)
-    for (row, span), advantage in zip(each, (centred / (deviation + EPSILON)).tolist(), strict=True):
+    centred, deviation = group_advantages.standardised(values, member)
+    for (row, span), advantage in zip(each, (centred / (deviation + group_advantages.EPSILON)).tolist(), strict=True):
         if spec.credit == "following":
             found[row, : span.end] += advantage
         else:
@@ -176,7 +160,7 @@ def by_critic(spec: specs.GaeAdvantage, batch: Batch, now: StepContext) -> torch
     if batch.values is None:
         raise ValueError("the advantage `gae` needs a critic's values")
     found = gae(batch.values.double(), batch, spec.gamma, spec.lam)
-    return (whitened_over(found, batch.mask()) if spec.whiten else found).float()
+    return (group_advantages.whitened_over(found, batch.mask()) if spec.whiten else found).float()
 
 
 def gae(values: torch.Tensor, batch: Batch, gamma: float, lam: float) -> torch.Tensor:
@@ -263,20 +247,20 @@ def _probabilities(batch: Batch) -> list[list[float]]:
 
 
 MEMBERS: dict[str, Callable[..., torch.Tensor]] = {
-    "group": group,
+    "group": group_advantages.group,
     "spans": by_spans,
     "turn_returns": turn_returns,
     "role": role,
     "igpo": igpo,
-    "leave_one_out": leave_one_out,
-    "whitened": whitened,
-    "length_baseline": length_baseline,
-    "pass_k": pass_k,
-    "a_grae": a_grae,
-    "copo": copo,
-    "tracked": tracked,
-    "xrpo": xrpo,
-    "gtpo_entropy": gtpo_entropy,
+    "leave_one_out": group_advantages.leave_one_out,
+    "whitened": group_advantages.whitened,
+    "length_baseline": group_advantages.length_baseline,
+    "pass_k": group_advantages.pass_k,
+    "a_grae": group_advantages.a_grae,
+    "copo": group_advantages.copo,
+    "tracked": group_advantages.tracked,
+    "xrpo": group_advantages.xrpo,
+    "gtpo_entropy": group_advantages.gtpo_entropy,
     "gae": by_critic,
     "segments": by_segments,
     "custom": custom.own_advantage,

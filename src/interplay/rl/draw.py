@@ -17,10 +17,9 @@ from interplay.data import sets
 from interplay.data import tokenizer as text
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Lagged
-from interplay.rl import continuation, reward_spec, shaping
+from interplay.rl import continuation, first_requests, reward_spec, shaping
 from interplay.rl.batch import Batch, Memory, Span, StepContext, join, to_tokens
 from interplay.rl.critic import Critic
-from interplay.rl.first_requests import SamplingRequest
 from interplay.rl.rewards import Rewards, score_completions
 from interplay.rl.sampler import Outcome, Sampler
 from interplay.rl.spec import AdaptiveTemperature, Decoding, LaggedNucleus, RLSpec
@@ -219,7 +218,7 @@ def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Coun
 
 
 def sample_rollouts(
-    world: TrainerState, ids: list[int], asks: list[SamplingRequest], now: StepContext, seen: Counter[int]
+    world: TrainerState, ids: list[int], asks: list[first_requests.SamplingRequest], now: StepContext, seen: Counter[int]
 ) -> Rollouts:
     """The completions that are asked for, each judged against the gold of its prompt."""
     spec, pool = world.spec, world.pool

@@ -13,27 +13,16 @@ import pyarrow.parquet as pq
 import torch
 
 from interplay.core import execution, random, stop
-from interplay.core.execution import Run
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.data import sets
 from interplay.data import tokenizer as text
 from interplay.model import device, folder
 from interplay.model.decoder import Decoder
 from interplay.optim import checkpoint, distributed, optimizer
-from interplay.rl import continuation, edits, records, sampler, samplers
+from interplay.rl import continuation, draw, edits, records, sampler, samplers
 from interplay.rl.advantages import advantages, cut_segments, update_baselines
 from interplay.rl.batch import Batch, Memory, StepContext, join, offsets, take
 from interplay.rl.critic import critic
-from interplay.rl.draw import (
-    TrainerState,
-    draw_batch,
-    gold_solution,
-    lagged_policy,
-    sampling,
-    tokens_of,
-    update_decoding,
-    update_lagged,
-)
 from interplay.rl.rewards import score_completions
 from interplay.rl.spec import RLSpec
 from interplay.rl.update import Learner, bearing, entropy_of, likelihood_of, update
@@ -66,7 +55,7 @@ def _outcome(spec: RLSpec, pool: sets.Pool, i: int, completions: list[str]) -> s
 
 
 def continuation_values(
-    world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
+    world: draw.TrainerState, step: int, seen: Counter[int], batch: Batch, places: Sequence[tuple[int, int]], n: int
 ) -> torch.Tensor:
     """(M,) float64: mean reward of `n` completions of each place (row, tokens of it that are kept); equal states are sampled
     once. `seen` counts this step's samples by noise key. The whole is cut at the run's limit, as a completion is."""
@@ -78,7 +67,7 @@ def continuation_values(
 
 
 def _worth(
-    world: TrainerState, step: int, seen: Counter[int], batch: Batch, places: list[tuple[int, int]], n: int
+    world: draw.TrainerState, step: int, seen: Counter[int], batch: Batch, places: list[tuple[int, int]], n: int
 ) -> list[float]:
     """The mean rewards of different states."""
     spec, pool = world.spec, world.pool
@@ -88,7 +77,7 @@ def _worth(
         noise = random.stream_key("continued", sets.noise_key(pool.rows[int(batch.ids[row])]), *stem)
         requests.append(Request(batch.prompts[row] + stem, noise, seen[noise], n))
         seen[noise] += n
-    found = world.engine.generate(requests, sampling(world, step))
+    found = world.engine.generate(requests, draw.sampling(world, step))
     made_by = found.request.tolist()
     lengths = zip(found.lengths.tolist(), made_by, strict=True)
     ends = [min(length, spec.max_completion_length - len(stems[i])) for length, i in lengths]
@@ -117,7 +106,7 @@ LONG = 10.0
 """Seconds of updates from which on it is worth measuring what the machine could have done."""
 
 
-def train_policy(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def train_policy(spec: RLSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Train and write `model/`, `checkpoints/<step>/model/`, `metrics.jsonl`, `rollouts.parquet` and `history.parquet`; and
     `state/` next to them, from which a longer run goes on. Roles: see RLSpec.
 
@@ -134,14 +123,14 @@ def train_policy(spec: RLSpec, inputs: dict[str, Path], out: Path, how: Run) -> 
     return records.summarise_run(read(out)) if execution.is_first_rank() else {}
 
 
-def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerState, Learner]:
+def assembled(spec: RLSpec, inputs: dict[str, Path], how: execution.Run) -> tuple[draw.TrainerState, Learner]:
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     policy = device.place_decoder(folder.load_decoder(inputs["init"] / "model"), how)
     base = inputs["init"] / "model"
     reference = device.place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
-    lagged = lagged_policy(spec.method.decoding, policy)
+    lagged = draw.lagged_policy(spec.method.decoding, policy)
     pool = sets.load_pool([inputs[f"data.{i}"] for i in range(len(spec.mix))])
     tokenizer = text.load(inputs["init"])
     text.check_prompt_lengths(tokenizer, [row.prompt for row in pool.rows], spec.max_prompt_length)
@@ -157,7 +146,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
         micro_batch_tokens=how.micro_batch_tokens,
         offline=offline_outcomes(spec, pool, inputs),
     )
-    world = TrainerState(
+    world = draw.TrainerState(
         spec=spec,
         pool=pool,
         tokenizer=tokenizer,
@@ -173,7 +162,7 @@ def assembled(spec: RLSpec, inputs: dict[str, Path], how: Run) -> tuple[TrainerS
     return world, Learner(spec, policy, reference, optimizers, how.micro_batch_tokens, lagged)
 
 
-def restored(world: TrainerState, learner: Learner, out: Path) -> int:
+def restored(world: draw.TrainerState, learner: Learner, out: Path) -> int:
     """Put both into the state that was saved last; returns the steps that it has behind it, 0 where none was."""
     saved = checkpoint.load(out / "resume" / "state")
     if saved is None:
@@ -190,7 +179,7 @@ def restored(world: TrainerState, learner: Learner, out: Path) -> int:
     return done
 
 
-def train_steps(world: TrainerState, learner: Learner, out: Path, how: Run, done: int) -> None:
+def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: execution.Run, done: int) -> None:
     """Steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     spec = world.spec
     metrics, progress = Metrics(out, done), Progress(spec.steps, "steps", done)
@@ -218,7 +207,7 @@ def train_steps(world: TrainerState, learner: Learner, out: Path, how: Run, done
             telemetry(out, update_mfu=round(_mfu(spec, learner.policy, learnt_from / seconds["update"]), 4))
 
 
-def save(world: TrainerState, learner: Learner, resume: Path, step: int) -> None:
+def save(world: draw.TrainerState, learner: Learner, resume: Path, step: int) -> None:
     """Make the state after `step` the one to go on from."""
     state = {"sampler": world.sampler.state_dict(), "memory": world.memory.notes}
     tensors = checkpoint.training_tensors(learner.policy, learner.optimizers)
@@ -241,7 +230,7 @@ class Stepped(NamedTuple):
     metrics: dict[str, float]
 
 
-def one_step(world: TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
+def one_step(world: draw.TrainerState, learner: Learner, out: Path, step: int, seconds: dict[str, float]) -> dict[str, float]:
     """Draw, edit, learn and record. Adds to `seconds` what the choice of prompts, rollouts and updates took; returns the step's
     metrics."""
     spec, made = world.spec, stepped(world, learner, step, seconds)
@@ -249,7 +238,7 @@ def one_step(world: TrainerState, learner: Learner, out: Path, step: int, second
     return made.metrics
 
 
-def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str, float]) -> Stepped:
+def stepped(world: draw.TrainerState, learner: Learner, step: int, seconds: dict[str, float]) -> Stepped:
     """The same without a record."""
     spec, seen = world.spec, Counter[int]()
     drawn: list[Batch] = []
@@ -260,7 +249,7 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
             ids = [] if drawn else continuation.carried_prompts(now, m)
             ids += world.sampler.select(m - len(ids), step) if m > len(ids) else []
         with timed(seconds, "rollout"):
-            fresh = draw_batch(world, ids, now, seen)
+            fresh = draw.draw_batch(world, ids, now, seen)
         first = sum(len(batch) for batch in drawn)
         drawn.append(replace(fresh, row=torch.arange(first, first + len(fresh))))
         return continuation.kept_rollouts(drawn[-1], now)
@@ -275,10 +264,10 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
         rows=world.pool.rows,
         seed=spec.seed,
         draw=draw_more,
-        gold=partial(gold_solution, world),
+        gold=partial(draw.gold_solution, world),
         continued=partial(continuation_values, world, step, seen),
         entropy=partial(entropy_of, learner),
-        encode=partial(tokens_of, world),
+        encode=partial(draw.tokens_of, world),
         offsets=partial(offsets, world.tokenizer),
         likelihood=partial(likelihood_of, learner),
     )
@@ -287,10 +276,10 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
     with timed(seconds, "update"):
         batch, advantage, values = valued(world, batch, now)
         update_baselines(spec.method.advantage, batch, now)
-        update_decoding(spec.method.decoding, batch, now)
+        draw.update_decoding(spec.method.decoding, batch, now)
         batch, advantage, bears = edits.edits_after_advantage(batch, advantage, bearing(spec.method.loss, batch), now)
         values |= update(learner, batch, advantage, step, bears)
-        update_lagged(spec.method.decoding, learner.lagged, step)
+        draw.update_lagged(spec.method.decoding, learner.lagged, step)
     with timed(seconds, "sampler"):
         world.sampler.learn(step)
     of_rows, own = advantage.sum(1) / batch.num_action_tokens().clamp(min=1), batch.row >= 0
@@ -309,7 +298,7 @@ def stepped(world: TrainerState, learner: Learner, step: int, seconds: dict[str,
     return Stepped(recorded, per_row, logged)
 
 
-def valued(world: TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, torch.Tensor, dict[str, float]]:
+def valued(world: draw.TrainerState, batch: Batch, now: StepContext) -> tuple[Batch, torch.Tensor, dict[str, float]]:
     """The batch with its steps, and with the values that the critic gave it before it learnt from it; the advantages (N,T), 0
     while the critic learns alone; and what the critic logs."""
     batch = cut_segments(now.method.advantage, batch, now)

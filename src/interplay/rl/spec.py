@@ -10,16 +10,8 @@ from pydantic import Field, model_validator
 from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Formerly, Model, Natural, NotNegative, Share, Since
 from interplay.model.spec import TuneOptimizer, TuneSchedule, check_checkpoints
+from interplay.rl import advantage_spec, edit_spec, loss_spec, reward_spec, sampler_spec
 from interplay.rl import request_spec as requests_spec
-from interplay.rl.advantage_spec import (
-    Advantage,
-    GroupAdvantage,
-    PassKAdvantage,
-)
-from interplay.rl.edit_spec import Edit
-from interplay.rl.loss_spec import ClippedLoss, Loss
-from interplay.rl.reward_spec import ProcessReward, Reward, Shaping
-from interplay.rl.sampler_spec import LearnedMixtureSampler, Sampler, UniformSampler
 from interplay.rollout.spec import CompletionEpisode, EngineName, Episode
 from interplay.tasks.spec import Verify
 
@@ -163,7 +155,7 @@ class Method(Model):
 
     paper: str
     """Where the method and these settings come from."""
-    sampler: Sampler = UniformSampler()
+    sampler: sampler_spec.Sampler = sampler_spec.UniformSampler()
     allocation: Annotated[requests_spec.Allocation, Formerly("planner")] = requests_spec.FixedAllocation()
     """How many completions each prompt gets."""
     prompting: Annotated[requests_spec.Prompting, Since(requests_spec.PlainPrompting())] = requests_spec.PlainPrompting()
@@ -171,12 +163,12 @@ class Method(Model):
     continuation: Annotated[requests_spec.Continuation, Since(requests_spec.NoContinuation())] = requests_spec.NoContinuation()
     """What follows from rollouts: further completions, and which are kept."""
     episode: Episode = CompletionEpisode()
-    shaping: Annotated[list[Shaping], Since([])] = []
+    shaping: Annotated[list[reward_spec.Shaping], Since([])] = []
     """What is added to the rewards before they are compared; each kind once."""
-    edits: list[Edit] = []
+    edits: list[edit_spec.Edit] = []
     """What is done to a batch before it is trained on, in order."""
-    advantage: Advantage = GroupAdvantage()
-    loss: Loss = ClippedLoss()
+    advantage: advantage_spec.Advantage = advantage_spec.GroupAdvantage()
+    loss: loss_spec.Loss = loss_spec.ClippedLoss()
     critic: Annotated[ValueHead | None, Since(None)] = None
     """Value function (critic) for advantages that read one; null: none."""
     decoding: Annotated[Decoding | None, Since(None)] = None
@@ -184,18 +176,18 @@ class Method(Model):
 
 
 SEAMS: dict[str, tuple[type[Model], ...]] = {
-    "reward": get_args(get_args(Reward)[0]),
-    "method.sampler": get_args(get_args(Sampler)[0]),
+    "reward": get_args(get_args(reward_spec.Reward)[0]),
+    "method.sampler": get_args(get_args(sampler_spec.Sampler)[0]),
     "method.allocation": get_args(get_args(requests_spec.Allocation)[0]),
     "method.prompting": get_args(get_args(requests_spec.Prompting)[0]),
     "method.continuation": get_args(get_args(requests_spec.Continuation)[0]),
     "method.episode": get_args(get_args(Episode)[0]),
     "method.decoding": get_args(get_args(Decoding)[0]),
     "method.critic": (ValueHead,),
-    "method.shaping": get_args(get_args(Shaping)[0]),
-    "method.edits": get_args(get_args(Edit)[0]),
-    "method.advantage": get_args(get_args(Advantage)[0]),
-    "method.loss": get_args(get_args(Loss)[0]),
+    "method.shaping": get_args(get_args(reward_spec.Shaping)[0]),
+    "method.edits": get_args(get_args(edit_spec.Edit)[0]),
+    "method.advantage": get_args(get_args(advantage_spec.Advantage)[0]),
+    "method.loss": get_args(get_args(loss_spec.Loss)[0]),
 }
 """Place of each seam -> the classes of its members."""
 
@@ -206,7 +198,7 @@ class RLSpec(Model):
     the sampler starts."""
 
     method: Method
-    reward: Reward = ProcessReward()
+    reward: reward_spec.Reward = reward_spec.ProcessReward()
     mix: list[float]
     """Share of each `data.<i>` role among the prompts; sums to 1."""
     steps: Count
@@ -258,7 +250,7 @@ class RLSpec(Model):
         """Numbers of members that must fit the group size or the limit of a completion."""
         method, group, limit = self.method, self.method.allocation.num_generations, self.max_completion_length
         chosen, size = method.continuation, f"method.allocation.num_generations = {group}"
-        if isinstance(method.advantage, PassKAdvantage) and method.advantage.k > group:
+        if isinstance(method.advantage, advantage_spec.PassKAdvantage) and method.advantage.k > group:
             raise ValueError(f"method.advantage.k = {method.advantage.k}: at most num_generations, {group}")
         if isinstance(method.prompting, requests_spec.IcpoPrompting) and method.prompting.steered >= group:
             raise ValueError(f"method.prompting.steered = {method.prompting.steered}: must be less than num_generations, {group}")
@@ -278,7 +270,7 @@ class RLSpec(Model):
     @model_validator(mode="after")
     def _mix_counts(self) -> "RLSpec":
         sampler = self.method.sampler
-        if isinstance(sampler, LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
+        if isinstance(sampler, sampler_spec.LearnedMixtureSampler) and sampler.by == "set" and len(set(self.mix)) > 1:
             raise ValueError("learned_mixture by set learns the shares of the sets, so the mix must be equal shares")
         return self
 
@@ -298,7 +290,7 @@ class RLSpec(Model):
 
     def verify(self) -> Verify:
         """How completions are judged."""
-        return self.reward.verify if isinstance(self.reward, ProcessReward) else Verify()
+        return self.reward.verify if isinstance(self.reward, reward_spec.ProcessReward) else Verify()
 
     def continues(self, shorter: "RLSpec") -> bool:
         """Whether a run of this spec starts with the very steps of a `shorter` one and may go on from its end: nothing else

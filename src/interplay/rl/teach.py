@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from tokenizers import Tokenizer
 
-from interplay.core.execution import Run
+from interplay.core import execution, stop
 from interplay.core.metrics import Metrics, Progress, read, telemetry
 from interplay.core.random import stream_key
-from interplay.core.stop import save_points
 from interplay.data import sets
 from interplay.data import tokenizer as text
 from interplay.model import folder
@@ -213,7 +212,7 @@ class Graduate(NamedTuple):
     lines: Lines
 
 
-def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run) -> dict[str, Any]:
+def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: execution.Run) -> dict[str, Any]:
     """Teach and write the student's `model/`, `checkpoints/<step>/model/`, `metrics.jsonl` and `proposals.parquet`; goes on from
     `out/resume` where there is one. Roles: see TeachSpec.
 
@@ -228,7 +227,7 @@ def teach_student(spec: TeachSpec, inputs: dict[str, Path], out: Path, how: Run)
     return proposals.summary(read(out))
 
 
-def assembled(spec: TeachSpec, inputs: dict[str, Path], how: Run) -> Course:
+def assembled(spec: TeachSpec, inputs: dict[str, Path], how: execution.Run) -> Course:
     """All that a run has before its first step."""
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
@@ -293,11 +292,11 @@ def save(course: Course, resume: Path, step: int) -> None:
     checkpoint.save(resume / "state", step, tensors, {})
 
 
-def teach_steps(course: Course, out: Path, how: Run, done: int) -> None:
+def teach_steps(course: Course, out: Path, how: execution.Run, done: int) -> None:
     """Outer steps done + 1 to the last, saving to `out/resume` every `save_minutes`."""
     school, spec = course.school, course.school.spec
     metrics, progress, clock = Metrics(out, done), Progress(spec.steps, "steps", done), time.monotonic()
-    with save_points(how.save_minutes) as saves:
+    with stop.save_points(how.save_minutes) as saves:
         for step in range(done + 1, spec.steps + 1):
             values = one_step(course, out, step)
             metrics.write(step, **values)

@@ -9,7 +9,6 @@ import torch
 from torch.nn.functional import pad
 
 from interplay.core import execution, extension, metrics, model
-from interplay.core.execution import Run
 from interplay.model.decoder import Decoder
 from interplay.model.heads import Composed, Lagged
 from interplay.optim import distributed
@@ -37,7 +36,7 @@ class Engine(Protocol):
 def engine(
     name: str | extension.Extension,
     decoder: Decoder | Composed | Lagged,
-    how: Run,
+    how: execution.Run,
     dtype: torch.dtype = torch.float32,
     source: Path | None = None,
 ) -> Engine:
@@ -59,7 +58,7 @@ def engine(
     raise model.UserError(f"engine = {name!r}: unknown{model.nearest_name(name, list(ENGINES))}")
 
 
-def _vllm(decoder: Decoder, how: Run, dtype: torch.dtype, source: Path | None) -> Engine:
+def _vllm(decoder: Decoder, how: execution.Run, dtype: torch.dtype, source: Path | None) -> Engine:
     """vLLM where the run block wants it."""
     if source is None:
         raise model.UserError("engine = 'vllm': samples from a model folder, and this model has none; write native")

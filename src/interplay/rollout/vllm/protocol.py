@@ -9,7 +9,6 @@ import torch
 
 from interplay.core import execution, model
 from interplay.core import metrics as installed
-from interplay.core.execution import Run
 from interplay.model.decoder import Decoder
 from interplay.rollout.request import Heat, Request, Rollouts, Sampling, Scale, assemble, join
 from interplay.rollout.spec import vllm_misfit
@@ -46,7 +45,7 @@ def environment() -> None:
         os.environ.setdefault(name, value)
 
 
-def arguments(decoder: Decoder, source: Path, how: Run, dtype: torch.dtype) -> dict[str, Any]:
+def arguments(decoder: Decoder, source: Path, how: execution.Run, dtype: torch.dtype) -> dict[str, Any]:
     """Arguments of vLLM's engine for the model folder `source`. Raises UserError where it cannot compute the model."""
     on_cpu = decoder.head().device.type == "cpu"
     if why := vllm_misfit(decoder.shape, on_cpu):
