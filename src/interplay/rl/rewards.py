@@ -6,8 +6,9 @@ from typing import NamedTuple, TypeVar
 from interplay.rl import custom
 from interplay.rl import reward_spec as specs
 from interplay.rl.batch import WHOLE, Span
-from interplay.tasks import family, multihop, op_dag, subproblems
+from interplay.tasks import family, multihop, subproblems
 from interplay.tasks import verdict as tasks_verdict
+from interplay.tasks.op_dag import dag, terse, terse_corruptions
 from interplay.tasks.verdict import Row, Verdict, extract_answer, is_answer_dump
 
 # What every member of the reward seam gives back: `(spec, problems, completions, verdicts) -> Rewards`. All lists hold N
@@ -117,10 +118,10 @@ def steps(spec: specs.StepsReward, problems: Sequence[Row], completions: Sequenc
 def _spans(row: Row, completion: str, verdict: Verdict) -> list[Span]:
     if row.family != "op_dag" or row.mode != "forward":
         return [Span(0, WHOLE, 0, float(verdict.answer))]
-    wrong = op_dag.terse_corruptions.first_wrong(op_dag.dag.loads(row.graph), completion, op_dag.terse.SECTION in row.solution)
+    wrong = terse_corruptions.first_wrong(dag.loads(row.graph), completion, terse.SECTION in row.solution)
     right_until = len(completion) if wrong is None else wrong.start
-    starts = [start for start, _ in op_dag.terse_corruptions.repair_steps(completion)]
-    mark = completion.find(op_dag.terse.ANSWER)
+    starts = [start for start, _ in terse_corruptions.repair_steps(completion)]
+    mark = completion.find(terse.ANSWER)
     ends = [*starts[1:], mark if mark >= 0 else len(completion)] if starts else []
     made = [Span(start, end, j, float(start < right_until)) for j, (start, end) in enumerate(zip(starts, ends, strict=True))]
     return [*made, Span(ends[-1] if ends else 0, WHOLE, len(made), float(verdict.answer))]
