@@ -97,6 +97,8 @@ def own_sampler(spec: Extension, deck: samplers.PromptSource) -> samplers.Sample
 class FunctionSampler(samplers.Sampler):
     """Calls a function of the user's own with the success history of every prompt."""
 
+    STATE = ("tries", "passes")
+
     def __init__(self, spec: Extension, function: Callable[..., Any], deck: samplers.PromptSource) -> None:
         self.spec, self.seed, self.function = spec, deck.seed, function
         self.tries = np.zeros(len(deck), dtype=np.int64)
@@ -115,12 +117,3 @@ class FunctionSampler(samplers.Sampler):
         ids = [outcome.id for outcome in outcomes]
         np.add.at(self.tries, ids, [outcome.n for outcome in outcomes])
         np.add.at(self.passes, ids, [outcome.strict for outcome in outcomes])
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {"tries": self.tries.tolist(), "passes": self.passes.tolist()}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where `state_dict` was taken."""
-        self.tries = np.array(state["tries"], dtype=np.int64)
-        self.passes = np.array(state["passes"], dtype=np.int64)

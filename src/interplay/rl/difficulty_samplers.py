@@ -19,6 +19,8 @@ class AdaRft(sampler.WeightedSampler):
     """Equally near prompts come in random order; sets without a share of the mix do not come, else difficulty alone decides."""
 
     name = "ada_rft"
+    STATE = (*sampler.WeightedSampler.STATE, "target", "rewards")
+    ARRAYS = ("drawn",)
 
     def __init__(self, spec: specs.AdaRftSampler, deck: sampler.PromptSource) -> None:
         super().__init__(deck)
@@ -56,20 +58,6 @@ class AdaRft(sampler.WeightedSampler):
     def metrics(self) -> dict[str, float]:
         """`target`: T as the next step will have it."""
         return {"target": self.target}
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return super().state_dict() | {"target": self.target, "rewards": list(self.rewards)}
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """What was drawn."""
-        return {"drawn": torch.from_numpy(self.drawn.copy())}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where both were taken."""
-        super().load_state_dict(state, tensors)
-        self.target, self.rewards = state["target"], list(state["rewards"])
-        self.drawn = tensors["drawn"].numpy().copy()
 
 
 def _difficulty(spec: specs.AdaRftSampler, deck: sampler.PromptSource) -> np.ndarray:
@@ -199,6 +187,8 @@ class RetainHardest(sampler.Tracked):
     never drawn counts as passing half of the time; which of equals stays is drawn from the seed."""
 
     name = "retain_hardest"
+    STATE = (*sampler.WeightedSampler.STATE, "phase")
+    ARRAYS = ("kept",)
 
     def __init__(self, spec: specs.RetainHardestSampler, deck: sampler.PromptSource) -> None:
         super().__init__(deck, sampler.Tracker(len(deck), (0.5, 0.5), spec.rho))
@@ -224,19 +214,6 @@ class RetainHardest(sampler.Tracked):
         stays = np.zeros_like(self.kept)
         stays[order[: min(count, int(self.kept.sum()))]] = True
         return stays
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {**super().state_dict(), "phase": self.phase}
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Pass rates, and who is kept."""
-        return {**super().tensors(), "kept": torch.from_numpy(self.kept.copy())}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where both were taken."""
-        super().load_state_dict(state, tensors)
-        self.phase, self.kept = state["phase"], tensors["kept"].numpy().copy()
 
 
 # Phases of growing prompt length, with retrospective sampling.

@@ -70,6 +70,7 @@ class GainRl(sampler.WeightedSampler):
     that a resumed run finds is no longer the initial one."""
 
     name = "gain_rl"
+    STATE = (*sampler.WeightedSampler.STATE, "mu", "mu_before")
 
     def __init__(self, spec: sampler_spec.GainRlSampler, deck: sampler.PromptSource) -> None:
         super().__init__(deck)
@@ -124,10 +125,6 @@ class GainRl(sampler.WeightedSampler):
         """Of the last step: `mu` before its move, and `angle`, the mean cosine within the questions drawn."""
         return self.logged
 
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {**super().state_dict(), "mu": self.mu, "mu_before": self.mu_before}
-
     def tensors(self) -> dict[str, torch.Tensor]:
         """The angles, once they are known."""
         return {} if self.known is None else {"angles": self.known}
@@ -135,7 +132,7 @@ class GainRl(sampler.WeightedSampler):
     def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
         super().load_state_dict(state, tensors)
-        self.mu, self.mu_before, self.known = state["mu"], state["mu_before"], tensors.get("angles")
+        self.known = tensors.get("angles")
 
 
 # V(x): the mean reward of a prompt, predicted from the prompt alone.

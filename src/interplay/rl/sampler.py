@@ -1,8 +1,9 @@
 """The sampler interface, uniform sampling, weighted draws, and running pass rates."""
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -114,6 +115,11 @@ class Sampler:
     """Base of the members. `select` may be called several times in a step (dynamic sampling draws again), `observe` once after
     each; `learn` once, when the policy has been updated."""
 
+    STATE: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are saved as JSON data: numbers, lists and small arrays."""
+    ARRAYS: ClassVar[tuple[str, ...]] = ()
+    """Attributes that are saved as tensors: arrays over all prompts."""
+
     def select(self, m: int, step: int) -> list[int]:
         """m ids; `step` counts from 1."""
         raise NotImplementedError
@@ -134,14 +140,20 @@ class Sampler:
 
     def state_dict(self) -> dict[str, Any]:
         """JSON data, and all that `tensors` does not hold."""
-        return {}
+        values = {name: getattr(self, name) for name in self.STATE}
+        return {name: v.tolist() if isinstance(v, np.ndarray) else copy.deepcopy(v) for name, v in values.items()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """State that is large, by name."""
-        return {}
+        return {name: torch.from_numpy(getattr(self, name).copy()) for name in self.ARRAYS}
 
     def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
+        for name in self.STATE:
+            value = copy.deepcopy(state[name])
+            setattr(self, name, np.array(value) if isinstance(getattr(self, name), np.ndarray) else value)
+        for name in self.ARRAYS:
+            setattr(self, name, tensors[name].numpy().copy())
 
 
 # What samplers share that draw by weight: a random stream for each call, and draws without replacement.
@@ -181,6 +193,7 @@ class WeightedSampler(Sampler):
     """Base of the members that draw by weight. What a step has taken it takes again only when nothing else is left."""
 
     name: str
+    STATE: ClassVar[tuple[str, ...]] = ("step", "calls", "taken")
 
     def __init__(self, deck: PromptSource) -> None:
         self.deck, self.prior = deck, prompt_prior(deck)
@@ -217,14 +230,6 @@ class WeightedSampler(Sampler):
     def progress(self, step: int) -> float:
         """Share of the run that lies behind: 0 at the first step."""
         return (step - 1) / self.deck.steps
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data: where in its step the run is."""
-        return {"step": self.step, "calls": self.calls, "taken": list(self.taken)}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where both were taken."""
-        self.step, self.calls, self.taken = state["step"], state["calls"], list(state["taken"])
 
 
 # A running estimate of how often each prompt passes.
@@ -287,8 +292,8 @@ class Tracked(WeightedSampler):
         self.tracker.add(outcomes)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The tracker's."""
-        return self.tracker.tensors()
+        """Also the tracker's."""
+        return {**super().tensors(), **self.tracker.tensors()}
 
     def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where both were taken."""
@@ -302,6 +307,8 @@ class Tracked(WeightedSampler):
 class Uniform(Sampler):
     """Every prompt of a set once per epoch, in an order drawn from (seed, set, epoch); sets interleave by their shares of the
     mix."""
+
+    STATE = ("taken",)
 
     def __init__(self, spec: UniformSampler, deck: PromptSource) -> None:
         """Raises PermanentError when a set that has a share of the mix has no prompt."""
@@ -328,11 +335,3 @@ class Uniform(Sampler):
         if self.orders.get(which, (-1,))[0] != epoch:
             self.orders[which] = (epoch, self.deck.random(which, epoch).permutation(self.sizes[which]))
         return int(self.starts[which] + self.orders[which][1][place])
-
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {"taken": list(self.taken)}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where `state_dict` was taken."""
-        self.taken = list(state["taken"])

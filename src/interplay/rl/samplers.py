@@ -21,6 +21,7 @@ class LearnedMixture(sampler.WeightedSampler):
     release). It learns after every call, of which a step with dynamic sampling has several."""
 
     name = "learned_mixture"
+    STATE = (*sampler.WeightedSampler.STATE, "value", "mean")
 
     def __init__(self, spec: sampler_spec.LearnedMixtureSampler, deck: sampler.PromptSource) -> None:
         super().__init__(deck)
@@ -83,15 +84,6 @@ class LearnedMixture(sampler.WeightedSampler):
             found |= {f"value/{kind}": float(self.value[place]), f"chance/{kind}": float(chances[place])}
         return found
 
-    def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {**super().state_dict(), "value": self.value.tolist(), "mean": list(self.mean)}
-
-    def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where both were taken."""
-        super().load_state_dict(state, tensors)
-        self.value, self.mean = np.array(state["value"]), list(state["mean"])
-
 
 # Every question in the format that it has climbed to (Cog-DRIFT, arXiv:2604.04767).
 
@@ -99,6 +91,8 @@ class LearnedMixture(sampler.WeightedSampler):
 class FormatLadder(sampler.Sampler):
     """Questions are drawn as the uniform sampler draws prompts; each has a rung, which is one of its rows. Rows of one origin are
     one question, of the set that has its first row."""
+
+    STATE = ("rung", "history", "promoted")
 
     def __init__(self, spec: sampler_spec.FormatLadderSampler, deck: sampler.PromptSource) -> None:
         """Raises PermanentError when a question has two rows in one format, or several of which one is in none of `formats`; and
@@ -184,12 +178,12 @@ class FormatLadder(sampler.Sampler):
         return {"promoted": float(self.promoted), **shares}
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return {"rung": self.rung, "history": self.history, "promoted": self.promoted, "uniform": self.uniform.state_dict()}
+        """Also where the order of questions is."""
+        return {**super().state_dict(), "uniform": self.uniform.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         """Go on where `state_dict` was taken."""
-        self.rung, self.history, self.promoted = list(state["rung"]), [list(h) for h in state["history"]], state["promoted"]
+        super().load_state_dict(state, tensors)
         self.uniform.load_state_dict(state["uniform"], {})
 
 
