@@ -26,8 +26,7 @@ from interplay.rl.batch import Batch, has_teacher, join, take
 from interplay.rl.continuation import kept_rollouts
 from interplay.rl.edit_spec import Replay
 from interplay.rl.loss_spec import DistilLoss
-from interplay.rl.losses import DIVERGENCES
-from interplay.rl.policy import scores
+from interplay.rl.policy import DIVERGENCES, scores
 from interplay.rl.request_spec import FeedbackContinuation, FixedAllocation
 from interplay.rl.reward_spec import OwnReward
 from interplay.rl.spec import Method, RLSpec

@@ -54,13 +54,8 @@ def evaluate_model(spec: EvaluateSpec, inputs: dict[str, Path], out: Path, how: 
     table = read_shards(kept)
     samples = scores.sample_arrays(table, spec.num_samples)
     pq.write_table(table, out / "samples.parquet", compression="zstd")
-    prompts = scores.count_by_prompt(table, samples)
-    if gold is not None:
-        prompts = prompts.append_column("nll", pa.array(gold, pa.float64()))
-    if spec.errors:
-        prompts = scores.count_errors(prompts, samples)
     capped = scores.cap_arrays(table, spec.num_samples)
-    prompts = scores.count_caps(prompts, capped)
+    prompts = scores.count_by_prompt(table, samples, gold, spec.errors, capped)
     pq.write_table(prompts, out / "prompts.parquet", compression="zstd")
     return scores.summarise(pool.rows, samples, gold, capped) | answers_by_turn(
         table, spec.episode.max_turns if spec.episode else 1

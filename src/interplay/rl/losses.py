@@ -258,30 +258,7 @@ def disco(spec: specs.DiscoLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Te
     return -seen.prepared["row"] * value + seen.prepared["kl"] * (seen.old_logp - seen.logp), {}
 
 
-# Distillation of what the policy says once it has read feedback (DistIL, arXiv:2606.05152).
-
-
-def forward_cross_entropy(teacher: Tensor, policy: Tensor) -> Tensor:
-    """(M,) H(teacher, policy) of log-probabilities (M,V): KL(teacher || policy) and the teacher's own entropy."""
-    return -(teacher.exp() * policy).sum(-1)
-
-
-def reverse_kl(teacher: Tensor, policy: Tensor) -> Tensor:
-    """(M,) KL(policy || teacher)."""
-    return (policy.exp() * (policy - teacher)).sum(-1)
-
-
-def jensen_shannon(teacher: Tensor, policy: Tensor) -> Tensor:
-    """(M,) the mean of the KL divergences of both from their mean; at most ln 2."""
-    mean = torch.logaddexp(teacher, policy) - math.log(2)
-    return 0.5 * (teacher.exp() * (teacher - mean) + policy.exp() * (policy - mean)).sum(-1)
-
-
-DIVERGENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "fwd_ce": forward_cross_entropy,
-    "rev_kl": reverse_kl,
-    "js": jensen_shannon,
-}
+# Distillation of what the policy says once it has read feedback (DistIL, arXiv:2606.05152); divergences: rl.policy.
 
 
 def distil(spec: specs.DistilLoss, seen: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:

@@ -21,7 +21,7 @@ from interplay.model.device import place_decoder
 from interplay.optim import checkpoint, optimizer
 from interplay.rl import draw, first_requests, loop, proposals, sampler, samplers
 from interplay.rl.batch import Batch, Memory, StepContext
-from interplay.rl.group_advantages import left_out, over_tokens
+from interplay.rl.group_advantages import over_tokens
 from interplay.rl.proposals import Asked, Lines, Proposal, Spent
 from interplay.rl.teach_spec import TeachSpec
 from interplay.rl.update import Learner, update
@@ -108,45 +108,6 @@ def probe(spec: TeachSpec, pool: sets.Pool, step: int) -> list[Row]:
     deck = sampler.PromptSource(sizes=pool.sizes, mix=spec.mix, seed=stream_key(spec.seed, "probe", step))
     count = min(spec.probe_problems, len(pool.rows))
     return [pool.rows[i] for i in samplers.build_sampler(spec.method.sampler, deck).select(count, 1)]
-
-
-# What datasets are worth to the teacher, what each proposal is credited with, and which student goes on.
-
-
-def grounded(before: int, after: Sequence[int], asked: int) -> torch.Tensor:
-    """(g,) float64: the pass rate of each dataset's student less that of the one that all started from, over `asked` completions
-    of hard problems; `before` and `after` count passes."""
-    return (torch.tensor(after, dtype=torch.float64) - before) / asked
-
-
-def intrinsic(rates: Sequence[float], dataset: Sequence[int], datasets: int) -> torch.Tensor:
-    """(g,) float64: the mean of p (1 - p) over the valid proposals of each dataset, 0 where there is none; `rates` are their p,
-    `dataset` says whose each is."""
-    p, member = torch.tensor(rates, dtype=torch.float64), torch.tensor(dataset, dtype=torch.int64)
-    empty = torch.zeros(datasets, dtype=torch.float64)
-    sums = empty.index_add(0, member, p * (1 - p))
-    return sums / empty.index_add(0, member, torch.ones_like(p)).clamp(min=1)
-
-
-def credited(rewards: torch.Tensor, invalid: torch.Tensor, penalty: float) -> torch.Tensor:
-    """(g * n,) float64: the advantage of each proposal, dataset by dataset. Of `rewards` (g,): the dataset's less the mean of the
-    other datasets' (RLOO, arXiv:2402.14740, eq. 7), shared by all of its proposals; and of the `penalty` for being `invalid`
-    (g * n,) bool: its own less the mean of the other proposals'."""
-    shared = _compared(rewards).repeat_interleave(len(invalid) // len(rewards))
-    return shared + _compared(-penalty * invalid.double())
-
-
-def promoted(rewards: torch.Tensor, trained: Sequence[bool], threshold: float) -> int | None:
-    """The dataset whose student goes on: the best of those that a student was trained on, the first of equals, if its reward is
-    `threshold` at least; None: the student stays as it was."""
-    able = [k for k, was in enumerate(trained) if was]
-    best = max(able, key=lambda k: (float(rewards[k]), -k), default=None)
-    return best if best is not None and float(rewards[best]) >= threshold else None
-
-
-def _compared(values: torch.Tensor) -> torch.Tensor:
-    """Each value less the mean of the others."""
-    return left_out(values, torch.zeros(len(values), dtype=torch.int64), torch.ones(len(values), dtype=torch.bool))
 
 
 # The loop of teaching (SOAR, arXiv:2601.18778): proposals, a student for each dataset, the teacher's reward, its update, and
@@ -319,7 +280,7 @@ def one_step(course: Course, out: Path, step: int) -> dict[str, float]:
     offered = offer(course, step)
     paid = valued(course, offered, step, factor)
     invalid = torch.tensor([one.row is None for one in offered.proposals])
-    advantage = credited(paid.rewards, invalid, spec.invalid_penalty)
+    advantage = proposals.credited(paid.rewards, invalid, spec.invalid_penalty)
     shared = paid.rewards.repeat_interleave(spec.problems_per_dataset) - spec.invalid_penalty * invalid.double()
     proposals.write_step(out, step, spec, offered.proposals, shared, advantage)
     learnt = update_teacher(course.teacher, offered.batch, shared, advantage, step, factor)
@@ -363,8 +324,8 @@ def valued(course: Course, offered: Offered, step: int, factor: float) -> Paid:
     found = {k: graduate(course, datasets[k], hard, step, factor, spent) for k in chosen if datasets[k]}
     after = [found[k].passes if k in found else before for k in chosen]
     asked = len(hard) * spec.probe_samples
-    rewards = grounded(before, after, asked) if learnt is None else learnt
-    best = promoted(rewards, [k in found for k in range(spec.datasets)], spec.promote_threshold)
+    rewards = proposals.grounded(before, after, asked) if learnt is None else learnt
+    best = proposals.promoted(rewards, [k in found for k in range(spec.datasets)], spec.promote_threshold)
     if best is not None:
         course.known.update(found[best].weights)
     rates = {
@@ -397,4 +358,4 @@ def learnable(school: School, datasets: list[list[Row]], step: int, spent: Spent
     found = ask(school, rows, n, "learnable", step)
     spent.asked(found, len(rows) * n)
     member = [k for k, own in enumerate(datasets) for _ in own]
-    return intrinsic([passes / n for passes in found.passes], member, len(datasets))
+    return proposals.intrinsic([passes / n for passes in found.passes], member, len(datasets))

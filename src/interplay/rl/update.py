@@ -13,7 +13,7 @@ from interplay.optim import distributed
 from interplay.optim import optimizer as optim
 from interplay.rl import loss_spec, losses
 from interplay.rl.batch import Batch, first_turns, has_teacher
-from interplay.rl.policy import Scores, compared, entropies, likelihoods, micro_batches, scores, shard_rows
+from interplay.rl.policy import DIVERGENCES, Scores, compared, entropies, likelihoods, micro_batches, scores, shard_rows
 from interplay.rl.spec import RLSpec
 
 DIFFERENCE, LARGEST, RATIO = (
@@ -244,7 +244,7 @@ def _learning(learner: Learner, batch: Batch, rows: Tensor) -> Scores:
     loss, temperature, dtype = spec.method.loss, spec.temperature, getattr(torch, spec.dtype)
     entropy = loss.entropy_coef != 0
     if isinstance(loss, loss_spec.DistilLoss):
-        divergence = losses.DIVERGENCES[loss.divergence]
+        divergence = DIVERGENCES[loss.divergence]
         return compared(learner.policy, batch, rows, temperature, dtype, divergence, learner.micro_batch_tokens, entropy)
     return scores(learner.policy, batch, rows, temperature, dtype, entropy, learner.lagged)
 
