@@ -57,9 +57,8 @@ def write_proposals(spec: TeachSpec, engine: Engine, special: text.Special, end:
     letters, count = language_of(spec.task).starts(spec.task), spec.proposals()
     first = [letters[i] for i in random.generator(spec.seed, "begin", step).integers(len(letters), size=count)]
     prompts = text.encode_texts(tokenizer, first)
-    rollouts = engine.generate(
-        [Request(ids, random.stream_key("proposal"), number, 1) for number, ids in enumerate(prompts)], sampling
-    )
+    asks = [Request(ids, random.stream_key("proposal"), number, 1) for number, ids in enumerate(prompts)]
+    rollouts = engine.generate(asks, sampling)
     longest = int(rollouts.lengths.max())
     texts = [row[:n] for row, n in zip(rollouts.tokens.tolist(), rollouts.lengths.tolist(), strict=True)]
     return Batch(

@@ -62,17 +62,18 @@ def become(decoder: Decoder, known: Weights) -> None:
             parameter.copy_(known[name])
 
 
-def world(school: School, spec: TeachSpec, rows: Sequence[Row], sizes: list[int], mix: list[float]) -> draw.TrainerState:
+def world(school: School, spec: TeachSpec, rows: Sequence[Row]) -> draw.TrainerState:
     """What the RL loop works on, with a memory of its own."""
     return draw.TrainerState(
         spec=spec,
-        pool=sets.Pool(list(rows), sizes),
+        pool=sets.Pool(list(rows), [len(rows)]),
         tokenizer=school.tokenizer,
         special=school.special,
         tokenizer_files=school.files,
         engine=school.engine,
         sampler=samplers.build_sampler(
-            spec.method.sampler, sampler.PromptSource(sizes=sizes, mix=mix, seed=spec.seed, steps=spec.steps, rows=rows)
+            spec.method.sampler,
+            sampler.PromptSource(sizes=[len(rows)], mix=[1.0], seed=spec.seed, steps=spec.steps, rows=rows),
         ),
         memory=Memory(len(rows)),
     )
@@ -84,7 +85,7 @@ def trained(school: School, rows: Sequence[Row], step: int, factor: float) -> Li
     own = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, "student", step), "steps": school.spec.inner_steps})
     optimizers = optimizer.build_optimizers(own.optimizer, school.student.named_parameters())
     learner = Learner(own, school.student, school.reference, optimizers, school.micro_batch_tokens)
-    course, seconds = world(school, own, rows, [len(rows)], [1.0]), defaultdict[str, float](float)
+    course, seconds = world(school, own, rows), defaultdict[str, float](float)
     optimizer.set_lr(optimizers, factor)
     return [loop.stepped(course, learner, number, seconds).metrics for number in range(1, own.steps + 1)]
 
@@ -94,7 +95,7 @@ def ask(school: School, rows: Sequence[Row], n: int, *words: int | str) -> Asked
     if not rows:
         return Asked([], 0)
     spec = school.spec.model_copy(update={"seed": stream_key(school.spec.seed, *words)})
-    place = world(school, spec, rows, [len(rows)], [1.0])
+    place = world(school, spec, rows)
     asks = [first_requests.plain_request(slot, n, row.prompt) for slot, row in enumerate(rows)]
     found = draw.sample_rollouts(place, list(range(len(rows))), asks, StepContext(spec.method, place.memory), Counter()).batch
     passes = [0] * len(rows)
