@@ -185,8 +185,8 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from teach_cases import HOW, spec_of
-from interplay.rl import teach as loop
-loop.train_policy(spec_of(steps=6, checkpoints=[3]), {k: Path(v) for k, v in json.loads(sys.argv[2]).items()}, Path(sys.argv[1]), HOW)
+from interplay.rl import teach
+teach.teach_student(spec_of(steps=6, checkpoints=[3]), {k: Path(v) for k, v in json.loads(sys.argv[2]).items()}, Path(sys.argv[1]), HOW)
 """
 
 

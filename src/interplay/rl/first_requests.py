@@ -38,6 +38,10 @@ class SamplingRequest(NamedTuple):
     """Reward of the last own attempt in the texts; None: they hold none."""
 
 
+Requests = list[SamplingRequest]
+"""What is sampled in one round."""
+
+
 def plain_request(slot: int, n: int, text: str) -> SamplingRequest:
     """Completions sampled from the text that they are credited to."""
     return SamplingRequest(slot, n, text, text)
@@ -112,7 +116,7 @@ ALLOCATION: dict[str, AllocationMember] = {
 # Prompting: the texts of n completions of a prompt.
 
 
-def plain(spec: specs.PlainPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def plain(spec: specs.PlainPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """From the prompt's own text."""
     return [plain_request(slot, n, row.prompt)]
 
@@ -129,7 +133,7 @@ def hinted_prompt(spec: specs.Hint, row: Row) -> str:
     return spec.template.replace("{hint}", first_steps(spec, row.solution)).replace("{prompt}", row.prompt)
 
 
-def prefix(spec: specs.PrefixPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def prefix(spec: specs.PrefixPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """`started` (1 - progress) n of them, rounded down, from the first steps of the gold solution."""
     started = int(spec.started * (1 - now.progress) * n)
     text = hinted_prompt(spec.hint, row)
@@ -145,7 +149,7 @@ def with_shots(spec: specs.Shots, row: Row, count: int, slot: int, now: StepCont
     return "".join(others[i].prompt + others[i].solution + spec.between for i in chosen) + row.prompt
 
 
-def icpo(spec: specs.IcpoPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def icpo(spec: specs.IcpoPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """`steered` completions after solved problems, credited to the bare prompt; the rest from it."""
     steered = with_shots(spec.examples, row, spec.shots, slot, now)
     return [plain_request(slot, n - spec.steered, row.prompt), SamplingRequest(slot, spec.steered, steered, row.prompt)]
@@ -160,13 +164,13 @@ def icpo_kept(spec: specs.IcpoPrompting, batch: Batch, now: StepContext) -> Batc
     return replace(kept, rewards=kept.rewards + spec.bonus * (1 - now.progress) * kept.off_policy)
 
 
-def annealed_shots(spec: specs.AnnealedShotsPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def annealed_shots(spec: specs.AnnealedShotsPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """As many solved problems as the phase says, in what is sampled from and what is learnt."""
     count = spec.schedule[min(int(now.progress * len(spec.schedule)), len(spec.schedule) - 1)]
     return [plain_request(slot, n, with_shots(spec.examples, row, count, slot, now))]
 
 
-def own_prompting(spec: specs.OwnPrompting, row: Row, slot: int, n: int, now: StepContext) -> list[SamplingRequest]:
+def own_prompting(spec: specs.OwnPrompting, row: Row, slot: int, n: int, now: StepContext) -> Requests:
     """From the text of the user's function. Raises UserError when it returns no text."""
     made = extension.call(spec, row, n, now)
     sampling, training = made if isinstance(made, tuple) and len(made) == 2 else (made, made)
@@ -178,7 +182,7 @@ def own_prompting(spec: specs.OwnPrompting, row: Row, slot: int, n: int, now: St
 class PromptingMember(NamedTuple):
     """A prompting."""
 
-    requests: Callable[..., list[SamplingRequest]]
+    requests: Callable[..., Requests]
     """`(spec, row, slot, n, now)`: n completions of a prompt, as requests."""
     keep: Callable[..., Batch] | None = None
     """`(spec, batch, now) -> batch`: which of the rows are kept, and with which rewards."""

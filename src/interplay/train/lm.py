@@ -83,7 +83,7 @@ def train_language_model(spec: TrainSpec, inputs: dict[str, Path], out: Path, ho
         return {f"{EVAL_LOSS}{band}": value for band, value in losses.items()}
 
     batches_of = batches.Prefetcher(partial(make_step, spec, setup), setup.steps, setup.device)
-    job = loop.training_job(
+    job = loop.TrainingJob(
         spec,
         model,
         setup.steps,
@@ -173,9 +173,8 @@ def backward(model: decoder.Decoder, setup: Setup, step: StepData) -> float:
         batch = _batch(setup, step.rows, step.jumps, slice(max(1, tokens // width)))
         token_losses(model, batch, setup.dtype).sum().backward()
 
-    def one_pass(
-        batch: batches.Batch,
-    ) -> torch.Tensor:  # a function, so that its graph is freed with its frame when memory does not suffice
+    def one_pass(batch: batches.Batch) -> torch.Tensor:
+        # A function, so that its graph is freed with its frame when memory does not suffice.
         mean = token_losses(model, batch, setup.dtype).sum() / count
         mean.backward()
         return mean.detach()

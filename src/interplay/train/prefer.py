@@ -213,7 +213,7 @@ def train_preferences(spec: PreferSpec, inputs: dict[str, Path], out: Path, how:
     def save(path: Path) -> None:
         folder.save_decoder(policy, path, tokenizer.tokenizer_folder(init))
 
-    job = loop.training_job(
+    job = loop.TrainingJob(
         spec,
         policy,
         spec.steps,

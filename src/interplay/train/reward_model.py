@@ -100,7 +100,7 @@ def train_reward_model(spec: RewardModelSpec, inputs: dict[str, Path], out: Path
         values = pair_metrics(held_out, np.arange(len(held_out.pairs.prompts)))
         return {f"eval_{name}": values[name] for name in ("accuracy", "nll", "margin")}
 
-    job = loop.training_job(
+    job = loop.TrainingJob(
         spec,
         model,
         spec.steps,

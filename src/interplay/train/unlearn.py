@@ -143,7 +143,7 @@ def train_unlearning(spec: UnlearnSpec, inputs: dict[str, Path], out: Path, how:
     setup = prepare(spec, inputs, how)
     files = tokenizer.tokenizer_folder(inputs["init"])
     before = held_out_losses(setup, lambda batch: loss.token_losses(setup.base or setup.model, batch, setup.dtype))
-    job = loop.training_job(
+    job = loop.TrainingJob(
         spec,
         setup.model,
         spec.steps,
