@@ -168,7 +168,7 @@ def draw_batch(world: TrainerState, ids: list[int], now: StepContext, seen: Coun
 
 
 def sample_rollouts(
-    world: TrainerState, ids: list[int], asks: list[first_requests.SamplingRequest], now: StepContext, seen: Counter[int]
+    world: TrainerState, ids: list[int], asks: first_requests.Requests, now: StepContext, seen: Counter[int]
 ) -> Rollouts:
     """The completions that are asked for, each judged against the gold of its prompt."""
     spec, pool = world.spec, world.pool
