@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
+from interplay.data import pairs
 from interplay.model.decoder import Decoder
-from interplay.model.heads import ValueHead
-from interplay.model.spec import Optimizer
-from interplay.optim import checkpoint, optimizer
 from interplay.rl import sampler, sampler_spec
+from interplay.rl.critic import ValueNetwork
 
 # How alike the states of a prompt's tokens point (GAIN-RL, arXiv:2506.02281), by spans of tokens.
 #
@@ -51,7 +50,7 @@ def score_all(decoder: Decoder, encode: sampler.Encode, count: int, tokens: int,
     found = torch.zeros(count, 2, dtype=torch.float64)
     with torch.no_grad():
         for piece in sampler.length_batches(sizes, tokens):
-            ids, lengths = sampler.pad_prompts(encode(piece), device)
+            ids, lengths = pairs.pad_completions(encode(piece), device)
             states = decoder.mlp_input(ids, torch.arange(ids.shape[1], device=device)[None], dtype)
             for row, i in enumerate(piece):
                 found[i] = torch.tensor(angles(states[row, : lengths[row]], prefix), dtype=torch.float64)
@@ -138,33 +137,14 @@ class GainRl(sampler.WeightedSampler):
 # V(x): the mean reward of a prompt, predicted from the prompt alone.
 
 
-class Value(Protocol):
-    """A model of rewards, which learns from those of each step."""
-
-    def predict(self, ids: Sequence[int]) -> np.ndarray:
-        """(n,) float64."""
-
-    def learn(self, outcomes: Sequence[sampler.Outcome]) -> None:
-        """One step on the groups of a step."""
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """All that it learnt."""
-
-    def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where `tensors` was called."""
-
-
-class NetworkValue:
+class NetworkValue(ValueNetwork):
     """A network that starts as the policy and makes one step of AdamW on the mean squared error for each step of the run."""
 
     def __init__(self, spec: sampler_spec.ModelValue, deck: sampler.PromptSource, start: float) -> None:
         if deck.policy is None or deck.encode is None:
             raise ValueError("a value model needs the deck's policy and encode")
+        super().__init__(deck.policy, spec.learning_rate, start)
         self.encode, self.dtype, self.tokens = deck.encode, deck.dtype, deck.micro_batch_tokens
-        self.network = ValueHead(deck.policy, start)
-        options = Optimizer(name="adamw", learning_rate=spec.learning_rate, weight_decay=0.0)
-        self.max_grad_norm = options.max_grad_norm
-        self.optimizers = optimizer.build_optimizers(options, self.network.named_parameters())
 
     def predict(self, ids: Sequence[int]) -> np.ndarray:
         """(n,) float64."""
@@ -183,49 +163,25 @@ class NetworkValue:
         for piece in sampler.length_batches([len(prompt) for prompt in prompts], self.tokens):
             values = self._values([prompts[i] for i in piece])
             ((values - wanted[piece]) ** 2).sum().div(len(outcomes)).backward()
-        optimizer.apply_gradients(self.optimizers, list(self.network.parameters()), self.max_grad_norm)
+        self.apply_gradients()
 
     def _values(self, prompts: Sequence[list[int]]) -> torch.Tensor:
         """V (n,) float32 of n prompts, from the state of the last token."""
-        ids, lengths = sampler.pad_prompts(prompts, self.network.head.weight.device)
+        ids, lengths = pairs.pad_completions(prompts, self.network.head.weight.device)
         states = self.network.decoder.hidden(ids, torch.arange(ids.shape[1], device=ids.device)[None], dtype=self.dtype)
-        return self.network(states[torch.arange(len(ids), device=ids.device), lengths - 1])
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Weights and the optimiser's state."""
-        return checkpoint.training_tensors(self.network, self.optimizers)
-
-    def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where `tensors` was called."""
-        checkpoint.restore_training(tensors, self.network, self.optimizers)
+        return self.network(states[torch.arange(len(ids), device=ids.device), lengths.to(ids.device) - 1])
 
 
-class TrackedValue:
+class TrackedValue(sampler.Tracker):
     """The mean of a Beta distribution per prompt, each group counting as much as its completions."""
-
-    def __init__(self, spec: sampler_spec.BetaValue, deck: sampler.PromptSource, start: float) -> None:
-        self.tracker = sampler.Tracker(len(deck), rho=spec.rho)
 
     def predict(self, ids: Sequence[int]) -> np.ndarray:
         """(n,) float64; 0.5 for a prompt that was never drawn."""
-        return self.tracker.value()[list(ids)]
+        return self.value()[list(ids)]
 
     def learn(self, outcomes: Sequence[sampler.Outcome]) -> None:
         """Count the step's groups."""
-        self.tracker.add(outcomes)
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """The counts."""
-        return self.tracker.tensors()
-
-    def load(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Go on where `tensors` was called."""
-        self.tracker.load(tensors)
-
-
-def value_model(spec: sampler_spec.ModelValue | sampler_spec.BetaValue, deck: sampler.PromptSource, start: float) -> Value:
-    """The member that `spec` names; `start` is V of a prompt about which nothing is known, as far as the member lets it be."""
-    return NetworkValue(spec, deck, start) if isinstance(spec, sampler_spec.ModelValue) else TrackedValue(spec, deck, start)
+        self.add(outcomes)
 
 
 # Prompt curriculum learning (PCL, arXiv:2510.01135): draw what V(x) puts nearest to a threshold.
@@ -237,7 +193,11 @@ class Pcl(sampler.Sampler):
     def __init__(self, spec: sampler_spec.PclSampler, deck: sampler.PromptSource) -> None:
         self.spec = spec
         self.pool = sampler.Uniform(sampler_spec.UniformSampler(), deck)
-        self.value = value_model(spec.value, deck, spec.tau)
+        self.value: NetworkValue | TrackedValue
+        if isinstance(spec.value, sampler_spec.ModelValue):
+            self.value = NetworkValue(spec.value, deck, spec.tau)
+        else:
+            self.value = TrackedValue(len(deck), rho=spec.value.rho)
         self.predicted: dict[int, float] = {}
         """V of this step's candidates."""
         self.outcomes: list[sampler.Outcome] = []

@@ -45,15 +45,6 @@ def length_batches(lengths: Sequence[int], tokens: int) -> list[list[int]]:
     return cut
 
 
-def pad_prompts(prompts: Sequence[list[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids (n, T) int64 padded with 0 on the right, where a causal model's earlier states do not see it; and lengths (n,)."""
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    ids = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.int64)
-    for row, prompt in zip(ids, prompts, strict=True):
-        row[: len(prompt)] = torch.tensor(prompt)
-    return ids.to(device), lengths.to(device)
-
-
 # What every sampler is: it selects ids, observes their results, and its state is saved with the checkpoint.
 #
 # An id is a row of the problem sets joined in the order of their roles.
