@@ -21,9 +21,7 @@ from interplay.evaluate import scores
 from interplay.evaluate.spec import EvaluateSpec
 from interplay.model import device, heads
 from interplay.optim import distributed
-from interplay.rollout import engine as engines
-from interplay.rollout import episodes
-from interplay.rollout import episodes as play
+from interplay.rollout import engine, episodes
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
 from interplay.tasks.environments.transcript import UNANSWERED
@@ -68,7 +66,7 @@ def _sample(
     """Sample and judge this process's part of the missing shards (ids of problems), and write them to a folder; a signal ends
     that early. Collective."""
     tokenizer, special = text.load(model), text.special(model)
-    sampler = engines.engine(
+    sampler = engine.engine(
         spec.engine, heads.load_model(model, device.pick_device(how)), how, getattr(torch, spec.dtype), model / "model"
     )
     sampling = Sampling(
@@ -80,7 +78,7 @@ def _sample(
         eos=special.eos,
         pad=special.pad,
     )
-    setting = play.Setting(
+    setting = episodes.Setting(
         engine=sampler,
         sampling=sampling,
         encode=partial(text.encode_texts, tokenizer),
@@ -92,7 +90,7 @@ def _sample(
     distributed.barrier()  # every process lists the missing shards before any is written
     total, tokens, started = before + len(missing), 0, time.monotonic()
     progress, tally = metrics.Progress(total, "shards", before), ProgressScore(kept)
-    with engines.closing(sampler), stop.defer_signals():
+    with engine.closing(sampler), stop.defer_signals():
         for shard in distributed.shard_round_robin(missing):
             ids = list(shard)
             rows = [pool.rows[i] for i in ids]
@@ -154,7 +152,7 @@ def completion_rows(
     return table
 
 
-def episode_rows(pool: sets.Pool, ids: list[int], played: play.Played) -> pa.Table:
+def episode_rows(pool: sets.Pool, ids: list[int], played: episodes.Played) -> pa.Table:
     """The same for episodes of several turns: one row per episode, with its transcript, the verdict of its last turn, and in the
     column TURNS whether its answer was right after each turn."""
     made, turns, transcripts = played.rollouts, played.turns or [], played.transcripts or []

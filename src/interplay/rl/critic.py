@@ -4,22 +4,21 @@ The value of a token's place is that of the state before the token: of prompt an
 
 import torch
 
+from interplay.model import heads
 from interplay.model.decoder import Decoder
-from interplay.model.heads import ValueHead
 from interplay.model.spec import Optimizer
 from interplay.optim import checkpoint, distributed, optimizer
 from interplay.rl.advantages import gae
 from interplay.rl.batch import Batch
 from interplay.rl.policy import shard_rows, states
-from interplay.rl.spec import RLSpec
-from interplay.rl.spec import ValueHead as Spec
+from interplay.rl.spec import RLSpec, ValueHead
 
 
 class ValueNetwork:
     """A value head that begins as the policy with the value `start`, and its own AdamW."""
 
     def __init__(self, policy: Decoder, learning_rate: float, start: float = 0.0) -> None:
-        self.network = ValueHead(policy, start)
+        self.network = heads.ValueHead(policy, start)
         self.options = Optimizer(name="adamw", learning_rate=learning_rate, weight_decay=0.0)
         self.optimizers = optimizer.build_optimizers(self.options, self.network.named_parameters())
 
@@ -39,7 +38,7 @@ class ValueNetwork:
 class Critic(ValueNetwork):
     """Values of the states of rollouts."""
 
-    def __init__(self, spec: Spec, policy: Decoder, dtype: torch.dtype, micro_batch_tokens: int) -> None:
+    def __init__(self, spec: ValueHead, policy: Decoder, dtype: torch.dtype, micro_batch_tokens: int) -> None:
         super().__init__(policy, spec.learning_rate)
         self.spec, self.dtype, self.tokens = spec, dtype, micro_batch_tokens
 

@@ -9,8 +9,7 @@ from torch import Tensor
 from interplay.core import model, random
 from interplay.model import device, heads
 from interplay.model.decoder import Decoder
-from interplay.optim import distributed
-from interplay.optim import optimizer as optim
+from interplay.optim import distributed, optimizer
 from interplay.rl import loss_spec, losses
 from interplay.rl.batch import Batch, first_turns, has_teacher
 from interplay.rl.policy import DIVERGENCES, Scores, compared, entropies, likelihoods, micro_batches, scores, shard_rows
@@ -95,7 +94,7 @@ def update(learner: Learner, batch: Batch, advantage: Tensor, step: int, bears: 
             distributed.gather_parameters(learner.policy)
             sums = _backward(learner, batch, part, old, _prepared(learner, batch, part, old, step))
             norm = float(
-                optim.apply_gradients(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm)
+                optimizer.apply_gradients(learner.optimizers, list(learner.policy.parameters()), spec.optimizer.max_grad_norm)
             )
             if not (math.isfinite(sums["loss"]) and math.isfinite(norm)):
                 raise model.PermanentError(

