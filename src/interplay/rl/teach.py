@@ -192,16 +192,15 @@ def assembled(spec: teach_spec.TeachSpec, inputs: dict[str, Path], how: executio
     torch.set_num_threads(how.threads)
     torch.manual_seed(spec.seed)  # nothing here draws from torch's own stream, but it is saved, and starts at random otherwise
     dtype, init = getattr(torch, spec.dtype), inputs["init"]
-    student = place_decoder(folder.load_decoder(init / "model"), how)
-    reference = (
-        place_decoder(folder.load_decoder(init / "model"), how).requires_grad_(False) if spec.method.loss.refers() else None
-    )
+    base = init / "model"
+    student = place_decoder(folder.load_decoder(base), how)
+    reference = place_decoder(folder.load_decoder(base), how).requires_grad_(False) if spec.method.loss.refers() else None
     tokenizer = text.load(init)
     school = School(
         spec=spec,
         student=student,
         reference=reference,
-        engine=engine(spec.engine, student, how, dtype, init / "model"),
+        engine=engine(spec.engine, student, how, dtype, base),
         tokenizer=tokenizer,
         special=text.special(init),
         files=text.tokenizer_folder(init),
@@ -211,7 +210,7 @@ def assembled(spec: teach_spec.TeachSpec, inputs: dict[str, Path], how: executio
     text.check_prompt_lengths(tokenizer, [row.prompt for row in hard.rows], spec.max_prompt_length)
     teacher, instances = None, []
     if spec.proposer == "teacher":
-        model = place_decoder(folder.load_decoder(init / "model"), how)
+        model = place_decoder(folder.load_decoder(base), how)
         own = spec.model_copy(
             update={
                 "optimizer": spec.teacher_optimizer,
@@ -222,9 +221,7 @@ def assembled(spec: teach_spec.TeachSpec, inputs: dict[str, Path], how: executio
         )
         optimizers = optimizer.build_optimizers(spec.teacher_optimizer, model.named_parameters())
         learner = Learner(own, model, reference, optimizers, how.micro_batch_tokens)
-        teacher = Teacher(
-            learner, engine(spec.engine, model, how, dtype, init / "model"), proposals.end_token(tokenizer, spec.task)
-        )
+        teacher = Teacher(learner, engine(spec.engine, model, how, dtype, base), proposals.end_token(tokenizer, spec.task))
     else:
         instances = sets.read_rows(inputs["instances"], 0)
     return Course(school, teacher, hard, instances, weights(student))
