@@ -146,7 +146,7 @@ def test_one_step_is_one_step_of_adamw_on_the_squared_error_of_mean_rewards() ->
     last = torch.stack([twin.decoder.hidden(each, torch.arange(each.shape[1])[None])[0, -1] for each in ids])
     loss = ((twin(last) - torch.tensor([0.5, 1.0, 0.0])) ** 2).mean()
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(twin.parameters(), value.max_grad_norm)
+    torch.nn.utils.clip_grad_norm_(twin.parameters(), value.options.max_grad_norm)
     torch.optim.AdamW(twin.parameters(), lr=0.01, betas=(0.9, 0.95), weight_decay=0.0).step()
     value.learn(outcomes)
     for name, parameter in twin.named_parameters():
