@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from interplay.data import tokenizer
-from interplay.tasks.bios.spec import Bios
+from interplay.tasks.facts.spec import Bios, Taxonomy
 from interplay.tasks.family import task_family
 from interplay.tasks.op_dag.dag import Problem, structure
 from interplay.tasks.op_dag.dag_growth import generate
@@ -25,7 +25,6 @@ from interplay.tasks.op_dag.terse import parse_part, parse_step_cached, render
 from interplay.tasks.op_dag.terse_prompts import solve
 from interplay.tasks.op_dag.terse_verifier import gold, layout, verify
 from interplay.tasks.spec import Verify
-from interplay.tasks.taxonomy.spec import Taxonomy
 
 OPS = (5, 10, 20)
 MODES = {"forward": {"forward": 1.0}, "reverse": {"reverse": 1.0}}

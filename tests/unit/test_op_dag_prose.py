@@ -11,10 +11,10 @@ from op_dag_prose_text import levels, read_problem
 from interplay.core.model import UserError, parse_model
 from interplay.data.tokenizer import character_tokenizer, word_tokenizer
 from interplay.tasks.op_dag.dag import forms
-from interplay.tasks.op_dag_prose.prose import alphabet, dumps, loads, render, structure, vocabulary
-from interplay.tasks.op_dag_prose.prose_problems import generate, solve
-from interplay.tasks.op_dag_prose.prose_verifier import verify
-from interplay.tasks.op_dag_prose.spec import OpDagProse
+from interplay.tasks.op_dag.prose import alphabet, dumps, loads, render, structure, vocabulary
+from interplay.tasks.op_dag.prose_problems import generate, solve
+from interplay.tasks.op_dag.prose_verifier import verify
+from interplay.tasks.op_dag.spec import OpDagProse
 from interplay.tasks.spec import TaskKey, Verify
 
 EXACT = Verify(operator=True, extra_nodes="penalised")

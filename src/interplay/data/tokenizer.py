@@ -14,8 +14,7 @@ from interplay.core import artifact, execution
 from interplay.core.model import UserError
 from interplay.data import sets
 from interplay.data.spec import TokenizerSpec
-from interplay.tasks.environments.transcript import MARK
-from interplay.tasks.family import task_family
+from interplay.tasks.family import MARK, task_family
 
 PAD, EOS = "<pad>", "<eos>"
 

@@ -1,5 +1,5 @@
 r"""Questions over documents that take several facts to answer: plain, hidden behind chains of keys, or with citations; their
-text, their verifier, and corrupted prompts.
+text and their verifier.
 
 The `published` style is prose as in LoongRL's data (arXiv:2510.19363): numbered passages, JSON objects of one pair inserted after
 sentences, an instruction. `terse` is for tiny models with a tokenizer of words: the sentences alone, then the question; the
@@ -11,18 +11,16 @@ solution is keys, facts, citations and answer, where there are any. A prompt of 
 Without keys the question itself takes the place of `Key K7?`. Blanks belong to the piece before them, so that a key or a name is
 the same token everywhere."""
 
-import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Literal, NamedTuple
 
-from interplay.core.random import Draw
 from interplay.tasks import verdict
-from interplay.tasks.family import Family, Item, Paragraph, Rendered, compact_json
+from interplay.tasks.family import Family, Item, Paragraph, Rendered, compact_json, from_json
 from interplay.tasks.spec import Verify
-from interplay.tasks.verdict import BOX, Verdict, closing_brace, extract_answer, first_error, is_answer_dump
+from interplay.tasks.verdict import BOX, Verdict, extract_answer, first_error, is_answer_dump
 
 Mode = Literal["plain", "long", "keychain", "needle", "citation"]
 
@@ -123,14 +121,12 @@ def dumps(problem: Problem) -> str:
 
 def loads(text: str) -> Problem:
     """The inverse of `dumps`."""
-    mode, stored, shown, own, chains, true, spots, head = json.loads(text)
-    documents = tuple(Paragraph(title, tuple(sentences)) for title, sentences in shown)
-    ident, question, answers, _, supporting, hops, kind, steps = stored
-    paragraphs = tuple(documents[place] for place in own)
-    pairs = tuple((paragraph, sentence) for paragraph, sentence in supporting)
-    item = Item(ident, question, tuple(answers), paragraphs, pairs, hops, kind, tuple(steps))
-    links = tuple(Chain(tuple(keys), question) for keys, question in chains)
-    return Problem(mode, item, documents, tuple(own), links, true, tuple(Spot(*spot) for spot in spots), head)
+    stored = _stored_problem(text)
+    paragraphs = tuple(stored.documents[place] for place in stored.own)
+    return stored._replace(item=stored.item._replace(paragraphs=paragraphs))
+
+
+_stored_problem = from_json(Problem)
 
 
 # Text.
@@ -245,7 +241,7 @@ def _solution(problem: Problem, style: Style, steps: tuple[str, ...]) -> str:
     if problem.keys:
         parts.append("The keys are " + " -> ".join(problem.keys) + ".")
         parts += [f"The question is: {problem.item.question}"] if problem.mode == "keychain" else []
-    parts += steps or (() if problem.mode == "needle" else _supporting_sentences(problem.item))
+    parts += steps or (() if problem.mode == "needle" else supporting_sentences(problem.item))
     return " ".join([*parts, *cited, f"The answer is {boxed}."])
 
 
@@ -258,7 +254,8 @@ def _tagged(problem: Problem) -> tuple[str, ...]:
     return tuple(step + tag(document) for document, step in zip(documents, problem.steps, strict=True))
 
 
-def _supporting_sentences(item: Item) -> list[str]:
+def supporting_sentences(item: Item) -> list[str]:
+    """The sentences that the answer needs, in the order of the hops."""
     return [item.paragraphs[paragraph].sentences[sentence].strip() for paragraph, sentence in item.supporting]
 
 
@@ -396,57 +393,3 @@ MULTIHOP = Family(
     trivial_score=trivial_score,
     item=lambda problem: problem.item,
 )
-
-# Corrupted prompts and solutions. The item stays the truth that completions are judged against.
-
-
-def with_wrong_answer(solution: str, answers: Sequence[str], others: Sequence[str], draw: Draw) -> str | None:
-    r"""The solution with one of the `others` in its last `\boxed{}`. None where it has no box, or no other answer fits."""
-    head, box, rest = solution.rpartition(BOX)
-    wrong = _incompatible(answers, others)
-    if not box or not wrong:
-        return None
-    end = closing_brace(rest, 0)
-    return f"{head}{box}{wrong[draw() % len(wrong)]}{rest[end:] if end >= 0 else '}'}"
-
-
-def with_conflict(item: Item, prompt: str, others: Sequence[str], true_first: bool, draw: Draw) -> str | None:
-    """The prompt with a second version of a supporting sentence that has another answer; `true_first`: directly after the true
-    one, else directly before it. None where no such sentence occurs exactly once, or where the question itself names the answer,
-    as in a comparison."""
-    answer = next((answer for answer in item.answers if _named(answer, item.question)), None)
-    wrong = _incompatible(item.answers, others)
-    facts = [sentence for sentence in _supporting_sentences(item) if prompt.count(sentence) == 1]
-    held = [(sentence, answer) for sentence in facts for answer in item.answers if _named(answer, sentence)]
-    if answer or not wrong or not held:
-        return None
-    sentence, answer = held[-1]
-    false = re.sub(_word(answer), lambda _: wrong[draw() % len(wrong)], sentence, count=1, flags=re.IGNORECASE)
-    return prompt.replace(sentence, f"{sentence} {false}" if true_first else f"{false} {sentence}")
-
-
-def with_irrelevant(item: Item, prompt: str, sentences: Sequence[str], draw: Draw) -> str | None:
-    """The prompt with one of the `sentences`, which must not name an answer, after a sentence of the item's documents. None where
-    there is no such sentence or place."""
-    new = [one for one in sentences if one not in prompt and not any(_named(answer, one) for answer in item.answers)]
-    own = [one.strip() for paragraph in item.paragraphs for one in paragraph.sentences]
-    places = [one for one in own if one.endswith(".") and prompt.count(one) == 1]
-    if not new or not places:
-        return None
-    place = places[draw() % len(places)]
-    return prompt.replace(place, f"{place} {new[draw() % len(new)]}")
-
-
-def _incompatible(answers: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The others that neither contain an answer nor are part of one, and are numbers if and only if the answer is."""
-    known = [answer.casefold() for answer in answers]
-    distinct = [other for other in others if not any(one in other.casefold() or other.casefold() in one for one in known)]
-    return [other for other in distinct if other[:1].isdigit() == answers[0][:1].isdigit()]
-
-
-def _named(answer: str, text: str) -> bool:
-    return bool(answer) and re.search(_word(answer), text, re.IGNORECASE) is not None
-
-
-def _word(answer: str) -> str:
-    return rf"(?<!\w){re.escape(answer)}(?!\w)"

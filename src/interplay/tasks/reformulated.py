@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from interplay.tasks.family import Family, compact_json, judge_family
+from interplay.tasks.family import Family, compact_json, from_json, judge_family
 from interplay.tasks.op_dag.terse import ANSWER, CLOSE_BRACKET, EQUALS, OPEN_BRACKET, SECTION
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Row, Verdict, extract_answer, normalise
@@ -93,10 +93,8 @@ def dumps(form: Form) -> str:
     return compact_json(form._asdict())
 
 
-def read_form(text: str) -> Form:
-    """The inverse of `dumps`."""
-    raw = json.loads(text)
-    return Form(**{**raw, "options": tuple(raw["options"])})
+read_form = from_json(Form)
+"""The inverse of `dumps`."""
 
 
 def loads(text: str) -> Loaded:

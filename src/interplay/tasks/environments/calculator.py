@@ -5,9 +5,8 @@ import re
 from typing import NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
-from interplay.tasks.environments import transcript
+from interplay.tasks import family
 from interplay.tasks.environments.spec import Calculator
-from interplay.tasks.family import Environment, Rendered, Replies, Reply, from_json
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import BOX, Verdict
 
@@ -94,11 +93,11 @@ def _tree(draw: Draw, task: Calculator, op: int, top: bool) -> str:
     return whole if top else f"({whole})"
 
 
-def reply(problem: Problem, turns: list[str]) -> Reply:
+def reply(problem: Problem, turns: list[str]) -> family.Reply:
     """The value of the expression in the last turn, or `error`; a box ends the episode."""
-    if transcript.is_final(turns[-1]):
-        return Reply("", True)
-    return Reply(f"{_tool_output(problem, turns[-1])}\n", False)
+    if family.is_final(turns[-1]):
+        return family.Reply("", True)
+    return family.Reply(f"{_tool_output(problem, turns[-1])}\n", False)
 
 
 def _tool_output(problem: Problem, turn: str) -> str:
@@ -127,10 +126,10 @@ def expert(problem: Problem) -> list[str]:
     return [*turns, f"{BOX}{left}}}"]
 
 
-def render(problem: Problem, task: Calculator) -> Rendered:
+def render(problem: Problem, task: Calculator) -> family.Rendered:
     """The expression, the expert's transcript, the value."""
-    played = transcript.play(expert(problem), lambda turns: reply(problem, turns))
-    return Rendered(f"{problem.expression}?\n", played, answer(problem))
+    played = family.play(expert(problem), lambda turns: reply(problem, turns))
+    return family.Rendered(f"{problem.expression}?\n", played, answer(problem))
 
 
 def answer(problem: Problem) -> str:
@@ -138,7 +137,7 @@ def answer(problem: Problem) -> str:
     return str(value(problem.expression))
 
 
-def solve(prompt: str, task: Calculator, replies: Replies) -> str:
+def solve(prompt: str, task: Calculator, replies: family.Replies) -> str:
     """The value of the expression in a prompt, one operator after the other. Raises ValueError where it is no prompt."""
     left = f"({prompt.removesuffix(chr(10)).removesuffix('?')})"
     while part := INNER.search(left):
@@ -149,17 +148,17 @@ def solve(prompt: str, task: Calculator, replies: Replies) -> str:
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """Right: the last turn boxes the value (transcript.judge_transcript)."""
-    return transcript.judge_transcript(completion, lambda turns: reply(problem, turns), answer(problem))
+    """Right: the last turn boxes the value (family.judge_transcript)."""
+    return family.judge_transcript(completion, lambda turns: reply(problem, turns), answer(problem))
 
 
-CALCULATOR = Environment(
+CALCULATOR = family.Environment(
     name="calculator",
-    errors=transcript.ERRORS,
+    errors=family.TRANSCRIPT_ERRORS,
     generate=generate,
     render=render,
     solve=solve,
-    loads=from_json(Problem),
+    loads=family.from_json(Problem),
     verify=verify,
     structure=lambda problem: f"{stream_key('calculator', problem.expression):016x}",
     vocabulary=lambda task: ["calc(", ")", "(", BOX, "}", BROKEN, "\n", "?", "-", *"+*", *"0123456789"],  # digits one by one

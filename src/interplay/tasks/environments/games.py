@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
 from interplay.tasks.environments.spec import Kuhn, TicTacToe
-from interplay.tasks.environments.transcript import play, policy_turns, replies_match
-from interplay.tasks.family import Game, Position, Rendered, Replies, Reply, from_json
+from interplay.tasks.family import Game, Position, Rendered, Replies, Reply, from_json, play, policy_turns, replies_match
 from interplay.tasks.spec import Verify
 from interplay.tasks.verdict import Verdict, first_error
 
@@ -350,7 +349,7 @@ KUHN = Game(
     generate=generate_deal,
     render=_render_deal,
     solve=_solve_deal,
-    loads=from_json(lambda mode, cards, *rest: Deal(mode, tuple(cards), *rest)),
+    loads=from_json(Deal),
     verify=KUHN_RULES.verify,
     structure=lambda problem: f"{stream_key('kuhn', *problem.cards, problem.seat):016x}",
     shared=lambda problem: True,  # there are a dozen problems

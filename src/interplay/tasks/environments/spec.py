@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from interplay.core.model import Count, Model, Natural
-from interplay.tasks.bios.spec import Bios
+from interplay.tasks.facts.spec import Bios
 
 Range = tuple[Natural, Natural]
 MOST_OBJECTS, MOST_ATTRIBUTES = 16, 8

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from interplay.core.model import UserError
 from interplay.core.random import stream, stream_key
-from interplay.tasks.facts import ERRORS, Fact, as_facts, invented_name, judge, judge_statement, parse_facts, walk
+from interplay.tasks.facts.chains import ERRORS, Fact, invented_name, judge, judge_statement, parse_facts, walk
+from interplay.tasks.facts.spec import Taxonomy
 from interplay.tasks.family import Generator, Rates, Rendered, from_json
 from interplay.tasks.spec import Verify
-from interplay.tasks.taxonomy.spec import Taxonomy
 from interplay.tasks.verdict import BOX, Verdict
 
 IS = "is a"
@@ -118,7 +118,7 @@ def _stated_facts(text: str) -> list[Fact] | None:
 
 
 def verify(problem: Problem, completion: str, options: Verify) -> Verdict:
-    """Judge any text as a solution (tasks.facts.judge)."""
+    """Judge any text as a solution (tasks.facts.chains.judge)."""
     if problem.mode == "statement":
         return judge_statement(problem.answer, completion)
     return judge(problem.hops, (), completion, _stated_facts, options)
@@ -135,7 +135,7 @@ TAXONOMY = Generator(
     generate=generate,
     render=render,
     solve=solve,
-    loads=from_json(lambda mode, hops: Problem(mode, as_facts(hops))),
+    loads=from_json(Problem),
     verify=verify,
     structure=structure,
     shared=lambda problem: problem.mode == "statement",  # facts to be memorised

@@ -2,7 +2,7 @@
 
 Nodes without a reader are lanes. The goal reads all lanes at once, one level above the highest, so that at most `max_parents` of
 them are open at a time. A definition is added only where the remaining edges can still be placed
-(tasks.op_dag_prose.spec.completes) and where the sum of all lanes, which the goal may have to be, stays in range."""
+(tasks.op_dag.spec.completes) and where the sum of all lanes, which the goal may have to be, stays in range."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from interplay.core.random import Draw, draw_some
-from interplay.tasks.op_dag_prose.spec import OpDagProse, completes
+from interplay.tasks.op_dag.spec import OpDagProse, completes
 
 TRIES = 5
 """Random definitions that are tried before one that certainly fits the count."""

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_sample, stream
 from interplay.tasks.op_dag.dag import REVERSE, count_edges, linear_root
-from interplay.tasks.op_dag_prose.prose import TOTAL, Node, Problem, solution_letters
-from interplay.tasks.op_dag_prose.prose_growth import Growth, Room, Shape, grow
-from interplay.tasks.op_dag_prose.spec import OpDagProse, Theme, completes, shapes
+from interplay.tasks.op_dag.prose import TOTAL, Node, Problem, solution_letters
+from interplay.tasks.op_dag.prose_growth import Growth, Room, Shape, grow
+from interplay.tasks.op_dag.spec import OpDagProse, Theme, completes, shapes
 
 # Distractors: further types in places whose total the goal does not read.
 
