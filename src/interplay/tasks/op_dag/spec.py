@@ -3,15 +3,19 @@ surface)."""
 
 import re
 from functools import lru_cache
+from importlib.resources import files
+from itertools import product
 from typing import Annotated, Literal
 
+import yaml
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Natural, Share, Since, nearest_name
-from interplay.core.references import check_mix
+from interplay.core.references import ORDERED, SHARES, check_mix
 
-Range = tuple[Natural, Natural]
+Range = Annotated[tuple[Natural, Natural], ORDERED]
 LARGEST_PRIME = 1_000_000
+Modes = Annotated[dict[Literal["forward", "reverse"], float], SHARES]
 LETTERS = 52
 """Letters that name nodes and intermediate results, a-z and A-Z."""
 
@@ -23,9 +27,9 @@ class OpDag(Model):
     name: Literal["op_dag"] = "op_dag"
     modulus: int | None = 7
     """Values are integers modulo this prime; null for plain integers."""
-    operators: str = "+-*"
+    operators: Annotated[str, Field(pattern=r"^[-+*]+$")] = "+-*"
     """Operators that definitions may use, any of + - *."""
-    letters: int = 26
+    letters: Annotated[int, Field(ge=1, le=LETTERS)] = 26
     """Size of the alphabet that names nodes, at most 52 (a-z, then A-Z)."""
     contexts: Annotated[Count, Since(1)] = 1
     """Contexts: disjoint alphabets of `letters` letters each, at most 52 letters in all. A tokenizer of the task has the letters
@@ -37,13 +41,13 @@ class OpDag(Model):
     trace: Literal["goal_first", "leaf_first"] = "goal_first"
     """Order of the gold solution: unfold the goal down to the leaves and then evaluate upwards, or evaluate from the leaves
     (as published)."""
-    modes: dict[Literal["forward", "reverse"], float] = {"forward": 1.0}
+    modes: Modes = {"forward": 1.0}
     """Share of problems that ask the value of the goal (forward) or of an unknown leaf, given the goal's value (reverse)."""
     max_parents: Count = 2
     """Most parents that one definition reads."""
-    branching: float = 0.3
+    branching: Share = 0.3
     """Tendency to open a new leaf rather than extend a chain, in [0, 1]: 0 gives chains, 1 wide trees."""
-    copies: float = 0.15
+    copies: Share = 0.15
     """Tendency of a bare copy (one edge, no operator), in [0, 1]: with copies, the number of nodes and the depth vary at equal
     op. At 0 a copy occurs only where the exact op needs it."""
     constants: Range = (1, 4)
@@ -63,36 +67,15 @@ class OpDag(Model):
             raise ValueError(f"must be a prime up to {LARGEST_PRIME}, or null for integers")
         return value
 
-    @field_validator("operators")
-    @classmethod
-    def _known_operators(cls, value: str) -> str:
-        if not value or set(value) - set("+-*"):
-            raise ValueError("must be made of + - *")
-        return value
-
-    @field_validator("modes")
-    @classmethod
-    def _modes_sum(cls, value: dict) -> dict:
-        return check_mix(value, "modes")
-
     @model_validator(mode="after")
     def _ranges(self) -> "OpDag":
-        for name in ("constants", "distractors", "filler"):
-            low, high = getattr(self, name)
-            if not 0 <= low <= high:
-                raise ValueError(f"{name} must be [low, high] with 0 <= low <= high, not {[low, high]}")
         low, high = self.constants
         if self.modulus is not None and high >= self.modulus:
             raise ValueError(f"constants must be residues below the modulus {self.modulus}, not up to {high}")
         if self.modulus is None and low > self.max_value:
             raise ValueError(f"constants start at {low}, above max_value {self.max_value}")
-        for name in ("branching", "copies"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], not {getattr(self, name)}")
-        if not 1 <= self.letters <= 52:
-            raise ValueError(f"letters must lie in 1..52, not {self.letters}")
-        if self.letters * self.contexts > 52:
-            raise ValueError(f"contexts: {self.contexts} alphabets of {self.letters} letters; there are 52 letters in all")
+        if self.letters * self.contexts > LETTERS:
+            raise ValueError(f"contexts: {self.contexts} alphabets of {self.letters} letters; there are {LETTERS} letters in all")
         if self.context >= self.contexts:
             raise ValueError(f"context = {self.context}: contexts = {self.contexts}, so it must lie in 0..{self.contexts - 1}")
         return self
@@ -140,44 +123,9 @@ class Theme(Model):
         return min(map(len, self.places)) * min(map(len, self.types))
 
 
-def _nouns(*groups: str) -> list[list[str]]:
-    return [group.split(", ") for group in groups]
-
-
-THEMES: dict[str, Theme] = {
-    "zoo": Theme(
-        places=_nouns(
-            "Beverly Forest, Cedar Valley, Oakridge Riverside, Pine Ridge, Maple Creek",
-            "South Zoo, Jefferson Circus, Mayer Aquarium, Bundle Ranch, Hamilton Farm",
-        ),
-        types=_nouns(
-            "adult bear, adult wolf, adult deer, adult fox, adult racoon",
-            "adult eagle, adult parrot, adult owl, adult blue jay, adult crow",
-        ),
-        things="adult animals",
-    ),
-    "school": Theme(
-        places=_nouns(
-            "Evervale City, Hawkesbury, Glenfield City, Westhaven City, Brightford",
-            "Riverton City, Clearwater Bay, Shoreline City, Oakbridge City, Ruby Bay",
-        ),
-        types=_nouns(
-            "elementary school, private middle school, public highschool, regional medical school, culinarian school",
-        ),
-        things="schools",
-    ),
-    "film": Theme(
-        places=_nouns(
-            "Taylor Movie Festival, Verdi Movie Festival, West Sahara Movie Festival, Northwood Movie Festival, "
-            "Golden Banana Movie Festival",
-            "Festival Lumière de Valmont, Rêves de Belleville, Cinéma de Montreval, Festival de Clairmont, "
-            "Festival de Saint-Rivage",
-        ),
-        types=_nouns(
-            "upbeat metropolis comedy, solemn period drama, futuristic sci-fi movie, calm road movie, intense detective thriller",
-        ),
-        things="movies",
-    ),
+THEMES = {
+    name: Theme.model_validate(nouns)
+    for name, nouns in yaml.safe_load(files(__package__).joinpath("themes.yaml").read_text("utf-8")).items()
 }
 """The published themes crazy_zootopia, teachers_in_school and movie_festival_awards, at two layers."""
 
@@ -189,22 +137,22 @@ class OpDagProse(Model):
     the necessary graph, a constant counting as one."""
 
     name: Literal["op_dag_prose"] = "op_dag_prose"
-    themes: dict[str, float] = {"zoo": 1 / 3, "school": 1 / 3, "film": 1 / 3}
+    themes: Annotated[dict[str, float], SHARES] = {"zoo": 1 / 3, "school": 1 / 3, "film": 1 / 3}
     """Share of problems by theme: zoo, school, film, or one of `own`."""
     own: dict[str, Theme] = {}
     """Themes of the study's own, by name."""
-    modes: dict[Literal["forward", "reverse"], float] = {"forward": 0.5, "reverse": 0.5}
+    modes: Modes = {"forward": 0.5, "reverse": 0.5}
     """Share of problems that ask the value of the goal (forward) or of an unknown leaf, given the goal's value (reverse)."""
-    depth: Range | None = None
+    depth: Annotated[tuple[Annotated[int, Field(ge=2)], Natural], ORDERED] | None = None
     """Closed range of the number of nodes on the longest way from a leaf to the goal, drawn uniformly and independently of op;
     null: free, about as published (it grows with op)."""
-    width: Range | None = None
+    width: Annotated[tuple[Count, Natural], ORDERED] | None = None
     """Closed range of the number of leaves of the necessary graph, drawn evenly and independently of op; null: free, about as
     published (mostly one)."""
     distractors: Range | None = None
     """Closed range of the number of sentences that the goal does not need, drawn independently of op; null: up to the room that
     the places leave, as published (at most 20 sentences in all, more where the goal needs them)."""
-    max_parents: int = 5
+    max_parents: Annotated[int, Field(ge=2, le=10)] = 5
     """Most nodes that one definition reads, 2 to 10; also the most branches that are open while a graph grows."""
     totals: Share = 0.9
     """Tendency of the goal, and of a sum without a constant, to be the total of a place, where a place is still free."""
@@ -213,15 +161,10 @@ class OpDagProse(Model):
     constants: Literal["published", "uniform"] | dict[int, float] = "published"
     """Values of leaves: published (1: 12.5 %, 2 to 4: 29.2 % each), uniform over 1..4, or shares by value. Addends are uniform
     over 1..4, factors over 2..4."""
-    max_value: Count = 1000
+    max_value: Annotated[Count, Field(ge=50)] = 1000
     """No value of a necessary node leaves [1, max_value]; at least 50."""
     note: bool = False
     """Whether the prompt opens with the rule about totals. The published training text leaves it out."""
-
-    @field_validator("modes", "themes")
-    @classmethod
-    def _sums(cls, value: dict) -> dict:
-        return check_mix(value, "shares")
 
     @field_validator("constants")
     @classmethod
@@ -239,14 +182,6 @@ class OpDagProse(Model):
                 raise ValueError(f"no theme '{name}'{nearest_name(name, [*THEMES, *self.own])}; declare it under own")
         if taken := sorted(set(self.own) & set(THEMES)):
             raise ValueError(f"own.{taken[0]} has the name of a built-in theme; choose another")
-        for name, least_ in (("depth", 2), ("width", 1), ("distractors", 0)):
-            bounds = getattr(self, name)
-            if bounds and not least_ <= bounds[0] <= bounds[1]:
-                raise ValueError(f"{name} must be [low, high] with {least_} <= low <= high, not {list(bounds)}")
-        if not 2 <= self.max_parents <= 10:
-            raise ValueError(f"max_parents must lie in 2..10, not {self.max_parents}")
-        if self.max_value < 50:
-            raise ValueError(f"max_value must be 50 or more, not {self.max_value}")
         if not self._ops():
             raise ValueError(
                 f"no op has every depth in {_shown(self.depth)}, width in {_shown(self.width)} and distractors in "
@@ -290,15 +225,12 @@ def _possible_ops(depth: Range | None, width: Range | None, max_parents: int, ro
 def _everywhere(op: int, depth: Range | None, width: Range | None, max_parents: int, room: int) -> bool:
     """Whether op can have every depth with every width in their ranges (with some, where one is free)."""
     found = set(shapes(op, max_parents, room))
-    depths = range(depth[0], depth[1] + 1) if depth else sorted({d for d, _ in found})
-    widths = range(width[0], width[1] + 1) if width else sorted({w for _, w in found})
+    depths, widths = {d for d, _ in found}, {w for _, w in found}
+    wanted_depths = set(range(depth[0], depth[1] + 1)) if depth else depths
+    wanted_widths = set(range(width[0], width[1] + 1)) if width else widths
     if depth and width:
-        return all((d, w) in found for d in depths for w in widths)
-    return bool(found) and (
-        all(any((d, w) in found for w in widths) for d in depths)
-        if depth
-        else all(any((d, w) in found for d in depths) for w in widths)
-    )
+        return found.issuperset(product(wanted_depths, wanted_widths))
+    return bool(found) and wanted_depths <= depths and wanted_widths <= widths
 
 
 @lru_cache(maxsize=1024)
