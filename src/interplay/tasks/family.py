@@ -276,6 +276,9 @@ def judge_transcript(
 # Look-up by name.
 
 
+F = TypeVar("F", bound=Family[Any])
+
+
 @cache
 def judge_family(name: str) -> Family[Any]:
     """The family that judges the completions of rows with this value in the column `family`. Raises KeyError for other names."""
@@ -347,22 +350,20 @@ def language_of(task: Task) -> Language:
 
 def environment_of(row: Row) -> Environment[Any, Any]:
     """The environment of a row. Raises UserError where its family is none."""
-    family = judge_family(row.family)
-    if not isinstance(family, Environment):
-        known = ", ".join(families_with(Environment))
-        raise UserError(
-            f"method.episode = environment: the family '{row.family}' of row {row.index} is no environment; known: {known}"
-        )
-    return family
+    return _family_of(row, Environment, "environment")
 
 
 def game_of(row: Row) -> Game[Any, Any]:
     """The game of a row. Raises UserError where its family is none."""
-    family = judge_family(row.family)
-    if not isinstance(family, Game):
-        known = ", ".join(families_with(Game))
-        raise UserError(f"method.episode = self_play: the family '{row.family}' of row {row.index} is no game; known: {known}")
-    return family
+    return _family_of(row, Game, "self_play")
+
+
+def _family_of(row: Row, kind: type[F], episode: str) -> F:
+    found = judge_family(row.family)
+    if not isinstance(found, kind):
+        place, known = f"the family '{row.family}' of row {row.index}", ", ".join(families_with(kind))
+        raise UserError(f"method.episode = {episode}: {place} is no {kind.__name__.lower()}; known: {known}")
+    return found
 
 
 def multihop_item(row: Row) -> Item | None:

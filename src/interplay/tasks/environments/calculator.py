@@ -1,7 +1,9 @@
 r"""Arithmetic with a tool. The prompt is an expression, `(12-5)*7?`; the policy writes `calc(12-5)` and reads `7`, and boxes the
 value in the end, `\boxed{49}`. The tool has a parser of its own: nothing that a model writes is ever evaluated as code."""
 
+import operator
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from interplay.core.random import Draw, stream, stream_key
@@ -14,6 +16,7 @@ LONGEST, MOST = 100, 10**18
 """Most characters that the tool reads, and the size from which on it gives no value."""
 CALL = re.compile(r"\s*calc\((.*)\)\s*")
 TOKEN = re.compile(r"\d{1,18}|[-+*()]")
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 BROKEN = "error"
 
 
@@ -32,49 +35,42 @@ def value(text: str) -> int:
     tokens = TOKEN.findall(text)
     if len(text) > LONGEST or "".join(tokens) != text:
         raise ValueError(f"no expression: {text[:LONGEST]!r}")
-    found, rest = _sum(tokens)
-    if rest:
+    tokens.reverse()
+    found = _sum(tokens)
+    if tokens:
         raise ValueError(f"more than an expression: {text!r}")
     return found
 
 
-def _sum(tokens: list[str]) -> tuple[int, list[str]]:
-    total, rest = _product(tokens)
-    while rest and rest[0] in "+-":
-        sign = 1 if rest[0] == "+" else -1
-        more, rest = _product(rest[1:])
-        total = _held(total + sign * more)
-    return total, rest
+def _sum(tokens: list[str]) -> int:
+    """The value of the sum that ends a reversed list of tokens, which is consumed."""
+    return _joined(tokens, "+-", _product)
 
 
-def _product(tokens: list[str]) -> tuple[int, list[str]]:
-    total, rest = _factor(tokens)
-    while rest and rest[0] == "*":
-        more, rest = _factor(rest[1:])
-        total = _held(total * more)
-    return total, rest
+def _product(tokens: list[str]) -> int:
+    return _joined(tokens, "*", _factor)
 
 
-def _factor(tokens: list[str]) -> tuple[int, list[str]]:
-    if not tokens:
-        raise ValueError("the expression ends too early")
-    first, rest = tokens[0], tokens[1:]
+def _joined(tokens: list[str], signs: str, part: Callable[[list[str]], int]) -> int:
+    total = part(tokens)
+    while tokens and tokens[-1] in signs:
+        total = OPERATIONS[tokens.pop()](total, part(tokens))
+        if abs(total) >= MOST:
+            raise ValueError("too large")
+    return total
+
+
+def _factor(tokens: list[str]) -> int:
+    first = tokens.pop() if tokens else "end"
     if first.isdigit():
-        return int(first), rest
+        return int(first)
     if first == "-":
-        found, rest = _factor(rest)
-        return -found, rest
+        return -_factor(tokens)
     if first == "(":
-        found, rest = _sum(rest)
-        if rest[:1] == [")"]:
-            return found, rest[1:]
+        found = _sum(tokens)
+        if tokens and tokens.pop() == ")":
+            return found
     raise ValueError(f"unexpected token: {first}")
-
-
-def _held(number: int) -> int:
-    if abs(number) >= MOST:
-        raise ValueError("too large")
-    return number
 
 
 def generate(task: Calculator, seed: int, index: int, op: int) -> Problem:
@@ -141,8 +137,7 @@ def solve(prompt: str, task: Calculator, replies: family.Replies) -> str:
     """The value of the expression in a prompt, one operator after the other. Raises ValueError where it is no prompt."""
     left = f"({prompt.removesuffix(chr(10)).removesuffix('?')})"
     while part := INNER.search(left):
-        a, b = int(part[1]), int(part[3])
-        found = {"+": a + b, "-": a - b, "*": a * b}[part[2]]
+        found = OPERATIONS[part[2]](int(part[1]), int(part[3]))
         left = left[: part.start()] + str(found) + left[part.end() :]
     return str(int(left))
 

@@ -104,6 +104,12 @@ class Rules:
         return found._replace(strict=False, answer=False, score=0.0, error="made_up")
 
 
+def game(rules: Rules, **functions: Any) -> Game[Any, Any]:
+    """The family of a game: what its rules determine, and `functions` of its own."""
+    own = {name: getattr(rules, name) for name in ("verify", "reply", "expert", "seats", "position", "judge")}
+    return Game(errors=ERRORS, **own, **functions)
+
+
 # Tic-tac-toe. The prompt is a board of nine cells and the mark of its reader, `X.O....X. O`; a move is a cell, 1 to 9. A solution
 # is a game of best moves against the scripted opponent; the answer is the minimax value of the position.
 
@@ -218,22 +224,16 @@ TIC_TAC_TOE_RULES = Rules(
     sound=_board_sound,
     target=lambda problem, seat: float(minimax(problem.board) * (1 if seat == 0 else -1)),
 )
-TIC_TAC_TOE = Game(
+TIC_TAC_TOE = game(
+    TIC_TAC_TOE_RULES,
     name="tic_tac_toe",
-    errors=ERRORS,
     generate=generate_board,
     render=lambda problem, task: TIC_TAC_TOE_RULES.render(problem, WORTH[minimax(problem.board)]),
     solve=lambda prompt, task, replies: WORTH[minimax(prompt[:9])],
     loads=from_json(Board),
-    verify=TIC_TAC_TOE_RULES.verify,
     structure=lambda problem: f"{stream_key('tic_tac_toe', problem.board):016x}",
     shared=lambda problem: problem.board.count(".") > 7,  # the few boards of at most one move belong to every split
     vocabulary=lambda task: [*"XO. \n", *"123456789"],
-    reply=TIC_TAC_TOE_RULES.reply,
-    expert=TIC_TAC_TOE_RULES.expert,
-    seats=_board_seats,
-    position=_board_position,
-    judge=TIC_TAC_TOE_RULES.judge,
 )
 
 
@@ -343,20 +343,14 @@ KUHN_RULES = Rules(
     sound=_deal_sound,
     target=lambda problem, seat: LOST,  # any finished game is right
 )
-KUHN = Game(
+KUHN = game(
+    KUHN_RULES,
     name="kuhn",
-    errors=ERRORS,
     generate=generate_deal,
     render=_render_deal,
     solve=_solve_deal,
     loads=from_json(Deal),
-    verify=KUHN_RULES.verify,
     structure=lambda problem: f"{stream_key('kuhn', *problem.cards, problem.seat):016x}",
     shared=lambda problem: True,  # there are a dozen problems
     vocabulary=lambda task: [*CARDS, " first\n", " second\n", PASS, BET, "\n"],
-    reply=KUHN_RULES.reply,
-    expert=KUHN_RULES.expert,
-    seats=_deal_seats,
-    position=_deal_position,
-    judge=KUHN_RULES.judge,
 )

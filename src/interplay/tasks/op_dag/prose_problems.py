@@ -125,7 +125,7 @@ def generate(task: OpDagProse, seed: int, index: int, op: int) -> Problem:
 
 
 def _problem(growth: Growth, cast: Cast, theme: str, mode: str, distractors: int | None, draw: Draw) -> Problem:
-    necessary = len(growth.parents)
+    necessary = len(growth.made)
     nodes = _cast(growth, cast, draw)
     if distractors is None:
         needed = necessary - sum(growth.totals)
@@ -152,12 +152,12 @@ def _cast(growth: Growth, cast: Cast, draw: Draw) -> list[Node]:
     asked = 0
     for place, total in enumerate(growth.totals):
         if total:
-            members = growth.parents[place]
+            members = growth.made[place].parents
             kinds = draw_sample(draw, list(cast.types), len(members))
             where |= {member: (kind, cast.places[asked]) for member, kind in zip(members, kinds, strict=True)}
             where[place] = (cast.total(), cast.places[asked])
             asked += 1
-    rest = [place for place in range(len(growth.parents)) if place not in where]
+    rest = [place for place in range(len(growth.made)) if place not in where]
     types = len(cast.types)
     fewest = -(-len(rest) // types)
     most = len(cast.places) - asked
@@ -165,10 +165,8 @@ def _cast(growth: Growth, cast: Cast, draw: Draw) -> list[Node]:
     slots = [(kind, place) for place in cast.places[asked : asked + kept] for kind in cast.types]
     where |= dict(zip(rest, draw_sample(draw, slots, len(rest)), strict=True))
     return [
-        Node(*where[place], total, parents, constant, operator, minus)
-        for place, (total, parents, constant, operator, minus) in enumerate(
-            zip(growth.totals, growth.parents, growth.constants, growth.operators, growth.minus, strict=True)
-        )
+        Node(*where[place], total, one.parents, one.constant, one.operator, one.minus)
+        for place, (total, one) in enumerate(zip(growth.totals, growth.made, strict=True))
     ]
 
 
