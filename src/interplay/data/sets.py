@@ -17,22 +17,9 @@ from interplay.tasks.family import add_own_family, judge_family, own_tasks
 from interplay.tasks.spec import OwnTask, Verify
 from interplay.tasks.verdict import Row, Verdict, last_unit
 
-COLUMNS = pa.schema(
-    [
-        ("index", pa.int64()),
-        ("band", pa.string()),
-        ("op", pa.int32()),
-        ("mode", pa.string()),
-        ("prompt", pa.string()),
-        ("solution", pa.string()),
-        ("answer", pa.string()),
-        ("graph", pa.string()),
-        ("key", pa.string()),
-        ("family", pa.string()),
-        ("origin", pa.string()),
-        ("transforms", pa.list_(pa.string())),
-    ]
-)
+TEXTS = ("mode", "prompt", "solution", "answer", "graph", "key", "family", "origin")
+FIRST = [("index", pa.int64()), ("band", pa.string()), ("op", pa.int32())]
+COLUMNS = pa.schema([*FIRST, *((name, pa.string()) for name in TEXTS), ("transforms", pa.list_(pa.string()))])
 """One row per problem (tasks.verdict.Row). `origin` is empty where the row was first made in this set."""
 OPTIONAL_COLUMNS = (pa.field("rejected", pa.string()), pa.field("rater", pa.string()))
 """Columns of sets of preference pairs, and of those whose pairs have raters; absent from the files of all other sets."""

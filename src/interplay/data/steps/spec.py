@@ -1,20 +1,14 @@
-"""Specs of the `curate` stage, of its steps that select, label, rate, corrupt or rewrite rows, and of the problem sets of a
-study."""
+"""Specs of the `curate` stage, and of its steps that select, label, rate, corrupt or rewrite rows."""
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from interplay.core.extension import FILLED, Extension, written_as
+from interplay.core.extension import Extension, written_as
 from interplay.core.model import Count, Model, Natural, Share
-from interplay.core.partial import Keys, Written, partial, union_of
 from interplay.core.references import ORDERED, Mix
-from interplay.data.spec import Format, Split
 from interplay.data.steps import context_spec as context
 from interplay.data.steps.context_spec import StepModel
-from interplay.tasks.spec import TaskKeys
 
 
 class SampledStep(StepModel):
@@ -331,142 +325,3 @@ class CurateSpec(Model):
                 written = f"steps.{number} ({step.name}) rewrites prompts or solutions"
                 raise ValueError(f"{written}, which would undo {edit}; put it before {edit}")
         return self
-
-
-# Problem sets of a study: generated, read from a file, or made from others.
-
-
-FORMS = {
-    "generated": ("band", "bands", "op_shares", "transform", "task", "seed", "shards"),
-    "file": ("file", "sha256", "format", "defects"),
-    "mix": ("mix", "steps"),
-}
-"""Keys that only one form of problem set takes; `split` goes with the first two, `size` with all."""
-
-
-class SampleKeys(Keys):
-    """Keys of a step that reads samples of its rows."""
-
-    arm: str = ""
-    """The arm whose final model samples the rows."""
-    evaluate: str = ""
-    """The evaluate stage that configures the sampling."""
-
-
-class CompareKeys(Keys):
-    """Keys of a step that compares its rows with other sets."""
-
-    against: list[str] = []
-    """Problem sets to compare with."""
-
-
-def _step(model: type[StepModel]) -> type[Model]:
-    """The model of a step in a study's YAML."""
-    reads = ((model.READS_SAMPLES, SampleKeys), (model.COMPARES, CompareKeys))
-    return partial(model, f"{model.__name__}Keys", bases=tuple(keys for read, keys in reads if read))
-
-
-@cache
-def _steps() -> Any:
-    return union_of(map(_step, STEPS.values()), "name", written_as(CustomStep))
-
-
-@cache
-def _transform() -> type[Model]:
-    return partial(Extension, "TransformKeys", FILLED)
-
-
-StepKeys = Annotated[dict[str, Any], Written(_steps)]
-TransformKeys = Annotated[dict[str, Any], Written(_transform)]
-
-
-class DataSet(Model):
-    """A problem set of the study, in one of three forms: generated (`band` or `bands`), read from a file (`file` or `sha256`, and
-    `format`), or made of other sets (`mix`, `steps`)."""
-
-    model_config = ConfigDict(defer_build=True)
-
-    band: str | None = None
-    """Generated: one band of the scale. Read from a file: the band that its rows get; null: `all`."""
-    bands: list[str] | None = None
-    """Generated: several bands, in equal shares."""
-    split: Split | None = None
-    """Part of the space of problems that it is drawn from; splits never share a problem. Of a file: null for all items."""
-    size: Count | None = None
-    """Number of problems; null: generated, the scale's size for the split (times the number of bands), else all."""
-    op_shares: dict[int, float] | None = None
-    """Generated, a single band: share of each op; null: uniform."""
-    transform: TransformKeys | None = None
-    """Generated: a function of the study's own that maps problem rows to problem rows: {function: file.py:function}."""
-    leak: bool = False
-    """Whether stages may be trained on it though its split is test, as in a study of contamination; otherwise refused."""
-    seed: Natural = 0
-    """Generated: key of the generator, by which sets of equal task, size and split hold different problems."""
-    shards: Count | None = None
-    """Generated: parts of the set, each a set of size / shards problems with a seed and a corpus of its own, so that they are
-    made in parallel and each fits in memory. Only pretrain, midtrain and sft read such a set, and all sets of their mix have
-    equally many. Nothing repeats within a shard (see `unique`), some problems do across shards; a transform sees one shard at a
-    time; a bpe tokenizer learns from the first. A set that grows by shards of equal size keeps its existing shards. Null: one
-    set."""
-    task: TaskKeys = {}
-    """Generated: keys of the task that differ from the study's; with another `name`, a task of its own."""
-    file: str | None = None
-    """File in a published format, by its path from the project's root, below it or through a link there."""
-    sha256: str | None = None
-    """Checksum of the file. With it, a study can be planned where the file is not."""
-    format: Format | None = None
-    """Format of the file."""
-    defects: dict[str, str] = {}
-    """Handling of defective items of the file."""
-    mix: dict[str, float] | None = None
-    """Other sets and their shares."""
-    steps: list[StepKeys] = []
-    """Steps applied to the mixed rows. A step that reads samples takes `arm` (whose final model samples) and `evaluate` (how);
-    one that compares takes `against: [sets]`."""
-
-    @model_validator(mode="after")
-    def _one_form(self) -> "DataSet":
-        if self.form == "generated":
-            if (self.band is None) == (self.bands is None):
-                raise ValueError("give either band or bands (or a file, or a mix of other sets)")
-            if self.split is None:
-                raise ValueError("split is missing; write train, rl, validation or test")
-            if self.op_shares is not None and self.band is None:
-                raise ValueError("op_shares needs a single band")
-        if self.form == "file" and self.format is None:
-            raise ValueError("format is missing; name the format of the file")
-        if self.shards is not None and self.shards < 2:
-            raise ValueError("shards must be at least 2; omit it for one set")
-        if self.leak and self.split != "test":
-            raise ValueError("leak goes with split: test; remove it")
-        for form, keys in FORMS.items():
-            given = [key for key in keys if getattr(self, key) and not (self.form == "file" and key == "band")]
-            if form != self.form and given:
-                raise ValueError(f"{given[0]} does not go with a set that is {WORDS[self.form]}")
-        return self
-
-    @property
-    def form(self) -> str:
-        """generated, file or mix."""
-        return "mix" if self.mix is not None else "file" if self.file or self.sha256 else "generated"
-
-    def names(self) -> list[str]:
-        """The bands that a generated set or a file names."""
-        return [self.band] if self.band is not None else list(self.bands or ([] if self.form != "file" else ["all"]))
-
-
-@cache
-def _change() -> type[Model]:
-    return partial(DataSet, "SetChange")
-
-
-SetChange = Annotated[dict[str, Any], Written(_change)]
-"""Keys of a set that differ at a scale; or a complete set."""
-
-
-def is_whole(given: Mapping[str, Any]) -> bool:
-    """Whether the keys define a complete set rather than changes of another: they name the source of its rows."""
-    return not {"split", "file", "sha256", "mix"}.isdisjoint(given)
-
-
-WORDS = {"generated": "generated", "file": "read from a file", "mix": "made of others"}
