@@ -363,8 +363,8 @@ def test_another_process_makes_the_same_problems() -> None:
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"relations": 17}, "relations must be at most 16"),
-        ({"people": 5}, "people must be at least 10"),
+        ({"relations": 17}, "task.relations = 17: should be less than or equal to 16"),
+        ({"people": 5}, "task.people = 5: should be greater than or equal to 10"),
         ({"distractors": [4, 2]}, "low <= high"),
         ({"parametric": 0.0}, "raise parametric"),
         ({"parametric": 1.0}, "lower parametric"),

@@ -1,13 +1,13 @@
 """The families op_dag and op_dag_prose: arithmetic over a dependency graph, in single characters and in sentences (the published
 surface)."""
 
+import json
 import re
 from functools import lru_cache
 from importlib.resources import files
 from itertools import product
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field, field_validator, model_validator
 
 from interplay.core.model import Count, Model, Natural, Share, Since, nearest_name
@@ -123,10 +123,8 @@ class Theme(Model):
         return min(map(len, self.places)) * min(map(len, self.types))
 
 
-THEMES = {
-    name: Theme.model_validate(nouns)
-    for name, nouns in yaml.safe_load(files(__package__).joinpath("themes.yaml").read_text("utf-8")).items()
-}
+_NOUNS = json.loads(files(__package__).joinpath("themes.json").read_text("utf-8"))
+THEMES = {name: Theme.model_validate(nouns) for name, nouns in _NOUNS.items()}
 """The published themes crazy_zootopia, teachers_in_school and movie_festival_awards, at two layers."""
 
 
