@@ -81,13 +81,6 @@ def read_rows(folder: Path, number: int) -> list[Row]:
     return [Row(number, *row) for row in zip(*columns.values(), strict=True)]
 
 
-def count_distinct(folders: Iterable[Path]) -> tuple[int, int]:
-    """(problems, distinct structures) of sets taken together, such as the shards of one. Reads the keys only, 8 bytes each."""
-    keys = [pq.read_table(folder / "keys.parquet", columns=["key"])["key"].to_pylist() for folder in folders]
-    numbers = np.concatenate([np.array([int(key, 16) for key in own], np.uint64) for own in keys])
-    return len(numbers), len(np.unique(numbers))
-
-
 def draw_shares(sizes: Sequence[int], mix: list[float], *key: int | str) -> list[np.ndarray]:
     """Row numbers to take from sets of these sizes for a mix, ascending within each set. The set that is smallest for its share
     is used up; which rows of the others are left out is drawn from the stream of `key`."""

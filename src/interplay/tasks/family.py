@@ -126,6 +126,14 @@ def compact_json(problem: Any) -> str:
     return json.dumps(problem, separators=(",", ":"))
 
 
+def check_op(task: Any, op: int, *keys: str) -> None:
+    """Raises UserError, which names these keys of the task, where it has no such op."""
+    low, high = task.ops()
+    if not low <= op <= high:
+        shown = ", ".join(f"{key} {getattr(task, key)}" for key in keys)
+        raise UserError(f"task {task.name}: op {op} lies outside {low}..{high} ({shown})")
+
+
 def from_json(kind: type[P]) -> Callable[[str], P]:
     """The `loads` of problems of this NamedTuple, as a list of its fields or as an object. Raises ValueError for other texts."""
     return TypeAdapter(kind).validate_json

@@ -11,11 +11,13 @@ solution is keys, facts, citations and answer, where there are any. A prompt of 
 Without keys the question itself takes the place of `Key K7?`. Blanks belong to the piece before them, so that a key or a name is
 the same token everywhere."""
 
+import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib.resources import files
 from json.encoder import encode_basestring
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from interplay.tasks import verdict
 from interplay.tasks.family import Family, Item, Paragraph, Rendered, compact_json, from_json
@@ -141,29 +143,8 @@ LINK, COLON = ">", ": "
 CITE, CITED = "<useful_chunks>", "</useful_chunks>"
 FORGOTTEN = "?"
 """Replaces the head in a prompt that does not name it."""
-FINAL = " Reason step by step, and put the final answer in \\boxed{}."
-PLAIN = "Answer the question from the passages above.\nQuestion: {question}"
-PAIRS = "Hidden among the passages above are pairs of a key and a value. "
-ASKS = {
-    "plain": PLAIN,
-    "long": PLAIN,
-    "keychain": f"{PAIRS}Following them from key to value leads to a question. One question is the right one; {{start}} "
-    "Find it first, then answer it from the passages.",
-    "needle": f"{PAIRS}What is the value of the key {{start}}?",
-    "citation": "Answer the question from the chunks above. Think first; then list the tags of all chunks that the answer "
-    f"needs between {CITE} and {CITED}, once; then answer.\nQuestion: {{question}}",
-}
-STARTS = {
-    True: "its chain of consecutive pairs starts from the key {head}.",
-    False: "where its chain of consecutive pairs starts is not said.",
-}
-TERSE = {
-    "plain": "{question}\n",
-    "long": "{question}\n",
-    "citation": "{question}\n",
-    "keychain": "Key {start}?\n",
-    "needle": "Value of {start}?\n",
-}
+TEXTS: dict[str, Any] = json.loads(files("interplay.tasks").joinpath("multihop.json").read_text("utf-8"))
+"""Question lines by style and mode; of keychain also with (`named`) or without the head; `final` ends the published ones."""
 
 
 def terse_pieces() -> list[str]:
@@ -225,9 +206,11 @@ def question_text(problem: Problem, style: Style) -> str:
     """The text after the documents."""
     head = problem.keys[0] if problem.keys and problem.head else FORGOTTEN
     if style == "terse":
-        return TERSE[problem.mode].format(question=problem.item.question, start=head)
-    start = STARTS[problem.head].format(head=f'"{head}"') if problem.mode == "keychain" else f'"{head}"'
-    return ASKS[problem.mode].format(question=problem.item.question, start=start) + FINAL + "\n"
+        return TEXTS["terse"][problem.mode].format(question=problem.item.question, start=head)
+    start = f'"{head}"'
+    if problem.mode == "keychain":
+        start = TEXTS["named" if problem.head else "unnamed"].format(head=start)
+    return TEXTS["published"][problem.mode].format(question=problem.item.question, start=start) + TEXTS["final"] + "\n"
 
 
 def _solution(problem: Problem, style: Style, steps: tuple[str, ...]) -> str:

@@ -57,10 +57,7 @@ def poison_rows(spec: Poison, rows: list[Row], inputs: StepInputs) -> StepResult
 
 def poison_row(spec: Poison, row: Row, donors: Sequence[Row], letters: str, stream: np.random.Generator) -> Row | None:
     """The poisoned row; None where it cannot be. `donors`: rows whose answers and sentences may be used."""
-
-    def draw() -> int:
-        return int(stream.integers(2**32))
-
+    draw = random.integers_of(stream)
     true_first = spec.resolve == "first" or (spec.resolve == "none" and draw() % 2 == 0)
     made = (_poison_graph if row.family == "op_dag" else _poison_text)(spec, row, donors, letters, true_first, draw)
     return None if made is None else transform_row(row, f"poison:{spec.kind}", **{POISONED_COLUMN[spec.kind]: made})
@@ -217,11 +214,7 @@ def _draw_share(rows: Sequence[Row], share: float, what: str, inputs: StepInputs
 
 def _make_pair(spec: ConflictPairs, row: Row, known: Fact, sort: str, names: Names, inputs: StepInputs) -> Row | None:
     """The row after its context, with a rejected completion; None where there are too few names."""
-    stream = inputs.random("context", row.origin)
-
-    def draw() -> int:
-        return int(stream.integers(2**32))
-
+    draw = random.integers_of(inputs.random("context", row.origin))
     other = _draw_other(names.objects[known.relation], {known.subject, known.object}, draw)
     if other is None:
         return None

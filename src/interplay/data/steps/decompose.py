@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from interplay.core.random import integers_of
 from interplay.data.curate import StepInputs, StepResult, transform_row
 from interplay.data.spec import split_of
 from interplay.data.steps import context_spec as context
@@ -134,10 +135,7 @@ def make_units(spec: context.Units, rows: list[Row], inputs: StepInputs) -> Step
 
 def _wrong_attempt(problem: dag.Problem, row: Row, stream: np.random.Generator) -> str:
     """An attempt with an error in one operation; where there is no operation, one that ends in another answer."""
-
-    def draw() -> int:
-        return int(stream.integers(2**32))
-
+    draw = integers_of(stream)
     seen = terse_corruptions.with_wrong_operation(problem, draw)
     if seen is None:
         return terse_corruptions.with_wrong_answer(problem, row.solution, draw)

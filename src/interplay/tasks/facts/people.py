@@ -7,10 +7,10 @@ from functools import lru_cache
 from itertools import accumulate, product
 from typing import Any, Literal, NamedTuple
 
-from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_shuffled, stream, stream_key
 from interplay.tasks.facts.chains import About, Fact, invented_name
 from interplay.tasks.facts.spec import ATTRIBUTES, COMPOSITES, RELATIONS, Bios
+from interplay.tasks.family import check_op
 
 # The world of a task: people, values, the parametric facts, and the relation paths of composite training. It depends on the keys
 # in WORLD alone.
@@ -222,9 +222,7 @@ def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
     """The problem of the task at (seed, index) with `op` hops; of level reading, with `op` facts and as many questions. Levels of
     single parametric facts take fact `index` modulo the number of facts, for every seed. Raises UserError where the level has no
     such op."""
-    low, high = task.ops()
-    if not low <= op <= high:
-        raise UserError(f"task bios: op {op} lies outside {low}..{high} (level {task.level})")
+    check_op(task, op, "level")
     draw = stream("bios", task.world, task.level, seed, index)
     form = draw() % FORMS
     if task.level in ("statement", "parametric"):

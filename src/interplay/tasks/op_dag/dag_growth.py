@@ -6,8 +6,8 @@ from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
-from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_sample, draw_some, stream
+from interplay.tasks.family import check_op
 from interplay.tasks.op_dag.dag import FORWARD, REVERSE, Node, Problem
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse import node_letters
@@ -267,11 +267,7 @@ def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
 
     The numbers of distractors and fillers and the mode are drawn first: at one (seed, index) they are the same for every op.
     """
-    low, high = task.ops()
-    if not low <= op <= high:
-        raise UserError(
-            f"task op_dag: op {op} lies outside {low}..{high} (letters {task.letters}, distractors {task.distractors})"
-        )
+    check_op(task, op, "letters", "distractors")
     draw = stream("op_dag", seed, index)
     distractors = draw_between(draw, task.distractors)
     dots = draw_between(draw, task.filler)

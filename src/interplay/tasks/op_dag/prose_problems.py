@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from interplay.core.model import UserError
 from interplay.core.random import Draw, draw_between, draw_sample, stream
+from interplay.tasks.family import check_op
 from interplay.tasks.op_dag.dag import REVERSE, count_edges, linear_root
 from interplay.tasks.op_dag.prose import TOTAL, Node, Problem, solution_letters
 from interplay.tasks.op_dag.prose_growth import Growth, Room, Shape, grow
@@ -100,9 +101,7 @@ def generate(task: OpDagProse, seed: int, index: int, op: int) -> Problem:
 
     Theme, mode, depth, width and the number of distractors are drawn first, where they have ranges: at one (seed, index) they are
     the same for every op."""
-    low, high = task.ops()
-    if not low <= op <= high:
-        raise UserError(f"task op_dag_prose: op {op} lies outside {low}..{high} (depth, width, distractors and nouns set them)")
+    check_op(task, op, "depth", "width", "distractors", "themes")
     draw = stream("op_dag_prose", seed, index)
     name, mode = pick(draw, task.themes), pick(draw, task.modes)
     depth, width, distractors = (
