@@ -178,7 +178,8 @@ def truth_words(family: str) -> tuple[str, str]:
 
 def render(row: Row, form: Form) -> tuple[str, str, str]:
     """Prompt, solution and answer of a row in this form; the answer stays the gold value, except for true_false."""
-    prompt = _terse(row.prompt, form) if form.family == TERSE else _text(row.prompt, form)
+    terse = form.family == TERSE
+    prompt = row.prompt.removesuffix(SECTION) + _given(form) + SECTION if terse else _text(row.prompt, form)
     if form.format != TRUE_FALSE:
         return prompt, row.solution, row.answer
     said = truth_words(form.family)[form.statement != form.gold]
@@ -192,10 +193,6 @@ def open_row(row: Row, form: Form) -> Row:
     added = _given(form) if form.family == TERSE else "\n".join(lines) + "\n" if lines else ""
     head, _, rest = row.prompt.rpartition(added) if added else ("", "", row.prompt)
     return replace(row, family=form.family, graph=form.graph, answer=form.gold, prompt=head + rest)
-
-
-def _terse(prompt: str, form: Form) -> str:
-    return prompt.removesuffix(SECTION) + _given(form) + SECTION
 
 
 def _given(form: Form) -> str:

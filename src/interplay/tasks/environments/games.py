@@ -319,10 +319,6 @@ def _likelier_move(card: str, moves: Sequence[str]) -> str:
     return BET if bet_chance(card, tuple(moves)) >= Fraction(1, 2) else PASS
 
 
-def _render_deal(problem: Deal, task: Kuhn) -> Rendered:
-    return KUHN_RULES.render(problem, " ".join(KUHN_RULES.expert(problem)))
-
-
 def _solve_deal(prompt: str, task: Kuhn, replies: Replies) -> str:
     """The expert's moves, from the prompt and the opponent's replies alone."""
     head, *observed = prompt.split("\n")[:-1]
@@ -347,7 +343,7 @@ KUHN = game(
     KUHN_RULES,
     name="kuhn",
     generate=generate_deal,
-    render=_render_deal,
+    render=lambda problem, task: KUHN_RULES.render(problem, " ".join(KUHN_RULES.expert(problem))),
     solve=_solve_deal,
     loads=from_json(Deal),
     structure=lambda problem: f"{stream_key('kuhn', *problem.cards, problem.seat):016x}",

@@ -48,16 +48,6 @@ def paths(task: Bios, hops: int) -> dict[str, tuple[Path, ...]]:
     return _paths(hops, *_keys(task))
 
 
-def contextual_paths(task: Bios, hops: int) -> tuple[Path, ...]:
-    """All paths of contextual relations."""
-    return _all_paths(hops, world(task).contextual)
-
-
-def parametric_paths(task: Bios, hops: int) -> tuple[Path, ...]:
-    """All paths of parametric relations."""
-    return _all_paths(hops, tuple(name for name in task.all_relations() if name in task.weights()))
-
-
 def _keys(task: Bios) -> tuple[Any, ...]:
     return tuple([getattr(task, name) for name in WORLD])
 
@@ -231,9 +221,9 @@ def generate(task: Bios, seed: int, index: int, op: int) -> Problem:
     if task.level == "reading":
         return _reading(task, op, form, draw)
     if task.level == "by_heart":
-        known = parametric_paths(task, op)
+        known = _all_paths(op, tuple(name for name in task.all_relations() if name in task.weights()))
         return Problem(task.level, task.surface, form, _chain(task, known[draw() % len(known)], draw), ())
-    chosen = paths(task, op)[task.level] if task.level in COMPOSITES else contextual_paths(task, op)
+    chosen = paths(task, op)[task.level] if task.level in COMPOSITES else _all_paths(op, world(task).contextual)
     hops = _chain(task, chosen[draw() % len(chosen)], draw)
     context = _context(task, hops, draw_between(draw, task.distractors), draw)
     return Problem(task.level, task.surface, form, hops, context)

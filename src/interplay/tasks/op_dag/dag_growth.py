@@ -271,7 +271,7 @@ def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
     draw = stream("op_dag", seed, index)
     distractors = draw_between(draw, task.distractors)
     dots = draw_between(draw, task.filler)
-    mode = _mode(draw, task.modes)
+    mode = FORWARD if draw() < task.modes.get(FORWARD, 0.0) * 2**32 else REVERSE
     growth = grow(task, op, mode == REVERSE, draw)
     necessary = len(growth.made)
     for _ in range(distractors):
@@ -288,10 +288,6 @@ def generate(task: OpDag, seed: int, index: int, op: int) -> Problem:
         order=tuple(draw_sample(draw, list(range(total)), total)),
         filler=_scatter(draw, dots, total + 1),
     )
-
-
-def _mode(draw: Draw, modes: dict) -> str:
-    return FORWARD if draw() < modes.get(FORWARD, 0.0) * 2**32 else REVERSE
 
 
 def _scatter(draw: Draw, dots: int, gaps: int) -> tuple[int, ...]:
