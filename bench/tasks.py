@@ -23,7 +23,7 @@ from interplay.tasks.op_dag.dag_growth import generate
 from interplay.tasks.op_dag.spec import OpDag
 from interplay.tasks.op_dag.terse import parse_part, parse_step_cached, render
 from interplay.tasks.op_dag.terse_prompts import solve
-from interplay.tasks.op_dag.terse_verifier import gold, layout, verify
+from interplay.tasks.op_dag.terse_verifier import gold, verify
 from interplay.tasks.spec import Verify
 
 OPS = (5, 10, 20)
@@ -144,7 +144,6 @@ def main() -> None:
                 parse_step_cached.cache_clear()
                 parse_part.cache_clear()
                 gold.cache_clear()
-                layout.cache_clear()
                 runs.append(measure(task, op, arguments.size))
             best = {name: max(run[name] for run in runs) for name in runs[0]}
             print(f"{mode:8} {op:3} " + " ".join(f"{value:16,.0f}/s" for value in best.values()), flush=True)

@@ -210,7 +210,7 @@ def test_a_word_tokenizer_spells_numbers_in_digits_and_takes_nouns_whole():
         ({"themes": {"zo": 1.0}}, "no theme 'zo'; did you mean 'zoo'?"),
         ({"depth": (2, 2), "width": (1, 3)}, "no op has every depth in 2..2, width in 1..3"),
         ({"depth": (1, 2)}, "task.depth.0 = 1: should be greater than or equal to 2"),
-        ({"depth": (4, 3)}, "task.depth = [4, 3]: must be [low, high] with low <= high"),
+        ({"depth": (4, 3)}, "task.depth = (4, 3): must be [low, high] with low <= high"),
         ({"constants": {0: 1.0}}, "constants must lie in 1..9"),
         ({"max_parents": 1}, "task.max_parents = 1: should be greater than or equal to 2"),
         ({"distractors": (0, 30)}, "no op has"),

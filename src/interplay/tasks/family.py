@@ -6,10 +6,10 @@ lists where each family is defined; a module is imported when its family is firs
 
 import hashlib
 import json
+import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import import_module
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
@@ -292,8 +292,7 @@ def judge_family(name: str) -> Family[Any]:
     """The family that judges the completions of rows with this value in the column `family`. Raises KeyError for other names."""
     if name in _OWN:
         return _OWN[name][1]
-    module, _, attribute = FAMILIES[name].partition(":")
-    family = getattr(import_module(module), attribute)
+    family = pkgutil.resolve_name(FAMILIES[name])
     assert isinstance(family, Family)
     return family
 
