@@ -24,7 +24,7 @@ from interplay.optim import distributed
 from interplay.rollout import engine, episodes
 from interplay.rollout.request import Request, Rollouts, Sampling
 from interplay.rollout.spec import CompletionEpisode
-from interplay.tasks.environments.transcript import UNANSWERED
+from interplay.tasks.family import UNANSWERED
 from interplay.tasks.verdict import Row, Verdict
 
 SHARD_BATCHES = 4

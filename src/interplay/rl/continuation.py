@@ -15,7 +15,7 @@ from interplay.rl import pieces
 from interplay.rl import request_spec as specs
 from interplay.rl.batch import Batch, StepContext, take
 from interplay.rl.first_requests import ALLOCATION, PROMPTING, Requests, SamplingRequest, hinted_prompt, plain_request
-from interplay.tasks.environments.transcript import MARK
+from interplay.tasks.family import MARK
 from interplay.tasks.op_dag.terse_corruptions import repair
 from interplay.tasks.verdict import Row, Verdict
 
