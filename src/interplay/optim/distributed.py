@@ -163,11 +163,6 @@ def shard_model(model: M, how: execution.Run) -> M:
     return model
 
 
-def is_sharded(model: nn.Module) -> bool:
-    """Whether the model is sharded."""
-    return bool(_fsdp_modules(model))
-
-
 def gather_parameters(model: nn.Module) -> None:
     """All-gather the parameters, until the next `accumulate_gradient` ends or they are resharded. Collective; the passes that
     follow need no communication."""
@@ -188,7 +183,7 @@ def accumulate_gradient(model: nn.Module) -> Iterator[None]:
     gather_parameters(model)
     _set_gradient_sync(model, False)
     yield
-    if not is_sharded(model):
+    if not _fsdp_modules(model):
         all_reduce_gradients(model)
         return
     for p in model.parameters():

@@ -201,7 +201,8 @@ def by_segments(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) ->
 def borders(spec: specs.SegmentAdvantage, batch: Batch, now: StepContext) -> list[list[int]]:
     """For each row where its segments begin."""
     if spec.separator is None:
-        return [cuts(row, spec.threshold, spec.cutpoint_interval) for row in _probabilities(batch)]
+        probabilities = zip(batch.logprobs.exp().tolist(), batch.lengths.tolist(), strict=True)
+        return [cuts(row[:length], spec.threshold, spec.cutpoint_interval) for row, length in probabilities]
     rows = [row[:length] for row, length in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)]
     return [ends(now.offsets(row, text), text, spec.separator) for row, text in zip(rows, batch.completions, strict=True)]
 
@@ -235,11 +236,6 @@ def cuts(probabilities: list[float], threshold: float, interval: int) -> list[in
                 passed = 0
             passed += 1
     return starts
-
-
-def _probabilities(batch: Batch) -> list[list[float]]:
-    rows = zip(batch.logprobs.exp().tolist(), batch.lengths.tolist(), strict=True)
-    return [row[:length] for row, length in rows]
 
 
 # The table of advantages, by the `name` of their spec: `(spec, batch, now) -> (N,T) float32`, zero where the batch's mask is. A

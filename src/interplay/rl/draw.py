@@ -240,7 +240,10 @@ def score_rollouts(
         return episode_rewards(spec.reward, played, rows)
     verdicts = sets.judge_completions(world.pool, ids, whole, spec.verify())
     rewards = score_completions(spec.reward, rows, whole, verdicts)
-    return EpisodeRewards(verdicts, rewards._replace(spans=in_tokens(world.tokenizer, tokens, completions, rewards.spans)), [])
+    if rewards.spans is not None:
+        texts = zip(tokens, completions, rewards.spans, strict=True)
+        rewards = rewards._replace(spans=[to_tokens(world.tokenizer, *row) for row in texts])
+    return EpisodeRewards(verdicts, rewards, [])
 
 
 def gold_solution(world: TrainerState, i: int) -> tuple[str, list[int]]:
@@ -257,15 +260,6 @@ def contexts(world: TrainerState, texts: list[str]) -> list[list[int]]:
 def tokens_of(world: TrainerState, written: str) -> list[int]:
     """Tokens of a text."""
     return text.encode_texts(world.tokenizer, [written])[0]
-
-
-def in_tokens(
-    tokenizer: Tokenizer, tokens: list[list[int]], completions: list[str], spans: list[list[Span]] | None
-) -> list[list[Span]] | None:
-    """The spans of all completions, in tokens."""
-    if spans is None:
-        return None
-    return [to_tokens(tokenizer, *row) for row in zip(tokens, completions, spans, strict=True)]
 
 
 def outcomes(ids: list[int], batch: Batch, slots: torch.Tensor, plain: torch.Tensor) -> list[Outcome]:

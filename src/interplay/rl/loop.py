@@ -202,7 +202,8 @@ def train_steps(world: draw.TrainerState, learner: Learner, out: Path, how: exec
                 saves.made(f"step {step} of {spec.steps}")
     if spec.steps > done:
         per_step = (time.monotonic() - clock) / (spec.steps - done)
-        telemetry(out, seconds_per_step=per_step, completion_tokens_per_second=tokens / seconds["rollout"], **_shares(seconds))
+        parts = {f"seconds_{name}": round(value, 3) for name, value in seconds.items()}
+        telemetry(out, seconds_per_step=per_step, completion_tokens_per_second=tokens / seconds["rollout"], **parts)
         if seconds["update"] >= LONG:
             telemetry(out, update_mfu=round(_mfu(spec, learner.policy, learnt_from / seconds["update"]), 4))
 
@@ -323,7 +324,3 @@ def _mfu(spec: RLSpec, policy: Decoder, tokens_per_second: float) -> float:
     without a gradient."""
     peak = device.peak_flops(getattr(torch, spec.dtype), policy.head().device) * execution.world_size()
     return device.model_flops_utilisation(device.matrix_parameters(policy), tokens_per_second, peak)
-
-
-def _shares(seconds: dict[str, float]) -> dict[str, float]:
-    return {f"seconds_{name}": round(value, 3) for name, value in seconds.items()}
