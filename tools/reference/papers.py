@@ -114,7 +114,7 @@ def _claim(claim: Mapping[str, Any]) -> str:
 
 def _shared(result: Mapping[str, Any]) -> str:
     """Whether the verdicts are of one pre-trained model: intervals then hold it fixed, and say nothing of another."""
-    bases = len(result.get("stages", {}).get("pretrain", "").split())
+    bases = result.get("stages", {}).get("pretrain")
     return "; one base for all seeds" if bases == 1 < len(result["seeds"]) else ""
 
 

@@ -1,13 +1,14 @@
 """A finished study's answers as one small JSON file that can be committed, and the tables and figures made from it again.
 
-`docs/results/STUDY.SCALE.json` holds verdicts, the numbers of every table and figure to the digits that are shown, the digests of
-the report and of every stage, seeds, and the environments. `interplay export --from FILE` draws tables and figures from it;
-`docs/papers.md` is made from it.
+`docs/results/STUDY.SCALE.json` holds verdicts, the numbers of every table and figure to the digits that are shown, the digest of
+the report (the lock with this report has those of every stage), seeds, and the environments. `interplay export --from FILE` draws
+tables and figures from it; `docs/papers.md` is made from it.
 
 A row is a text of cells between `|`, in the order of columns by metrics: `977 959 981 975 966 970 m14 @2` is the value 97.7 with
 its interval, the value at each seed, the minimum detectable effect 1.4, and an index into `samples`, which holds for the cells
-after it, too. Numbers are in units of the last digit that the metric shows. `samples`: [what the interval is uncertain over,
-prompts, samples per prompt, distinct models]."""
+after it, too. Numbers are in units of the last digit that the metric shows. In `975 966 970 ~7,-1` value and interval are left
+out: they are the mean of the seeds and Student's interval, each rounded, plus 7, -1 and 0. `samples`: [what the interval is
+uncertain over, prompts, samples per prompt, distinct models]."""
 
 import itertools
 import json
@@ -77,19 +78,11 @@ def summarise(plan: Plan, results: Path) -> dict[str, Any]:
             for name, entries in artifact.record(report)["metrics"].get("contrasts", {}).items()
         },
         "seeds": sorted({arm.seed for arm in spec.arms}),
-        "stages": _stages(plan),
+        "stages": Counter(stage.kind for stage in plan.stages.values()),
         "environments": _environments(plan, results),
         "exported": core_metrics.current_environment(),
         **numbers_of(made),
     }
-
-
-def _stages(plan: Plan) -> dict[str, str]:
-    """Kind -> the digests of its stages, in the order of the plan."""
-    found: dict[str, list[str]] = {}
-    for digest, stage in plan.stages.items():
-        found.setdefault(stage.kind, []).append(digest)
-    return {kind: " ".join(digests) for kind, digests in found.items()}
 
 
 def _environments(plan: Plan, results: Path) -> list[dict[str, Any]]:
@@ -263,7 +256,37 @@ def _cell(found: estimate.Estimate, metric: str, signed: bool) -> str:
     numbers = [shown(number, metric) for number in (found.value, found.low, found.high, *seeds)]
     mde = shown(found.detectable, metric)
     implied = shown(_implied(numbers, metric, found.over), metric) if signed else "–"
-    return " ".join([*numbers, *([f"m{mde}"] if mde != implied else [])])
+    return " ".join([*_shortened(numbers, metric, signed), *([f"m{mde}"] if mde != implied else [])])
+
+
+def _shortened(numbers: list[str], metric: str, signed: bool) -> list[str]:
+    """Value, interval and seeds of a cell, as the seeds and what they do not imply where that is shorter."""
+    seeds = numbers[3:]
+    if len(seeds) < 2 or not all(number.lstrip("-").isdecimal() for number in numbers):
+        return numbers
+    beyond = [str(int(one) - other) for one, other in zip(numbers, _of_seeds(seeds, metric, signed), strict=False)]
+    while beyond and beyond[-1] == "0":
+        beyond.pop()
+    return min([*seeds, f"~{','.join(beyond)}"], numbers, key=lambda words: len(" ".join(words)))
+
+
+def _whole(words: list[str], metric: str, signed: bool) -> list[str]:
+    """The inverse of `_shortened`."""
+    if not words[-1].startswith("~"):
+        return words
+    *seeds, beyond = words
+    added = [int(one) for one in beyond[1:].split(",") if one]
+    implied = _of_seeds(seeds, metric, signed)
+    return [*(str(one + other) for one, other in itertools.zip_longest(implied, added, fillvalue=0)), *seeds]
+
+
+def _of_seeds(seeds: list[str], metric: str, signed: bool) -> list[int]:
+    """The mean of the seeds and Student's interval, in units of the last digit."""
+    measure, values = measure_of(metric), np.array([float(seed) for seed in seeds])
+    lowest, highest = measure.support_of_differences if signed else measure.support
+    unit = measure.factor * 10**measure.decimals
+    interval = estimate.t_interval(values, (lowest * unit, highest * unit))
+    return [round(float(number)) for number in (values.mean(), *interval)]
 
 
 def _implied(numbers: Sequence[str], metric: str, over: str) -> float:
@@ -400,7 +423,7 @@ def _estimate(
     words: list[str], metric: str, sample: tuple[str, int, int, int], seeds: list[int], signed: bool
 ) -> estimate.Estimate:
     over, n_prompts, n_samples, models = sample
-    numbers = [word for word in words if word[0] not in "m@"]
+    numbers = _whole([word for word in words if word[0] not in "m@"], metric, signed)
     value, low, high, *each = (_fraction(word, metric) for word in numbers)
     each = each or [value] * len(seeds)
     implied = _implied(numbers, metric, over) if signed else np.nan
