@@ -66,6 +66,7 @@ class Laboratory:
         for name in ("local", "slurm"):
             (folder / name).symlink_to(f"workflows/profiles/{name}")
         self.env = {key: value for key, value in os.environ.items() if key != "SNAKEMAKE_PROFILE"}
+        self.env.pop("PYTHONDONTWRITEBYTECODE", None)  # each job would compile the package anew
         self.env["INTERPLAY_TRACK"] = "0"  # MLflow costs seconds of each run; tests of it switch it on
         self.env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{self.env['PATH']}"
 

@@ -27,7 +27,14 @@ def unfinish(laboratory: Laboratory, kind: str) -> Path:
     return out
 
 
-@pytest.mark.parametrize(("kind", "first", "second"), [("pretrain", 20, 60), ("rl", 1, 2), ("evaluate", 1, 3)])
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        ("pretrain", 20, 60),
+        pytest.param("rl", 1, 2, marks=pytest.mark.slow),
+        pytest.param("evaluate", 1, 3, marks=pytest.mark.slow),
+    ],
+)
 def test_a_stage_that_is_killed_and_then_stopped_ends_with_the_same_bytes(
     finished: Laboratory, tmp_path: Path, kind: str, first: int, second: int
 ) -> None:
