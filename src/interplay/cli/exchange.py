@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from interplay.cli import common
-from interplay.cli.common import CONFIGS, RESULTS, argument, command, option
+from interplay.cli.common import CONFIGS, RESULTS, argument, command, flag, option
 from interplay.core import artifact
 from interplay.core.model import UserError, print_visible, quantity
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = common.new_app()
 
 
-@command(app, "adopt", examples="interplay adopt /models/base  # a Hugging Face folder")
+@command(app, "adopt")
 def adopt_model(
     folder: Annotated[
         Path, argument("a Hugging Face model folder, a GGUF file, or a finished artifact: OTHER/results/KIND/DIGEST")
@@ -27,16 +27,19 @@ def adopt_model(
         str | None,
         option(
             "--study",
-            metavar="STUDY",
-            help="the study that will use the model, new or not; names the file in the output",
-            autocompletion=common.complete_study,
+            "the study that will use the model, new or not; names the file in the output",
+            complete=common.complete_study,
         ),
     ] = None,
-    stage: Annotated[str, option("--stage", metavar="STAGE", help="the stage's name there (default base)")] = "base",
-    inputs: Annotated[bool, option("--inputs", help="of an artifact: adopt all that it depends on, too")] = False,
+    stage: Annotated[str, option("--stage", "the stage's name there (default base)")] = "base",
+    inputs: Annotated[bool, flag("--inputs", "of an artifact: adopt all that it depends on, too")] = False,
 ) -> None:
     """Adds a model from outside to the graph as a stage, so that studies can start from it. Its identity is the content of its
-    files."""
+    files.
+
+    Examples:
+        interplay adopt /models/base  # a Hugging Face folder
+    """
     from interplay.api import adopt
 
     if study and not re.fullmatch(r"[\w-]+(/[\w-]+)*", study):
@@ -67,26 +70,29 @@ def _study_file(study: str | None) -> str:
     return f"{CONFIGS}/study/{study}.yaml" + ("" if study in compose.studies(CONFIGS) else " (a new file)")
 
 
-@command(app, "export", examples="interplay export edge -o edge  # to the folder edge; open edge/index.html")
+@command(app, "export")
 def export_study(
     output: Annotated[
         Path,
         option(
-            "-o",
             "--output",
-            metavar="FOLDER|FILE.json",
-            help="a folder that is new, empty or an older export; or a file for verdicts and numbers alone, to be committed as "
+            "a folder that is new, empty or an older export; or a file for verdicts and numbers alone, to be committed as "
             "docs/results/STUDY.SCALE.json, from which `make docs` writes docs/papers.md",
+            short="-o",
+            metavar="FOLDER|FILE.json",
         ),
     ],
     study: common.AnyStudy = None,
     scale: common.Scale = None,
     summary_file: Annotated[
-        Path | None,
-        option("--from", metavar="FILE.json", help="draw tables and figures of such a file; no results are needed"),
+        Path | None, option("--from", "draw tables and figures of such a file; no results are needed", metavar="FILE.json")
     ] = None,
 ) -> None:
-    """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment."""
+    """Writes a finished study to one self-contained folder: page, records, lock and the list of the environment.
+
+    Examples:
+        interplay export edge -o edge  # to the folder edge; open edge/index.html
+    """
     if (study is None) == (summary_file is None):
         raise UserError("export: name a study, or with --from a file such as docs/results/edge.laptop.json")
     from interplay.report.write import export, summary  # pandas and matplotlib: not for a mistyped study
@@ -120,9 +126,9 @@ def track_results() -> None:
 def sync_track(
     study: common.AnyStudy = None,
     scale: common.Scale = None,
-    every: Annotated[bool, option("--all", help="every study at every scale that has results")] = False,
+    every: Annotated[bool, flag("--all", "every study at every scale that has results")] = False,
     to: Annotated[
-        str | None, option("--to", metavar="URI", help="the store (default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db)")
+        str | None, option("--to", "the store (default: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db)", metavar="URI")
     ] = None,
 ) -> None:
     """Copy records into an MLflow store for `mlflow ui`; existing runs stay as they are."""

@@ -311,7 +311,7 @@ KINDS: dict[str, Kind] = {
     ),
     "report": Kind(
         ReportSpec,
-        "interplay.report.write.page:run",
+        "interplay.report.write.page:write_report",
         makes="report",
         hue=220,
         planned=tuple(ReportSpec.model_fields),

@@ -47,6 +47,10 @@ class Measure:
         """Whether a mean cannot leave [low, high] on either side."""
         return math.isfinite(self.support[0]) and math.isfinite(self.support[1])
 
+    def unit_of(self, signed: bool) -> str:
+        """The unit of a number, or of a difference (`signed`)."""
+        return self.unit_of_differences if signed else self.unit
+
     def shown(self, number: float, signed: bool = False) -> str:
         """Never `-0.0`; a dash for NaN."""
         if math.isnan(number):
