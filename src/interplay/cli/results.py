@@ -3,7 +3,7 @@
 import difflib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from interplay.cli import common
 from interplay.cli.common import CONFIGS, LOGS, RESULTS, argument, command, flag, option
@@ -12,7 +12,6 @@ from interplay.core.model import UserError, print_visible, shorten_value
 from interplay.report import metric_spec
 
 if TYPE_CHECKING:
-    from interplay.report.spec import ReportSpec
     from interplay.study.plan import Plan
     from interplay.tasks.verdict import Row
 
@@ -46,11 +45,10 @@ def locate_report(study: common.Study, scale: common.Scale = None) -> None:
         print_visible(_partial_report(plan))
         return
     if not (folder / "report.html").exists():
-        from interplay.report.write import page
+        from interplay.report.write import answers, page
+        from interplay.results import catalog
 
-        stages = plan.stages[plan.report].deps.values()
-        inputs = {digest: artifact.folder(RESULTS, plan.stages[digest].kind, digest) for digest in stages}
-        page.remake_page(cast("ReportSpec", plan.stages[plan.report].spec), inputs, folder)
+        page.remake_page(catalog.report_spec(plan), answers.report_inputs(plan, RESULTS), folder)
     print_visible(f"report: {folder / 'report.html'}")
 
 

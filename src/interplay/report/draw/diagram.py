@@ -6,8 +6,8 @@
 
 Layers are longest paths, of which wide ones are broken into several; order and x are grandalf's (Sugiyama's method with the
 coordinates of Brandes and Köpf). An edge passes a layer through a bend; the edges of one source share their bends,
-so a problem set that ten stages read is one line that branches. Equal input gives equal bytes. `report.draw.collapse` makes a
-study's nodes and edges."""
+so a problem set that ten stages read is one line that branches. Equal input gives equal bytes. `study_graph` makes a study's
+nodes and edges."""
 
 import hashlib
 import itertools
@@ -15,7 +15,9 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 from html import escape
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from grandalf import graphs
@@ -32,15 +34,7 @@ LETTERS, LINES, PITCH, EM, SMALL_EM = 17, 4, 11, 7.2, 6.3
 """Characters of a line of a label, lines of a label, pixels from line to line, and of a wide
 character in a label and beneath it."""
 MODEL_ROLES = ("init", "model", "reference")
-STYLE = """<style>
-.diagram text{font:600 11px system-ui,sans-serif;text-anchor:middle;fill:#1c2430}
-.diagram .small{font-weight:400;font-size:10px;fill:#566071}
-.diagram .new rect,.diagram .missing rect{stroke-dasharray:4 3;fill-opacity:.35}
-.diagram .failed rect{stroke:#c0262d;stroke-width:2.5}.diagram .failed .small{fill:#c0262d}
-.diagram .unfinished rect,.diagram .running rect{stroke-dasharray:9 3}
-.diagram path{fill:none;stroke:#b3bcc9;stroke-width:1.2}.diagram path.model{stroke:#5b6675;stroke-width:2.2}
-.diagram a:hover rect{stroke-width:2.5}
-</style>"""
+STYLE = (Path(__file__).parent.parent / "templates" / "diagram.css").read_text(encoding="utf-8").strip()
 
 
 class Node(NamedTuple):
@@ -108,12 +102,11 @@ def layers(keys: Sequence[str], edges: Sequence[Edge], across: int) -> dict[str,
     for edge in edges:
         before[edge.target].add(edge.source)
         after[edge.source].add(edge.target)
-    depth: dict[str, int] = {}
-    while len(depth) < len(keys):
-        ready = [key for key in keys if key not in depth and before[key] <= depth.keys()]
-        if not ready:
-            raise ValueError(f"the edges form a cycle among {sorted(set(keys) - depth.keys())}")
+    order, depth = TopologicalSorter(before), dict[str, int]()
+    order.prepare()
+    while ready := order.get_ready():
         depth |= {key: 1 + max((depth[other] for other in before[key]), default=-1) for key in ready}
+        order.done(*ready)
     depth |= {key: min(depth[other] for other in after[key]) - 1 for key in keys if after[key] and not before[key]}
     rows: dict[int, list[str]] = defaultdict(list)
     for key in keys:
@@ -214,11 +207,8 @@ def label_lines(text: str) -> list[str]:
 
 def _text(line: str, style: str, x: float, y: float) -> str:
     """A line of text, compressed to the width of the box where some font could be wider."""
-    fit = (
-        f' textLength="{WIDTH - 8:.0f}" lengthAdjust="spacingAndGlyphs"'
-        if (SMALL_EM if style else EM) * len(line) > WIDTH - 8
-        else ""
-    )
+    wide = (SMALL_EM if style else EM) * len(line) > WIDTH - 8
+    fit = f' textLength="{WIDTH - 8:.0f}" lengthAdjust="spacingAndGlyphs"' if wide else ""
     kind = f' class="{style}"' if style else ""
     return f'<text{kind} x="{x:.1f}" y="{y:.1f}"{fit}>{_escaped(line)}</text>'
 

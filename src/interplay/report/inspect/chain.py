@@ -19,9 +19,8 @@ from interplay.kinds.table import KINDS, SETS, makes
 from interplay.report.draw.diagram import stage_name
 from interplay.report.inspect.card import curation_lines
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import frame, notes
-from interplay.report.stats.provenance import Provenance, of_plan
-from interplay.report.write import ledger
+from interplay.report.stats import frame, notes, provenance
+from interplay.report.stats.provenance import Provenance
 from interplay.report.write.plain import aligned, short
 
 ORDER = ("samples", "model", "corpus", "problems", "tokenizer")
@@ -40,9 +39,9 @@ def stages_of(spec: ReportSpec, stages: Stages, results: Path, asked: Callable[[
     shown = [digest for row in rows for digest in row.evaluations.values()]
     chosen = _closure([block for digest in shown for block in spec.blocks_of(digest)], stages)
     known = {digest: stage for digest, stage in stages.items() if digest in chosen}
-    behind = of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
+    behind = provenance.of_plan(known, results, notes.missing_reasons(known, results, results.parent / "logs"))
     overlap, absent = _overlaps(spec, behind, results)
-    entries = sorted(reversed(ledger.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
+    entries = sorted(reversed(provenance.stage_entries(spec, behind)), key=lambda entry: _rank(entry.kind))
     planned = costs(stages)
     blocks = [_block(entry, behind, overlap, planned, len({row.arm for row in rows}) > 1) for entry in entries]
     gone = [f"{behind.stages[digest].get('label')} [{digest}]: {why}" for digest, why in behind.why.items()]
@@ -66,12 +65,14 @@ def _closure(digests: list[str], stages: Stages) -> set[str]:
     return found
 
 
-def _block(entry: ledger.Entry, behind: Provenance, overlap: dict[str, str], planned: dict[str, Cost], arms: bool) -> list[str]:
+def _block(
+    entry: provenance.Entry, behind: Provenance, overlap: dict[str, str], planned: dict[str, Cost], arms: bool
+) -> list[str]:
     members = [behind.stages[member.digest] for member in entry.members]
     name = entry.name if entry.name != entry.kind else ""
     head = " ".join(filter(None, [entry.kind, name, f"(of {', '.join(entry.arms)})" if arms else ""]))
     rows = []
-    for member in entry.members[: ledger.MOST_MEMBERS]:
+    for member in entry.members[: provenance.MOST_MEMBERS]:
         known = behind.telemetry.get(member.digest, {})
         hours = clock(known["seconds_wall"]) if "seconds_wall" in known else ""
         rows.append([member.digest, member.seeds, member.state, hours, str(known.get("host", "")), member.attempts])
@@ -98,7 +99,7 @@ def _spent(members: list[dict[str, Any]], planned: dict[str, Cost]) -> str:
     """What was made or spent, seed by seed where that differs."""
     known = [stage for stage in members if "metrics" in stage]
     flops = [realised(stage, planned[stage["digest"]].parameters).flops for stage in known]
-    found = {key: [quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in ledger.SPENT}
+    found = {key: [quantity(stage["metrics"][key]) for stage in known if key in stage["metrics"]] for key in provenance.SPENT}
     found["FLOPs"] = [quantity(number) for number in flops if number]
     return ", ".join(f"{key} {' | '.join(each if len(set(each)) > 1 else each[:1])}" for key, each in found.items() if each)
 
@@ -109,7 +110,7 @@ def _without_empty(rows: list[list[str]]) -> list[list[str]]:
     return [[row[at] for at in kept] for row in rows]
 
 
-def _settings(entry: ledger.Entry, stage: Mapping[str, Any]) -> str:
+def _settings(entry: provenance.Entry, stage: Mapping[str, Any]) -> str:
     """What the page shows of the kind, and what determines the number: engine, precision, verifier and seed."""
     whole = flat_leaves(stage["spec"])
     more = {key: item for key, item in whole.items() if key in ("engine", "dtype") or key.startswith("verify.")}
@@ -124,7 +125,7 @@ def _listed(values: Mapping[str, str]) -> str:
 def _inputs(members: list[dict[str, Any]], behind: Provenance) -> str:
     """`init base [f16b531a734c]; data.0 50 % edge [595825e2ff9f]`; one digest per seed where they differ."""
     mix = members[0]["spec"].get("mix", [])
-    role_of = {ref: role for role, ref in ledger.input_references(members[0]["deps"])}
+    role_of = {ref: role for role, ref in provenance.input_references(members[0]["deps"])}
     said = []
     for role in sorted(members[0]["deps"], key=lambda role: (role not in ("model", "init"), role)):
         if members[0]["deps"][role] not in role_of:
@@ -134,7 +135,7 @@ def _inputs(members: list[dict[str, Any]], behind: Provenance) -> str:
         share = f" {100 * mix[int(number)]:.4g} %" if number.isdecimal() and len(mix) > 1 else ""
         name = stage_name({"digest": "", **behind.stages[artifact.split_ref(refs[0])[0]]})
         role = role_of[members[0]["deps"][role]] if is_corpus_role(role) else role
-        said.append(f"{role}{share} {name if name != role else ''} [{ledger.list_references(refs)}]".replace("  ", " "))
+        said.append(f"{role}{share} {name if name != role else ''} [{provenance.list_references(refs)}]".replace("  ", " "))
     return "; ".join(said)
 
 
@@ -187,7 +188,7 @@ def _arm(results: frame.Results, name: str) -> dict[str, Any]:
     unknown = "it starts from a model that was made elsewhere" if frame.is_adopted(results, name) else "its data are not here"
     trained = number_ranges(ops) if ops is not None else f"not known: {unknown}"
     errors = _errors(results, list(dict.fromkeys(digest for row in rows for _, digest in sorted(row.evaluations.items()))))
-    path = [(step, digest) for step, _, digest in ledger.path_steps(rows[0])]
+    path = [(step, digest) for step, _, digest in provenance.path_steps(rows[0])]
     return {"name": name, "control": rows[0].control, "trained": trained, "steps": path, "errors": errors}
 
 

@@ -15,7 +15,7 @@ from interplay.core.model import UserError, nearest_name
 from interplay.report.inspect.chain import stages_of
 from interplay.report.metric_spec import COUNTED, ERRORS, check_metric, each_class, find_metric, is_gain, measure_of
 from interplay.report.spec import ReportSpec
-from interplay.report.stats import contrast, estimate, frame, gain, provenance
+from interplay.report.stats import contrast, estimate, frame, provenance
 from interplay.report.write import tables, text
 from interplay.report.write.plain import aligned
 
@@ -83,9 +83,9 @@ def shown_tables(spec: ReportSpec) -> dict[str, TableNames]:
             rows = values | controls | _rows(_compared_pairs(spec, name))
             found[compared] = TableNames(table.columns, rows, list(dict.fromkeys(table.cells)), compared)
         if table.gain is not None:
-            gains = f"{name}{gain.SUFFIX}"
+            gains = f"{name}{tables.GAIN_SUFFIX}"
             found[gains] = TableNames(
-                table.columns, _against(spec, table.gain.against), gain.gain_metrics(table.gain.k or 1), gains
+                table.columns, _against(spec, table.gain.against), tables.gain_metrics(table.gain.k or 1), gains
             )
     return found
 
@@ -198,9 +198,9 @@ def value(spec: ReportSpec, report: str, results: Path, query: CellName) -> tupl
 
 def _of_gain(read: frame.Results, query: CellName) -> estimate.Estimate:
     """A cell of a table of gains."""
-    of = read.spec.tables[query.table.removesuffix(gain.SUFFIX)].gain
+    of = read.spec.tables[query.table.removesuffix(tables.GAIN_SUFFIX)].gain
     k = of.k if of and of.k else 1
-    return gain.gain_estimate(read, query.arm, query.against, query.column, query.metric, k)
+    return tables.gain_estimate(read, query.arm, query.against, query.column, query.metric, k)
 
 
 def _shown(report: str, results: Path, query: CellName) -> list[float] | None:

@@ -1,8 +1,7 @@
 """What stages and arms cost, and matched budgets judged from the records."""
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Mapping
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from interplay.core.artifact import split_ref
@@ -54,11 +53,6 @@ def where_and_when(behind: Provenance) -> str:
     return "; ".join(filter(None, [f"on {', '.join(hosts)}" if hosts else "", starts_said]))
 
 
-def total_hours(behind: Provenance) -> str:
-    """Wall-clock hours of all stages together, as the cost table says them."""
-    return stage_costs(behind)[-1].wall
-
-
 def _row(kind: str, digests: list[str], behind: Provenance) -> StageCost:
     done = [digest for digest in digests if behind.done(digest)]
     known = [behind.telemetry.get(digest, {}) for digest in done]
@@ -102,19 +96,15 @@ def _rates(known: list[dict[str, Any]]) -> str:
     for key, what in RATES.items():
         found = [float(item[key]) for item in known if key in item]
         if found:
-            said.append(f"{quantity(round(statistics.median(found)))} tokens/s {what}")
+            said.append(f"{quantity(round(median(found)))} tokens/s {what}")
     return ", ".join(said)
 
 
 # What training each arm costs: as planned from the specs, and as the records say it was. Evaluations do not count.
 
 
-class Expense(NamedTuple):
-    """Sums over the stages of one path; None where a stage is not finished or the size of its model unknown."""
-
-    tokens: float | None
-    rollouts: float | None
-    flops: float | None
+AMOUNTS = ("tokens", "rollouts", "flops")
+"""Of a cost, in the order of the columns."""
 
 
 class ArmCost(NamedTuple):
@@ -135,32 +125,24 @@ def arm_costs(spec: ReportSpec, behind: Provenance) -> list[ArmCost]:
     found = []
     for name in dict.fromkeys(arm.arm for arm in spec.arms):
         arms = [arm for arm in spec.arms if arm.arm == name]
-        sums = [_sums(arm, behind, known, planned) for arm in arms]
         path = " → ".join(stage.name for stage in arms[0].path)
-        shown = [[_mean([one[at] for one in column]) for at in range(len(Expense._fields))] for column in _columns(sums)]
-        found.append(ArmCost(name, path, _mean([charged for charged, _, _ in sums]), *shown))
+        paper, *shown = map(_mean, zip(*(_sums(arm, behind, known, planned) for arm in arms), strict=True))
+        found.append(ArmCost(name, path, paper, shown[:3], shown[3:]))
     return found
-
-
-def _columns(sums: list[tuple[float | None, Expense, Expense]]) -> tuple[list[Expense], list[Expense]]:
-    return [plan for _, plan, _ in sums], [done for _, _, done in sums]
 
 
 def _sums(
     arm: ReportArm, behind: Provenance, known: Mapping[str, Mapping[str, Any]], planned: Mapping[str, Cost]
-) -> tuple[float | None, Expense, Expense]:
-    """(paper tokens, planned, realised) of one arm at one seed."""
+) -> list[float | None]:
+    """Paper tokens, then tokens, rollouts and FLOPs as planned and as realised, of one arm at one seed; None where a stage is not
+    finished or the size of its model unknown."""
     path = [split_ref(stage.digest)[0] for stage in arm.path]
     if not set(path) <= planned.keys():
-        return None, Expense(None, None, None), Expense(None, None, None)
+        return [None] * 7
     charged = sum(paper_tokens(known[digest]["kind"], known[digest]["spec"]) for digest in path)
-    plan = [planned[digest] for digest in path]
     done = [realised(known[digest], planned[digest].parameters) if behind.done(digest) else None for digest in path]
-    return charged, _sum(plan), _sum(done)
-
-
-def _sum(parts: Sequence[Cost | None]) -> Expense:
-    return Expense(*(_total([getattr(part, key, None) for part in parts]) for key in Expense._fields))
+    sides: list[list[Cost | None]] = [[planned[digest] for digest in path], done]
+    return [charged, *(_total([getattr(one, key, None) for one in side]) for side in sides for key in AMOUNTS)]
 
 
 def _total(numbers: list[float | None]) -> float | None:
@@ -168,7 +150,7 @@ def _total(numbers: list[float | None]) -> float | None:
     return sum(known) if len(known) == len(numbers) else None
 
 
-def _mean(numbers: list[float | None]) -> str:
+def _mean(numbers: Iterable[float | None]) -> str:
     """Mean over the seeds of which it is known; a dash where it is known of none."""
     known = [number for number in numbers if number is not None]
     return quantity(round(fmean(known))) if known else "–"
@@ -264,11 +246,10 @@ def _spent(match: Match, row: ReportArm, stages: list[ReportStage], records: Map
         }[match.budget]
         if amount is None:
             return None
-        share = reached(record["kind"], record["spec"], stage.step) if paper or stage.step is None else _made(record, stage.step)
+        share = (
+            reached(record["kind"], record["spec"], stage.step)
+            if paper or stage.step is None
+            else stage.step / record["metrics"]["steps"]  # of a finished stage: the steps that lead to a kept checkpoint
+        )
         numbers.append(round(share * amount))
     return sum(numbers)
-
-
-def _made(record: Mapping[str, Any], step: int) -> float:
-    """Share of a finished stage's steps that lead to a kept checkpoint."""
-    return step / record["metrics"]["steps"]

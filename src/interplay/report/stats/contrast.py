@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from interplay.core.artifact import split_ref
+from interplay.core.model import nearest_name
+from interplay.report.metric_spec import logged_measure
 from interplay.report.spec import Claim, Contender, Contrast, Lineup, Test
 from interplay.report.stats import budget, estimate, notes
-from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, recorded_estimate, value
-from interplay.report.stats.frame import Results
+from interplay.report.stats.estimate import Estimate, difference, estimate_json, p_value, value
+from interplay.report.stats.frame import Results, seeds
 from interplay.report.write.tables import Cell, Grid, expand_columns
 
 SUFFIX = "_contrast"
@@ -225,21 +228,18 @@ def judge_claim(results: Results, claim: Claim) -> JudgedClaim:
     at least."""
     test = claim.test
     if test.recorded is not None:
-        estimate = recorded_estimate(results, test.recorded, test.metric, test.arm, test.against)
+        found = recorded_estimate(results, test.recorded, test.metric, test.arm, test.against)
     elif test.difference is not None:
-        estimate = difference(results, test.arm, str(test.against), test.band, test.difference)
+        found = difference(results, test.arm, str(test.against), test.band, test.difference)
     else:
-        estimate = value(results, test.arm, test.band, str(test.value))
-    obstacle = _obstacle(estimate) or budget.budget_obstacle(results, test)
-    if obstacle:
-        return JudgedClaim(claim, "not judged", obstacle, estimate)
-    low, high = claimed_range(test)
-    verdict = interval_verdict(estimate.low, estimate.high, low, high)
+        found = value(results, test.arm, test.band, str(test.value))
+    if obstacle := _obstacle(found) or budget.budget_obstacle(results, test):
+        return JudgedClaim(claim, "not judged", obstacle, found)
+    verdict = interval_verdict(found.low, found.high, *claimed_range(test))
     where = {"supported": "lies inside", "refuted": "lies outside", "no information": "reaches across the edge of"}[verdict]
     caveat = notes.same_weights_note(results, test.arm, test.against) if test.against else ""
-    return JudgedClaim(
-        claim, verdict, f"the 95 % interval {where} the claimed range; uncertain over {estimate.over}", estimate, caveat
-    )
+    reason = f"the 95 % interval {where} the claimed range; uncertain over {found.over}"
+    return JudgedClaim(claim, verdict, reason, found, caveat)
 
 
 def claimed_range(test: Test) -> tuple[float, float]:
@@ -284,3 +284,65 @@ def claims_json(judged: list[JudgedClaim]) -> list[dict]:
         }
         for item in judged
     ]
+
+
+# Numbers that runs record of themselves, such as the entropy at the end of RL: one per run, uncertain over seeds alone.
+
+
+Found = tuple[float, str]
+"""The number, and the digest of its stage."""
+
+
+def recorded_estimate(results: Results, stage: str, key: str, arm: str, against: str | None = None) -> Estimate:
+    """Mean over seeds of `key` in the record of the stage `stage` of an arm, or of the differences to `against` paired by seed,
+    with Student's interval. An arm whose seeds share one run has no interval."""
+    found: dict[int, list[Found]] = {}
+    missing = estimate.absent_arm(results, arm)
+    for seed in seeds(results.spec, arm):
+        of_seed = [_of(results, stage, key, one, seed) for one in (arm, against) if one is not None]
+        gaps = [one for one in of_seed if isinstance(one, str)]
+        missing += gaps
+        if not gaps:
+            found[seed] = [one for one in of_seed if not isinstance(one, str)]
+    if not found:
+        return Estimate(missing=tuple(missing))
+    per_seed = {seed: numbers[0][0] - (numbers[1][0] if len(numbers) > 1 else 0.0) for seed, numbers in found.items()}
+    runs = {tuple(digest for _, digest in numbers): per_seed[seed] for seed, numbers in found.items()}
+    values = np.array(list(runs.values()))
+    low, high, deviation, effect = np.nan, np.nan, np.nan, np.nan
+    measure = logged_measure(key)
+    if len(values) > 1:
+        low, high = estimate.t_interval(values, measure.support if against is None else measure.support_of_differences)
+        deviation = float(values.std(ddof=1))
+        if against is not None and deviation > estimate.AGREE:
+            effect = estimate.minimum_detectable(deviation, len(values))
+    else:
+        missing.append("one run for all seeds")
+    return Estimate(
+        value=float(values.mean()),
+        low=low,
+        high=high,
+        over=f"{len(values)} seeds",
+        seeds=tuple(per_seed),
+        per_seed=tuple(per_seed.values()),
+        models=len(values),
+        digests=tuple(dict.fromkeys(digest for run in runs for digest in run)),
+        deviation=deviation,
+        detectable=effect,
+        missing=tuple(missing),
+    )
+
+
+def _of(results: Results, stage: str, key: str, arm: str, seed: int) -> Found | str:
+    """The number of one run, or why there is none."""
+    planned = next((one for one in results.spec.arms if one.arm == arm and one.seed == seed), None)
+    on_path = [one.digest for one in planned.path if one.name == stage] if planned else []
+    if not on_path:
+        return f"the study plans no {stage} of {arm} at seed {seed}"
+    digest = split_ref(on_path[-1])[0]
+    if digest not in results.records:
+        return f"stage {stage} of {arm} at seed {seed} is not there: {results.why.get(digest, digest)}"
+    values_of = results.records[digest]["metrics"]
+    if not isinstance(values_of.get(key), int | float):
+        return f"the record of {stage} {digest} has no '{key}'{nearest_name(key, values_of)}"
+    return float(values_of[key]), digest

@@ -3,16 +3,17 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from interplay.core import artifact
 from interplay.core.artifact import write_atomic, write_json
 from interplay.core.metrics import round_significant
+from interplay.core.model import UserError
 from interplay.report.draw import figures
 from interplay.report.spec import Figure
-from interplay.report.stats import budget, contrast, gain
+from interplay.report.stats import budget, contrast
 from interplay.report.stats.estimate import estimate_json
 from interplay.report.stats.frame import Results
 from interplay.report.write import tables, text
-
-# What a study answers with, worked out from its results and written down: tables, figures and verdicts.
+from interplay.study.plan import Plan
 
 
 class Answer(NamedTuple):
@@ -37,11 +38,27 @@ def answer_study(results: Results) -> Answer:
         if table.against is None and tables.difference_pairs(results, table):
             grids[f"{name}_differences"] = tables.difference_grid(results, table)
         if table.gain is not None:
-            grids[f"{name}{gain.SUFFIX}"] = gain.gain_grid(results, table)
+            grids[f"{name}{tables.GAIN_SUFFIX}"] = tables.gain_grid(results, table)
     contrasts = {f"{name}{contrast.SUFFIX}": contrast.compare_arms(results, name) for name in contrast.compared_tables(results)}
     drawings = {name: figures.draw_figure(results, figure) for name, figure in sorted(spec.figures.items(), key=_figure_order)}
     judged = [contrast.judge_claim(results, claim) for claim in spec.claims]
     return Answer(results, judged, grids, drawings, budget.judge_all(results), contrasts)
+
+
+def finished_report(plan: Plan, results: Path) -> Path:
+    """The folder of a study's report. Raises UserError when the study is not finished."""
+    report = artifact.folder(results, "report", plan.report)
+    if not artifact.done(report):
+        command = f"snakemake all --config study={plan.study} scale={plan.scale}"
+        raise UserError(f"{report}: {plan.study} is not finished; run `{command}`")
+    artifact.check(report)
+    return report
+
+
+def report_inputs(plan: Plan, results: Path) -> dict[str, Path]:
+    """Digest -> artifact of every stage that a study's report may read."""
+    stages = [plan.stages[digest] for digest in plan.stages[plan.report].deps]
+    return {stage.digest: artifact.folder(results, stage.kind, stage.digest) for stage in stages}
 
 
 def write_answers(made: Answer, out: Path) -> None:
@@ -53,9 +70,8 @@ def write_answers(made: Answer, out: Path) -> None:
     question = made.results.spec.question
     titles = {name: f"{name.replace('_', ' ')}: {question}" for name in (*made.grids, *made.contrasts)}
     forms = {n: (text.as_csv(g), text.as_markdown(g, titles[n]), text.as_latex(g, titles[n])) for n, g in made.grids.items()}
-    for name, one in made.contrasts.items():
-        said = (text.contrast_markdown(one, titles[name]), text.contrast_latex(one, titles[name]))
-        forms[name] = (text.contrast_csv(one), *said)
+    for n, one in made.contrasts.items():
+        forms[n] = (text.contrast_csv(one), text.contrast_markdown(one, titles[n]), text.contrast_latex(one, titles[n]))
     for name, written in forms.items():
         for ending, content in zip(("csv", "md", "tex"), written, strict=True):
             write_atomic(out / "tables" / f"{name}.{ending}", content.encode())

@@ -21,7 +21,7 @@ from interplay.report.inspect import chain
 from interplay.report.metric_spec import Measure, measure_of
 from interplay.report.spec import ReportSpec, Test
 from interplay.report.stats import budget, contrast, frame, notes, provenance
-from interplay.report.write import answers, ledger, tables, text
+from interplay.report.write import answers, tables, text
 
 PAGE = "report.html"
 MATCHES = {"matched": "yes", "not matched": "no", "not judged": "none"}
@@ -68,8 +68,8 @@ def render_page(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]
     environment.globals["cell_lines"] = text.cell_lines
     environment.filters |= {"minus": _minus, "base64": lambda svg: base64.b64encode(svg).decode()}
     spec = made.results.spec
-    entries = ledger.stage_entries(spec, of)
-    anchors = ledger.entry_anchors(entries)
+    entries = provenance.stage_entries(spec, of)
+    anchors = provenance.entry_anchors(entries)
     compared = {name: contrast.comparison_grid(one) for name, one in made.contrasts.items()}
     return environment.get_template("page.html.jinja").render(
         spec=spec,
@@ -79,7 +79,7 @@ def render_page(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]
         facts=_facts(made, of),
         claims=[(item, present_claim(item)) for item in made.judged],
         plans=_plans(of, anchors),
-        reuse=ledger.stage_reuse(spec, of),
+        reuse=provenance.stage_reuse(spec, of),
         budgets=budget.arm_costs(spec, of),
         matches=[{"chip": MATCHES[item.verdict], **item._asdict()} for item in made.budgets],
         results={name: drawing for name, drawing in made.drawings.items() if spec.figures[name].x != "step"},
@@ -90,7 +90,7 @@ def render_page(made: answers.Answer, of: provenance.Provenance, gaps: list[Gap]
         spent=budget.stage_costs(of),
         where=budget.where_and_when(of),
         entries=entries,
-        most=ledger.MOST_MEMBERS,
+        most=provenance.MOST_MEMBERS,
         anchors=anchors,
         arms=chain.arm_rows(made.results),
         overlaps=chain.set_overlaps(made.results),
@@ -118,7 +118,7 @@ def _facts(made: answers.Answer, of: provenance.Provenance) -> Mapping[str, str]
         "scale": spec.scale,
         "arms": f"{len(frame.arms(spec))} × {plural(seeds, 'seed')}",
         "stages": stages,
-        "time": f"{budget.total_hours(of)} of work",
+        "time": f"{budget.stage_costs(of)[-1].wall} of work",
     }
 
 
@@ -228,7 +228,7 @@ def _cell(spec: ReportSpec, table: str, cell: tables.Cell) -> dict[str, Any]:
 def _stage(digest: str, behind: provenance.Provenance, anchors: dict[str, str]) -> tuple[str, str, str, str]:
     stage = behind.stages.get(digest, {"kind": "unknown"})
     why = "" if behind.done(digest) else behind.why.get(digest, "not available")
-    name = ledger.name_of(stage)
+    name = provenance.name_of(stage)
     return stage["kind"], "" if name == stage["kind"] else name, anchors.get(digest, ""), why
 
 

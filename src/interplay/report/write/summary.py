@@ -25,7 +25,7 @@ from interplay.core import metrics as core_metrics
 from interplay.core.model import UserError
 from interplay.report.draw import figures
 from interplay.report.metric_spec import COUNTED, ERROR, measure_of
-from interplay.report.spec import Contrast, Figure, Lineup, ReportArm, ReportRung, ReportSpec
+from interplay.report.spec import Contrast, Figure, Lineup, ReportSpec
 from interplay.report.stats import contrast, estimate, frame
 from interplay.report.write import answers
 from interplay.report.write.tables import Cell, Grid
@@ -44,11 +44,7 @@ Samples = list[tuple[str, int, int, int]]
 
 def write_summary(plan: Plan, results: Path, out: Path) -> None:
     """Write the summary to `out`. Raises UserError when the study is not finished."""
-    report = artifact.folder(results, "report", plan.report)
-    if not artifact.done(report):
-        command = f"snakemake all --config study={plan.study} scale={plan.scale}"
-        raise UserError(f"{report}: {plan.study} is not finished; run `{command}`")
-    artifact.check(report)
+    answers.finished_report(plan, results)
     artifact.write_atomic(out, f"{_compact(summarise(plan, results))}\n".encode())
 
 
@@ -56,9 +52,7 @@ def summarise(plan: Plan, results: Path) -> dict[str, Any]:
     """The summary as JSON data; determined by the report's digest except for `environments` and `exported`."""
     report = artifact.folder(results, "report", plan.report)
     spec = report_spec(plan)
-    inputs = {digest: artifact.folder(results, plan.stages[digest].kind, digest) for digest in plan.stages[plan.report].deps}
-    read = frame.read_results(spec, inputs)._replace(kept={})
-    made = answers.answer_study(read)
+    made = answers.answer_study(frame.read_results(spec, answers.report_inputs(plan, results))._replace(kept={}))
     claims = [
         {
             **{key: claim[key] for key in ("says", "source", "verdict", "caveat", "test") if key in claim},
@@ -226,11 +220,11 @@ def _figures(made: answers.Answer, seen: set[tuple[str, str, str]], samples: Sam
     return found
 
 
-def _shown_in(figure: Figure, key: tuple[str, ...]) -> bool:
+def _shown_in(figure: Figure, key: frame.Key) -> bool:
     """Whether an estimate is of the metric, and compared with the arm, of a figure."""
-    return (key[3] == figure.y or key[3].partition("@")[0] == figure.y or key[3].partition(":")[0] == figure.y == ERROR) and (
-        key[1] == (figure.against or "")
-    )
+    _, against, _, metric = key
+    named = figure.y in (metric, metric.partition("@")[0]) or metric.partition(":")[0] == figure.y == ERROR
+    return named and against == (figure.against or "")
 
 
 def _row(key: Iterable[str]) -> str:
@@ -338,15 +332,13 @@ def write_files(path: Path, out: Path) -> None:
 def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate]) -> frame.Results:
     """Results whose every estimate is known; of prompts it holds which bands, ops and classes of errors there are."""
     arms = [
-        ReportArm(arm=arm, seed=seed, path=[], evaluations={}, rungs=_rungs(row.get("ladder", [])))
+        {"arm": arm, "seed": seed, "path": [], "evaluations": {}, "rungs": _rungs(row.get("ladder", []))}
         for arm, row in known["arms"].items()
         for seed in row.get("seeds", known["seeds"])
     ]
-    drawn = {name: Figure.model_validate(one["figure"]) for name, one in known["figures"].items()}
-    spec = ReportSpec(
-        study=known["study"], scale=known["scale"], question=known["question"], arms=arms, bands=known["bands"],
-        trained_ops={}, tables={}, figures=drawn, claims=[],
-    )  # fmt: skip
+    shown = {key: known[key] for key in ("study", "scale", "question", "bands")}
+    shown |= {"figures": {name: one["figure"] for name, one in known["figures"].items()}}
+    spec = ReportSpec.model_validate({**shown, "arms": arms, "trained_ops": {}, "tables": {}, "claims": []})
     prompts = pd.DataFrame([(band, op) for band, ops in known["ops"].items() for op in ops], columns=["band", "op"])
     prompts["n"] = known["n_samples"]
     classes = dict.fromkeys(key[3].partition(":")[2] for key in kept if key[3].startswith(f"{ERROR}:"))
@@ -354,8 +346,8 @@ def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate])
     return frame.Results(spec, {"summary": prompts}, {}, {}, kept=kept)
 
 
-def _rungs(ladder: list[Any]) -> list[ReportRung]:
-    return [ReportRung(**dict(zip(PATH, key, strict=True)), digest=f"{ladder[0]}@{key}") for key in ladder[1:]]
+def _rungs(ladder: list[Any]) -> list[dict[str, Any]]:
+    return [{**dict(zip(PATH, key, strict=True)), "digest": f"{ladder[0]}@{key}"} for key in ladder[1:]]
 
 
 def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> Grid:
