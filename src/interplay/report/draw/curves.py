@@ -42,8 +42,7 @@ SLOWEST, FASTEST = 0.01, 10.0
 """Where the search for b starts, and where it stays."""
 ROOM = 3.0
 """How far beyond the fitted values an asymptote may lie, in ranges of these."""
-SMALLEST = 1e-9
-EXACT = 1e-12
+SMALLEST, EXACT = 1e-9, 1e-12
 
 
 class Fit(NamedTuple):

@@ -68,11 +68,9 @@ def _spec(stage: Mapping[str, Any], full: bool) -> list[str]:
     if makes(stage["kind"]) == "report" and not full:
         return [f"spec: question, arms, tables, figures and claims of the study; {len(every)} values (--full lists them)"]
     usual = {key: value for key, value in every.items() if key not in said}
-    if full:
-        rest = ["spec: at the schema's defaults", *pairs(usual)] if usual else []
-        return ["spec: what differs from the schema's defaults", *(pairs(said) or ["  nothing"]), *rest]
-    more = f" ({len(usual)} values do not; --full lists them)" if usual else ""
-    return [f"spec: what differs from the schema's defaults{more}", *(pairs(said) or ["  nothing"])]
+    more = f" ({len(usual)} values do not; --full lists them)" if usual and not full else ""
+    rest = ["spec: at the schema's defaults", *pairs(usual)] if usual and full else []
+    return [f"spec: what differs from the schema's defaults{more}", *(pairs(said) or ["  nothing"]), *rest]
 
 
 def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
@@ -81,13 +79,11 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
         known = stages.get(other)
         if known is None:
             return (ref, role, "", "", "in no lock and not in results/")
-        return (
-            ref,
-            role,
-            known["kind"],
-            known.get("label", ""),
-            artifact.state_of(artifact.folder(results, known["kind"], other)).name,
-        )
+        now = artifact.state_of(artifact.folder(results, known["kind"], other)).name
+        return (ref, role, known["kind"], known.get("label", ""), now)
+
+    def block(head: str, rows: list[tuple[str, ...]]) -> list[str]:
+        return [head, *aligned(rows[:MOST]), *([f"  and {len(rows) - MOST} more"] if len(rows) > MOST else [])]
 
     needs = [row(role if role != ref else "input", ref) for role, ref in stages[digest]["deps"].items()]
     users = [
@@ -97,11 +93,7 @@ def _neighbours(digest: str, stages: Stages, results: Path) -> list[list[str]]:
         if artifact.split_ref(ref)[0] == digest
     ]
     needed = [row("input" if role == ref else role + ref[len(digest) :], other) for other, role, ref in users]
-    more = [f"  and {len(needed) - MOST} more"] if len(needed) > MOST else []
-    blocks = (
-        [["needs", *aligned(needs[:MOST]), *([f"  and {len(needs) - MOST} more"] if len(needs) > MOST else [])]] if needs else []
-    )
-    return [*blocks, ["needed by", *(aligned(needed[:MOST]) or ["  nothing"]), *more]]
+    return [*([block("needs", needs)] if needs else []), block("needed by", needed) if needed else ["needed by", "  nothing"]]
 
 
 def _metrics(kind: str, metrics: Mapping[str, Any]) -> list[str]:

@@ -115,11 +115,7 @@ def _settings(entry: provenance.Entry, stage: Mapping[str, Any]) -> str:
     whole = flat_leaves(stage["spec"])
     more = {key: item for key, item in whole.items() if key in ("engine", "dtype") or key.startswith("verify.")}
     seed = {"seed": whole["seed"]} if "seed" in whole and len(entry.members) == 1 else {}
-    return _listed({key: short(item) for key, item in {**entry.settings, **more, **seed}.items()})
-
-
-def _listed(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{key} {item}" for key, item in values.items())
+    return ", ".join(f"{key} {short(item)}" for key, item in {**entry.settings, **more, **seed}.items())
 
 
 def _inputs(members: list[dict[str, Any]], behind: Provenance) -> str:
@@ -162,10 +158,8 @@ def _overlaps(spec: ReportSpec, behind: Provenance, results: Path) -> tuple[dict
     said = {}
     for item in found:
         shared, repeats = sum(item.shared.values()), sum(item.repeats.values())
-        said[item.digest] = (
-            f"{shared} of {item.size} structures occur in the {len(item.against)} other problem sets of this chain; "
-        )
-        said[item.digest] += f"{repeats} repeat within the set"
+        others = f"{len(item.against)} other problem sets of this chain"
+        said[item.digest] = f"{shared} of {item.size} structures occur in the {others}; {repeats} repeat within the set"
     return said, []
 
 
@@ -251,17 +245,11 @@ def set_overlaps(results: frame.Results) -> list[Overlap]:
         for test, own in rows.items():
             shared[test] |= own.key.isin(keys) | own.root.isin(keys)
             variants[test] |= own.origin.isin(origins)
-    return [
-        Overlap(
-            digest,
-            len(own.op),
-            _per_op(own.op[own.key.duplicated()]),
-            _per_op(own.op[shared[digest]]),
-            _per_op(own.op[variants[digest]]),
-            against,
-        )
-        for digest, own in rows.items()
-    ]
+    found = []
+    for digest, own in rows.items():
+        chosen = (own.key.duplicated(), shared[digest], variants[digest])
+        found.append(Overlap(digest, len(own.op), *(_per_op(own.op[mask]) for mask in chosen), against))
+    return found
 
 
 class _Sets:

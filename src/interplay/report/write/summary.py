@@ -12,7 +12,7 @@ prompts, samples per prompt, distinct models]."""
 import itertools
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,24 +28,25 @@ from interplay.report.metric_spec import COUNTED, ERROR, measure_of
 from interplay.report.spec import Contrast, Figure, Lineup, ReportSpec
 from interplay.report.stats import contrast, estimate, frame
 from interplay.report.write import answers
-from interplay.report.write.tables import Cell, Grid
+from interplay.report.write.plain import compact_json
+from interplay.report.write.tables import Cell, Grid, row_label
 from interplay.results.catalog import report_spec
 from interplay.study.plan import Plan
 
 KEPT = ("value", "low", "high", "over", "n_prompts", "n_samples")
 """What is kept of the estimate of a claim."""
-LINE = 180
-"""Characters of a line of the file, as far as values can be broken."""
 PATH = ("evaluation", "stage", "step")
 """What names a rung of a training ladder."""
 
 Samples = list[tuple[str, int, int, int]]
+Cells = Mapping[tuple[str, str, str], estimate.Estimate]
+"""By (row, column, metric)."""
 
 
 def write_summary(plan: Plan, results: Path, out: Path) -> None:
     """Write the summary to `out`. Raises UserError when the study is not finished."""
     answers.finished_report(plan, results)
-    artifact.write_atomic(out, f"{_compact(summarise(plan, results))}\n".encode())
+    artifact.write_atomic(out, f"{compact_json(summarise(plan, results))}\n".encode())
 
 
 def summarise(plan: Plan, results: Path) -> dict[str, Any]:
@@ -60,6 +61,9 @@ def summarise(plan: Plan, results: Path) -> dict[str, Any]:
         }
         for claim in artifact.read_json(report / "claims.json")
     ]
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for digest, stage in plan.stages.items():
+        kinds[stage.kind].append(digest)
     return {
         "study": plan.study,
         "scale": plan.scale,
@@ -71,19 +75,11 @@ def summarise(plan: Plan, results: Path) -> dict[str, Any]:
             for name, entries in artifact.record(report)["metrics"].get("contrasts", {}).items()
         },
         "seeds": sorted({arm.seed for arm in spec.arms}),
-        "stages": _stages(plan),
+        "stages": {kind: " ".join(digests) for kind, digests in kinds.items()},
         "environments": _environments(plan, results),
         "exported": core_metrics.current_environment(),
         **numbers_of(made),
     }
-
-
-def _stages(plan: Plan) -> dict[str, str]:
-    """Kind -> the digests of its stages, in the order of the plan."""
-    found: dict[str, list[str]] = {}
-    for digest, stage in plan.stages.items():
-        found.setdefault(stage.kind, []).append(digest)
-    return {kind: " ".join(digests) for kind, digests in found.items()}
 
 
 def _environments(plan: Plan, results: Path) -> list[dict[str, Any]]:
@@ -154,14 +150,8 @@ def _grid(grid: Grid, samples: Samples) -> dict[str, Any]:
     return {key: item for key, item in found.items() if item}
 
 
-def _rows(
-    cells: Mapping[tuple[str, str, str], estimate.Estimate],
-    rows: Iterable[str],
-    columns: list[str],
-    metrics: list[str],
-    samples: Samples,
-) -> dict[str, Any]:
-    """The cells, by (row, column, metric), as text."""
+def _rows(cells: Cells, rows: Iterable[str], columns: list[str], metrics: list[str], samples: Samples) -> dict[str, Any]:
+    """The cells as text."""
     keys = list(itertools.product(columns, metrics))
     texts = {
         row: encode([cells.get((row, *key)) for key in keys], [m for _, m in keys], samples, bool(_pair(row)[1])) for row in rows
@@ -207,7 +197,7 @@ def _figures(made: answers.Answer, seen: set[tuple[str, str, str]], samples: Sam
     for name, drawing in made.drawings.items():
         figure = made.results.spec.figures[name]
         if figure.x != "step" or figure.along():
-            cells = {(_row(key), key[2], key[3]): item for key, item in kept.items() if _shown_in(figure, key)}
+            cells = {(row_label(*key[:2]), *key[2:]): item for key, item in kept.items() if _shown_in(figure, key)}
             new = {key: item for key, item in cells.items() if key not in seen}
             rows, columns, metrics = (list(dict.fromkeys(key[at] for key in new)) for at in range(3))
             found[name] = {
@@ -227,11 +217,6 @@ def _shown_in(figure: Figure, key: frame.Key) -> bool:
     return named and against == (figure.against or "")
 
 
-def _row(key: Iterable[str]) -> str:
-    arm, against, *_ = key
-    return f"{arm} − {against}" if against else arm
-
-
 def encode(cells: Iterable[estimate.Estimate | None], metrics: Iterable[str], samples: Samples, signed: bool) -> str:
     """A row of cells as text; `signed`: of differences, whose minimum detectable effect is left out where the interval implies
     it."""
@@ -240,16 +225,13 @@ def encode(cells: Iterable[estimate.Estimate | None], metrics: Iterable[str], sa
         if cell is None or math.isnan(cell.value):
             texts.append("")
             continue
-        place = _place((cell.over, cell.n_prompts, cell.n_samples, cell.models), samples)
+        sample = (cell.over, cell.n_prompts, cell.n_samples, cell.models)
+        if sample not in samples:
+            samples.append(sample)
+        place = samples.index(sample)
         texts.append(_cell(cell, metric, signed) + ("" if place == last else f" @{place}"))
         last = place
     return "|".join(texts)
-
-
-def _place(sample: tuple[str, int, int, int], samples: Samples) -> int:
-    if sample not in samples:
-        samples.append(sample)
-    return samples.index(sample)
 
 
 def _cell(found: estimate.Estimate, metric: str, signed: bool) -> str:
@@ -275,24 +257,6 @@ def shown(number: float, metric: str) -> str:
         return "–"
     scaled = number * measure_of(metric).factor * 10 ** measure_of(metric).decimals
     return f"{round(scaled) or float(f'{scaled:.1g}'):g}" if abs(scaled) < 1 else str(round(scaled))
-
-
-def _compact(value: Any, indent: int = 0) -> str:
-    """JSON with a key on each line as long as what it holds does not fit in one."""
-    flat = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if len(flat) + indent <= LINE or not value or not isinstance(value, dict | list) or _is_row(value):
-        return flat
-    if isinstance(value, dict):
-        parts = [f"{json.dumps(key, ensure_ascii=False)}:{_compact(item, indent + 1)}" for key, item in value.items()]
-    else:
-        parts = [_compact(item, indent + 1) for item in value]
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
-    return opening + "\n" + ",\n".join(parts) + "\n" + closing
-
-
-def _is_row(value: Any) -> bool:
-    """A row of cells."""
-    return isinstance(value, list) and all(item is None or isinstance(item, list | str | int | float) for item in value)
 
 
 # Reading: the same answers from the file.
@@ -331,8 +295,13 @@ def write_files(path: Path, out: Path) -> None:
 
 def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate]) -> frame.Results:
     """Results whose every estimate is known; of prompts it holds which bands, ops and classes of errors there are."""
+    rungs = {
+        arm: [{**dict(zip(PATH, key, strict=True)), "digest": f"{ladder}@{key}"} for key in keys]
+        for arm, row in known["arms"].items()
+        for ladder, *keys in [row.get("ladder", [0])]
+    }
     arms = [
-        {"arm": arm, "seed": seed, "path": [], "evaluations": {}, "rungs": _rungs(row.get("ladder", []))}
+        {"arm": arm, "seed": seed, "path": [], "evaluations": {}, "rungs": rungs[arm]}
         for arm, row in known["arms"].items()
         for seed in row.get("seeds", known["seeds"])
     ]
@@ -344,10 +313,6 @@ def _results(known: Mapping[str, Any], kept: dict[frame.Key, estimate.Estimate])
     classes = dict.fromkeys(key[3].partition(":")[2] for key in kept if key[3].startswith(f"{ERROR}:"))
     prompts[[f"{COUNTED}{name}" for name in classes]] = 0
     return frame.Results(spec, {"summary": prompts}, {}, {}, kept=kept)
-
-
-def _rungs(ladder: list[Any]) -> list[dict[str, Any]]:
-    return [{**dict(zip(PATH, key, strict=True)), "digest": f"{ladder[0]}@{key}"} for key in ladder[1:]]
 
 
 def _decode_grid(known: Mapping[str, Any], grid: Mapping[str, Any]) -> Grid:

@@ -22,6 +22,11 @@ MARKS = {
 }
 
 
+def row_label(arm: str, against: str) -> str:
+    """The label of a row of values, or of differences."""
+    return f"{arm} − {against}" if against else arm
+
+
 class Cell(NamedTuple):
     """One estimate and its place. `against` is empty in a table of values."""
 
@@ -35,7 +40,7 @@ class Cell(NamedTuple):
     @property
     def row(self) -> str:
         """Label of the row."""
-        return f"{self.arm} − {self.against}" if self.against else self.arm
+        return row_label(self.arm, self.against)
 
 
 class Grid(NamedTuple):
